@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -58,6 +59,7 @@ type Window struct {
 	// Algorithms are the three algorithms. One may be there more than once, if the rule has it with several settings.
 	Algorithms []Algorithm `json:"algorithms"`
 
+	unit   descriptors.Unit
 	length time.Duration
 }
 
@@ -72,7 +74,9 @@ type Algorithm struct {
 	Curve      []Point     `json:"curve"`
 
 	variant *variant
-	dist    *measurement
+	dist    *distribution
+	needs   []uint32 // in the order of the keys; beyond32: larger
+	limits  []int64  // to run
 }
 
 // A Candidate is a limit with its effect on the recording.
@@ -122,52 +126,35 @@ func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
 	if t.isPath {
 		limits = nil
 	}
-	windows, err := windowsOf(limits)
-	if err != nil {
+	var err error
+	if rule.Windows, err = c.windowsOf(limits); err != nil {
 		return nil, err
 	}
 	keys := sortedKeys(t.keys)
-	measured, err := measure(ctx, windows, keys)
-	if err != nil {
+	if err := rule.measure(ctx, keys); err != nil {
 		return nil, err
 	}
-	for i := range windows {
-		rule.Windows = append(rule.Windows, c.newWindow(&windows[i], measured, sample))
-	}
 	c.recommend(rule)
-	if err := c.runCandidates(ctx, rule, keys); err != nil {
+	if err := rule.runCandidates(ctx, keys); err != nil {
 		return nil, err
 	}
 	for i := range rule.Recommendations {
 		c.explain(rule, &rule.Recommendations[i])
 	}
-	for _, m := range measured {
-		m.needs = nil
+	for _, a := range rule.algorithms() {
+		a.needs = nil
 	}
 	return rule, nil
 }
 
-// whole is the part of a window that counts as a whole one: a recording of an hour ends with its last request.
-const whole = 0.99
-
-func (c *Collector) newWindow(w *window, measured map[*variant]*measurement, sample float64) Window {
-	recorded := c.span().Seconds() / w.length().Seconds()
-	out := Window{Unit: w.unit.String(), Multiplier: w.multiplier, Recorded: recorded, TooShort: recorded < whole, length: w.length()}
-	for _, variant := range w.variants {
-		d := measured[variant]
-		a := Algorithm{
-			Algorithm: variant.spec.Algorithm, Settings: variant.params().String(), Candidates: []Candidate{},
-			Curve: d.curve(1 / sample), variant: variant, dist: d,
+// algorithms returns the algorithms of all windows.
+func (r *Rule) algorithms() (all []*Algorithm) {
+	for i := range r.Windows {
+		for j := range r.Windows[i].Algorithms {
+			all = append(all, &r.Windows[i].Algorithms[j])
 		}
-		if variant.own != nil {
-			a.Current = &variant.own.RequestsPerUnit
-		}
-		if largest := d.largest(); largest != never {
-			a.Smallest = &largest
-		}
-		out.Algorithms = append(out.Algorithms, a)
 	}
-	return out
+	return all
 }
 
 // An Estimate is a number of keys or requests. If the keys were sampled, the true number lies between Low and High with a

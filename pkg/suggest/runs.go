@@ -25,47 +25,39 @@ func sortedKeys(all map[string]*history) []key {
 	return keys
 }
 
-// each calls do for each variant, on as many goroutines as there are processors, and waits for them.
-func each(ctx context.Context, variants []*variant, do func(context.Context, *variant) error) error {
+// each calls do for each algorithm, on as many goroutines as there are processors, and waits for them.
+func each(ctx context.Context, all []*Algorithm, do func(context.Context, *Algorithm) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for _, v := range variants {
-		group.Go(func() error { return do(ctx, v) })
+	for _, a := range all {
+		group.Go(func() error { return do(ctx, a) })
 	}
 	return group.Wait()
 }
 
-// A measurement has the needs of the keys in a variant. Needs beyond 32 bits are computed again where they are used.
-type measurement struct {
-	*distribution
-	needs []uint32 // in the order of the keys; beyond32: larger
-}
-
+// beyond32 stands for a need beyond 32 bits, which is computed again where it is used.
 const beyond32 = math.MaxUint32
 
-// measure returns the needs of the keys in each variant.
-func measure(ctx context.Context, windows []window, keys []key) (map[*variant]*measurement, error) {
-	measured := map[*variant]*measurement{}
-	var variants []*variant
-	for i := range windows {
-		for _, v := range windows[i].variants {
-			variants, measured[v] = append(variants, v), &measurement{needs: make([]uint32, len(keys))}
-		}
-	}
-	err := each(ctx, variants, func(ctx context.Context, v *variant) error {
+// measure finds the needs of the keys under each algorithm.
+func (r *Rule) measure(ctx context.Context, keys []key) error {
+	return each(ctx, r.algorithms(), func(ctx context.Context, a *Algorithm) error {
 		needs := make([]int64, len(keys))
-		largest := newRun(v.largest)
+		a.needs = make([]uint32, len(keys))
+		largest := newRun(a.variant.largest)
 		for i := range keys {
 			if i%1024 == 0 && ctx.Err() != nil {
 				return ctx.Err()
 			}
-			needs[i] = v.need(keys[i].history, largest)
-			measured[v].needs[i] = uint32(min(needs[i], beyond32))
+			needs[i] = a.variant.need(keys[i].history, largest)
+			a.needs[i] = uint32(min(needs[i], beyond32))
 		}
-		measured[v].distribution = newDistribution(needs)
+		a.dist = newDistribution(needs)
+		a.Curve = a.dist.curve(1 / r.Sample)
+		if largest := a.dist.largest(); largest != never {
+			a.Smallest = &largest
+		}
 		return nil
 	})
-	return measured, err
 }
 
 // maxCandidates is the number of limits of one window for which the denied requests are counted, at most.
@@ -124,30 +116,19 @@ func widestGap(limits []int64) (at int, between int64) {
 }
 
 // runCandidates counts the denied requests of the limits of each window.
-func (c *Collector) runCandidates(ctx context.Context, r *Rule, keys []key) error {
-	var variants []*variant
-	algorithms := map[*variant]*Algorithm{}
-	limits := map[*variant][]int64{}
+func (r *Rule) runCandidates(ctx context.Context, keys []key) error {
+	all := r.algorithms()
+	length := min(maxCandidates, max(1, MaxRuns/len(all)))
 	for i := range r.Windows {
-		for j := range r.Windows[i].Algorithms {
-			a := &r.Windows[i].Algorithms[j]
-			variants, algorithms[a.variant] = append(variants, a.variant), a
+		w := &r.Windows[i]
+		limits := r.candidateLimits(w, length)
+		for j := range w.Algorithms {
+			w.Algorithms[j].limits = limits
 		}
 	}
-	length := min(maxCandidates, max(1, MaxRuns/len(variants)))
-	for i := range r.Windows {
-		own := r.candidateLimits(&r.Windows[i], length)
-		for j := range r.Windows[i].Algorithms {
-			limits[r.Windows[i].Algorithms[j].variant] = own
-		}
-	}
-	for len(variants) > MaxRuns {
-		variants = variants[:len(variants)-1]
-	}
-	return each(ctx, variants, func(ctx context.Context, v *variant) error {
-		a := algorithms[v]
-		rec := r.recommendationFor(v)
-		sums, present, err := runVariant(ctx, v, limits[v], keys, a.dist.needs, rec)
+	return each(ctx, all[:min(len(all), MaxRuns)], func(ctx context.Context, a *Algorithm) error {
+		rec := r.recommendationFor(a.variant)
+		sums, present, err := a.run(ctx, keys, rec)
 		for i := range sums {
 			a.Candidates = append(a.Candidates, sums[i].candidate(r.Sample))
 		}
@@ -179,10 +160,11 @@ func (s *sum) add(h *history) {
 	}
 }
 
-// runVariant decides the requests of every key that one of the limits hits. Under a limit that denies no request of a key, there is
+// run decides the requests of every key that one of the limits hits. Under a limit that denies no request of a key, there is
 // nothing to count, so it needs no run. The keys that the recommendation hits become its outliers. present is the limit in the rule.
-func runVariant(ctx context.Context, v *variant, limits []int64, keys []key, needs []uint32, rec *Recommendation) (sums []sum, present *sum, err error) {
-	for _, n := range limits {
+func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (sums []sum, present *sum, err error) {
+	v := a.variant
+	for _, n := range a.limits {
 		if l, err := v.limit(n); err == nil && n <= v.most {
 			sums = append(sums, sum{limit: n, run: newRun(l)})
 		}
@@ -199,7 +181,7 @@ func runVariant(ctx context.Context, v *variant, limits []int64, keys []key, nee
 		if i%1024 == 0 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		k, need := &keys[i], int64(needs[i])
+		k, need := &keys[i], int64(a.needs[i])
 		if need == beyond32 {
 			need = v.need(k.history, largest)
 		}

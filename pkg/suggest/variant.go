@@ -155,17 +155,24 @@ func (r *run) denied(h *history) (n int64) {
 	return n
 }
 
-// A window is the variants of one window.
-type window struct {
-	unit       descriptors.Unit
-	multiplier uint32
-	variants   []*variant
-}
+// whole is the part of a window that counts as a whole one: a recording of an hour ends with its last request.
+const whole = 0.99
 
 // windowsOf returns the windows for a target: a second, a minute, an hour and a day, and those of the rule, with each algorithm. Where
 // the rule has a limit, the variant has its settings.
-func windowsOf(limits []descriptors.RateLimit) ([]window, error) {
-	all := []window{{descriptors.Second, 1, nil}, {descriptors.Minute, 1, nil}, {descriptors.Hour, 1, nil}, {descriptors.Day, 1, nil}}
+func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) {
+	var all []Window
+	add := func(unit descriptors.Unit, multiplier uint32) {
+		if slices.ContainsFunc(all, func(w Window) bool { return w.Unit == unit.String() && w.Multiplier == multiplier }) {
+			return
+		}
+		length := unit.Duration() * time.Duration(multiplier)
+		recorded := c.span().Seconds() / length.Seconds()
+		all = append(all, Window{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < whole, unit: unit, length: length})
+	}
+	for _, unit := range []descriptors.Unit{descriptors.Second, descriptors.Minute, descriptors.Hour, descriptors.Day} {
+		add(unit, 1)
+	}
 	var own []*variant
 	for i := range limits {
 		l := &limits[i]
@@ -175,34 +182,39 @@ func windowsOf(limits []descriptors.RateLimit) ([]window, error) {
 		}
 		v.own = l
 		own = append(own, v)
-		if !slices.ContainsFunc(all, func(w window) bool { return w.unit == l.Unit && w.multiplier == l.UnitMultiplier }) {
-			all = append(all, window{l.Unit, l.UnitMultiplier, nil})
-		}
+		add(l.Unit, l.UnitMultiplier)
 	}
 	for i := range all {
 		w := &all[i]
 		for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
-			n := len(w.variants)
+			n := len(w.Algorithms)
 			for _, v := range own {
-				if v.spec.Algorithm == algorithm && v.unit == w.unit && v.multiplier == w.multiplier {
-					w.variants = append(w.variants, v)
+				if v.spec.Algorithm == algorithm && v.unit == w.unit && v.multiplier == w.Multiplier {
+					w.Algorithms = append(w.Algorithms, v.result())
 				}
 			}
-			if len(w.variants) > n {
+			if len(w.Algorithms) > n {
 				continue
 			}
-			v, err := newVariant(limiters.Spec{Algorithm: algorithm, CountDenied: limiters.CountsDeniedByDefault(algorithm)}, w.unit, w.multiplier)
+			v, err := newVariant(limiters.Spec{Algorithm: algorithm, CountDenied: limiters.CountsDeniedByDefault(algorithm)}, w.unit, w.Multiplier)
 			if err != nil {
 				return nil, err
 			}
-			w.variants = append(w.variants, v)
+			w.Algorithms = append(w.Algorithms, v.result())
 		}
 	}
-	slices.SortStableFunc(all, func(a, b window) int { return cmp.Compare(a.length(), b.length()) })
+	slices.SortStableFunc(all, func(a, b Window) int { return cmp.Compare(a.length, b.length) })
 	return all, nil
 }
 
-func (w *window) length() time.Duration { return w.unit.Duration() * time.Duration(w.multiplier) }
+// result returns the result of a variant without figures.
+func (v *variant) result() Algorithm {
+	a := Algorithm{Algorithm: v.spec.Algorithm, Settings: v.params().String(), Candidates: []Candidate{}, variant: v}
+	if v.own != nil {
+		a.Current = &v.own.RequestsPerUnit
+	}
+	return a
+}
 
 // params returns the settings of the rule that the variant keeps.
 func (v *variant) params() limiters.Params {
