@@ -34,7 +34,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/simulate/report", "writes the result of a simulation as an HTML page", "pkg/simulate"},
 	{"pkg/suggest", "finds limits for the traffic of a recording", "internal/terminal pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/limiters pkg/replay"},
-	{"pkg/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "pkg/descriptors pkg/limiters pkg/limiters/guard"},
+	{"pkg/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "internal/terminal pkg/descriptors pkg/limiters pkg/limiters/guard"},
 	{"pkg/accesslog", "makes recordings from access logs", "internal/spelling pkg/decide pkg/descriptors pkg/replay"},
 	{"pkg/rulesdiff", "compares two sets of rules over the same requests", "internal/spelling internal/terminal pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/recorder", "records decided requests in files, for a replay", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},

@@ -42,7 +42,7 @@ func TestWeirConforms(t *testing.T) {
 			report := grade(t, conform.Options{Target: w.GRPC, Algorithms: conform.Algorithms()})
 			for _, r := range report.Checks {
 				if r.Outcome == conform.Fail {
-					t.Error(text(t, r))
+					t.Error(r.Text())
 				}
 			}
 			saw(c.column, c.server, report)
@@ -102,15 +102,6 @@ func grade(t *testing.T, o conform.Options) conform.Report {
 	}
 	t.Logf("%s in %.1f s", report.Summary(), report.Seconds)
 	return report
-}
-
-func text(t *testing.T, r conform.Result) string {
-	t.Helper()
-	var b strings.Builder
-	if err := r.WriteText(&b); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
 }
 
 // startWeir starts Weir with the rules of all checks. env selects the store.

@@ -147,7 +147,7 @@ func printTable(out io.Writer, rows [][]string) error {
 		}
 		joined[k] = strings.Join(row, "\t")
 	}
-	_, err := fmt.Fprintln(out, strings.Join(terminal.Columns(joined, 0), "\n"))
+	_, err := io.WriteString(out, terminal.Table(joined...))
 	return err
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -84,9 +83,7 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 	var written error
 	if c.Output == "text" {
 		options.Done = func(r conform.Result) {
-			var b strings.Builder
-			written = errors.Join(written, r.WriteText(&b))
-			_, err := io.WriteString(to.Out, terminal.PrintableLines(b.String()))
+			_, err := io.WriteString(to.Out, terminal.PrintableLines(r.Text()))
 			written = errors.Join(written, err)
 		}
 	}

@@ -168,11 +168,13 @@ func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.C
 }
 
 func (d *Diff) print(report *rulesdiff.Report, out io.Writer) error {
-	switch d.Output {
-	case "json":
+	if d.Output == "json" {
 		return printJSON(out, report)
-	case "markdown":
-		return report.WriteMarkdown(out)
 	}
-	return report.WriteText(out)
+	text := report.Text()
+	if d.Output == "markdown" {
+		text = report.Markdown()
+	}
+	_, err := io.WriteString(out, text)
+	return err
 }

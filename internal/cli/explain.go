@@ -86,7 +86,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 	if e.Output == "json" {
 		err = printJSON(to.Out, record)
 	} else {
-		err = record.WriteText(to.Out, colored(to.Out))
+		_, err = io.WriteString(to.Out, record.Text(colored(to.Out)))
 	}
 	switch {
 	case err != nil:

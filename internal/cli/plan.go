@@ -94,16 +94,13 @@ func (a *planned) print(w io.Writer, format string) error {
 	if format == "json" {
 		return printJSON(w, a)
 	}
-	var text strings.Builder // its writes never fail
+	var texts []string
 	if a.LocalLimit != nil {
-		_ = a.LocalLimit.WriteText(&text)
-	}
-	if a.LocalLimit != nil && a.Plan != nil {
-		text.WriteByte('\n')
+		texts = append(texts, a.LocalLimit.Text())
 	}
 	if a.Plan != nil {
-		_ = a.Plan.WriteText(&text)
+		texts = append(texts, a.Plan.Text())
 	}
-	_, err := io.WriteString(w, terminal.PrintableLines(text.String()))
+	_, err := io.WriteString(w, terminal.PrintableLines(strings.Join(texts, "\n")))
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/decide"
@@ -77,16 +76,16 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	if !recommended {
 		s.hint(report, to.Err)
 	}
-	switch s.Output {
-	case "json":
+	text := terminal.PrintableLines(report.Text())
+	if s.Output == "yaml" {
+		text, err = report.YAML()
+	}
+	switch {
+	case err != nil:
+	case s.Output == "json":
 		err = printJSON(to.Out, report)
-	case "yaml":
-		err = report.WriteYAML(to.Out)
 	default:
-		var text strings.Builder
-		err = report.WriteText(&text)
-		_, written := io.WriteString(to.Out, terminal.PrintableLines(text.String()))
-		err = errors.Join(err, written)
+		_, err = io.WriteString(to.Out, text)
 	}
 	switch {
 	case errors.Is(err, suggest.ErrNoYAML) && !recommended:

@@ -154,7 +154,7 @@ func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
 		}
 		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s", l.Source, terminal.Printable(l.Domain), terminal.Printable(l.Rule), terminal.Printable(limit), l.Reached, denied, note))
 	}
-	b.WriteString(strings.Join(terminal.Columns(rows, 0), "\n") + "\n")
+	b.WriteString(terminal.Table(rows...))
 }
 
 // init writes a first test file.

@@ -29,6 +29,9 @@ func PrintableLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
+// Table returns rows as [Columns] aligns them to the left, each with a line end.
+func Table(rows ...string) string { return strings.Join(Columns(rows, 0), "\n") + "\n" }
+
 // Columns aligns rows of cells that are separated by tabs. It returns a line for each row, without spaces at its end. The flags are those of
 // [tabwriter.NewWriter].
 func Columns(rows []string, flags uint) []string {

@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -324,8 +323,8 @@ func checks(chosen []algorithm) []check {
 	return slices.Concat(all, clientChecks(), crashChecks())
 }
 
-// WriteText writes a result as lines: the outcome and the id, and below them what was observed and why it failed.
-func (r *Result) WriteText(to io.Writer) error {
+// Text returns a result as lines: the outcome and the id, and below them what was observed and why it failed.
+func (r *Result) Text() string {
 	var b strings.Builder
 	outcome := map[Outcome]string{Pass: "pass", Fail: "FAIL", Skipped: "skip", Observation: "note"}[r.Outcome]
 	fmt.Fprintf(&b, "%s  %-36s %s\n", outcome, r.ID, r.Asks)
@@ -346,8 +345,7 @@ func (r *Result) WriteText(to io.Writer) error {
 			fmt.Fprintf(&b, "        %s\n", line)
 		}
 	}
-	_, err := io.WriteString(to, b.String())
-	return err
+	return b.String()
 }
 
 // Summary returns the numbers of a report as a line.

@@ -1,7 +1,7 @@
 // Package explain reports which limits a request is under, and why. It charges nothing and needs no store.
 //
 //	record := explain.With(explain.Options{}, rules, &request)
-//	record.WriteText(os.Stdout, false)
+//	fmt.Print(record.Text(false))
 //
 // The plan is that of package decide, and the walk that of package descriptors, so a server with the same rules and settings decides as the
 // record reports. The JSON of a [Record] is a contract: fields may be added, and none is renamed.

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -142,8 +141,8 @@ func (p *painter) lines(color, first, rest string, words []string) {
 	flush()
 }
 
-// WriteText writes r for people, as a tree in lines of 80 columns. Color is for terminals only.
-func (r *Record) WriteText(w io.Writer, color bool) error {
+// Text returns r for people, as a tree in lines of 80 columns. Color is for terminals only.
+func (r *Record) Text(color bool) string {
 	p := &painter{color: color}
 	known := ""
 	if !r.DomainKnown {
@@ -160,8 +159,7 @@ func (r *Record) WriteText(w io.Writer, color bool) error {
 		p.WriteString("\n")
 		p.descriptor(i+1, &r.Descriptors[i])
 	}
-	_, err := io.WriteString(w, p.String())
-	return err
+	return p.String()
 }
 
 func (p *painter) descriptor(number int, d *Descriptor) {

@@ -3,7 +3,6 @@ package rulesdiff
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"strings"
 )
 
@@ -19,8 +18,8 @@ func code(text string) string {
 	return "`" + text + "`"
 }
 
-// WriteMarkdown writes the report as Markdown for a comment on a pull request.
-func (r *Report) WriteMarkdown(w io.Writer) error {
+// Markdown returns the report as Markdown for a comment on a pull request.
+func (r *Report) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### Rate limits: %s\n\n%s.\n\n", r.headline(), r.span())
 	b.WriteString("| rules | version | allowed | denied | no rule |\n|---|---|--:|--:|--:|\n")
@@ -60,8 +59,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		fmt.Fprintf(&b, "\n**Note:** %s\n", note)
 	}
 	r.markdownKeys(&b)
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 func (r *Report) markdownKeys(b *strings.Builder) {

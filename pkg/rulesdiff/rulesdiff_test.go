@@ -124,9 +124,8 @@ func TestRulesThatDifferOnlyInTextAreNoChange(t *testing.T) {
 	if r.Differs() || len(r.Limits) > 0 || r.Rules != (rulesdiff.Changes{}) || r.Old != r.New || r.Old.Denied != 3 {
 		t.Errorf("%+v", r)
 	}
-	var b strings.Builder
-	if _ = r.WriteText(&b); !strings.HasPrefix(b.String(), "no change\n") {
-		t.Errorf("%s", b.String())
+	if text := r.Text(); !strings.HasPrefix(text, "no change\n") {
+		t.Errorf("%s", text)
 	}
 	// Another text and other rules, with the same verdicts.
 	now = strings.Replace(now, "requests_per_unit: 9", "requests_per_unit: 8", 1)

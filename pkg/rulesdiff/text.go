@@ -3,7 +3,6 @@ package rulesdiff
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -77,8 +76,8 @@ func (r *Report) span() string {
 	return fmt.Sprintf("%s of %s from %s to %s", count(r.Requests, "request"), count(r.Keys, "key"), r.From.UTC().Format(time.RFC3339), r.To.UTC().Format(time.RFC3339))
 }
 
-// WriteText writes the report for a terminal.
-func (r *Report) WriteText(w io.Writer) error {
+// Text returns the report for a terminal.
+func (r *Report) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s\n\n", r.headline(), r.span())
 	table(&b, func(row func(...any)) {
@@ -113,8 +112,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, note := range r.notes() {
 		b.WriteString("\n" + note + "\n")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 func (r *Report) textKeys(b *strings.Builder) {
@@ -165,5 +163,5 @@ func table(b *strings.Builder, rows func(row func(cells ...any))) {
 		}
 		all = append(all, strings.Join(texts, "\t"))
 	})
-	b.WriteString(strings.Join(terminal.Columns(all, 0), "\n") + "\n")
+	b.WriteString(terminal.Table(all...))
 }

@@ -277,16 +277,6 @@ func limitOf(d *decide.Decision) (limitName, *limiters.Verdict) {
 	return limitName{}, nil
 }
 
-// explanation returns which limits a request is under, and why.
-func (s *Suite) explanation(request *decide.Request) string {
-	var b strings.Builder
-	record := explain.With(explain.Options{Decide: s.settings.decide}, s.Rules, request)
-	if err := record.WriteText(&b, false); err != nil {
-		return err.Error() // unreachable: a Builder has no errors
-	}
-	return b.String()
-}
-
 // unlimitedReason returns why no rule limits the requests of a step. It is empty if a rule does, or if the step names a reason, a rule or a
 // limit. The first request represents the others, which differ only in a number.
 func (s *Suite) unlimitedReason(step *Step) string {

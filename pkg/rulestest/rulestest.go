@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/explain"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -224,7 +225,7 @@ func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error
 				Line: s.Line, Repetition: i + 1, Time: at, Request: formatRequest(&request, request.Domain), Problems: problems,
 			}
 			if r.explained++; r.explained <= maxExplained {
-				failure.Explanation = r.suite.explanation(&request)
+				failure.Explanation = explain.With(explain.Options{Decide: r.suite.settings.decide}, r.suite.Rules, &request).Text(false)
 			}
 			if len(r.result.Decisions) > 0 {
 				failure.Outcome = outcome(&r.result, deciding(&r.result))

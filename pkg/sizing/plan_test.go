@@ -1,7 +1,6 @@
 package sizing
 
 import (
-	"errors"
 	"math"
 	"os"
 	"strings"
@@ -190,17 +189,14 @@ func TestOutputsOfTheDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var localText, planText strings.Builder
-	if err := errors.Join(local.WriteText(&localText), plan(t, shop, million).WriteText(&planText)); err != nil {
-		t.Fatal(err)
-	}
+	localText, planText := local.Text(), plan(t, shop, million).Text()
 	const path, end = "../../docs/plan.md", "```\n<!-- end -->"
 	file, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := string(file)
-	for name, output := range map[string]string{"local": localText.String(), "plan": planText.String(), "rules": shop} {
+	for name, output := range map[string]string{"local": localText, "plan": planText, "rules": shop} {
 		begin := "<!-- " + name + ": go test ./pkg/sizing -update -->\n"
 		before, rest, found := strings.Cut(want, begin)
 		fence, rest, _ := strings.Cut(rest, "\n")
@@ -217,6 +213,6 @@ func TestOutputsOfTheDocs(t *testing.T) {
 		return
 	}
 	if want != string(file) {
-		t.Errorf("%s has other outputs: run go test ./pkg/sizing -update\n%s%s", path, &localText, &planText)
+		t.Errorf("%s has other outputs: run go test ./pkg/sizing -update\n%s%s", path, localText, planText)
 	}
 }

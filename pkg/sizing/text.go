@@ -2,44 +2,36 @@ package sizing
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/weir-rls/weir/internal/terminal"
 )
 
-// WriteText writes l for people.
-func (l *LocalLimit) WriteText(w io.Writer) error {
+// Text returns l for people.
+func (l *LocalLimit) Text() string {
 	if l.Replicas == 1 {
-		_, err := fmt.Fprintf(w, "Local limit: %d requests in a window. One replica counts all requests, so its local limit is the whole limit.\n"+
+		return fmt.Sprintf("Local limit: %d requests in a window. One replica counts all requests, so its local limit is the whole limit.\n"+
 			"Set --replicas to the number of replicas that share the limit.\n", l.Requests)
-		return err
 	}
-	fmt.Fprintf(w, "Local limit: %d requests in a window, %d replicas that each count by themselves, false-limit probability %g\n\n",
-		l.Requests, l.Replicas, l.Probability)
-	table := newTable(w)
-	fmt.Fprintln(table, "LOCAL LIMIT\tCHOICE\tONE REPLICA EXCEEDS IT\tANY REPLICA EXCEEDS IT\tFALSELY DENIED\tTOGETHER\tOVER")
+	rows := []string{"LOCAL LIMIT\tCHOICE\tONE REPLICA EXCEEDS IT\tANY REPLICA EXCEEDS IT\tFALSELY DENIED\tTOGETHER\tOVER"}
 	for _, c := range []struct {
 		choice string
 		*Candidate
 	}{{"equal part", &l.EqualPart}, {"one replica", &l.One}, {"any replica", &l.Any}} {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%d\t+%d (%.2f times)\n", c.Limit, c.choice, probability(c.OneExceeds, c.OneExceeds),
-			probability(c.AnyExceedsLow, c.AnyExceeds), percent(c.Denied), c.Together, c.Over, float64(c.Together)/float64(l.Requests))
+		rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%d\t+%d (%.2f times)", c.Limit, c.choice, probability(c.OneExceeds, c.OneExceeds),
+			probability(c.AnyExceedsLow, c.AnyExceeds), percent(c.Denied), c.Together, c.Over, float64(c.Together)/float64(l.Requests)))
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, `
-one replica: the smallest limit that a given replica exceeds with a probability of at most %[1]g
+	return fmt.Sprintf(`Local limit: %d requests in a window, %d replicas that each count by themselves, false-limit probability %g
+
+%s
+one replica: the smallest limit that a given replica exceeds with a probability of at most %[3]g
 any replica: the same for the first replica that exceeds it; on_store_error: local uses this choice
 TOGETHER: the most that all replicas admit in a window, if the requests do not spread evenly
-`, l.Probability)
-	return err
+`, l.Requests, l.Replicas, l.Probability, terminal.Table(rows...))
 }
-
-func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 func probability(low, high float64) string {
 	a, b := fmt.Sprintf("%.3g", low), fmt.Sprintf("%.3g", high)
@@ -51,34 +43,20 @@ func probability(low, high float64) string {
 
 func percent(part float64) string { return fmt.Sprintf("%.3g %%", 100*part) }
 
-// WriteText writes p for people.
-func (p *Plan) WriteText(w io.Writer) error {
-	fmt.Fprintf(w, "Plan: %d users, %s, %d replicas, false-limit probability %g\n\nMemory of the keys, at most\n",
-		p.Users, rate(p.Rate), p.Replicas, p.Probability)
-	table := newTable(w)
-	fmt.Fprintln(table, "DOMAIN\tRULE\tLIMIT\tALGORITHM\tKEYS\tIN WEIR'S MEMORY\tON REDIS")
+// Text returns p for people.
+func (p *Plan) Text() string {
+	rows := []string{"DOMAIN\tRULE\tLIMIT\tALGORITHM\tKEYS\tIN WEIR'S MEMORY\tON REDIS"}
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.0f\t%s\t%s\n", l.Domain, l.path(), l.text(), l.Algorithm, l.Keys, bytesOf(l.MemoryBytes), bytesOf(l.RedisBytes))
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%.0f\t%s\t%s", l.Domain, l.path(), l.text(), l.Algorithm, l.Keys, bytesOf(l.MemoryBytes), bytesOf(l.RedisBytes)))
 	}
-	fmt.Fprintf(table, "all\t\t\t\t%.0f\t%s\t%s\n", p.Keys, bytesOf(p.MemoryBytes), bytesOf(p.RedisBytes))
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "\nRedis calls: at most %g for each request, and %g on a Redis Cluster; %s\n", p.Calls.PerRequest, p.Calls.Cluster, p.callRate())
+	rows = append(rows, fmt.Sprintf("all\t\t\t\t%.0f\t%s\t%s", p.Keys, bytesOf(p.MemoryBytes), bytesOf(p.RedisBytes)))
+	text := fmt.Sprintf("Plan: %d users, %s, %d replicas, false-limit probability %g\n\nMemory of the keys, at most\n%s", p.Users, rate(p.Rate), p.Replicas, p.Probability, terminal.Table(rows...)) +
+		fmt.Sprintf("\nRedis calls: at most %g for each request, and %g on a Redis Cluster; %s\n", p.Calls.PerRequest, p.Calls.Cluster, p.callRate())
 	if p.Rate > 0 {
-		if err := p.writeCores(w); err != nil {
-			return err
-		}
+		text += p.coresText()
 	}
-	if err := p.writeOver(w); err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "\nMeasured on\n")
-	for _, machine := range Figures().Machines {
-		fmt.Fprintf(w, "  %s\n", machine)
-	}
-	return nil
+	return text + p.overText() + "\nMeasured on\n  " + strings.Join(Figures().Machines, "\n  ") + "\n"
 }
 
 func rate(perSecond float64) string {
@@ -95,44 +73,38 @@ func (p *Plan) callRate() string {
 	return fmt.Sprintf("at most %g a second to one Redis. Denied requests that the deny cache answers cost none", p.Calls.PerSecond)
 }
 
-func (p *Plan) writeCores(w io.Writer) error {
-	fmt.Fprintf(w, "\nCores at %s with one descriptor\n", rate(p.Rate))
-	table := newTable(w)
-	fmt.Fprintln(table, "PROCESS\t64 REQUESTS AT ONCE\tONE AT A TIME")
+func (p *Plan) coresText() string {
+	rows := []string{"PROCESS\t64 REQUESTS AT ONCE\tONE AT A TIME"}
 	for _, row := range []struct {
 		name string
 		CPU
 	}{{"Weir, in memory", p.CPU.WeirInMemory}, {"Weir, on Redis", p.CPU.WeirOnRedis}, {"Redis", p.CPU.Redis}} {
 		if row.CPU != (CPU{}) {
-			fmt.Fprintf(table, "%s\t%s\t%s\n", row.name, spread(row.Busy), spread(row.Single))
+			rows = append(rows, fmt.Sprintf("%s\t%s\t%s", row.name, spread(row.Busy), spread(row.Single)))
 		}
 	}
-	return table.Flush()
+	return fmt.Sprintf("\nCores at %s with one descriptor\n%s", rate(p.Rate), terminal.Table(rows...))
 }
 
-func (p *Plan) writeOver(w io.Writer) error {
-	fmt.Fprintf(w, "\nAdmitted beyond the limit of one key, at most\n")
-	table := newTable(w)
-	fmt.Fprintln(table, "DOMAIN\tRULE\tLIMIT\tHEALTHY, ANY WINDOW\tDENY CACHE\tIN MEMORY\tREDIS DOWN\tFAILOVER")
+func (p *Plan) overText() string {
+	rows := []string{"DOMAIN\tRULE\tLIMIT\tHEALTHY, ANY WINDOW\tDENY CACHE\tIN MEMORY\tREDIS DOWN\tFAILOVER"}
 	for i := range p.Limits {
 		l := &p.Limits[i]
 		window := "no window"
 		if l.Over.AnyWindow > 0 {
 			window = fmt.Sprintf("+%d", l.Over.AnyWindow-l.Limit)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t+%d\t+%d\t%s\t+%d\n",
-			l.Domain, l.path(), l.text(), window, l.Over.DenyCache, l.Over.Memory, l.Over.outage(p.Replicas), l.Over.Failover)
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t+%d\t+%d\t%s\t+%d",
+			l.Domain, l.path(), l.text(), window, l.Over.DenyCache, l.Over.Memory, l.Over.outage(p.Replicas), l.Over.Failover))
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, `
+	return fmt.Sprintf(`
+Admitted beyond the limit of one key, at most
+%s
 HEALTHY, ANY WINDOW: in any interval as long as the window; the windows of fixed_window by themselves are exact
 IN MEMORY: %d replicas without Redis, each with counters of its own
 REDIS DOWN: in each window, beside the hits that Redis has admitted; "all" with failure_mode_deny: false in Envoy, else nothing
 FAILOVER: once, if Redis forgets a key: a failover before replication, or a restart without persistence; all keys: at most %.0f hits
-`, p.Replicas, p.FailoverHits)
-	return err
+`, terminal.Table(rows...), p.Replicas, p.FailoverHits)
 }
 
 func (o *Over) outage(replicas int64) string {

@@ -2,7 +2,6 @@ package suggest
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -38,8 +37,8 @@ func (e Estimate) of(noun string) string {
 	return e.text() + " " + noun + "s"
 }
 
-// WriteText writes the report for a terminal.
-func (r *Report) WriteText(out io.Writer) error {
+// Text returns the report for a terminal.
+func (r *Report) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "recording: %s requests", grouped(r.Requests))
 	if r.Requests > 0 {
@@ -56,8 +55,7 @@ func (r *Report) WriteText(out io.Writer) error {
 	for _, domain := range r.domains() {
 		fmt.Fprintf(&b, "\nAs rules, without the other settings of a rule:\n\n%s", r.yaml(domain, false))
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return b.String()
 }
 
 func (r *Rule) writeText(b *strings.Builder) {

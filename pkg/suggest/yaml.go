@@ -3,7 +3,6 @@ package suggest
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -14,17 +13,16 @@ import (
 // ErrNoYAML is the error of a report without a recommendation, or with those of several domains, which need a file each.
 var ErrNoYAML = errors.New("no YAML")
 
-// WriteYAML writes the recommendations as rules. The reasons are comments.
-func (r *Report) WriteYAML(out io.Writer) error {
+// YAML returns the recommendations as rules. The reasons are comments.
+func (r *Report) YAML() (string, error) {
 	domains := r.domains()
 	switch len(domains) {
 	case 0:
-		return fmt.Errorf("%w: there is no recommendation; -o text shows the reasons", ErrNoYAML)
+		return "", fmt.Errorf("%w: there is no recommendation; -o text shows the reasons", ErrNoYAML)
 	case 1:
-		_, err := io.WriteString(out, r.yaml(domains[0], true))
-		return err
+		return r.yaml(domains[0], true), nil
 	}
-	return fmt.Errorf("%w: the recommendations are for several domains, and each needs a file: choose one of %q with --domain", ErrNoYAML, domains)
+	return "", fmt.Errorf("%w: the recommendations are for several domains, and each needs a file: choose one of %q with --domain", ErrNoYAML, domains)
 }
 
 // domains returns the domains with recommendations.

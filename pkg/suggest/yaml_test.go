@@ -49,16 +49,16 @@ func TestYAMLHasTheRulesOfTheReport(t *testing.T) {
 		}})
 	}
 	r := report(t, suggest.Options{Rules: rules, Headroom: 0.2}, lines)
-	var text strings.Builder
-	if err := r.WriteYAML(&text); err != nil {
+	text, err := r.YAML()
+	if err != nil {
 		t.Fatal(err)
 	}
-	got, want := described(parse(t, text.String())), described(rules)
+	got, want := described(parse(t, text)), described(rules)
 	for i := range want {
 		want[i] = strings.ReplaceAll(want[i], " 9 ", " 480 ")
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q\nwant %q\n%s", got, want, text.String())
+		t.Errorf("%q\nwant %q\n%s", got, want, text)
 	}
 }
 
@@ -79,11 +79,10 @@ func TestYAMLOfSeveralDomains(t *testing.T) {
 	lines := []replay.Line{line(0, "a", 1), line(0, "a", 1)}
 	lines[1].Request.Domain = "shop"
 	r := report(t, suggest.Options{Paths: paths}, lines)
-	var text strings.Builder
-	if err := r.WriteYAML(&text); !errors.Is(err, suggest.ErrNoYAML) || !strings.Contains(err.Error(), `["ugc" "shop"]`) {
+	if _, err := r.YAML(); !errors.Is(err, suggest.ErrNoYAML) || !strings.Contains(err.Error(), `["ugc" "shop"]`) {
 		t.Errorf("%v", err)
 	}
-	if err := r.WriteText(&text); err != nil || strings.Count(text.String(), "\ndomain: ") != 2 {
-		t.Errorf("%v %s", err, text.String())
+	if text := r.Text(); strings.Count(text, "\ndomain: ") != 2 {
+		t.Errorf("%s", text)
 	}
 }
