@@ -159,10 +159,7 @@ func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
 
 // init writes a first test file.
 func (t *Test) init(to Streams) error {
-	source := rulestest.Source{Rules: []string{t.Init}, MergeDomains: t.Merge, CalendarMonths: t.Months}
-	if t.Overlay != "" {
-		source.Overlay = []string{t.Overlay}
-	}
+	source := rulestest.Source{Rules: t.Init, Overlay: t.Overlay, MergeDomains: t.Merge, CalendarMonths: t.Months}
 	file := ""
 	if len(t.Files) > 0 {
 		file = t.Files[0]

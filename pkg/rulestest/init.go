@@ -25,7 +25,7 @@ func Init(source Source, file string) ([]byte, error) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Tests of %s, written by weir test --init. They show what the rules do. Change them to what the rules must do.\n",
-		filepath.Base(source.Rules[0]))
+		filepath.Base(source.Rules))
 	b.WriteString("# yaml-language-server: $schema=https://raw.githubusercontent.com/weir-rls/weir/main/docs/test.schema.json\n")
 	if err := writeSource(&b, source, file); err != nil {
 		return nil, err
@@ -47,25 +47,15 @@ func Init(source Source, file string) ([]byte, error) {
 }
 
 func writeSource(b *strings.Builder, source Source, file string) error {
-	for _, p := range []struct {
-		key   string
-		paths []string
-	}{{"rules", source.Rules}, {"overlay", source.Overlay}} {
-		var relative []string
-		for _, path := range p.paths {
-			r, err := relativeTo(path, file)
-			if err != nil {
-				return err
-			}
-			relative = append(relative, rulesfile.Quoted(r))
+	for _, p := range [][2]string{{"rules", source.Rules}, {"overlay", source.Overlay}} {
+		if p[1] == "" {
+			continue
 		}
-		switch len(relative) {
-		case 0:
-		case 1:
-			fmt.Fprintf(b, "%s: %s\n", p.key, relative[0])
-		default:
-			fmt.Fprintf(b, "%s: [%s]\n", p.key, strings.Join(relative, ", "))
+		path, err := relativeTo(p[1], file)
+		if err != nil {
+			return err
 		}
+		fmt.Fprintf(b, "%s: %s\n", p[0], rulesfile.Quoted(path))
 	}
 	var options []string
 	if source.CalendarMonths {

@@ -90,7 +90,7 @@ func initAndRun(t *testing.T, text string) (written string, coverage *rulestest.
 	dir := t.TempDir()
 	rules, tests := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "sub", "rules_test.yaml")
 	write(t, rules, text)
-	out, err := rulestest.Init(rulestest.Source{Rules: []string{rules}}, tests)
+	out, err := rulestest.Init(rulestest.Source{Rules: rules}, tests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestInitKeepsOverlayOptionsAndDomains(t *testing.T) {
 	write(t, filepath.Join(dir, "rules", "b.yaml"), "domain: b\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 3}}]\n")
 	write(t, filepath.Join(dir, "overlay.yaml"), "domain: b\ndescriptors: [{key: k, rate_limit: {algorithm: funnel}}]\n")
 	t.Chdir(dir)
-	out, err := rulestest.Init(rulestest.Source{Rules: []string{"rules"}, Overlay: []string{"overlay.yaml"}, CalendarMonths: true, MergeDomains: true}, "tests/t.yaml")
+	out, err := rulestest.Init(rulestest.Source{Rules: "rules", Overlay: "overlay.yaml", CalendarMonths: true, MergeDomains: true}, "tests/t.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestInitOfRulesWithoutLimits(t *testing.T) {
 		"domain: d\ndescriptors: [{key: a, rate_limit: {unit: fortnight}}]\n": "rules.yaml:2:43: invalid rate limit unit 'fortnight'",
 	} {
 		write(t, rules, text)
-		if _, err := rulestest.Init(rulestest.Source{Rules: []string{rules}}, ""); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := rulestest.Init(rulestest.Source{Rules: rules}, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}

@@ -102,19 +102,19 @@ func (p *parser) setDomains() {
 	}
 }
 
-// A Source names the rules for [Init]: files and folders, and the settings with which they are read.
+// A Source names the rules for [Init], and the settings with which they are read.
 type Source struct {
-	Rules, Overlay               []string
+	Rules, Overlay               string // paths of files or folders; the overlay may be ""
 	MergeDomains, CalendarMonths bool
 }
 
 // load reads the rules.
 func (s *Source) load() (*descriptors.Rules, error) {
-	files, err := readAll(s.Rules)
-	if err != nil {
-		return nil, err
+	files, err := (&sources.File{Path: s.Rules}).Read()
+	var overlay []rulesfile.File
+	if err == nil && s.Overlay != "" {
+		overlay, err = (&sources.File{Path: s.Overlay}).Read()
 	}
-	overlay, err := readAll(s.Overlay)
 	if err != nil {
 		return nil, err
 	}
@@ -130,16 +130,4 @@ func build(o rulesfile.Options, files, overlay []rulesfile.File) (rules *descrip
 	}
 	rules, _, err = rulesfile.ParseWith(o, files...)
 	return rules, err
-}
-
-func readAll(paths []string) ([]rulesfile.File, error) {
-	var all []rulesfile.File
-	for _, path := range paths {
-		files, err := (&sources.File{Path: path}).Read()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, files...)
-	}
-	return all, nil
 }
