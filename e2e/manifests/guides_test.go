@@ -77,14 +77,29 @@ func TestEveryCodeBlockIsChecked(t *testing.T) {
 	}
 }
 
-// The commands that build and load the image use the name that the manifests use.
-func TestImageCommandsNameTheImageOfTheManifests(t *testing.T) {
+// A cluster finds one image under one name: the manifests have it, the guides build and load it, and a release publishes it.
+func TestOneNameOfTheImage(t *testing.T) {
 	image := weirOf(t, build(t, k8s+"/overlays/redis")).Spec.Template.Spec.Containers[0].Image
 	name, tag, _ := strings.Cut(image, ":")
+	make, load := "make image IMAGE="+name+" TAG="+tag+"\n", "kind load image-archive dist/weir-linux-amd64.tar\n"
+	want := map[string][]string{
+		"docs/install.md":               {make, load, "export IMAGE=" + name + "\n"},
+		"deploy/helm/weir/values.yaml":  {"\n  repository: " + name + "\n"},
+		".github/workflows/release.yml": {" IMAGE: " + name + "\n"},
+		"tools/release/main.go":         {`"name", "` + name + `"`},
+	}
 	for _, b := range blocks(t, "sh image") {
-		for _, want := range []string{"make image IMAGE=" + name + " TAG=" + tag + "\n", "kind load image-archive dist/weir-linux-amd64.tar\n"} {
-			if !strings.Contains(b.text, want) {
-				t.Errorf("%s: no %q in\n%s", b.page, want, b.text)
+		for _, line := range []string{make, load} {
+			if !strings.Contains(b.text, line) {
+				t.Errorf("%s: no %q in\n%s", b.page, line, b.text)
+			}
+		}
+	}
+	for path, lines := range want {
+		text := readFile(t, filepath.Join(root, path))
+		for _, line := range lines {
+			if !strings.Contains(text, line) {
+				t.Errorf("%s: no %q", path, line)
 			}
 		}
 	}

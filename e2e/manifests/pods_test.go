@@ -298,7 +298,7 @@ func TestImagesHaveOneVersion(t *testing.T) {
 				if tag == "" || tag == "latest" {
 					t.Errorf("%s: the tag of %s may move", name, c.Image)
 				}
-				if image == "weir-rls/weir" {
+				if image == "ghcr.io/weir-rls/weir" {
 					weir = append(weir, c.Image)
 				}
 			}

@@ -133,10 +133,10 @@ func writeChart(ctx context.Context, o options, b *oci.Build) error {
 		"Chart.yaml": {
 			{`(?m)^version: .*$`, "version: " + version},
 			{`(?m)^appVersion: .*$`, "appVersion: " + b.Tag()},
-			{`(?m)^( *)image: weir-rls/weir:.*$`, "${1}image: " + o.name + ":" + b.Tag()},
+			{`(?m)^( *)image: ghcr\.io/weir-rls/weir:.*$`, "${1}image: " + o.name + ":" + b.Tag()},
 			{`(?m)^  artifacthub.io/prerelease: .*$`, fmt.Sprintf("  artifacthub.io/prerelease: %q", fmt.Sprint(strings.Contains(version, "-")))},
 		},
-		"values.yaml": {{`(?m)^  repository: weir-rls/weir$`, "  repository: " + o.name}},
+		"values.yaml": {{`(?m)^  repository: ghcr\.io/weir-rls/weir$`, "  repository: " + o.name}},
 	}
 	list, err := git(ctx, o.root, "ls-files", "-z", chartFolder)
 	if err != nil {
