@@ -33,7 +33,7 @@ type adminServer struct {
 // person, unlike Envoy, can wait.
 const adminStoreTimeout = time.Second
 
-// newAdmin returns the admin server of p, which reports on the servers all.
+// newAdmin returns the admin server of p. Its status includes the load of the servers in all.
 func (p *process) newAdmin(all *servers) (*adminServer, error) {
 	s, store, log, metrics := p.settings, p.store, p.log, p.metrics
 	auth, err := adminAuth(s, log)

@@ -57,7 +57,7 @@ func (a *admitter) Receive(ctx context.Context, decode func(any) error, message 
 	return nil
 }
 
-// await receives a message in bounded time and bounded memory. It calls decode only without a stream of grpc-go.
+// await receives a message in bounded time and bounded memory. It calls decode only if ctx has no stream of grpc-go.
 func (a *admitter) await(ctx context.Context, decode func(any) error, message any) error {
 	defer a.waiting.Add(-1)
 	stream := grpc.ServerTransportStreamFromContext(ctx)

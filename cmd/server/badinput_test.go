@@ -108,7 +108,7 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 		"explain --live shop a=1":                                      `weir: --live: "shop" is not the URL of an admin API: write it as http://127.0.0.1:6071`,
 		"conform 127.0.0.1:1":                                          "weir: 127.0.0.1:1 does not answer: connection refused: check the address, that the service listens there by gRPC, and whether it needs --tls",
 		"conform weir.invalid:1":                                       "weir: weir.invalid:1 does not answer: no such host: check the address, that the service listens there by gRPC, and whether it needs --tls",
-		"conform " + plain:                                             "weir: " + plain + " does not answer: this is no gRPC server: check the address, that the service listens there by gRPC, and whether it needs --tls",
+		"conform " + plain:                                             "weir: " + plain + " does not answer: this is not a gRPC server: check the address, that the service listens there by gRPC, and whether it needs --tls",
 		"conform --tls " + plain:                                       "weir: " + plain + " does not answer: the server has no TLS: check the address, that the service listens there by gRPC, and whether it needs --tls",
 	} {
 		t.Run(args, func(t *testing.T) {

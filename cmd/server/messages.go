@@ -20,7 +20,7 @@ const (
 	maxOtherMessage = 64 << 10
 	// pieceSize is the size of the pieces in which a message is received, in bytes. An ordinary request has one piece.
 	pieceSize = 4 << 10
-	// maxUnfinished bounds the bytes of all messages that have not arrived whole. The first piece of a message does not count, so
+	// maxUnfinished bounds the bytes of all messages that have arrived in part. The first piece of a message does not count, so
 	// unfinished messages cannot make Weir reject ordinary requests.
 	maxUnfinished = 64 << 20
 )
@@ -82,8 +82,8 @@ func (r *messageReader) read(stream messageStream, message any) error {
 	return r.codec.Unmarshal(data, message)
 }
 
-// readPieces reads size bytes. It copies the pieces of a large message, because grpc-go needs some 80 bytes for each DATA frame, and a
-// frame may have one byte. It adds the bytes that it has reserved of maxUnfinished to reserved, also with an error.
+// readPieces reads size bytes. It copies the pieces of a large message, because grpc-go needs some 80 bytes for each DATA frame,
+// and a frame may have one byte. It adds to reserved the bytes that it has counted in r.unfinished, also if it returns an error.
 func (r *messageReader) readPieces(stream messageStream, size int, reserved *int64) (mem.BufferSlice, error) {
 	if size <= pieceSize {
 		return stream.Read(size)
@@ -108,7 +108,7 @@ func (r *messageReader) readPieces(stream messageStream, size int, reserved *int
 	return data, nil
 }
 
-// ended returns the error of a stream, and atEOF if the client has ended the stream.
+// ended returns atEOF if err means that the client has ended the stream, and otherwise err.
 func ended(err, atEOF error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return atEOF

@@ -85,7 +85,7 @@ func TestReceiptKeysAreReread(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, _ := s.log.await(t, n, "keys of receipts not loaded, the old ones stay in use")
-	if !strings.Contains(line, "line 1 is no key") {
+	if !strings.Contains(line, "line 1 is not a key") {
 		t.Errorf("%s", line)
 	}
 	if _, err := openReceipt(t, receiptKey("b"), denied()); err != nil {

@@ -92,7 +92,7 @@ func (r *redisBackend) close() {
 	}
 }
 
-// A redisPair is a backend on two: second has the limits per second, and main all others.
+// A redisPair is a backend on two Redis servers: second has the limits per second, and main all others.
 type redisPair struct {
 	*guard.PerSecond
 	main, second *redisBackend

@@ -105,8 +105,8 @@ const messagesRemedy = "give Weir's Redis user the permission to publish and sub
 // subscribeBackoff is the wait between attempts to subscribe.
 var subscribeBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// run forgets keys that other replicas reset, until ctx ends. After a lost connection it forgets all denials, because it may have
-// missed messages.
+// run receives the resets of other replicas, and forgets the denials of these keys, until ctx ends. After a lost connection it
+// forgets all denials, because it may have missed messages.
 func (r *resets) run(ctx context.Context) {
 	if r.messages == nil {
 		return
@@ -128,7 +128,7 @@ func (r *resets) run(ctx context.Context) {
 	}
 }
 
-var errResetMessage = errors.New("not a message of this version")
+var errResetMessage = errors.New("the message is from another version of Weir: run one version on all replicas")
 
 func (r *resets) received(text []byte) {
 	defer func() { // no handler recovers on this goroutine

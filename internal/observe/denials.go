@@ -8,16 +8,16 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// A Denial is a denial for the log. It contains only values that the rules name, and no others that a user sent.
+// A Denial is a denial for the log. Of the values that a user sent, it contains only those that the rules name.
 type Denial struct {
-	Domain, Rule, Limit, Algorithm string // the limit is see [decide.Decision.LimitName]
+	Domain, Rule, Limit, Algorithm string // Limit is that of [decide.Decision.LimitName]
 	KeyHash                        string
 	Enforced                       bool // false: shadow mode or quota mode let the request pass
 	Penalized                      bool // a penalty denies the key
 	Used                           int64
 	RetryAfter                     time.Duration // negative: the hits can never fit
 	Replica, RulesVersion          string
-	Suppressed                     int64 // denials before this one that had to be left out, because too many came in one second
+	Suppressed                     int64 // denials that the log left out before this one, because too many came in one second
 }
 
 // A denialLog samples denials for the log.
@@ -27,7 +27,7 @@ type denialLog struct {
 
 	mu      sync.Mutex
 	rate    rate
-	skipped int64 // since the last logged one
+	skipped int64 // denials left out since the last logged one
 }
 
 // admit reports whether another denial may be logged now, and how many were skipped since the last one.

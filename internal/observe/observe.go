@@ -113,7 +113,7 @@ func sampleHash(key string) uint64 { return xxhash.Sum64String(key) }
 
 func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.Secret, key) }
 
-// keyOf returns the key of descriptor i. For the stream, a descriptor without a limit has one too.
+// keyOf returns the key of descriptor i. A descriptor without a limit has a key too, for the stream of decisions.
 func keyOf(r *decide.Result, i int) string {
 	if key := r.Key(i); key != "" {
 		return key

@@ -43,7 +43,7 @@ const (
 	Redis  = "redis"
 )
 
-// minSecret is how many bytes a secret must have: as many as a key keeps of its HMAC.
+// minSecret is the minimum length of a secret, in bytes. It equals the length of the HMAC in a key.
 const minSecret = 16
 
 func (s *Store) complete(errs *settingErrors) {
@@ -90,8 +90,8 @@ func (s *Store) complete(errs *settingErrors) {
 	positive(errs, "MEMORY_SNAPSHOT_INTERVAL", int64(s.MemorySnapshotInterval))
 }
 
-// A RedisServer is one Redis, a Redis Cluster or a Redis behind Sentinels, and how to connect to it. MainRedis and PerSecondRedis are its
-// fields with the variables of each.
+// A RedisServer is one Redis, a Redis Cluster or a Redis behind Sentinels, with the settings to connect to it. MainRedis and
+// PerSecondRedis declare these settings under the variables of each.
 type RedisServer struct {
 	Type, URL, SocketType string
 	Timeout               time.Duration

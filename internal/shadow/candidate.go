@@ -168,7 +168,7 @@ func (d *diff) row(of *denial) *limitCounts {
 	return found
 }
 
-// stats returns the size of the counters; zero if the store is not memstore.
+// stats returns the size of the counters. It is zero if the store is not a memstore.
 func (c *candidate) stats() memstore.Stats {
 	if m, ok := c.store.(*memstore.Store); ok {
 		return m.Stats()

@@ -29,11 +29,12 @@ type outcome struct {
 	denials []denial // the limits that deny the request
 }
 
-// A denial is a limit that denies a descriptor of a request: of several limits, the one with the longest wait.
+// A denial is the limit that denies a descriptor of a request. If several limits deny it, the denial is the one with the longest
+// wait.
 type denial struct {
 	limitID
 	key string
-	// shadow says that the rule is in shadow mode, so that the denial is no part of the response.
+	// shadow reports that the rule is in shadow mode, so that the denial does not affect the response.
 	shadow bool
 	limit  *descriptors.RateLimit // nil if none is known
 }

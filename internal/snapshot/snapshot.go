@@ -14,7 +14,7 @@ import (
 )
 
 // errNotAFile is returned for a path of a folder, a pipe or a device.
-var errNotAFile = errors.New("not a regular file")
+var errNotAFile = errors.New("not a regular file: name a file")
 
 // Load returns a store with the snapshot at path, or fs.ErrNotExist.
 func Load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, error) {

@@ -84,7 +84,7 @@ func NewMetrics(version string) *Metrics {
 	build.WithLabelValues(version).Set(1)
 	undecodable := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_undecodable_requests_total",
-		Help: "Requests that are no RateLimitRequest: malformed, or too large. They are also in weir_requests_total, by their code.",
+		Help: "Messages that Weir could not read as a RateLimitRequest, because they are malformed or too large. They are also in weir_requests_total, by their code.",
 	}, []string{"protocol"})
 	m.undecodable.grpc, m.undecodable.json = undecodable.WithLabelValues("grpc"), undecodable.WithLabelValues("json")
 	m.Registry.MustRegister(undecodable, m.rulesInfo, m.details.peeks, m.details.penalties, m.details.byPenalty)

@@ -23,13 +23,13 @@ type Server struct {
 // the invalid file.
 func (s Server) Config(failed func(error)) (*tls.Config, error) {
 	if s.Cert == "" || s.Key == "" {
-		return nil, errors.New("a server needs both a certificate and a key")
+		return nil, errors.New("a TLS server needs both a certificate and a key: set the files of both")
 	}
 	if len(s.Clients) > 0 && s.ClientCA == "" {
-		return nil, errors.New("names of client certificates need a CA that signs those certificates")
+		return nil, errors.New("names of client certificates are set, but not the CA that signs these certificates: set its file too")
 	}
 	if len(s.Clients) > 0 && s.Optional {
-		return nil, errors.New("names of client certificates need clients that must have a certificate")
+		return nil, errors.New("names of client certificates are set, but a client may have no certificate: require certificates, or remove the names")
 	}
 	if s.Protocols == nil {
 		s.Protocols = []string{"h2"}

@@ -180,7 +180,7 @@ func TestServerConfigErrorsNameTheFile(t *testing.T) {
 	pair, dir := certtest.New(t).Issue(t, "weir"), t.TempDir()
 	for want, files := range map[string]Server{
 		"both a certificate and a key": {Cert: pair.Cert},
-		"need a CA":                    {Cert: pair.Cert, Key: pair.Key, Clients: Names{{host: "envoy"}}},
+		"not the CA that signs":        {Cert: pair.Cert, Key: pair.Key, Clients: Names{{host: "envoy"}}},
 		"none.crt":                     {Cert: dir + "/none.crt", Key: pair.Key},
 		pair.Key:                       {Cert: pair.Key, Key: pair.Key},
 		"none.pem":                     {Cert: pair.Cert, Key: pair.Key, ClientCA: dir + "/none.pem"},

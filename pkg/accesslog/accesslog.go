@@ -38,28 +38,30 @@ const (
 // Options configures a [Converter]. Format, Domain and Descriptors are required.
 type Options struct {
 	Format Format
-	// Layout is the format string of the log: that of text_format in Envoy, or of log_format in nginx. The default is Envoy's default
-	// format, or combined.
+	// Layout is the format string of the log, as in text_format of Envoy or log_format of nginx. It defaults to the default format
+	// of Envoy, or to the format combined of nginx.
 	Layout  string
-	Columns []string // of CSV without a header
-	Comma   rune     // of CSV; default ','
+	Columns []string // the columns of a CSV log without a header
+	Comma   rune     // the separator of a CSV log; default ','
 
 	Domain      string
 	Descriptors []Descriptor
 	Hits        *Template // default 1
 
-	// Time is the field with the time at which a request started. EndTime is the field with the time at which it ended, and Duration
-	// the field with the time that it took, in DurationUnit. The defaults follow from the format.
+	// Time is the field with the time at which a request started. Without it, the start is EndTime, the field with the time at
+	// which the request ended, minus Duration, the field with the time that the request took, in DurationUnit. The defaults follow
+	// from the format.
 	Time, EndTime, Duration string
 	DurationUnit            time.Duration  // default 1 ms
-	Zone                    *time.Location // of times without one; nil: such lines cannot be read
+	Zone                    *time.Location // the zone of times without one; nil: such a line is unreadable
 
 	Status string // the field with the status; the default follows from the format
 	Denied int    // the status of requests that were denied; default 429
 
-	// MaxMemory is how much text of the recording is sorted in memory, in bytes. Default 64 MiB. More is sorted in files of TempDir.
+	// MaxMemory is the most text of the recording that is sorted in memory, in bytes. The rest is sorted in files of TempDir.
+	// Default 64 MiB.
 	MaxMemory int
-	TempDir   string // default: that of the system
+	TempDir   string // default: the folder of the system
 }
 
 // A Descriptor is a list of entries that a line yields. If a value is missing, the request has no such descriptor.
@@ -75,7 +77,7 @@ type Entry struct {
 type Converter struct {
 	o      Options
 	times  timeFields
-	fields map[string]*int64 // of the mapping, with the number of lines that have them
+	fields map[string]*int64 // the fields that the mapping uses, with the number of lines that have each
 	report Report
 	sorter sorter
 	line   replay.Line
@@ -100,7 +102,7 @@ func New(o Options) (*Converter, error) {
 	c.report.Reasons, c.report.LeftOut = map[Reason]int64{}, make([]int64, len(o.Descriptors))
 	switch {
 	case o.Domain == "":
-		return nil, errors.New("the domain is missing: it is that of the rules")
+		return nil, errors.New("the domain is missing: set the domain of your rules")
 	case len(o.Descriptors) == 0 || len(o.Descriptors) > decide.MaxDescriptors:
 		return nil, fmt.Errorf("want 1 to %d descriptors, got %d", decide.MaxDescriptors, len(o.Descriptors))
 	}
@@ -118,14 +120,14 @@ func New(o Options) (*Converter, error) {
 	return c, nil
 }
 
-// addFields notes the fields that a template needs.
+// addFields records the fields that a template needs.
 func (c *Converter) addFields(t *Template) {
 	for _, name := range t.fieldNames() {
 		c.fields[name] = new(int64)
 	}
 }
 
-// add adds the request of a record. The error is that of a temporary file.
+// add adds the request of a record. It returns an error if a temporary file cannot be written.
 func (c *Converter) add(p parser) (Reason, error) {
 	at, reason := c.times.of(p.field)
 	if reason != "" {
@@ -154,7 +156,7 @@ func (c *Converter) add(p parser) (Reason, error) {
 		c.report.NoDescriptors++
 		return "", nil
 	}
-	const maxRecorded = 1 << 20 // that a replay.Reader takes by default
+	const maxRecorded = 1 << 20 // the default of replay.ReaderOptions.MaxLine
 	if c.text = replay.AppendLine(c.text[:0], &c.line); len(c.text) > maxRecorded {
 		return BadValue, nil
 	}
@@ -165,7 +167,7 @@ func (c *Converter) add(p parser) (Reason, error) {
 	return "", c.sorter.add(at.UnixMicro(), c.text)
 }
 
-// hits returns the hits of a record, and false if they are no whole number.
+// hits returns the hits of a record. It reports false if the field is not a whole number.
 func (c *Converter) hits(p parser) (int64, bool) {
 	if c.o.Hits == nil {
 		return 1, true
@@ -175,7 +177,7 @@ func (c *Converter) hits(p parser) (int64, bool) {
 	return n, ok && err == nil && n >= 0
 }
 
-// outcome returns the outcome of a record by its status, if it has one.
+// outcome returns whether the request was allowed, from the status of the record. It reports false if the status is unknown.
 func (c *Converter) outcome(p parser) (allowed, known bool) {
 	text, found := value(p.field, c.o.Status)
 	status, err := strconv.Atoi(text)
@@ -183,7 +185,7 @@ func (c *Converter) outcome(p parser) (allowed, known bool) {
 	return known && status != c.o.Denied, known
 }
 
-// entries returns the entries for a record, and false if a value is missing.
+// entries returns the entries for a record. It reports false if a value is missing.
 func (d Descriptor) entries(p parser) ([]descriptors.Entry, bool) {
 	entries := make([]descriptors.Entry, 0, len(d))
 	for _, e := range d {
@@ -196,8 +198,8 @@ func (d Descriptor) entries(p parser) ([]descriptors.Entry, bool) {
 	return entries, true
 }
 
-// WriteRecording writes the recording, in the order of the times. Requests of equal times are in the order of the logs. The error is that of w
-// or of a temporary file.
+// WriteRecording writes the recording in the order of the times. Requests of equal times are in the order of the logs. It fails if
+// w or a temporary file fails.
 func (c *Converter) WriteRecording(w io.Writer) error {
 	out := bufio.NewWriterSize(w, 1<<16)
 	return cmp.Or(c.sorter.write(out), out.Flush()) // both have the error of w

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A csvLog reads a table. A record with quotes may have several lines.
+// A csvLog reads a table. A record with quotes may span several lines.
 type csvLog struct {
 	in      *lines
 	comma   rune
@@ -25,7 +25,7 @@ type csvLine struct {
 	tooLong bool
 }
 
-// maxRecordLines bounds the lines of a record, so that a quote without an end does not hide the lines behind it.
+// maxRecordLines bounds the lines of a record, so that a quote without an end does not hide the lines after it.
 const maxRecordLines = 100
 
 func newCSVLog(in *lines, columns []string, comma rune) (*csvLog, error) {
@@ -43,7 +43,7 @@ func newCSVLog(in *lines, columns []string, comma rune) (*csvLog, error) {
 	for i, name := range c.record {
 		c.columns = append(c.columns, strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")))
 		if slices.Contains(c.columns[:i], c.columns[i]) {
-			return nil, fmt.Errorf("line %d: the header has the column %q twice", in.number, c.columns[i])
+			return nil, fmt.Errorf("line %d: the header has the column %q twice: rename one of them", in.number, c.columns[i])
 		}
 	}
 	return c, nil
@@ -57,7 +57,7 @@ func (c *csvLog) next() (int64, Reason, error) {
 	return line, reason, err
 }
 
-// read reads a record. If its quotes do not end, only its first line is unreadable: the next record begins with the line behind it.
+// read reads a record. If a quote has no end, only the first line is unreadable, and the next record begins with the line after it.
 func (c *csvLog) read() (int64, Reason, error) {
 	var taken []csvLine
 	size, quotes := 0, 0
@@ -99,7 +99,7 @@ func (c *csvLog) read() (int64, Reason, error) {
 	return first, reason, nil
 }
 
-// line returns the next line: one that is read again, or one of the log.
+// line returns the next line: first the lines that read has put back, then those of the log.
 func (c *csvLog) line() (csvLine, error) {
 	if len(c.again) > 0 {
 		line := c.again[0]

@@ -20,15 +20,15 @@ const maxLine = 256 << 10
 
 // A parser reads the lines of one log.
 type parser interface {
-	// next reads the next record. It returns its first line, from 1. The error is io.EOF at the end. The reason is "" if the record could
-	// be read.
+	// next reads the next record and returns its first line, from 1. If the record is unreadable, reason says why; otherwise it is
+	// "". The error is io.EOF at the end.
 	next() (line int64, reason Reason, err error)
 	// field returns a field of the record.
 	field(name string) (string, bool)
 }
 
-// Read reads a log, plain or compressed by gzip or zstd. The error reports options that do not suit the log, or a full disk. A log that
-// cannot be read to its end is in the report.
+// Read reads a log, which may be compressed by gzip or zstd. It returns an error for options that do not fit the log, and for a
+// full disk. A log that cannot be read to its end is listed in the report instead.
 func (c *Converter) Read(name string, in io.Reader) error {
 	plain, closer, err := decompress(in)
 	if err == nil {
@@ -45,7 +45,7 @@ func (c *Converter) Read(name string, in io.Reader) error {
 	return nil
 }
 
-// A fatalError ends the conversion: no further log can mend it.
+// A fatalError ends the conversion, because further logs would fail in the same way.
 type fatalError struct{ error }
 
 func (c *Converter) read(name string, in *bufio.Reader) error {
@@ -84,7 +84,7 @@ func (c *Converter) read(name string, in *bufio.Reader) error {
 	}
 }
 
-// newParser returns a parser, and the fields of its log unless they may differ from line to line.
+// newParser returns a parser. It also returns the fields of the log, or nil if they may differ from line to line.
 func newParser(in *lines, o *Options) (p parser, known []string, err error) {
 	switch o.Format {
 	case Envoy, Nginx:
@@ -142,7 +142,7 @@ func (c *Converter) complete(known []string) {
 	}
 }
 
-// checkFields reports fields of the mapping that a log with these fields does not have.
+// checkFields returns an error if the mapping uses a field that is not in known.
 func (c *Converter) checkFields(known []string) error {
 	wanted := []string{c.times.start, c.times.end, c.times.duration, c.o.Status}
 	for name := range c.fields {
@@ -222,21 +222,21 @@ func (l *lines) next() (line []byte, tooLong bool, err error) {
 	}
 }
 
-// headBytes is the length of the text at the start of a log that [Converter.hint] reads, and headLines the most lines of it.
+// headBytes is how much of the start of a log [Converter.hint] reads, in bytes, and headLines the most lines.
 const headBytes, headLines = 16 << 10, 20
 
-// headOf returns the first whole lines of a log, without reading them.
+// headOf returns the first whole lines of a log without consuming them.
 func headOf(in *bufio.Reader) []byte {
 	head, err := in.Peek(headBytes)
-	if err == nil { // the log goes on
+	if err == nil { // the log continues
 		head = head[:bytes.LastIndexByte(head, '\n')+1]
 	}
 	all := bytes.SplitAfterN(head, []byte("\n"), headLines+1)
 	return bytes.Clone(bytes.Join(all[:min(len(all), headLines)], nil))
 }
 
-// hint names the format in which the first lines of a log can be read, if it is not that of the options. It returns "" if there is none,
-// or if the format of the options reads one of the lines.
+// hint returns advice if the first lines of a log are a recording, or are readable in another format than that of the options. It
+// returns "" if the format of the options reads at least one of the lines.
 func (c *Converter) hint(head []byte) string {
 	reads := func(format Format, layout string, columns []string) (n, all int) {
 		p, _, err := newParser(&lines{in: bufio.NewReader(bytes.NewReader(head))}, &Options{Format: format, Layout: layout, Columns: columns, Comma: c.o.Comma})
@@ -283,7 +283,8 @@ func isRecording(head []byte) bool {
 	return r.Next(&replay.Line{}) == nil
 }
 
-// isTable reports whether each line of a text has several columns. Without this check, almost any text is a table of one column.
+// isTable reports whether each line of a text has several columns. Without this check, almost any text would pass as a table of one
+// column.
 func isTable(head []byte, comma rune) bool {
 	for line := range bytes.Lines(bytes.TrimSpace(head)) {
 		if !bytes.ContainsRune(line, comma) {

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// A Reason says why a line could not be read.
+// A Reason explains why a line is unreadable.
 type Reason string
 
 // The reasons.
 const (
 	TooLong     Reason = "too_long"    // more than 256 KiB
 	NotInFormat Reason = "not_format"  // the text does not follow the format
-	Ambiguous   Reason = "ambiguous"   // quotes in a field do not allow to separate the fields
+	Ambiguous   Reason = "ambiguous"   // quotes in a field make the fields ambiguous
 	NotJSON     Reason = "not_json"    // not a JSON object
-	BadCSV      Reason = "bad_csv"     // another number of fields than the header, or quotes that do not end
+	BadCSV      Reason = "bad_csv"     // not as many fields as the header, or a quote without an end
 	NoTime      Reason = "no_time"     // the field with the time is missing
-	BadTime     Reason = "bad_time"    // the time is in no known format, or not in the years 1971 to 2199
+	BadTime     Reason = "bad_time"    // the time is in an unknown format, or outside the years 1971 to 2199
 	NoZone      Reason = "no_zone"     // the time has no zone, and no zone is set
-	BadDuration Reason = "no_duration" // the duration is missing or no number
-	BadHits     Reason = "bad_hits"    // the hits are no whole number
+	BadDuration Reason = "no_duration" // the duration is missing, or not a number
+	BadHits     Reason = "bad_hits"    // the hits are not a whole number
 	BadValue    Reason = "bad_value"   // the request has more text than a line of a recording
 )
 
@@ -33,12 +33,12 @@ type Report struct {
 	Unreadable int64            // lines
 	Reasons    map[Reason]int64 // of the unreadable lines
 	First      []Unreadable     // the first unreadable lines, at most 20
-	// NoDescriptors counts lines that were read and yield no descriptor. They are not written.
+	// NoDescriptors counts readable lines that yield no descriptor. They are not written.
 	NoDescriptors int64
-	LeftOut       []int64  // for each of Options.Descriptors, the requests that have others only
+	LeftOut       []int64  // by index in Options.Descriptors: the requests that have other descriptors, but not this one
 	Unknown       []string // fields of the mapping that no line has
 	Broken        []error  // files that could not be read to their end
-	// Hints are the files of which no line yields a request, and that seem to have another format.
+	// Hints are the files that yield no request, but seem to be in another format.
 	Hints    []string
 	From, To time.Time
 }

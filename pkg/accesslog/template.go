@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// A Template makes a text from the fields of a line: literal text, and %{field} for the value of a field. Filters behind a field change
-// its value:
+// A Template makes a text from the fields of a line. It consists of literal text, and of %{field} for the value of a field. Filters
+// after a field change its value:
 //
 //	%{path|segment 1}           the first part of a path: api for /api/v1?x=1
 //	%{path|path}                the path without its query
@@ -21,8 +21,8 @@ import (
 //	%{method|lower}             in lower case
 //	%{path|match ^/u/(\d+)}     the first group of a regular expression, or all that it matches
 //
-// A field is missing if the line does not have it, or if it is empty or "-". If a field is missing, or a filter finds nothing, the text
-// is missing. "%%{" is a literal "%{".
+// A field is missing if the line does not have it, or if its value is empty or "-". If a field is missing, or a filter finds
+// nothing, the whole text is missing. "%%{" is a literal "%{".
 type Template struct{ parts []part }
 
 // A part is literal text, or a field with its filters.
@@ -175,11 +175,11 @@ func pathOf(target string) string {
 
 func queryOf(target, name string) (string, bool) {
 	_, query, _ := strings.Cut(target, "?")
-	values, _ := url.ParseQuery(query) // with an error, those that could be read
+	values, _ := url.ParseQuery(query) // after an error, values has the parameters that could be read
 	return values.Get(name), values.Has(name)
 }
 
-// hostOf returns an address without brackets and port. It reports false for a text that is no address.
+// hostOf returns an address without brackets and port. It reports false for a text that is not an address.
 func hostOf(s string) (string, bool) {
 	if full, err := netip.ParseAddrPort(s); err == nil {
 		return full.Addr().Unmap().String(), true
@@ -198,7 +198,7 @@ func (t *Template) fieldNames() (names []string) {
 	return names
 }
 
-// value returns the text for a line, and false if it is missing.
+// value returns the text for a line. It reports false if the text is missing.
 func (t *Template) value(field func(string) (string, bool)) (string, bool) {
 	text := ""
 	for _, p := range t.parts {
@@ -220,7 +220,7 @@ func (t *Template) value(field func(string) (string, bool)) (string, bool) {
 	return text, true
 }
 
-// value returns a field, and false if it is missing.
+// value returns the value of a field. It reports false if the field is missing.
 func value(field func(string) (string, bool), name string) (string, bool) {
 	s, ok := field(name)
 	return s, ok && s != "" && s != "-"

@@ -86,11 +86,11 @@ func (t *textLog) next() (int64, Reason, error) {
 	}
 }
 
-// split cuts a line into its fields. A field ends at the first text that is the literal behind it.
+// split cuts a line into its fields. A field ends at the first occurrence of the literal that follows it.
 //
-// Envoy does not escape quotes, and neither proxy escapes spaces. A client can send what separates two fields in one of them, and the text
-// behind it would move into the next field. The literal that Envoy has written then follows later: within the field that it begins, or,
-// if the client has sent more literals, within a field behind. So a field that has the literal before it once more makes a line ambiguous.
+// A client can send such a literal within a field, because Envoy escapes no quotes, and neither proxy escapes spaces. The rest of
+// that field would then move into the next one, and the literal that the proxy wrote would follow later, in this field or in
+// another. Therefore split reports a line as ambiguous if a field contains the literal that precedes it.
 func (t *textLog) split(line string) Reason {
 	if !strings.HasPrefix(line, t.literals[0]) {
 		return NotInFormat
@@ -120,7 +120,7 @@ func (t *textLog) split(line string) Reason {
 	return ""
 }
 
-// unescape decodes \xXX, as which nginx writes quotes, backslashes and other bytes.
+// unescape decodes \xXX, the form in which nginx writes quotes, backslashes and bytes that are not printable ASCII.
 func unescape(text string) string {
 	if !strings.Contains(text, `\x`) {
 		return text
@@ -178,7 +178,7 @@ func (t *textLog) parseEnvoy(layout string) error {
 			continue
 		}
 		end := strings.IndexByte(rest, '%')
-		if open := strings.IndexByte(rest, '('); open >= 0 && open < end { // an argument may have percent signs
+		if open := strings.IndexByte(rest, '('); open >= 0 && open < end { // an argument may contain percent signs
 			closed := strings.IndexByte(rest[open:], ')')
 			if closed < 0 {
 				return fmt.Errorf("%%%s has a '(' without a ')'", rest[:end])

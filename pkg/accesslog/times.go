@@ -13,14 +13,14 @@ type timeFields struct {
 	zone                 *time.Location
 }
 
-// completeStart sets the field with the time of the start, unless the options name a time.
+// completeStart sets the field with the time of the start, unless the options name a field.
 func (f *timeFields) completeStart(name string) {
 	if f.start == "" && f.end == "" {
 		f.start = name
 	}
 }
 
-// completeNginx sets the fields that nginx has, which writes the time of the end.
+// completeNginx sets the fields that the log of nginx has. nginx logs the time at which a request ended.
 func (f *timeFields) completeNginx(has func(string) bool) {
 	if f.start != "" || f.end != "" {
 		return
@@ -110,8 +110,8 @@ func parseTime(text string, zone *time.Location) (time.Time, Reason) {
 	return time.Time{}, BadTime
 }
 
-// parseDecimal returns a number of units, such as 1.25 seconds. It is exact to the nanosecond, and false for a number below 0 or of more
-// than 292 years.
+// parseDecimal returns a number of units, such as 1.25 seconds, exact to the nanosecond. It reports false for a negative number and
+// for more than 292 years.
 func parseDecimal(text string, unit time.Duration) (time.Duration, bool) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	n, err := strconv.ParseUint(whole, 10, 63)

@@ -1,5 +1,5 @@
-// Package admin serves the admin API of a process: the state of the process, the rules in force, and the state of a key, which it can
-// also reset. It is an HTTP handler for a listener of its own. docs/admin.md describes every route.
+// Package admin serves the admin API of a process: the state of the process, the rules in force, and the state of a key, which a
+// caller can also reset. It is an HTTP handler for a listener of its own. docs/admin.md describes every route.
 //
 // Every call needs a bearer token or a client certificate. Every change is reported to [Options].Audit before it is answered.
 //
@@ -28,27 +28,27 @@ type Options struct {
 	Version string // of Weir
 	// Rules returns the rules in force, nil if none have been loaded yet.
 	Rules func() *descriptors.Rules
-	// Store has the states of the keys. It must fail if it cannot read a state, and not decide by a policy.
+	// Store has the states of the keys. It must return an error if it cannot read a state, instead of deciding by on_store_error.
 	Store limiters.Store
 	// StoreTimeout bounds a call of Store. Default 1 s.
 	StoreTimeout time.Duration
-	// Resets is called by the routes that reset. If it is nil, they answer 501.
+	// Resets removes the states of keys. If it is nil, the routes that reset answer 501.
 	Resets Resets
-	// Decide has the settings by which the process decides.
+	// Decide has the settings by which the server decides requests.
 	Decide decide.Options
 	// ParseRequest reads a request of Envoy in JSON.
 	ParseRequest func(body []byte) (*decide.Request, error)
-	// Status returns the state of the process. The API sets the fields that it knows itself.
+	// Status returns the state of the process. The API fills in the fields about itself.
 	Status func() Status
 	// Hits returns how many hits of a rule were allowed and denied since the start.
 	Hits func(*descriptors.Rule) (allowed, denied uint64)
-	// StoreCalls returns the number of calls of the store since the start, and the seconds that they took.
+	// StoreCalls returns the number of store calls since the start, and their total duration in seconds.
 	StoreCalls func() (calls uint64, seconds float64)
-	// KeySecret hides keys: responses have a key's HMAC under it and not its text. Empty: keys are shown.
+	// KeySecret hides keys: if it is set, responses have the HMAC of a key instead of its text.
 	KeySecret []byte
-	// Auth decides which calls may pass.
+	// Auth decides which calls are admitted.
 	Auth Auth
-	// Audit is called with every change, and with every change that was refused, before the response is sent.
+	// Audit is called with every change, made or refused, before the response is sent.
 	Audit func(Change)
 	// Unauthorized is called for a call without valid credentials.
 	Unauthorized func(Attempt)
@@ -62,7 +62,7 @@ type Options struct {
 	Top func(denied bool, domain string, n int) Top
 	// Subscribe returns a stream of the decisions that a filter selects. The error reports too many subscribers.
 	Subscribe func(Filter) (*Subscription, error)
-	// Shadow returns the comparison of the candidate rules. The parameters bound the lengths of its lists.
+	// Shadow returns the comparison of the candidate rules with the rules in force. The parameters bound the lengths of its lists.
 	Shadow func(limits, keys int) Shadow
 }
 
@@ -70,12 +70,12 @@ type Options struct {
 const (
 	maxBody     = 64 << 10
 	maxInFlight = 32
-	// maxStreams is the number of calls of GET /v1/decisions under way. They do not count for maxInFlight.
+	// maxStreams bounds the calls of GET /v1/decisions in progress. They do not count for maxInFlight.
 	maxStreams  = 8
 	bodyTimeout = 5 * time.Second
 )
 
-// An API is the handler of the admin API. Run must be running for its rates.
+// An API is the handler of the admin API. It reports rates only while Run is running.
 type API struct {
 	options  Options
 	started  time.Time
@@ -106,13 +106,14 @@ func New(o Options) *API {
 	return a
 }
 
-// Run keeps the rates of rules and store calls until ctx ends.
+// Run measures the rates of hits and of store calls until ctx ends.
 func (a *API) Run(ctx context.Context) { a.rates.run(ctx) }
 
-// Stop ends the streams. The server must reject new calls.
+// Stop ends all streams. The server must already reject new calls.
 func (a *API) Stop() { a.stop.Do(func() { close(a.stopping) }) }
 
-// config returns the configuration of the routes. It turns off the pages of huma that load scripts from other servers.
+// config returns the configuration of the routes. It turns off the documentation pages of huma, which load scripts from other
+// servers.
 func (a *API) config() huma.Config {
 	c := huma.DefaultConfig("Weir admin API", a.options.Version)
 	c.CreateHooks, c.DocsPath, c.SchemasPath = nil, "", ""
@@ -126,7 +127,7 @@ func (a *API) config() huma.Config {
 	return c
 }
 
-// route adds a route. Its handler gets the name of the caller in the context, see callerOf.
+// route adds a route. Its handler finds the caller in the context, see callerOf.
 func route[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), errors ...int) {
 	huma.Register(a.api, huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,

@@ -15,13 +15,13 @@ import (
 	"sync"
 )
 
-// An Auth decides which calls may pass. A call needs one of the two.
+// An Auth decides which calls are admitted. A call needs a valid token or a valid certificate.
 type Auth struct {
 	Tokens       *Tokens // nil: no token is valid
 	Certificates bool    // a verified client certificate is valid
 }
 
-// caller returns the name of the caller in the audit log, and whether its credentials are valid.
+// caller returns the name of the caller for the audit log, and whether its credentials are valid.
 func (a Auth) caller(r *http.Request) (who string, ok bool) {
 	if a.Certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return "certificate " + r.TLS.PeerCertificates[0].Subject.String(), true
@@ -40,8 +40,8 @@ const (
 	minToken = 16
 )
 
-// Tokens are the bearer tokens in a file, one a line. A line that begins with # is a comment. The file is read again when it changes. While it cannot be read, the tokens
-// read last stay valid.
+// Tokens are the bearer tokens in a file, one on each line. A line that begins with # is a comment. Tokens reads the file again
+// when it changes. While the file is unreadable, the last tokens stay valid.
 type Tokens struct {
 	path   string
 	failed func(error)
@@ -52,13 +52,14 @@ type Tokens struct {
 	reported string
 }
 
-// ReadTokens reads tokens from a file. failed is called when a changed file cannot be used, once until the error changes.
+// ReadTokens reads tokens from a file. failed is called with the error of a changed file, once for each different error.
 func ReadTokens(path string, failed func(error)) (*Tokens, error) {
 	t := &Tokens{path: path, failed: failed}
 	return t, t.load()
 }
 
-// find returns the name of a token in the audit log, the start of its SHA-256. It compares the token with all valid ones in constant time.
+// find returns the name of a token for the audit log, which is the start of its SHA-256. It compares the token with every valid one
+// in constant time.
 func (t *Tokens) find(token string) (who string, ok bool) {
 	t.mu.Lock()
 	switch err := t.load(); {
@@ -77,7 +78,7 @@ func (t *Tokens) find(token string) (who string, ok bool) {
 	return "token " + hex.EncodeToString(sum[:4]), found == 1
 }
 
-// load reads the file unless it is the one that was read last.
+// load reads the file unless it is unchanged.
 func (t *Tokens) load() error {
 	info, err := os.Stat(t.path)
 	if err != nil {
@@ -105,7 +106,7 @@ func (t *Tokens) load() error {
 
 func tokenSums(data []byte) (sums [][sha256.Size]byte, err error) {
 	if len(data) > maxTokenFile {
-		return nil, fmt.Errorf("the file is larger than %d bytes", maxTokenFile)
+		return nil, fmt.Errorf("the file is larger than %d bytes: write one token on each line, and nothing else", maxTokenFile)
 	}
 	line := 0
 	for text := range bytes.Lines(data) {
@@ -119,7 +120,7 @@ func tokenSums(data []byte) (sums [][sha256.Size]byte, err error) {
 		sums = append(sums, sha256.Sum256(text))
 	}
 	if len(sums) == 0 {
-		return nil, errors.New("no token: write one a line")
+		return nil, errors.New("no token: write one token on each line")
 	}
 	return sums, nil
 }

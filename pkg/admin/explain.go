@@ -14,7 +14,7 @@ import (
 
 const explainPath = "/v1/explain"
 
-// An ExplainRequest asks which limits a request is under, and why. It has descriptors of entries, or a request as Envoy sends it.
+// An ExplainRequest asks which limits a request is under, and why. It has either descriptors, or a request in Envoy's form.
 type ExplainRequest struct {
 	Domain      string          `json:"domain,omitempty" maxLength:"4096" example:"shop" doc:"The domain; not together with request."`
 	Descriptors [][]Entry       `json:"descriptors,omitempty" maxItems:"100" example:"[[[\"user_id\",\"42\"]]]" doc:"Lists of entries; not together with request."`
@@ -44,7 +44,7 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 	return &explainOutput{record}, nil
 }
 
-// requestOf returns the request to explain. It charges one hit, unless the request of Envoy says otherwise.
+// requestOf returns the request to explain. Its hits are 1, unless the request in Envoy's form sets them.
 func (a *API) requestOf(in *ExplainRequest) (*decide.Request, error) {
 	switch {
 	case len(in.Request) == 0:
@@ -66,7 +66,7 @@ func (a *API) requestOf(in *ExplainRequest) (*decide.Request, error) {
 	return request, nil
 }
 
-// addStates adds the states of the keys to a record. The plan is the one that the record explains.
+// addStates adds the states of the keys to a record, which must explain the same request under the same rules.
 func (a *API) addStates(ctx context.Context, rules *descriptors.Rules, request *decide.Request, record *explain.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
 	defer cancel()

@@ -101,7 +101,7 @@ func isAPI(path string) bool {
 // decisionsPath is the route of streams.
 const decisionsPath = "/v1/decisions"
 
-// routeOf returns the path of a route, so that the number of names is bounded.
+// routeOf returns the path of a route, or one name for all other paths, so that the number of names is bounded.
 func (a *API) routeOf(path string) string {
 	if a.api.OpenAPI().Paths[path] != nil {
 		return path
@@ -111,7 +111,7 @@ func (a *API) routeOf(path string) string {
 
 type callerKey struct{}
 
-// A caller is who calls, and whether the change that the call asks for was reported.
+// A caller is the client of a call.
 type caller struct {
 	who      string
 	audited  bool

@@ -68,13 +68,13 @@ type keyInput struct{ Body KeyRequest }
 
 type keyOutput struct{ Body KeyState }
 
-// A target is a rule that a descriptor is under, with the key of its counters.
+// A target is a rule that limits a descriptor, with the key of its counters.
 type target struct {
 	rule *descriptors.Rule
 	key  string
 }
 
-// targetsOf returns the rule that matches a descriptor, and the rules with leases whose id follows the descriptor.
+// targetsOf returns the rule that matches a descriptor, and the rules with leases one level below, whose last entry is a lease id.
 func targetsOf(rules *descriptors.Rules, domain *descriptors.Domain, entries []descriptors.Entry) (all []target) {
 	add := func(entries []descriptors.Entry) {
 		if rule := domain.Match(entries); rule != nil {
@@ -91,7 +91,7 @@ func targetsOf(rules *descriptors.Rules, domain *descriptors.Domain, entries []d
 	return all
 }
 
-// leaseKeys returns the keys of the entries with the id of a lease, each once.
+// leaseKeys returns the keys of the lease ids, each once.
 func leaseKeys(rules *descriptors.Rules, domain string) (keys []string) {
 	for rule := range rules.All() {
 		if !rule.HasLeases() || rule.Domain != domain {
@@ -150,7 +150,7 @@ func (a *API) peek(ctx context.Context, in *keyInput) (*keyOutput, error) {
 	return out, nil
 }
 
-// keyHint returns a sentence about a key of the descriptor that is probably misspelled, or "".
+// keyHint returns a sentence about a probably misspelled key of the descriptor, or "".
 func keyHint(rules *descriptors.Rules, in *KeyRequest) string {
 	unknown, nearest := nearestKey(rules, in.Domain, in.Descriptor)
 	if nearest == "" {
@@ -191,7 +191,7 @@ func stateOf(v Inspected) explain.State {
 	}
 }
 
-// An Inspected is the verdict of a limit on one more hit, and the rest of the key's penalty.
+// An Inspected is the verdict of a limit on one more hit, and the remaining penalty of the key.
 type Inspected struct {
 	limiters.Verdict
 	Penalty time.Duration

@@ -14,7 +14,7 @@ const (
 	samples        = 6
 )
 
-// rates computes rates from counters that it reads at intervals.
+// rates computes rates from counters that it reads at a fixed interval.
 type rates struct {
 	options *Options
 
@@ -104,7 +104,7 @@ func (r *rates) total(rules *descriptors.Rules, n int) (allowed, denied float64)
 	return allowed, denied
 }
 
-// ofRules returns a function of the rates of rule i of rules.
+// ofRules returns a function that returns the rates of rule i of rules.
 func (r *rates) ofRules(rules *descriptors.Rules) func(i int) (allowed, denied float64) {
 	first, last, seconds, ok := r.span()
 	if !ok || last.rules != rules || first.rules != rules {

@@ -18,7 +18,8 @@ const (
 	resetByEntryPath = "/v1/keys/reset-by-entry"
 )
 
-// A Resets removes the states of keys from the store, and from the memory of every replica. notified reports whether the other replicas were notified.
+// Resets removes the states of keys from the store, and the denials that replicas remember. notified reports whether the other
+// replicas were notified.
 type Resets interface {
 	Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, notified bool, err error)
 	// ResetEntry makes one step of a pass over all keys, as [limiters.Resetter] does.

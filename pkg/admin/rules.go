@@ -98,7 +98,7 @@ func limitOf(l *descriptors.RateLimit) RuleLimit {
 	return shown
 }
 
-// unknownDomain is the error of a domain that no rules have. It names the nearest one.
+// unknownDomain returns the error for a domain without rules. The error names the nearest domain.
 func unknownDomain(rules *descriptors.Rules, domain string) error {
 	remedy := "the domains are " + explain.DomainNames(rules)
 	if nearest := explain.NearestDomain(rules, domain); nearest != "" {
@@ -110,8 +110,8 @@ func unknownDomain(rules *descriptors.Rules, domain string) error {
 // maxSuggestedKeys bounds the keys that a misspelled one is compared with.
 const maxSuggestedKeys = 1000
 
-// nearestKey returns the first key of entries that no rule of the domain has, and the key of the rules that it is probably a
-// misspelling of. It returns "" for both if there is none.
+// nearestKey returns the first key of entries that no rule of the domain has, and the key of a rule that it probably misspells. It
+// returns "" for both if there is none.
 func nearestKey(rules *descriptors.Rules, domain string, entries []Entry) (unknown, nearest string) {
 	known := map[string]bool{}
 	var keys []string

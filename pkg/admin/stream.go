@@ -42,7 +42,8 @@ type decisionsInput struct {
 const (
 	pingInterval = 10 * time.Second // an idle stream gets a comment
 	writeTimeout = 10 * time.Second // for each write: a client that does not read loses its stream
-	// checkInterval is the time between two checks of the caller's credentials: a token that was removed from its file ends the stream.
+	// checkInterval is the time between two checks of the caller's credentials. The stream ends after its token was removed from
+	// the file.
 	checkInterval = time.Second
 )
 
@@ -62,7 +63,7 @@ func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResp
 		r, w := humago.Unwrap(ctx)
 		s := stream{w: w, control: http.NewResponseController(w), dropped: subscription.Dropped}
 		w.Header().Set("Content-Type", "text/event-stream")
-		_ = s.control.SetReadDeadline(time.Time{}) // that of the request would end the stream
+		_ = s.control.SetReadDeadline(time.Time{}) // the deadline of the request would end the stream
 		// The client learns at once that the stream has begun.
 		if s.write(": decisions\n\n") {
 			s.send(r.Context(), subscription.C, a.stopping, func() bool { _, ok := a.options.Auth.caller(r); return ok })
@@ -75,7 +76,7 @@ type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	dropped func() int64
-	known   int64 // drops that the client knows of
+	known   int64 // the drops that the client has been sent
 }
 
 // send sends decisions until the client leaves, decisions or stopping is closed, or the caller's credentials are no longer valid.

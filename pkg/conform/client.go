@@ -30,14 +30,14 @@ const (
 	method = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
 )
 
-// A client is the connections of a run. Each call has a deadline.
+// A client holds the connections of a run. Each call has a deadline.
 type client struct {
 	options Options
 	conns   []*grpc.ClientConn
 	started time.Time
 }
 
-// connections is how many connections the checks under concurrency share.
+// connections is the number of connections that the checks under concurrency share.
 const connections = 8
 
 func dial(o Options) (*client, error) {
@@ -56,7 +56,7 @@ func dial(o Options) (*client, error) {
 	return c, nil
 }
 
-// connect returns a connection of its own. It connects with its first call.
+// connect returns a new connection, which is opened by its first call.
 func (c *client) connect() (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if c.options.TLS != nil {
@@ -78,7 +78,7 @@ type answer struct {
 	call, ret time.Duration // since the start of the run
 }
 
-// ask sends a message: a request, or bytes with the codec of [raw].
+// ask sends a message, which is a request, or bytes with the codec [raw].
 func (c *client) ask(ctx context.Context, conn *grpc.ClientConn, message any, options ...grpc.CallOption) answer {
 	ctx, cancel := context.WithTimeout(ctx, c.options.CallTimeout)
 	defer cancel()
@@ -88,7 +88,8 @@ func (c *client) ask(ctx context.Context, conn *grpc.ClientConn, message any, op
 	return a
 }
 
-// alive returns an error if the service does not answer on a new connection, for two seconds, or for as long as a call with AllowErrors.
+// alive calls the service on a new connection until it answers. After two seconds, or after CallTimeout with AllowErrors if that is
+// longer, it returns the last error.
 func (c *client) alive(ctx context.Context) error {
 	maximum := 2 * time.Second
 	if c.options.AllowErrors {
@@ -112,13 +113,13 @@ func (c *client) alive(ctx context.Context) error {
 	}
 }
 
-// lost reports whether an error is one of a connection, or of a service that does not answer.
+// lost reports whether err means that the connection failed or the service did not answer.
 func lost(err error) bool {
 	code := status.Code(err)
 	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
 }
 
-// sleep returns false if ctx ends first.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

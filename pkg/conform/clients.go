@@ -29,7 +29,7 @@ func clientChecks() []check {
 	}
 }
 
-// stalledClients is how many connections stall, each with stalledRequests requests.
+// stalledClients is the number of connections that stall, each with stalledRequests requests.
 const (
 	stalledClients  = 16
 	stalledRequests = 100
@@ -54,8 +54,8 @@ func (c *client) open(ctx context.Context) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Now().Add(c.options.CallTimeout))
 }
 
-// begin writes the requests of a client that stalls. The window of its answers is 0 bytes, so the service must keep them. Of each
-// message only the first bytes are sent, if part is less than 1.
+// begin writes the requests of a client that stalls. The flow-control window for the answers is 0 bytes, so the service must keep
+// them. If part is less than 1, begin writes only that part of each message.
 func begin(conn net.Conn, authority string, wire []byte, requests int, part float64) error {
 	var b bytes.Buffer
 	b.WriteString(http2.ClientPreface)
@@ -85,8 +85,8 @@ func begin(conn net.Conn, authority string, wire []byte, requests int, part floa
 	return err
 }
 
-// checkOtherClient calls from a client of its own while others stall. The check fails if the client is not served in time, or if it gets an error
-// after it was served. A service may shed the load of the first requests.
+// checkOtherClient calls from another client while some stall. The check fails if this client gets no answer in time, or an error
+// after its first answer. Errors before are no fault, because a service may shed load.
 func (t *trial) checkOtherClient(what string) {
 	conn, err := t.client.connect()
 	if err != nil {
@@ -115,7 +115,7 @@ func (t *trial) checkOtherClient(what string) {
 	}
 }
 
-// stall opens connections and has each begin requests. It returns a function that closes them.
+// stall opens connections and starts requests on each. It returns a function that closes the connections.
 func (t *trial) stall(n, requests int, part float64) (done func()) {
 	var all []net.Conn
 	wire := t.wire(t.request(t.key("day_1000")))
@@ -154,7 +154,7 @@ func silentConnections(t *trial) {
 	t.checkOtherClient("100 connections send nothing")
 }
 
-// malformedLoad has clients send bad messages on the connections that good requests use too.
+// malformedLoad sends invalid messages on the connections that valid requests use too.
 func malformedLoad(t *trial) {
 	t.steady(minSteady)
 	valid := t.wire(t.request(t.key("day_5")))
@@ -169,12 +169,12 @@ func malformedLoad(t *trial) {
 	exact(t, algorithm{name: "fixed_window"})
 	stop()
 	if n := answers.Load(); n > 0 {
-		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d messages that are no protobuf get an answer", n, sent.Load()), Expected: "an error of gRPC"})
+		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d messages that are not protobuf get an answer", n, sent.Load()), Expected: "an error of gRPC"})
 	}
 }
 
-// cancelledCalls has clients give up their calls after a short while, as Envoy does at its timeout. An error at once is the choice of
-// a service under load. No answer is a fault.
+// cancelledCalls cancels calls after a short time, as Envoy does at its timeout. An immediate error is a choice of a service under
+// load. A missing answer is a fault.
 func cancelledCalls(t *trial) {
 	short := t.request(t.key("day_1000"))
 	defer t.background(func(i int) {
@@ -211,7 +211,7 @@ func cancelledCalls(t *trial) {
 	}
 }
 
-// background has 32 clients repeat a function until stop is called.
+// background calls a function repeatedly from 32 goroutines until stop is called.
 func (t *trial) background(run func(i int)) (stop func()) {
 	ctx, cancel := context.WithCancel(t.ctx)
 	ended := make(chan struct{})

@@ -28,14 +28,14 @@ type Options struct {
 	// Only, if not nil, selects the checks whose ids match.
 	Only *regexp.Regexp
 
-	Timeout     time.Duration // of the whole run; 0: 60 s, and 90 s more with MinuteTurn
-	CallTimeout time.Duration // of a call, and the longest wait of a client beside a slow one; 0: 5 s
+	Timeout     time.Duration // of the whole run; 0: 60 s, or 150 s with MinuteTurn
+	CallTimeout time.Duration // of a call, and the longest time that a client may wait while another one stalls; 0: 5 s
 	// Skew is the largest difference between the clocks of the service's replicas. 0 means 10 ms.
 	Skew time.Duration
-	// MinuteTurn also waits for the turn of a window of a minute.
+	// MinuteTurn also tests the end of a window of one minute, which takes up to a minute.
 	MinuteTurn bool
-	// AllowErrors accepts gRPC errors under concurrency, for a service on a faulty network. A call that failed may have charged its
-	// hits or not.
+	// AllowErrors accepts gRPC errors under concurrency, for a service on a faulty network. The models allow either outcome for the
+	// charge of a failed call.
 	AllowErrors bool
 
 	// Done, if not nil, is called with each result, in the order of the report.
@@ -57,7 +57,7 @@ const (
 type Report struct {
 	Target     string    `json:"target"`
 	Domain     string    `json:"domain"`
-	RunID      string    `json:"run_id"` // the value of the entry "run" begins with it
+	RunID      string    `json:"run_id"` // the start of each value of the entry "run"
 	Algorithms []string  `json:"algorithms"`
 	Started    time.Time `json:"started"`
 	Seconds    float64   `json:"seconds"`
@@ -78,7 +78,7 @@ type Result struct {
 	Seconds float64 `json:"seconds"`
 	// Reason says why the check was skipped.
 	Reason string `json:"reason,omitempty"`
-	// Observations are choices of the service that are no defects.
+	// Observations are choices of the service that the protocol allows.
 	Observations []string   `json:"observations,omitempty"`
 	Evidence     []Evidence `json:"evidence,omitempty"`
 }
@@ -89,11 +89,11 @@ type Evidence struct {
 	Request  string `json:"request,omitempty"`
 	Answer   string `json:"answer,omitempty"`
 	Expected string `json:"expected,omitempty"`
-	// History is the calls that no order of single calls explains, oldest first, if the fault needs several clients.
+	// History lists the calls that no order of single calls explains, oldest first. It is empty for a fault that one client shows.
 	History []string `json:"history,omitempty"`
 }
 
-// maxEvidence is how many faults a check reports.
+// maxEvidence bounds the faults that a check reports.
 const maxEvidence = 5
 
 // A Check is the id of a check and the question that it answers.
@@ -133,11 +133,11 @@ type runner struct {
 	client    *client
 	downSince string // the check since which the service does not answer
 	chosen    map[string]choices
-	count     int // of fresh keys
+	count     int // the number of values that fresh has returned
 }
 
-// Run grades a service. The error is not nil if the service cannot be reached or does not hold the rules, or if the run ended early. It is
-// then [ErrTimeout], or the cause of the caller's context. The checks that have not finished are skipped.
+// Run grades a service. It returns an error if the service is unreachable or lacks the rules, and [ErrTimeout] or the cause of ctx
+// if the run ended early. After an early end, the report lists the unfinished checks as skipped.
 func Run(caller context.Context, o Options) (report Report, err error) {
 	r, err := newRunner(o)
 	if err != nil {
@@ -224,7 +224,7 @@ func (r *Report) add(result Result) {
 
 const timeEnded = "the time of the run ended"
 
-// check runs one check. A service that does not answer afterwards fails it.
+// check runs one check. The check fails if the service does not answer afterwards.
 func (r *runner) check(ctx context.Context, c check) Result {
 	started := time.Now()
 	t := &trial{runner: r, ctx: ctx, Result: Result{ID: c.id, Asks: c.asks}}
@@ -258,7 +258,7 @@ func (r *runner) check(ctx context.Context, c check) Result {
 	return t.Result
 }
 
-// holdsRules returns an error if the service cannot be reached or does not hold the rules.
+// holdsRules returns an error if the service is unreachable or does not hold the rules.
 func (r *runner) holdsRules(ctx context.Context) error {
 	t := &trial{runner: r, ctx: ctx}
 	var missing []string
@@ -285,7 +285,7 @@ func (r *runner) holdsRules(ctx context.Context) error {
 func causeOf(code codes.Code, message string) string {
 	for _, known := range []struct{ part, cause string }{
 		{"first record does not look like a TLS handshake", "the server has no TLS"},
-		{"looked like an HTTP/1.1 header", "this is no gRPC server"},
+		{"looked like an HTTP/1.1 header", "this is not a gRPC server"},
 		{"certificate signed by unknown authority", "the certificate is signed by an unknown CA: name the CA with --ca"},
 		{"produced zero addresses", "no such host"},
 		{"no such host", "no such host"},
@@ -301,7 +301,7 @@ func causeOf(code codes.Code, message string) string {
 	return "the connection failed (" + message + ")"
 }
 
-// probes are rules whose presence shows that the rules of each algorithm are loaded.
+// probes returns keys of rules. A limit for each of them shows that the service holds the rules of each algorithm.
 func (r *runner) probes() (keys []string) {
 	keys = append(keys, "version_"+version)
 	for _, a := range r.algorithm {
@@ -311,7 +311,7 @@ func (r *runner) probes() (keys []string) {
 	return slices.Compact(keys)
 }
 
-// checks returns the checks of a run. Those that are known to crash a service are the last.
+// checks returns the checks of a run. Checks that are known to crash a service come last.
 func checks(chosen []algorithm) []check {
 	all := slices.Concat(protocolChecks(), semanticsChecks())
 	for _, a := range chosen {
@@ -348,7 +348,7 @@ func (r *Result) Text() string {
 	return b.String()
 }
 
-// Summary returns the numbers of a report as a line.
+// Summary returns the numbers of a report on one line.
 func (r *Report) Summary() string {
 	return fmt.Sprintf("%d passed, %d failed, %d skipped, %d observed, in %.1f s (run %s of %s)",
 		r.Passed, r.Failed, r.Skipped, r.Observed, r.Seconds, r.RunID, r.Target)

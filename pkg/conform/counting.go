@@ -20,7 +20,7 @@ func countingChecks(a algorithm) []check {
 	}
 }
 
-// concurrently runs a function for each of n clients at once, and returns when all have ended.
+// concurrently calls a function for each of n clients at once, and returns when all calls have returned.
 func concurrently(n int, run func(i int)) {
 	var all sync.WaitGroup
 	start := make(chan struct{})
@@ -34,7 +34,7 @@ func concurrently(n int, run func(i int)) {
 	all.Wait()
 }
 
-// perform has n clients send calls each for a descriptor, with the hits that next returns.
+// perform starts n clients, each of which calls for a descriptor with the hits that next returns.
 func (t *trial) perform(d *descriptor, n, calls int, next func(client, call int) int64) []op {
 	all := make([][]op, n)
 	concurrently(n, func(i int) {
@@ -47,7 +47,7 @@ func (t *trial) perform(d *descriptor, n, calls int, next func(client, call int)
 	return slices.Concat(all...)
 }
 
-// charge returns a copy of a descriptor with so many hits. Negative hits are a refund.
+// charge returns a copy of a descriptor with n hits. Negative hits refund.
 func charge(d *descriptor, n int64) *descriptor {
 	if n < 0 {
 		return refund(d, uint64(-n))
@@ -55,7 +55,7 @@ func charge(d *descriptor, n int64) *descriptor {
 	return hits(d, uint64(n))
 }
 
-// countErrors returns the number of ops with an error. Each fails the check, unless errors are allowed.
+// countErrors returns the number of ops with an error. Each error fails the check, unless errors are allowed.
 func (t *trial) countErrors(ops []op) (n int64) {
 	for _, o := range ops {
 		if o.err == nil {
@@ -121,7 +121,7 @@ func costs(t *trial, a algorithm) {
 	ops := t.perform(d, 64, 4, func(i, call int) int64 { return int64((i+call)%maximum) + 1 })
 	lost := t.countErrors(ops)
 	n, _ := admitted(ops)
-	minimum := int64(limit + 1) // that a denied call charged
+	minimum := int64(limit + 1) // the fewest hits of a denied call
 	for _, o := range ops {
 		if o.over() {
 			minimum = min(minimum, o.hits)
@@ -171,7 +171,7 @@ func groups(t *trial, a algorithm) {
 	}
 }
 
-// The size of the histories: the checker tries the orders of the calls of a key.
+// The size of the histories is bounded, because the checker tries the possible orders of the calls of a key.
 const (
 	historyKeys    = 48
 	historyClients = 6
@@ -227,7 +227,7 @@ func histories(t *trial, a algorithm, withRefunds bool) {
 	}
 }
 
-// explained returns the least staleness that explains a history, or else a witness.
+// explained returns the lowest staleness that explains a history. If none does, it returns the calls that show this.
 func explained(ops []op, c choices, withRefunds bool) (stale staleness, witness []op, gaveUp bool) {
 	const limit = 5
 	maximum := staleRemaining

@@ -10,7 +10,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// choices are behaviors that the protocol leaves to a service, for limits of one algorithm. Models follow them.
+// choices are behaviors that the protocol leaves to the service, for the limits of one algorithm. The models follow them.
 type choices struct {
 	countDenied bool // denied hits count
 	peekOver    bool // a key exactly at its limit allows 0 hits
@@ -18,7 +18,7 @@ type choices struct {
 	group       bool // a denied request charges none of its limits
 }
 
-// choices finds the choices of the service by single calls.
+// choices returns the choices of the service. It finds them by single calls, once for each algorithm.
 func (t *trial) choices(a algorithm) choices {
 	c, known := t.chosen[a.name]
 	if !known {
@@ -58,7 +58,7 @@ func (t *trial) findChoices(a algorithm) (c choices, err error) {
 	return c, err
 }
 
-// withRetries repeats single calls until none gets an error, if errors are allowed. Otherwise an error fails and ends the check.
+// withRetries repeats run until it returns no error, if errors are allowed. Otherwise an error fails and ends the check.
 func (t *trial) withRetries(run func() error) {
 	for attempt := 0; ; attempt++ {
 		err := run()
@@ -72,13 +72,13 @@ func (t *trial) withRetries(run func() error) {
 	}
 }
 
-// staleness is how much of an earlier moment denials may show. A service that remembers denials for a while has some.
+// A staleness is how far a denial may describe an earlier moment. Services that cache denials are stale.
 type staleness int
 
 const (
 	exactDenials    staleness = iota
-	staleRemaining            // the remaining hits of a denial
-	staleDenialsToo           // the denial itself, after a refund
+	staleRemaining            // a denial may report the remaining hits of an earlier moment
+	staleDenialsToo           // a denial itself may also be older than a refund
 )
 
 // An op is a call of one client for one descriptor.
@@ -112,8 +112,8 @@ func (o op) String() string {
 
 func millis(d time.Duration) string { return fmt.Sprintf("%.3f ms", float64(d.Microseconds())/1000) }
 
-// model is the model of a limit whose windows do not turn: a fixed window, a log and a funnel then have the same. The state is the
-// usage of the key. An op without an answer may have been charged or not.
+// model returns the model of a limit within one window, in which fixed windows, logs and funnels decide alike. The state is the
+// usage of the key. An op without an answer may or may not have been charged.
 func model(limit int64, c choices, stale staleness) porcupine.Model {
 	step := func(state, input, output any) []any {
 		used, n, o := state.(int64), input.(int64), output.(op)
@@ -147,7 +147,8 @@ func states(a, b int64) []any {
 	return []any{a, b}
 }
 
-// decide decides n hits of a key of which some are used. A status of denied hits may have 0 remaining hits instead of left.
+// decide decides n hits of a key with the usage used. It returns the next usage and the remaining hits; a denial may report 0
+// instead.
 func decide(used, n, limit int64, c choices) (next int64, ok bool, left int64) {
 	switch {
 	case n < 0:
@@ -164,8 +165,8 @@ func decide(used, n, limit int64, c choices) (next int64, ok bool, left int64) {
 	return next, ok, max(0, limit-next)
 }
 
-// linearizable returns the shortest beginning of a history that no order of single calls explains, nil if there is none. unknown says
-// that the checker gave up.
+// linearizable returns the shortest beginning of a history that no order of single calls explains, or nil if every beginning has an
+// explanation. unknown reports that the checker gave up.
 func linearizable(ops []op, limit int64, c choices, stale staleness) (witness []op, unknown bool) {
 	m := model(limit, c, stale)
 	switch porcupine.CheckOperationsTimeout(m, history(ops), 5*time.Second) {

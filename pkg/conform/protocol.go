@@ -26,14 +26,14 @@ func protocolChecks() []check {
 		{"protocol.no_entries", "Does the service survive a descriptor without entries?", noEntries},
 		{"protocol.empty_texts", "Does the service survive entries with an empty key or value?", emptyTexts},
 		{"protocol.unknown_fields", "Does the service ignore fields that it does not know?", unknownFields},
-		{"protocol.malformed", "Does a message that is no protobuf get an error?", malformed},
+		{"protocol.malformed", "Does a message that is not protobuf get an error?", malformed},
 		{"protocol.invalid_utf8", "Does the service survive a value that is not UTF-8?", invalidUTF8},
 		{"protocol.large_value", "Does the service survive values of 64 KiB and 1 MiB?", largeValue},
 		{"protocol.many_descriptors", "Does the service survive 1,000 descriptors, and 200 entries in one?", manyDescriptors},
 	}
 }
 
-// crashChecks ask with requests that are known to end processes. They run last.
+// crashChecks send requests that are known to crash some services. They run last.
 func crashChecks() []check {
 	return []check{
 		{"crash.hits_32_bit", "Does a charge near 2^32 count in full?", hits32},
@@ -58,7 +58,7 @@ func statuses(t *trial) {
 	}
 }
 
-// noLimit sends a request that has no limit. An error is a choice of the service, a denial is a fault.
+// noLimit sends a request without a limit. An error is a choice of the service; a denial is a fault.
 func noLimit(t *trial, r *request) {
 	a := t.ask(r)
 	switch {
@@ -140,7 +140,7 @@ func malformed(t *trial) {
 		e := Evidence{Request: fmt.Sprintf("%s: %x", c.what, c.wire[:min(len(c.wire), 24)]), Answer: a.String(), Expected: "an error of gRPC"}
 		switch {
 		case a.err == nil:
-			e.Fault = "a message that is no protobuf gets an answer"
+			e.Fault = "a message that is not protobuf gets an answer"
 			t.fault(e)
 		case lost(a.err):
 			e.Fault = "the service drops the connection, or does not answer"

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Domain is that of the rules and of most requests.
+// Domain is the domain of the rules, and of most requests.
 const Domain = "weir_conform"
 
-// version is that of the rules. It changes when rules change, so that a service with older rules is reported.
+// version is the version of the rules. It must change with the rules, so that a run reports a service with older ones.
 const version = "1"
 
-// An algorithm is one whose rules the service may hold.
+// An algorithm is an algorithm whose rules the service may hold.
 type algorithm struct {
 	name   string
 	prefix string // of the keys of its rules
@@ -48,12 +48,12 @@ func parseAlgorithms(names []string) ([]algorithm, error) {
 	return all, nil
 }
 
-// A rule is one below the entry "run", whose value is fresh for each key of a check.
+// A rule is a rule below the entry "run". The value of that entry is different for each key of a check.
 type rule struct {
 	key   string
 	limit int64
 	unit  time.Duration
-	text  string // the YAML of the rule, without its key, if it has more than a limit
+	text  string // the YAML of a rule that has more than a limit, without its key
 }
 
 const day = 24 * time.Hour
@@ -67,7 +67,7 @@ func (r rule) yaml(extra string) string {
 	return fmt.Sprintf("rate_limit: {%sunit: %s, requests_per_unit: %d}", extra, unitNames[r.unit], r.limit)
 }
 
-// base are the rules of each algorithm. Days make a turn during a run unlikely, see trial.steady.
+// base are the rules that each algorithm has. Their windows are a day long, so a window rarely ends during a run, see trial.steady.
 var base = []rule{
 	{key: "day_5", limit: 5, unit: day},
 	{key: "day_100", limit: 100, unit: day},
@@ -75,7 +75,7 @@ var base = []rule{
 	{key: "second_10", limit: 10, unit: time.Second},
 }
 
-// fixedOnly are the rules of fixed windows, in the grammar of envoyproxy/ratelimit. They are always there.
+// fixedOnly are further rules of fixed windows, in the grammar of envoyproxy/ratelimit. Every run needs them.
 var fixedOnly = []rule{
 	{key: "version_" + version, limit: 4001, unit: day},
 	{key: "minute_100", limit: 100, unit: time.Minute},

@@ -272,7 +272,7 @@ func resets(t *trial) {
 	r := t.request(d)
 	second := t.answered(r)
 	if second.reset() > first.reset() && first.reset() <= 10*time.Second {
-		return // the window turned
+		return // the window ended
 	}
 	minimum, maximum := second.call-first.ret-time.Second-t.Skew, second.ret-first.call+time.Second+t.Skew
 	if passed := first.reset() - second.reset(); passed < minimum || passed > maximum {
@@ -281,11 +281,12 @@ func resets(t *trial) {
 	}
 }
 
-// alignment compares the resets of one request. Windows by the clock begin at multiples of their length.
+// alignment compares the resets of one request. Windows by the clock begin at multiples of their length, so their resets must be
+// consistent.
 func alignment(t *trial) {
 	all := []*descriptor{t.key("minute_100"), t.key("hour_100"), t.key("day_100")}
 	r := t.request(all...)
-	for range 3 { // a window may turn during a request
+	for range 3 { // a window may end during a request
 		a := t.answered(r)
 		if len(a.GetStatuses()) != len(all) {
 			t.wrong(r, a, "the statuses do not match the descriptors", "3 statuses")
@@ -302,7 +303,7 @@ func alignment(t *trial) {
 	}
 }
 
-// offset reports a service whose clock differs from that of this machine.
+// offset observes a service whose clock differs from the clock of this machine.
 func (t *trial) offset(reset int64) {
 	t.Evidence = nil
 	ours := 86400 - time.Now().Unix()%86400

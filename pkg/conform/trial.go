@@ -12,14 +12,14 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// A trial is a check that runs. It collects the result.
+// A trial is a check in progress. It collects the result.
 type trial struct {
 	*runner
 	ctx context.Context
 	Result
 }
 
-// protect runs a check on a goroutine of its own, and returns when the check ends or calls stop.
+// protect runs a check on its own goroutine, and returns when the check returns or calls stop.
 func (t *trial) protect(run func(*trial)) {
 	done := make(chan struct{})
 	go func() {
@@ -29,7 +29,7 @@ func (t *trial) protect(run func(*trial)) {
 	<-done
 }
 
-// stop ends the check by ending its goroutine. Only the goroutine of the check may call it.
+// stop ends the check by ending its goroutine. It must be called on that goroutine.
 func (t *trial) stop() { runtime.Goexit() }
 
 func (t *trial) skip(reason string) { t.Reason = reason }
@@ -56,10 +56,10 @@ func (t *trial) fresh() string {
 	return fmt.Sprintf("%s-%d", t.id, t.count)
 }
 
-// key returns a descriptor with a fresh counter of a rule.
+// key returns a descriptor whose counter is unused, under a rule.
 func (t *trial) key(rule string) *descriptor { return t.under("run", t.fresh(), rule, "v") }
 
-// under returns a descriptor with entries, each a key and a value.
+// under returns a descriptor with entries, given as pairs of key and value.
 func (*trial) under(pairs ...string) *descriptor {
 	d := &descriptor{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -86,7 +86,7 @@ func refund(d *descriptor, n uint64) *descriptor {
 	return d
 }
 
-// limited returns a copy of a descriptor with a limit of its own.
+// limited returns a copy of a descriptor that carries its own limit.
 func limited(d *descriptor, n uint32, unit typev3.RateLimitUnit) *descriptor {
 	d = proto.CloneOf(d)
 	d.Limit = &commonLimit{RequestsPerUnit: n, Unit: unit}
@@ -96,10 +96,10 @@ func limited(d *descriptor, n uint32, unit typev3.RateLimitUnit) *descriptor {
 // ask sends a request on the first connection.
 func (t *trial) ask(r *request) answer { return t.client.ask(t.ctx, t.client.conns[0], r) }
 
-// one sends one descriptor. An error of gRPC ends the check.
+// one sends one descriptor. A gRPC error ends the check.
 func (t *trial) one(d *descriptor) answer { return t.answered(t.request(d)) }
 
-// answered sends a request. An error of gRPC fails and ends the check.
+// answered sends a request. A gRPC error fails and ends the check.
 func (t *trial) answered(r *request) answer {
 	a := t.ask(r)
 	if a.err != nil {
@@ -109,7 +109,7 @@ func (t *trial) answered(r *request) answer {
 	return a
 }
 
-// want sends a request, and fails the check if its answer is not as expected. It returns whether it is.
+// want sends a request, and fails the check if the answer differs from the expectation. It reports whether they agree.
 func (t *trial) want(r *request, expected string, as func(answer) bool) bool {
 	a := t.answered(r)
 	if !as(a) {
@@ -135,12 +135,12 @@ func (t *trial) unlimited(d *descriptor) bool {
 	return t.want(t.request(d), "OK without a limit", func(a answer) bool { return a.ok() && a.limit(0) == nil })
 }
 
-// limitOf expects an answer with the limit of a number of requests.
+// limitOf expects an answer under a limit of that many requests.
 func (t *trial) limitOf(d *descriptor, n uint32) bool {
 	return t.want(t.request(d), fmt.Sprintf("a limit of %d", n), func(a answer) bool { return a.limit(0).GetRequestsPerUnit() == n })
 }
 
-// steady waits until no window of a day turns for a while.
+// steady waits until no window of a day will end within d.
 func (t *trial) steady(d time.Duration) {
 	var a answer
 	t.withRetries(func() error {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// minSteady is the longest that a check with windows of a day takes.
+// minSteady is the longest time that a check with windows of a day takes.
 const minSteady = 15 * time.Second
 
 func turnChecks(a algorithm) []check {
@@ -20,7 +20,7 @@ func turnChecks(a algorithm) []check {
 	return all
 }
 
-// hammer has clients call at short intervals for a while. Each call charges one hit.
+// hammer calls from several clients at short intervals for the duration d. Each call charges one hit.
 func (t *trial) hammer(rule string, d time.Duration) []op {
 	const callers, pause = 8, 20 * time.Millisecond
 	r := t.request(t.key(rule))
@@ -40,7 +40,7 @@ func (t *trial) hammer(rule string, d time.Duration) []op {
 	return all
 }
 
-// A turnFault is a fault of admissions over time, with the calls that show it.
+// A turnFault is a fault in the admissions over time, with the calls that show it.
 type turnFault struct {
 	text string
 	ops  []op
@@ -70,7 +70,7 @@ func turnsOfWindow(t *trial, a algorithm) {
 	t.reportTurns(rule, ops, windowFault(ops, t.rules[rule].limit, time.Second, t.Skew))
 }
 
-// turnOfMinute calls around the turn of a window of a minute.
+// turnOfMinute calls around the end of a window of one minute.
 func turnOfMinute(t *trial) {
 	if !t.MinuteTurn {
 		t.skip("it waits up to a minute: select it with --minute-turn")
@@ -88,8 +88,8 @@ func turnOfMinute(t *trial) {
 	}
 }
 
-// windowFault returns nil if the turns of windows could be at some phase of the clock, at which each window admits the limit. Otherwise
-// it returns the fault at the phase that explains the most.
+// windowFault tries each phase of the clock at which windows may begin. It returns nil if all calls are right at one phase.
+// Otherwise it returns the first fault at the phase with the fewest faults.
 func windowFault(ops []op, limit int64, window, skew time.Duration) (best *turnFault) {
 	const step = time.Millisecond
 	fewest := -1
@@ -105,7 +105,7 @@ func windowFault(ops []op, limit int64, window, skew time.Duration) (best *turnF
 	return best
 }
 
-// floorDiv returns the index of the window of a time.
+// floorDiv returns the index of the window that contains d.
 func floorDiv(d, window time.Duration) int64 {
 	if d < 0 {
 		return -int64((-d + window - 1) / window)
@@ -113,7 +113,8 @@ func floorDiv(d, window time.Duration) int64 {
 	return int64(d / window)
 }
 
-// faultsAt counts the faults of windows that begin at a phase. A call counts for a window only if it was inside for certain.
+// faultsAt counts the windows beginning at a phase that admit the wrong number of hits. A call counts for a window only if it
+// certainly fell into it.
 func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, first *turnFault) {
 	inside := func(o op) (from, to int64) {
 		return floorDiv(o.call-skew-phase, window), floorDiv(o.ret+skew-phase, window)
@@ -163,7 +164,8 @@ func turnsOfLog(t *trial, a algorithm) {
 	t.reportTurns(rule, ops, logFault(ops, t.rules[rule].limit, time.Second, t.Skew))
 }
 
-// logFault returns a fault of a sliding log: no window of its length admits more than the limit, wherever it begins.
+// logFault returns a fault of a sliding log, or nil. A log admits at most the limit in every interval as long as the window, and
+// denies only beyond it.
 func logFault(ops []op, limit int64, window, skew time.Duration) *turnFault {
 	for _, o := range ops {
 		var all []op
@@ -199,12 +201,12 @@ func turnsOfFunnel(t *trial, a algorithm) {
 	t.reportTurns(rule, ops, funnelFault(ops, float64(limit), float64(limit), t.Skew))
 }
 
-// funnelFault returns a fault of a funnel that holds capacity hits and leaks rate hits in a second.
+// funnelFault returns a fault of a funnel that holds capacity hits and leaks rate hits a second.
 func funnelFault(ops []op, capacity, rate float64, skew time.Duration) *turnFault {
 	for _, o := range ops {
 		switch {
 		case o.ok():
-			// The calls from o on, each of which ended by the end of p, were admitted in the time between.
+			// The calls from o on that ended by the end of p were all admitted in the time between.
 			for _, p := range ops {
 				if !p.ok() || p.ret < o.ret {
 					continue
@@ -229,7 +231,8 @@ func funnelFault(ops []op, capacity, rate float64, skew time.Duration) *turnFaul
 	return nil
 }
 
-// highestLevel returns the highest level that a funnel may have when it denies a call: every hit was charged as late as possible.
+// highestLevel returns an upper bound of the level of a funnel when it denies a call, as if every hit had been charged as late as
+// possible.
 func highestLevel(ops []op, denied op, rate float64, skew time.Duration) (level float64, before []op) {
 	for _, p := range ops {
 		if (p.ok() || p.err != nil) && p.call <= denied.ret+skew {

@@ -10,7 +10,7 @@ import (
 // maxComponent is the maximum length of a text in a key, in bytes. A longer text is hashed.
 const maxComponent = 128
 
-// These are the matchings of levels with share_threshold in a key.
+// These characters stand for levels with share_threshold in a key.
 const (
 	sharedWildcard = '^'
 	sharedValues   = ';'

@@ -44,7 +44,7 @@ func (l *list) name() string {
 	return b.String()
 }
 
-// A prefixes maps addresses to the children of a node by longest prefix match. Nil is empty.
+// A prefixes maps addresses to the children of a node, by the longest prefix that contains the address. Nil is empty.
 type prefixes struct {
 	lists []*Node             // nil once the index is built
 	table *bart.Table[uint32] // the record of each prefix in the index

@@ -7,7 +7,7 @@ const (
 	MaxDenyHeaderValue = 4 << 10 // bytes
 )
 
-// An OnDeny is the response to a denied request. It is immutable. With a nil OnDeny, the proxy chooses the response.
+// An OnDeny is the response to a denied request. It is immutable. If it is nil, the proxy chooses the response.
 type OnDeny struct {
 	Body        string   // "": none
 	ContentType string   // of Body; "" without a Body and with Problem

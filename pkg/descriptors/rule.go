@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A RateLimit is a limit in Envoy's units, with the limit of the store that it denotes.
+// A RateLimit is a limit in Envoy's units, with the limit of the store that implements it.
 type RateLimit struct {
 	Unit            Unit
 	UnitMultiplier  uint32 // units per window, at least 1

@@ -11,8 +11,8 @@ import "slices"
 //	key_a,b       for a list of values or prefixes; with value_to_metric the key_value of the request
 //
 // With detailed_metric every name is the key_value of the request. With share_threshold the name of a wildcard is always
-// key_pattern*, and that of a list key_a,b. A list of more than 64 bytes is cut and ends with ",...". The id of a
-// request under a rule with leases is in no name. Names with a value of the request are unbounded. A nil r is that of an override,
+// key_pattern*, and the name of a list key_a,b. A list of more than 64 bytes is cut and ends with ",...". Names never contain the
+// lease id of a request. Names that contain a value of the request are unbounded. For a nil r, which is an override without a rule,
 // see [OverrideStatLevels].
 func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 	if r == nil {

@@ -28,7 +28,7 @@ const (
 	added   outcome = iota // the action adds an entry
 	skipped                // it adds no entry, and the descriptor is sent without it
 	dropped                // it drops the descriptor
-	unknown                // the configuration and the request do not determine it
+	unknown                // the configuration and the request do not decide between the others
 )
 
 func entry(key, value string) effect { return effect{key: key, value: value} }
@@ -88,7 +88,7 @@ func (d *deriver) act(a *routev3.RateLimit_Action) effect {
 	return d.address(a)
 }
 
-// expression evaluates an extension: an expression of CEL that is an attribute of the request. No other is supported.
+// expression evaluates an action that is a CEL expression. Only an attribute of the request is supported.
 func (d *deriver) expression(extension *corev3.TypedExtensionConfig) effect {
 	var e exprv3.Descriptor
 	if err := extension.GetTypedConfig().UnmarshalTo(&e); err != nil {
@@ -105,7 +105,7 @@ func (d *deriver) expression(extension *corev3.TypedExtensionConfig) effect {
 	return entry(e.GetDescriptorKey(), value)
 }
 
-// address evaluates the actions that need the address of the client.
+// address evaluates the actions that send the address of the client.
 func (d *deriver) address(a *routev3.RateLimit_Action) effect {
 	address := d.request.RemoteAddress.Unmap()
 	needs := func(action string) effect {
@@ -176,7 +176,7 @@ func constant(key, value string, ok bool, err error, condition string) effect {
 	return entry(key, value)
 }
 
-// metadata evaluates an action that reads metadata. Only texts become values.
+// metadata evaluates an action that reads metadata. Only metadata that is text becomes a value.
 func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) effect {
 	path := pathOf(m.GetMetadataKey())
 	var value, source string
@@ -251,7 +251,7 @@ func absent(skip bool, reason string) effect {
 	return effect{outcome: dropped, reason: reason}
 }
 
-// addedByEnvoy notes that Envoy itself may add a header.
+// addedByEnvoy notes that Envoy itself may add the header of an action.
 func addedByEnvoy(name string) string {
 	prefixes := []string{"x-envoy-", "x-forwarded-", "x-request-id"}
 	if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(strings.ToLower(name), p) }) {

@@ -15,34 +15,34 @@ import (
 type Request struct {
 	Method, Host, Path string
 	Headers            [][2]string // in order; a name may repeat
-	// RemoteAddress is the address of the client, after x-forwarded-for. The zero value: not known.
+	// the address after Envoy has read x-forwarded-for; the zero value: unknown
 	RemoteAddress netip.Addr
-	// Metadata has the texts of dynamic metadata by their paths, such as envoy.filters.http.jwt_authn:claims.sub.
+	// Metadata maps the paths of dynamic metadata, such as envoy.filters.http.jwt_authn:claims.sub, to texts.
 	Metadata map[string]string
-	// ServiceCluster is Envoy's --service-cluster. Empty: that of the bootstrap.
+	// ServiceCluster is Envoy's --service-cluster. It defaults to node.cluster of the bootstrap.
 	ServiceCluster string
-	// Listener and Filter select one of several. Empty: there must be only one.
+	// Listener and Filter select a listener and a filter by name. They may be empty if there is only one.
 	Listener, Filter string
 }
 
-// Derived has the descriptors that Envoy sends for a request.
+// Derived holds the descriptors that Envoy sends for a request.
 type Derived struct {
 	Domain     string // empty if the file has no filter
 	Route      string // such as "envoy.yaml:48 (virtual host backend)"
 	RateLimits []RateLimit
 }
 
-// A RateLimit is one element of rate_limits, applied to a request.
+// A RateLimit is the outcome of one element of rate_limits for a request.
 type RateLimit struct {
 	Source  string // such as envoy.yaml:52
 	Entries [][2]string
-	// Skipped: Envoy sends no descriptor. Unknown: whether it does, or which, is not known.
+	// Skipped reports that Envoy sends no descriptor. Unknown reports that the configuration and the request do not decide this.
 	Skipped, Unknown bool
-	Reasons          []string // for each action without entry, and for a skipped element
-	Ignored          []string // fields that Envoy ignores there
-	AtEnd            bool     // Envoy sends the descriptor when the stream ends
+	Reasons          []string // one for each action without an entry, and one for a skipped element
+	Ignored          []string // fields of the element that Envoy ignores
+	AtEnd            bool     // Envoy sends the descriptor at the end of the stream
 	Hits             int64    // below 0: a refund
-	Refund           bool     // the hits are refunded, also if they are 0
+	Refund           bool     // Envoy refunds the hits, also if they are 0
 	Override         *Override
 }
 
@@ -61,7 +61,8 @@ type deriver struct {
 	clusters map[string]*corev3.Metadata
 }
 
-// Derive returns the descriptors that Envoy sends for a request. Its error names the choice that the request leaves open.
+// Derive returns the descriptors that Envoy sends for a request. If the request fits several listeners or filters, or no host or
+// route, the error names them.
 func (c *Config) Derive(r *Request) (*Derived, error) {
 	m, err := c.manager(r)
 	if err != nil {
@@ -90,7 +91,7 @@ func (c *Config) Derive(r *Request) (*Derived, error) {
 	return derived, d.derive(derived, m, f)
 }
 
-// derive applies the rate limits that have effect on the route. The others are reported as skipped.
+// derive applies the rate limits that have an effect on the route, and reports the others as skipped.
 func (d *deriver) derive(to *Derived, m *manager, f *filter) error {
 	settings, disabled := d.perRoute(m, f)
 	to.Domain = cmp.Or(settings.get("domain").text(), to.Domain)

@@ -11,7 +11,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 )
 
-// An undecidable is a condition whose result the configuration and the request do not determine.
+// An undecidable is the error of a condition that needs more than the configuration and the request.
 type undecidable string
 
 func (u undecidable) Error() string { return string(u) }
@@ -50,7 +50,7 @@ func (r *Request) path() (path, query string) {
 // A parameter is a parameter of the query.
 type parameter struct{ name, value string }
 
-// parameters returns the parameters of the query. Envoy decodes %20, and leaves + as it is.
+// parameters returns the parameters of the query. Like Envoy, it decodes %20, and keeps a plus sign.
 func (r *Request) parameters(decode bool) []parameter {
 	_, query := r.path()
 	var all []parameter
@@ -96,7 +96,7 @@ func first(all []parameter, name string) (value string, found bool) {
 	return "", false
 }
 
-// every reports whether all conditions hold. One that is known to fail prevails over one that is undecidable.
+// every reports whether all conditions hold. If one does not hold, the result is false, even if another is undecidable.
 func every(conditions iter.Seq2[bool, error]) (bool, error) {
 	var open error
 	for ok, err := range conditions {
@@ -166,7 +166,7 @@ func matchPath(m *routev3.RouteMatch, r *Request) (bool, error) {
 	return false, undecidable("the match has no condition for the path")
 }
 
-// matchRuntime evaluates runtime_fraction by its default. Only 0 % and 100 % are certain, as long as no runtime key changes them.
+// matchRuntime evaluates runtime_fraction by its default value. Only 0 % and 100 % are decidable, and only without a runtime key.
 func matchRuntime(m *routev3.RouteMatch) (bool, error) {
 	fraction := m.GetRuntimeFraction()
 	if fraction == nil {
@@ -190,7 +190,7 @@ func matchRuntime(m *routev3.RouteMatch) (bool, error) {
 	return false, undecidable("runtime_fraction selects requests at random")
 }
 
-// matchRegex reports whether an expression matches the whole text. Go and Envoy have the syntax of RE2.
+// matchRegex reports whether an expression matches the whole text. Go and Envoy share the syntax of RE2.
 func matchRegex(m *matcherv3.RegexMatcher, text string) (bool, error) {
 	compiled, err := regexp.Compile(`\A(?:` + m.GetRegex() + `)\z`)
 	if err != nil {
@@ -257,7 +257,8 @@ func matchHeader(m *routev3.HeaderMatcher, r *Request) (bool, error) {
 	return present && ok != m.GetInvertMatch(), err
 }
 
-// matchDeprecated evaluates the matchers that string_match has replaced. Envoy still takes them, and old configurations have them.
+// matchDeprecated evaluates the header matchers that string_match has replaced. Envoy still accepts them, and old configurations
+// use them.
 //
 //nolint:staticcheck // deprecated fields are its purpose
 func matchDeprecated(m *routev3.HeaderMatcher, text string) (bool, error) {

@@ -3,8 +3,8 @@
 //	config, err := envoyactions.Parse("envoy.yaml", data)
 //	derived, err := config.Derive(&envoyactions.Request{Method: "GET", Path: "/", Header: header})
 //
-// It knows the rules of Envoy 1.40. A value that depends on more than the configuration and the request, such as that of a CEL expression,
-// is reported as unknown and never guessed.
+// The package follows the rules of Envoy 1.40. It reports a value as unknown if the value depends on more than the configuration
+// and the request, as the value of a CEL expression does.
 package envoyactions
 
 import (
@@ -23,7 +23,7 @@ const (
 	filterName   = "envoy.filters.http.ratelimit"
 )
 
-// A Config is the part of a configuration of Envoy that makes descriptors.
+// A Config is the part of Envoy's configuration that makes descriptors.
 type Config struct {
 	managers []manager
 	cluster  string // node.cluster
@@ -40,7 +40,7 @@ type manager struct {
 	anyPort  bool   // ignore_port_in_host_matching
 }
 
-// A filter is a rate limit filter. Its tree does not exist if the file has no filters.
+// A filter is a rate limit filter. Its tree is the zero tree if the file has no filters.
 type filter struct {
 	name     string
 	domain   string
@@ -69,7 +69,8 @@ type element struct {
 	config *routev3.RateLimit
 }
 
-// Parse reads a bootstrap, a listener, a route configuration, a virtual host or a route, in YAML or JSON. The name is that of the file.
+// Parse reads YAML or JSON of a bootstrap, a listener, a route configuration, a virtual host or a route. Sources and errors use the
+// name of the file.
 func Parse(name string, data []byte) (*Config, error) {
 	root, err := readTree(name, data)
 	if err != nil {
@@ -238,7 +239,8 @@ func checkPerRoute(configs tree) error {
 	return nil
 }
 
-// readElements reads a list of rate limits. In the filter and its settings for a route, Envoy rejects stage and disable_key.
+// readElements reads a list of rate limits. Envoy rejects stage and disable_key in the filter and in its settings for a route, so
+// readElements does too.
 func readElements(list tree, inFilter bool) ([]element, error) {
 	var all []element
 	for _, item := range list.items() {

@@ -84,7 +84,7 @@ func domainRank(domain, name string) int {
 	return 0
 }
 
-// routeOf returns the first route that matches. A route that may match, and cannot be evaluated, is an error that names it.
+// routeOf returns the first route that matches, or nil. If a route before it is undecidable, the error names that route.
 func (h *host) routeOf(r *Request) (*route, error) {
 	if m := h.tree.get("matcher"); m.exists() {
 		return nil, m.errorf("a matcher selects the route, which is not supported: pass the route alone as --envoy")
@@ -130,7 +130,7 @@ func (f *filter) stage() uint32 {
 	return n
 }
 
-// hostIgnored returns why the rate limits of the virtual host have no effect, or "".
+// hostIgnored returns the reason why the rate limits of the virtual host have no effect, or "".
 func (d *deriver) hostIgnored(settings tree) string {
 	include := d.route.tree.get("route", "include_vh_rate_limits").text() == "true"
 	switch mode := settings.get("vh_rate_limits").text(); {

@@ -18,10 +18,10 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// maxNodes bounds a file after its aliases are replaced, so that a few lines cannot make the parser use all memory.
+// maxNodes bounds the nodes of a file with its aliases replaced, because a few lines of aliases could exhaust the memory.
 const maxNodes = 1 << 20
 
-// A tree is a value in a file, with its line. The zero tree stands for a field that the file does not have.
+// A tree is a value in a file, with its line. The zero tree is an absent field.
 type tree struct {
 	file string
 	node *yaml.Node
@@ -47,7 +47,7 @@ func readTree(file string, data []byte) (tree, error) {
 	return tree{file, doc.Content[0]}, nil
 }
 
-// expand replaces aliases by the nodes that they name. left is the number of nodes that the document may still have.
+// expand replaces aliases by the nodes that they name. left is the number of nodes that may still be added.
 func expand(n *yaml.Node, left *int, depth int) error {
 	const maxDepth = 200
 	if *left--; *left < 0 || depth > maxDepth {
@@ -92,7 +92,7 @@ func (t tree) errorf(format string, values ...any) error {
 	return fmt.Errorf("%s: "+format, append([]any{t.source()}, values...)...)
 }
 
-// get returns the field at a path of names. Envoy reads each name also in camelCase.
+// get returns the field at a path of names. Like Envoy, it also accepts each name in camelCase.
 func (t tree) get(names ...string) tree {
 	for _, name := range names {
 		t = t.field(name)
@@ -152,7 +152,7 @@ func (t tree) is(message string) bool {
 	return strings.HasSuffix(t.get("@type").text(), "/"+message)
 }
 
-// position matches the position that protojson gives. It is that of a copy in JSON, which nobody has seen.
+// position matches the position in an error of protojson. The position refers to a copy in JSON that the user has never seen.
 var position = regexp.MustCompile(`^proto:[\s\x{a0}]*(syntax error )?(\(line \d+:\d+\):[\s\x{a0}]*)?`)
 
 // decode decodes the value into a message. An unknown field is an error.

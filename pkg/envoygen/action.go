@@ -44,7 +44,8 @@ func (c *Config) descriptorsOf(r *route) ([]descriptor, error) {
 	return append(begin, end...), nil
 }
 
-// describe returns the descriptor of the beginning of a request, and that of its end, which may have no config.
+// describe returns the descriptors of the beginning and of the end of a request. The second has no config if Envoy does not call at
+// the end.
 func (c *Config) describe(s *shape) (first, last descriptor, err error) {
 	ends := slices.ContainsFunc(s.steps, func(s step) bool { return s.source.kind == fromStatus })
 	cost, hits := c.o.costOf(s.keys())
@@ -87,7 +88,7 @@ func (c *Config) describe(s *shape) (first, last descriptor, err error) {
 	return first, last, nil
 }
 
-// costOf returns the hits at the end and at the beginning of a descriptor; empty for 1.
+// costOf returns the hits of a descriptor at the end and at the beginning of a request. Empty means 1.
 func (o *Options) costOf(keys string) (cost, hits string) {
 	of := func(all []string) string {
 		for _, text := range all {

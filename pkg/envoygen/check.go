@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// suits reports why a source never has a value that the level matches.
+// suits returns an error if a source never sends a value that the level matches.
 func (p *planner) suits(s *source, l *descriptors.Level) error {
 	exact := exactValues(l)
 	switch s.kind {
@@ -48,7 +48,8 @@ func (p *planner) suits(s *source, l *descriptors.Level) error {
 	return nil
 }
 
-// mask sets the lengths of prefixes from the values of rules. Envoy sends one prefix for an address, so the lengths must be equal.
+// mask sets the lengths of prefixes from the values of the rules. Envoy sends one prefix for each address, so all values must have
+// the same length.
 func (s *source) mask(key string, exact []string) error {
 	for _, v := range exact {
 		prefix, err := netip.ParsePrefix(v)
@@ -67,7 +68,7 @@ func (s *source) mask(key string, exact []string) error {
 	return nil
 }
 
-// modeOf returns when Envoy sends the descriptors of a rule. It reports a problem if the arguments and the rule do not fit.
+// modeOf returns when Envoy sends the descriptors of a rule. It reports a problem if the arguments do not fit the rule.
 func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (how mode, ok bool) {
 	at := rule.Source()
 	one := &shape{steps: steps}

@@ -4,8 +4,8 @@
 //	config, err := envoygen.New(rules, envoygen.Options{Service: "weir:8081", Upstream: "shop:8080"})
 //	text := config.Bootstrap()
 //
-// Rules name keys, and not where Envoy finds their values. A table of well-known keys and Options.From decide that. New returns Problems
-// if Envoy would not limit as the rules say, and notes about every assumption.
+// Rules name keys, but not where Envoy finds their values. Options.From, and a table of well-known keys, name these sources. New
+// returns Problems if Envoy's configuration cannot limit as the rules require, and Notes for every assumption.
 package envoygen
 
 import (
@@ -24,11 +24,11 @@ import (
 
 // Options configures New. Service is required, and Upstream for a bootstrap.
 type Options struct {
-	Domain string // that of the rules; may be empty if the rules have one domain
-	// From has the sources of keys, such as user_id=header:x-user-id. Keys without one have a default.
+	Domain string // the domain of the rules; may be empty if there is only one
+	// From has the sources of keys, such as user_id=header:x-user-id. A key that is not in From has a default source.
 	From []string
-	// Hits and Cost have the hits of a descriptor at the beginning and at the end of a request, such as tenant=%BYTES_SENT%. The
-	// descriptor is named by its keys, such as user_id.action.
+	// Hits and Cost set the hits that a descriptor charges at the beginning and at the end of a request, such as
+	// tenant=%BYTES_SENT%. The keys of a descriptor, such as user_id.action, name it.
 	Hits, Cost []string
 	// Routes have constant values of keys, such as /login:generic_key=login. In an EnvoyFilter, the text before the colon is the name
 	// of a route.
@@ -42,7 +42,7 @@ type Options struct {
 	Namespace, Selector, Context string // of the EnvoyFilter
 }
 
-// A Problem is a rule that Envoy cannot be configured for, or an argument without effect.
+// A Problem is a rule that Envoy cannot be configured to apply, or an argument without effect.
 type Problem struct {
 	At   string // the file and line of the rule; empty for an argument
 	Text string
@@ -75,8 +75,8 @@ type Config struct {
 	routes []*route
 	notes  []Problem
 
-	leases   time.Duration // the shortest lease of a rule; 0 without leases
-	idHeader bool          // a header has the id of the request
+	leases   time.Duration // the shortest TTL of a lease of the rules; 0 without leases
+	idHeader bool          // a header carries the id of the request
 	address  bool          // an action sends the address of the client
 	path     bool          // an action sends the path
 	atEnd    bool          // Envoy calls at the end of a request
@@ -133,7 +133,7 @@ func domainOf(rules *descriptors.Rules, domain string) (string, error) {
 	}
 	switch {
 	case len(names) == 0:
-		return "", errors.New("the rules have no domain")
+		return "", errors.New("the rules have no domain: write 'domain:' and descriptors with limits")
 	case domain == "" && len(names) > 1:
 		return "", fmt.Errorf("the rules have several domains: set --domain to one of %s", strings.Join(names, ", "))
 	case domain == "":

@@ -22,7 +22,7 @@ type route struct {
 	byText map[string]*shape
 }
 
-// A shape is a descriptor that Envoy sends: a list of steps, whose values come from the request or are constants.
+// A shape is a descriptor that Envoy sends: a list of steps.
 type shape struct {
 	steps []step
 	mode  mode
@@ -36,7 +36,7 @@ type step struct {
 	value  string // of a constant, a match or a status
 }
 
-// A mode is the time at which Envoy sends a shape.
+// A mode is when Envoy sends a shape.
 type mode int
 
 const (
@@ -45,7 +45,7 @@ const (
 	reserve                 // at the beginning with an estimate, and a settlement at the end
 )
 
-// keys returns the keys of a shape as arguments name it.
+// keys returns the keys of a shape in the form of arguments, such as user_id.action.
 func (s *shape) keys() string {
 	names := make([]string, len(s.steps))
 	for i, one := range s.steps {
@@ -273,8 +273,8 @@ func (p *planner) sourceOf(l *descriptors.Level, at string, isID bool) (*source,
 	return &s, nil
 }
 
-// alternatives returns the steps of a rule on a route, once for each combination of constants. Without a value of a constant, there is
-// none.
+// alternatives returns the steps of a rule on a route, once for each combination of constants. It returns none if a route lacks a
+// value of a constant.
 func (p *planner) alternatives(r *route, levels []descriptors.Level, steps []step) [][]step {
 	all := [][]step{nil}
 	for i, one := range steps {
@@ -313,7 +313,7 @@ func (p *planner) constants(r *route, l *descriptors.Level) []string {
 	return nil
 }
 
-// addShape adds a descriptor to a route, or a rule to a descriptor that is there.
+// addShape adds a descriptor to a route. If the route has this descriptor already, addShape adds the rule to it.
 func (p *planner) addShape(r *route, rule *descriptors.Rule, steps []step, how mode) bool {
 	var text strings.Builder
 	for _, one := range steps {

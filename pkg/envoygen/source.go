@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A kind says where Envoy finds the value of a key.
+// A kind is where Envoy finds the value of a key.
 type kind string
 
 const (
@@ -36,13 +36,13 @@ const (
 // sources describes the sources that --from takes.
 const sources = "header:NAME, path, method, host, query:NAME, metadata:NAMESPACE:KEY.PATH, remote_address, masked_remote_address:V4/V6, constant, match:VALUE=HEADER:TEXT, status:CODES, cel:EXPRESSION, source_cluster or destination_cluster"
 
-// A source is where Envoy finds the value of a key.
+// A source is the kind and the argument of where Envoy finds the value of a key.
 type source struct {
 	kind   kind
 	arg    string
 	v4, v6 uint32              // of masked_remote_address
 	values map[string][]string // of match: header and text by value; of status: codes by value
-	given  bool                // an argument names it
+	given  bool                // an argument sets the source
 }
 
 // wellKnown are the sources of keys by default, in lower case.
@@ -59,7 +59,7 @@ var matchKeys = []string{"header_match", "query_match", "remote_address_match"}
 
 var headerName = regexp.MustCompile("^:?[-!#$%&'*+.^_`|~0-9a-z]+$")
 
-// defaultSource returns the source of a key without --from. For an unknown key it is a header.
+// defaultSource returns the source of a key that --from does not name. For an unknown key it is a header with the name of the key.
 func defaultSource(l *descriptors.Level) (s source, unknown bool, err error) {
 	if known, ok := wellKnown[strings.ToLower(l.Key)]; ok {
 		return known, false, nil
@@ -72,7 +72,7 @@ func defaultSource(l *descriptors.Level) (s source, unknown bool, err error) {
 		name = "x-" + name
 	}
 	if !headerName.MatchString(name) {
-		return s, false, fmt.Errorf("the key %q is no name of a header: set --from '%s=SOURCE', where SOURCE is %s", l.Key, l.Key, sources)
+		return s, false, fmt.Errorf("the key %q is not the name of a header: set --from '%s=SOURCE', where SOURCE is %s", l.Key, l.Key, sources)
 	}
 	return source{kind: fromHeader, arg: name}, true, nil
 }
@@ -91,11 +91,11 @@ func readSource(key, text string, earlier *source) (*source, error) {
 	case fromHeader:
 		s.arg = strings.ToLower(arg)
 		if !headerName.MatchString(s.arg) {
-			return nil, fmt.Errorf("%q is no name of a header", arg)
+			return nil, fmt.Errorf("%q is not the name of a header", arg)
 		}
 	case fromQuery, fromCEL:
 		if arg == "" {
-			return nil, fmt.Errorf("%s: has no text after it", name)
+			return nil, fmt.Errorf("%s needs a text after the colon: write %s:TEXT", name, name)
 		}
 	case fromMetadata:
 		if namespace, path, ok := strings.Cut(arg, ":"); !ok || namespace == "" || path == "" {

@@ -3,8 +3,8 @@
 //	record := explain.With(explain.Options{}, rules, &request)
 //	fmt.Print(record.Text(false))
 //
-// The plan is that of package decide, and the walk that of package descriptors, so a server with the same rules and settings decides as the
-// record reports. The JSON of a [Record] is a contract: fields may be added, and none is renamed.
+// Package decide makes the plan, and package descriptors the walk. So a server with the same rules and settings decides as the
+// record reports. The JSON of a [Record] is a contract: fields may be added, but not renamed.
 package explain
 
 import (
@@ -111,7 +111,7 @@ func newRecord(rules *descriptors.Rules, name string) (*Record, *descriptors.Dom
 	return record, domain
 }
 
-// NearestDomain returns the domain that a name is probably a misspelling of, or "".
+// NearestDomain returns the domain that a name probably misspells, or "".
 func NearestDomain(rules *descriptors.Rules, name string) string {
 	const maximum = 1000
 	var names []string
@@ -151,7 +151,7 @@ type explainer struct {
 	plan    *decide.Result
 }
 
-// descriptor explains the descriptor i, without entries, walk and reason.
+// descriptor explains descriptor i. It leaves out the entries, the walk and the reason.
 func (e *explainer) descriptor(i int) Descriptor {
 	planned := &e.plan.Decisions[i]
 	d := Descriptor{
@@ -174,7 +174,7 @@ const (
 	noMatch = "no_match"
 )
 
-// walk sets the steps of the descriptor i. A marker that ends a lease is no entry of the rules.
+// walk sets the steps of descriptor i. It skips a marker that ends a lease, because the marker is not an entry of the rules.
 func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 	d.Walk = []Step{}
 	planned := e.plan.Decisions[i].Entries
@@ -203,7 +203,7 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 	}
 }
 
-// reason returns the reason for the result of the descriptor i.
+// reason returns the reason for the result of descriptor i.
 func (e *explainer) reason(d *Descriptor, i int, r *Record) string {
 	planned := &e.plan.Decisions[i]
 	switch {
@@ -246,7 +246,7 @@ func (e *explainer) reason(d *Descriptor, i int, r *Record) string {
 	return reason
 }
 
-// unknownDomain returns the reason for a domain that no rules have. It names the nearest domain and the first ones.
+// unknownDomain returns the reason for a domain without rules. It names the nearest domain and the first ones.
 func unknownDomain(rules *descriptors.Rules, r *Record) string {
 	reason := "no rules have the domain " + shown(r.Domain)
 	domains, _ := rules.Counts()
@@ -281,7 +281,7 @@ func DomainNames(rules *descriptors.Rules) string {
 	return text
 }
 
-// replacedBy names the rule that replaces the rule of the descriptor i.
+// replacedBy returns the name of the rule that replaces the rule of descriptor i.
 func (e *explainer) replacedBy(i int) string {
 	replaced := e.plan.Decisions[i].Rule
 	for j := range e.plan.Decisions {

@@ -103,12 +103,12 @@ func (p *painter) paint(color, text string) string {
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
-// wrap writes a text in lines. The first line begins with first, the others with rest.
+// wrap writes a text in lines. The first line begins with first, and all others with rest.
 func (p *painter) wrap(color, first, rest, text string) {
 	p.lines(color, first, rest, strings.Fields(printable(text)))
 }
 
-// path writes a summary in lines, which are broken before arrows only unless a part is too long.
+// path writes a summary in lines. It breaks lines before arrows, and within a part only if the part is too long.
 func (p *painter) path(color, summary string) {
 	var words []string
 	for i, part := range strings.Split(printable(summary), " → ") {

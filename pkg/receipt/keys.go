@@ -25,8 +25,8 @@ const (
 	keyRemedy   = "write 32 random bytes in base64 or hex, as openssl rand -base64 32 does"
 )
 
-// ParseKeys reads a file with one key a line. The first key seals, and all of them open. Empty lines and lines that begin with #
-// count for nothing. The error shows no key.
+// ParseKeys reads a file with one key on each line. The first key seals, and all of them open. Empty lines and lines that begin
+// with # are comments. The error contains no key.
 func ParseKeys(file []byte) (*Keys, error) {
 	if len(file) > maxKeysFile {
 		return nil, fmt.Errorf("the file of keys has more than %d bytes: %s on each line", maxKeysFile, keyRemedy)
@@ -39,11 +39,11 @@ func ParseKeys(file []byte) (*Keys, error) {
 		}
 		secret := decodeKey(string(line))
 		if len(secret) != chacha20poly1305.KeySize {
-			return nil, fmt.Errorf("line %d is no key: %s", i+1, keyRemedy)
+			return nil, fmt.Errorf("line %d is not a key: %s", i+1, keyRemedy)
 		}
 		aead, err := chacha20poly1305.NewX(secret)
 		if err != nil {
-			return nil, fmt.Errorf("line %d is no key: %s", i+1, keyRemedy)
+			return nil, fmt.Errorf("line %d is not a key: %s", i+1, keyRemedy)
 		}
 		added := key{aead: aead}
 		sum := sha256.Sum256(append([]byte("weir receipt key id\x00"), secret...))

@@ -1,8 +1,8 @@
 // Package receipt seals the reason of a denial into a short text that a client can send to the operator. Only the keys of the
 // operator open it, without a log and without a server.
 //
-// A receipt is a version, the id of a key, a random nonce and a box of XChaCha20-Poly1305, as base64url. Nothing of the box can
-// be read or changed without the key.
+// A receipt is a version, the id of a key, a random nonce and a box of XChaCha20-Poly1305, as base64url. Without the key, nobody
+// can read or change the content of the box.
 package receipt
 
 import (
@@ -22,7 +22,7 @@ import (
 type Receipt struct {
 	Limit        uint64    // the descriptors.Rule.Hash of the limit; 0: a limit that the request brought, under no rule
 	RulesVersion uint64    // the descriptors.Rules.Version
-	Key          uint64    // the descriptors.KeyHash of the counter's key; 0: no counter was asked
+	Key          uint64    // the descriptors.KeyHash of the counter's key; 0: no counter was read
 	Time         time.Time // of the denial, in whole milliseconds
 	Replica      string    // the last 8 bytes of the replica's name
 	Used, Max    int64     // the usage of the key and its bound, each at most 2^56 - 1
@@ -73,7 +73,7 @@ func (k *Keys) Append(dst []byte, r *Receipt) []byte {
 	return encoding.AppendEncode(dst, sealed)
 }
 
-// Open returns the receipt in a text. The error is one of the Err values of this package, and holds nothing of the text.
+// Open returns the receipt in a text. The error is one of the Err values of this package, and contains no part of the text.
 func (k *Keys) Open(text string) (*Receipt, error) {
 	box, err := encoding.DecodeString(strings.TrimSpace(text))
 	switch {

@@ -159,10 +159,10 @@ func TestKeyFileErrorsNameTheLine(t *testing.T) {
 	for file, want := range map[string]string{
 		"":                                 "the file has no key: ",
 		"# a comment\n\n":                  "the file has no key: ",
-		newKey + "\n" + secret:             "line 2 is no key: ",
-		"not base64 !":                     "line 1 is no key: ",
-		strings.Repeat("zz", 32):           "line 1 is no key: ",
-		newKey + "A":                       "line 1 is no key: ",
+		newKey + "\n" + secret:             "line 2 is not a key: ",
+		"not base64 !":                     "line 1 is not a key: ",
+		strings.Repeat("zz", 32):           "line 1 is not a key: ",
+		newKey + "A":                       "line 1 is not a key: ",
 		strings.Repeat("x", maxKeysFile+1): "the file of keys has more than 65536 bytes: ",
 	} {
 		_, err := ParseKeys([]byte(file))

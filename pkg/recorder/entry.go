@@ -9,10 +9,11 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// An entry is a request in a queue, in bytes: its length without these four bytes, the head, and the descriptors. Numbers are little
-// endian, and a text follows its length.
+// An entry is a request in a queue, encoded as its length (4 bytes, which the length does not include), a head, and the
+// descriptors. Numbers are little endian. Each text follows its length.
 
-// headBytes is the size of a head after the length: at, now, order, by, flags, the descriptors left out and the others.
+// headBytes is the size of a head: at, now, order, by, flags, the number of descriptors left out, and the number of descriptors
+// kept.
 const headBytes = 8 + 8 + 2 + 1 + 1 + 1 + 1
 
 const (
@@ -23,7 +24,7 @@ const (
 // The flags of a descriptor.
 const (
 	flagOverride = 1 << iota
-	flagSettle   // the last entry, settle, was cut
+	flagSettle   // the last entry, settle, was removed
 )
 
 // sizeOf returns an upper bound of the size of an entry.
@@ -67,8 +68,8 @@ func appendEntry(b []byte, h *head, result *decide.Result, kept *selection) []by
 	return b
 }
 
-// appendDecision appends a descriptor: its hits, a bit for each entry whose value the rules match, flags, an override if there is one,
-// and the entries.
+// appendDecision appends a descriptor: its hits, a bit for each entry whose value the rules match, flags, the override if there is
+// one, and the entries.
 func appendDecision(b []byte, d *decide.Decision) []byte {
 	hits, flags := d.Hits, byte(0)
 	switch {
@@ -139,8 +140,8 @@ func (r *entryReader) head() (h head, descriptors int) {
 	return h, int(r.number8())
 }
 
-// line reads an entry without its length into a line, whose memory it uses again. The texts of the line are valid as long as the entry.
-// hide replaces a value that no rule matches.
+// line decodes an entry, without its length, into a line, and reuses the memory of the line. The texts of the line are valid as
+// long as the entry. hide replaces a value that no rule matches.
 func (r *entryReader) line(into *replay.Line, hide func(key, value string) string) {
 	h, n := r.head()
 	into.Request.Domain = r.text()

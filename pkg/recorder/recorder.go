@@ -5,8 +5,8 @@
 //	...
 //	r.Record(&result) // after each decision
 //
-// A recording is for a replay. Each line has the time at which the store decided, and the lines of a key are in the order of the
-// decisions. docs/recording.md describes the format and the bounds.
+// A recording is the input of a replay. Each line has the time at which the store decided, and the lines of a key are in the order
+// of the decisions. docs/recording.md describes the format and the bounds.
 //
 // [Recorder.Record] copies a request to a queue in memory. It neither waits for the disk nor allocates. One goroutine sorts, hashes,
 // compresses and writes the lines. A line that does not fit is dropped, counted, and noted in the recording.
@@ -25,25 +25,25 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// Options configures a [Recorder]. A zero field stands for its default.
+// Options configures a [Recorder]. A field that is zero has its default.
 type Options struct {
-	Path    string // the folder of the files; it is made if it is missing
+	Path    string // the folder of the files, which the Recorder creates if it is missing
 	Replica string // names this process in the names of files
-	// FileBytes is the size at which a file is complete and the next one begins. Default 64 MiB. MaxBytes bounds all recordings in the
-	// folder: the oldest files are removed. Default 1 GiB.
+	// FileBytes is the size at which the Recorder completes a file and begins the next one. Default 64 MiB. MaxBytes bounds all
+	// recordings in the folder, of which the Recorder removes the oldest. Default 1 GiB.
 	FileBytes, MaxBytes int64
 	// Sample is the share of the keys whose requests are recorded, above 0. Default 1.
 	Sample float64
-	// PerSecond is the most lines recorded in a second. Default 100,000.
+	// PerSecond is the maximum number of lines recorded in a second. Default 100,000.
 	PerSecond int
-	// Secret hides values that rules match by key alone. Empty: a random secret, so that no value can be compared with those of
-	// another process.
+	// Secret is the key of the HMACs that replace the values that rules match by key alone. Default: a random secret, so that the
+	// values of different processes cannot be compared.
 	Secret []byte
 	// Plain writes files without compression.
 	Plain bool
-	// ShadowMode is that of [decide.Options].
+	// ShadowMode must be that of [decide.Options].
 	ShadowMode bool
-	// Changed, if not nil, is called when a file cannot be written, with the reason, and when files can be written again.
+	// Changed, if not nil, is called with the reason when a file cannot be written, and again when files can be written.
 	Changed func(failing bool, why error)
 
 	create  func(path string) (file, error) // for tests; nil: os.OpenFile
@@ -51,7 +51,7 @@ type Options struct {
 	retries time.Duration                   // how long a failed writer waits; default [retryAfter]
 }
 
-// A Reason says why a line was dropped.
+// A Reason explains why a line was dropped.
 type Reason int
 
 // The reasons.
@@ -74,7 +74,7 @@ func Reasons() []Reason { return []Reason{QueueFull, Rate, TooLong, Unwritten} }
 // Stats are the state and the counters of a Recorder.
 type Stats struct {
 	Lines   int64 // written
-	Bytes   int64 // of these, before compression
+	Bytes   int64 // bytes of the written lines, before compression
 	Dropped [reasons]int64
 	Failing bool // the last attempt to write failed
 }
@@ -101,7 +101,7 @@ const (
 	maxEntry = 128 << 10
 )
 
-// A queue is entries that wait for the writer. Several queues keep requests from waiting for one lock.
+// A queue holds entries until the writer takes them. There are several, so that requests do not wait for one lock.
 type queue struct {
 	mu      sync.Mutex
 	entries []byte
@@ -158,11 +158,11 @@ func thresholdOf(share float64) uint64 {
 	return uint64(max(0, share) * (1 << 32) * (1 << 32))
 }
 
-// ErrUnwritten is the error of a Close whose time has ended before all lines were written.
+// ErrUnwritten is returned by Close if its context ended before all lines were written.
 var ErrUnwritten = errors.New("the last lines of the recording are not written")
 
-// Close writes all lines and stops the goroutine. Call it after the last Record. If ctx ends before, the error is [ErrUnwritten], and
-// the goroutine ends after the write under way.
+// Close writes all lines and stops the goroutine. Call it after the last Record. If ctx ends first, Close returns [ErrUnwritten],
+// and the goroutine ends after the current write.
 func (r *Recorder) Close(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -187,7 +187,7 @@ func (r *Recorder) Stats() Stats {
 
 func (r *Recorder) drop(why Reason, lines int64) { r.dropped[why].Add(lines) }
 
-// Record records a decided request. It keeps nothing of result.
+// Record records a decided request. It does not retain result.
 func (r *Recorder) Record(result *decide.Result) {
 	if r == nil || len(result.Decisions) == 0 {
 		return
@@ -235,7 +235,7 @@ func (r *Recorder) push(head head, result *decide.Result, kept *selection) {
 	}
 }
 
-// wakeWriter has the writer empty the queues now.
+// wakeWriter makes the writer empty the queues now.
 func (r *Recorder) wakeWriter() {
 	select {
 	case r.wake <- struct{}{}:
@@ -243,7 +243,7 @@ func (r *Recorder) wakeWriter() {
 	}
 }
 
-// clockEvery is how many lines with a time of the store have one reading of this machine's clock.
+// clockEvery is the number of lines with a store time for each reading of this machine's clock.
 const clockEvery = 64
 
 // refill begins a second of Options.PerSecond.

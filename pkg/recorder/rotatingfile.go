@@ -15,10 +15,10 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// retryAfter is how long a writer that has failed waits before it tries again.
+// retryAfter is how long the writer waits after an error before it tries again.
 const retryAfter = time.Second
 
-// notInName are the characters of a replica's name that the name of a file has as "-".
+// notInName matches the characters of a replica's name that are replaced by "-" in the name of a file.
 var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 
 // A file is an open recording. It is an *os.File.
@@ -41,7 +41,7 @@ type rotatingFile struct {
 	encoder *zstd.Encoder
 	sized   *sized
 	written bool  // a write to the file succeeded
-	noted   int64 // of the dropped lines, how many the recording notes
+	noted   int64 // how many of the dropped lines the notes in the recording count
 	retryAt time.Time
 	err     error // of the last attempt
 }
@@ -58,8 +58,8 @@ func (s *sized) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// write writes whole lines, the last of which is of the time at. Before them it notes how many lines have been dropped. After an error
-// all of text counts as unwritten, and a further attempt is made in a new file after a while.
+// write writes whole lines, the last of which has the time at. It first notes how many lines have been dropped. After an error all
+// of text counts as unwritten, and write tries again in a new file after retryAfter.
 func (f *rotatingFile) write(text []byte, at time.Time, dropped int64) error {
 	if time.Now().Before(f.retryAt) {
 		return f.err
@@ -104,7 +104,7 @@ func (f *rotatingFile) try(text []byte, at time.Time, dropped int64) error {
 	return nil
 }
 
-// put writes texts and has them reach the file, as a frame of zstd of its own: the file is complete after each.
+// put writes texts as a separate zstd frame and flushes them, so that the file is complete after each call.
 func (f *rotatingFile) put(texts ...[]byte) error {
 	var to io.Writer = f.sized
 	if f.encoder != nil {
@@ -123,7 +123,7 @@ func (f *rotatingFile) put(texts ...[]byte) error {
 	return err
 }
 
-// isRemoved reports whether the name of the current file leads to it no more.
+// isRemoved reports whether the path of the current file no longer leads to this file.
 func (f *rotatingFile) isRemoved() bool {
 	open, err := f.file.Stat()
 	if err != nil {
@@ -133,7 +133,7 @@ func (f *rotatingFile) isRemoved() bool {
 	return err != nil || !os.SameFile(open, named)
 }
 
-// begin opens the next file, after it has made room for it.
+// begin makes room for the next file, and opens it.
 func (f *rotatingFile) begin() error {
 	if err := os.MkdirAll(f.options.Path, 0o700); err != nil {
 		return fmt.Errorf("make the folder of recordings: %w", err)
@@ -163,7 +163,7 @@ func (f *rotatingFile) begin() error {
 	return err
 }
 
-// makeRoom removes the oldest recordings, so that a further file fits under MaxBytes.
+// makeRoom removes the oldest recordings, so that another file fits under MaxBytes.
 func (f *rotatingFile) makeRoom() error {
 	all, err := os.ReadDir(f.options.Path) // sorted by name, so by age
 	if err != nil {
@@ -212,8 +212,8 @@ func (f *rotatingFile) finish() error {
 	return nil
 }
 
-// abandon closes the current file after an error. It stays readable up to the last write that succeeded. A file without such a write is
-// removed.
+// abandon closes the current file after an error. The file stays readable up to the last successful write. Without a successful
+// write, abandon removes the file.
 func (f *rotatingFile) abandon() {
 	if f.file == nil {
 		return

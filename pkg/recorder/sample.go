@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// A selection is the descriptors of a request that are recorded.
+// A selection is the set of descriptors of a request that are recorded.
 type selection struct {
 	bits [(decide.MaxDescriptors + 63) / 64]uint64
 	n    int
@@ -25,8 +25,9 @@ func (s *selection) remove(other *selection) {
 func (s *selection) add(i int)      { s.bits[i/64] |= 1 << (i % 64); s.n++ }
 func (s *selection) has(i int) bool { return s.bits[i/64]>>(i%64)&1 > 0 }
 
-// sample selects the descriptors whose keys are in the sample. So the recording has all hits of each key in it. A descriptor that
-// another one replaces charges no key: it is recorded only if no other descriptor is left out, because a replay needs both.
+// sample selects the descriptors whose keys are in the sample, so the recording has all hits of each sampled key. A replaced
+// descriptor charges no key. It is recorded only if no other descriptor is left out, because a replay needs the descriptor that
+// replaces it.
 func (r *Recorder) sample(result *decide.Result) (kept selection) {
 	replaced := 0
 	for i := range result.Decisions {
@@ -49,7 +50,8 @@ func (r *Recorder) sample(result *decide.Result) (kept selection) {
 	return kept
 }
 
-// hashOf returns the hash of the key of a descriptor. All processes agree on it. A descriptor under no limit has a key too.
+// hashOf returns the hash of the key of a descriptor, which is the same in all processes. A descriptor without a limit has a key
+// too.
 func hashOf(result *decide.Result, i int) uint64 {
 	if key := result.Key(i); key != "" {
 		return xxhash.Sum64String(key)
@@ -59,9 +61,9 @@ func hashOf(result *decide.Result, i int) uint64 {
 	return xxhash.Sum64(descriptors.AppendKey(stack[:0], d.Domain, d.Rule, d.Entries))
 }
 
-// A head is the part of an entry that the order of the lines needs, and the outcome.
+// A head is the part of an entry that sorting needs, and the outcome.
 type head struct {
-	at    int64  // when the store decided, in µs since 1970; 0: the store did not
+	at    int64  // when the store decided, in µs since 1970; 0: the store decided nothing
 	now   int64  // by the clock of this machine, or 0
 	order uint16 // among the decisions at the same at
 	by    byte   // index in bys
@@ -79,11 +81,11 @@ const (
 	byNobody
 )
 
-// cacheOrder puts a denial from the cache after what the store decided in the same microsecond.
+// cacheOrder sorts a denial by the cache after all decisions of the store in the same microsecond.
 const cacheOrder = 1<<16 - 1
 
-// headOf returns the head of a request. Its time is that of the last of its hits that the store decided: on one Redis, and in memory, all
-// of them have the same.
+// headOf returns the head of a request. Its time is that of the last hit that the store decided. On one Redis, and in memory, all
+// hits of a request have the same time.
 func (r *Recorder) headOf(result *decide.Result, kept *selection) head {
 	h := head{leftOut: len(result.Decisions) - kept.n}
 	cached := int64(0)
@@ -140,8 +142,8 @@ func (r *Recorder) outcome(result *decide.Result, kept *selection) (denied, unde
 	return denied || quotas > 0 && quotas == full, undecided
 }
 
-// endedBefore selects the descriptors that the deny cache denied, and whose denial may have ended before the store decided the others at
-// a time. A replay at that time would allow and charge them, so they need a line of their own.
+// endedBefore selects the descriptors that the deny cache denied, if their denial may have ended before at, when the store decided
+// the other descriptors. A replay at that time would allow and charge them, so they need a line of their own.
 func endedBefore(result *decide.Result, kept *selection, at int64) (ended selection) {
 	for i := range result.Decisions {
 		d := &result.Decisions[i]

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// holdFor is how long a line waits for lines of earlier decisions whose goroutines are slower. It waits up to twice as long.
+	// holdFor is how long a line waits for earlier lines from slower goroutines. The wait may be twice as long.
 	holdFor = time.Second
-	// drainEvery is how often the writer empties the queues, which hold the lines of some ten times as long.
+	// drainEvery is how often the writer empties the queues. They have room for about ten times as long.
 	drainEvery = 50 * time.Millisecond
-	// chunkBytes is how much text is compressed and written at once. After a crash, every complete chunk can be read.
+	// chunkBytes is how much text is compressed and written at once. After a crash, every complete chunk is readable.
 	chunkBytes = 256 << 10
-	// maxHeldBytes bounds the lines that wait. Beyond it they are written although earlier ones may come.
+	// maxHeldBytes bounds the waiting lines. Beyond it they are written at once, even if earlier lines may still arrive.
 	maxHeldBytes = 32 << 20
-	// maxHashes bounds the cache of hashes, and maxCachedValue its texts.
+	// maxHashes bounds the entries of the cache of hashes, and maxCachedValue the key and the value of an entry together, in bytes.
 	maxHashes, maxCachedValue = 1 << 16, 128
 )
 
@@ -55,14 +55,14 @@ type writer struct {
 	pair   []byte            // memory of these texts
 }
 
-// A heldLine is the time and the position of an entry. It has no pointer, so that the garbage collector does not read it.
+// A heldLine is the time and the position of an entry. It contains no pointer, so the garbage collector does not scan it.
 type heldLine struct {
 	at    int64
 	order uint16
 	start uint32 // in entries, after the length
 }
 
-// An offset is the largest of the differences of two clocks, if known.
+// An offset is the largest difference between two clocks, if one was measured.
 type offset struct {
 	micros int64
 	known  bool
@@ -116,7 +116,7 @@ func (w *writer) run() {
 	w.out.close()
 }
 
-// recover ends the recording after a panic, which is a bug. The server goes on, and counts all further lines as dropped.
+// recover ends the recording after a panic, which is a bug. The server continues, and all further lines count as dropped.
 func (w *writer) recover() {
 	if p := recover(); p != nil {
 		w.recorder.failing.Store(true)
@@ -157,7 +157,7 @@ func (w *writer) hold(entries []byte) {
 	}
 }
 
-// ahead returns how far the store's clock is ahead, in µs. It is 0 while the store has decided nothing.
+// ahead returns how far the store's clock is ahead of this machine's, in µs. It is 0 until the store has decided a request.
 func (w *writer) ahead() int64 {
 	o := w.lastOffset
 	if w.offset.known {
@@ -166,7 +166,7 @@ func (w *writer) ahead() int64 {
 	return o.micros
 }
 
-// write writes the held lines that have waited for long enough, or all, in the order of the decisions.
+// write writes the held lines that have waited long enough, or all of them, in the order of the decisions.
 func (w *writer) write(all bool) {
 	w.held, w.unusedHeld = sortLines(w.held, w.unusedHeld)
 	n := len(w.held)
@@ -188,7 +188,7 @@ func (w *writer) write(all bool) {
 	w.flush()
 }
 
-// retain drops all held lines but these.
+// retain drops all held lines except these.
 func (w *writer) retain(lines []heldLine) {
 	held, entries := w.unusedHeld[:0], w.unusedEntries[:0]
 	for _, l := range lines {
@@ -204,7 +204,7 @@ func (w *writer) retain(lines []heldLine) {
 	w.held, w.entries = held, entries
 }
 
-// flush writes the text. If that fails, its lines are dropped.
+// flush writes the text. If the write fails, its lines count as dropped.
 func (w *writer) flush() {
 	r := w.recorder
 	dropped := int64(0)

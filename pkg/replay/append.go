@@ -13,10 +13,11 @@ import (
 // HashedPrefix begins a value that a recorder has replaced by its HMAC.
 const HashedPrefix = "hmac:"
 
-// IsHashed reports whether a recorder has replaced the value.
+// IsHashed reports whether a recorder has replaced the value by its HMAC.
 func IsHashed(value string) bool { return strings.HasPrefix(value, HashedPrefix) }
 
-// AppendLine appends line to b, with its end, as a [Reader] reads it. Hits of 1 are left out. A time has whole microseconds.
+// AppendLine appends line to b as a [Reader] reads it, with a line break. It omits hits of 1. The time must have whole
+// microseconds.
 func AppendLine(b []byte, line *Line) []byte {
 	b = appendTime(append(b, `{"t":"`...), line.At)
 	b = appendString(append(b, `","domain":`...), line.Request.Domain)
@@ -66,7 +67,7 @@ func AppendLine(b []byte, line *Line) []byte {
 	return append(appendOverrides(b, line.Request.Descriptors), '}', '\n')
 }
 
-// appendOverrides appends the limits that came with the request, if there are any.
+// appendOverrides appends the limits that the request carried, if any.
 func appendOverrides(b []byte, all []decide.Descriptor) []byte {
 	start, found := len(b), false
 	for i := range all {
@@ -93,7 +94,7 @@ func appendOverrides(b []byte, all []decide.Descriptor) []byte {
 	return append(b, ']')
 }
 
-// An override is a limit of a request in a recording.
+// An override is a limit that a recorded request carried.
 type override struct {
 	RequestsPerUnit uint32 `json:"requests_per_unit"`
 	Unit            string `json:"unit"`
@@ -106,7 +107,7 @@ func (o *override) decoded() (*decide.Override, bool) {
 		o.Unit == "" || unit != descriptors.UnitUnknown
 }
 
-// AppendNote appends the note with which a recorder begins a file.
+// AppendNote appends the note with which a recorder begins each file.
 func AppendNote(b []byte, at time.Time, r Recorded) []byte {
 	b = appendTime(append(b, `{"t":"`...), at)
 	b = strconv.AppendFloat(append(b, `","sample":`...), r.Sample, 'g', -1, 64)
@@ -119,7 +120,7 @@ func AppendDropped(b []byte, at time.Time, lines int64) []byte {
 	return append(strconv.AppendInt(append(b, `","dropped":`...), lines, 10), '}', '\n')
 }
 
-// appendTime appends a time with microseconds. The package time has a fast path for RFC 3339 in seconds only.
+// appendTime appends a time with microseconds. Package time has a fast path for RFC 3339, but only in whole seconds.
 func appendTime(b []byte, at time.Time) []byte {
 	b = at.UTC().AppendFormat(b, time.RFC3339)
 	b = append(b[:len(b)-1], ".000000Z"...) // instead of the Z

@@ -5,7 +5,8 @@ import "math"
 // normal95 is the quantile of the normal distribution for an interval of 95 %.
 const normal95 = 1.959963984540054
 
-// EstimateKeys returns the 95 % confidence interval of the number of keys, if count of them are in a sample by hash of a share of all keys.
+// EstimateKeys returns the 95 % confidence interval of the number of keys, from the number count in a sample. The sample has the
+// fraction share of all keys, chosen by hash.
 //
 // Each key is in the sample with the probability share, independently of the others. So count is binomial, and the interval has each N
 // whose score (count ± ½ − N·share)² / (N·share·(1−share)) is at most 1.96²: the score interval with a correction for continuity. A
@@ -28,8 +29,9 @@ func EstimateKeys(count int64, share float64) (low, high int64) {
 	return low, max(count, int64(math.Floor(edge(n+.5, 1))))
 }
 
-// EstimateSum returns the 95 % confidence interval of a sum over all keys, from the sum over such a sample, and the sum of the squares of
-// its addends. The estimator is that of Horvitz and Thompson with the normal approximation, so it needs many keys of which none dominates.
+// EstimateSum returns the 95 % confidence interval of a sum over all keys, from the sum over such a sample and the sum of the
+// squares of its addends. It uses the Horvitz-Thompson estimator with the normal approximation, so it needs many keys, none of
+// which dominates.
 func EstimateSum(sum, squares, share float64) (low, high float64) {
 	if share >= 1 {
 		return sum, sum

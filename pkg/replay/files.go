@@ -12,15 +12,15 @@ import (
 	"slices"
 )
 
-// Unreadable is the kind of a line at which a file could not be read further, for example because a compressed file is cut. Only
-// [Files] count it: a [Reader] returns the error.
+// Unreadable is the kind of the line at which a file becomes unreadable, for example because a compressed file was cut. Only
+// [Files] counts it; a [Reader] returns the error instead.
 const Unreadable Kind = "unreadable"
 
 // A FileSkipped counts the lines of one kind that were skipped in one file.
 type FileSkipped struct {
 	File string `json:"file"`
 	Skipped
-	Error string `json:"error,omitempty"` // of the input, for Unreadable
+	Error string `json:"error,omitempty"` // the error of the file, for Unreadable
 }
 
 // Files reads several recordings as one, in the order of the times. Lines of equal times are in the order of the files. A regular
@@ -28,7 +28,7 @@ type FileSkipped struct {
 type Files struct {
 	o     ReaderOptions
 	all   []*file
-	next  files // with a line that is due
+	next  files // the files that have not ended
 	read  int64 // bytes of files that are closed
 	total int64 // bytes of regular files
 	sized bool  // all files are regular
@@ -42,11 +42,11 @@ type file struct {
 	close   func() error // nil for standard input
 	bytes   *counter
 	reader  *Reader
-	line    Line // the next
+	line    Line // the next line
 	skipped []Skipped
 	lines   int64
 	noted   Recorded // the last note so far
-	err     error    // that ended the file
+	err     error    // the error that ended the file
 }
 
 // counter counts the bytes read.
@@ -63,11 +63,11 @@ func (c *counter) Read(b []byte) (int, error) {
 
 var recordingName = regexp.MustCompile(`^weir-\d{8}T\d{6}\.\d{6}Z-.*\.ndjson(\.zst)?$`)
 
-// IsRecordingName reports whether a recorder names its files so. The order of the names is that of the times at which the files begin.
+// IsRecordingName reports whether a recorder names its files in this way. The names sort by the times at which the files begin.
 func IsRecordingName(name string) bool { return recordingName.MatchString(name) }
 
-// Open opens recordings. The path - is stdin. A folder stands for the files of a recorder in it. The error is that of the first file
-// that cannot be opened or read, or that is given twice, or of a folder without recordings.
+// Open opens recordings. The path - is stdin, and a folder stands for the recordings in it. The error names the first file that
+// cannot be opened or read or that is given twice, or a folder without recordings.
 func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
 	paths, err := withoutFolders(paths)
 	if err != nil {
@@ -93,14 +93,14 @@ func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
 	return f, nil
 }
 
-// withoutFolders replaces each folder by the files of a recorder in it, in the order of their times.
+// withoutFolders replaces each folder by the recordings in it, in the order of their times.
 func withoutFolders(paths []string) (all []string, err error) {
 	for _, path := range paths {
 		if info, err := os.Stat(path); path == "-" || err != nil || !info.IsDir() {
 			all = append(all, path)
 			continue
 		}
-		entries, err := os.ReadDir(path) // in the order of the names
+		entries, err := os.ReadDir(path) // sorted by name
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +163,7 @@ func (f *file) open(o ReaderOptions) error {
 	return nil
 }
 
-// advance reads the next line. It reports false at the end of the file, or if the file cannot be read further.
+// advance reads the next line. It returns false at the end of the file, or when the file becomes unreadable.
 func (f *file) advance() bool {
 	err := f.reader.Next(&f.line)
 	if err == nil {
@@ -175,7 +175,7 @@ func (f *file) advance() bool {
 	return false
 }
 
-// shut closes the file. It may be opened again.
+// shut closes the file, which may be opened again.
 func (f *file) shut() error {
 	if f.reader != nil {
 		f.reader.Close()
@@ -197,8 +197,8 @@ func (f *Files) end(one *file) error {
 	return one.shut()
 }
 
-// Next writes the next line to into. The error is [io.EOF] at the end of all files. A file that cannot be read further is counted
-// as [Unreadable], and the others are read on. Any other error is that of a file that could not be opened again.
+// Next writes the next line to into. At the end of all files it returns [io.EOF]. It counts a file that becomes unreadable as
+// [Unreadable], and continues with the others. It returns any other error only for a file that could not be opened again.
 func (f *Files) Next(into *Line) error {
 	if len(f.next) == 0 {
 		return io.EOF
@@ -225,7 +225,7 @@ func (f *file) reopen(o ReaderOptions) error {
 		return err
 	}
 	if !f.advance() || !f.line.At.Equal(was) {
-		return fmt.Errorf("recording %s has changed while it was read", f.name)
+		return fmt.Errorf("recording %s has changed while it was read: read a copy of it", f.name)
 	}
 	return nil
 }
@@ -259,7 +259,7 @@ func (f *Files) Skipped() []FileSkipped {
 	return all
 }
 
-// Recorded returns what the recorders noted at the starts of the files, each note once.
+// Recorded returns the notes of the recorders at the starts of the files, each once.
 func (f *Files) Recorded() []Recorded {
 	var all []Recorded
 	for _, one := range f.all {
@@ -270,7 +270,7 @@ func (f *Files) Recorded() []Recorded {
 	return all
 }
 
-// Bytes returns how many bytes of how many have been read. The total is 0 if it is unknown, because a recording is no regular file.
+// Bytes returns how many bytes have been read, and the total. The total is 0 if a recording is not a regular file.
 func (f *Files) Bytes() (read, total int64) {
 	read = f.read
 	for _, one := range f.all {

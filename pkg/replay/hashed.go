@@ -10,17 +10,18 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A CannotMatch is a rule that a recording cannot judge: it matches by value, and the recording has hashes of the values of Key.
+// A CannotMatch is a rule that a recording cannot judge, because the rule matches by value, and the recording has only hashes of
+// the values of Key.
 type CannotMatch struct {
 	Domain      string `json:"domain"`
 	Path        string `json:"path"`
 	Source      string `json:"source"`
 	Key         string `json:"key"`
-	Descriptors int64  `json:"descriptors"` // that the rule could match if their values were plain
+	Descriptors int64  `json:"descriptors"` // descriptors that the rule could match if their values were plain
 }
 
-// A Hashed finds the rules that a recording cannot judge. A recorder hashes the values that its rules match by key alone. A rule that
-// matches such a value exactly, by a list, a wildcard or a prefix never matches the hash.
+// A Hashed finds the rules that a recording cannot judge. A recorder hashes the values that its rules match by key alone. A hash
+// never equals such a value, so a new rule that matches the value exactly, by a list, a wildcard or a prefix would never match.
 type Hashed struct {
 	rules map[string][]*candidate // by domain and keys
 	wild  []*candidate            // those with a '*' in a key
@@ -35,12 +36,13 @@ const maxShapes = 100_000
 type candidate struct {
 	rule   *descriptors.Rule
 	levels []descriptors.Level
-	added  []bool // of each level: it matches by value, and the known rules do not
-	found  int64  // descriptors
-	key    string // of the first hashed value; "" if none was found
+	added  []bool // by level: it matches by value, and the known rules do not
+	found  int64  // descriptors found
+	key    string // the key of the first hashed value; "" if none was found
 }
 
-// NewHashed returns a Hashed for rules. Values that the known rules match are never hashed. known may be nil.
+// NewHashed returns a Hashed for rules. known are the rules of the recorder, which never hashes a value that they match; known may
+// be nil.
 func NewHashed(rules, known *descriptors.Rules) *Hashed {
 	h := &Hashed{rules: map[string][]*candidate{}, seen: map[string][]*candidate{}}
 	plain := map[string]bool{}
@@ -71,7 +73,8 @@ func NewHashed(rules, known *descriptors.Rules) *Hashed {
 	return h
 }
 
-// eachValue calls f for each value, wildcard and prefix of the levels of a rule. The text has the domain and the keys up to the level.
+// eachValue calls f for each value, wildcard and prefix of the levels of a rule. The text is unique, because it contains the
+// domain, the keys up to the level, and the value.
 func eachValue(domain string, levels []descriptors.Level, f func(level int, text string)) {
 	keys := domain
 	for i, l := range levels {
@@ -88,7 +91,7 @@ func eachValue(domain string, levels []descriptors.Level, f func(level int, text
 	}
 }
 
-// Add notes the rules that the request could match if its values were not hashed.
+// Add records the rules that the request could match if its values were not hashed.
 func (h *Hashed) Add(r *decide.Request) {
 	if len(h.rules)+len(h.wild) == 0 {
 		return
@@ -132,8 +135,8 @@ func (h *Hashed) descriptor(domain string, entries []descriptors.Entry) {
 	}
 }
 
-// hashedKey returns the key of a hashed value, if hashed values alone prevent a match, or "". For a wildcard beside a plain value, it
-// assumes a match.
+// hashedKey returns the key of a hashed value if only hashed values prevent a match, or "". It assumes that a wildcard beside a
+// plain value matches.
 func (c *candidate) hashedKey(domain string, entries []descriptors.Entry) string {
 	if c.rule.Domain != domain || len(c.levels) != len(entries) {
 		return ""
@@ -156,8 +159,8 @@ func (c *candidate) hashedKey(domain string, entries []descriptors.Entry) string
 	return key
 }
 
-// List returns the rules that were found, in the order of their domains and paths. It leaves out rules for which matched is true: they match
-// a request of the recording, so the recorder knew them and hashed other values. matched may be nil.
+// List returns the rules that Add found, in the order of their domains and paths. It omits rules for which matched returns true.
+// Such a rule matches a request of the recording, so the recorder knew the rule and hashed other values. matched may be nil.
 func (h *Hashed) List(matched func(*descriptors.Rule) bool) []CannotMatch {
 	all := []CannotMatch{}
 	for _, c := range slices.Concat(append(slices.Collect(maps.Values(h.rules)), h.wild)...) {

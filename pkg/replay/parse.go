@@ -126,15 +126,15 @@ func parseHits(raw json.RawMessage, n int) ([]int64, bool) {
 	return hits, true
 }
 
-// A scanner reads the plain form of a line: the fields in the order of the documentation, without spaces, escapes and texts beyond
-// ASCII, and hits as one number. The recorder writes most lines so. It is some ten times as fast as encoding/json, and refuses
-// every other line.
+// A scanner reads the plain form of a line, in which a recorder writes most lines. This form has the fields in the order of the
+// documentation, no spaces or escapes, only ASCII, and hits as one number. A scanner is about ten times as fast as encoding/json,
+// and rejects every other line.
 type scanner struct {
 	text string
 	at   int
 }
 
-// scan parses a line in its plain form. It reports false for any other line, also if the line is faulty.
+// scan parses a line in its plain form. It returns false for any other line, valid or not.
 func scan(text []byte) (line Line, ok bool) {
 	s := &scanner{text: string(text)}
 	if !s.skip(`{"t":`) {
@@ -181,7 +181,7 @@ func scan(text []byte) (line Line, ok bool) {
 	return line, s.skip("}") && s.at == len(s.text)
 }
 
-// skip skips a text. It reports false if another text follows.
+// skip skips a text. It returns false if another text follows.
 func (s *scanner) skip(text string) bool {
 	if !strings.HasPrefix(s.text[s.at:], text) {
 		return false
@@ -241,7 +241,7 @@ func (s *scanner) time() (at time.Time, ok bool) {
 	return inRange(time.UnixMicro(micros).UTC())
 }
 
-// descriptors reads descriptors up to the end of their list. It refuses numbers beyond the bounds of a request.
+// descriptors reads descriptors up to the end of their list. It rejects numbers beyond the bounds of a request.
 func (s *scanner) descriptors() (all []decide.Descriptor, ok bool) {
 	all = make([]decide.Descriptor, 0, 2)
 	for {

@@ -23,14 +23,14 @@ type Line struct {
 	// Allowed is the recorded outcome, if HasAllowed.
 	Allowed, HasAllowed bool
 	By                  By
-	// LeftOut is the number of descriptors of the request that are not in the sample. Allowed is then that of the others.
+	// LeftOut is the number of descriptors of the request that the sample left out. Allowed then covers only the others.
 	LeftOut int
 }
 
 // A By is the origin of an outcome.
 type By string
 
-// The origins. If the store alone has decided, the origin is "".
+// The origins. The origin is "" if the store alone decided.
 const (
 	ByCache    By = "cache"    // the deny cache denied a descriptor
 	ByFallback By = "fallback" // the store failed, and on_store_error decided a descriptor
@@ -39,25 +39,25 @@ const (
 
 // A Recorded is the note of a recorder at the start of a file.
 type Recorded struct {
-	Sample float64 // the share of the keys, 1 for all
+	Sample float64 // the fraction of the keys that are recorded; 1 for all
 	Secret string  // identifies the secret of the hashed values, "" if none is noted
 }
 
-// A Kind says why a line of a recording cannot be replayed.
+// A Kind explains why a line of a recording cannot be replayed.
 type Kind string
 
 // The kinds of lines that a [Reader] skips.
 const (
 	TooLong        Kind = "too_long"        // more than ReaderOptions.MaxLine bytes
-	Cut            Kind = "cut"             // the last line has no end and is not JSON
+	Cut            Kind = "cut"             // the last line has no line break and is not JSON
 	NotJSON        Kind = "not_json"        // not a JSON object, or a value of a wrong type
-	BadTime        Kind = "bad_time"        // t is missing, no time, or not in the years 1971 to 2199
+	BadTime        Kind = "bad_time"        // t is missing, not a time, or outside the years 1971 to 2199
 	NoDomain       Kind = "no_domain"       // domain is missing or empty
-	BadDescriptors Kind = "bad_descriptors" // descriptors is missing, empty or beyond the bounds of a request, or an entry is no pair
-	BadHits        Kind = "bad_hits"        // hits is no whole number, or not one for each descriptor
-	BadOverrides   Kind = "bad_overrides"   // overrides is not one limit or null for each descriptor
+	BadDescriptors Kind = "bad_descriptors" // descriptors is missing, empty or beyond the bounds of a request, or an entry is not a pair
+	BadHits        Kind = "bad_hits"        // hits is not a whole number, or has not one number for each descriptor
+	BadOverrides   Kind = "bad_overrides"   // overrides has not one limit or null for each descriptor
 	OutOfOrder     Kind = "out_of_order"    // earlier than a line that has been returned
-	Dropped        Kind = "dropped"         // a note of the recorder: it dropped so many lines. Lines counts those.
+	Dropped        Kind = "dropped"         // a note of the recorder about dropped lines, which Lines counts
 )
 
 var kinds = []Kind{TooLong, Cut, NotJSON, BadTime, NoDomain, BadDescriptors, BadHits, BadOverrides, OutOfOrder, Dropped}
@@ -72,8 +72,8 @@ type Skipped struct {
 // ReaderOptions configures a [Reader]. The zero value is the default configuration.
 type ReaderOptions struct {
 	MaxLine int // in bytes; default 1 MiB
-	// Reorder is the number of lines that the reader holds to return them in the order of their times. Default 1,000. With 1, a
-	// line that is earlier than the line before is out of order.
+	// Reorder is the number of lines that the reader holds to sort them by time. Default 1,000. With 1, a line that is earlier than
+	// the line before is skipped as out of order.
 	Reorder int
 }
 
@@ -87,18 +87,18 @@ const maxZstdMemory = 128 << 20
 //
 //	{"t":"2026-11-22T10:00:00.000001Z","domain":"ugc","descriptors":[[["user_id","42"],["action","reply"]]],"hits":1,"allowed":true}
 //
-// t may be a number of µs since 1970. hits may be a list with one number for each descriptor. It is 1 by default, and below 0 it
-// refunds. allowed is optional. The recorder also writes by, left_out and overrides, and notes without a domain: see
-// docs/recording.md. Other fields are ignored, and so are empty lines. A Reader is not safe for concurrent use.
+// The time t may be a number of µs since 1970. The field hits may be a list with one number for each descriptor. It is 1 by
+// default, and a negative number refunds. The field allowed is optional. The recorder also writes by, left_out and overrides, and
+// notes without a domain: see docs/recording.md. A Reader ignores other fields and empty lines. It is not safe for concurrent use.
 type Reader struct {
 	o      ReaderOptions
 	in     *bufio.Reader
 	zstd   *zstd.Decoder // nil if the recording is plain
 	line   []byte
-	number int64      // of the line read last, from 1
-	held   []heldLine // in the order of the times, a part of room
+	number int64      // of the last line read, from 1
+	held   []heldLine // in the order of the times, in a part of room
 	room   []heldLine
-	// heldBytes is the length of the held lines.
+	// heldBytes is the total length of the held lines.
 	heldBytes int
 	latest    time.Time // of the lines returned
 	err       error     // of the input; io.EOF at its end
@@ -106,7 +106,7 @@ type Reader struct {
 	recorded  Recorded
 }
 
-// NewReader returns a Reader of a recording. The error is that of the first read.
+// NewReader returns a Reader of a recording. It fails if the first read fails.
 func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 	if o.MaxLine <= 0 {
 		o.MaxLine = 1 << 20
@@ -140,9 +140,9 @@ func (r *Reader) Close() {
 	}
 }
 
-// Next writes the next line to into, in the order of the times. Lines of equal times are in the order of the recording. The error
-// is [io.EOF] at the end. Any other error is that of the input, for example of a compressed recording that is cut; all lines before
-// have been returned. Lines that cannot be replayed are skipped and counted.
+// Next writes the next line to into, in the order of the times. Lines of equal times are in the order of the recording. Lines that
+// cannot be replayed are skipped and counted. The error is [io.EOF] at the end. Any other error is that of the input, such as a
+// damaged compression, and comes after all lines before it.
 func (r *Reader) Next(into *Line) error {
 	for r.err == nil && len(r.held) < r.o.Reorder && r.heldBytes < maxHeld {
 		r.read()

@@ -4,7 +4,7 @@
 //	var result decide.Result
 //	err := replayer.Decide(at, &request, &result)
 //
-// A [Replayer] is the code that serves, [decide.Decider] on memstore, with a virtual clock. A day of traffic takes seconds. A
+// A [Replayer] runs the code of the server, [decide.Decider] on memstore, with a virtual clock. A day of traffic takes seconds. A
 // [Reader] reads the requests of a recording in the order of their times.
 package replay
 
@@ -21,7 +21,7 @@ import (
 
 // Options configures a [Replayer]. The zero value is the default configuration.
 type Options struct {
-	// Decide has the settings of the server whose requests are replayed.
+	// Decide has the settings of the server that is replayed.
 	Decide decide.Options
 	// MaxKeys and MaxBytes bound the counters, as in [memstore.Options]. The defaults are 10,000,000 keys and 768 MiB.
 	MaxKeys, MaxBytes int64
@@ -36,10 +36,10 @@ var (
 )
 
 var (
-	// ErrEarlier is the error of a request that is earlier than the one before. A key's time never runs back, so the request
+	// ErrEarlier is returned for a request that is earlier than the one before. The time of a key never runs back, so the request
 	// would be decided at the wrong time.
 	ErrEarlier = errors.New("the request is earlier than the one before")
-	// ErrOutOfRange is the error of a request before 1971 or after 2199.
+	// ErrOutOfRange is returned for a request before 1971 or after 2199.
 	ErrOutOfRange = errors.New("the time is out of range: want the years 1971 to 2199")
 )
 
@@ -67,8 +67,8 @@ func New(rules *descriptors.Rules, o Options) *Replayer {
 // Decide ignores the Now of the request, and cuts the time to whole microseconds. The request and the result follow the rules of
 // [decide.Decider.Decide].
 //
-// If the error is [ErrEarlier] or [ErrOutOfRange], nothing was decided or charged, into has no decisions, and the next request may
-// follow. Any other error is a [*decide.Error], such as that of a request without a domain.
+// After [ErrEarlier] or [ErrOutOfRange], nothing was decided or charged, and the next request may follow. Any other error is a
+// [*decide.Error], such as that of a request without a domain.
 func (r *Replayer) Decide(at time.Time, request *decide.Request, into *decide.Result) error {
 	at = at.Truncate(time.Microsecond)
 	switch {

@@ -10,7 +10,7 @@ import (
 type call struct {
 	message     message        // decoded
 	malformed   error          // the gRPC status of a message that could not be decoded
-	request     decide.Request // its meaning
+	request     decide.Request // the request that the message denotes
 	observation Observation    // holds the decide.Result
 }
 

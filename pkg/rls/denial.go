@@ -18,7 +18,7 @@ type denial struct {
 	wait       time.Duration // until the request may be allowed; 0: unknown
 }
 
-// denialOf returns the denial to report: the denied descriptor with the longest wait. Descriptors in quota mode deny a request
+// denialOf returns the denial to report: the denied descriptor with the longest wait. Descriptors in quota mode deny a request only
 // together, so among them it is the one with the shortest wait. It returns false if no descriptor is denied.
 func denialOf(r *decide.Result) (denial, bool) {
 	shown, quota := -1, -1

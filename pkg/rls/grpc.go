@@ -20,8 +20,8 @@ type Admission interface {
 
 // A Message is a request by gRPC, empty until it is decoded.
 type Message interface {
-	// Ends reports whether the request refunds hits, ends a lease or settles a reservation. Ordinary keys may have the names of the
-	// keys that do.
+	// Ends reports whether the request refunds hits, ends a lease or settles a reservation. It may be true for other requests too,
+	// because ordinary keys may be named release or settle.
 	Ends() bool
 }
 

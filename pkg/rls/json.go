@@ -57,10 +57,10 @@ func badRequest(w http.ResponseWriter, reason string) {
 func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateLimitRequest) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return fmt.Errorf("the body has more than %d bytes", MaxBody)
+		return fmt.Errorf("the body has more than %d bytes: send fewer descriptors in one request", MaxBody)
 	}
 	if err != nil {
-		return errors.New("the body did not arrive whole")
+		return errors.New("the body did not arrive completely: check its Content-Length, and send it without pauses")
 	}
 	return parseJSON(body, request)
 }

@@ -99,8 +99,8 @@ func (m *message) request(r *decide.Request) error {
 	return nil
 }
 
-// hits returns the hits to charge. A descriptor's hits_addend overrides the request's and may be 0, which peeks. A request's
-// hits_addend of 0 means 1.
+// hits returns the hits to charge. The hits_addend of a descriptor overrides that of the request, and may be 0, which peeks. A
+// hits_addend of 0 in the request means 1.
 func (d *descriptor) hits(ofRequest uint32) int64 {
 	hits := max(1, int64(ofRequest))
 	if d.hasHitsAddend {

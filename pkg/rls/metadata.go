@@ -13,7 +13,8 @@ import (
 // dynamicMetadata returns the request's descriptors and the metadata of the rules that allow them. If rules disagree, the first
 // wins; maps are merged. It copies all maps, because those of the rules are shared.
 //
-// It has numbers that exceed the 32 bits of a response in full, as requestsPerUnit and limitRemaining of their descriptor.
+// Numbers that exceed the 32 bits of a response are in the metadata in full, as requestsPerUnit and limitRemaining of their
+// descriptor.
 func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 	sent := make([]any, len(m.descriptors))
 	for i := range m.descriptors {

@@ -113,8 +113,8 @@ func (p *policy) appendQuota(b []byte) []byte {
 	return appendParameter(appendParameter(b, "q", quota), "w", seconds(window))
 }
 
-// appendState appends the remaining hits and, in seconds, the wait of a denied request or the time until the limit has reset. A
-// concurrency limit has a time only if it denies, because nobody knows when a running request ends.
+// appendState appends the remaining hits and a time in seconds: the wait of a denied request, or the time until the limit has
+// reset. A concurrency limit has a time only if it denies, because nobody knows when a running request ends.
 func (p *policy) appendState(b []byte) []byte {
 	b = appendParameter(b, "r", p.state.Remaining)
 	switch {

@@ -67,7 +67,7 @@ func ParseCondition(text string) (Condition, error) {
 func parseComparison(text string) (comparison, error) {
 	at := strings.IndexAny(text, "<>=!")
 	if at < 0 {
-		return comparison{}, fmt.Errorf("%q is no comparison: want a name, one of %s and a number", text, strings.Join(operators, " "))
+		return comparison{}, fmt.Errorf("%q is not a comparison: want a name, one of %s and a number", text, strings.Join(operators, " "))
 	}
 	c := comparison{name: strings.TrimSpace(text[:at])}
 	for _, f := range figures {
@@ -87,7 +87,7 @@ func parseComparison(text string) (comparison, error) {
 			c.operator = o
 			number, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
 			if err != nil || number != number || number < 0 {
-				return c, fmt.Errorf("%q is no number from 0", strings.TrimSpace(rest))
+				return c, fmt.Errorf("%q is not a number of at least 0", strings.TrimSpace(rest))
 			}
 			c.number = number
 			return c, nil

@@ -24,18 +24,18 @@ func TestFailIfConditionsAreDecided(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                                       `"" is no comparison: want a name`,
-		"newly_denied_keys":                      "is no comparison",
+		"":                                       `"" is not a comparison: want a name`,
+		"newly_denied_keys":                      "is not a comparison",
 		"newly_denied_key > 1":                   `unknown name "newly_denied_key" (did you mean newly_denied_keys?). Write for example`,
 		"x > 1":                                  `unknown name "x". Write for example 'newly_denied_keys > 10'. The names are newly_denied_keys, newly_denied_requests, `,
-		"newly_denied_keys > many":               `"many" is no number from 0`,
-		"newly_denied_keys > -1":                 `"-1" is no number from 0. Write for example 'newly_denied_keys > 10'. The names are newly_denied_keys`,
-		"newly_denied_keys > NaN":                `"NaN" is no number from 0`,
-		"newly_denied_keys > ":                   `"" is no number`,
+		"newly_denied_keys > many":               `"many" is not a number of at least 0`,
+		"newly_denied_keys > -1":                 `"-1" is not a number of at least 0. Write for example 'newly_denied_keys > 10'. The names are newly_denied_keys`,
+		"newly_denied_keys > NaN":                `"NaN" is not a number of at least 0`,
+		"newly_denied_keys > ":                   `"" is not a number`,
 		"newly_denied_keys =! 1":                 "has no known operator",
 		"newly_denied_keys = 1":                  "has no known operator: the operators are >= <= == != > <",
-		"newly_denied_keys > 1 and ":             "is no comparison",
-		"newly_denied_keys > 1 or cannot_match>": "is no number",
+		"newly_denied_keys > 1 and ":             "is not a comparison",
+		"newly_denied_keys > 1 or cannot_match>": "is not a number",
 	} {
 		if _, err := rulesdiff.ParseCondition(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)

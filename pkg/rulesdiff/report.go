@@ -18,16 +18,16 @@ type Report struct {
 	New      Side       `json:"new"`
 	Counts
 	Keys int64 `json:"keys"` // under the new rules
-	// KeysExact says that no key is missing from the counts of keys. Otherwise there were more than Options.MaxKeys, and the counts
-	// of keys are lower bounds.
+	// KeysExact reports that every key is in the counts of keys. Otherwise there were more than Options.MaxKeys keys, and the
+	// counts are lower bounds.
 	KeysExact bool    `json:"keys_exact"`
 	Rules     Changes `json:"rules"`
-	// Limits are those that changed a verdict, and those that were added, removed or changed. The limit with the most newly denied
-	// keys comes first.
+	// Limits are the limits that changed a verdict, and those that were added, removed or changed. The limit with the most newly
+	// denied keys comes first.
 	Limits []Limit `json:"limits"`
-	// CannotMatch are new rules that match by value what the recording has as a hash only. Nothing is known of their effect.
+	// CannotMatch are new rules whose effect is unknown, because they match values of which the recording has only hashes.
 	CannotMatch []replay.CannotMatch `json:"cannot_match"`
-	// Skipped are the lines of the recordings that were not compared. The caller sets it.
+	// Skipped are the lines of the recordings that were not compared. The caller sets Skipped.
 	Skipped []replay.FileSkipped `json:"skipped"`
 }
 
@@ -39,13 +39,13 @@ func (r *Report) skippedLines() (n int64) {
 	return n
 }
 
-// Counts are the verdicts that differ, of all requests or of one limit.
+// Counts holds the number of verdicts that differ, of all requests or of one limit.
 type Counts struct {
 	NewlyDeniedRequests  int64 `json:"newly_denied_requests"`
 	NewlyDeniedKeys      int64 `json:"newly_denied_keys"`
 	NewlyAllowedRequests int64 `json:"newly_allowed_requests"`
 	NewlyAllowedKeys     int64 `json:"newly_allowed_keys"`
-	// These count all keys with newly denied or newly allowed requests, also those that both sets of rules deny at times.
+	// These count all keys with newly denied or newly allowed requests, including keys that both sets of rules deny at times.
 	KeysWithNewlyDenied  int64 `json:"keys_with_newly_denied_requests"`
 	KeysWithNewlyAllowed int64 `json:"keys_with_newly_allowed_requests"`
 }
@@ -56,8 +56,8 @@ type Side struct {
 	Allowed   int64  `json:"allowed"`
 	Denied    int64  `json:"denied"`
 	Unmatched int64  `json:"unmatched"` // requests without a rule, which are allowed
-	Invalid   int64  `json:"invalid"`   // requests that have no verdict, for example because too many limits match
-	// EvictedKeys are counters that were lost because they did not fit into memory. The counts are exact only if it is 0.
+	Invalid   int64  `json:"invalid"`   // requests without a verdict, for example because too many limits match
+	// EvictedKeys are counters that were lost because memory was full. The other counts are exact only if it is 0.
 	EvictedKeys int64 `json:"evicted_keys"`
 }
 
@@ -76,8 +76,8 @@ const (
 	Changed = "changed"
 )
 
-// A Limit is a limit of either set of rules. Newly denied requests and keys count for the new limit, newly allowed ones for the old
-// limit. A request that several limits deny counts for each.
+// A Limit is a limit of either set of rules. The new limit counts newly denied requests and keys, the old limit newly allowed ones.
+// A request that several limits deny counts for each of them.
 type Limit struct {
 	Domain string `json:"domain"`
 	Path   string `json:"path"`
@@ -87,8 +87,8 @@ type Limit struct {
 	New    string `json:"new"`    // empty if it was removed
 	Source string `json:"source"` // file and line, in the new rules if they have the limit
 	Counts
-	Requests int64 `json:"requests"` // that the limit decided under the new rules, or under the old rules if it was removed
-	Keys     int64 `json:"keys"`     // of these requests
+	Requests int64 `json:"requests"` // requests that the limit decided under the new rules, or under the old rules if it was removed
+	Keys     int64 `json:"keys"`     // keys of these requests
 	// WorstDenied and WorstAllowed are the keys with the most newly denied and newly allowed requests, at most Options.Worst.
 	WorstDenied  []Key `json:"worst_denied"`
 	WorstAllowed []Key `json:"worst_allowed"`
@@ -99,7 +99,7 @@ type Key struct {
 	Key      string `json:"key"`      // such as user_id=42,action=login
 	Requests int64  `json:"requests"` // of the key
 	Changed  int64  `json:"changed"`  // requests that are newly denied, or newly allowed
-	// New says that the key is newly denied, or newly allowed. Otherwise both sets of rules deny some of its requests.
+	// New reports that the old rules deny no request of a newly denied key, or the new rules none of a newly allowed key.
 	New bool `json:"new"`
 }
 
@@ -207,7 +207,7 @@ func one(is bool) int64 {
 	return 0
 }
 
-// worst returns the first n keys by their changed requests, as texts for people.
+// worst returns the first n keys by their changed requests, with their keys as [descriptors.KeyText].
 func worst(all []Key, n int) []Key {
 	slices.SortFunc(all, func(a, b Key) int { return cmp.Or(cmp.Compare(b.Changed, a.Changed), cmp.Compare(a.Key, b.Key)) })
 	all = slices.Clone(all[:min(len(all), max(n, 0))])

@@ -4,8 +4,8 @@
 //	err := c.Add(&line) // for each line of a recording, in the order of their times
 //	report := c.Report()
 //
-// Each set of rules decides every request by [replay.Replayer], the code that serves. A request is newly denied if the new rules deny it
-// and the old rules allow it, and newly allowed if it is the other way round.
+// Each set of rules decides every request by a [replay.Replayer], which runs the code of the server. A request is newly denied if
+// the new rules deny it and the old rules allow it. It is newly allowed in the opposite case.
 //
 // A key is that of a limit's counter, such as user_id=42. A key is newly denied under two conditions. Under the new rules, a limit on
 // the key denies at least one of its requests. The old rules deny none of the key's requests, for any reason. A key is newly allowed if
@@ -28,10 +28,10 @@ import (
 // Options configures a [Comparison]. The zero value is the default configuration.
 type Options struct {
 	Replay replay.Options // of each set of rules
-	// MaxKeys bounds the keys that are counted for each set of rules. Further keys are not counted: see [Report.KeysExact]. The
-	// counts of requests have no bound. Default 1,000,000.
+	// MaxKeys bounds the keys that are counted for each set of rules; further keys are left out, see [Report.KeysExact]. Requests
+	// are always counted. Default 1,000,000.
 	MaxKeys int
-	Worst   int // the keys listed for each limit, worst first; default 10, and none below 0
+	Worst   int // the keys listed for each limit, worst first; default 10, and none if negative
 }
 
 // A Comparison decides requests under two sets of rules. It is not safe for concurrent use.
@@ -63,14 +63,14 @@ type side struct {
 	// These count requests: over a limit, without any rule, and invalid under these rules.
 	denied, unmatched, undecided int64
 
-	charged []*usage // of the request, each once
+	charged []*usage // keys that the request charges, each once
 	denials []denial // of the request
 }
 
 // limits are the rows of the limits of a rule.
 type limits struct {
 	rows []*row
-	last int64 // the number of the last request that reached them, from 1
+	last int64 // the number of the last request that reached these limits, from 1
 }
 
 // A denial is a limit that denies a key. Its key is nil if the key is not counted.
@@ -84,9 +84,9 @@ type denial struct {
 type usage struct {
 	rule     *descriptors.Rule
 	requests int64
-	// changed counts, for each limit of the rule, the requests that the limit denies and that the other side allows. Nil: none.
+	// changed counts, by limit of the rule, the requests that the limit denies and that the other side allows. Nil: none.
 	changed []int64
-	// deniedByOther says that the other side denies a request of the key.
+	// deniedByOther reports that the other side denies a request of the key.
 	deniedByOther bool
 }
 
@@ -135,8 +135,8 @@ func (c *Comparison) row(i int, rule *descriptors.Rule, limit int) *row {
 	return r
 }
 
-// Add decides a request under both sets of rules. Lines must be in the order of their times: the error is [replay.ErrEarlier] or
-// [replay.ErrOutOfRange] if one is not, and then the line is not counted.
+// Add decides a request under both sets of rules. Lines must be in the order of their times. For any other line it returns
+// [replay.ErrEarlier] or [replay.ErrOutOfRange], and does not count the line.
 func (c *Comparison) Add(line *replay.Line) error {
 	var decided [2]bool
 	for i := range c.sides {
@@ -178,7 +178,7 @@ func (c *Comparison) Add(line *replay.Line) error {
 	return nil
 }
 
-// count counts the request, which has a number, under its limits and keys.
+// count counts request number n under its limits and keys.
 func (s *side) count(number int64, maxKeys int) {
 	s.charged = s.charged[:0]
 	matched := false
@@ -186,7 +186,7 @@ func (s *side) count(number int64, maxKeys int) {
 		d := &s.result.Decisions[i]
 		matched = matched || d.Rule != nil
 		key := s.result.Key(i)
-		if key == "" || d.End || d.Override { // a limit of the request is no limit of the rules
+		if key == "" || d.End || d.Override { // a limit that the request carries is not a limit of the rules
 			continue
 		}
 		if at := s.limits[d.Rule]; at.last != number {
@@ -217,7 +217,7 @@ func (s *side) count(number int64, maxKeys int) {
 	}
 }
 
-// countDenials counts the request, which only this side denies, for each limit that denies it.
+// countDenials counts a request that only this side denies, for each limit that denies it.
 func (s *side) countDenials() {
 	s.denials = s.denials[:0]
 	for i := range s.result.Decisions {

@@ -44,7 +44,7 @@ func count(n int64, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-// notes returns what a reader must know of the figures.
+// notes returns the sentences that qualify the figures.
 func (r *Report) notes() []string {
 	var all []string
 	if !r.KeysExact {

@@ -80,7 +80,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule *yaml.Node) {
 	}
 	g.readCost(strings.Join(keys, "."), f["cost"])
 	if len(g.Problems) > before {
-		return // all of a rule or nothing
+		return // import a rule completely, or not at all
 	}
 	g.flag("--from rule=constant")
 	if !shared {
@@ -118,7 +118,7 @@ func (g *gateway) readCost(keys string, cost *yaml.Node) {
 	}
 }
 
-// readSelector returns the descriptors of a clientSelector. All of its conditions must hold.
+// readSelector returns the descriptors of a clientSelector, whose conditions must all hold.
 func (g *gateway) readSelector(n *yaml.Node) (path []descriptors.Level) {
 	f := g.fieldsOf(n, "headers", "methods", "path", "sourceCIDR", "queryParams")
 	for _, h := range itemsOf(f["headers"]) {
@@ -194,7 +194,7 @@ func (g *gateway) readPath(n *yaml.Node) []descriptors.Level {
 	case kind == "PathPrefix" && strings.HasSuffix(value, "/"):
 		return []descriptors.Level{{Entry: descriptors.Entry{Key: "path", Value: value + "*"}, ShareThreshold: true}}
 	case kind == "PathPrefix":
-		g.problem(n.Line, "PathPrefix %s matches %s and %s/..., which is no wildcard of a rule: write %s/ if that is enough", value, value, value, value)
+		g.problem(n.Line, "PathPrefix %s matches %s and %s/..., which no wildcard of a rule can express: write %s/ if that is enough", value, value, value, value)
 	default:
 		g.problem(n.Line, "the path matches by %s: rules have exact values and wildcards, and no regular expressions", kind)
 	}
@@ -206,7 +206,7 @@ func (g *gateway) readCIDR(n *yaml.Node) []descriptors.Level {
 	g.noInvert(of)
 	prefix, err := netip.ParsePrefix(textOf(of["value"]))
 	if err != nil || prefix.Addr().Is4In6() {
-		g.problem(n.Line, "sourceCIDR %s is no prefix such as 10.0.0.0/8", textOf(of["value"]))
+		g.problem(n.Line, "sourceCIDR %s is not a prefix such as 10.0.0.0/8", textOf(of["value"]))
 		return nil
 	}
 	kind := cmp.Or(textOf(of["type"]), "Exact")

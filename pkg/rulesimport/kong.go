@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// Kong reads the plugins rate-limiting of a declarative configuration of Kong. The rules have the domain given.
+// Kong reads the rate-limiting plugins of a declarative configuration of Kong. domain is the domain of the rules.
 func Kong(name string, data []byte, domain string) (*Imported, error) {
 	documents, err := documentsOf(name, data)
 	if err != nil {
@@ -40,7 +40,7 @@ type kong struct {
 	paths   map[string][]string // of routes, by scope
 }
 
-// A kongPlugin is a plugin rate-limiting.
+// A kongPlugin is a rate-limiting plugin.
 type kongPlugin struct {
 	line            int
 	scope, consumer string            // "service:NAME", "route:NAME" or ""; the consumer or ""
@@ -49,7 +49,7 @@ type kongPlugin struct {
 	tolerant        bool
 }
 
-// readEntities reads services, routes, consumers and plugins, which may be in each other.
+// readEntities reads services, routes, consumers and plugins, which may be nested.
 func (k *kong) readEntities(scope, consumer string, n *yaml.Node) {
 	f := k.fieldsOf(n)
 	for _, service := range itemsOf(f["services"]) {
@@ -81,7 +81,7 @@ func nameOf(f map[string]*yaml.Node) string {
 	return cmp.Or(textOf(f["name"]), textOf(f["username"]), textOf(f["custom_id"]), textOf(f["id"]), "unnamed")
 }
 
-// kongPeriods are the limits of a plugin, and their windows.
+// kongPeriods are the periods of a plugin's limits, with their windows.
 var kongPeriods = []struct{ name, start string }{
 	{"second", ""}, {"minute", ""}, {"hour", ""}, {"day", ""}, {"month", "calendar"}, {"year", "calendar"},
 }
@@ -136,7 +136,7 @@ func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
 		}
 		n, ok := numberOf(value, maxRequests)
 		if !ok {
-			k.problem(value.Line, "%s is no number from 0 to %d", period.name, int64(maxRequests))
+			k.problem(value.Line, "%s is not a number from 0 to %d", period.name, int64(maxRequests))
 			return false
 		}
 		p.limits = append(p.limits, rulesfile.DraftLimit{Unit: period.name, RequestsPerUnit: n, WindowStart: period.start, CountDenied: uncounted})
@@ -184,7 +184,8 @@ func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
 	return true
 }
 
-// addAll adds the rules. Kong runs one plugin for a request, the most special one. So the scope of a request is one entry, which has one value.
+// addAll adds the rules. Kong runs only the most specific plugin for a request. So the scope of a request becomes one entry with
+// one value.
 func (k *kong) addAll() {
 	special := func(p *kongPlugin) bool { return p.consumer != "" }
 	scoped := slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return p.scope != "" })

@@ -51,15 +51,15 @@ type limitador struct {
 	known  map[string]int
 }
 
-// A limitadorLimit is a limit whose conditions and variables rules express.
+// A limitadorLimit is a limit that rules can express: its conditions compare values, and its variables are values.
 type limitadorLimit struct {
 	line      int
 	namespace string
-	values    map[string]string // by key; "" for a variable
+	values    map[string]string // the compared values, by key; "" for a variable
 	limit     rulesfile.DraftLimit
 }
 
-// reference matches a value of a descriptor, in the present and in the former syntax.
+// reference matches a reference to a value of a descriptor, in the present or the former syntax.
 const reference = `(?:descriptors\[(\d+)\](?:\.([A-Za-z_][A-Za-z0-9_]*)|\[(?:'([^'\\]+)'|"([^"\\]+)")\])|([A-Za-z_][A-Za-z0-9_.:/-]*))`
 
 var (
@@ -77,10 +77,10 @@ func (p *limitador) read(n *yaml.Node) {
 		p.problem(n.Line, "the limit has no namespace")
 		return
 	case !ok:
-		p.problem(orLine(f["max_value"], n), "max_value is no number from 0 to %d", int64(maxRequests))
+		p.problem(orLine(f["max_value"], n), "max_value is not a number from 0 to %d", int64(maxRequests))
 		return
 	case !whole || seconds == 0:
-		p.problem(orLine(f["seconds"], n), "seconds is no number from 1 to %d", maxSeconds)
+		p.problem(orLine(f["seconds"], n), "seconds is not a number from 1 to %d", maxSeconds)
 		return
 	}
 	unit, multiplier := windowOf(seconds)
@@ -111,7 +111,7 @@ func (p *limitador) read(n *yaml.Node) {
 		for _, part := range conjuncts(textOf(c)) {
 			m := condition.FindStringSubmatch(part)
 			if m == nil || strings.HasPrefix(m[5], "limit.") || m[6]+m[7] == "" || strings.Contains(m[6]+m[7], "*") {
-				p.problem(c.Line, "the condition %s is no comparison of a descriptor with a text: rules match only values", strings.TrimSpace(part))
+				p.problem(c.Line, "the condition %s does not compare a descriptor with a text: rules match only values", strings.TrimSpace(part))
 				sound = false
 				continue
 			}
@@ -121,7 +121,7 @@ func (p *limitador) read(n *yaml.Node) {
 	for _, v := range itemsOf(f["variables"]) {
 		m := variable.FindStringSubmatch(textOf(v))
 		if m == nil || strings.HasPrefix(m[5], "limit.") {
-			p.problem(v.Line, "the variable %s is no value of a descriptor: rules count by values only", textOf(v))
+			p.problem(v.Line, "the variable %s is not a value of a descriptor: rules count by values only", textOf(v))
 			sound = false
 			continue
 		}

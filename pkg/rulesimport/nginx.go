@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// Nginx reads the limits of a configuration of nginx: limit_req and limit_conn with their zones. The rules have the domain given.
+// Nginx reads the limits of a configuration of nginx: limit_req and limit_conn with their zones. domain is the domain of the rules.
 func Nginx(name string, data []byte, domain string) (*Imported, error) {
 	tree, err := nginxTree(name, data)
 	if err != nil {
@@ -45,7 +45,7 @@ type zone struct {
 	name  string
 	line  int
 	path  []descriptors.Level
-	sound bool // the key can be expressed
+	sound bool // rules can express the key
 	limit rulesfile.DraftLimit
 	uses  []use
 }
@@ -58,11 +58,11 @@ type use struct {
 	dryRun   bool
 }
 
-// A scope is a part of the configuration with its own requests: a server or a location.
+// A scope is a server or a location of the configuration that serves requests.
 type scope struct {
 	kind   string // http, server or location; "" for the file
 	name   string // such as "location /login (line 12)"
-	prefix string // of a route of Envoy with its requests; "" without one
+	prefix string // the prefix of a route of Envoy for these requests; "" without one
 	req    []*zone
 	conn   []*zone
 	dryRun [2]bool // limit_req_dry_run, limit_conn_dry_run
@@ -121,7 +121,7 @@ func (p *nginx) readZone(d *directive) {
 
 var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 
-// keyOf returns the descriptors for the key of a zone.
+// keyOf returns the descriptors that count by the key of a zone.
 func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.Level, ok bool) {
 	ok = true
 	for _, m := range nginxVariable.FindAllStringSubmatch(strings.ToLower(key), -1) {
@@ -146,7 +146,7 @@ func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.Level, ok 
 			path = append(path, entry(name, ""))
 			p.flag("--from %s=query:%s", name, strings.TrimPrefix(name, "arg_"))
 		default:
-			p.problem(line, "the zone %s counts by $%s, which is no header, parameter, address, host, path or method of the request: write a rule by hand", zone, name)
+			p.problem(line, "the zone %s counts by $%s, which is not a header, parameter, address, host, path or method of the request: write a rule by hand", zone, name)
 			ok = false
 		}
 	}
@@ -157,7 +157,7 @@ func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.Level, ok 
 	return path, ok
 }
 
-// readScope reads the limits of a block and of the blocks in it. A block with limits of its own has none of its parent.
+// readScope reads the limits of a block and of its inner blocks. A block with limits of its own inherits none from its parent.
 func (p *nginx) readScope(s *scope, tree []*directive) {
 	var req, conn []*zone
 	for _, d := range tree {
@@ -192,7 +192,8 @@ func (p *nginx) readScope(s *scope, tree []*directive) {
 	p.readInner(s, tree)
 }
 
-// readInner reads the blocks of a block that have requests of their own, and adds the scope if it has requests beside them.
+// readInner reads the inner blocks that serve requests. It adds the block itself as a scope if the block serves requests outside
+// them.
 func (p *nginx) readInner(s *scope, tree []*directive) {
 	inner, rooted := 0, false
 	for _, d := range tree {
@@ -273,7 +274,7 @@ func (p *nginx) readUse(s *scope, d *directive) *zone {
 	return z
 }
 
-// addZones adds a rule for each zone that is used.
+// addZones adds a rule for each used zone.
 func (p *nginx) addZones() {
 	for _, z := range p.order {
 		if len(z.uses) == 0 {
@@ -308,7 +309,7 @@ func (p *nginx) addZones() {
 	}
 }
 
-// noteGroups notes that nginx charges all zones of a request or none.
+// noteGroups notes a difference: nginx charges either all zones of a request or none.
 func (p *nginx) noteGroups() {
 	for _, s := range p.scopes {
 		if all := append(slices.Clone(s.req), s.conn...); len(all) > 1 {
@@ -318,15 +319,15 @@ func (p *nginx) noteGroups() {
 	}
 }
 
-// has reports whether the requests of a scope are under a zone.
+// has reports whether a zone limits the requests of a scope.
 func (s *scope) has(z *zone) bool { return slices.Contains(s.req, z) || slices.Contains(s.conn, z) }
 
-// everywhere reports whether every request is under a zone.
+// everywhere reports whether the zone limits every request.
 func (p *nginx) everywhere(z *zone) bool {
 	return !slices.ContainsFunc(p.scopes, func(s *scope) bool { return !s.has(z) })
 }
 
-// addRoutes records the routes that send the constant of a zone.
+// addRoutes adds the routes that send the constant of a zone.
 func (p *nginx) addRoutes(z *zone) {
 	if p.everywhere(z) {
 		p.flag("--from %s=constant", z.name)
@@ -336,7 +337,7 @@ func (p *nginx) addRoutes(z *zone) {
 		switch {
 		case !s.has(z):
 		case s.prefix != "" && p.servers < 2:
-			// weir gen takes one --route for a prefix.
+			// weir gen accepts one --route for each prefix.
 			add, start := z.name+"=on", "--route "+s.prefix+":"
 			if n := slices.IndexFunc(p.flags, func(f string) bool { return strings.HasPrefix(f, start) }); n >= 0 {
 				if !slices.Contains(strings.Split(strings.TrimPrefix(p.flags[n], start), ","), add) {

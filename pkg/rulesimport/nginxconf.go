@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// wantNginx is the remedy for a file with another syntax.
+// wantNginx is the remedy for a file in another syntax.
 const wantNginx = "pass the output of nginx -T"
 
 // A directive is a directive of nginx, with the directives in its block.
@@ -16,7 +16,7 @@ type directive struct {
 	open  bool // it has a block
 }
 
-// maxDepth bounds the blocks of a file of nginx.
+// maxDepth bounds the nesting of blocks.
 const maxDepth = 50
 
 // nginxTree reads a configuration of nginx.
@@ -65,13 +65,13 @@ func nginxTree(name string, data []byte) ([]*directive, error) {
 	}
 }
 
-// nginxTokens splits a file of nginx into words and signs.
+// nginxTokens splits a configuration of nginx into words and signs.
 type nginxTokens struct {
 	name, text string
 	at, line   int
 }
 
-// next returns the next word or sign. A word of "" without quotes is the end.
+// next returns the next word or sign. An empty word without quotes is the end of the text.
 func (t *nginxTokens) next() (word string, quoted bool, line int, err error) {
 	for t.at < len(t.text) {
 		switch c := t.text[t.at]; {
@@ -120,7 +120,7 @@ func (t *nginxTokens) quoted(quote byte) (string, bool, int, error) {
 	return "", false, line, fmt.Errorf("%s:%d: the quote has no end: %s", t.name, line, wantNginx)
 }
 
-// bare reads a word without quotes. ${name} is a part of it.
+// bare reads a word without quotes, which may contain ${name}.
 func (t *nginxTokens) bare() (string, bool, int, error) {
 	start := t.at
 	for t.at < len(t.text) {

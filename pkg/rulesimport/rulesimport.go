@@ -3,8 +3,8 @@
 //	imported, err := rulesimport.Limitador("limits.yaml", data)
 //	text, err := imported.Rules("")
 //
-// Each limit that the rules do not express is a Problem with its position and the reason. A note names a difference that does not change
-// which requests are admitted.
+// A Problem names each limit that rules cannot express, with its position and the reason. A note names a difference that does not
+// change which requests are admitted.
 package rulesimport
 
 import (
@@ -20,10 +20,10 @@ import (
 // The bounds of an import.
 const (
 	MaxFile  = 4 << 20 // bytes of a file
-	maxNodes = 100_000 // descriptors of the rules, also those that are repeated below exact values
+	maxNodes = 100_000 // descriptors of the rules, including those that are repeated below exact values
 )
 
-// A Problem is a limit, or a part of one, that the rules do not express.
+// A Problem is a limit, or a part of one, that rules cannot express.
 type Problem struct {
 	At   string // file and line
 	Text string
@@ -32,15 +32,15 @@ type Problem struct {
 // String returns the problem after its position.
 func (p Problem) String() string { return p.At + ": " + p.Text }
 
-// An Imported has the rules of a file.
+// An Imported holds the rules of a file.
 type Imported struct {
-	// Problems are the limits that are not in the rules. Notes are differences that do not change which requests are admitted.
+	// Problems are the limits that the rules lack. Notes are differences that do not change which requests are admitted.
 	Problems, Notes []Problem
 
 	name     string // of the file
 	domains  []*domain
-	flags    []string // of weir gen
-	additive bool     // all limits that match apply, not only the most special one
+	flags    []string // arguments of weir gen
+	additive bool     // all matching limits apply, not only the most specific one
 }
 
 // A domain is a tree of rules.
@@ -55,7 +55,7 @@ func entry(key, value string) descriptors.Level {
 	return descriptors.Level{Entry: descriptors.Entry{Key: key, Value: value}}
 }
 
-// problem records a limit that is not carried over.
+// problem records a limit that is left out.
 func (i *Imported) problem(line int, format string, values ...any) {
 	i.Problems = add(i.Problems, Problem{fmt.Sprintf("%s:%d", i.name, line), fmt.Sprintf(format, values...)})
 }
@@ -72,7 +72,7 @@ func add(to []Problem, p Problem) []Problem {
 	return append(to, p)
 }
 
-// flag records an argument that weir gen needs for the rules.
+// flag records an argument that weir gen needs for these rules.
 func (i *Imported) flag(format string, values ...any) {
 	if f := fmt.Sprintf(format, values...); !slices.Contains(i.flags, f) {
 		i.flags = append(i.flags, f)
@@ -98,7 +98,8 @@ func (i *Imported) domain(name string) *domain {
 	return i.domains[len(i.domains)-1]
 }
 
-// Rules returns the rules of a domain as YAML; name may be empty if there is only one. The text has passed the parser of rules.
+// Rules returns the rules of a domain as YAML, which the parser of rules has accepted. name may be empty if there is only one
+// domain.
 func (i *Imported) Rules(name string) ([]byte, error) {
 	var one *domain
 	switch {
@@ -195,7 +196,7 @@ func (i *Imported) write(d *domain) []byte {
 	return b.Bytes()
 }
 
-// comment returns a text for a comment: one line.
+// comment returns a text as a comment on one line.
 func comment(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 || r == 0xfeff {
@@ -205,13 +206,13 @@ func comment(text string) string {
 	}, text)
 }
 
-// windows are the units that a number of seconds may be a multiple of, the longest first.
+// windows are the lengths into which a number of seconds is divided, longest first.
 var windows = []struct {
 	unit    string
 	seconds int64
 }{{"week", 7 * 86400}, {"day", 86400}, {"hour", 3600}, {"minute", 60}, {"second", 1}}
 
-// windowOf returns a window of so many seconds in units.
+// windowOf returns a window of a number of seconds as a unit and a multiplier.
 func windowOf(seconds int64) (unit string, multiplier int64) {
 	for _, w := range windows {
 		if seconds%w.seconds == 0 {

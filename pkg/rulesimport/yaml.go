@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// fieldsOf returns the fields of a map by name, following aliases. An unknown one is reported.
+// fieldsOf returns the fields of a map by name, following aliases. It reports an unknown field as a problem.
 func (i *Imported) fieldsOf(n *yaml.Node, known ...string) map[string]*yaml.Node {
 	fields := map[string]*yaml.Node{}
 	if n = followed(n); n == nil || n.Kind != yaml.MappingNode {

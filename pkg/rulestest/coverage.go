@@ -7,15 +7,15 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A Coverage counts how often tests have reached each limit and have been denied by it. The zero Coverage is empty. Rules that
-// several files test are counted together.
+// A Coverage counts how often tests have reached each limit, and how often the limit has denied them. The zero Coverage is empty.
+// Rules that several files test are counted together.
 type Coverage struct {
 	limits []Covered
 	index  map[limitID]int
 	of     map[*descriptors.Rule][]int // indices of the limits of a rule; one for an unlimited rule
 }
 
-// A Covered is a limit, or an unlimited rule, with how often tests have met it.
+// A Covered is a limit, or an unlimited rule, with these counts.
 type Covered struct {
 	Domain    string `json:"domain"`
 	Rule      string `json:"rule"`
@@ -24,13 +24,13 @@ type Covered struct {
 	Algorithm string `json:"algorithm"`
 	Unlimited bool   `json:"unlimited"`
 	Reached   int64  `json:"reached"` // descriptors under the limit
-	Denied    int64  `json:"denied"`  // of these, those that the limit denied, or would have denied outside of shadow mode
+	Denied    int64  `json:"denied"`  // descriptors that the limit denied, or would have denied without shadow mode
 }
 
-// Covered reports whether a test has been denied by the limit, or has reached the unlimited rule.
+// Covered reports whether the limit has denied a test, or a test has reached the unlimited rule.
 func (c *Covered) Covered() bool { return c.Denied > 0 || c.Unlimited && c.Reached > 0 }
 
-// A limitID identifies a limit in the rules of several test files. Rules loaded twice have the same text, but are not the same.
+// A limitID identifies a limit across the files of tests, because rules that are loaded twice are different values.
 type limitID struct {
 	domain, rule, source string
 	path                 string // of rules of equal names
@@ -45,7 +45,7 @@ func idOf(rule *descriptors.Rule, number int) limitID {
 	return id
 }
 
-// add adds the limits of rules that c does not have.
+// add adds the limits of rules that c lacks.
 func (c *Coverage) add(rules *descriptors.Rules) {
 	if c.index == nil {
 		c.index, c.of = map[limitID]int{}, map[*descriptors.Rule][]int{}

@@ -16,7 +16,7 @@ import (
 
 const maxHits = limiters.MaxHits
 
-// expect reads what the requests of a step must get.
+// expect reads the outcome that the requests of a step must have.
 func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 	e := expectation{line: n.Line()}
 	if !n.IsMap() {
@@ -82,7 +82,7 @@ func (p *parser) count(f rulesfile.Fields, name string) *int64 {
 	return &n
 }
 
-// wanted reads what one decision must be.
+// wanted reads the outcome that one decision must have.
 func (p *parser) wanted(f rulesfile.Fields) wanted {
 	w := wanted{remaining: p.count(f, "remaining"), used: p.count(f, "used")}
 	if f.Has("verdict") {
@@ -125,7 +125,7 @@ type Problem struct {
 
 func (p Problem) String() string { return fmt.Sprintf("%s: want %s, got %s", p.Field, p.Want, p.Got) }
 
-// problems returns what is wrong with a result. The numbers of e count only for the last request of a step.
+// problems returns the differences between a result and the expectation. The numbers of e apply only to the last request of a step.
 func (e *expectation) problems(r *decide.Result, last bool) []Problem {
 	var all []Problem
 	if w := e.decision.denied; w != nil && *w != r.Denied {
@@ -151,8 +151,8 @@ func verdictOf(denied bool) string {
 	return "allowed"
 }
 
-// deciding returns the decision that explains the answer to a request: of denied descriptors the one with the longest wait, and
-// otherwise the one with the least remaining. Of equal ones it is the first.
+// deciding returns the decision that explains the answer to a request. Of denied descriptors it is the one with the longest wait,
+// and otherwise the one with the least remaining hits. Of equal ones it is the first.
 func deciding(r *decide.Result) *decide.Decision {
 	best := 0
 	for i := range r.Decisions {
@@ -170,7 +170,7 @@ func decidesMore(d, than *decide.Decision) bool {
 	return d.Limit != nil && (than.Limit == nil || d.Remaining < than.Remaining)
 }
 
-// problems returns what is wrong with a decision. The prefix is that of the fields.
+// problems returns the differences of one decision. prefix precedes the names of the fields.
 func (w *wanted) problems(prefix string, d *decide.Decision, last bool) []Problem {
 	var all []Problem
 	differ := func(field, want, got string) {
@@ -239,7 +239,7 @@ func wait(d time.Duration) string {
 	return d.String()
 }
 
-// retryAfter returns when a denied hit fits. A rule in shadow mode has one too, although it denies nothing.
+// retryAfter returns the time at which a denied hit fits. It also has a value for a rule in shadow mode, which denies nothing.
 func retryAfter(d *decide.Decision) string {
 	switch d.Reason {
 	case decide.NeverFits:
@@ -277,8 +277,8 @@ func limitOf(d *decide.Decision) (limitName, *limiters.Verdict) {
 	return limitName{}, nil
 }
 
-// unlimitedReason returns why no rule limits the requests of a step. It is empty if a rule does, or if the step names a reason, a rule or a
-// limit. The first request represents the others, which differ only in a number.
+// unlimitedReason returns why no rule limits the requests of a step. It is empty if a rule limits them, or if the step expects a
+// reason, a rule or a limit. The first request represents the others, which differ only in their number.
 func (s *Suite) unlimitedReason(step *Step) string {
 	names := func(w wanted) bool { return w.reason != nil || w.rule != nil || w.limit != nil }
 	if names(step.want.decision) || slices.ContainsFunc(step.want.descriptors, names) {

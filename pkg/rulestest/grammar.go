@@ -36,11 +36,11 @@ var (
 	pairs = schema{"type": "string"}
 )
 
-// reasons are those of package decide that a test can meet: its store never fails.
+// reasons are those of package decide that a test can expect. Its store never fails.
 var reasons = []string{"no_entries", "unknown_domain", "no_rule", "unlimited", "replaced", "within_limit", "over_limit", "never_fits", "too_many_leases", "bad_lease_id",
 	"released", "settled"}
 
-// synonyms are words for keys of this grammar.
+// synonyms maps words to the keys of this grammar.
 var synonyms = map[string]string{
 	"all_or_nothing":  "write 'stop_cache_key_increment_when_overlimit', as the setting",
 	"calendar_months": "write 'use_calendar_month_rate_limit', as the setting",

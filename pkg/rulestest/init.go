@@ -12,12 +12,12 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// errNoLimits is the error of rules for which there is nothing to test.
+// errNoLimits is returned for rules without limits.
 var errNoLimits = errors.New("the rules have no limits, so there is nothing to test")
 
-// Init returns a file of tests for rules, which pass. For each limit, one test fills the limit, sees the denial, and sees what
-// happens after the wait. A comment names each limit that no such test can reach. The file is the path to write to, because the
-// paths of the rules in it are relative; "" stands for the working directory.
+// Init returns a file of tests for rules. The tests pass. For each limit, one test fills the limit, expects the denial, and expects
+// the outcome after the wait. A comment names each limit that no test can reach. The tests name the rules by paths relative to file,
+// the path at which the caller will write the tests; "" stands for the working directory.
 func Init(source Source, file string) ([]byte, error) {
 	rules, err := source.load()
 	if err != nil {
@@ -160,7 +160,7 @@ func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
 // maxTried bounds the search for a request that reaches a rule.
 const maxTried = 20_000
 
-// find returns entries that reach a rule, nil if it finds none.
+// find returns entries that reach a rule, or nil.
 func (g *generator) find(rule *descriptors.Rule) []descriptors.Entry {
 	levels := rule.Levels()
 	choices := make([][]descriptors.Entry, len(levels))
@@ -191,10 +191,10 @@ func (g *generator) find(rule *descriptors.Rule) []descriptors.Entry {
 	return entries
 }
 
-// anyTexts replace a '*', and are values that no rule names.
+// anyTexts are texts for a '*', and values that rules rarely name.
 var anyTexts = []string{"example", "1", "x", "", "other", "a-b_c", "192.0.2.1", "2001:db8::1"}
 
-// choicesOf returns entries that a level matches, the plainest first. Another level may match some of them before.
+// choicesOf returns entries that a level matches, simplest first. Another level may match some of them earlier.
 func choicesOf(l *descriptors.Level) []descriptors.Entry {
 	var all []descriptors.Entry
 	switch {
@@ -223,7 +223,7 @@ func choicesOf(l *descriptors.Level) []descriptors.Entry {
 	return all
 }
 
-// addressesOf returns the addresses of a prefix that have at most one bit after it. Longer prefixes within it may take some of them.
+// addressesOf returns addresses of a prefix: those with at most one bit set after it. Longer prefixes may take some of them.
 func addressesOf(p netip.Prefix) []netip.Addr {
 	first := p.Masked().Addr()
 	var all []netip.Addr

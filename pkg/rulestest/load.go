@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// Load reads a file of tests and the rules that it names. The error is [rulesfile.Faults] of the tests or the rules, or that of a
-// file that cannot be read.
+// Load reads a file of tests and the rules that it names. The error is [rulesfile.Faults] of the tests or the rules, or the error
+// of an unreadable file.
 func Load(name string) (*Suite, error) {
 	data, err := readFile(name)
 	if err != nil {
@@ -48,7 +48,7 @@ func readFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// load reads the rules of the file, and sets the domains that the file leaves to them.
+// load reads the rules of the file, and sets the domains that the file omits.
 func (p *parser) load() error {
 	s := p.suite
 	files, overlay := p.read(s.rules, "rules"), p.read(s.overlay, "overlay")
@@ -80,7 +80,7 @@ func (p *parser) read(paths []path, what string) []rulesfile.File {
 	return all
 }
 
-// setDomains sets the domain of requests without one.
+// setDomains sets the domain of requests that have none.
 func (p *parser) setDomains() {
 	var names []string
 	for d := range p.suite.Rules.Domains() {

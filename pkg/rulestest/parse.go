@@ -58,7 +58,7 @@ func (p *parser) file(f rulesfile.Fields) {
 	}
 }
 
-// some returns the items of a list that must not be absent or empty.
+// some returns the items of a list. It records a fault if the list is absent or empty.
 func (p *parser) some(f rulesfile.Fields, name, item string) []rulesfile.Node {
 	if !f.Has(name) {
 		p.Fault(f.At(), "add '"+name+":'", "there are no %s", name)
@@ -136,7 +136,7 @@ func parseInstant(text string) (time.Time, bool) {
 	return t.Truncate(time.Microsecond), err == nil
 }
 
-// A clock is the time of the request that was read last.
+// A clock holds the time of the last request.
 type clock struct{ start, now time.Time }
 
 func (p *parser) step(f rulesfile.Fields, c *clock, domain string) Step {
@@ -212,7 +212,7 @@ func (p *parser) request(n rulesfile.Node) decide.Request {
 	return decide.Request{Domain: f.Text("domain"), Descriptors: p.descriptors(f.Value("descriptors"), "descriptors", p.hits(f, hitsOf{n: 1}))}
 }
 
-// hitsOf are the hits of a descriptor.
+// hitsOf returns the hits of a descriptor.
 type hitsOf struct {
 	n      int64
 	refund bool
@@ -275,7 +275,7 @@ func (p *parser) descriptor(n rulesfile.Node, name string, hits hitsOf) decide.D
 	return d
 }
 
-// limit reads the limit that a descriptor sets for itself, nil if there is none.
+// limit reads the limit that a descriptor carries, or returns nil.
 func (p *parser) limit(f rulesfile.Fields) *decide.Override {
 	if !f.Has("limit") {
 		return nil
@@ -296,7 +296,7 @@ func (p *parser) limit(f rulesfile.Fields) *decide.Override {
 	}
 }
 
-// formatRequest returns a request in the words of a file, on one line. The domain is left out if it is the one given.
+// formatRequest returns a request in the syntax of a file, on one line. It omits the domain if it is the given one.
 func formatRequest(r *decide.Request, domain string) string {
 	parts := make([]string, len(r.Descriptors))
 	for i := range r.Descriptors {
@@ -316,7 +316,7 @@ func formatRequest(r *decide.Request, domain string) string {
 	return text
 }
 
-// number in a value stands for the number of the request in its step, from 1.
+// number is the text in a value that stands for the number of the request in its step, from 1.
 const number = "{n}"
 
 // formatEntries is the inverse of [descriptors.ParseEntries].
@@ -330,7 +330,7 @@ func formatEntries(entries []descriptors.Entry) string {
 	return strings.Join(parts, ",")
 }
 
-// numbered returns entries with the number of a request in their values.
+// numbered returns entries whose values contain the number of a request.
 func numbered(entries []descriptors.Entry, n int) []descriptors.Entry {
 	all := make([]descriptors.Entry, len(entries))
 	for i, e := range entries {

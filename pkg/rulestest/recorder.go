@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// maxUnrolled is the largest limit that is filled by single requests. A larger one is filled by one request of many hits.
+	// maxUnrolled is the largest limit that single requests fill. One request with many hits fills a larger limit.
 	maxUnrolled = 100
-	// maxChunks bounds how many requests fill a limit beside smaller ones.
+	// maxChunks bounds the requests that fill a limit which has smaller limits beside it.
 	maxChunks = 100_000
 )
 
-// A recorder sends requests to one rule, and writes each as a step that expects what happened.
+// A recorder sends requests to one rule, and writes each as a step that expects its outcome.
 type recorder struct {
 	rule     *descriptors.Rule
 	entries  []descriptors.Entry
@@ -41,7 +41,7 @@ func (g *generator) newRecorder(rule *descriptors.Rule, entries []descriptors.En
 	}
 }
 
-// A sent is one step to record.
+// A sent is a step to record.
 type sent struct {
 	hits   int64
 	refund bool
@@ -52,7 +52,7 @@ type sent struct {
 	end    string // a further last entry, such as settle
 }
 
-// decide decides a request and records nothing.
+// decide decides a request without recording it.
 func (r *recorder) decide(s sent, id string) *decide.Decision {
 	request := decide.Request{Domain: r.rule.Domain, Descriptors: []decide.Descriptor{{Entries: r.entriesOf(s, id), Hits: s.hits, Refund: s.refund}}}
 	if s.refund {
@@ -86,7 +86,7 @@ func (r *recorder) newID() string {
 	return fmt.Sprintf("id-%d", r.ids)
 }
 
-// send sends the requests of one step, and records it. The decision is the last.
+// send sends the requests of a step, records the step, and returns the last decision.
 func (r *recorder) send(s sent) *decide.Decision {
 	r.now = r.now.Add(s.after)
 	after, repeat := r.now.Sub(r.last), max(1, s.repeat)
@@ -143,7 +143,7 @@ func (r *recorder) record(s sent, after time.Duration, repeat int, d *decide.Dec
 	r.steps = append(r.steps, b.String())
 }
 
-// deny records a test in which limit t of a rule denies a request.
+// deny records a test in which limit t of the rule denies a request.
 func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.Entry) (*recorder, error) {
 	limit := rule.Limits[t].Limit
 	r := g.newRecorder(rule, entries, g.aligned(rule, t, entries))
@@ -179,7 +179,7 @@ func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.En
 	return r, nil
 }
 
-// recover records what happens after a denial.
+// recover records the outcome after a denial.
 func (r *recorder) recover(t int, d *decide.Decision) {
 	limit := r.rule.Limits[t].Limit
 	switch {
@@ -196,14 +196,15 @@ func (r *recorder) recover(t int, d *decide.Decision) {
 	}
 }
 
-// A filling is how to fill a limit beside smaller ones: chunks at an interval, and then a number of hits that no longer fits.
+// A filling is a way to fill a limit that has smaller limits beside it: chunks at an interval, and then a number of hits that no
+// longer fits.
 type filling struct {
 	chunk, hits int64
 	chunks      int
 	every       time.Duration
 }
 
-// fill finds how to fill limit t of a rule at a pace that the smaller limits allow. Chunks are as large as the smallest limit or, if
+// fill returns a filling of limit t at a pace that the smaller limits allow. Its chunks are as large as the smallest limit or, if
 // that fails, single hits.
 func (g *generator) fill(r *recorder, t int) (filling, error) {
 	smallest := r.rule.Limits[t].Limit.Capacity()
@@ -239,7 +240,7 @@ func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
 	return (every + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// try fills limit t by f and completes f. It reports whether no limit denied.
+// try fills limit t by f and completes f. It returns false if a limit denied.
 func (r *recorder) try(f *filling, t int) bool {
 	for f.chunks < maxChunks && r.now.Sub(r.start) < MaxOffset/2 {
 		f.chunks++
@@ -260,7 +261,7 @@ func (r *recorder) try(f *filling, t int) bool {
 	return false
 }
 
-// aligned returns a start for a test of limit t: the begin of a window, if windows begin at certain times.
+// aligned returns a start for a test of limit t: the beginning of a window, if windows begin at fixed times.
 func (g *generator) aligned(rule *descriptors.Rule, t int, entries []descriptors.Entry) time.Time {
 	limit := rule.Limits[t].Limit
 	r := g.newRecorder(rule, entries, DefaultStart)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Report is the results of the tests of several files. Its JSON form is described in docs/test.md.
+// A Report holds the results of the tests of several files. docs/test.md describes its JSON form.
 type Report struct {
 	Results  []Result
 	Coverage *Coverage
@@ -132,7 +132,7 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.6f", d.Seconds()) }
 
-// FailureText describes the failures of a test: for each step the request, what was expected, what happened, and why.
+// FailureText describes the failures of a test: for each step the request, the expectation, the outcome, and the reason.
 func (r *Result) FailureText() string {
 	var b strings.Builder
 	for i := range r.Failures {

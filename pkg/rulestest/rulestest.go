@@ -1,10 +1,10 @@
-// Package rulestest reads and runs tests of rules: requests at virtual times, with the verdicts that they must get.
+// Package rulestest reads and runs tests of rules, which are requests at virtual times with expected verdicts.
 //
 //	suite, err := rulestest.Load("rules_test.yaml") // the error is rulesfile.Faults, or that of a file that cannot be read
 //	result, err := suite.Run(ctx, rulestest.Options{})
 //
-// The requests are decided by package replay, which is the code that serves. docs/test.md describes the files, and [Schema] returns
-// their JSON Schema.
+// Package replay decides the requests, by the code of the server. docs/test.md describes the files, and [Schema] returns their JSON
+// Schema.
 package rulestest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// Bounds of a file. A test that needs more is probably a mistake, and would take minutes.
+// Bounds of a file. A test beyond them is probably a mistake, and would take minutes.
 const (
 	// MaxRepeat is the largest repeat of a step.
 	MaxRepeat = 1_000_000
@@ -29,12 +29,12 @@ const (
 	MaxOffset = 10 * 365 * 24 * time.Hour
 )
 
-// DefaultStart is the time at which a test starts that sets none: a Monday, and the first instant of a year.
+// DefaultStart is the time at which a test starts by default: a Monday, and the first instant of a year.
 var DefaultStart = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// A Suite is the tests of one file, with the rules that they test.
+// A Suite holds the tests of one file, with the rules that they test.
 type Suite struct {
-	File  string // as faults name it
+	File  string // the path, as in faults
 	Tests []Test
 	Rules *descriptors.Rules
 
@@ -43,13 +43,13 @@ type Suite struct {
 	overlay  []path
 }
 
-// settings are the settings of the server that the tests imagine.
+// settings are the settings of the simulated server.
 type settings struct {
 	decide decide.Options
 	merge  bool
 }
 
-// A Test is a sequence of requests, on counters of its own.
+// A Test is a sequence of requests. It begins with unused counters.
 type Test struct {
 	Name  string
 	Line  int
@@ -60,9 +60,9 @@ type Test struct {
 type Step struct {
 	Line   int
 	At     time.Time     // of the first request
-	Every  time.Duration // between two requests
+	Every  time.Duration // between two requests of the step
 	Repeat int           // at least 1
-	Text   string        // the request as a reader writes it
+	Text   string        // the request in a readable form
 
 	request  decide.Request // without the domain if the file leaves it to the rules
 	numbered bool           // a value has {n}
@@ -86,7 +86,7 @@ type wanted struct {
 	penalized              *bool
 }
 
-// never is the retry_after of a request that can never fit.
+// never is the retry_after of a request that cannot fit.
 const never = time.Duration(-1)
 
 // Options configures [Suite.Run]. The zero value runs every test.
@@ -106,10 +106,10 @@ type Result struct {
 	Took     time.Duration `json:"-"`
 }
 
-// Passed reports whether every step got what it expects.
+// Passed reports whether every step had the expected outcome.
 func (r *Result) Passed() bool { return len(r.Failures) == 0 }
 
-// A Failure is a step that did not get what it expects.
+// A Failure is a step without the expected outcome.
 type Failure struct {
 	Line        int           `json:"line"` // of the step
 	Step        int           `json:"step"` // from 1
@@ -122,7 +122,7 @@ type Failure struct {
 	Explanation string        `json:"explanation"`
 }
 
-// A Warning is a step that passed, although the rules limit none of its requests. Its request may have a misspelled entry.
+// A Warning is a step that passed although no rule limits its requests. Such a request may have a misspelled entry.
 type Warning struct {
 	Line    int    `json:"line"` // of the step
 	Step    int    `json:"step"` // from 1
@@ -130,10 +130,10 @@ type Warning struct {
 	Reason  string `json:"reason"`
 }
 
-// checkEvery is the number of requests between two looks at the context.
+// checkEvery is the number of requests between two checks of the context.
 const checkEvery = 1000
 
-// Run runs the tests in the order of the file. The error is that of ctx, if it ends before.
+// Run runs the tests in the order of the file. It returns the error of ctx if ctx ends first.
 func (s *Suite) Run(ctx context.Context, o Options) ([]Result, error) {
 	var all []Result
 	if o.Coverage != nil {
@@ -178,14 +178,14 @@ type runner struct {
 	replayer *replay.Replayer
 	coverage *Coverage
 	result   decide.Result
-	// explained is the number of failures of the test.
+	// explained is the number of failures of the test that are explained.
 	explained int
 }
 
-// maxExplained is the number of failures of one test that are explained. The others probably have the same reasons.
+// maxExplained bounds the explained failures of one test. Further failures probably have the same reasons.
 const maxExplained = 20
 
-// step sends the requests of a step. It returns the first failure, nil if there is none.
+// step sends the requests of a step. It returns the first failure, or nil.
 func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error) {
 	request, denied := s.request, int64(0)
 	for i := range s.Repeat {
@@ -235,7 +235,7 @@ func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error
 	return failure, nil
 }
 
-// counts returns what is wrong with the numbers of allowed and denied requests.
+// counts returns the problems with the numbers of allowed and denied requests.
 func (e *expectation) counts(requests, denied int64) []Problem {
 	var all []Problem
 	if e.allowed != nil && *e.allowed != requests-denied {

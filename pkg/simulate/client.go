@@ -21,7 +21,7 @@ type client struct {
 	counts   Client
 	limits   []limitCount // by slot
 	keys     int          // in limits
-	partial  bool         // a denied key was not counted, because of Options.MaxKeys
+	partial  bool         // reports that a denied key was not counted, because of Options.MaxKeys
 	waiting  retries
 	sequence int64
 }
@@ -49,7 +49,7 @@ func (c *client) recorded(line *replay.Line) {
 	c.send(retry{at: at, request: &line.Request}, line)
 }
 
-// end counts the retries that are due after the end.
+// end counts the retries that are due after the end of the recording.
 func (c *client) end() {
 	c.counts.Waiting = int64(len(c.waiting))
 	c.waiting = nil
@@ -102,8 +102,8 @@ func (c *client) retry(r retry) {
 	}
 }
 
-// retryAfter returns the wait that a client learns from Retry-After. It reports false if waiting does not help. If all descriptors in quota
-// mode are denied, the shortest of their waits counts.
+// retryAfter returns the wait that Retry-After gives a client. It returns false if waiting does not help. If all descriptors in
+// quota mode are denied, the shortest of their waits counts.
 func retryAfter(result *decide.Result) (time.Duration, bool) {
 	wait, quota, fits := time.Duration(0), time.Duration(-1), true
 	for i := range result.Decisions {

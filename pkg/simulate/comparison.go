@@ -35,7 +35,7 @@ type comparison struct {
 	out     [len(compared)]limiters.Verdict
 }
 
-// newComparison returns the comparison of a limit, or the reason why there is none.
+// newComparison returns the comparison of a limit, or the reason why the limit has none.
 func newComparison(limit *limiters.Limit) (*comparison, string) {
 	spec := limit.Spec()
 	switch {
@@ -67,13 +67,13 @@ func newComparison(limit *limiters.Limit) (*comparison, string) {
 	return c, ""
 }
 
-// ownParams returns the parameters that say what windows a limit has and how much it holds.
+// ownParams returns p without its penalty and its reservation, which a comparison ignores.
 func ownParams(p limiters.Params) limiters.Params {
 	p.Penalty, p.Reserve = limiters.PenaltySpec{}, limiters.ReserveSpec{}
 	return p
 }
 
-// observe decides the hits of one request by each algorithm. It returns by how much the memory of k has grown: hits in its span, and bytes
+// observe decides the hits of one request by each algorithm. It returns the growth of the memory of k: hits in its span, and bytes
 // of its log.
 func (c *comparison) observe(k *keyStats, key string, at, n int64) (hits, bytes int) {
 	expired := at - c.window
@@ -151,7 +151,7 @@ func (c *comparison) keepBurst() {
 	}
 }
 
-// result returns the Comparison. No request may be observed after it.
+// result returns the Comparison. Do not call observe afterwards.
 func (c *comparison) result() *Comparison {
 	if c.pending != nil {
 		c.keepBurst()
@@ -176,8 +176,8 @@ func (c *comparison) result() *Comparison {
 
 func microTime(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
-// A span has the hits of a key in the last window, (now - window, now], in the order of their times. Each hit has a bit for every
-// compared algorithm that admits it.
+// A span holds the hits of a key in the last window, (now - window, now], in the order of their times. Each hit has one bit for
+// every compared algorithm, which is set if the algorithm admits the hit.
 type span struct {
 	hits  []spanHit
 	first int

@@ -19,7 +19,7 @@ const (
 	maxLoadRequests = 100_000_000 // on average
 )
 
-// shapes are the shapes of loads, with the fields that only some of them take.
+// shapes are the shapes of loads, each with the fields that only this shape has.
 var shapes = map[string][]string{
 	"poisson":  {"rate"},
 	"steady":   {"rate"},
@@ -53,7 +53,7 @@ type loadFields struct {
 	seed         uint64
 }
 
-// parseLoad reads one load. first has the fields of the first load, nil for that load.
+// parseLoad reads one load. first has the fields of the first load. It is nil when the first load is read.
 func parseLoad(text string, first *loadFields) (*loadFields, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -80,7 +80,7 @@ func parseLoad(text string, first *loadFields) (*loadFields, error) {
 		name, value, found := strings.Cut(word, "=")
 		switch {
 		case !found:
-			return nil, fmt.Errorf("%q is no field: write name=value", word)
+			return nil, fmt.Errorf("%q is not a field: write name=value", word)
 		case !slices.Contains(names, name):
 			return nil, unknownField(l.shape, name, names)
 		case given[name] && name != "descriptor" && name != "key":
@@ -176,7 +176,7 @@ func (l *loadFields) setDuration(name, value string) error {
 	return nil
 }
 
-// check checks fields against each other.
+// check returns an error for fields that contradict each other.
 func (l *loadFields) check() error {
 	switch {
 	case len(l.descriptors) > decide.MaxDescriptors:

@@ -19,13 +19,13 @@ import (
 )
 
 // A Model is how clients react to a denial. Every model sends the recorded requests at their times. A retry is the same request at
-// a later time. A retry that is due at the time of a recorded request is sent before that request. A retry that is due after the
-// last recorded request is not sent.
+// a later time, and precedes a recorded request of the same time. Retries that are due after the last recorded request are not
+// sent.
 type Model string
 
-// The client models. Real clients are likely between them, so their results are an interval.
+// The client models. Real clients are probably between them, so their results form an interval.
 const (
-	// Drop sends a denied request never again.
+	// Drop never sends a denied request again.
 	Drop Model = "drop"
 	// Obey sends a denied request again after the Retry-After of each denial: the wait in whole seconds, rounded up, at least 1.
 	// It gives up after [Options.ObeyRetries] retries, or at once if the request can never fit.
@@ -36,20 +36,21 @@ const (
 
 // Options configures [Run]. The zero value is the default configuration.
 type Options struct {
-	// Replay has the settings of the server. The default of its MaxBytes is here 512 MiB for each client model.
+	// Replay has the settings of the server. Here its MaxBytes defaults to 512 MiB, for each client model.
 	Replay replay.Options
 	// Clients are the client models besides Drop, which is always simulated.
 	Clients        []Model
 	ObeyRetries    int           // default 3
 	HammerInterval time.Duration // default 1 s
 	HammerRetries  int           // default 5
-	// MaxWaiting bounds the retries that wait, of each model. Default 100,000.
+	// MaxWaiting bounds the waiting retries of each model. Default 100,000.
 	MaxWaiting int
-	// SampleShare is the share of keys that the recording has. 0 stands for 1, all keys.
+	// SampleShare is the fraction of all keys that the recording has. 0 means 1, all keys.
 	SampleShare float64
-	// MaxKeys bounds the keys with statistics of their own, over all limits. Default 1,000,000.
+	// MaxKeys bounds the keys that have statistics, over all limits. Default 1,000,000.
 	MaxKeys int
-	// MaxEntries bounds the hits in the spans of all keys. Default 8,000,000, or 128 MB. Beyond it there is no [Comparison].
+	// MaxEntries bounds the hits that are kept for comparisons, over all keys. Default 8,000,000, or 128 MB. Beyond it there is no
+	// [Comparison].
 	MaxEntries int
 }
 
@@ -73,8 +74,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Source returns the requests of a recording in the order of their times, and [io.EOF] at the end. [replay.Files] and [Synthetic]
-// are Sources. The memory of a line is not used again.
+// A Source returns the requests of a recording in the order of their times, and then [io.EOF]. [replay.Files] and [Synthetic] are
+// Sources. A Source must not reuse the memory of a line.
 type Source interface {
 	Next(into *replay.Line) error
 }
@@ -82,7 +83,8 @@ type Source interface {
 // batchSize is the number of lines that a client model receives at once.
 const batchSize = 256
 
-// Run simulates all requests of a source. It calls the source on the goroutine of the caller. The error is that of the source, or that
+// Run simulates all requests of a source. It calls the source on the goroutine of the caller. It returns the error of the source,
+// or that of ctx if ctx has ended.
 // ctx has ended.
 func Run(ctx context.Context, rules *descriptors.Rules, source Source, o Options) (*Result, error) {
 	o = o.withDefaults()

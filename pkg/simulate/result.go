@@ -16,30 +16,30 @@ const (
 	BurstBins    = 60  // of a Burst
 )
 
-// A Result is the outcome of a simulation, and its JSON form. Times are those of the recording. Counts are of requests unless their
-// name says hits. All counts outside of Clients, Interval and LimitClients are of the client model Drop.
+// A Result is the outcome of a simulation, and its JSON form. Times are those of the recording. Counts are of requests, unless
+// their name contains hits. All counts are of the client model Drop, except in Clients, Interval and LimitClients.
 type Result struct {
 	Requests int64 `json:"requests"` // Allowed + Denied + Failed
 	Allowed  int64 `json:"allowed"`  // including Unmatched
 	Denied   int64 `json:"denied"`
 	// Unmatched is the number of requests without a rule for any of their descriptors. They are allowed.
 	Unmatched int64 `json:"unmatched"`
-	// Failed is the number of requests that a server with these rules answers with an error, for example because they are under
-	// too many limits. FirstFailure is the error of the first.
+	// Failed is the number of requests that a server with these rules answers with an error, for example because too many limits
+	// match. FirstFailure is the error of the first of them.
 	Failed       int64  `json:"failed"`
 	FirstFailure string `json:"first_failure,omitempty"`
 
 	From         time.Time `json:"from,omitzero"` // of the first request; zero without requests
 	To           time.Time `json:"to,omitzero"`   // of the last
 	RulesVersion string    `json:"rules_version"`
-	Synthetic    string    `json:"synthetic,omitempty"` // the description of the load, if it was not recorded
+	Synthetic    string    `json:"synthetic,omitempty"` // the description of a synthetic load; empty for a recording
 
-	// UnmatchedDescriptors is the number of descriptors without a rule, empty ones not counted. UnmatchedPaths has the most
-	// frequent of their key paths.
+	// UnmatchedDescriptors is the number of descriptors without a rule, except empty ones. UnmatchedPaths has their most frequent
+	// key paths.
 	UnmatchedDescriptors int64           `json:"unmatched_descriptors"`
 	UnmatchedPaths       []UnmatchedPath `json:"unmatched_paths"`
 
-	// CannotMatch are rules that match no request, and that match by value what the recording has as a hash only.
+	// CannotMatch are rules that match no request, because they match values of which the recording has only hashes.
 	CannotMatch []replay.CannotMatch `json:"cannot_match"`
 
 	Recorded Recorded  `json:"recorded"`
@@ -48,14 +48,14 @@ type Result struct {
 	Interval *Interval `json:"interval,omitempty"`
 
 	Timeline Timeline      `json:"timeline"`
-	Limits   []LimitResult `json:"limits"` // in the order of the rules; overrides last
+	Limits   []LimitResult `json:"limits"` // in the order of the rules, and then overrides
 
 	Lines    int64                `json:"lines"` // of the recording, including skipped and empty ones
 	Skipped  []replay.FileSkipped `json:"skipped"`
-	Warnings []string             `json:"warnings"` // why counts are not exact
+	Warnings []string             `json:"warnings"` // reasons why counts are not exact
 }
 
-// WorstFirst returns the limits with the most denied requests first, and of those the ones with the most requests.
+// WorstFirst returns the limits sorted by their denied requests, and then by their requests, highest first.
 func (r *Result) WorstFirst() []*LimitResult {
 	all := make([]*LimitResult, len(r.Limits))
 	for i := range r.Limits {
@@ -79,14 +79,14 @@ type Recorded struct {
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`
 	Unknown int64 `json:"unknown"` // without a verdict
-	// NewlyDenied are requests that the recording allows and the simulation denies, NewlyAllowed the opposite. Requests under
-	// Fallback and Errors are left out.
+	// NewlyDenied are requests that the recording allows and the simulation denies; NewlyAllowed is the opposite. Both omit
+	// requests under Fallback and Errors.
 	NewlyDenied  int64 `json:"newly_denied"`
 	NewlyAllowed int64 `json:"newly_allowed"`
-	// Overrides are requests with a limit of their own, which the simulation uses too.
+	// Overrides are requests that carry a limit, which the simulation uses too.
 	Overrides int64 `json:"overrides"`
-	// Cache, Fallback and Errors are requests that were not decided by the store alone: the deny cache denied them, on_store_error
-	// decided them, or nothing did. The simulation decides them as any other.
+	// Cache, Fallback and Errors are requests that the store alone did not decide: the deny cache denied them, on_store_error
+	// decided them, or nothing did. The simulation decides them like all others.
 	Cache    int64 `json:"cache"`
 	Fallback int64 `json:"fallback"`
 	Errors   int64 `json:"errors"`
@@ -94,14 +94,14 @@ type Recorded struct {
 	Partial int64 `json:"partial"`
 }
 
-// A Sample has estimates for all traffic from a recording that was sampled by key.
+// A Sample estimates the figures of all traffic from a recording that was sampled by key.
 type Sample struct {
 	Share    float64  `json:"share"` // of keys recorded, above 0 and below 1
 	Requests Estimate `json:"requests"`
 	Denied   Estimate `json:"denied"`
 }
 
-// An Estimate is a number with its interval of 95 %.
+// An Estimate is a number with its 95 % confidence interval.
 type Estimate struct {
 	Value float64 `json:"value"`
 	Low   float64 `json:"low"`
@@ -117,27 +117,29 @@ type Client struct {
 	Allowed  int64 `json:"allowed"` // attempts
 	Denied   int64 `json:"denied"`  // attempts
 	Failed   int64 `json:"failed"`  // attempts
-	// Every denied request of the recording is one of these. Recovered were allowed at a retry. GaveUp had no retry left or could
-	// never fit. The retry of Waiting was due after the end of the recording. For Overflowed too many retries were waiting.
+	// Every denied request of the recording is one of these. A Recovered request was allowed at a retry. A GaveUp request had no
+	// retry left or could never fit. The retry of a Waiting request was due after the end of the recording. An Overflowed request
+	// was not retried, because too many retries were waiting.
 	Recovered  int64 `json:"recovered"`
 	GaveUp     int64 `json:"gave_up"`
 	Waiting    int64 `json:"waiting"`
 	Overflowed int64 `json:"overflowed"`
 }
 
-// An Interval spans the client models. Real clients are likely between them.
+// An Interval spans the results of the client models. The result of real clients is probably within it.
 type Interval struct {
 	Denied      Range `json:"denied"`       // attempts
 	DeniedShare Range `json:"denied_share"` // of attempts, 0 to 1
 }
 
-// A Range is from the smallest to the largest value.
+// A Range is an interval, both ends included.
 type Range struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
 
-// A Timeline divides the time of the recording into at most [MaxBuckets] buckets of equal length. The series of limits have the same buckets.
+// A Timeline divides the time of the recording into at most [MaxBuckets] buckets of equal length. The series of limits use the same
+// buckets.
 type Timeline struct {
 	Start         time.Time `json:"start,omitzero"` // of the first bucket
 	BucketSeconds float64   `json:"bucket_seconds"`
@@ -145,11 +147,11 @@ type Timeline struct {
 	Denied        []int64   `json:"denied"`
 }
 
-// A LimitResult is the outcome of one limit. Requests are those whose descriptors are under the limit.
+// A LimitResult is the outcome of one limit. Its requests are those with a descriptor under the limit.
 type LimitResult struct {
 	Domain    string `json:"domain"`
 	Path      string `json:"path"`      // of the rule, such as user_id.action=reply
-	Name      string `json:"name"`      // of the limit; its number within the rule without a name; "override" for limits of requests
+	Name      string `json:"name"`      // of the limit, or its number within the rule; "override" for limits that requests carry
 	Algorithm string `json:"algorithm"` // "" for override
 	Text      string `json:"text"`      // such as 5 per minute, fixed_window
 	Source    string `json:"source"`    // file and line
@@ -159,7 +161,7 @@ type LimitResult struct {
 	WindowSeconds   float64 `json:"window_seconds"`
 
 	Requests int64 `json:"requests"`
-	// Denied are requests that this limit itself denies, in shadow mode too. Another limit may deny further ones.
+	// Denied are requests that this limit itself denies, in shadow mode too. Other limits may deny further requests.
 	Denied     int64 `json:"denied"`
 	Hits       int64 `json:"hits"`
 	Keys       int64 `json:"keys"`        // different keys
@@ -168,13 +170,13 @@ type LimitResult struct {
 	NearLimit int64 `json:"near_limit"`
 	// Peak is the highest usage of a key after an allowed request; nil without one.
 	Peak *Peak `json:"peak,omitempty"`
-	// ShutOutSeconds is the sum over all keys, see TopKey.
+	// ShutOutSeconds is the sum of TopKey.ShutOutSeconds over all keys.
 	ShutOutSeconds float64 `json:"shut_out_seconds"`
-	// KeysEstimate and KeysDeniedEstimate are for all traffic, if the recording is sampled.
+	// KeysEstimate and KeysDeniedEstimate estimate all traffic, if the recording is sampled.
 	KeysEstimate       *Estimate `json:"keys_estimate,omitempty"`
 	KeysDeniedEstimate *Estimate `json:"keys_denied_estimate,omitempty"`
-	// Untracked are requests of keys beyond the bound of a simulation. They count everywhere but in Keys, KeysDenied, TopKeys,
-	// Usage and Comparison.
+	// Untracked are requests of keys beyond Options.MaxKeys. Every count includes them, except Keys, KeysDenied, TopKeys, Usage and
+	// Comparison.
 	Untracked int64 `json:"untracked"`
 
 	AllowedOverTime []int64        `json:"allowed_over_time"` // by the buckets of the Timeline; empty without requests
@@ -199,21 +201,22 @@ type TopKey struct {
 	Denied      int64     `json:"denied"`
 	FirstDenied time.Time `json:"first_denied"`
 	LastDenied  time.Time `json:"last_denied"`
-	// ShutOutSeconds is the time from each denial until the denied hits would have fit. Times that overlap count once. It may
-	// end after the recording.
+	// ShutOutSeconds is the total time from each denial until the denied hits would have fit. Overlapping times count once. The
+	// last may end after the recording.
 	ShutOutSeconds float64 `json:"shut_out_seconds"`
 }
 
-// Usage describes the keys of a limit by their demand: the largest number of hits, allowed or denied, in any span of one window.
+// Usage describes the keys of a limit by their demand, which is the largest number of hits, allowed or denied, in any interval as
+// long as the window.
 type Usage struct {
-	// Demand has the quantiles of demand over the keys, in hits, and Requests those of the number of requests.
+	// Demand has the quantiles of the demand over the keys, in hits, and Requests the quantiles of the number of requests.
 	Demand   Quantiles `json:"demand"`
 	Requests Quantiles `json:"requests"`
 	// Histogram has the number of keys by demand in percent of the limit. The bins are contiguous.
 	Histogram []UsageBin `json:"histogram"`
 }
 
-// Quantiles has the value that a share of the keys does not exceed.
+// Quantiles has, for some shares of the keys, the value that this share does not exceed.
 type Quantiles struct {
 	Min  int64 `json:"min"`
 	P50  int64 `json:"p50"`
@@ -225,37 +228,37 @@ type Quantiles struct {
 	Max  int64 `json:"max"`
 }
 
-// A UsageBin counts the keys whose demand is above AbovePercent of the limit, and at most UpToPercent; UpToPercent is 0 for the last bin,
-// which has no upper end.
+// A UsageBin counts the keys whose demand is above AbovePercent and at most UpToPercent of the limit. UpToPercent is 0 for the last
+// bin, which has no upper end.
 type UsageBin struct {
 	AbovePercent int64 `json:"above_percent"`
 	UpToPercent  int64 `json:"up_to_percent"`
 	Keys         int64 `json:"keys"`
 }
 
-// A Comparison has the outcome of each algorithm on the requests that reach a limit, at the same numbers. The limit is alone: no other
-// limit denies them. So the counts of the limit's own algorithm may differ from those of the LimitResult.
+// A Comparison has the outcome of each algorithm on the requests that reach a limit, at the same numbers. It ignores all other
+// limits, so the counts of the limit's own algorithm may differ from those of the LimitResult.
 type Comparison struct {
 	Algorithms []AlgorithmResult `json:"algorithms"` // fixed_window, sliding_log, funnel
 	Burst      *Burst            `json:"burst,omitempty"`
-	Reason     string            `json:"reason,omitempty"` // why Algorithms is empty
+	Reason     string            `json:"reason,omitempty"` // the reason why Algorithms is empty
 }
 
 // An AlgorithmResult is the outcome of one algorithm.
 type AlgorithmResult struct {
 	Algorithm  string `json:"algorithm"`
-	Own        bool   `json:"own"` // the algorithm of the limit
+	Own        bool   `json:"own"` // this is the algorithm of the limit
 	Denied     int64  `json:"denied"`
 	KeysDenied int64  `json:"keys_denied"`
-	// Burst is the largest number of hits that were admitted for one key in any span of one window.
+	// Burst is the largest number of admitted hits of one key in any interval as long as the window.
 	Burst    int64     `json:"burst"`
 	BurstKey string    `json:"burst_key,omitempty"`
-	BurstAt  time.Time `json:"burst_at,omitzero"` // the end of that span
-	Error    string    `json:"error,omitempty"`   // why the algorithm cannot have these numbers
+	BurstAt  time.Time `json:"burst_at,omitzero"` // the end of that interval
+	Error    string    `json:"error,omitempty"`   // the reason why the algorithm rejects these numbers
 }
 
-// A Burst is the span of one window in which fixed windows admitted the most hits of one key. The series have the hits of that key
-// that each algorithm admitted in the span, in [BurstBins] bins of equal length.
+// A Burst is the interval, as long as the window, in which fixed windows admitted the most hits of one key. Its series have the
+// hits of that key that each algorithm admitted in the interval, in [BurstBins] bins of equal length.
 type Burst struct {
 	Key      string    `json:"key"`
 	From     time.Time `json:"from"`
@@ -264,7 +267,7 @@ type Burst struct {
 	Fixed    []int64   `json:"fixed_window"`
 	Log      []int64   `json:"sliding_log"`
 	Funnel   []int64   `json:"funnel"`
-	Boundary time.Time `json:"boundary,omitzero"` // the start of a fixed window within the span, if there is one
+	Boundary time.Time `json:"boundary,omitzero"` // the start of a fixed window within the interval, if there is one
 }
 
 // A LimitClients is the outcome of one limit under one client model.

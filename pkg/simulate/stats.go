@@ -23,7 +23,8 @@ type stats struct {
 	limits  []*limitStats // by slot; nil without requests
 	keys    int           // over all limits
 	chunk   []keyStats    // room for further keys
-	// entries and bytes are the memory of the spans and logs of all keys. Beyond their bounds noCompare is the reason for no comparison.
+	// entries and bytes are the memory of the spans and logs of all keys. Beyond their bounds there is no comparison, and noCompare
+	// is the reason.
 	entries, bytes int
 	noCompare      string
 	unmatched      map[UnmatchedPath]int64 // with Descriptors 0
@@ -44,7 +45,7 @@ type limitStats struct {
 	peakKey                                 string
 	allowedOver, deniedOver                 series
 	keys                                    map[string]*keyStats
-	compare                                 *comparison // nil: see why
+	compare                                 *comparison // nil: why has the reason
 	why                                     string
 }
 
@@ -53,8 +54,8 @@ type keyStats struct {
 	requests, denied        int64
 	firstDenied, lastDenied int64
 	shutUntil, shutOut      int64
-	demand                  int64 // the largest of any span of one window
-	deniedBy                uint8 // compared algorithms that denied a request, one bit each
+	demand                  int64 // the largest in any interval as long as the window
+	deniedBy                uint8 // a bit for each compared algorithm that denied a request
 	span                    span
 	states                  [len(compared)]limiters.State
 }
@@ -159,7 +160,7 @@ func (s *stats) countUnmatched(d *decide.Decision) {
 	s.unmatched[path]++
 }
 
-// merge follows buckets that have become longer.
+// merge adapts the series to buckets that have become longer.
 func (s *stats) merge(offset, factor int) {
 	s.allowed, s.denied = s.allowed.merge(offset, factor), s.denied.merge(offset, factor)
 	for _, l := range s.limits {
@@ -213,7 +214,7 @@ func (s *stats) observeLimit(slot int, d *decide.Decision, i int, key string, at
 	}
 }
 
-// key returns the statistics of a key, nil beyond the bound.
+// key returns the statistics of a key. It returns nil for a new key beyond Options.MaxKeys.
 func (s *stats) key(l *limitStats, key string) *keyStats {
 	if k := l.keys[key]; k != nil {
 		return k
@@ -243,7 +244,7 @@ func (k *keyStats) deny(at int64, wait time.Duration) {
 	}
 }
 
-// grow counts memory. Beyond a bound it drops what has expired, and if that is not half of it, there is no comparison.
+// grow counts memory. At a bound it drops expired hits and logs. If the rest exceeds half of a bound, it ends all comparisons.
 func (s *stats) grow(entries, bytes int, at int64) {
 	s.entries += entries
 	s.bytes += bytes
@@ -291,14 +292,14 @@ func (l *limitStats) expire(at int64) {
 	}
 }
 
-// An index numbers the limits of rules: the slots.
+// An index numbers the limits of rules. A number is called a slot.
 type index struct {
 	slots []slot
 	of    map[*descriptors.Rule]int // the first slot of a rule
 }
 
-// A slot is a limit of a rule. The last slot of a rule, with limit nil, is for the limits of requests. So is the last slot of all, for
-// requests without a rule.
+// A slot is a limit of a rule. The last slot of a rule has no limit, and stands for the limits that requests carry. The last slot
+// of all stands for such limits of requests without a rule.
 type slot struct {
 	rule   *descriptors.Rule
 	limit  *descriptors.RateLimit

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// result returns the Result. No request may be observed after it.
+// result returns the Result. Observe no request afterwards.
 func (s *stats) result(rules *descriptors.Rules, clients []*client) *Result {
 	r := &s.r
 	r.RulesVersion = rules.Version()
@@ -35,7 +35,7 @@ func (s *stats) result(rules *descriptors.Rules, clients []*client) *Result {
 	for i := range s.index.slots {
 		slot := &s.index.slots[i]
 		if s.limits[i] == nil && slot.limit == nil {
-			continue // no request had a limit of its own
+			continue // no request carried a limit
 		}
 		limit := slot.describe()
 		if l := s.limits[i]; l != nil {
@@ -62,7 +62,7 @@ func (s *stats) sample() {
 	if share <= 0 || share >= 1 {
 		return
 	}
-	// The keys of a request are those of its limits, so the squares are those of the limit in which they are largest.
+	// A request may have several limits. Its squares are those of the limit in which they are largest.
 	requests, denied := 0.0, 0.0
 	for _, l := range s.limits {
 		if l == nil {
@@ -164,7 +164,7 @@ func (s *stats) summarize(l *limitStats, r *LimitResult) {
 	}
 }
 
-// topKeys returns the keys that were denied most. It counts the keys denied, and the time that they were shut out.
+// topKeys returns the keys with the most denied requests. It also counts the denied keys, and the time that they were shut out.
 func topKeys(l *limitStats, r *LimitResult) []TopKey {
 	type denied struct {
 		text string

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// A Synthetic is a load made by a description, as a [Source]. Equal descriptions make equal requests.
+// A Synthetic is a [Source] that makes a load from a description. Equal descriptions make equal requests.
 type Synthetic struct {
 	description, added string
 	loads              []*load
@@ -26,8 +26,8 @@ type Synthetic struct {
 type load struct {
 	loadFields
 	random *rand.Rand
-	shares []float64     // of users up to each, under zipf
-	next   time.Duration // since start; below 0: the end
+	shares []float64     // cumulative shares of the users, under zipf
+	next   time.Duration // since start; negative: the load has ended
 	made   int64         // requests
 }
 
@@ -35,9 +35,9 @@ type load struct {
 //
 //	poisson rate=50 users=1000 zipf=1.1 duration=1h seed=1 descriptor=user_id={user},action={login|post}
 //
-// It has a shape and fields. " + " joins several loads. A load takes the fields domain, descriptor, start, duration and seed of the
-// first one unless it sets them. The default domain and descriptor are those of the first rule with a limit. docs/simulate.md lists
-// shapes and fields.
+// A load has a shape and fields; " + " joins several loads. A further load takes domain, descriptor, start, duration and seed from
+// the first one, unless it sets them. The domain and descriptor default to those of the first rule with a limit. docs/simulate.md
+// lists shapes and fields.
 func ParseSynthetic(description string, rules *descriptors.Rules) (*Synthetic, error) {
 	s := &Synthetic{description: strings.Join(strings.Fields(description), " ")}
 	var first *loadFields
@@ -64,7 +64,7 @@ func ParseSynthetic(description string, rules *descriptors.Rules) (*Synthetic, e
 	return s, nil
 }
 
-// complete sets the domain and the descriptor of the first load, if it has none, by the first rule with a limit.
+// complete sets a missing domain and descriptor of the first load from the first rule with a limit.
 func (s *Synthetic) complete(l *loadFields, rules *descriptors.Rules) error {
 	if l.domain != "" && l.descriptors != nil {
 		return nil
@@ -91,7 +91,7 @@ func (s *Synthetic) complete(l *loadFields, rules *descriptors.Rules) error {
 	return errors.New("no rule of the domain has a limit: add domain=NAME and descriptor=KEY={user}")
 }
 
-// templateOf returns a descriptor that reaches a rule: its values, and {user} for what the rule leaves open.
+// templateOf returns a descriptor that reaches a rule. It has the values of the rule, and {user} where the rule matches any value.
 func templateOf(rule *descriptors.Rule) string {
 	var entries []string
 	for _, level := range rule.Levels() {
@@ -139,7 +139,7 @@ func (l *load) advance() {
 	case "poisson":
 		l.next += l.gap(l.rate)
 	case "daily":
-		// Thinning: arrivals at the highest rate, of which a share is kept.
+		// Thinning: make arrivals at the highest rate, and keep a share of them.
 		for highest := l.rate * (1 + l.swing); ; {
 			l.next += l.gap(highest)
 			if l.next >= end || l.random.Float64()*highest < l.dailyRate(l.next) {
@@ -152,7 +152,7 @@ func (l *load) advance() {
 	}
 }
 
-// gap returns a time between two arrivals of a Poisson process.
+// gap returns a random time between two arrivals of a Poisson process.
 func (l *load) gap(rate float64) time.Duration {
 	return time.Duration(-math.Log(1-l.random.Float64()) / rate * float64(time.Second))
 }
@@ -200,7 +200,8 @@ func zipfShares(n int, exponent float64) []float64 {
 	return shares
 }
 
-// A template is an entry of a descriptor. Its value is texts joined by the user's name, or by one of several words.
+// A template is an entry of a descriptor. Its value consists of texts and, between them, the name of the user or one of several
+// words.
 type template struct {
 	key   string
 	parts []part

@@ -112,7 +112,7 @@ func TestInvalidSyntheticLoadsAreFaults(t *testing.T) {
 		"":                                   "load 1: the shape is missing: write one of poisson",
 		"poison":                             `load 1: unknown shape "poison"`,
 		"poisson rte=1":                      `did you mean "rate"?`,
-		"poisson rate":                       `"rate" is no field: write name=value`,
+		"poisson rate":                       `"rate" is not a field: write name=value`,
 		"poisson rate=0":                     "rate=0: want requests a second",
 		"poisson rate=NaN":                   "rate=NaN: want requests a second",
 		"poisson rate=1 rate=2":              "rate is given twice",

@@ -2,7 +2,7 @@ package simulate
 
 import "time"
 
-// widths are the lengths of buckets. Each is a multiple of the one before.
+// widths are the lengths of buckets. Each is a multiple of the previous one.
 var widths = func() []time.Duration {
 	all := []time.Duration{
 		time.Millisecond, 2 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
@@ -28,15 +28,15 @@ func (s *series) add(bucket int, n int64) {
 // full returns s with n buckets.
 func (s series) full(n int) []int64 { return append(s, make([]int64, n-len(s))...) }
 
-// buckets divide time. They grow longer as time goes on, so that there are at most MaxBuckets.
+// buckets divides time. The buckets grow longer with time, so that there are at most MaxBuckets.
 type buckets struct {
 	start time.Time // of the first bucket, a multiple of the width
 	width int       // index of widths
 	n     int       // in use
 }
 
-// at returns the bucket of a time, which is not before that of an earlier call. If the buckets have become longer, each counter of a
-// series moves by merge.
+// at returns the bucket of a time, which must not be in an earlier bucket than the previous call's. If the buckets have become
+// longer, each series adapts by merge.
 func (b *buckets) at(t time.Time, merge func(offset, factor int)) int {
 	if b.n == 0 {
 		b.start = t.Truncate(widths[0])
@@ -56,7 +56,7 @@ func (b *buckets) at(t time.Time, merge func(offset, factor int)) int {
 	}
 }
 
-// merge makes buckets longer by a factor. The first old bucket is at an offset within the first new one.
+// merge makes buckets longer by a factor. offset is the position of the first old bucket in the first new one.
 func (s series) merge(offset, factor int) series {
 	if len(s) == 0 {
 		return s

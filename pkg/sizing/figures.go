@@ -22,13 +22,13 @@ var Figures = sync.OnceValue(func() *Measured {
 	return m
 })
 
-// Measured are figures of the benchmark.
+// Measured holds figures of the benchmark.
 type Measured struct {
 	Machines []string `json:"machines"` // with the date and the rows
-	// Memory is that of keys of 40 bytes in Weir's memory, Redis that in Redis, by algorithm.
+	// Memory is the size of a key of 40 bytes in Weir's memory, and Redis the size on Redis, both by algorithm.
 	Memory map[string]Size `json:"memory"`
 	Redis  map[string]Size `json:"redis"`
-	// Weir and Store are the CPU times of Weir with its counters on Redis, and of Redis, by algorithm.
+	// Weir and Store are the CPU time of Weir and of Redis, by algorithm, while the counters are on Redis.
 	Weir     map[string]CPU `json:"cpu_weir"`
 	Store    map[string]CPU `json:"cpu_redis"`
 	InMemory map[string]CPU `json:"cpu_weir_memory"`
@@ -40,13 +40,13 @@ type Size struct {
 	Hit Range `json:"hit"` // of each further hit or lease
 }
 
-// A CPU is a time of a request with one descriptor, in µs.
+// A CPU is the CPU time of a request with one descriptor, in µs.
 type CPU struct {
 	Busy   Range `json:"busy"`   // with 64 requests at once
 	Single Range `json:"single"` // with one request at a time
 }
 
-// A Range has the smallest and the largest of measured or computed values.
+// A Range is the smallest and the largest of several measured or computed values.
 type Range struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
@@ -56,7 +56,7 @@ func (r Range) times(x float64) Range { return Range{r.Low * x, r.High * x} }
 
 func (r Range) plus(o Range) Range { return Range{r.Low + o.Low, r.High + o.High} }
 
-// widest returns the smallest range with both.
+// widest returns the smallest range that contains both.
 func (r Range) widest(o Range) Range {
 	if r == (Range{}) {
 		return o

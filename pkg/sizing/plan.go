@@ -18,12 +18,12 @@ import (
 
 // A Load is the traffic that a plan is for.
 type Load struct {
-	Users       int64         // distinct values of all keys without a value, together, that send within a window
-	Rate        float64       // requests a second of all users at the peak, each under one rule; 0: not known
+	Users       int64         // distinct values that send within a window, of all keys without a value together
+	Rate        float64       // requests a second of all users at the peak, each under one rule; 0: unknown
 	Replicas    int64         // of Weir
 	Probability float64       // of a false limit, see [LocalLimit]
-	Lag         time.Duration // by which the replica of a Redis is behind at a failover
-	// Values has the number of values of some keys that do not follow the users, such as 20 for the key action.
+	Lag         time.Duration // how far a replica of Redis is behind its master at a failover
+	// Values sets the number of values of keys whose values are not users, such as 20 for the key action.
 	Values map[string]int64
 }
 
@@ -45,38 +45,39 @@ func (l *Load) check() error {
 	return err
 }
 
-// A Plan has the resources that a load needs under some rules, and the bounds of its over-admission.
+// A Plan holds the resources that a load needs under some rules, and the bounds of its over-admission.
 type Plan struct {
 	Users       int64       `json:"users"`
 	Rate        float64     `json:"rate"`
 	Replicas    int64       `json:"replicas"`
 	Probability float64     `json:"probability"`
 	Limits      []LimitPlan `json:"limits"`
-	Keys        float64     `json:"keys"`         // at most, of all limits
-	MemoryBytes Range       `json:"memory_bytes"` // of the keys, with the counters in Weir's memory
-	RedisBytes  Range       `json:"redis_bytes"`  // of the keys, with the counters on Redis
+	Keys        float64     `json:"keys"`         // of all limits, at most
+	MemoryBytes Range       `json:"memory_bytes"` // for the keys, if the counters are in Weir's memory
+	RedisBytes  Range       `json:"redis_bytes"`  // for the keys, if the counters are on Redis
 	Calls       Calls       `json:"redis_calls"`
-	// FailoverHits is how many admitted hits of all keys a failover of Redis forgets at most.
+	// FailoverHits is the maximum number of admitted hits, over all keys, that a failover of Redis loses.
 	FailoverHits float64 `json:"failover_hits"`
 	CPU          Cores   `json:"cores"`
 }
 
-// Calls are the calls to Redis of a request under one rule. A call carries all hits that wait.
+// Calls are the calls to Redis that a request under one rule makes. One call carries all waiting hits.
 type Calls struct {
 	PerRequest float64 `json:"per_request"` // at most, to one Redis
-	// Cluster is the same for a Redis Cluster: each key of a request may be on another node.
+	// Cluster is PerRequest for a Redis Cluster, in which each key of a request may be on another node.
 	Cluster   float64 `json:"per_request_cluster"`
-	PerSecond float64 `json:"per_second"` // at most, to one Redis, at the rate
+	PerSecond float64 `json:"per_second"` // at most, to one Redis, at the rate of the load
 }
 
-// Cores are the cores that the rate takes. Busy is for 64 requests at once, Single for one at a time, which cost more each.
+// Cores are the CPU cores that the rate needs. Busy is for 64 requests at once. Single is for one request at a time, which costs
+// more CPU for each.
 type Cores struct {
 	WeirInMemory CPU `json:"weir_in_memory"`
 	WeirOnRedis  CPU `json:"weir_on_redis"`
 	Redis        CPU `json:"redis"`
 }
 
-// A LimitPlan is the part of one limit in a plan.
+// A LimitPlan is the share of one limit in a plan.
 type LimitPlan struct {
 	Domain      string        `json:"domain"`
 	Path        string        `json:"path"`
@@ -86,25 +87,26 @@ type LimitPlan struct {
 	Limit       int64         `json:"limit"` // hits in a window, or slots
 	Capacity    int64         `json:"capacity"`
 	Window      time.Duration `json:"window_ns"`
-	Keys        float64       `json:"keys"` // at most at the same time
+	Keys        float64       `json:"keys"` // that exist at the same time, at most
 	MemoryBytes Range         `json:"memory_bytes"`
 	RedisBytes  Range         `json:"redis_bytes"`
 	Over        Over          `json:"over"`
 }
 
-// Over has the most that is admitted of one key beyond its limit.
+// Over holds the largest over-admission of one key, by cause.
 type Over struct {
-	// AnyWindow is the most that a healthy limit admits in any interval as long as its window. 0: it has no window.
+	// AnyWindow is the most that a limit without failures admits in any interval as long as its window; 0 without a window.
 	AnyWindow int64 `json:"any_window"`
-	DenyCache int64 `json:"deny_cache"` // 0: the cache only denies
-	// Memory is for counters in the memory of each replica, without Redis: each admits the limit.
+	DenyCache int64 `json:"deny_cache"` // always 0, because the cache only denies
+	// Memory applies if each replica counts in its own memory, without Redis: each replica admits the whole limit.
 	Memory int64 `json:"memory"`
-	// Policy is on_store_error. Share is the limit of each replica under local, and Outage what all of them admit in a window, in
-	// addition to what Redis has admitted. It is nil where a policy bounds nothing: allow, and error with failure_mode_deny: false.
+	// Policy is on_store_error. Under local, Share is the limit of each replica, and Outage the most that all replicas together admit in
+	// a window, beyond the hits that Redis has admitted. Outage is nil under a policy without a bound, which is allow, and error with
+	// failure_mode_deny: false.
 	Policy string `json:"on_store_error"`
 	Share  int64  `json:"local_share"`
 	Outage *int64 `json:"outage"`
-	// Failover is for a Redis that fails over, or restarts without persistence: it may forget all charges of a key.
+	// Failover applies if Redis fails over, or restarts without persistence, and loses all charges of a key.
 	Failover int64 `json:"failover"`
 }
 
@@ -142,11 +144,11 @@ func NewPlan(rules *descriptors.Rules, load Load) (*Plan, error) {
 	return p, nil
 }
 
-// keysOf returns how many counters the users have under a rule, if all send in one window.
+// keysOf returns the number of counters under a rule if all users send within one window.
 func keysOf(rule *descriptors.Rule, load *Load, unused map[string]int64) float64 {
 	levels := rule.Levels()
 	if rule.HasLeases() {
-		levels = levels[:len(levels)-1] // The id of a request belongs to no key.
+		levels = levels[:len(levels)-1] // the last entry, the id of a request, belongs to no key
 	}
 	keys, byUser := 1.0, false
 	for i := range levels {
@@ -219,7 +221,7 @@ func over(rules *descriptors.Rules, rule *descriptors.Rule, l *descriptors.RateL
 	return o, nil
 }
 
-// growing returns the size of a key. An algorithm without a log has the leases of its reservations beside its own state.
+// growing returns the size of a key, including the leases of its reservations.
 func growing(sizes map[string]Size, l *limiters.Limit) Size {
 	s := sizes[l.Spec().Algorithm]
 	if l.HasLeases() {
@@ -229,7 +231,7 @@ func growing(sizes map[string]Size, l *limiters.Limit) Size {
 	return s
 }
 
-// lifetime returns for how long a hit keeps a key, and false if a penalty may keep it for longer.
+// lifetime returns how long a hit keeps a key in the store. It returns false if a penalty may keep the key longer.
 func lifetime(l *limiters.Limit) (time.Duration, bool) {
 	spec := l.Spec()
 	if l.HasPenalty() || spec.Max == 0 {
@@ -241,7 +243,7 @@ func lifetime(l *limiters.Limit) (time.Duration, bool) {
 	return time.Duration(float64(spec.Window) * max(1, float64(l.Capacity())/float64(spec.Max))), true
 }
 
-// perWindow returns the most that one key is admitted in a window, from an empty state.
+// perWindow returns the most that a key may be admitted in one window, from an empty state.
 func perWindow(l *limiters.Limit) int64 {
 	spec := l.Spec()
 	if spec.Algorithm == "funnel" {
@@ -258,7 +260,7 @@ func product(a, b int64) int64 {
 	return math.MaxInt64
 }
 
-// maxInWindow returns the most that one key is admitted in any interval as long as the window, as docs/algorithms.md states.
+// maxInWindow returns the most that a key may be admitted in any interval as long as the window, see docs/algorithms.md.
 func maxInWindow(l *limiters.Limit) int64 {
 	switch spec := l.Spec(); {
 	case spec.Window == 0:
@@ -269,7 +271,7 @@ func maxInWindow(l *limiters.Limit) int64 {
 	return perWindow(l)
 }
 
-// setCores sets the cores for the rate, over the algorithms of the rules that are measured.
+// setCores sets the cores for the rate, from the measured algorithms among those of the rules.
 func (p *Plan) setCores() {
 	var algorithms []string
 	for i := range p.Limits {
@@ -296,7 +298,7 @@ func ParseValues(texts []string) (map[string]int64, error) {
 		key, number, found := strings.Cut(text, "=")
 		n, err := strconv.ParseInt(number, 10, 64)
 		if _, twice := values[key]; !found || err != nil || key == "" || twice {
-			return nil, fmt.Errorf("%q is no number of values: write each key once, such as action=20", text)
+			return nil, fmt.Errorf("%q: want KEY=NUMBER, such as action=20, and each key once", text)
 		}
 		values[key] = n
 	}

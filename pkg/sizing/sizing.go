@@ -14,14 +14,14 @@ const (
 	MaxReplicas = 1_000_000
 )
 
-// A LocalLimit answers: a limit of Requests in a window is shared by replicas, each of which counts by itself. Requests reach
-// the replicas at random. A false limit is a request that a replica denies although the client is within its limit.
+// A LocalLimit suggests a limit for each of several replicas that share a limit of Requests but count independently. Requests reach
+// the replicas at random. A false limit is the event that a replica denies a client that is within the whole limit.
 type LocalLimit struct {
-	Requests    int64   `json:"requests"` // of all replicas, in a window
+	Requests    int64   `json:"requests"` // in a window, over all replicas
 	Replicas    int64   `json:"replicas"`
-	Probability float64 `json:"probability"` // of a false limit in a window whose client sends exactly Requests
-	// EqualPart is Requests / Replicas, rounded up. One is the smallest limit that one given replica exceeds with at most
-	// Probability. Any is the smallest limit for which the same holds for all replicas together.
+	Probability float64 `json:"probability"` // of a false limit, if a client sends exactly Requests in a window
+	// EqualPart is Requests / Replicas, rounded up. One is the smallest limit that a given replica exceeds with at most
+	// Probability. Any is the smallest limit for which this holds for all replicas together.
 	EqualPart Candidate `json:"equal_part"`
 	One       Candidate `json:"one_replica"`
 	Any       Candidate `json:"any_replica"`
@@ -35,9 +35,9 @@ type Candidate struct {
 	// AnyExceedsLow and AnyExceeds bound the probability that some replica gets more than Limit requests.
 	AnyExceedsLow float64 `json:"any_exceeds_low"`
 	AnyExceeds    float64 `json:"any_exceeds"`
-	Denied        float64 `json:"denied"`   // the expected part of the requests that is denied falsely
-	Together      int64   `json:"together"` // what all replicas admit at most: Limit times the number of replicas
-	Over          int64   `json:"over"`     // how much that is beyond the limit of all
+	Denied        float64 `json:"denied"`   // the expected share of the requests that is denied falsely
+	Together      int64   `json:"together"` // the most that all replicas admit together: Limit times the number of replicas
+	Over          int64   `json:"over"`     // how far Together exceeds Requests
 }
 
 // Local returns the local limits of replicas for requests in a window and the probability p of a false limit.
@@ -68,12 +68,12 @@ func smallest(requests, replicas int64, p float64) int64 {
 	return int64(sort.Search(int(requests), func(limit int) bool { return exceeds(requests, replicas, int64(limit)) <= p }))
 }
 
-// negligible is a part of the largest term of a binomial distribution. The terms below it are not summed: they change no digit.
+// negligible is a share of the largest term of a binomial distribution. Smaller terms are not summed, because they change no digit.
 const negligible = 1e-300
 
-// exceeds returns the probability that more than limit of the requests reach a given replica: the upper tail of the binomial
-// distribution. It sums the terms relative to the one at the mean, and the sum of all terms, which is 1, gives the scale. So no
-// logarithm of a factorial and no difference from 1 takes digits away, as they do in the incomplete beta functions of libraries.
+// exceeds returns the probability that more than limit of the requests reach a given replica, which is the upper tail of a binomial
+// distribution. It sums the terms relative to the term at the mean, and scales them by the sum of all terms, which is 1. This
+// avoids logarithms of factorials and differences from 1, which cost digits in the incomplete beta functions of libraries.
 func exceeds(requests, replicas, limit int64) float64 {
 	switch {
 	case limit >= requests:
@@ -110,16 +110,16 @@ func candidate(requests, replicas, limit int64) Candidate {
 	r := float64(replicas)
 	return Candidate{
 		Limit: limit, OneExceeds: one,
-		// The counts of the replicas are negatively associated: that one is small makes no other one small. So the replicas exceed
-		// their limits at least as often as independent ones, and at most the sum of their probabilities.
+		// The counts of the replicas are negatively associated: a low count makes no other count low. So the probability that some
+		// replica exceeds its limit is at least that of independent replicas, and at most the sum over the replicas.
 		AnyExceedsLow: -math.Expm1(r * math.Log1p(-one)), AnyExceeds: min(1, r*one),
 		Denied:   denied(requests, replicas, limit, one),
 		Together: limit * replicas, Over: max(0, limit*replicas-requests),
 	}
 }
 
-// denied returns the expected part of the requests beyond the limit of their replica. A request is denied if at least limit of
-// those before it have reached its replica. The sum over all requests is E[max(X-limit, 0)] of each replica.
+// denied returns the expected share of the requests that exceed the limit of their replica. A request is denied if at least limit
+// earlier requests have reached its replica. The sum over all requests is E[max(X-limit, 0)] for each replica.
 func denied(requests, replicas, limit int64, one float64) float64 {
 	// E[X; X > limit] is mean * P(Y > limit-1), where Y counts one request less.
 	beyond := exceeds(requests-1, replicas, limit-1) - float64(limit)*float64(replicas)*one/float64(requests)

@@ -16,15 +16,15 @@ type Recommendation struct {
 	Multiplier uint32 `json:"unit_multiplier"`
 	Limit      int64  `json:"requests_per_unit"`
 	Name       string `json:"name,omitempty"` // of the limit in the rule
-	// Current is the limit in the rule, and Present its effect on the recording, with its capacity and its penalty.
+	// Current is the limit in the rule, and Present its effect on the recording, including its capacity and its penalty.
 	Current *int64     `json:"current,omitempty"`
 	Present *Candidate `json:"present,omitempty"`
 	// Keys and Denied are the effect on the recording.
 	Keys   Estimate  `json:"keys_hit"`
 	Denied *Estimate `json:"requests_denied,omitempty"` // nil beyond MaxRuns
-	// Ordinary is the largest need of a key that is not an outlier.
+	// Ordinary is the largest need of a key that is no outlier.
 	Ordinary int64 `json:"ordinary"`
-	// Outliers are the keys that the limit hits, those with the largest needs first, at most 20.
+	// Outliers are the keys that the limit hits, largest needs first, at most 20.
 	Outliers []Outlier `json:"outliers"`
 	Reasons  []string  `json:"reasons"`
 
@@ -35,7 +35,7 @@ type Recommendation struct {
 
 // An Outlier is a key that a recommended limit hits.
 type Outlier struct {
-	Key   string `json:"key"`   // its entries, as weir peek takes them
+	Key   string `json:"key"`   // its entries, as arguments of weir peek
 	Needs *int64 `json:"needs"` // the smallest limit that denies none of its requests; nil if there is none
 
 	need int64
@@ -58,7 +58,7 @@ func (r *Rule) recommendationFor(v *variant) *Recommendation {
 	return nil
 }
 
-// recommend adds a recommendation for each limit of a rule, or one for a path.
+// recommend adds a recommendation for each limit of a rule, or one recommendation for a path.
 func (c *Collector) recommend(r *Rule) {
 	if r.target.isPath {
 		c.recommendPath(r)
@@ -97,7 +97,7 @@ func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
 	r.Recommendations = append(r.Recommendations, rec)
 }
 
-// maxLog is the largest limit for which a sliding log is recommended: it remembers every hit, 16 bytes each.
+// maxLog is the largest limit for which a sliding log is recommended, because a log takes 16 bytes for every hit.
 const maxLog = 100
 
 // recommendPath chooses a window and an algorithm for a path without a rule.
@@ -119,8 +119,8 @@ func (c *Collector) recommendPath(r *Rule) {
 	c.add(r, w, w.algorithm(algorithm), why, fmt.Sprintf("The algorithm is %s: %s.", algorithm, because))
 }
 
-// chooseWindow returns the window that separates outliers from ordinary keys best, of those that the recording has at least twice.
-// Without outliers it is a minute.
+// chooseWindow returns the window that best separates outliers from ordinary keys. The recording must be at least twice as long.
+// Without outliers it returns a minute.
 func (c *Collector) chooseWindow(r *Rule) (w *Window, why string) {
 	chosen, widest := &r.Windows[0], 0.0
 	for i := range r.Windows {
@@ -165,7 +165,7 @@ func (w *Window) name() string {
 	return fmt.Sprintf("window of %d %ss", w.Multiplier, w.Unit)
 }
 
-// per returns the window behind a number: "per minute".
+// per returns the window as it follows a number, such as "per minute".
 func (w *Window) per() string {
 	if w.Multiplier > 1 {
 		return fmt.Sprintf("per %d %ss", w.Multiplier, w.Unit)
@@ -235,7 +235,7 @@ func keysStandOut(n int64) string {
 	return grouped(n) + " keys stand out"
 }
 
-// warnings returns what makes the whole report less certain.
+// warnings returns the sentences about what makes the whole report less certain.
 func (c *Collector) warnings(r *Report) []string {
 	all := []string{}
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }

@@ -9,39 +9,40 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// A Report has the limits that suit a recording. Its JSON is a contract; fields may be added.
+// A Report is the limits that fit a recording. Its JSON is a contract; fields may be added.
 type Report struct {
 	Requests  int64     `json:"requests"` // lines
 	Unmatched int64     `json:"unmatched"`
-	Invalid   int64     `json:"invalid"` // lines that no server decides
+	Invalid   int64     `json:"invalid"` // lines that every server rejects
 	First     time.Time `json:"first"`
 	Last      time.Time `json:"last"`
 	Seconds   float64   `json:"seconds"`
-	// Denied is the number of lines that were denied when they were recorded, of Outcomes lines with an outcome.
+	// Denied is the number of lines that the recording denies. Outcomes is the number of lines with a recorded outcome.
 	Denied   int64    `json:"denied_when_recorded"`
 	Outcomes int64    `json:"with_outcome"`
 	Warnings []string `json:"warnings"`
 	Rules    []Rule   `json:"rules"`
-	// Paths are the key paths of the recording, at most 20, the most frequent first.
+	// Paths are the key paths of the recording, most frequent first, at most 20.
 	Paths []KeyPath `json:"key_paths"`
 }
 
-// A Rule is a rule or a key path, with what its keys need.
+// A Rule is a rule or a key path, with the needs of its keys.
 type Rule struct {
 	Domain string `json:"domain"`
 	Path   string `json:"path"`
 	Source string `json:"source,omitempty"` // file and line; empty for a key path
-	// Note is the reason why there is no recommendation, or "".
+	// Note is the reason for a missing recommendation, or "".
 	Note string `json:"note,omitempty"`
 
 	Requests   int64    `json:"requests"`
 	Hits       int64    `json:"hits"` // without refunds
 	Peeks      int64    `json:"peeks"`
 	Refunds    int64    `json:"refunds"`
-	Overridden int64    `json:"overridden"` // requests with a limit of their own, which are left out
+	Overridden int64    `json:"overridden"` // requests that carry a limit, which are left out
 	Denied     int64    `json:"denied_when_recorded"`
 	Keys       Estimate `json:"keys"`
-	// Sample is the part of the keys from which all numbers of keys and denied requests are estimated; 1 if they are exact.
+	// Sample is the share of the keys from which all numbers of keys and of denied requests are estimated. It is 1 if they are
+	// exact.
 	Sample float64 `json:"sample"`
 
 	Windows         []Window         `json:"windows"`
@@ -50,13 +51,13 @@ type Rule struct {
 	target *target
 }
 
-// A Window has the needs of the keys in one window.
+// A Window has the needs of the keys for one length of window.
 type Window struct {
 	Unit       string  `json:"unit"`
 	Multiplier uint32  `json:"unit_multiplier"`
-	Recorded   float64 `json:"recorded"` // how many such windows the recording lasts
+	Recorded   float64 `json:"recorded"` // the length of the recording, in windows
 	TooShort   bool    `json:"too_short"`
-	// Algorithms are the three algorithms. One may be there more than once, if the rule has it with several settings.
+	// Algorithms has the three algorithms. An algorithm occurs more than once if the rule uses it with several settings.
 	Algorithms []Algorithm `json:"algorithms"`
 
 	unit   descriptors.Unit
@@ -66,9 +67,9 @@ type Window struct {
 // An Algorithm has the needs of the keys under one algorithm.
 type Algorithm struct {
 	Algorithm string `json:"algorithm"`
-	Settings  string `json:"settings,omitempty"` // those of the rule, such as window_start=first_hit
+	Settings  string `json:"settings,omitempty"` // settings of the rule, such as window_start=first_hit
 	Current   *int64 `json:"current,omitempty"`  // the limit in the rule
-	// Smallest is the smallest limit that denies nobody; nil if there is none.
+	// Smallest is the smallest limit that denies no request; nil if there is none.
 	Smallest   *int64      `json:"smallest_denies_nobody"`
 	Candidates []Candidate `json:"candidates"`
 	Curve      []Point     `json:"curve"`
@@ -86,7 +87,7 @@ type Candidate struct {
 	Denied Estimate `json:"requests_denied"`
 }
 
-// Report finds the limits. The Collector must not be used afterwards. The error is that of ctx.
+// Report finds the limits. The Collector must not be used afterwards. The error is that of ctx, if ctx has ended.
 func (c *Collector) Report(ctx context.Context) (*Report, error) {
 	r := &Report{
 		Requests: c.requests, Unmatched: c.unmatched, Invalid: c.invalid, First: c.first, Last: c.end, Seconds: c.span().Seconds(),
@@ -165,13 +166,13 @@ type Estimate struct {
 	High int64 `json:"high"`
 }
 
-// estimateKeys estimates a number of keys, of which a sample with a share of all keys has k.
+// estimateKeys estimates the number of all keys from the number k in a sample. The sample has the fraction share of all keys.
 func estimateKeys(k int64, share float64) Estimate {
 	low, high := replay.EstimateKeys(k, share)
 	return Estimate{N: int64(math.Round(float64(k) / share)), Low: low, High: high}
 }
 
-// estimateSum estimates a sum over keys, of which a sample with a share of all keys has sum. squares is the sum of the squares.
+// estimateSum estimates a sum over all keys from the sum in such a sample. squares is the sum of the squares of its addends.
 func estimateSum(sum int64, squares, share float64) Estimate {
 	low, high := replay.EstimateSum(float64(sum), squares, share)
 	return Estimate{N: int64(math.Round(float64(sum) / min(share, 1))), Low: int64(low), High: int64(math.Ceil(high))}

@@ -60,11 +60,11 @@ func (r *Rule) measure(ctx context.Context, keys []key) error {
 	})
 }
 
-// maxCandidates is the number of limits of one window for which the denied requests are counted, at most.
+// maxCandidates bounds the limits of one window for which denied requests are counted.
 const maxCandidates = 6
 
-// candidateLimits returns the limits to run in a window: those that are recommended, the smallest that deny nobody, some quantiles,
-// and limits between them. All algorithms have the same, so that their effects can be compared.
+// candidateLimits returns the limits to run in a window: the recommended ones, the smallest that deny no request, some quantiles,
+// and limits between them. All algorithms get the same limits, so that their effects are comparable.
 func (r *Rule) candidateLimits(w *Window, length int) []int64 {
 	var wanted []int64
 	for i := range r.Recommendations {
@@ -99,8 +99,8 @@ func (r *Rule) candidateLimits(w *Window, length int) []int64 {
 	return limits
 }
 
-// widestGap returns the geometric mean of the two limits next to each other with the largest ratio, and its index. The first limit
-// follows a limit of 1.
+// widestGap returns the two neighboring limits with the largest ratio, as the index of the second and their geometric mean. The
+// first limit has the neighbor 1.
 func widestGap(limits []int64) (at int, between int64) {
 	widest := 0.0
 	for i, n := range limits {
@@ -151,7 +151,7 @@ func (s *sum) candidate(sample float64) Candidate {
 	return Candidate{Limit: s.limit, Keys: estimateKeys(s.keys, sample), Denied: estimateSum(s.denied, s.squares, sample)}
 }
 
-// add decides the requests of a key.
+// add runs the requests of a key and counts the denied ones.
 func (s *sum) add(h *history) {
 	if n := s.run.denied(h); n > 0 {
 		s.keys++
@@ -169,7 +169,7 @@ func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (s
 			sums = append(sums, sum{limit: n, run: newRun(l)})
 		}
 	}
-	least := int64(never) // a key with at most this need has no request that the limit in the rule denies
+	least := int64(never) // the limit in the rule denies no request of a key with at most this need
 	if rec != nil && v.own != nil {
 		present = &sum{limit: v.own.RequestsPerUnit, run: newRun(v.own.Limit)}
 		if least = present.limit; v.own.Limit.Capacity() != present.limit {
@@ -193,7 +193,7 @@ func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (s
 		}
 		for j := range sums {
 			if need <= sums[j].limit {
-				break // so do all larger limits
+				break // no larger limit hits the key either
 			}
 			sums[j].add(k.history)
 		}

@@ -4,16 +4,16 @@
 //	err = c.Add(&line) // each line, in the order of their times
 //	report, err := c.Report(ctx)
 //
-// A [Collector] keeps the times and hits of every key, about five bytes for a request, so one read of the recording is enough. For each
-// window and algorithm, [Collector.Report] then finds the smallest limit of each key that denies none of its requests:
+// A [Collector] keeps the times and hits of every key, in about five bytes for each request, so it reads the recording only once.
+// For each window and algorithm, [Collector.Report] then finds the smallest limit that denies no request of a key:
 //
 //   - fixed_window: the largest count of a window, as the code that serves counts it
 //   - sliding_log: the largest count of the hits of one window, as the code that serves counts it
 //   - funnel: the smallest N for which N hits in a window drain all backlogs in time, in a closed form; see [hull]
 //
-// A limit of N hits the keys whose smallest limit is above N. So these limits give the number of keys hit for every N at once. The
-// denied requests need a run for each limit: at most [MaxRuns] for a rule. A run decides the requests of a key by package limiters,
-// as a server would.
+// A limit of N hits exactly the keys whose smallest limit is above N, so these smallest limits give the number of keys hit for
+// every N at once. To count the denied requests, Report needs a run for each limit, and makes at most [MaxRuns] for a rule. A run
+// decides the requests of a key by package limiters, as a server would.
 package suggest
 
 import (
@@ -33,27 +33,28 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// MaxRuns is the number of limits of one rule for which the denied requests are counted, beside the present ones.
+// MaxRuns bounds the limits of one rule for which denied requests are counted, in addition to the limits in the rule.
 const MaxRuns = 72
 
 // Options configures a [Collector].
 type Options struct {
-	// Rules are the rules for which to find limits. They may be nil if there are Paths.
+	// Rules are the rules for which to find limits. They may be nil if Paths is not empty.
 	Rules *descriptors.Rules
 	// Decide has the settings of the server that the rules are for.
 	Decide decide.Options
-	// Domain, if set, is the only domain of Rules for which to find limits.
+	// Domain, if not empty, is the only domain of Rules for which to find limits.
 	Domain string
 	// Paths are key paths for which to find a limit. A descriptor that Rules limit belongs to no path.
 	Paths []Path
 
-	// Unit and Algorithm are those of the recommendation for a path. By default the package chooses.
+	// Unit and Algorithm set the window and the algorithm of the recommendation for a path. By default the Collector chooses them.
 	Unit      descriptors.Unit
 	Algorithm string
-	// Headroom is the part by which a recommended limit is above the largest need of an ordinary key. 0.2 is 20 %.
+	// Headroom is how far a recommended limit is above the largest need of an ordinary key, as a fraction: 0.2 is 20 %.
 	Headroom float64
 
-	// MaxBytes bounds the memory for times and hits. Beyond it, the Collector keeps a part of the keys, chosen by hash. Default 512 MiB.
+	// MaxBytes bounds the memory for times and hits. Beyond it, the Collector keeps a sample of the keys, by their hash. Default
+	// 512 MiB.
 	MaxBytes int64
 }
 
@@ -65,10 +66,10 @@ type Path struct {
 
 const defaultMaxBytes = 512 << 20
 
-// minSample is the number of keys below which a sample says nothing.
+// minSample is the smallest number of keys from which a sample allows an estimate.
 const minSample = 100
 
-// ErrTooLong is the error of a recording whose few keys have more requests than the memory holds.
+// ErrTooLong is returned for a recording in which a few keys have more requests than fit into MaxBytes.
 var ErrTooLong = errors.New("the recording is too long")
 
 // A Collector collects the requests of a recording by rule and key. It is not safe for concurrent use.
@@ -97,10 +98,10 @@ type Collector struct {
 type target struct {
 	rule     *descriptors.Rule
 	isPath   bool
-	note     string // why there is no suggestion
+	note     string // the reason for a missing recommendation
 	keys     map[string]*history
 	bytes    int64
-	halvings uint // only keys whose hash ends with so many zeros are kept
+	halvings uint // only keys whose hash ends with this many zero bits are kept
 
 	requests, hits, peeks, refunds, denied, overridden int64
 }
@@ -141,7 +142,7 @@ func (c *Collector) addTarget(t *target) {
 	c.byRule[t.rule] = t
 }
 
-// noteOf returns why there is no suggestion for a rule, or "".
+// noteOf returns the reason why a rule gets no recommendation, or "".
 func noteOf(rule *descriptors.Rule) string {
 	switch {
 	case rule.Unlimited:
@@ -181,8 +182,8 @@ func rulesOf(paths []Path) (*descriptors.Rules, error) {
 	return b.Build(), nil
 }
 
-// Add adds a line. Lines must be in the order of their times. The error is [ErrTooLong], or [replay.ErrEarlier] for a line that is
-// earlier than the one before and was not added.
+// Add adds a line. Lines must be in the order of their times. It returns [ErrTooLong], or [replay.ErrEarlier] for an earlier line,
+// which it does not add.
 func (c *Collector) Add(line *replay.Line) error {
 	if line.At.Before(c.end) {
 		return fmt.Errorf("%w: %s after %s", replay.ErrEarlier, line.At.Format(time.RFC3339Nano), c.end.Format(time.RFC3339Nano))
@@ -225,12 +226,12 @@ func (c *Collector) Add(line *replay.Line) error {
 	return c.bound()
 }
 
-// SetSampleShare sets the share of the keys that the recording has, if it was sampled by key: above 0 and at most 1. The report then
-// has estimates.
+// SetSampleShare sets the share of all keys that the recording has, above 0 and at most 1, if it was sampled by key. The report
+// then has estimates.
 func (c *Collector) SetSampleShare(share float64) { c.share = share }
 
-// addAll adds the descriptors of a line that a rule of the collector matches, unless another rule limits them. It reports whether
-// there is one.
+// addAll adds the descriptors of a line that a rule of the Collector limits. For a path, it skips descriptors that Options.Rules
+// limit. It reports whether it added one.
 func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []decide.Decision) (added bool) {
 	for i := range planned.Decisions {
 		d := &planned.Decisions[i]
@@ -253,7 +254,7 @@ func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []de
 	return added
 }
 
-// add adds a request to a key. It returns the change of the memory, in bytes.
+// add adds a request to a key. It returns the growth of the memory, in bytes.
 func (t *target) add(key string, at, hits int64) int64 {
 	t.requests++
 	switch {
@@ -299,7 +300,7 @@ func (c *Collector) bound() error {
 	return nil
 }
 
-// halve drops half of the keys, by their hash. It returns how many bytes are free.
+// halve drops half of the keys, by their hash. It returns the number of freed bytes.
 func (t *target) halve() (freed int64) {
 	t.halvings++
 	for key, s := range t.keys {
@@ -312,10 +313,10 @@ func (t *target) halve() (freed int64) {
 	return freed
 }
 
-// maxSeen bounds the key paths that are counted, and maxPaths those in a report.
+// maxSeen bounds the key paths that are counted, and maxPaths the key paths in a report.
 const maxSeen, maxPaths = 1000, 20
 
-// seenPaths counts the key paths of a recording, for users who ask for one that it does not have.
+// seenPaths counts the key paths of a recording. It helps users who ask for a path that the recording does not have.
 type seenPaths struct {
 	paths map[string]*int64 // descriptors, by the domain, a zero byte and the keys
 	text  []byte
@@ -365,14 +366,14 @@ func (s *seenPaths) list() []KeyPath {
 	return all[:min(len(all), maxPaths)]
 }
 
-// A history has the requests of one key, in the order of their times. Each is the time since the one before in µs, doubled, and then
-// the hits unless they are 1, which the last bit says. Both are varints.
+// A history encodes the requests of one key in the order of their times. Each request is one varint, twice the time since the
+// previous request in µs. If its last bit is set, a second varint has the hits; otherwise they are 1.
 type history struct {
 	text []byte
 	last int64
 }
 
-// historyOverhead is the memory of a key beside its text and its history, in bytes: about what the map and the allocator take.
+// historyOverhead is the approximate memory of a key for the map and the allocator, in bytes, without its text and its history.
 const historyOverhead = 120
 
 func (h *history) add(at, hits int64) {
@@ -407,8 +408,8 @@ func (c *cursor) next() bool {
 	return true
 }
 
-// kept reports whether a key belongs to a sample of 1 in 2^halvings. The hash has a prefix, so that it does not depend on any other
-// by which a recording may have been sampled.
+// kept reports whether a key belongs to a sample of 1 in 2^halvings. The prefix makes the sample independent of the hash by which
+// the recording may have been sampled.
 func kept(key string, halvings uint) bool {
 	if halvings == 0 {
 		return true

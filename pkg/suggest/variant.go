@@ -13,7 +13,7 @@ import (
 // never is the need of a key that every limit denies.
 const never = math.MaxInt64
 
-// maxFunnel is the largest maximum of a funnel whose capacity is its maximum.
+// maxFunnel is the largest maximum of a funnel whose capacity equals its maximum.
 const maxFunnel = 1<<32 - 1
 
 // A variant is an algorithm with a window: a limit without its maximum.
@@ -23,11 +23,11 @@ type variant struct {
 	multiplier uint32
 	own        *descriptors.RateLimit // the limit of the rule with this algorithm and window, or nil
 	most       int64                  // the largest maximum
-	peekOver   bool                   // a peek is denied only over the limit
+	peekOver   bool                   // a peek is denied only above the limit, not at it
 	largest    *limiters.Limit        // the limit with the largest maximum; nil for a funnel
 }
 
-// newVariant returns the variant of a spec. Its penalty, reservation and capacity are left out.
+// newVariant returns the variant of a spec, without its penalty, reservation and capacity.
 func newVariant(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*variant, error) {
 	spec.Params.Capacity, spec.Params.Penalty, spec.Params.Reserve = 0, limiters.PenaltySpec{}, limiters.ReserveSpec{}
 	v := &variant{spec: spec, unit: unit, multiplier: multiplier, most: limiters.MaxPerWindow}
@@ -76,7 +76,7 @@ func (v *variant) need(h *history, largest *run) int64 {
 	return need
 }
 
-// needByRun decides the requests under the largest maximum. As long as none is denied, the usage does not depend on the maximum.
+// needByRun decides the requests under the largest maximum. Until a request is denied, the usage does not depend on the maximum.
 func (v *variant) needByRun(h *history, r *run) (need int64) {
 	r.reset()
 	for c := h.cursor(); c.next(); {
@@ -89,7 +89,7 @@ func (v *variant) needByRun(h *history, r *run) (need int64) {
 	return need
 }
 
-// needOf returns the smallest maximum that admits hits after which the usage is used.
+// needOf returns the smallest maximum that admits n hits, if the usage after them is used.
 func (v *variant) needOf(hits, used int64) int64 {
 	switch {
 	case hits < 0:
@@ -155,11 +155,12 @@ func (r *run) denied(h *history) (n int64) {
 	return n
 }
 
-// whole is the part of a window that counts as a whole one: a recording of an hour ends with its last request.
+// whole is the smallest fraction of a window that counts as a whole window, because a recording of an hour ends with its last
+// request and so is slightly shorter.
 const whole = 0.99
 
-// windowsOf returns the windows for a target: a second, a minute, an hour and a day, and those of the rule, with each algorithm. Where
-// the rule has a limit, the variant has its settings.
+// windowsOf returns the windows for a target, each with every algorithm: a second, a minute, an hour, a day, and the windows of the
+// rule. A variant takes the settings of the rule's limit with this window and algorithm.
 func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) {
 	var all []Window
 	add := func(unit descriptors.Unit, multiplier uint32) {

@@ -25,10 +25,10 @@ import (
 // Options configures a [Client].
 type Options struct {
 	Server string        // the URL of the admin API, such as http://127.0.0.1:6071
-	Token  string        // empty: the client has a certificate, in HTTP
-	HTTP   *http.Client  // default: one without a certificate
-	Within time.Duration // for a call, except a stream; default 10 s
-	Flag   string        // the flag that sets Server, for errors; default: the address
+	Token  string        // empty: HTTP sends a client certificate
+	HTTP   *http.Client  // default: a client without a certificate
+	Within time.Duration // the timeout of a call, except a stream; default 10 s
+	Flag   string        // the flag that sets Server, named in errors; default: errors name the address
 }
 
 // A Client calls the admin API of one process. It is safe for concurrent use.
@@ -69,10 +69,10 @@ func ReadToken(path string) (string, error) {
 			return line, nil
 		}
 	}
-	return "", fmt.Errorf("the token: %s has none: write it on a line", path)
+	return "", fmt.Errorf("%s has no token: write the token on a line of the file", path)
 }
 
-// An Error is a response of the admin API that is no success.
+// An Error is a response of the admin API with a status other than success.
 type Error struct {
 	Status int // the HTTP status code
 	Detail string
@@ -87,7 +87,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (HTTP status %d)", e.Detail, e.Status)
 }
 
-// IsNotFound reports whether an error says that the API knows no such key, domain or rule.
+// IsNotFound reports whether err is the API's error for an unknown key, domain or rule.
 func IsNotFound(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Status == http.StatusNotFound
@@ -98,7 +98,7 @@ func (c *Client) Status(ctx context.Context) (s admin.Status, err error) {
 	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s)
 }
 
-// Rules returns at most limit rules in force, after the first offset of them. An empty domain means all domains.
+// Rules returns at most limit rules in force, and skips the first offset of them. An empty domain means all domains.
 func (c *Client) Rules(ctx context.Context, domain string, limit, offset int) (rules []admin.Rule, err error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}, "offset": {strconv.Itoa(offset)}}
 	set(query, "domain", domain)
@@ -115,7 +115,7 @@ func (c *Client) Peek(ctx context.Context, key admin.KeyRequest) (state admin.Ke
 	return state, c.call(ctx, http.MethodPost, "/v1/keys/peek", nil, key, &state)
 }
 
-// Reset resets every limit of a key. For a key that has no state the error is one of [IsNotFound].
+// Reset resets every limit of a key. If the key has no state, [IsNotFound] reports true for the error.
 func (c *Client) Reset(ctx context.Context, key admin.KeyRequest) (done admin.KeyReset, err error) {
 	return done, c.call(ctx, http.MethodPost, "/v1/keys/reset", nil, key, &done)
 }
@@ -157,7 +157,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		return fmt.Errorf("the response of %s%s has more than %d bytes", c.base, path, maxResponse)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("the response of %s%s is not that of an admin API: %w", c.base, path, err)
+		return fmt.Errorf("the response of %s%s is not that of an admin API: check the address (%w)", c.base, path, err)
 	}
 	return nil
 }

@@ -192,7 +192,7 @@ func TestClientErrorsSayWhatToDo(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("\n# nothing\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.ReadToken(empty); err == nil || !strings.Contains(err.Error(), "has none") {
+	if _, err := client.ReadToken(empty); err == nil || !strings.Contains(err.Error(), "has no token: write") {
 		t.Error(err)
 	}
 	if _, err := client.ReadToken(empty + "x"); err == nil {

@@ -67,7 +67,7 @@ func dispatch(event, data string, decided func(admin.Decision) error, dropped fu
 	case "decision":
 		var d admin.Decision
 		if err := json.Unmarshal([]byte(data), &d); err != nil {
-			return fmt.Errorf("the stream is not that of an admin API: %w", err)
+			return fmt.Errorf("the stream is not that of an admin API: check the address (%w)", err)
 		}
 		return decided(d)
 	case "dropped":

@@ -10,7 +10,7 @@ import (
 //go:embed files
 var files embed.FS
 
-// policy lets the page load its own files and call its own origin only, and no other page may embed it.
+// policy is the Content-Security-Policy: the page may load only its own files, call only its own origin, and not be embedded.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // Handler returns a handler of the page's files. Other paths get 404.

@@ -88,11 +88,11 @@ func TestReadErrorsNameThePath(t *testing.T) {
 		{"circle", func(t *testing.T, dir string) {
 			write(t, dir+"/a/b", "")
 			link(t, "..", dir+"/a/up")
-		}, "read /a/up: a symbolic link to one of its own parent folders"},
+		}, "read /a/up: a symbolic link to one of its own parent folders: remove the link"},
 		{"not a file", func(t *testing.T, dir string) {
 			must(t, os.Remove(dir))
 			must(t, syscall.Mkfifo(dir, 0o600))
-		}, "read : neither a file nor a folder"},
+		}, "read : neither a file nor a folder: name a rules file or a folder of rules files"},
 		{"large", func(t *testing.T, dir string) {
 			write(t, dir+"/a", "")
 			must(t, os.Truncate(dir+"/a", sources.MaxFileSize+1))

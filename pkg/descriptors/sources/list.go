@@ -40,7 +40,7 @@ func list(path string) (*listing, error) {
 		l.files = []listed{{path, path, info.Size(), info.ModTime()}}
 		return l, nil
 	case !info.IsDir():
-		return l, fmt.Errorf("read %s: neither a file nor a folder", path)
+		return l, fmt.Errorf("read %s: neither a file nor a folder: name a rules file or a folder of rules files", path)
 	}
 	err = l.folder(path, "", []os.FileInfo{info})
 	if err == nil && len(l.files) == 0 {
@@ -60,7 +60,7 @@ func (l *listing) folder(path, name string, parents []os.FileInfo) error {
 			continue
 		}
 		if l.entries++; l.entries > MaxFiles {
-			return fmt.Errorf("read %s: more than %d files and folders", path, MaxFiles)
+			return fmt.Errorf("read %s: more than %d files and folders: name a folder that has only rules files", path, MaxFiles)
 		}
 		err := l.entry(filepath.Join(path, e.Name()), filepath.Join(name, e.Name()), parents)
 		if err != nil && first == nil {
@@ -88,7 +88,7 @@ func (l *listing) entry(path, name string, parents []os.FileInfo) error {
 		l.files = append(l.files, listed{name, path, info.Size(), info.ModTime()})
 	case info.IsDir():
 		if slices.ContainsFunc(parents, func(p os.FileInfo) bool { return os.SameFile(p, info) }) {
-			return fmt.Errorf("read %s: a symbolic link to one of its own parent folders", path)
+			return fmt.Errorf("read %s: a symbolic link to one of its own parent folders: remove the link", path)
 		}
 		return l.folder(path, name, append(slices.Clip(parents), info))
 	}

@@ -10,22 +10,23 @@ import (
 	"github.com/weir-rls/weir/pkg/simulate"
 )
 
-// The units of the pictures. CSS stretches a picture to its column, so no text is inside of it.
+// The units of the pictures. CSS stretches a picture to the width of its column, so no text is in a picture.
 const (
 	wide = 1000
 	high = 100
 )
 
-// A chart shows counts over time: allowed and denied stacked, and below them denied at a scale of its own.
+// A chart shows counts over time: allowed and denied stacked, and below them denied alone with its own scale.
 type chart struct {
 	Buckets []bucket
 	Top     int64 // the largest sum of a bucket
-	TopNo   int64 // the largest number of denied of a bucket
+	TopNo   int64 // the largest number of denied requests in a bucket
 	Seconds float64
 	From    time.Time
 	Middle  time.Time
 	To      time.Time
-	// AllowedPath and DeniedPath are the stacked bars. OnlyPath are those of denied alone, "" if the stacked bars show them well.
+	// AllowedPath and DeniedPath are the stacked bars. OnlyPath are the bars of denied alone, or "" if the stacked bars show them
+	// well.
 	AllowedPath, DeniedPath, OnlyPath string
 }
 
@@ -58,7 +59,7 @@ func newChart(t *simulate.Timeline, allowed, denied []int64) *chart {
 	return c
 }
 
-// rect adds the i-th of n bars to a path, from its base upwards, and returns the top of the bar. A count above 0 is visible.
+// rect adds bar i of n to a path, from its base upwards, and returns the top of the bar. It makes every count above 0 visible.
 func rect(path *strings.Builder, i, n int, base float64, count, top int64) float64 {
 	if count == 0 || top == 0 {
 		return base
@@ -95,12 +96,12 @@ func (c *chart) Busy() []bucket {
 // A bar is a bin of the usage of keys.
 type bar struct {
 	simulate.UsageBin
-	Width float64 // in percent of the largest bin, in a logarithmic scale: few keys are visible beside many
-	Over  bool    // the demand is beyond the limit
+	Width float64 // in percent of the largest bin, on a logarithmic scale, so that small bins are visible
+	Over  bool    // the demand exceeds the limit
 	Text  string
 }
 
-// histogram leaves out empty bins at both ends.
+// histogram returns the bins without the empty ones at both ends.
 func histogram(bins []simulate.UsageBin) []bar {
 	most := int64(1)
 	for len(bins) > 0 && bins[0].Keys == 0 {
@@ -123,7 +124,7 @@ func histogram(bins []simulate.UsageBin) []bar {
 	return bars
 }
 
-// A keyRow is a denied key with the time of its denials as a part of the recording.
+// A keyRow is a denied key, with the span of its denials as a part of the recording.
 type keyRow struct {
 	simulate.TopKey
 	X, Width float64 // in wide
@@ -141,25 +142,25 @@ func keyRows(keys []simulate.TopKey, from, to time.Time) []keyRow {
 	return rows
 }
 
-// A burst shows what each algorithm admits of one key in the time in which a fixed window admits the most.
+// A burst shows the hits of one key that each algorithm admits, in the interval in which a fixed window admits the most.
 type burst struct {
 	*simulate.Burst
 	Limit  int64
 	Lines  []line
 	LimitY float64
-	EdgeX  float64 // of the boundary of two windows; below 0 without one
+	EdgeX  float64 // the position of the boundary between two windows; negative without one
 	Top    int64
 	Demand int64     // hits in the span
 	Shown  time.Time // the start of the picture
 }
 
-// A line has the admitted hits so far.
+// A line shows the admitted hits so far.
 type line struct {
 	Name, Class, Points string
 	Hits                int64
 }
 
-// newBurst returns nil if there is nothing to see: no algorithm denies a request, and none admits more than the limit.
+// newBurst returns the picture, or nil if no algorithm denies a request and none admits more than the limit.
 func newBurst(l *simulate.LimitResult) *burst {
 	if l.Comparison == nil || l.Comparison.Burst == nil || !slices.ContainsFunc(l.Comparison.Algorithms, func(a simulate.AlgorithmResult) bool {
 		return a.Denied > 0 || a.Burst > l.RequestsPerUnit
@@ -205,7 +206,7 @@ func newBurst(l *simulate.LimitResult) *burst {
 	return b
 }
 
-// Times returns how often the hits of a line are the limit, such as 2.0 × the limit.
+// Times returns the hits of a line as a multiple of the limit, such as 2.0 × the limit.
 func (b *burst) Times(hits int64) string {
 	if b.Limit == 0 {
 		return ""

@@ -1,4 +1,4 @@
-// Package report writes the result of a simulation as a page: one HTML file with pictures in SVG, without a reference to another file.
+// Package report writes the result of a simulation as an HTML page with SVG pictures, in one file without references to others.
 package report
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/simulate"
 )
 
-// Bounds of a page. The JSON of a simulation has everything.
+// Bounds of a page. The JSON of a simulation has all rows.
 const (
 	maxRows    = 200 // limits in the table
 	maxDetails = 40  // limits with a section of their own
@@ -37,10 +37,10 @@ type report struct {
 	*simulate.Result
 	Style   template.CSS
 	Script  template.JS
-	Hash    string // of Script, for the policy of the page
+	Hash    string // of Script, for the Content-Security-Policy of the page
 	Overall *chart
 	Rows    []*section // a row for each limit in the table
-	More    int64      // limits without a row
+	More    int64      // the number of limits without a row
 	Details []*section // limits with a section of their own
 }
 
@@ -66,7 +66,7 @@ func (s *section) Title() string {
 // File returns the file and line of the rule without the folder.
 func (s *section) File() string { return s.Source[strings.LastIndexByte(s.Source, '/')+1:] }
 
-// Label returns the name of the limit, or "" if it is a number.
+// Label returns the name of the limit, or "" if the limit has only a number.
 func (s *section) Label() string {
 	if _, err := strconv.Atoi(s.Name); err == nil {
 		return ""
@@ -83,7 +83,7 @@ func Write(w io.Writer, result *simulate.Result) error {
 		Overall: newChart(&result.Timeline, result.Timeline.Allowed, result.Timeline.Denied),
 	}
 	r.addLimits()
-	var b bytes.Buffer // so that an error leaves no half page
+	var b bytes.Buffer // so that a failure writes no half page
 	if err := pageTemplate.Execute(&b, &r); err != nil {
 		return err
 	}
