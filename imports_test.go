@@ -32,7 +32,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/decide", "decides requests, without a protocol and without knowing the store", "pkg/descriptors pkg/limiters"},
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock", "pkg/decide pkg/descriptors pkg/limiters/memstore"},
 	{"pkg/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
-	{"pkg/simulate/report", "writes the result of a simulation as an HTML page", "pkg/simulate"},
+	{"pkg/simulate/report", "writes the result of a simulation as an HTML page", "internal/terminal pkg/simulate"},
 	{"pkg/suggest", "finds limits for the traffic of a recording", "internal/terminal pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/limiters pkg/replay"},
 	{"pkg/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "internal/terminal pkg/descriptors pkg/limiters pkg/limiters/guard"},
 	{"pkg/accesslog", "makes recordings from access logs", "internal/spelling pkg/decide pkg/descriptors pkg/replay"},

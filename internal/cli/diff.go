@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
 	"github.com/weir-rls/weir/pkg/rulesdiff"
 )
@@ -22,11 +21,9 @@ type Diff struct {
 	Worst   int      `default:"10" placeholder:"N" help:"How many keys to list for each limit, worst first. 0: none, for a public comment."`
 	MaxKeys int      `default:"1000000" placeholder:"N" help:"How many keys to count. With more, counts of keys are lower bounds."`
 
-	OldOverlay string `name:"old-overlay" placeholder:"FILE|DIR" help:"The overlay of the old rules, if it is not that of the new rules."`
-	Overlay    string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"The overlay of the rules."`
-	Merge      bool   `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
-	Months     bool   `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
-	Together   bool   `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none, as the server does with this setting."`
+	OldOverlay   string `name:"old-overlay" placeholder:"FILE|DIR" help:"The overlay of the old rules, if it is not that of the new rules."`
+	rulesOptions `embed:""`
+	Together     bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none, as the server does with this setting."`
 
 	Old        string   `arg:"" optional:"" placeholder:"OLD" help:"The old rules: a YAML file or a folder of YAML files."`
 	New        string   `arg:"" optional:"" placeholder:"NEW" help:"The new rules."`
@@ -112,11 +109,11 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 	case d.Worst < 0 || d.MaxKeys < 1:
 		return nil, nil, errors.New("--worst: want at least 0, and --max-keys: want at least 1")
 	}
-	old, err := d.rules(d.Old, cmp.Or(d.OldOverlay, d.Overlay), to.In)
+	old, err := d.loadFrom([]string{d.Old}, cmp.Or(d.OldOverlay, d.Overlay), to.In)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the old rules: %w", err)
 	}
-	now, err := d.rules(d.New, d.Overlay, to.In)
+	now, err := d.loadFrom([]string{d.New}, d.Overlay, to.In)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the new rules: %w", err)
 	}
@@ -133,11 +130,6 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 	report := comparison.Report()
 	report.Skipped = append([]replay.FileSkipped{}, skipped...)
 	return report, conditions, nil
-}
-
-func (d *Diff) rules(path, overlay string, stdin io.Reader) (*descriptors.Rules, error) {
-	flags := rulesFlags{Config: []string{path}, Overlay: overlay, Merge: d.Merge, Months: d.Months}
-	return flags.load(stdin)
 }
 
 // read compares all requests of the recordings. It returns the lines that it skipped.

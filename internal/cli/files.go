@@ -142,10 +142,15 @@ func withRemedy(err error, verb, correct string) error {
 
 // rulesFlags are the flags of commands that read rules as the server does.
 type rulesFlags struct {
-	Config  []string `sep:"none" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. - is standard input. It may repeat."`
-	Overlay string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"The overlay of the rules."`
-	Merge   bool     `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
-	Months  bool     `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
+	Config       []string `sep:"none" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. - is standard input. It may repeat."`
+	rulesOptions `embed:""`
+}
+
+// rulesOptions say how rules are read.
+type rulesOptions struct {
+	Overlay string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"The overlay of the rules."`
+	Merge   bool   `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
+	Months  bool   `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
 }
 
 // fromStdin reports whether the rules or the overlay are standard input.
@@ -153,14 +158,14 @@ func (f *rulesFlags) fromStdin() bool { return slices.Contains(f.Config, "-") ||
 
 // load reads the rules and the overlay. The error names file, line and remedy.
 func (f *rulesFlags) load(stdin io.Reader) (*descriptors.Rules, error) {
-	return f.loadFrom(f.Config, stdin)
+	return f.loadFrom(f.Config, f.Overlay, stdin)
 }
 
-// loadFrom is load with the rules at other paths.
-func (f *rulesFlags) loadFrom(paths []string, stdin io.Reader) (*descriptors.Rules, error) {
-	options := rulesfile.Options{MergeDomains: f.Merge, CalendarMonths: f.Months}
-	if f.Overlay != "" {
-		files, err := readRules(f.Overlay, stdin)
+// loadFrom reads the rules and the overlay at other paths.
+func (o *rulesOptions) loadFrom(paths []string, overlay string, stdin io.Reader) (*descriptors.Rules, error) {
+	options := rulesfile.Options{MergeDomains: o.Merge, CalendarMonths: o.Months}
+	if overlay != "" {
+		files, err := readRules(overlay, stdin)
 		if err != nil {
 			return nil, err
 		}

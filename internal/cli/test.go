@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -96,9 +95,7 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 	var err error
 	switch t.Output {
 	case "json":
-		encoder := json.NewEncoder(to.Out)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(report)
+		err = printJSON(to.Out, report)
 	case "junit":
 		err = report.WriteJUnit(to.Out)
 	default:

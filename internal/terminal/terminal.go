@@ -29,6 +29,15 @@ func PrintableLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
+// Grouped returns a number with a comma between groups of three digits.
+func Grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
 // Table returns rows as [Columns] aligns them to the left, each with a line end.
 func Table(rows ...string) string { return strings.Join(Columns(rows, 0), "\n") + "\n" }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 type (
@@ -138,7 +139,7 @@ func (raw) Name() string { return "proto" }
 
 func (raw) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
 
-func (raw) Unmarshal(data []byte, v any) error { return unmarshal(data, v.(*response)) }
+func (raw) Unmarshal(data []byte, v any) error { return proto.Unmarshal(data, v.(*response)) }
 
 // limit returns the current limit of a status, nil if there is none.
 func (a answer) limit(i int) *ratelimitv3.RateLimitResponse_RateLimit {

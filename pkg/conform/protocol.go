@@ -5,17 +5,12 @@ import (
 	"math"
 	"strings"
 
-	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
-
-type commonLimit = commonv3.RateLimitDescriptor_RateLimitOverride
-
-func unmarshal(data []byte, into proto.Message) error { return proto.Unmarshal(data, into) }
 
 func protocolChecks() []check {
 	return []check{

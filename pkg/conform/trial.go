@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -89,7 +90,7 @@ func refund(d *descriptor, n uint64) *descriptor {
 // limited returns a copy of a descriptor that carries its own limit.
 func limited(d *descriptor, n uint32, unit typev3.RateLimitUnit) *descriptor {
 	d = proto.CloneOf(d)
-	d.Limit = &commonLimit{RequestsPerUnit: n, Unit: unit}
+	d.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: unit}
 	return d
 }
 

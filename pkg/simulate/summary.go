@@ -100,16 +100,14 @@ func (s *stats) warn(clients []*client) {
 }
 
 func intervalOf(clients []Client) *Interval {
-	first := true
 	var i Interval
-	for _, c := range clients {
+	for n, c := range clients {
 		denied, share := float64(c.Denied), 0.0
 		if c.Attempts > 0 {
 			share = denied / float64(c.Attempts)
 		}
-		if first {
+		if n == 0 {
 			i = Interval{Range{denied, denied}, Range{share, share}}
-			first = false
 		}
 		i.Denied = Range{min(i.Denied.Low, denied), max(i.Denied.High, denied)}
 		i.DeniedShare = Range{min(i.DeniedShare.Low, share), max(i.DeniedShare.High, share)}

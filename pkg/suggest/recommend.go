@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -80,7 +81,7 @@ func (c *Collector) recommend(r *Rule) {
 func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
 	s := a.dist.split()
 	if s.ordinary == never {
-		r.Note = fmt.Sprintf("no %s of a %s denies nobody: its limits end at %s", a.Algorithm, w.name(), grouped(a.variant.most))
+		r.Note = fmt.Sprintf("no %s of a %s denies nobody: its limits end at %s", a.Algorithm, w.name(), terminal.Grouped(a.variant.most))
 		return
 	}
 	rec := Recommendation{
@@ -182,12 +183,12 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 		}
 	}
 	say := func(format string, args ...any) { rec.Reasons = append(rec.Reasons, fmt.Sprintf(format, args...)) }
-	busiest := fmt.Sprintf("The busiest ordinary key needs %s %s.", grouped(s.ordinary), w.per())
+	busiest := fmt.Sprintf("The busiest ordinary key needs %s %s.", terminal.Grouped(s.ordinary), w.per())
 	switch {
 	case w.TooShort && rec.Current != nil && rec.Limit == *rec.Current:
 		say("%s The recording is too short for a lower limit than the present one.", busiest)
 	case c.o.Headroom > 0:
-		say("%s With %g %% of headroom, rounded up, the limit is %s.", busiest, 100*c.o.Headroom, grouped(rec.Limit))
+		say("%s With %g %% of headroom, rounded up, the limit is %s.", busiest, 100*c.o.Headroom, terminal.Grouped(rec.Limit))
 	default:
 		say("%s You asked for no headroom.", busiest)
 	}
@@ -196,14 +197,14 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 		say("%s. No limit admits all of their requests. Look at them before you enforce the limit: they may be attackers or scripts.", keysStandOut(s.outliers))
 	case s.outliers > 0:
 		say("%s. The smallest need among them is %s, %.0f times as much. Look at them before you enforce the limit: they may be attackers or scripts.",
-			keysStandOut(s.outliers), grouped(s.least), float64(s.least)/float64(max(1, s.ordinary)))
+			keysStandOut(s.outliers), terminal.Grouped(s.least), float64(s.least)/float64(max(1, s.ordinary)))
 	case r.Keys.N < outlierKeys:
 		say("With fewer than %d keys, no key is ordinary, so none can stand out. The limit denies none of the recorded requests.", outlierKeys)
 	default:
 		say("No key stands out, so the limit denies none of the recorded requests.")
 	}
 	if rec.Present != nil {
-		say("The present limit of %s hits %s and denies %s.", grouped(*rec.Current), rec.Present.Keys.of("key"), rec.Present.Denied.of("request"))
+		say("The present limit of %s hits %s and denies %s.", terminal.Grouped(*rec.Current), rec.Present.Keys.of("key"), rec.Present.Denied.of("request"))
 	}
 	if capacity := rec.ownParams().Capacity; capacity != 0 {
 		say("The rule has a capacity of %d. The recommended limit has none: its number is the rate and the capacity.", capacity)
@@ -232,7 +233,7 @@ func keysStandOut(n int64) string {
 	if n == 1 {
 		return "1 key stands out"
 	}
-	return grouped(n) + " keys stand out"
+	return terminal.Grouped(n) + " keys stand out"
 }
 
 // warnings returns the sentences about what makes the whole report less certain.
@@ -241,7 +242,7 @@ func (c *Collector) warnings(r *Report) []string {
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if r.Denied > 0 {
 		warn("The recording was made under a limiter: %s of %s lines were denied. They count as demand. Clients that repeat denied requests "+
-			"make the demand larger than it is, and clients that give up make it smaller.", grouped(r.Denied), grouped(r.Requests))
+			"make the demand larger than it is, and clients that give up make it smaller.", terminal.Grouped(r.Denied), terminal.Grouped(r.Requests))
 	}
 	if c.share < 1 {
 		warn("The recording has a sample of %g %% of the keys. All numbers of keys and requests are estimates with intervals of 95 %%. "+
@@ -255,11 +256,11 @@ func (c *Collector) warnings(r *Report) []string {
 	for _, h := range c.hashed {
 		for _, m := range h.List(func(rule *descriptors.Rule) bool { return c.byRule[rule] == nil || c.byRule[rule].requests > 0 }) {
 			warn("%s matches values of %s, for which the recording has hashes in %s of its descriptors: it is not known which of them it would match.",
-				m.Path, m.Key, grouped(m.Descriptors))
+				m.Path, m.Key, terminal.Grouped(m.Descriptors))
 		}
 	}
 	if r.Invalid > 0 {
-		warn("%s lines are requests that no server decides. They count nowhere.", grouped(r.Invalid))
+		warn("%s lines are requests that no server decides. They count nowhere.", terminal.Grouped(r.Invalid))
 	}
 	switch span := c.span(); {
 	case r.Requests == 0:

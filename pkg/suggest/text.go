@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -12,21 +11,12 @@ import (
 	"github.com/weir-rls/weir/internal/terminal"
 )
 
-// grouped returns a number with a comma between groups of three digits.
-func grouped(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
 // text returns an estimate with its interval, if it has one.
 func (e Estimate) text() string {
 	if e.Low == e.N && e.High == e.N {
-		return grouped(e.N)
+		return terminal.Grouped(e.N)
 	}
-	return fmt.Sprintf("%s (%s to %s)", grouped(e.N), grouped(e.Low), grouped(e.High))
+	return fmt.Sprintf("%s (%s to %s)", terminal.Grouped(e.N), terminal.Grouped(e.Low), terminal.Grouped(e.High))
 }
 
 // of returns an estimate with its noun.
@@ -40,12 +30,12 @@ func (e Estimate) of(noun string) string {
 // Text returns the report for a terminal.
 func (r *Report) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "recording: %s requests", grouped(r.Requests))
+	fmt.Fprintf(&b, "recording: %s requests", terminal.Grouped(r.Requests))
 	if r.Requests > 0 {
 		const layout = "2006-01-02 15:04:05"
 		fmt.Fprintf(&b, " in %v, %s to %s UTC", r.Last.Sub(r.First).Round(time.Millisecond), r.First.UTC().Format(layout), r.Last.UTC().Format(layout))
 	}
-	fmt.Fprintf(&b, "; %s of them under no rule or path below\n", grouped(r.Unmatched))
+	fmt.Fprintf(&b, "; %s of them under no rule or path below\n", terminal.Grouped(r.Unmatched))
 	for _, w := range r.Warnings {
 		b.WriteString("- " + w + "\n")
 	}
@@ -67,13 +57,13 @@ func (r *Rule) writeText(b *strings.Builder) {
 		fmt.Fprintf(b, ": no suggestion, %s\n", r.Note)
 		return
 	}
-	fmt.Fprintf(b, "\n  requests %s, keys %s", grouped(r.Requests), r.Keys.text())
+	fmt.Fprintf(b, "\n  requests %s, keys %s", terminal.Grouped(r.Requests), r.Keys.text())
 	for _, n := range []struct {
 		name string
 		n    int64
 	}{{"peeks", r.Peeks}, {"refunds", r.Refunds}, {"denied when recorded", r.Denied}, {"left out because of an own limit", r.Overridden}} {
 		if n.n > 0 {
-			fmt.Fprintf(b, ", %s %s", n.name, grouped(n.n))
+			fmt.Fprintf(b, ", %s %s", n.name, terminal.Grouped(n.n))
 		}
 	}
 	b.WriteString("\n\n  The smallest limit that denies nobody:\n")
@@ -136,7 +126,7 @@ func (r *Rule) writeSmallest(b *strings.Builder) {
 				if a.Smallest == nil {
 					text += "none"
 				} else {
-					text += grouped(*a.Smallest)
+					text += terminal.Grouped(*a.Smallest)
 				}
 				if a.Current != nil {
 					text, own = text+" *", true
@@ -171,7 +161,7 @@ func (r *Rule) writeCandidates(b *strings.Builder) {
 		rows := []string{header}
 		for n := range w.Algorithms[0].Candidates {
 			limit := w.Algorithms[0].Candidates[n].Limit
-			row := grouped(limit)
+			row := terminal.Grouped(limit)
 			for j := range w.Algorithms {
 				row += w.Algorithms[j].effect(limit)
 			}
@@ -195,7 +185,7 @@ func (a *Algorithm) effect(limit int64) string {
 func (r *Recommendation) writeText(b *strings.Builder, sample float64) {
 	fmt.Fprintf(b, "  Keys hit at each limit of %s %s (bars in a logarithmic scale):\n", r.Algorithm, r.window.per())
 	r.writeCurve(b, sample)
-	fmt.Fprintf(b, "\n  Recommended: %s of %s %s", r.Algorithm, grouped(r.Limit), r.window.per())
+	fmt.Fprintf(b, "\n  Recommended: %s of %s %s", r.Algorithm, terminal.Grouped(r.Limit), r.window.per())
 	if r.Name != "" {
 		fmt.Fprintf(b, ", name %s", r.Name)
 	}
@@ -210,7 +200,7 @@ func (r *Recommendation) writeText(b *strings.Builder, sample float64) {
 	for i := range r.Outliers {
 		o, needs := &r.Outliers[i], "more than any limit"
 		if o.Needs != nil {
-			needs = grouped(*o.Needs)
+			needs = terminal.Grouped(*o.Needs)
 		}
 		if i == 0 {
 			b.WriteString("  The keys that it hits, and the limit that each needs:\n")
@@ -218,7 +208,7 @@ func (r *Recommendation) writeText(b *strings.Builder, sample float64) {
 		fmt.Fprintf(b, "    %s  %s\n", terminal.Printable(o.Key), needs)
 	}
 	if more := r.Keys.N - int64(len(r.Outliers)); more > 0 && len(r.Outliers) > 0 {
-		fmt.Fprintf(b, "    and %s more\n", grouped(more))
+		fmt.Fprintf(b, "    and %s more\n", terminal.Grouped(more))
 	}
 }
 
@@ -242,7 +232,7 @@ func (r *Recommendation) writeCurve(b *strings.Builder, sample float64) {
 	at := func(limit int64) int64 { return r.algorithm.dist.above(limit) }
 	width, most := len("limit"), max(1, at(limits[0]))
 	for _, limit := range limits {
-		width = max(width, len(grouped(limit)))
+		width = max(width, len(terminal.Grouped(limit)))
 	}
 	fmt.Fprintf(b, "  %*s  keys hit\n", width, "limit")
 	for _, limit := range limits {
@@ -254,6 +244,6 @@ func (r *Recommendation) writeCurve(b *strings.Builder, sample float64) {
 		if bar != "" {
 			bar += " "
 		}
-		fmt.Fprintf(b, "  %*s  %s%s%s\n", width, grouped(limit), bar, grouped(int64(math.Round(float64(keys)/sample))), mark)
+		fmt.Fprintf(b, "  %*s  %s%s%s\n", width, terminal.Grouped(limit), bar, terminal.Grouped(int64(math.Round(float64(keys)/sample))), mark)
 	}
 }

@@ -7,24 +7,13 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/weir-rls/weir/internal/terminal"
 )
 
 var functions = template.FuncMap{
-	"num": num, "count": count, "share": share, "percent": percent, "seconds": seconds, "duration": duration, "moment": moment, "clock": clock, "key": key, "words": words,
-	"float": func(x float64) string { return num(int64(x + 0.5)) },
-}
-
-// num formats a count with commas.
-func num(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, digits = "-", digits[1:]
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
+	"num": terminal.Grouped, "count": count, "share": share, "percent": percent, "seconds": seconds, "duration": duration, "moment": moment, "clock": clock, "key": key, "words": words,
+	"float": func(x float64) string { return terminal.Grouped(int64(x + 0.5)) },
 }
 
 // share formats a part of a whole in percent.
@@ -40,7 +29,7 @@ func count(n int64, thing string) string {
 	if n == 1 {
 		return "1\u00a0" + thing
 	}
-	return num(n) + "\u00a0" + thing + "s"
+	return terminal.Grouped(n) + "\u00a0" + thing + "s"
 }
 
 func percent(part float64) string {
@@ -74,7 +63,7 @@ func duration(d time.Duration) string {
 	case d < 24*time.Hour:
 		return fmt.Sprintf("%d\u00a0h\u00a0%d\u00a0min", d/time.Hour, d%time.Hour/time.Minute)
 	}
-	return fmt.Sprintf("%s\u00a0d\u00a0%d\u00a0h", num(int64(d/(24*time.Hour))), d%(24*time.Hour)/time.Hour)
+	return fmt.Sprintf("%s\u00a0d\u00a0%d\u00a0h", terminal.Grouped(int64(d/(24*time.Hour))), d%(24*time.Hour)/time.Hour)
 }
 
 func moment(t time.Time) string {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/simulate"
 )
 
@@ -58,7 +59,7 @@ type section struct {
 // Title returns what the limit admits, such as 1,000 per day, fixed_window.
 func (s *section) Title() string {
 	if rest, found := strings.CutPrefix(s.Text, strconv.FormatInt(s.RequestsPerUnit, 10)+" "); found {
-		return num(s.RequestsPerUnit) + "\u00a0" + key(rest)
+		return terminal.Grouped(s.RequestsPerUnit) + "\u00a0" + key(rest)
 	}
 	return key(s.Text)
 }
