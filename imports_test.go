@@ -62,7 +62,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/tracing", "exports spans of requests and store calls", "internal/settings pkg/limiters pkg/limiters/guard"},
 	{"internal/telemetry", "exports Weir's metrics and log, without knowing a store", "internal/admission internal/observe pkg/admin pkg/decide pkg/descriptors pkg/limiters pkg/limiters/guard pkg/rls"},
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions", "pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
-	{"internal/statsd", "sends counters to statsd", ""},
+	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
 	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
 	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log", "internal/spacesaving pkg/admin pkg/decide pkg/descriptors pkg/limiters"},
 	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences", "internal/spacesaving pkg/admin pkg/decide pkg/descriptors pkg/limiters pkg/limiters/memstore"},
@@ -98,7 +98,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"internal/observe internal/ratelimitstats internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},
-	{"e2e/harness", "starts Weir and Envoy as processes", ""},
+	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff"},
 	{"e2e/demo", "shows the algorithms behind a real Envoy", "e2e/harness internal/redistest"},
 	{"bench", "measures Weir, a bare server and envoyproxy/ratelimit", "internal/loadclient e2e/harness"},
 	{"bench/bare", "answers OK, as the least that a server costs", ""},

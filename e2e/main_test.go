@@ -8,7 +8,7 @@ import (
 )
 
 // binary is Weir, built once for all tests.
-var binary, removeBinary = harness.BuildOnce()
+var binary, removeBinary = harness.BuildOnce(nil)
 
 // These tests wait more than they compute.
 func TestMain(m *testing.M) { os.Exit(harness.Main(m, "e2e", "12", removeBinary)) }

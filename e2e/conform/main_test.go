@@ -20,7 +20,7 @@ var (
 )
 
 // weirBinary returns the path of the Weir under test.
-var weirBinary, removeBuilt = harness.BuildOnceOr(weir)
+var weirBinary, removeBuilt = harness.BuildOnce(weir)
 
 func TestMain(m *testing.M) {
 	flag.Parse()

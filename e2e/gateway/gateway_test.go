@@ -282,7 +282,7 @@ func (s *setup) allowed(path string, times int, headers ...string) (n int) {
 	return n
 }
 
-var build, remove = harness.BuildOnce()
+var build, remove = harness.BuildOnce(nil)
 
 func TestMain(m *testing.M) {
 	code := m.Run()

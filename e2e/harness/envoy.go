@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/internal/backoff"
 )
 
 // Ports in the files of envoy/.
@@ -239,12 +241,5 @@ func (a Answer) Wait(ctx context.Context) error {
 	if a.RetryAfter < 1 {
 		return fmt.Errorf("no retry-after to wait for in %+v", a)
 	}
-	t := time.NewTimer(time.Duration(a.RetryAfter) * time.Second)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return backoff.Sleep(ctx, time.Duration(a.RetryAfter)*time.Second)
 }

@@ -50,27 +50,19 @@ func BuildWeir(ctx context.Context, dir string) (string, error) {
 }
 
 // BuildOnce is [BuildWeir] for all tests of a package. The first call of binary builds Weir into a new folder, which remove
-// deletes.
-func BuildOnce() (binary func() (string, error), remove func() error) {
+// deletes. A flag of the tests may name a binary instead; a nil flag names none.
+func BuildOnce(flag *string) (binary func() (string, error), remove func() error) {
 	dir := ""
 	binary = sync.OnceValues(func() (path string, err error) {
+		if flag != nil && *flag != "" {
+			return *flag, nil
+		}
 		if dir, err = os.MkdirTemp("", "weir-"); err != nil {
 			return "", err
 		}
 		return BuildWeir(context.Background(), dir)
 	})
 	return binary, func() error { return os.RemoveAll(dir) }
-}
-
-// BuildOnceOr is BuildOnce, unless given names a binary when binary is called: tests have a flag for it.
-func BuildOnceOr(given *string) (binary func() (string, error), remove func() error) {
-	built, remove := BuildOnce()
-	return func() (string, error) {
-		if *given != "" {
-			return *given, nil
-		}
-		return built()
-	}, remove
 }
 
 // Listens reports whether a server listens on addr.

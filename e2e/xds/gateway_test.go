@@ -51,7 +51,7 @@ func get(url string) (int, string) {
 }
 
 var (
-	build, remove = harness.BuildOnce()
+	build, remove = harness.BuildOnce(nil)
 )
 
 func TestMain(m *testing.M) {

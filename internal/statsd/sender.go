@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"os"
 	"sync/atomic"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/internal/backoff"
 )
 
 // A Source supplies the metrics of a Sender.
@@ -62,13 +63,13 @@ type Sender struct {
 
 // limits bounds the time and the packets of a Sender.
 type limits struct {
-	wait       time.Duration // for a connection, and for all the writes of one flush together
-	last       time.Duration // for the last flush as a whole
-	first, max time.Duration // between attempts to connect
-	packet     int           // bytes in one write
-	burst      int           // UDP: packets between two pauses, so that they fit the receiver's buffer
-	pause      time.Duration
-	renew      time.Duration // UDP: age after which the name is resolved again, because UDP does not report a moved server
+	wait    time.Duration   // for a connection, and for all the writes of one flush together
+	last    time.Duration   // for the last flush as a whole
+	connect backoff.Backoff // between attempts to connect
+	packet  int             // bytes in one write
+	burst   int             // UDP: packets between two pauses, so that they fit the receiver's buffer
+	pause   time.Duration
+	renew   time.Duration // UDP: age after which the name is resolved again, because UDP does not report a moved server
 }
 
 // maxDatagram is the maximum size of a UDP payload.
@@ -78,7 +79,7 @@ const maxDatagram = 65_507
 func New(to Destination, from Source, registry prometheus.Registerer, log *zap.Logger) *Sender {
 	s := &Sender{
 		to: to, from: from, log: log, write: newDialect(&to),
-		limits: limits{wait: 2 * time.Second, last: 5 * time.Second, first: time.Second, max: 30 * time.Second, packet: 1 << 15},
+		limits: limits{wait: 2 * time.Second, last: 5 * time.Second, connect: backoff.Backoff{Initial: time.Second, Max: 30 * time.Second, Jitter: .5}, packet: 1 << 15},
 	}
 	if to.Network == "udp" {
 		// A packet fits one Ethernet frame, with room for tunnel headers.
@@ -209,7 +210,7 @@ func (s *Sender) send(ctx context.Context) {
 	if s.to.Network == "udp" {
 		packet = bytes.TrimSuffix(packet, []byte{'\n'})
 		if s.burst++; s.burst%s.limits.burst == 0 {
-			sleep(ctx, s.limits.pause)
+			_ = backoff.Sleep(ctx, s.limits.pause)
 		}
 	}
 	if err := s.writePacket(packet); err != nil {
@@ -229,15 +230,6 @@ func (s *Sender) writePacket(packet []byte) error {
 	_, err := s.conn.Write(packet)
 	s.left -= time.Since(start)
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // connected reports whether there is a connection. If not, it tries to connect, subject to the backoff.
@@ -296,7 +288,6 @@ func (s *Sender) fail(err error) {
 		s.log.Warn("statsd: not connected; counters are kept, response times are dropped",
 			zap.String("address", s.to.Address), zap.Error(err))
 	}
-	wait := min(s.limits.max, s.limits.first<<min(s.failed, 16))
-	s.next = time.Now().Add(wait/2 + rand.N(wait/2+1))
+	s.next = time.Now().Add(s.limits.connect.Wait(s.failed))
 	s.failed++
 }

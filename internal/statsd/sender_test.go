@@ -164,7 +164,7 @@ func sending(t *testing.T, m *fixture, to Destination, log *zap.Logger) (*Sender
 		to.Every = 10 * time.Millisecond
 	}
 	s := New(to, m, m.registry, log)
-	s.limits.first, s.limits.max = 5*time.Millisecond, 20*time.Millisecond
+	s.limits.connect.Initial, s.limits.connect.Max = 5*time.Millisecond, 20*time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.Run(ctx) })
