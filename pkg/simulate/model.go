@@ -2,7 +2,7 @@
 //
 //	result, err := simulate.Run(ctx, rules, recording, simulate.Options{Clients: []simulate.Model{simulate.Obey}})
 //
-// Each client model has a [replay.Replayer] of its own, which is the code that serves with a virtual clock. A simulation is
+// Each client model has a [replay.Replayer] of its own, which runs the code of the server with a virtual clock. A simulation is
 // deterministic: equal rules, requests and options have equal results.
 package simulate
 

@@ -7,8 +7,8 @@
 // A [Collector] keeps the times and hits of every key, in about five bytes for each request, so it reads the recording only once.
 // For each window and algorithm, [Collector.Report] then finds the smallest limit that denies no request of a key:
 //
-//   - fixed_window: the largest count of a window, as the code that serves counts it
-//   - sliding_log: the largest count of the hits of one window, as the code that serves counts it
+//   - fixed_window: the largest count of a window, counted by the code of the server
+//   - sliding_log: the largest count of the hits of one window, counted by the code of the server
 //   - funnel: the smallest N for which N hits in a window drain all backlogs in time, in a closed form; see [hull]
 //
 // A limit of N hits exactly the keys whose smallest limit is above N, so these smallest limits give the number of keys hit for
