@@ -42,13 +42,17 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// printFault prints an error, prefixed by the program's name or, for faults of rules, by file and line. It returns [Fault].
+// printFault prints an error, prefixed by the program's name or, for faults of rules, by file and line. It returns [Fault], or nil for
+// no error.
 func printFault(err error, to Streams) error {
-	if errors.As(err, new(rulesfile.Faults)) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, new(rulesfile.Faults)):
 		printEscaped(to.Err, err)
-		return Fault
+	default:
+		printEscaped(to.Err, "weir:", ReadError(err))
 	}
-	printEscaped(to.Err, "weir:", ReadError(err))
 	return Fault
 }
 

@@ -71,10 +71,7 @@ func (c *Conform) Validate() error {
 // Run prints the report. It returns [Failed] if a check failed, and [Fault] after an error, which it prints.
 func (c *Conform) Run(ctx context.Context, to Streams) error {
 	if c.Rules || c.List {
-		if err := c.print(to.Out); err != nil {
-			return printFault(err, to)
-		}
-		return nil
+		return printFault(c.print(to.Out), to)
 	}
 	options, err := c.options()
 	if err != nil {
@@ -98,13 +95,10 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 		_, e := fmt.Fprintln(to.Out, report.Summary())
 		written = errors.Join(written, e)
 	}
-	switch err = errors.Join(err, written); {
-	case err != nil:
-		return printFault(err, to)
-	case report.Failed > 0:
+	if err = errors.Join(err, written); err == nil && report.Failed > 0 {
 		return Failed
 	}
-	return nil
+	return printFault(err, to)
 }
 
 // print prints the rules, or the checks.

@@ -88,13 +88,10 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 	} else {
 		_, err = io.WriteString(to.Out, record.Text(colored(to.Out)))
 	}
-	switch {
-	case err != nil:
-		return printFault(err, to)
-	case !record.Covered():
+	if err == nil && !record.Covered() {
 		return Failed
 	}
-	return nil
+	return printFault(err, to)
 }
 
 func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, error) {

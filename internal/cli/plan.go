@@ -62,10 +62,7 @@ func (p *Plan) Run(to Streams) error {
 	if err == nil {
 		err = answers.print(to.Out, p.Output)
 	}
-	if err != nil {
-		return printFault(err, to)
-	}
-	return nil
+	return printFault(err, to)
 }
 
 func (p *Plan) answers(stdin io.Reader) (answers planned, err error) {

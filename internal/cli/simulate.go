@@ -86,10 +86,7 @@ func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	default:
 		err = writeSimulation(to.Out, result, colored(to.Out))
 	}
-	if err != nil {
-		return printFault(err, to)
-	}
-	return nil
+	return printFault(err, to)
 }
 
 func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, error) {

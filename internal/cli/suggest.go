@@ -87,16 +87,11 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	default:
 		_, err = io.WriteString(to.Out, text)
 	}
-	switch {
-	case errors.Is(err, suggest.ErrNoYAML) && !recommended:
-		_ = printFault(err, to)
-		return Failed
-	case err != nil:
-		return printFault(err, to)
-	case !recommended:
+	code := printFault(err, to)
+	if !recommended && (err == nil || errors.Is(err, suggest.ErrNoYAML)) {
 		return Failed
 	}
-	return nil
+	return code
 }
 
 // hint prints the key paths of a recording that has no request for the rules or paths.

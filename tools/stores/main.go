@@ -65,19 +65,8 @@ func main() {
 	root := flag.String("root", ".", "the root of the repository")
 	only := flag.String("run", "", "run only the stores whose variable matches this expression, and keep the other results")
 	jobs := flag.Int("jobs", 2, "the number of stores that are tested at a time")
-	tableOnly := flag.Bool("table", false, "run nothing, and write the table from docs/stores.jsonl")
 	flag.Parse()
-	start := func() error { return run(*root, *only, *jobs) }
-	if *tableOnly {
-		start = func() error {
-			all, err := readResults(*root)
-			if err != nil {
-				return err
-			}
-			return writeTable(*root, all)
-		}
-	}
-	if err := start(); err != nil {
+	if err := run(*root, *only, *jobs); err != nil {
 		fmt.Fprintln(os.Stderr, "stores:", err)
 		os.Exit(1)
 	}
