@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weir-rls/weir/internal/lines"
 )
 
 // A csvLog reads a table. A record with quotes may span several lines.
 type csvLog struct {
-	in      *lines
+	in      *lines.Reader
 	comma   rune
 	columns []string
 	record  []string
@@ -28,7 +30,7 @@ type csvLine struct {
 // maxRecordLines bounds the lines of a record, so that a quote without an end does not hide the lines after it.
 const maxRecordLines = 100
 
-func newCSVLog(in *lines, columns []string, comma rune) (*csvLog, error) {
+func newCSVLog(in *lines.Reader, columns []string, comma rune) (*csvLog, error) {
 	c := &csvLog{in: in, comma: comma, columns: columns}
 	if len(columns) > 0 {
 		return c, nil
@@ -38,12 +40,12 @@ func newCSVLog(in *lines, columns []string, comma rune) (*csvLog, error) {
 		return nil, err
 	}
 	if reason != "" {
-		return nil, fmt.Errorf("line %d: the header cannot be read (%s)", in.number, reason)
+		return nil, fmt.Errorf("line %d: the header cannot be read (%s)", in.Number, reason)
 	}
 	for i, name := range c.record {
 		c.columns = append(c.columns, strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")))
 		if slices.Contains(c.columns[:i], c.columns[i]) {
-			return nil, fmt.Errorf("line %d: the header has the column %q twice: rename one of them", in.number, c.columns[i])
+			return nil, fmt.Errorf("line %d: the header has the column %q twice: rename one of them", in.Number, c.columns[i])
 		}
 	}
 	return c, nil
@@ -106,8 +108,8 @@ func (c *csvLog) line() (csvLine, error) {
 		c.again = c.again[1:]
 		return line, nil
 	}
-	text, tooLong, err := c.in.next()
-	return csvLine{c.in.number, string(text), tooLong}, err
+	text, tooLong, err := c.in.Next()
+	return csvLine{c.in.Number, strings.TrimRight(string(text), "\r\n"), tooLong}, err
 }
 
 func (c *csvLog) field(name string) (string, bool) {
@@ -120,18 +122,18 @@ func (c *csvLog) field(name string) (string, bool) {
 
 // A jsonLog reads one JSON object a line.
 type jsonLog struct {
-	in     *lines
+	in     *lines.Reader
 	object map[string]any
 }
 
 func (j *jsonLog) next() (int64, Reason, error) {
 	for {
-		line, tooLong, err := j.in.next()
+		line, tooLong, err := j.in.Next()
 		switch {
 		case err != nil:
 			return 0, "", err
 		case tooLong:
-			return j.in.number, TooLong, nil
+			return j.in.Number, TooLong, nil
 		case len(bytes.TrimSpace(line)) == 0:
 			continue
 		}
@@ -139,9 +141,9 @@ func (j *jsonLog) next() (int64, Reason, error) {
 		decoder := json.NewDecoder(bytes.NewReader(line))
 		decoder.UseNumber()
 		if decoder.Decode(&j.object) != nil || j.object == nil || len(bytes.TrimSpace(line[decoder.InputOffset():])) > 0 {
-			return j.in.number, NotJSON, nil
+			return j.in.Number, NotJSON, nil
 		}
-		return j.in.number, "", nil
+		return j.in.Number, "", nil
 	}
 }
 

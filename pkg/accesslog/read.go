@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/weir-rls/weir/internal/lines"
 	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/pkg/replay"
 )
@@ -50,7 +51,7 @@ type fatalError struct{ error }
 
 func (c *Converter) read(name string, in *bufio.Reader) error {
 	head := headOf(in)
-	p, err := c.parser(&lines{in: in})
+	p, err := c.parser(lines.NewReader(in, maxLine))
 	if errors.Is(err, io.EOF) {
 		return nil // an empty CSV
 	}
@@ -85,7 +86,7 @@ func (c *Converter) read(name string, in *bufio.Reader) error {
 }
 
 // newParser returns a parser. It also returns the fields of the log, or nil if they may differ from line to line.
-func newParser(in *lines, o *Options) (p parser, known []string, err error) {
+func newParser(in *lines.Reader, o *Options) (p parser, known []string, err error) {
 	switch o.Format {
 	case Envoy, Nginx:
 		text, err := newTextLog(in, o.Format, o.Layout)
@@ -106,7 +107,7 @@ func newParser(in *lines, o *Options) (p parser, known []string, err error) {
 }
 
 // parser returns the parser of a log, and completes the options that depend on its fields.
-func (c *Converter) parser(in *lines) (parser, error) {
+func (c *Converter) parser(in *lines.Reader) (parser, error) {
 	p, known, err := newParser(in, &c.o)
 	if errors.Is(err, io.EOF) {
 		return nil, err
@@ -187,41 +188,6 @@ func decompress(in io.Reader) (*bufio.Reader, func(), error) {
 	return plain, func() {}, nil
 }
 
-// lines reads lines of bounded length.
-type lines struct {
-	in     *bufio.Reader
-	number int64 // of the last line, from 1
-	line   []byte
-	err    error
-}
-
-// next returns the next line without its end. It is valid until the next call.
-func (l *lines) next() (line []byte, tooLong bool, err error) {
-	if l.err != nil {
-		return nil, false, l.err
-	}
-	l.line = l.line[:0]
-	for first := true; ; first = false {
-		part, err := l.in.ReadSlice('\n')
-		if first && len(part) > 0 {
-			l.number++
-		}
-		if len(l.line)+len(part) > maxLine {
-			tooLong = true
-		}
-		if !tooLong {
-			l.line = append(l.line, part...)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if l.err = err; err != nil && (first && len(part) == 0) {
-			return nil, false, err
-		}
-		return bytes.TrimRight(l.line, "\r\n"), tooLong, nil
-	}
-}
-
 // headBytes is how much of the start of a log [Converter.hint] reads, in bytes, and headLines the most lines.
 const headBytes, headLines = 16 << 10, 20
 
@@ -239,7 +205,7 @@ func headOf(in *bufio.Reader) []byte {
 // returns "" if the format of the options reads at least one of the lines.
 func (c *Converter) hint(head []byte) string {
 	reads := func(format Format, layout string, columns []string) (n, all int) {
-		p, _, err := newParser(&lines{in: bufio.NewReader(bytes.NewReader(head))}, &Options{Format: format, Layout: layout, Columns: columns, Comma: c.o.Comma})
+		p, _, err := newParser(lines.NewReader(bufio.NewReader(bytes.NewReader(head)), maxLine), &Options{Format: format, Layout: layout, Columns: columns, Comma: c.o.Comma})
 		if err != nil {
 			return 0, 0
 		}

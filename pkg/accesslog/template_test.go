@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/lines"
 )
 
 func TestTemplates(t *testing.T) {
@@ -124,7 +126,7 @@ func FuzzTextLog(f *testing.F) {
 		if nginx {
 			format = Nginx
 		}
-		log, err := newTextLog(&lines{}, format, layout)
+		log, err := newTextLog(nil, format, layout)
 		if err != nil || log.split(line) != "" || nginx && strings.Contains(line, `\x`) {
 			return
 		}
@@ -146,11 +148,11 @@ func FuzzLogs(f *testing.F) {
 	f.Add([]byte("time,a\n1,\"x\ny\"\n2,\"z\n3,4\n"))
 	f.Add([]byte(`{"a":{"b":1}}` + "\n{\n\n[]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		table, err := newCSVLog(&lines{in: bufio.NewReader(bytes.NewReader(text))}, []string{"a", "b"}, ',')
+		table, err := newCSVLog(lines.NewReader(bufio.NewReader(bytes.NewReader(text)), maxLine), []string{"a", "b"}, ',')
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range []parser{table, &jsonLog{in: &lines{in: bufio.NewReader(bytes.NewReader(text))}}} {
+		for _, p := range []parser{table, &jsonLog{in: lines.NewReader(bufio.NewReader(bytes.NewReader(text)), maxLine)}} {
 			last := int64(0)
 			for {
 				line, reason, err := p.next()

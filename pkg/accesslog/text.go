@@ -5,11 +5,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weir-rls/weir/internal/lines"
 )
 
 // A textLog reads lines of a layout: fields, and literal text between them.
 type textLog struct {
-	in       *lines
+	in       *lines.Reader
 	literals []string // before each field, and after the last one
 	fields   [][]string
 	index    map[string]int
@@ -17,7 +19,7 @@ type textLog struct {
 	values   []string
 }
 
-func newTextLog(in *lines, format Format, layout string) (*textLog, error) {
+func newTextLog(in *lines.Reader, format Format, layout string) (*textLog, error) {
 	t := &textLog{in: in, index: map[string]int{}, nginx: format == Nginx}
 	var err error
 	switch {
@@ -73,16 +75,17 @@ var requestParts = []string{"method", "path", "protocol"}
 
 func (t *textLog) next() (int64, Reason, error) {
 	for {
-		line, tooLong, err := t.in.next()
+		line, tooLong, err := t.in.Next()
+		text := strings.TrimRight(string(line), "\r\n")
 		switch {
 		case err != nil:
 			return 0, "", err
 		case tooLong:
-			return t.in.number, TooLong, nil
-		case len(line) == 0:
+			return t.in.Number, TooLong, nil
+		case text == "":
 			continue
 		}
-		return t.in.number, t.split(string(line)), nil
+		return t.in.Number, t.split(text), nil
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/weir-rls/weir/internal/lines"
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
@@ -91,13 +92,11 @@ const maxZstdMemory = 128 << 20
 // default, and a negative number refunds. The field allowed is optional. The recorder also writes by, left_out and overrides, and
 // notes without a domain: see docs/recording.md. A Reader ignores other fields and empty lines. It is not safe for concurrent use.
 type Reader struct {
-	o      ReaderOptions
-	in     *bufio.Reader
-	zstd   *zstd.Decoder // nil if the recording is plain
-	line   []byte
-	number int64      // of the last line read, from 1
-	held   []heldLine // in the order of the times, in a part of room
-	room   []heldLine
+	o     ReaderOptions
+	lines *lines.Reader
+	zstd  *zstd.Decoder // nil if the recording is plain
+	held  []heldLine    // in the order of the times, in a part of room
+	room  []heldLine
 	// heldBytes is the total length of the held lines.
 	heldBytes int
 	latest    time.Time // of the lines returned
@@ -114,8 +113,9 @@ func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 	if o.Reorder <= 0 {
 		o.Reorder = 1000
 	}
-	r := &Reader{o: o, in: bufio.NewReaderSize(in, 1<<16), skipped: map[Kind]Skipped{}, recorded: Recorded{Sample: 1}}
-	magic, err := r.in.Peek(4)
+	plain := bufio.NewReaderSize(in, 1<<16)
+	r := &Reader{o: o, skipped: map[Kind]Skipped{}, recorded: Recorded{Sample: 1}}
+	magic, err := plain.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read the recording: %w", err)
 	}
@@ -124,12 +124,13 @@ func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 		return nil, errors.New("the recording is compressed by gzip: decompress it, or compress it by zstd")
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		// With a concurrency of 1 the decoder has no goroutines.
-		r.zstd, err = zstd.NewReader(r.in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxZstdMemory), zstd.WithDecoderMaxWindow(maxZstdMemory))
+		r.zstd, err = zstd.NewReader(plain, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxZstdMemory), zstd.WithDecoderMaxWindow(maxZstdMemory))
 		if err != nil {
 			return nil, fmt.Errorf("read the recording: %w", err)
 		}
-		r.in = bufio.NewReaderSize(r.zstd, 1<<16)
+		plain = bufio.NewReaderSize(r.zstd, 1<<16)
 	}
+	r.lines = lines.NewReader(plain, o.MaxLine+1) // with its end
 	return r, nil
 }
 
@@ -152,9 +153,9 @@ func (r *Reader) Next(into *Line) error {
 			return io.EOF
 		}
 		if r.zstd != nil {
-			return fmt.Errorf("the recording cannot be read beyond line %d: its zstd compression is damaged (%w)", r.number, r.err)
+			return fmt.Errorf("the recording cannot be read beyond line %d: its zstd compression is damaged (%w)", r.lines.Number, r.err)
 		}
-		return fmt.Errorf("the recording cannot be read beyond line %d: %w", r.number, r.err)
+		return fmt.Errorf("the recording cannot be read beyond line %d: %w", r.lines.Number, r.err)
 	}
 	next := &r.held[0]
 	r.latest, r.heldBytes = next.At, r.heldBytes-next.size
@@ -164,7 +165,7 @@ func (r *Reader) Next(into *Line) error {
 }
 
 // Lines returns the number of lines read so far, including empty ones.
-func (r *Reader) Lines() int64 { return r.number }
+func (r *Reader) Lines() int64 { return r.lines.Number }
 
 // Recorded returns the last note of a recorder so far.
 func (r *Reader) Recorded() Recorded { return r.recorded }
@@ -183,7 +184,7 @@ func (r *Reader) Skipped() []Skipped {
 func (r *Reader) skip(kind Kind, lines int64) {
 	s := r.skipped[kind]
 	if s.Kind = kind; s.Lines == 0 {
-		s.First = r.number
+		s.First = r.lines.Number
 	}
 	s.Lines += lines
 	r.skipped[kind] = s
@@ -211,8 +212,11 @@ func (r *Reader) readNote(text []byte) bool {
 
 // read reads one line. It holds the line or skips it, or sets r.err.
 func (r *Reader) read() {
-	tooLong, ended := r.readLine()
-	text := bytes.TrimSpace(r.line)
+	whole, tooLong, err := r.lines.Next()
+	text := bytes.TrimSpace(whole)
+	if r.err = err; err != nil {
+		return
+	}
 	if tooLong {
 		r.skip(TooLong, 1)
 		return
@@ -222,7 +226,7 @@ func (r *Reader) read() {
 	}
 	line, kind := parseLine(text)
 	switch {
-	case kind == NotJSON && !ended:
+	case kind == NotJSON && !bytes.HasSuffix(whole, []byte("\n")):
 		r.skip(Cut, 1)
 	case kind == NoDomain && r.readNote(text):
 	case kind != "":
@@ -254,29 +258,4 @@ func (r *Reader) hold(line heldLine) {
 	}
 	r.held = slices.Insert(r.held, at, line)
 	r.heldBytes += line.size
-}
-
-// readLine reads a line into r.line. It reports whether the line is too long, and whether it has an end. At the end of the input,
-// or after an error, it sets r.err.
-func (r *Reader) readLine() (tooLong, ended bool) {
-	r.line = r.line[:0]
-	for first := true; ; first = false {
-		part, err := r.in.ReadSlice('\n')
-		if first && len(part) > 0 {
-			r.number++
-		}
-		if len(r.line)+len(part) > r.o.MaxLine+1 { // with its end
-			tooLong, r.line = true, r.line[:0]
-		}
-		if !tooLong {
-			r.line = append(r.line, part...)
-		}
-		switch {
-		case err == nil:
-			return tooLong, true
-		case !errors.Is(err, bufio.ErrBufferFull):
-			r.err = err
-			return tooLong, false
-		}
-	}
 }
