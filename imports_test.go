@@ -121,7 +121,7 @@ var heavy = []struct{ prefix, only, why string }{
 		"pkg/descriptors/rulesfile parses all rules, and pkg/envoyactions all files of Envoy; the harness edits them"},
 	{"github.com/danielgtaylor/huma", "pkg/admin", "only the admin API describes its routes"},
 	{"charm.land/", "internal/cli", "only commands draw on a terminal"},
-	{"github.com/gaissmai/", "pkg/descriptors", "only pkg/descriptors searches IP prefixes"},
+	{"github.com/gaissmai/", "pkg/descriptors pkg/descriptors/rulesfile", "rules have IP prefixes, and lint compares them"},
 	{"go.uber.org/zap", "internal/settings internal/statsd internal/telemetry cmd/server", "other packages return errors, and these log them"},
 	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry", "other packages return values, and these export them"},
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gaissmai/bart"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -158,8 +159,8 @@ func (l *linter) firstWild(wild []*branch, e descriptors.Entry) *branch {
 func (l *linter) coveredPrefixes(ix *index) {
 	for _, name := range slices.Sorted(maps.Keys(ix.byIP)) {
 		all := ix.byIP[name]
-		for _, prefix := range slices.SortedFunc(maps.Keys(all.of), netip.Prefix.Compare) {
-			b, others := all.of[prefix], map[*branch]bool{}
+		for prefix, b := range all.AllSorted() {
+			others := map[*branch]bool{}
 			low, high := halves(prefix)
 			if prefix.IsSingleIP() || !l.isCovered(all, low, others) || !l.isCovered(all, high, others) {
 				continue
@@ -194,19 +195,27 @@ func (b *branch) claim(prefix netip.Prefix) *yaml.Node {
 }
 
 // isCovered reports whether every address of p has a prefix at least as long as p. It adds the branches of these prefixes to by.
-func (l *linter) isCovered(all *prefixes, p netip.Prefix, by map[*branch]bool) bool {
+func (l *linter) isCovered(all *bart.Table[*branch], p netip.Prefix, by map[*branch]bool) bool {
 	if l.steps--; l.steps < 0 {
 		return false
 	}
-	if b := all.of[p]; b != nil {
+	if b, found := all.Get(p); found {
 		by[b] = true
 		return true
 	}
-	if p.IsSingleIP() || !all.hasPart(p) {
+	if p.IsSingleIP() || !hasPart(all, p) {
 		return false
 	}
 	low, high := halves(p)
 	return l.isCovered(all, low, by) && l.isCovered(all, high, by)
+}
+
+// hasPart reports whether all has p or a part of it.
+func hasPart(all *bart.Table[*branch], p netip.Prefix) bool {
+	for range all.Subnets(p) {
+		return true
+	}
+	return false
 }
 
 // halves returns the two halves of p. For a single address it returns p twice.

@@ -2,8 +2,9 @@ package rulesfile
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
+
+	"github.com/gaissmai/bart"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -12,16 +13,10 @@ import (
 type index struct {
 	level  []*branch
 	exact  map[descriptors.Entry]*branch // nil until it is needed
-	byIP   map[string]*prefixes
+	byIP   map[string]*bart.Table[*branch]
 	wild   []*branch // in file order
 	byName map[string]*branch
 	hides  bool // a branch of byIP, wild or byName has limits below it
-}
-
-// prefixes are the prefixes of one key.
-type prefixes struct {
-	of     map[netip.Prefix]*branch
-	sorted []netip.Prefix
 }
 
 func (b *branch) children() *index {
@@ -32,7 +27,7 @@ func (b *branch) children() *index {
 }
 
 func newIndex(level []*branch) *index {
-	ix := &index{level: level, byIP: map[string]*prefixes{}, byName: map[string]*branch{}}
+	ix := &index{level: level, byIP: map[string]*bart.Table[*branch]{}, byName: map[string]*branch{}}
 	for _, b := range level {
 		switch l := &b.level; {
 		case len(l.Prefixes) > 0:
@@ -45,9 +40,6 @@ func newIndex(level []*branch) *index {
 			continue
 		}
 		ix.hides = ix.hides || b.limits && len(b.below) > 0
-	}
-	for _, all := range ix.byIP {
-		slices.SortFunc(all.sorted, netip.Prefix.Compare)
 	}
 	return ix
 }
@@ -75,34 +67,11 @@ func isWild(e descriptors.Entry) bool {
 func (ix *index) addPrefixes(b *branch) {
 	all := ix.byIP[b.level.Key]
 	if all == nil {
-		all = &prefixes{of: map[netip.Prefix]*branch{}}
+		all = &bart.Table[*branch]{}
 		ix.byIP[b.level.Key] = all
 	}
 	for _, p := range b.level.Prefixes {
-		all.of[p] = b
-		all.sorted = append(all.sorted, p)
-	}
-}
-
-// hasPart reports whether all has p or a part of it.
-func (all *prefixes) hasPart(p netip.Prefix) bool {
-	i, found := slices.BinarySearchFunc(all.sorted, p, netip.Prefix.Compare)
-	return found || i < len(all.sorted) && p.Contains(all.sorted[i].Addr())
-}
-
-// longest returns the branch of the longest prefix that contains p, except a given branch.
-func (all *prefixes) longest(p netip.Prefix, except *branch) *branch {
-	if all == nil {
-		return nil
-	}
-	for {
-		if b := all.of[p]; b != nil && b != except {
-			return b
-		}
-		if p.Bits() == 0 {
-			return nil
-		}
-		p = netip.PrefixFrom(p.Addr(), p.Bits()-1).Masked()
+		all.Insert(p, b)
 	}
 }
 
@@ -148,8 +117,12 @@ func (l *linter) generalOfPrefix(ix *index, key string, p netip.Prefix, except *
 	if l.steps -= 100; l.steps < 0 {
 		return nil
 	}
-	if b := ix.byIP[key].longest(p, except); b != nil {
-		return b
+	if all := ix.byIP[key]; all != nil {
+		for _, b := range all.Supernets(p) { // the longest first
+			if b != except {
+				return b
+			}
+		}
 	}
 	return l.after(ix, ix.wild, descriptors.Entry{Key: key, Value: "*"})
 }
