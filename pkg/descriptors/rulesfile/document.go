@@ -176,7 +176,7 @@ func (d *Document) Item(n Node, name string) (string, bool) {
 // Items returns the items of a list, following aliases. It records a fault if n is not a list.
 func (d *Document) Items(n Node, name string) []Node {
 	if !n.IsList() {
-		d.Fault(n, "begin each item with '- '", "%s is %s, not a list", name, n)
+		d.Fault(n, listRemedy, "%s is %s, not a list", name, n)
 		return nil
 	}
 	var all []Node

@@ -100,22 +100,12 @@ func (r *reader) items(f field, item string) []*yaml.Node {
 	case n.Kind == yaml.SequenceNode && len(n.Content) == 0, n.ShortTag() == "!!null":
 		r.fault(n, "add a "+item, "%s is empty", f.key.Value)
 		return nil
-	case n.Kind != yaml.SequenceNode:
-		remedy := "begin each item with '- '"
-		if n.Kind == yaml.ScalarNode {
-			remedy = "write '" + f.key.Value + ": [" + quoted(n) + "]'"
-		}
-		r.fault(n, remedy, "%s is %s, not a list", f.key.Value, shape(n))
-		return nil
 	}
-	var items []*yaml.Node
-	for _, item := range n.Content {
-		if item, ok = r.visit(item); !ok {
-			return nil
-		}
-		items = append(items, item)
+	remedy := listRemedy
+	if n.Kind == yaml.ScalarNode {
+		remedy = "write '" + f.key.Value + ": [" + quoted(n) + "]'"
 	}
-	return items
+	return r.sequence(n, f.key.Value, remedy)
 }
 
 // listedValue reads an item of values.

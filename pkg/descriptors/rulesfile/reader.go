@@ -2,6 +2,7 @@ package rulesfile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -176,28 +177,44 @@ func (r *reader) maps(f field) []*yaml.Node {
 	if !ok {
 		return nil
 	}
+	return slices.DeleteFunc(r.sequence(n, f.key.Value, listRemedy), func(item *yaml.Node) bool {
+		if item.Kind == yaml.MappingNode {
+			return false
+		}
+		remedy := "write a map after each '- '"
+		if item.Kind == yaml.ScalarNode && strings.Contains(item.Value, ":") {
+			remedy = spaceRemedy
+		}
+		r.fault(item, remedy, "an item of %s is %s, not a map", f.key.Value, shape(item))
+		return true
+	})
+}
+
+// given returns the value of a field. It returns false if the key is absent, or at a bound of the file.
+func (r *reader) given(f field) (*yaml.Node, bool) {
+	if f.value == nil {
+		return nil, false
+	}
+	return r.visit(f.value)
+}
+
+// sequence returns the items of a list; none after a fault.
+func (r *reader) sequence(n *yaml.Node, name, remedy string) (items []*yaml.Node) {
 	if n.Kind != yaml.SequenceNode {
-		r.fault(n, "begin each item with '- '", "%s is %s, not a list", f.key.Value, shape(n))
+		r.fault(n, remedy, "%s is %s, not a list", name, shape(n))
 		return nil
 	}
-	var maps []*yaml.Node
 	for _, item := range n.Content {
 		item, ok := r.visit(item)
-		switch {
-		case !ok:
+		if !ok {
 			return nil
-		case item.Kind != yaml.MappingNode:
-			remedy := "write a map after each '- '"
-			if item.Kind == yaml.ScalarNode && strings.Contains(item.Value, ":") {
-				remedy = spaceRemedy
-			}
-			r.fault(item, remedy, "an item of %s is %s, not a map", f.key.Value, shape(item))
-		default:
-			maps = append(maps, item)
 		}
+		items = append(items, item)
 	}
-	return maps
+	return items
 }
+
+const listRemedy = "begin each item with '- '"
 
 // text reads a scalar as text, as it is written. An absent or empty value is "". It returns false after a fault.
 func (r *reader) text(f field) (string, bool) {
@@ -233,10 +250,7 @@ func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 
 // number reads an integer from minimum to maximum. It returns otherwise if the key is absent or faulty.
 func (r *reader) number(f field, minimum, maximum, otherwise int64) int64 {
-	if f.value == nil {
-		return otherwise
-	}
-	n, ok := r.visit(f.value)
+	n, ok := r.given(f)
 	if !ok {
 		return otherwise
 	}
@@ -260,10 +274,7 @@ func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 
 // boolean reads true or false. It returns otherwise if the key is absent or faulty.
 func (r *reader) boolean(f field, otherwise bool) bool {
-	if f.value == nil {
-		return otherwise
-	}
-	n, ok := r.visit(f.value)
+	n, ok := r.given(f)
 	if !ok {
 		return otherwise
 	}
@@ -314,10 +325,8 @@ func (r *reader) choice(f field, choices ...string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	for _, c := range choices {
-		if n.Kind == yaml.ScalarNode && n.Value == c {
-			return c, true
-		}
+	if n.Kind == yaml.ScalarNode && slices.Contains(choices, n.Value) {
+		return n.Value, true
 	}
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		r.fault(n, suggest("", choices), "%s is %s", f.key.Value, shape(n))
@@ -344,10 +353,7 @@ func (r *reader) empty(f field) bool {
 }
 
 func (r *reader) null(f field) bool {
-	if f.value == nil {
-		return true
-	}
-	n, ok := r.visit(f.value)
+	n, ok := r.given(f)
 	return !ok || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 

@@ -54,23 +54,15 @@ func nonEmptyListOf(section string) schema {
 
 func ref(section string) schema { return schema{"$ref": "#/$defs/" + section} }
 
-// anyCase returns a pattern that matches texts in any case. JSON Schema has no flag for it.
+// anyCase returns a pattern that matches words in any case. JSON Schema has no flag for it.
 func anyCase(words []string) string {
-	var b strings.Builder
+	patterns := make([]string, len(words))
 	for i, w := range words {
-		b.WriteString([]string{"|", "^("}[btoi(i == 0)])
 		for _, c := range w {
-			fmt.Fprintf(&b, "[%c%c]", c, c-'a'+'A')
+			patterns[i] += fmt.Sprintf("[%c%c]", c, c-'a'+'A')
 		}
 	}
-	return b.String() + ")$"
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+	return "^(" + strings.Join(patterns, "|") + ")$"
 }
 
 // Schema returns the JSON Schema (draft 2020-12) of rules, for editors. It is stricter than [Parse] about keys without effect, and
