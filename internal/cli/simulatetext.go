@@ -67,11 +67,11 @@ func (t *tables) table(header string, rows []string) {
 	if len(rows) == 0 {
 		return
 	}
-	lines := terminal.Columns(append([]string{header}, rows...), 0)
+	first, rest, _ := strings.Cut(terminal.Table(append([]string{header}, rows...)...), "\n")
 	if t.color {
-		lines[0] = bold.Render(lines[0])
+		first = bold.Render(first)
 	}
-	t.text.WriteString("\n" + strings.Join(lines, "\n") + "\n")
+	t.text.WriteString("\n" + first + "\n" + rest)
 }
 
 func (t *tables) further(n int, what string) {

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -99,14 +98,13 @@ func (t *Top) write(w io.Writer, top *admin.Top) error {
 	if t.Output == "json" {
 		return printLine(w, top)
 	}
-	if _, err := fmt.Fprintln(w, summary(top, t.By, time.Now())); err != nil {
-		return err
+	now := time.Now()
+	var table []string
+	for _, row := range rows(top, now) {
+		table = append(table, strings.Join(row[:], "\t"))
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows(top, time.Now()) {
-		fmt.Fprintln(table, strings.Join(row[:], "\t"))
-	}
-	return table.Flush()
+	_, err := fmt.Fprintf(w, "%s\n%s", summary(top, t.By, now), terminal.Table(table...))
+	return err
 }
 
 // summary describes the counts and their largest error.
