@@ -38,7 +38,7 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 	}
 	if in.Body.Live && record.Error == "" {
 		if err := a.addStates(ctx, rules, request, record); err != nil {
-			return nil, huma.Error503ServiceUnavailable(errStore.Error())
+			return nil, errStore
 		}
 	}
 	return &explainOutput{record}, nil
@@ -59,7 +59,7 @@ func (a *API) requestOf(in *ExplainRequest) (*decide.Request, error) {
 	for _, entries := range in.Descriptors {
 		d := decide.Descriptor{Hits: 1}
 		for _, e := range entries {
-			d.Entries = append(d.Entries, descriptors.Entry{Key: e[0], Value: e[1]})
+			d.Entries = append(d.Entries, e.entry())
 		}
 		request.Descriptors = append(request.Descriptors, d)
 	}

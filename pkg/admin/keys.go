@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -17,6 +16,8 @@ import (
 
 // An Entry is a key and a value.
 type Entry [2]string
+
+func (e Entry) entry() descriptors.Entry { return descriptors.Entry{Key: e[0], Value: e[1]} }
 
 // EntriesOf converts entries. The result is not nil.
 func EntriesOf(entries []descriptors.Entry) []Entry {
@@ -108,7 +109,7 @@ func leaseKeys(rules *descriptors.Rules, domain string) (keys []string) {
 // find returns the targets of a request.
 func (a *API) find(in *KeyRequest) (rules *descriptors.Rules, targets []target, err error) {
 	if rules = a.options.Rules(); rules == nil {
-		return nil, nil, huma.Error503ServiceUnavailable("no rules are loaded yet")
+		return nil, nil, errNoRules
 	}
 	domain := rules.Domain(in.Domain)
 	if domain == nil {
@@ -119,7 +120,7 @@ func (a *API) find(in *KeyRequest) (rules *descriptors.Rules, targets []target, 
 		if e[0] == "" {
 			return nil, nil, huma.Error422UnprocessableEntity(fmt.Sprintf("descriptor[%d]: the key must not be empty", i))
 		}
-		entries[i] = descriptors.Entry{Key: e[0], Value: e[1]}
+		entries[i] = e.entry()
 	}
 	return rules, targetsOf(rules, domain, entries), nil
 }
@@ -159,7 +160,10 @@ func keyHint(rules *descriptors.Rules, in *KeyRequest) string {
 	return fmt.Sprintf("no rule of the domain has the key %q: did you mean %q?", unknown, nearest)
 }
 
-var errStore = errors.New("the store did not answer: GET /v1/status shows its state, the log of Weir the reason")
+var (
+	errStore   = huma.Error503ServiceUnavailable("the store did not answer: GET /v1/status shows its state, the log of Weir the reason")
+	errNoRules = huma.Error503ServiceUnavailable("no rules are loaded yet")
+)
 
 // states returns the limits of a target with their states. It charges nothing: see [limiters.Limit.Inspect].
 func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
@@ -170,7 +174,7 @@ func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 	defer cancel()
 	verdicts, err := Inspect(ctx, a.options.Store, t.key, t.rule.Limits)
 	if err != nil {
-		return nil, huma.Error503ServiceUnavailable(errStore.Error())
+		return nil, errStore
 	}
 	states := make([]LimitState, len(verdicts))
 	for i, v := range verdicts {

@@ -18,6 +18,23 @@ const (
 	resetByEntryPath = "/v1/keys/reset-by-entry"
 )
 
+// A Change is a change of states, made or refused.
+type Change struct {
+	Who     string // the start of a token's SHA-256, or the subject of a certificate
+	Action  string // the path of the route
+	Domain  string
+	KeyHash string // of the first key; empty if the request names none
+	Outcome string // Done, Refused or Failed
+	Detail  string // the reason of a refusal, or the size of the change; it has no values of users
+}
+
+// The outcomes of a [Change].
+const (
+	Done    = "done"
+	Refused = "refused" // nothing has changed
+	Failed  = "failed"  // some keys may have been reset
+)
+
 // Resets removes the states of keys from the store, and the denials that replicas remember. notified reports whether the other
 // replicas were notified.
 type Resets interface {
@@ -108,7 +125,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	if err != nil {
 		change.Outcome, change.Detail = Failed, "the store did not answer"
 		a.audit(ctx, change)
-		return nil, huma.Error503ServiceUnavailable(errStore.Error())
+		return nil, errStore
 	}
 	n := 0
 	for i := range out.Body.Limits {
@@ -133,16 +150,16 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 		a.audit(ctx, change)
 		return nil, err
 	}
-	entry := descriptors.Entry{Key: in.Body.Entry[0], Value: in.Body.Entry[1]}
+	entry := in.Body.Entry.entry()
 	switch rules := a.options.Rules(); {
 	case a.options.Resets == nil:
 		return refuse(errNoResets)
 	case rules == nil:
-		return refuse(huma.Error503ServiceUnavailable("no rules are loaded yet"))
+		return refuse(errNoRules)
 	case !rules.HasDomain(in.Body.Domain):
 		change.Domain, change.Detail = "", "no rules have the domain"
 		a.audit(ctx, change)
-		return nil, unknownDomain(a.options.Rules(), in.Body.Domain)
+		return nil, unknownDomain(rules, in.Body.Domain)
 	case entry.Key == "":
 		return refuse(huma.Error422UnprocessableEntity("entry[0]: the key must not be empty"))
 	}
@@ -157,7 +174,7 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 	case err != nil:
 		change.Outcome, change.Detail = Failed, "the store did not answer"
 		a.audit(ctx, change)
-		return nil, huma.Error503ServiceUnavailable(errStore.Error())
+		return nil, errStore
 	}
 	change.Outcome = Done
 	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t", descriptors.Bounded(entry.Key, 100), done.Scanned, done.Reset, done.Cursor == "", notified)
