@@ -38,7 +38,7 @@ var anyText = []string{
 // The page holds 200 limits and any text of clients: it fits each window, finds a limit, and stays where the reader is while figures change.
 func TestPageHoldsManyLimitsAndAnyText(t *testing.T) {
 	redis := redistest.Start(t)
-	s := serveRules(t, redis.Addr, manyRules(), "STORE_TIMEOUT=5s")
+	s := serveRules(t, redis.Addr, manyRules())
 	for i, text := range anyText {
 		for range 4 + i {
 			s.hit("user_id", text)
