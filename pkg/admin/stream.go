@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -50,6 +51,9 @@ const (
 func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResponse, error) {
 	if a.options.Subscribe == nil {
 		return nil, huma.Error404NotFound("this process observes no decisions")
+	}
+	if math.IsNaN(in.Sample) { // neither below the minimum nor above the maximum
+		return nil, huma.Error422UnprocessableEntity("sample is NaN: write a number from 0 to 1")
 	}
 	key, value, _ := strings.Cut(in.Entry, "=")
 	subscription, err := a.options.Subscribe(Filter{

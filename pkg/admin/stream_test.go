@@ -193,7 +193,7 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestInvalidStreamRequestsAreRejected(t *testing.T) {
 	s := &scripted{err: errors.New("8 subscribers already")}
 	w := newWorld(t, func(o *Options) { o.Subscribe = s.Subscribe })
-	for query, want := range map[string]int{"outcome=no": 422, "sample=2": 422, "sample=x": 422, "": 503} {
+	for query, want := range map[string]int{"outcome=no": 422, "sample=2": 422, "sample=x": 422, "sample=NaN": 422, "": 503} {
 		if code, text := w.call("GET", decisionsPath+"?"+query, "", nil); code != want {
 			t.Errorf("%s: %d %s", query, code, text)
 		}

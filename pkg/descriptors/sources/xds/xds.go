@@ -59,7 +59,8 @@ type Source struct {
 // Watch keeps a stream to the server until ctx ends, and returns the error of ctx. It passes each push that differs from
 // the one accepted last to apply, as files sorted by name. A push without resources is an empty list: no rules. If apply
 // returns an error, or a resource cannot be read, Watch rejects the push and sends the server the text of the error.
-// After an error of apply, Watch passes it the next readable push, whatever it contains. Watch calls apply and Notify from its own goroutine and leaves no goroutine behind.
+// After an error of apply, Watch passes it the next readable push, whatever it contains. Watch calls apply and Notify from its own
+// goroutine and leaves no goroutine behind.
 //
 // When a connection ends the rules stay in force. A push that repeats them is acknowledged without a call of apply.
 func (s *Source) Watch(ctx context.Context, apply func([]rulesfile.File) error) error {
