@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bufio"
 	"cmp"
+	"container/heap"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -26,6 +27,9 @@ type timed struct {
 	from, to int
 }
 
+// maxRuns bounds the files that are open at once. More runs are merged into one.
+const maxRuns = 64
+
 func (s *sorter) add(at int64, text []byte) error {
 	const overhead = 24
 	if len(s.text)+len(text)+overhead*len(s.all) > s.max && len(s.all) > 0 {
@@ -43,25 +47,58 @@ func (s *sorter) sort() {
 	slices.SortStableFunc(s.all, func(a, b timed) int { return cmp.Compare(a.at, b.at) })
 }
 
-// spill writes the texts in memory to a run: a temporary file without a name.
+// spill writes the texts in memory to a run.
 func (s *sorter) spill() error {
 	s.sort()
+	err := s.newRun(func(w *bufio.Writer) error {
+		for _, t := range s.all {
+			if err := writeRecord(w, t.at, s.text[t.from:t.to]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	s.text, s.all = s.text[:0], s.all[:0]
+	if err == nil && len(s.runs) == maxRuns {
+		err = s.mergeRuns()
+	}
+	return err
+}
+
+// newRun writes a temporary file, which has no name, and adds it to the runs.
+func (s *sorter) newRun(write func(*bufio.Writer) error) error {
 	file, err := os.CreateTemp(s.dir, "weir-convert-*")
 	if err != nil {
 		return err
 	}
 	_ = os.Remove(file.Name()) // the file lives until it is closed
 	s.runs = append(s.runs, file)
-	w := bufio.NewWriterSize(file, 1<<16) // it returns its first error at Flush
-	for _, t := range s.all {
-		var head [12]byte
-		binary.LittleEndian.PutUint64(head[:], uint64(t.at))
-		binary.LittleEndian.PutUint32(head[8:], uint32(t.to-t.from))
-		_, _ = w.Write(head[:])
-		_, _ = w.Write(s.text[t.from:t.to])
+	w := bufio.NewWriterSize(file, 1<<16)
+	return cmp.Or(write(w), w.Flush())
+}
+
+// mergeRuns replaces all runs by one.
+func (s *sorter) mergeRuns() error {
+	old := s.runs
+	s.runs = nil
+	err := s.newRun(func(w *bufio.Writer) error {
+		return merge(old, func(at int64, text []byte) error { return writeRecord(w, at, text) })
+	})
+	for _, file := range old {
+		err = errors.Join(err, file.Close())
 	}
-	s.text, s.all = s.text[:0], s.all[:0]
-	return w.Flush()
+	return err
+}
+
+func writeRecord(w *bufio.Writer, at int64, text []byte) error {
+	var head [12]byte
+	binary.LittleEndian.PutUint64(head[:], uint64(at))
+	binary.LittleEndian.PutUint32(head[8:], uint32(len(text)))
+	if _, err := w.Write(head[:]); err != nil {
+		return err
+	}
+	_, err := w.Write(text)
+	return err
 }
 
 // write writes all texts in order.
@@ -78,7 +115,10 @@ func (s *sorter) write(w io.Writer) error {
 	if err := s.spill(); err != nil {
 		return err
 	}
-	return s.merge(w)
+	return merge(s.runs, func(_ int64, text []byte) error {
+		_, err := w.Write(text)
+		return err
+	})
 }
 
 func (s *sorter) close() error {
@@ -92,47 +132,73 @@ func (s *sorter) close() error {
 
 // A run is a sorted file with its next record.
 type run struct {
-	in   *bufio.Reader
-	at   int64
-	text []byte
+	in     *bufio.Reader
+	number int
+	at     int64
+	text   []byte
 }
 
-// next reads the next record. The error is io.EOF at the end.
-func (r *run) next() error {
+// next reads the next record. It returns false at the end.
+func (r *run) next() (bool, error) {
 	var head [12]byte
 	if _, err := io.ReadFull(r.in, head[:]); err != nil {
-		return err
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+		return false, err
 	}
 	r.at = int64(binary.LittleEndian.Uint64(head[:]))
-	length := int(binary.LittleEndian.Uint32(head[8:]))
-	r.text = slices.Grow(r.text[:0], length)[:length]
+	r.text = slices.Grow(r.text[:0], int(binary.LittleEndian.Uint32(head[8:])))[:binary.LittleEndian.Uint32(head[8:])]
 	_, err := io.ReadFull(r.in, r.text)
-	return err
+	return err == nil, err
 }
 
-// merge writes the records of all runs in order. Records of equal times are in the order of the runs.
-func (s *sorter) merge(w io.Writer) error {
-	var open []*run
-	for _, file := range s.runs {
+// merge calls out for the records of all files, in order. Records of equal times are in the order of the files.
+func merge(files []*os.File, out func(at int64, text []byte) error) error {
+	var open runs
+	for i, file := range files {
 		if _, err := file.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		r := &run{in: bufio.NewReaderSize(file, 1<<16)}
-		if err := r.next(); err != nil { // no run is empty
+		r := &run{in: bufio.NewReaderSize(file, 1<<16), number: i}
+		more, err := r.next()
+		if err != nil {
 			return err
 		}
-		open = append(open, r)
+		if more {
+			open = append(open, r)
+		}
 	}
+	heap.Init(&open)
 	for len(open) > 0 {
-		first := slices.MinFunc(open, func(a, b *run) int { return cmp.Compare(a.at, b.at) })
-		if _, err := w.Write(first.text); err != nil {
+		first := open[0]
+		if err := out(first.at, first.text); err != nil {
 			return err
 		}
-		if err := first.next(); errors.Is(err, io.EOF) {
-			open = slices.DeleteFunc(open, func(r *run) bool { return r == first })
-		} else if err != nil {
+		more, err := first.next()
+		switch {
+		case err != nil:
 			return err
+		case more:
+			heap.Fix(&open, 0)
+		default:
+			heap.Pop(&open)
 		}
 	}
 	return nil
+}
+
+// runs are a heap in the order of the times of their next records.
+type runs []*run
+
+func (r runs) Len() int { return len(r) }
+func (r runs) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(r[i].at, r[j].at), cmp.Compare(r[i].number, r[j].number)) < 0
+}
+func (r runs) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
+func (r *runs) Push(x any)   { *r = append(*r, x.(*run)) }
+func (r *runs) Pop() any {
+	last := (*r)[len(*r)-1]
+	*r = (*r)[:len(*r)-1]
+	return last
 }
