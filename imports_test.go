@@ -19,7 +19,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/limiters", "decides hits: limits, algorithms and verdicts as pure functions", ""},
 	{"pkg/limiters/split", "decides one Take in parts, each of which fails by itself", "pkg/limiters"},
 	{"pkg/limiters/memstore", "keeps states in memory and has pkg/limiters decide", "pkg/limiters"},
-	{"pkg/redisscripts", "embeds the Lua twins of the algorithms", ""},
+	{"pkg/redisscripts", "embeds the Lua twins of the algorithms, and encodes their arguments", "pkg/limiters"},
 	{"pkg/limiters/redisstore", "sends hits to Redis, where the Lua scripts decide", "pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
 	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS", "internal/socket"},
 	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, per-second split", "pkg/limiters pkg/limiters/split"},
@@ -31,22 +31,22 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "contains the generated messages of rules by xDS", ""},
 	{"pkg/decide", "decides requests, without a protocol and without knowing the store", "pkg/descriptors pkg/limiters"},
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock", "internal/lines pkg/decide pkg/descriptors pkg/limiters/memstore"},
-	{"pkg/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
-	{"pkg/simulate/report", "writes the result of a simulation as an HTML page", "internal/terminal pkg/simulate"},
-	{"pkg/suggest", "finds limits for the traffic of a recording", "internal/terminal pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/limiters pkg/replay"},
-	{"pkg/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "internal/terminal pkg/descriptors pkg/limiters pkg/limiters/guard"},
-	{"pkg/accesslog", "makes recordings from access logs", "internal/lines internal/spelling pkg/decide pkg/descriptors pkg/replay"},
-	{"pkg/rulesdiff", "compares two sets of rules over the same requests", "internal/spelling internal/terminal pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+	{"pkg/offline/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+	{"pkg/offline/simulate/report", "writes the result of a simulation as an HTML page", "internal/terminal pkg/offline/simulate"},
+	{"pkg/offline/suggest", "finds limits for the traffic of a recording", "internal/terminal pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/limiters pkg/replay"},
+	{"pkg/offline/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "internal/terminal pkg/descriptors pkg/limiters pkg/limiters/guard"},
+	{"pkg/offline/accesslog", "makes recordings from access logs", "internal/lines internal/spelling pkg/decide pkg/descriptors pkg/replay"},
+	{"pkg/offline/rulesdiff", "compares two sets of rules over the same requests", "internal/spelling internal/terminal pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/recorder", "records decided requests in files, for a replay", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
-	{"pkg/rulestest", "reads and runs tests of rules", "internal/spelling pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
+	{"pkg/offline/rulestest", "reads and runs tests of rules", "internal/spelling pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
-	{"pkg/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", "pkg/descriptors/rulesfile"},
-	{"pkg/envoygen", "writes Envoy's half of rules", "internal/spelling pkg/descriptors pkg/descriptors/rulesfile pkg/limiters"},
-	{"pkg/rulesimport", "translates limits of other rate limiters into rules", "pkg/descriptors pkg/descriptors/rulesfile"},
+	{"pkg/offline/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile"},
+	{"pkg/offline/envoygen", "writes Envoy's configuration for rules", "internal/spelling pkg/descriptors pkg/descriptors/rulesfile pkg/limiters"},
+	{"pkg/offline/rulesimport", "translates limits of other rate limiters into rules", "pkg/descriptors pkg/descriptors/rulesfile"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
 	{"pkg/receipt", "seals and opens receipts of denials", ""},
-	{"pkg/admin", "serves the admin API, without knowing the store", "internal/spelling pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
+	{"pkg/admin", "serves the admin API, without knowing the store", "internal/observe internal/shadow internal/spelling pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"pkg/admin/page", "contains the page of the admin API", ""},
 	{"pkg/admin/client", "calls the admin API", "pkg/admin pkg/explain"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
@@ -61,12 +61,12 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/listeners", "opens the ports", ""},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", ""},
 	{"internal/tracing", "exports spans of requests and store calls", "internal/settings pkg/limiters pkg/limiters/guard"},
-	{"internal/telemetry", "exports Weir's metrics and log, without knowing a store", "internal/admission internal/observe pkg/admin pkg/decide pkg/descriptors pkg/limiters pkg/limiters/guard pkg/rls"},
+	{"internal/telemetry", "exports Weir's metrics and log, without knowing a store", "internal/admission internal/observe internal/shadow pkg/decide pkg/descriptors pkg/limiters pkg/limiters/guard pkg/rls"},
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions", "pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
 	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
 	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
-	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log", "internal/spacesaving pkg/admin pkg/decide pkg/descriptors pkg/limiters"},
-	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences", "internal/spacesaving pkg/admin pkg/decide pkg/descriptors pkg/limiters pkg/limiters/memstore"},
+	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log", "internal/spacesaving pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
+	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences", "internal/spacesaving pkg/decide pkg/descriptors pkg/explain pkg/limiters pkg/limiters/memstore"},
 	{"internal/randomrules", "makes random rules and requests for tests", "pkg/descriptors"},
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
 	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest"},
@@ -76,7 +76,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"internal/spelling " +
 		"internal/terminal " +
 		"internal/tlsfiles " +
-		"pkg/accesslog " +
+		"pkg/offline/accesslog " +
 		"pkg/admin " +
 		"pkg/admin/client " +
 		"pkg/conform " +
@@ -84,17 +84,17 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/descriptors " +
 		"pkg/descriptors/rulesfile " +
 		"pkg/descriptors/sources " +
-		"pkg/envoyactions pkg/envoygen " +
+		"pkg/offline/envoyactions pkg/offline/envoygen " +
 		"pkg/explain " +
 		"pkg/receipt " +
 		"pkg/replay " +
 		"pkg/rls " +
-		"pkg/rulesdiff " +
-		"pkg/rulesimport pkg/rulestest " +
-		"pkg/simulate " +
-		"pkg/simulate/report " +
-		"pkg/sizing " +
-		"pkg/suggest"},
+		"pkg/offline/rulesdiff " +
+		"pkg/offline/rulesimport pkg/offline/rulestest " +
+		"pkg/offline/simulate " +
+		"pkg/offline/simulate/report " +
+		"pkg/offline/sizing " +
+		"pkg/offline/suggest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
 		"internal/observe internal/ratelimitstats internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
@@ -112,13 +112,13 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 var heavy = []struct{ prefix, only, why string }{
 	{"google.golang.org/grpc", "pkg/conform pkg/rls pkg/descriptors/sources/xds internal/ratelimitstats internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
-	{"google.golang.org/protobuf", "pkg/conform pkg/envoyactions pkg/envoygen pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
+	{"google.golang.org/protobuf", "pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"a decision needs no protobuf: only the protocols import it"},
-	{"github.com/envoyproxy/", "pkg/conform pkg/envoyactions pkg/envoygen pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "a decision needs no Envoy API: only the protocols and the servers import it"},
+	{"github.com/envoyproxy/", "pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "a decision needs no Envoy API: only the protocols and the servers import it"},
 	{"go.opentelemetry.io/", "internal/tracing", "internal/tracing exports all spans"},
 	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "only the store on Redis, its connections and the test servers talk to Redis"},
-	{"go.yaml.in/", "pkg/descriptors/rulesfile pkg/envoyactions pkg/envoygen pkg/rulesimport e2e/harness",
-		"pkg/descriptors/rulesfile parses all rules, and pkg/envoyactions all files of Envoy; the harness edits them"},
+	{"go.yaml.in/", "pkg/descriptors/rulesfile pkg/offline/envoyactions pkg/offline/envoygen pkg/offline/rulesimport e2e/harness",
+		"pkg/descriptors/rulesfile parses all rules, and pkg/offline/envoyactions all files of Envoy; the harness edits them"},
 	{"github.com/danielgtaylor/huma", "pkg/admin", "only the admin API describes its routes"},
 	{"charm.land/", "internal/cli", "only commands draw on a terminal"},
 	{"github.com/gaissmai/", "pkg/descriptors pkg/descriptors/rulesfile", "rules have IP prefixes, and lint compares them"},
@@ -174,6 +174,9 @@ func TestImportsPointOneWay(t *testing.T) {
 				if strings.HasPrefix(imported, h.prefix) && !slices.Contains(strings.Fields(h.only), name) {
 					t.Errorf("%s may not import %s: %s", name, imported, h.why)
 				}
+			}
+			if inner, ours := strings.CutPrefix(imported, module+"pkg/offline/"); ours && name != "internal/cli" && !strings.HasPrefix(name, "pkg/offline/") {
+				t.Errorf("%s may not import pkg/offline/%s: only the commands that do not serve use pkg/offline", name, inner)
 			}
 			core := strings.HasPrefix(name, "pkg/limiters") && !strings.HasPrefix(name, "pkg/limiters/redisstore")
 			first, _, _ := strings.Cut(imported, "/")

@@ -180,7 +180,7 @@ func measureRow(
 
 func measureGroup(ctx context.Context, group []side, l load, round int, rate float64, d span) ([]*measurement, error) {
 	if len(group) > 1 {
-		return measureInTurns(ctx, group, l, round, d)
+		return measureInterleaved(ctx, group, l, round, d)
 	}
 	m, err := measure(ctx, group[0].binaries, group[0].subject, l, rate, d)
 	return []*measurement{m}, err

@@ -192,7 +192,7 @@ func fill(ctx context.Context, addr string, l load) error {
 	if l.request.OpensLeases() {
 		o.Request, o.Users, o.InFlight, o.Count = l.request, l.users, l.inflight, openLeases
 	} else {
-		o.Request, o.Users, o.InFlight = l.request.Repeated(at), loadclient.InTurn(l.fill), 4
+		o.Request, o.Users, o.InFlight = l.request.Repeated(at), loadclient.RoundRobin(l.fill), 4
 		o.Count = uint64(l.fill*max(l.times, 1)+at-1) / at
 	}
 	r, err := loadclient.Run(ctx, o)

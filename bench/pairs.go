@@ -49,7 +49,7 @@ func (c *comparison) subject(ctx context.Context, row string, l load, s subject)
 	for round := range c.rounds {
 		old := c.binaries
 		old.weir = c.before
-		both, err := measureInTurns(ctx, []side{{old, s}, {c.binaries, s}}, l, round, c.duration)
+		both, err := measureInterleaved(ctx, []side{{old, s}, {c.binaries, s}}, l, round, c.duration)
 		if err != nil {
 			return err
 		}

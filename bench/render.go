@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -29,7 +30,7 @@ func publish(r *results, docs string) error {
 			if !slices.ContainsFunc(r.all, func(m *measurement) bool { return m.Row == row.name }) {
 				continue
 			}
-			fmt.Fprintf(b, "### %s\n\n%s\n", row.title, table(r, &row))
+			fmt.Fprintf(b, "### %s\n\n%s\n\n%s\n", row.title, row.about, table(r, &row))
 			picture := draw(r, &row)
 			if picture == "" {
 				continue
@@ -72,25 +73,25 @@ func machines(r *results) string {
 
 // A column of a table.
 type column struct {
-	name string
-	of   value
+	name   string
+	figure value
 }
 
 var columns = []column{
-	{"/s", perSecond},
-	{"CPU server", serverCPU},
-	{"CPU Redis", redisCPU},
-	{"CPU Envoy", func(m *measurement) float64 { return m.EnvoyCPU }},
-	{"p50", p50}, {"p99", p99},
-	{"p99.9", func(m *measurement) float64 { return m.P999 }},
-	{"allocations", func(m *measurement) float64 { return m.Allocs }},
+	{"requests/s", perSecond},
+	{"CPU server, µs", serverCPU},
+	{"CPU Redis, µs", redisCPU},
+	{"CPU Envoy, µs", func(m *measurement) float64 { return m.EnvoyCPU }},
+	{"p50, µs", p50}, {"p99, µs", p99},
+	{"p99.9, µs", func(m *measurement) float64 { return m.P999 }},
+	{"allocations/request", func(m *measurement) float64 { return m.Allocs }},
 	{"MB server", func(m *measurement) float64 { return m.ServerMB }},
 	{"MB Redis", func(m *measurement) float64 { return m.RedisMB }},
-	{"over limit", func(m *measurement) float64 { return m.OverPart }},
+	{"share over limit", func(m *measurement) float64 { return m.OverPart }},
 	{"errors", func(m *measurement) float64 { return float64(m.Errors) }},
-	{"CPU client", func(m *measurement) float64 { return m.ClientCPU }},
-	{"value", benched},
-	{"s", seconds},
+	{"CPU client, µs", func(m *measurement) float64 { return m.ClientCPU }},
+	{"value", benchmarkValue},
+	{"time, s", seconds},
 	{"CPU, s", func(m *measurement) float64 { return m.CPUSeconds }},
 	{"peak MB", peakMB},
 }
@@ -115,12 +116,12 @@ func table(r *results, row *row) string {
 	})
 	used := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
 		return !slices.ContainsFunc(entries, func(e entry) bool {
-			v, _ := r.median(row.name, e.s, e.x, c.of)
+			v, _ := r.median(row.name, e.s, e.x, c.figure)
 			return v > 0
 		})
 	})
 	b := &strings.Builder{}
-	head, dashes := "| |", "|---|"
+	head, dashes := "| "+cmp.Or(row.first, "server")+" |", "|---|"
 	if row.x != "" {
 		head, dashes = head+" "+row.x+" |", dashes+"---|"
 	}
@@ -132,24 +133,26 @@ func table(r *results, row *row) string {
 		head, dashes = head+" "+name+" |", dashes+"---|"
 	}
 	if row.inTurns {
-		head, dashes = head+" CPU server, to "+cmp.Or(string(row.to), "the plain one")+" (95 %) | CPU Redis |", dashes+"---|---|"
+		head += fmt.Sprintf(" CPU server, relative to %[1]s (95 %%) | CPU Redis, relative to %[1]s (95 %%) |", cmp.Or(string(row.to), "Weir without"))
+		dashes += "---|---|"
 	}
 	fmt.Fprintf(b, "%s\n%s\n", head, dashes)
 	for _, e := range entries {
 		fmt.Fprintf(b, "| %s |", e.s)
 		if row.x != "" {
-			fmt.Fprintf(b, " %g |", e.x)
+			fmt.Fprintf(b, " %s |", strconv.FormatFloat(e.x, 'f', -1, 64))
 		}
 		for _, c := range used {
-			v, _ := r.median(row.name, e.s, e.x, c.of)
+			v, _ := r.median(row.name, e.s, e.x, c.figure)
 			if v == 0 {
-				b.WriteString(" |")
+				b.WriteString(" – |")
 				continue
 			}
 			fmt.Fprintf(b, " %s |", short(v))
 		}
 		if row.inTurns {
-			fmt.Fprintf(b, " %s | %s |", r.ratioToPlain(row, e.s, e.x, serverCPU), r.ratioToPlain(row, e.s, e.x, redisCPU))
+			fmt.Fprintf(b, " %s | %s |",
+				cmp.Or(r.ratioToPlain(row, e.s, e.x, serverCPU), "–"), cmp.Or(r.ratioToPlain(row, e.s, e.x, redisCPU), "–"))
 		}
 		b.WriteString("\n")
 	}
@@ -172,12 +175,12 @@ func draw(r *results, row *row) string {
 		}
 		return bars(row.title+": CPU per request, µs", all, "server", "Redis")
 	}
-	of, what := value(allCPU), "CPU of server and Redis per request, µs"
+	figure, what := value(allCPU), "CPU of server and Redis per request, µs"
 	switch {
 	case row.gobench != nil:
-		of, what = benched, row.gobench.unit
+		figure, what = benchmarkValue, row.gobench.unit
 	case row.to != "":
-		of, what = redisCPU, "CPU of Redis per request, µs"
+		figure, what = redisCPU, "CPU of Redis per request, µs"
 	}
 	var all []line
 	for _, m := range r.all {
@@ -189,7 +192,7 @@ func draw(r *results, row *row) string {
 			k, all = len(all), append(all, line{name: string(m.Subject)})
 		}
 		if !slices.Contains(all[k].x, m.X) {
-			v, _ := r.median(row.name, m.Subject, m.X, of)
+			v, _ := r.median(row.name, m.Subject, m.X, figure)
 			all[k].x, all[k].y = append(all[k].x, m.X), append(all[k].y, v)
 		}
 	}

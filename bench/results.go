@@ -88,12 +88,12 @@ func medianOf(values []float64) float64 {
 	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
-func perSecond(m *measurement) float64 { return m.PerSecond }
-func serverCPU(m *measurement) float64 { return m.ServerCPU }
-func redisCPU(m *measurement) float64  { return m.RedisCPU }
-func allCPU(m *measurement) float64    { return m.ServerCPU + m.RedisCPU }
-func p50(m *measurement) float64       { return m.P50 }
-func p99(m *measurement) float64       { return m.P99 }
-func benched(m *measurement) float64   { return m.Value }
-func seconds(m *measurement) float64   { return m.Seconds }
-func peakMB(m *measurement) float64    { return m.PeakMB }
+func perSecond(m *measurement) float64      { return m.PerSecond }
+func serverCPU(m *measurement) float64      { return m.ServerCPU }
+func redisCPU(m *measurement) float64       { return m.RedisCPU }
+func allCPU(m *measurement) float64         { return m.ServerCPU + m.RedisCPU }
+func p50(m *measurement) float64            { return m.P50 }
+func p99(m *measurement) float64            { return m.P99 }
+func benchmarkValue(m *measurement) float64 { return m.Value }
+func seconds(m *measurement) float64        { return m.Seconds }
+func peakMB(m *measurement) float64         { return m.PeakMB }

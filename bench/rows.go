@@ -9,6 +9,8 @@ import (
 // A row is one load on several servers.
 type row struct {
 	name, title string
+	about       string // above the table: the load, and the meaning of a row
+	first       string // the header of the first column; empty means a server
 	subjects    []subject
 	cases       []load  // one, or one for each x
 	x           string  // the meaning of x, in a row of several cases
@@ -60,8 +62,8 @@ func baseLoad(change func(l *load)) load {
 	return l
 }
 
-// across returns a case for each x.
-func across(values []float64, change func(l *load, x float64)) (cases []load) {
+// sweep returns a case for each x.
+func sweep(values []float64, change func(l *load, x float64)) (cases []load) {
 	for _, x := range values {
 		cases = append(cases, baseLoad(func(l *load) {
 			l.x = x
@@ -95,50 +97,77 @@ func rows() []row {
 	single := func(change func(l *load)) []load { return []load{baseLoad(change)} }
 	return []row{
 		{
-			name: "one", title: "One descriptor", subjects: both, cases: single(nil),
+			name: "one", title: "One descriptor",
+			about:    "Every server decides requests with one descriptor.",
+			subjects: both, cases: single(nil),
 		}, {
-			name: "five", title: "Five descriptors", subjects: both,
-			cases: single(func(l *load) { l.request = loadclient.Decide(domain, firstActions(5)...) }),
+			name: "five", title: "Five descriptors",
+			about:    "Every server decides requests with five descriptors.",
+			subjects: both,
+			cases:    single(func(l *load) { l.request = loadclient.Decide(domain, firstActions(5)...) }),
 		}, {
-			name: "over", title: "All over limit", subjects: both,
+			name: "over", title: "All over limit",
+			about:    "Every user has used up its limit before the measurement, so every request is denied.",
+			subjects: both,
 			cases: single(func(l *load) {
 				// Each user has used its one hit and has received one denial.
 				l.request, l.fill, l.times = loadclient.Decide(domain, once), tenThousand, 2
 			}),
 		}, {
-			name: "hot", title: "One hot key", subjects: both,
-			cases: single(func(l *load) { l.users = loadclient.Uniform(1) }),
+			name: "hot", title: "One hot key",
+			about:    "All requests have the same user, so they charge one key.",
+			subjects: both,
+			cases:    single(func(l *load) { l.users = loadclient.Uniform(1) }),
 		}, {
-			name: "zipf", title: "A Zipf mix: the exponent is 1", subjects: both,
-			cases: single(func(l *load) { l.users = loadclient.Zipf(tenThousand, 1) }),
+			name: "zipf", title: "A Zipf mix: the exponent is 1",
+			about:    "A few of the 10,000 users send most requests.",
+			subjects: both,
+			cases:    single(func(l *load) { l.users = loadclient.Zipf(tenThousand, 1) }),
 		}, {
-			name: "single", title: "One at a time", subjects: both,
-			cases: single(func(l *load) { l.conns, l.inflight = 1, 1 }),
+			name: "single", title: "One at a time",
+			about:    "One connection sends one request at a time, and waits for the answer.",
+			subjects: both,
+			cases:    single(func(l *load) { l.conns, l.inflight = 1, 1 }),
 		}, {
-			name: "paced", title: "At the highest rate of envoyproxy/ratelimit", subjects: append(redis, ratelimit),
-			cases: single(func(l *load) { l.atBest, l.inflight = true, 128 }),
+			name: "paced", title: "At the highest rate of envoyproxy/ratelimit",
+			about:    "Requests arrive at the highest rate that ratelimit reached with one descriptor, and wait for no answer.",
+			subjects: append(redis, ratelimit),
+			cases:    single(func(l *load) { l.atBest, l.inflight = true, 128 }),
 		}, {
-			name: "envoy", title: "Through a real Envoy with one worker", subjects: append([]subject{bare}, few...),
+			name: "envoy", title: "Through a real Envoy with one worker",
+			about:    "Clients send HTTP requests to Envoy, which asks the server about each.",
+			subjects: append([]subject{bare}, few...),
 			cases: single(func(l *load) {
 				l.request, l.inflight, l.options.proxy = loadclient.Get(action(0)), 8, true
 			}),
 		}, {
-			name: "observed", title: "With heaviest keys, denial log, denied-by header and receipts", subjects: pairs, inTurns: true,
+			name: "observed", title: "With heaviest keys, denial log, denied-by header and receipts",
+			about:    "Each pair of rows is Weir without these settings and with them (`observed`). No request is denied.",
+			subjects: pairs, inTurns: true,
 			cases: single(nil),
 		}, {
-			name: "observed-over", title: "The same, all over limit", subjects: pairs, inTurns: true,
+			name: "observed-over", title: "The same, all over limit",
+			about:    "Each pair of rows is Weir without these settings and with them (`observed`). Every request is denied.",
+			subjects: pairs, inTurns: true,
 			cases: single(func(l *load) { l.request, l.fill, l.times = loadclient.Decide(domain, once), tenThousand, 2 }),
 		}, {
-			name: "shadow", title: "With a shadow file", subjects: shadowed, inTurns: true, cases: single(nil),
+			name: "shadow", title: "With a shadow file",
+			about:    "Each pair of rows is Weir without a shadow file and with one (`shadow`).",
+			subjects: shadowed, inTurns: true, cases: single(nil),
 		}, {
-			name: "recorded", title: "With a recording of all keys, or of a tenth of them", subjects: recordings, inTurns: true, cases: single(nil),
+			name: "recorded", title: "With a recording of all keys, or of a tenth of them",
+			about:    "Rows are Weir without a recording, with a recording of all keys (`recorded`), and of a tenth of them (`sampled`).",
+			subjects: recordings, inTurns: true, cases: single(nil),
 		}, {
-			name: "record", title: "A line of a recording on the path of its request: of a key in the sample (all), and of another (none)",
+			name: "record", first: "key", title: "A line of a recording on the path of its request",
+			about:   "The Go benchmark `BenchmarkRecord` measures the time that one request spends on its line. In row `all` its key is in the sample, in row `none` it is not.",
 			gobench: &gobench{pkg: "./pkg/recorder", pattern: "^BenchmarkRecord$", unit: "ns/op"},
 		}, {
-			name: "leases", title: "Leases and reservations, by the number of open ones of a user", x: "open leases",
+			name: "leases", title: "Leases and reservations, by the number of open ones of a user",
+			about:    "Users open and end leases on Redis. A row is an algorithm with a number of open leases for each user.",
+			x:        "open leases",
 			subjects: []subject{"redis/funnel", "redis/concurrency", "redis/reserve"}, inTurns: true, to: "redis/funnel",
-			cases: across([]float64{10, 1000}, func(l *load, x float64) { l.open = int(x) }),
+			cases: sweep([]float64{10, 1000}, func(l *load, x float64) { l.open = int(x) }),
 		},
 	}
 }
@@ -150,43 +179,63 @@ func scaleRows() []row {
 	}
 	return []row{
 		{
-			name: "keys", title: "The number of keys", x: "keys", subjects: few[:2],
-			cases: across([]float64{1e3, 1e4, 1e5, 1e6, 1e7}, func(l *load, x float64) {
+			name: "keys", title: "The number of keys",
+			about: "The number of users grows, and each user has one key. A row is a server with a number of keys.",
+			x:     "keys", subjects: few[:2],
+			cases: sweep([]float64{1e3, 1e4, 1e5, 1e6, 1e7}, func(l *load, x float64) {
 				l.request, l.fill, l.users = loadclient.Decide(domain, daily), int(x), loadclient.Uniform(int(x))
 				// Raise Weir's own bounds above the number of keys, and bound the heap to the machine.
 				l.options.env = []string{"MEMORY_MAX_KEYS=20000000", "MEMORY_MAX_BYTES=17179869184", "GOMEMLIMIT=8GiB"}
 			}),
 		}, {
-			name: "rules", title: "The number of rules", x: "rules", subjects: few,
-			cases: across([]float64{10, 1e2, 1e3, 1e4, 1e5}, func(l *load, x float64) {
+			name: "rules", title: "The number of rules",
+			about: "The number of rules grows, and each user has a rule. A row is a server with a number of rules.",
+			x:     "rules", subjects: few,
+			cases: sweep([]float64{10, 1e2, 1e3, 1e4, 1e5}, func(l *load, x float64) {
 				l.users, l.options.users = loadclient.Uniform(1e5), int(x)
 			}),
 		}, {
-			name: "descriptors", title: "The number of descriptors", x: "descriptors", subjects: few,
-			cases: across([]float64{1, 2, 5, 10, 20}, func(l *load, x float64) {
+			name: "descriptors", title: "The number of descriptors",
+			about: "The number of descriptors in each request grows. A row is a server with a number of descriptors.",
+			x:     "descriptors", subjects: few,
+			cases: sweep([]float64{1, 2, 5, 10, 20}, func(l *load, x float64) {
 				l.request = loadclient.Decide(domain, firstActions(int(x))...)
 			}),
 		}, {
-			name: "skew", title: "The skew of users: Zipf's exponent, from uniform (0) to nearly one user (10)", x: "exponent", subjects: few,
-			cases: across([]float64{0, 0.9, 1.2, 10}, func(l *load, x float64) { l.users = loadclient.Zipf(tenThousand, x) }),
+			name: "skew", title: "The skew of users: Zipf's exponent, from uniform (0) to nearly one user (10)",
+			about: "A larger exponent gives more of the requests to fewer users. A row is a server with an exponent.",
+			x:     "exponent", subjects: few,
+			cases: sweep([]float64{0, 0.9, 1.2, 10}, func(l *load, x float64) { l.users = loadclient.Zipf(tenThousand, x) }),
 		}, {
-			name: "settings", title: "Settings of envoyproxy/ratelimit", subjects: settings, cases: []load{baseLoad(nil)},
+			name: "settings", title: "Settings of envoyproxy/ratelimit",
+			about:    "Rows are envoyproxy/ratelimit with different settings.",
+			subjects: settings, cases: []load{baseLoad(nil)},
 		}, {
-			name: "match", title: "A match, by the number of rules", x: "rules",
+			name: "match", first: "rules matched", title: "A match, by the number of rules",
+			about:   "The Go benchmark `BenchmarkMatch` matches one descriptor. `all` matches rules in random order, and `one` the same rule each time.",
+			x:       "rules",
 			gobench: &gobench{pkg: "./bench", pattern: "^BenchmarkMatch$", unit: "ns/op"},
 		}, {
-			name: "responses", title: "A request from bytes to bytes, without a connection, by the parts of its response",
+			name: "responses", first: "response", title: "A request from bytes to bytes, without a connection, by the parts of its response",
+			about:   "The Go benchmark `BenchmarkResponse` decodes, decides and encodes one request. A row is a kind of response.",
 			gobench: &gobench{pkg: "./pkg/rls", pattern: "^BenchmarkResponse$", unit: "ns/op"},
 		}, {
-			name: "replay", title: "A command on a recording of 1,000,000 requests of 103,895 users", commands: replayCommands,
+			name: "replay", first: "command", title: "A command on a recording of 1,000,000 requests of 103,895 users",
+			about:    "A row is one command of Weir that reads a recording.",
+			commands: replayCommands,
 		}, {
-			name: "memory", title: "Memory for a key of 40 bytes",
+			name: "memory", first: "algorithm", title: "Memory for a key of 40 bytes",
+			about:   "The Go benchmark `BenchmarkMemoryPerKey` measures the heap of the memory store. A row is an algorithm.",
 			gobench: &gobench{pkg: "./pkg/limiters/memstore", pattern: "^BenchmarkMemoryPerKey$", unit: "bytes/key"},
 		}, {
-			name: "bytes-memory", title: "Weir's memory for a key of 40 bytes with one hit, with 17 and with 1000 hits", x: "keys",
+			name: "bytes-memory", first: "algorithm", title: "Weir's memory for a key of 40 bytes with one hit, with 17 and with 1000 hits",
+			about:   "The Go benchmark `BenchmarkKeyBytes` measures the heap of the memory store. A row is an algorithm, with `_17` or `_1000` if a key has more than one hit.",
+			x:       "keys",
 			gobench: &gobench{pkg: "./pkg/limiters/memstore", pattern: "^BenchmarkKeyBytes$", unit: "bytes/key"},
 		}, {
-			name: "bytes-redis", title: "Redis' memory for a key of 40 bytes with one hit, with 17 and with 1000 hits", x: "keys",
+			name: "bytes-redis", first: "algorithm", title: "Redis' memory for a key of 40 bytes with one hit, with 17 and with 1000 hits",
+			about:   "The Go benchmark `BenchmarkKeyBytes` measures the memory of Redis. A row is an algorithm, with `_17` or `_1000` if a key has more than one hit.",
+			x:       "keys",
 			gobench: &gobench{pkg: "./pkg/limiters/redisstore", pattern: "^BenchmarkKeyBytes$", unit: "bytes/key"},
 		},
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -38,7 +39,7 @@ func targets() []target {
 	var memoryPerKey []bound
 	for _, algorithm := range []string{"fixed_window", "funnel"} {
 		memoryPerKey = append(memoryPerKey, bound{algorithm, 160, func(r *results) (float64, bool) {
-			return r.median("memory", subject(algorithm), 0, benched)
+			return r.median("memory", subject(algorithm), 0, benchmarkValue)
 		}})
 	}
 	// replayed returns the median of a command on a recording.
@@ -46,18 +47,18 @@ func targets() []target {
 		return bound{string(s), maximum, func(r *results) (float64, bool) { return r.median("replay", s, 0, of) }}
 	}
 	return []target{
-		{"memory: decisions/s, to the bare server's", true, each("memory", "one", perSecond, bare, 0.90)},
-		{"memory: CPU per decision, to the bare server's", false, each("memory", "one", serverCPU, bare, 1.15)},
-		{"Redis: decisions/s, to envoyproxy/ratelimit", true, each("redis", "one", perSecond, ratelimit, 2.8, 2.4)},
-		{"Redis: CPU of Weir per decision, to envoyproxy/ratelimit", false, each("redis", "one", serverCPU, ratelimit, 0.35)},
-		{"Redis: CPU of Redis per decision, to that under envoyproxy/ratelimit", false, each("redis", "one", redisCPU, ratelimit, 0.28, 0.35)},
-		{"Redis, five descriptors: requests/s, to envoyproxy/ratelimit", true, each("redis", "five", perSecond, ratelimit, 2.8)},
-		{"memory, all over limit: decisions/s, to the bare server's", true, each("memory", "over", perSecond, bare, 0.90)},
-		{"Redis, all over limit: decisions/s, to the bare server's", true, each("redis", "over", perSecond, bare, 0.90)},
-		{"Redis: p99 at the highest rate of envoyproxy/ratelimit, to that of envoyproxy/ratelimit at that rate", false, each("redis", "paced", p99, ratelimit, 0.3)},
-		{"Redis: p99 at the highest rate of envoyproxy/ratelimit, to that of envoyproxy/ratelimit in a closed loop", false, pacedP99()},
-		{"Redis, one at a time: p50, to envoyproxy/ratelimit", false, each("redis", "single", p50, ratelimit, 1)},
-		{"Redis, 10 open leases of a key: CPU of Redis per decision, to a funnel's", false, []bound{
+		{"memory: decisions/s, relative to bare", true, each("memory", "one", perSecond, bare, 0.90)},
+		{"memory: CPU per decision, relative to bare", false, each("memory", "one", serverCPU, bare, 1.15)},
+		{"Redis: decisions/s, relative to ratelimit", true, each("redis", "one", perSecond, ratelimit, 2.8, 2.4)},
+		{"Redis: CPU of Weir per decision, relative to ratelimit", false, each("redis", "one", serverCPU, ratelimit, 0.35)},
+		{"Redis: CPU of Redis per decision, relative to Redis under ratelimit", false, each("redis", "one", redisCPU, ratelimit, 0.28, 0.35)},
+		{"Redis, five descriptors: requests/s, relative to ratelimit", true, each("redis", "five", perSecond, ratelimit, 2.8)},
+		{"memory, all over limit: decisions/s, relative to bare", true, each("memory", "over", perSecond, bare, 0.90)},
+		{"Redis, all over limit: decisions/s, relative to bare", true, each("redis", "over", perSecond, bare, 0.90)},
+		{"Redis: p99 at the highest rate of ratelimit, relative to the p99 of ratelimit at that rate", false, each("redis", "paced", p99, ratelimit, 0.3)},
+		{"Redis: p99 at the highest rate of ratelimit, relative to the p99 of ratelimit in a closed loop", false, pacedP99()},
+		{"Redis, one at a time: p50, relative to ratelimit", false, each("redis", "single", p50, ratelimit, 1)},
+		{"Redis, 10 open leases of a key: CPU of Redis per decision, relative to a funnel", false, []bound{
 			{"concurrency", 2, func(r *results) (float64, bool) {
 				return r.ratio("leases", redisCPU, "redis/concurrency", 10, "redis/funnel", 10)
 			}},
@@ -65,30 +66,30 @@ func targets() []target {
 				return r.ratio("leases", redisCPU, "redis/reserve", 10, "redis/funnel", 10)
 			}},
 		}},
-		{"heaviest keys, denial log, header and receipts: CPU per decision, to that without", false, []bound{
+		{"heaviest keys, denial log, header and receipts: CPU per decision, relative to Weir without them", false, []bound{
 			costOf(observed, observed, "memory", 1.03), costOf(observed, observed, "redis", 1.03),
 		}},
-		{"a shadow file, which decides every request twice: CPU per decision, to that without", false, []bound{
+		{"a shadow file, which decides every request twice: CPU per decision, relative to Weir without it", false, []bound{
 			costOf(shadow, shadow, "memory", 1.3), costOf(shadow, shadow, "redis", 1.15),
 		}},
-		{"a recording of all keys: time of a request for its line, to the CPU per decision", false, []bound{
+		{"a recording of all keys: time that a request spends on its line, relative to the CPU per decision", false, []bound{
 			lineOnPath("memory", 0.03), lineOnPath("redis", 0.03),
 		}},
-		{"a recording of a tenth of the keys, with its writer: CPU per decision, to that without", false, []bound{
+		{"a recording of a tenth of the keys, with its writer: CPU per decision, relative to Weir without it", false, []bound{
 			costOf(recorded, sampled, "memory", 1.03), costOf(recorded, sampled, "redis", 1.03),
 		}},
-		{"a recording of all keys, with its writer: CPU per decision, to that without", false, []bound{
+		{"a recording of all keys, with its writer: CPU per decision, relative to Weir without it", false, []bound{
 			costOf(recorded, recorded, "memory", 1.15), costOf(recorded, recorded, "redis", 1.15),
 		}},
-		{"10^7 keys to 10^4: CPU per decision", false, []bound{
+		{"CPU per decision with 10,000,000 keys, relative to 10,000 keys", false, []bound{
 			grown("memory", "keys", allCPU, "memory/fixed_window", 1e7, 1e4, 1.3),
 			grown("redis", "keys", allCPU, "redis/fixed_window", 1e7, 1e4, 1.3),
 		}},
-		{"10^5 rules to 10: ns per match", false, []bound{
-			grown("the same rule each time", "match", benched, "one", 1e5, 10, 1.2),
-			grown("all rules, in random order", "match", benched, "all", 1e5, 10, 1.2),
+		{"ns per match with 100,000 rules, relative to 10 rules", false, []bound{
+			grown("the same rule each time", "match", benchmarkValue, "one", 1e5, 10, 1.2),
+			grown("all rules, in random order", "match", benchmarkValue, "all", 1e5, 10, 1.2),
 		}},
-		{"10^5 rules to 10: CPU per decision", false, []bound{
+		{"CPU per decision with 100,000 rules, relative to 10 rules", false, []bound{
 			grown("memory", "rules", allCPU, "memory/fixed_window", 1e5, 10, 1.2),
 		}},
 		{"memory: bytes for a key of 40 bytes", false, memoryPerKey},
@@ -108,7 +109,7 @@ func costOf(row string, extra subject, store string, maxRatio float64) bound {
 // lineOnPath is the time that a request spends on its line, as a share of the CPU per decision on a store.
 func lineOnPath(store string, maxRatio float64) bound {
 	return bound{store, maxRatio, func(r *results) (float64, bool) {
-		line, measured := r.median("record", "all", 0, benched) // ns
+		line, measured := r.median("record", "all", 0, benchmarkValue) // ns
 		cpu, found := r.median(recorded, subject(store+"/fixed_window"), 0, serverCPU)
 		return line / 1000 / cpu, measured && found
 	}}
@@ -145,7 +146,7 @@ func (r *results) ratio(row string, of value, a subject, ax float64, b subject, 
 // targetTable returns the table of all targets, met or not.
 func targetTable(r *results) string {
 	b := &strings.Builder{}
-	b.WriteString("| | target | measured | |\n|---|---|---|---|\n")
+	b.WriteString("| ratio or value | target | measured | result |\n|---|---|---|---|\n")
 	for _, t := range targets() {
 		sign, met, missing := "≤", 0, 0
 		if t.atLeast {
@@ -153,9 +154,7 @@ func targetTable(r *results) string {
 		}
 		var limits, values []string
 		for _, c := range t.cases {
-			if limit := fmt.Sprint(c.limit); len(limits) == 0 || limits[len(limits)-1] != limit {
-				limits = append(limits, limit)
-			}
+			limits = append(limits, fmt.Sprint(c.limit))
 			ratio, found := c.ratio(r)
 			switch {
 			case !found:
@@ -166,6 +165,9 @@ func targetTable(r *results) string {
 				met++
 			}
 			values = append(values, fmt.Sprintf("%s %s", c.name, short(ratio)))
+		}
+		if len(slices.Compact(slices.Clone(limits))) == 1 {
+			limits = limits[:1]
 		}
 		verdict := "**not met**"
 		switch {

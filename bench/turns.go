@@ -20,10 +20,10 @@ const (
 	warmUpOfTurn = 50 * time.Millisecond // connections open, and the processor's caches fill
 )
 
-// measureInTurns starts all sides and loads one at a time, in turns of a part of d. A slow moment of the machine then slows all sides
+// measureInterleaved starts all sides and loads one at a time, in turns of a part of d. A slow moment of the machine then slows all sides
 // alike. So the ratio of two sides is several times as precise as that of two measurements one after the other. The figures of a
 // side are the means of its turns. Odd rounds begin with the last side.
-func measureInTurns(ctx context.Context, sides []side, l load, round int, d span) (_ []*measurement, err error) {
+func measureInterleaved(ctx context.Context, sides []side, l load, round int, d span) (_ []*measurement, err error) {
 	running, order := make([]*setup, len(sides)), make([]int, len(sides))
 	for i, s := range sides {
 		up, stop, err := start(ctx, s.binaries, s.subject, l)

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
 )
@@ -191,6 +192,7 @@ func (s *chooseStory) follow(t *testing.T) string {
 func TestLimitIsChosenByEvidence(t *testing.T) {
 	t.Parallel()
 	s := startChooseStory(t)
+	startEarlyIn(t, 24*time.Hour)
 	mustAllowAll := func(statuses map[string][]string) {
 		t.Helper()
 		if len(statuses) != 1 || len(statuses["200"]) != 41 {

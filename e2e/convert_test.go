@@ -33,7 +33,7 @@ type loggedRequest struct {
 	status                         int
 }
 
-// do sends the request. The headers have what Envoy's default format has elsewhere.
+// do sends the request.
 func (r *loggedRequest) do(t *testing.T, e *harness.Envoy) error {
 	q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.URL+r.path+"?cost="+r.cost, nil)
 	if err != nil {
@@ -101,8 +101,8 @@ func logTo(text, dir string) string {
 
 const loggedFormat = `%START_TIME(%s.%6f)% %RESPONSE_CODE% "%REQ(X-USER-ID)%" [%REQ(:PATH)%] cost=%REQ(X-COST)%`
 
-// A recording from each kind of log of a real Envoy has what was sent, in the order of the starts. A simulation of it denies the requests
-// that were denied.
+// A recording from each kind of log of a real Envoy has the requests, in the order of their starts. A simulation of the recording denies
+// the requests that were denied.
 func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

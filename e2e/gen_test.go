@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// generatedFlags are the arguments of weir gen for the pages whose rules do not say where Envoy finds a value.
+// generatedFlags are the arguments of weir gen for pages whose rules do not state where Envoy finds a value.
 var generatedFlags = map[string][]string{
 	"allow-list.md":    {"--trusted-hops", "1", "--from", "client=match:monitor=x-api-key:KEY-OF-THE-MONITOR", "--from", "client=match:partner=x-api-key:KEY-OF-THE-PARTNER"},
 	"bandwidth.md":     {"--from", "tenant=header:x-tenant-id", "--cost", "tenant=%BYTES_SENT%"},
@@ -30,7 +30,7 @@ var generatedFlags = map[string][]string{
 	"upstream-time.md": {"--from", "tenant=header:x-tenant-id", "--cost", "tenant=%COMMON_DURATION(US_TX_BEG:US_RX_END:ms)%"},
 }
 
-// exampleSteps are requests for the rules of examples, with the verdicts that the rules demand.
+// exampleSteps are requests under the rules of examples, with the expected verdicts.
 var exampleSteps = map[string][]recipeStep{
 	"../envoy/rules.yaml": {
 		upTo(3, "'localhost:10000/?[1-4]' -H 'x-user-id: a' -H 'x-action: login'"),
@@ -46,7 +46,7 @@ var exampleSteps = map[string][]recipeStep{
 	},
 }
 
-// upTo returns requests of which n are admitted, and one more is denied.
+// upTo returns n requests that are admitted, and one that is denied.
 func upTo(n int, arguments string) recipeStep {
 	return recipeStep{"curl -s -o /dev/null -w '%{http_code}\n' " + arguments + "\n", strings.Repeat("200\n", n) + "429\n"}
 }
@@ -66,7 +66,7 @@ func genPages(t *testing.T) (frame string, pages []recipe) {
 	for i := range pages {
 		pages[i].settings = "RESPONSE_DYNAMIC_METADATA=true STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true"
 		if pages[i].page == "token-budget.md" {
-			// The page's Envoy copies metadata into a header. weir gen writes no such header.
+			// The page's Envoy copies metadata into a header, which weir gen does not write.
 			for j, step := range pages[i].steps {
 				pages[i].steps[j].output = strings.NewReplacer(" within", "", " exceeded", "").Replace(step.output)
 			}
@@ -127,7 +127,7 @@ type patch struct {
 	} `yaml:"patch"`
 }
 
-// Envoy accepts the values of each EnvoyFilter at the locations where Istio puts them.
+// Envoy accepts the patches of each EnvoyFilter where Istio would insert them.
 func TestGeneratedEnvoyFiltersAreAccepted(t *testing.T) {
 	t.Parallel()
 	_, pages := genPages(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// hostile are values that resemble one another, or the text around them in a key.
+// hostile are values that look like each other, or like the text around a value in a key.
 func hostile() []string {
 	long := strings.Repeat("v", 59<<10-1000) // Envoy's own bound is 60 KiB for all headers
 	return []string{
@@ -33,7 +33,7 @@ func hostile() []string {
 		"=", "*", "^", "~", "?", "#", "a=b", "a_b", "a.b", "a:b", ":", "0:", "alice|", "|6:action=5:login", "^^", "*:alice",
 		"#" + strings.Repeat("0", 64), strings.Repeat("v", 127), strings.Repeat("v", 128), strings.Repeat("v", 129), long, long + "w",
 		"-1", "0", "9223372036854775808", "1e309", "NaN", "nil", "null", "true", "../../etc/passwd", "<script>", "'; DROP TABLE users; --",
-		"\xff", "\xfe", "alice\xc3", "\xed\xa0\x80", // no UTF-8
+		"\xff", "\xfe", "alice\xc3", "\xed\xa0\x80", // invalid UTF-8
 		"return redis.call('FLUSHALL')", "*3\\r\\n$3\\r\\nSET", "EVAL", "${jndi:ldap://x}", "%s%n%d", "a\tb", "a  b",
 	}
 }
@@ -144,7 +144,7 @@ func asking(t *testing.T, w *harness.Weir) func(key, value string, hits ...uint6
 	t.Cleanup(func() { _ = conn.Close() })
 	client := ratelimitv3.NewRateLimitServiceClient(conn)
 	return func(key, value string, hits ...uint64) (*ratelimitv3.RateLimitResponse, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*testTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		d := &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
 		for _, n := range hits {
@@ -156,7 +156,7 @@ func asking(t *testing.T, w *harness.Weir) func(key, value string, hits ...uint6
 	}
 }
 
-// mustBeWell checks that no request has panicked, and that Weir still answers.
+// mustBeWell checks that no request caused a panic, and that Weir still answers.
 func mustBeWell(t *testing.T, w *harness.Weir) {
 	t.Helper()
 	if n := metric(t, w, "weir_panics_total"); n != 0 {

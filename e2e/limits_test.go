@@ -16,7 +16,7 @@ var rulesFile = filepath.Join("..", "envoy", "rules.yaml")
 var algorithms = []struct {
 	name, action string
 	limit        string        // x-ratelimit-limit
-	reset        int           // seconds after which no hit counts any more, at most
+	reset        int           // at most this many seconds later no hit counts any more
 	slot         time.Duration // the longest wait after the first request until another one fits
 }{
 	{"fixed_window", "login", "3, 3;w=5", 5, 5 * time.Second},
@@ -58,11 +58,11 @@ func TestEnvoyAppliesLimitsOfEveryAlgorithm(t *testing.T) {
 	}
 }
 
-// spend sends requests of a new user until one is denied. If the machine is too slow for that, hits expire meanwhile, and
-// another user tries.
+// spend sends four requests of a new user. On a busy machine hits may expire before the fourth. spend then tries another user.
 func spend(t *testing.T, c *client, action string, slot time.Duration) (passed []harness.Answer, denied harness.Answer) {
 	t.Helper()
-	for try := range 5 {
+	deadline := time.Now().Add(testTimeout)
+	for try := 0; time.Now().Before(deadline); try++ {
 		passed = nil
 		start := time.Now()
 		user := fmt.Sprintf("alice-%d", try)
@@ -78,10 +78,10 @@ func spend(t *testing.T, c *client, action string, slot time.Duration) (passed [
 	return nil, harness.Answer{}
 }
 
-// untilDenied sends requests until one is denied, which must happen within a few.
+// untilDenied sends requests until one is denied. On a busy machine hits may expire before.
 func untilDenied(t *testing.T, c *client, user, action string) harness.Answer {
 	t.Helper()
-	for range 5 * window {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); {
 		if a := c.do(t, user, action); a.Status == 429 {
 			return a
 		}
@@ -112,7 +112,7 @@ func TestUsersAndActionsHaveSeparateCounters(t *testing.T) {
 	}
 }
 
-// A request that no rule covers passes and carries no limit.
+// A request that no rule matches is admitted, and its response has no limit.
 func TestRequestWithoutRulePasses(t *testing.T) {
 	t.Parallel()
 	c := startEnvoy(t, "bootstrap.yaml", startWeir(t, "", rulesFile))
@@ -126,7 +126,7 @@ func TestRequestWithoutRulePasses(t *testing.T) {
 	}
 }
 
-// An Envoy without the newer fields limits as well; only x-ratelimit-reset then has the wait.
+// An Envoy without the newer fields limits too. Only x-ratelimit-reset then has the wait.
 func TestOlderEnvoyReadsResetHeader(t *testing.T) {
 	t.Parallel()
 	c := startEnvoy(t, "bootstrap-1.30.yaml", startWeir(t, "", rulesFile))

@@ -19,7 +19,7 @@ descriptors:
   - {key: user_id, values: [pro, team], share_threshold: true, rate_limit: *two}
 `
 
-// Envoy's trusted address of the client finds its prefix, and a header finds its list of values.
+// The client's address, as Envoy trusts it, matches a prefix, and a header matches a list of values.
 func TestEnvoyLimitsAddressesAndLists(t *testing.T) {
 	onEachStore(t, listRules, func(t *testing.T, w *harness.Weir) {
 		e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
@@ -68,7 +68,7 @@ func TestEnvoyLimitsAddressesAndLists(t *testing.T) {
 	})
 }
 
-// sendAddress lets Envoy trust one proxy before it, and send the address of the client and the user each in a descriptor.
+// sendAddress makes Envoy trust one proxy in front, and send the client's address and the user, each in a descriptor.
 func sendAddress(bootstrap string) string {
 	const actions = `                              - actions:
                                   - request_headers: {header_name: x-user-id, descriptor_key: user_id}

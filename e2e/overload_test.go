@@ -12,9 +12,9 @@ import (
 
 var overloadRequests = flag.Uint64("overload-requests", 10_000, "requests of each load of TestOverloadChargesNoShedRequest")
 
-// There are three and ten times as many clients as MAX_IN_FLIGHT, and each retries a millisecond after it was shed. Every request
-// is decided or shed, no shed request is charged, and memory does not grow. The test logs the rate of decisions: to
-// compare it, run the test with more requests on an idle machine.
+// Three and ten times MAX_IN_FLIGHT clients send requests, and retry a millisecond after a request is shed. Every request is decided
+// or shed, no shed request is charged, and memory does not grow. To compare the logged rates of decisions, run the test with more
+// requests on an idle machine.
 func TestOverloadChargesNoShedRequest(t *testing.T) {
 	t.Parallel()
 	const bound, streams = 64, 128
@@ -27,7 +27,7 @@ func TestOverloadChargesNoShedRequest(t *testing.T) {
 			}
 			w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
 				Binary: bin, Rules: write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(1_000_000)), Dir: t.TempDir(), Redis: store.redis(t),
-				Env: []string{"STORE_TIMEOUT=5s", "MAX_IN_FLIGHT=64"},
+				Env: []string{"STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=64"},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -60,7 +60,7 @@ func TestOverloadChargesNoShedRequest(t *testing.T) {
 				}
 			}
 			until(t, "nothing is under way", func() bool { return metric(t, w, "weir_requests_in_flight") == 0 })
-			// The client does not count the answers to requests at the edges of a load.
+			// The load client does not count the answers at the start and the end of a load.
 			if n := uint64(metric(t, w, "weir_refused_requests_total")); n < refused {
 				t.Errorf("the server counts %d refused, the clients %d", n, refused)
 			}

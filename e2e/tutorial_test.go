@@ -62,7 +62,7 @@ func onFreePorts(t *testing.T, text string) string {
 	for i, port := range ports {
 		text = regexp.MustCompile(`\b`+port+`\b`).ReplaceAllString(text, strconv.Itoa(free[i]))
 	}
-	return strings.ReplaceAll(text, "timeout: 0.1s", "timeout: 10s") // a busy machine
+	return strings.ReplaceAll(text, "timeout: 0.1s", "timeout: 120s") // a busy machine
 }
 
 // tutorialFolder has the root of the repository as the page needs it: weir, and a tools/ensure that names the Envoy of the tests.
@@ -120,7 +120,7 @@ func startBlock(t *testing.T, dir, name, script string) {
 func runBlock(t *testing.T, dir, script, want string) {
 	t.Helper()
 	count := regexp.MustCompile(`(?m)(\} )\d+$`) // of a metric: a second attempt counts more
-	for deadline := time.Now().Add(90 * time.Second); ; {
+	for deadline := time.Now().Add(testTimeout); ; {
 		c := exec.CommandContext(t.Context(), "bash", "-c", script)
 		c.Dir = dir
 		out, _ := c.CombinedOutput() // weir check fails where the page shows it

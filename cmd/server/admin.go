@@ -61,9 +61,10 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 				zap.String("key_hash", c.KeyHash), zap.String("outcome", c.Outcome), zap.String("detail", c.Detail))
 		},
 		Unauthorized: func(a admin.Attempt) {
-			unauthorized.Warn("admin call without valid credentials", zap.String("remote", a.Remote), zap.String("method", a.Method), zap.String("route", a.Route))
+			unauthorized.Warn("admin call without valid credentials", zap.String("remote", a.Remote), zap.String("method", a.Method),
+				zap.String("route", a.Route))
 		},
-		Answered: metrics.Admin(), Page: page.Handler(),
+		Answered: metrics.RegisterAdmin(), Page: page.Handler(),
 		Panicked: func(route string, value any) {
 			metrics.Panicked()
 			_ = logPanic(log, route, value)
@@ -116,7 +117,7 @@ func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener,
 // status returns the status for the admin API at a load.
 func (p *process) status(load admission.Stats) admin.Status {
 	status := admin.Status{
-		Replica: replica(), Ready: p.ready.is(), InFlight: load.InFlight, Shed: load.Shed,
+		Replica: replica(), Ready: p.ready.isReady(), InFlight: load.InFlight, Shed: load.Shed,
 		Store: admin.StoreStatus{Kind: p.settings.BackendType, Mode: admin.ModeOK, Keys: p.store.keys()},
 	}
 	if p.store.fallback.Stats().Down {

@@ -19,6 +19,7 @@ var badInputFiles = map[string]string{
 	"rules_test.yaml":  "rules: rules.yaml\ntests: [{name: a, steps: [{request: user_id=42, expect: allowed}]}]\n",
 	"exists_test.yaml": "",
 	"empty":            "",
+	"noted":            "{\"t\":\"2026-11-22T10:00:00Z\",\"sample\":1}\n",
 	"keys":             "a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s=\n",
 	"junk.zst":         "\x28\xb5\x2f\xfd\x00garbage",
 }
@@ -70,6 +71,10 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 		"test --init none":                                            "weir: read none: no such file or directory: correct the path",
 		"check none":                                                  "weir: read none: no such file or directory: correct the path",
 		"suggest --config rules.yaml junk.zst":                        "weir: warning: junk.zst: the recording cannot be read beyond line 0: its zstd compression is damaged (window size exceeded)\nweir: no line can be replayed: want lines of JSON as RECORD_PATH writes them (weir convert makes them from an access log)",
+		"suggest --config rules.yaml empty":                           "weir: empty has no requests: record some with RECORD_PATH, or convert an access log with weir convert",
+		"simulate --config rules.yaml empty":                          "weir: empty has no requests: record some with RECORD_PATH, or convert an access log with weir convert",
+		"simulate --config rules.yaml empty keys":                     "weir: warning: keys:1: no JSON object, or a value of a wrong type (not_json), skipped lines of this kind: 1\nweir: no line can be replayed: want lines of JSON as RECORD_PATH writes them (weir convert makes them from an access log)",
+		"diff rules.yaml rules.yaml --against empty --against noted":  "weir: empty and 1 other have no requests: record some with RECORD_PATH, or convert an access log with weir convert",
 		"explain --config rules.yaml --receipt x --keys none":         "weir: the keys of receipts: read none: no such file or directory: correct the path",
 		"explain --config rules.yaml --receipt x --keys empty":        "weir: the keys of receipts in empty: the file has no key: write 32 random bytes in base64 or hex, as openssl rand -base64 32 does",
 		"explain --config rules.yaml --receipt xx --keys keys":        "weir: this is not a receipt: copy the whole value of the header",
@@ -91,7 +96,7 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 		"peek user_id=42 action=login":            "weir: unexpected argument action=login: join the entries of a descriptor with commas, such as a=1,b=2\n" + help + "peek --help its arguments",
 		"version x":                               "weir: unexpected argument x: remove it\n" + help + "version --help its arguments",
 		"--port 99999 --config rules.yaml":        "weir: --port: want a whole number from 0 to 65535, not \"99999\"\n" + help + "serve --help the settings",
-		"explain --config rules.yaml --domian shop user_id=42": "weir: unknown flag --domian: did you mean --domain?\n" + help + "explain --help its arguments",
+		"explain --config rules.yaml --domian shop user_id=42": "weir: unknown flag --domian, did you mean \"--domain\"?\n" + help + "explain --help its arguments",
 
 		// Servers.
 		"explain --live http://127.0.0.1:1 --domain shop a=1":          "weir: the admin API at http://127.0.0.1:1 does not answer: connection refused: set ADMIN_ADDR on the server, or correct --live",

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 
@@ -19,15 +21,41 @@ func checkSettings() cli.SettingsReport {
 	if _, err := parser.Parse([]string{"serve"}); err != nil {
 		return cli.SettingsReport{Fault: argumentError(err, nil)}
 	}
-	inert, err := settings.InertSet()
+	err = parseSettings(&parsed.Serve.Serve)
+	if err != nil {
+		return cli.SettingsReport{Fault: err.Error()}
+	}
+	ineffective, err := parsed.Serve.Ineffective(os.Environ())
 	if err != nil {
 		return cli.SettingsReport{Fault: err.Error()}
 	}
 	report := cli.SettingsReport{InMemory: parsed.Serve.BackendType == settings.Memory}
-	for _, w := range append(inert, parsed.Serve.warnings()...) {
-		report.Warnings = append(report.Warnings, cli.Ineffective(w))
+	for _, v := range ineffective {
+		report.Warnings = append(report.Warnings, v.Setting+" has no effect: "+v.Reason)
 	}
 	return report
+}
+
+// parseSettings parses the settings that serve parses only when it opens the part that uses them. It opens no file and no connection.
+func parseSettings(s *settings.Serve) error {
+	var errs []error
+	if s.BackendType == settings.Redis {
+		_, err := redisAddress("REDIS", &s.Redis)
+		errs = append(errs, err)
+	}
+	if s.UsePerSecondRedis {
+		_, err := redisAddress("REDIS_PERSECOND", &s.PerSecondRedis)
+		errs = append(errs, err)
+	}
+	if s.ServerUseTLS {
+		_, err := clientNames(&s.Listeners)
+		errs = append(errs, err)
+	}
+	if !s.DisableStats {
+		_, err := statsdDestination(&s.Stats)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 type version struct{}

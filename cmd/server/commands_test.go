@@ -95,7 +95,7 @@ func TestCheckReadsStandardInput(t *testing.T) {
 	}
 }
 
-func TestVersionCommand(t *testing.T) {
+func TestVersionIsPrinted(t *testing.T) {
 	commandTest{"version", 0, []string{"weir ", " " + runtime.Version() + "\n"}, nil}.test(t)
 }
 
@@ -151,6 +151,13 @@ func TestCheckSettings(t *testing.T) {
 		{"STORE_TIMEOUT=15", commandTest{"check --settings", 1, nil, []string{`STORE_TIMEOUT: "15" has no unit`}}},
 		{"STORE_TIMEOUT=15", commandTest{"check --settings -o json", 1, []string{`"severity": "fault",` + "\n    " + `"id": "setting",`, `STORE_TIMEOUT: \"15\" has no unit`}, nil}},
 		{"STORE_TIMEOUT=15", commandTest{"check --settings --format=github", 1, []string{`::error title=setting::STORE_TIMEOUT: "15" has no unit`}, nil}},
+		{"BACKEND_TYPE=redis REDIS_PERSECOND=true REDIS_PERSECOND_URL=", commandTest{"check --settings", 1, nil, []string{"REDIS_PERSECOND_URL: an empty address: want host:port"}}},
+		{"REDIS_URL=http://redis", commandTest{"check --settings", 1, nil, []string{"REDIS_URL: the address has an unknown scheme: want host:port"}}},
+		{"BACKEND_TYPE=memory REDIS_URL=http://redis REDIS_PERSECOND_URL=", commandTest{"check --settings", 0, []string{"ok: settings"}, nil}},
+		{"GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_CERT=c GRPC_SERVER_TLS_KEY=k GRPC_CLIENT_TLS_CACERT=ca GRPC_CLIENT_TLS_SAN=*.edge",
+			commandTest{"check --settings", 1, nil, []string{`GRPC_CLIENT_TLS_SAN: "*.edge": write the whole name, without a wildcard`}}},
+		{"USE_DOG_STATSD=true USE_DOG_STATSD_MOGRIFIERS=A DOG_STATSD_MOGRIFIER_A_PATTERN=(",
+			commandTest{"check --settings", 1, nil, []string{"DOG_STATSD_MOGRIFIER_A_PATTERN: error parsing regexp: missing closing ): `(`"}}},
 		{"", commandTest{"check --strict " + local, 1, nil, []string{local + ":2:1: warning: on_store_error: local without a number of replicas"}}},
 		{"", commandTest{"check --strict --replicas=3 " + local, 0, []string{"ok: rules 1"}, nil}},
 		{"REPLICAS=3", commandTest{"check --strict " + local, 0, []string{"ok: rules 1"}, nil}},

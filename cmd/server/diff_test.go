@@ -103,7 +103,7 @@ func TestDiffCommand(t *testing.T) {
 		{"diff - - --against " + first, 1, nil, []string{"only one of the rules, the overlays and the recordings can be standard input"}},
 		{"diff " + two + " " + one + " --against " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
 		{"diff " + two + " " + one + " --against " + junk, 1, nil, []string{"junk.ndjson:1: no JSON object", "no line can be replayed"}},
-		{"diff " + two + " " + one + " --against " + empty, 1, nil, []string{"the recording has no requests, so nothing was compared"}},
+		{"diff " + two + " " + one + " --against " + empty, 1, nil, []string{empty + " has no requests: record some with RECORD_PATH"}},
 		{diff + " --fail-if newly_denied_keys>1", 0, []string{"newly denied: 1 key"}, nil},
 		{diff + " --fail-if newly_denied_keys>1 --fail-if newly_denied_requests>=1", 2, nil, []string{"--fail-if: newly_denied_requests>=1"}},
 		{diff + " --fail-if skipped_lines>0", 2, nil, []string{"--fail-if: skipped_lines>0"}},

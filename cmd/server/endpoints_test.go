@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -21,7 +20,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-func TestServeOnMemory(t *testing.T) {
+func TestMemoryServerDecidesAndReports(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
@@ -107,7 +106,7 @@ func checkHealth(t *testing.T, target string, creds credentials.TransportCredent
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), maxWait)
 	defer cancel()
 	_, err = healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: "ratelimit"})
 	return err
@@ -147,7 +146,7 @@ func TestServeOnUnixSocket(t *testing.T) {
 	}
 }
 
-func TestPerSecondRedis(t *testing.T) {
+func TestSecondLimitsUseThePerSecondRedis(t *testing.T) {
 	t.Parallel()
 	main, second := redistest.Start(t), redistest.Start(t)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
@@ -171,7 +170,7 @@ func TestStartWithoutRules(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	s := serving(t, "CONFIG_PATH="+path, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")
 	if _, err := s.ask("alice"); err == nil || !strings.Contains(err.Error(), "no rate limit configuration loaded") {
-		t.Errorf("%v", err)
+		t.Errorf("without rules: %v, want the error that no rules are loaded", err)
 	}
 	if code, _ := s.get("/healthcheck"); code != 500 {
 		t.Errorf("/healthcheck without rules: %d", code)

@@ -55,8 +55,6 @@ const maxHeaders = 64 << 10
 // workers are busy, grpc-go starts a goroutine for the request.
 const workersPerCPU = 32
 
-func workers() int { return workersPerCPU * runtime.GOMAXPROCS(0) }
-
 // grpcOptions returns the server options for the settings.
 func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, error) {
 	options := []grpc.ServerOption{
@@ -67,9 +65,9 @@ func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, e
 	if !s.ServerUseTLS {
 		return options, nil
 	}
-	clients, err := tlsfiles.ParseNames(s.ClientSAN)
+	clients, err := clientNames(s)
 	if err != nil {
-		return nil, fmt.Errorf("GRPC_CLIENT_TLS_SAN: %w", err)
+		return nil, err
 	}
 	files := tlsfiles.Server{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, Clients: clients}
 	config, err := files.Config(func(err error) { log.Error("certificates not reloaded, the old ones stay", zap.Error(err)) })
@@ -77,6 +75,15 @@ func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, e
 		return nil, fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)
 	}
 	return append(options, grpc.Creds(credentials.NewTLS(config))), nil
+}
+
+// clientNames returns the names of which a client certificate must have one.
+func clientNames(s *settings.Listeners) (tlsfiles.Names, error) {
+	names, err := tlsfiles.ParseNames(s.ClientSAN)
+	if err != nil {
+		return nil, fmt.Errorf("GRPC_CLIENT_TLS_SAN: %w", err)
+	}
+	return names, nil
 }
 
 func newGRPC(
@@ -91,15 +98,15 @@ func newGRPC(
 		grpc.MaxRecvMsgSize(maxOtherMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ForceServerCodecV2(rls.Codec()),
-		grpc.NumStreamWorkers(uint32(workers())),
+		grpc.NumStreamWorkers(uint32(workersPerCPU*runtime.GOMAXPROCS(0))),
 		grpc.ChainUnaryInterceptor(stats.Unary, recoverUnary(log, metrics)),
-		grpc.ChainStreamInterceptor(recoverStream(log, metrics)),
+		grpc.ChainStreamInterceptor(recoverStream(log, metrics), boundStream),
 	)...)
 	desc := rls.ServiceDesc(newAdmitter(requests, service))
 	server.RegisterService(recoverMethods(desc, log, metrics, stats), service)
 	checks := health.NewServer()
 	healthv1.RegisterHealthServer(boundedServer{server}, healthServer{checks})
-	reflection.Register(boundedServer{server})
+	reflection.Register(server)
 	ready.onChange(func(ready bool) {
 		serving := healthv1.HealthCheckResponse_NOT_SERVING
 		if ready {
@@ -113,8 +120,7 @@ func newGRPC(
 
 const shouldRateLimit = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
 
-// recoverMethods makes the methods of desc recover from panics. It replaces an interceptor, which would allocate several closures
-// for each request.
+// recoverMethods makes the methods of desc, which skip interceptors, recover from panics.
 func recoverMethods(
 	desc *grpc.ServiceDesc, log *zap.Logger, metrics *telemetry.Metrics, stats *ratelimitstats.Stats,
 ) *grpc.ServiceDesc {
@@ -123,12 +129,12 @@ func recoverMethods(
 		name, handle := "/"+desc.ServiceName+"/"+m.MethodName, m.Handler
 		m.Handler = func(
 			service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
-		) (reply any, err error) {
+		) (response any, err error) {
 			defer func() {
 				if p := recover(); p != nil {
 					metrics.Panicked()
 					stats.Panicked()
-					reply, err = nil, logPanic(log, name, p)
+					response, err = nil, logPanic(log, name, p)
 				}
 			}()
 			return handle(service, ctx, decode, nil)

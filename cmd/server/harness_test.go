@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,9 +41,14 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 2}
 `
 
+// maxWait bounds the wait for each event, also on a busy machine.
+const maxWait = 2 * time.Minute
+
+// write writes a file at once: on a busy machine, a server that watches the file would otherwise read it empty.
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	next := filepath.Join(filepath.Dir(path), ".next-"+filepath.Base(path))
+	if err := errors.Join(os.WriteFile(next, []byte(text), 0o600), os.Rename(next, path)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -83,7 +89,7 @@ func (l *lines) add(line string) {
 // await returns the first line at index n or later that contains text, and the index after it.
 func (l *lines) await(t *testing.T, n int, text string) (string, int) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(maxWait)
 	for {
 		l.mu.Lock()
 		more, all := l.more, l.all
@@ -182,7 +188,7 @@ func (s *server) connect() {
 
 func (s *server) ask(user string) (*ratelimitv3.RateLimitResponse, error) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), maxWait)
 	defer cancel()
 	return s.client.ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{Domain: "ugc", Descriptors: []*commonv3.RateLimitDescriptor{
 		{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "user_id", Value: user}}},
@@ -238,23 +244,35 @@ func awaitServing(t *testing.T, watch healthv1.Health_WatchClient) {
 	}
 }
 
+// await returns once done returns true. what completes the message "timed out waiting for".
+func (s *server) await(what string, done func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(maxWait); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("timed out waiting for %s", what)
+		}
+	}
+}
+
 // awaitHealthy returns once /healthcheck is 200.
 func (s *server) awaitHealthy() {
 	s.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		if code, body := s.get("/healthcheck"); code == 200 && body == "OK" {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatal("/healthcheck does not turn 200")
-		}
-	}
+	s.await("a /healthcheck of 200", func() bool {
+		code, body := s.get("/healthcheck")
+		return code == 200 && body == "OK"
+	})
+}
+
+// awaitInFlight returns once n requests are in flight.
+func (s *server) awaitInFlight(n string) {
+	s.t.Helper()
+	s.await(n+" requests in flight", func() bool { return s.metric("weir_requests_in_flight") == n })
 }
 
 // stopped waits for the end and returns the exit code.
 func (s *server) stopped() int {
 	s.t.Helper()
-	timer := time.AfterFunc(30*time.Second, func() { _ = s.cmd.Process.Kill() })
+	timer := time.AfterFunc(maxWait, func() { _ = s.cmd.Process.Kill() })
 	defer timer.Stop()
 	_ = s.cmd.Wait()
 	return s.cmd.ProcessState.ExitCode()
@@ -273,16 +291,13 @@ func (s *server) terminate(n int) {
 // awaitClosed returns once the server accepts no connection.
 func (s *server) awaitClosed() {
 	s.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		c, err := net.DialTimeout("tcp", s.address("grpc"), time.Second)
-		if err != nil {
-			return
+	s.await("the stopping server to close its port", func() bool {
+		c, err := net.Dial("tcp", s.address("grpc"))
+		if err == nil {
+			_ = c.Close()
 		}
-		_ = c.Close()
-		if time.Now().After(deadline) {
-			s.t.Fatal("a server that stops still listens")
-		}
-	}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
 }
 
 func rulesFile(t *testing.T) string {
@@ -335,20 +350,18 @@ func (s *server) term() {
 	}
 }
 
+// metric returns the value of a metric, which must exist. name has its labels, if any.
 func (s *server) metric(name string) string {
 	s.t.Helper()
-	_, all := s.get("/metrics")
-	for line := range strings.Lines(all) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			return strings.TrimSpace(value)
-		}
+	value := s.metricOrNone(name)
+	if value == "none" {
+		s.t.Fatalf("/metrics lacks %s", name)
 	}
-	s.t.Fatalf("/metrics lacks %s", name)
-	return ""
+	return value
 }
 
-// counter returns the value of a metric. name has its labels, if any.
-func (s *server) counter(name string) string {
+// metricOrNone is like metric, but returns "none" for a metric that does not exist.
+func (s *server) metricOrNone(name string) string {
 	s.t.Helper()
 	_, metrics := s.get("/metrics")
 	for line := range strings.Lines(metrics) {

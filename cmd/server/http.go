@@ -16,11 +16,11 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// newHTTP returns the server of /healthcheck, /livez, /metrics and, unless json is nil, /json.
-func newHTTP(json http.Handler, ready *readiness, metrics *telemetry.Metrics) *http.Server {
+// newHTTP returns the server of /healthcheck, /livez, /metrics and, unless jsonHandler is nil, /json.
+func newHTTP(jsonHandler http.Handler, ready *readiness, metrics *telemetry.Metrics) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
-		if !ready.is() {
+		if !ready.isReady() {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
@@ -28,8 +28,8 @@ func newHTTP(json http.Handler, ready *readiness, metrics *telemetry.Metrics) *h
 	})
 	// A kubelet restarts a pod whose /livez fails, so /livez ignores readiness.
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("OK")) })
-	if json != nil {
-		mux.Handle("/json", json)
+	if jsonHandler != nil {
+		mux.Handle("/json", jsonHandler)
 	}
 	mux.Handle("/metrics", metrics.Handler())
 	return newServer(mux, 10*time.Second)
@@ -98,7 +98,7 @@ func newServer(h http.Handler, write time.Duration) *http.Server {
 
 func serveHTTP(what string, server *http.Server, l net.Listener) error {
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return named(what, err)
+		return prefixError(what, err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
@@ -101,6 +102,13 @@ func pingsEndConnection(t *testing.T, conn net.Conn, every time.Duration, times 
 // can be in a bubble of synctest.
 func connInMemory(t *testing.T) net.Conn {
 	t.Helper()
+	_, client := serverInMemory(t)
+	return client
+}
+
+// serverInMemory returns a new gRPC server and a connection to it, as [connInMemory] does.
+func serverInMemory(t *testing.T) (*grpc.Server, net.Conn) {
+	t.Helper()
 	l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
 	metrics := telemetry.NewMetrics("test")
@@ -116,7 +124,7 @@ func connInMemory(t *testing.T) net.Conn {
 			t.Error(err)
 		}
 	})
-	return client
+	return server, client
 }
 
 // pipes is a listener of connections in memory.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,14 +27,15 @@ func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l listener
 			l.close()
 		}
 	}()
-	grpc := func() (net.Listener, error) { return inner.TCP(s.GRPCHost, s.GRPCPort) }
+	openGRPC := func() (net.Listener, error) { return inner.TCP(s.GRPCHost, s.GRPCPort) }
 	setting := "GRPC_PORT"
 	if s.GRPCUDS != "" {
-		grpc, setting = func() (net.Listener, error) { return inner.Unix(s.GRPCUDS) }, "GRPC_UDS"
+		openGRPC, setting = func() (net.Listener, error) { return inner.Unix(s.GRPCUDS) }, "GRPC_UDS"
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.DrainDelay+time.Second)
 	defer cancel()
-	if l.grpc, err = bind(ctx, setting, grpc, log); err != nil {
+	l.grpc, err = bind(ctx, setting, openGRPC, log)
+	if err != nil {
 		return l, err
 	}
 	l.http, err = bind(ctx, "PORT", func() (net.Listener, error) { return inner.TCP(s.Host, s.Port) }, log)
@@ -48,7 +50,8 @@ func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l listener
 		return func() (net.Listener, error) { return net.Listen("tcp", address) }
 	}
 	if s.UsePrometheus {
-		if l.prometheus, err = bind(ctx, "PROMETHEUS_ADDR", on(s.PrometheusAddr), log); err != nil {
+		l.prometheus, err = bind(ctx, "PROMETHEUS_ADDR", on(s.PrometheusAddr), log)
+		if err != nil {
 			return l, err
 		}
 	}
@@ -75,15 +78,16 @@ func bind(ctx context.Context, setting string, open func() (net.Listener, error)
 			log.Warn("port in use, waiting for it", zap.String("setting", setting), zap.Error(err))
 		}
 		if backoff.Sleep(ctx, bindBackoff.Wait(failures)) != nil {
-			return nil, fmt.Errorf("%s: %w: stop the process that uses it, or set %s (--%s) to another", setting, err, setting, flagOf(setting))
+			flag := strings.ToLower(strings.ReplaceAll(setting, "_", "-"))
+			return nil, fmt.Errorf("%s: %w: stop the process that uses it, or set %s (--%s) to another", setting, err, setting, flag)
 		}
 	}
 }
 
 func (l listeners) close() {
-	for _, one := range []net.Listener{l.grpc, l.http, l.debug, l.prometheus, l.admin} {
-		if one != nil {
-			_ = one.Close()
+	for _, listener := range []net.Listener{l.grpc, l.http, l.debug, l.prometheus, l.admin} {
+		if listener != nil {
+			_ = listener.Close()
 		}
 	}
 }

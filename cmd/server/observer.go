@@ -30,6 +30,6 @@ func newObserver(s *settings.Serve, subscribers bool, log *zap.Logger, metrics *
 		return nil
 	}
 	observer := observe.New(o)
-	metrics.Observer(observer.Stats)
+	metrics.RegisterObserver(observer.Stats)
 	return observer
 }

@@ -47,6 +47,9 @@ type process struct {
 // before the store, because a process that still holds a port has not saved its snapshot yet.
 func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, err error) {
 	started := time.Now()
+	if err := checkTransport(); err != nil {
+		return nil, err
+	}
 	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: newReadiness(), abandoned: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -64,26 +67,32 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if err := p.openSender(); err != nil {
 		return nil, err
 	}
-	if p.rules, err = newRuleSource(s, log, p.metrics, p.stats, p.ready.rulesLoaded); err != nil {
+	p.rules, err = newRuleSource(s, log, p.metrics, p.stats, p.ready.rulesLoaded)
+	if err != nil {
 		if s.Config == "" && errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())
 		}
 		return nil, err
 	}
 	p.shadow = openShadow(s, p.rules.parseOptions, log, p.metrics)
-	if p.receipts, err = openReceiptKeys(&s.Answers, log); err != nil {
+	p.receipts, err = openReceiptKeys(&s.Answers, log)
+	if err != nil {
 		return nil, err
 	}
-	if p.listeners, err = listen(ctx, s, log); err != nil {
+	p.listeners, err = listen(ctx, s, log)
+	if err != nil {
 		return nil, err
 	}
-	if p.store, err = openStore(ctx, s, p.rules.live.Load, log, p.metrics); err != nil {
+	p.store, err = openStore(ctx, s, p.rules.live.Load, log, p.metrics)
+	if err != nil {
 		return nil, err
 	}
-	if p.recorder, err = openRecorder(s, log, p.metrics); err != nil {
+	p.recorder, err = openRecorder(s, log, p.metrics)
+	if err != nil {
 		return nil, err
 	}
-	if p.servers, err = p.newServers(); err != nil {
+	p.servers, err = p.newServers()
+	if err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -95,9 +104,18 @@ func (p *process) openSender() error {
 	if s.DisableStats || !s.UseStatsd && !s.UseDogStatsd {
 		return nil
 	}
+	to, err := statsdDestination(s)
+	if err != nil {
+		return err
+	}
+	p.sender = statsd.New(to, p.stats, p.metrics.Registry, p.log)
+	return nil
+}
+
+func statsdDestination(s *settings.Stats) (statsd.Destination, error) {
 	tags, err := s.Tags()
 	if err != nil {
-		return fmt.Errorf("EXTRA_TAGS: %w", err)
+		return statsd.Destination{}, fmt.Errorf("EXTRA_TAGS: %w", err)
 	}
 	to := statsd.Destination{
 		Network: s.StatsdProtocol, Address: net.JoinHostPort(s.StatsdHost, strconv.Itoa(int(s.StatsdPort))),
@@ -105,12 +123,9 @@ func (p *process) openSender() error {
 	}
 	if s.UseDogStatsd {
 		to.Network, to.Dog, to.DogTags = "udp", true, statsd.DogTags(os.Getenv)
-		if to.Mogrifiers, err = statsd.Mogrifiers(s.Mogrifiers, os.Getenv); err != nil {
-			return err
-		}
+		to.Mogrifiers, err = statsd.Mogrifiers(s.Mogrifiers, os.Getenv)
 	}
-	p.sender = statsd.New(to, p.stats, p.metrics.Registry, p.log)
-	return nil
+	return to, err
 }
 
 // close closes the recorder, the store and the listeners, in this order. The other parts end with run.

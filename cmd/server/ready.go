@@ -24,9 +24,9 @@ func (r *readiness) stop() { r.set(&r.isStopped) }
 func (r *readiness) set(condition *bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.ready()
+	before := r.readyLocked()
 	*condition = true
-	if now := r.ready(); now != before {
+	if now := r.readyLocked(); now != before {
 		for _, f := range r.changed {
 			f(now)
 		}
@@ -38,14 +38,14 @@ func (r *readiness) onChange(f func(ready bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed = append(r.changed, f)
-	f(r.ready())
+	f(r.readyLocked())
 }
 
-func (r *readiness) is() bool {
+func (r *readiness) isReady() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ready()
+	return r.readyLocked()
 }
 
-// ready requires that r.mu is held.
-func (r *readiness) ready() bool { return r.hasRules && r.hasStore && !r.isStopped }
+// readyLocked requires that r.mu is held.
+func (r *readiness) readyLocked() bool { return r.hasRules && r.hasStore && !r.isStopped }

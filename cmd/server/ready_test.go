@@ -16,7 +16,7 @@ func TestReadinessReportsEachChangeOnce(t *testing.T) {
 	for _, f := range []func(){r.rulesLoaded, r.rulesLoaded, r.storeAnswered, r.rulesLoaded, r.storeAnswered, r.stop, r.stop, r.rulesLoaded} {
 		f()
 	}
-	if want := []bool{false, true, false}; !slices.Equal(reported, want) || r.is() {
+	if want := []bool{false, true, false}; !slices.Equal(reported, want) || r.isReady() {
 		t.Errorf("reported %v, want %v", reported, want)
 	}
 }

@@ -28,7 +28,7 @@ func openReceiptKeys(s *settings.Answers, log *zap.Logger) (*receiptKeys, error)
 	if s.ReceiptHeader == "" {
 		return nil, nil
 	}
-	r := &receiptKeys{file: &sources.File{Path: s.ReceiptKeysFile}, log: log}
+	r := &receiptKeys{file: sources.NewFile(s.ReceiptKeysFile), log: log}
 	if err := r.load(r.file.Read()); err != nil {
 		return nil, fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
 	}

@@ -86,7 +86,7 @@ func TestReceiptKeysAreReread(t *testing.T) {
 	}
 	line, _ := s.log.await(t, n, "keys of receipts not loaded, the old ones stay in use")
 	if !strings.Contains(line, "line 1 is not a key") {
-		t.Errorf("%s", line)
+		t.Errorf("%s\nwant the line of the faulty key", line)
 	}
 	if _, err := openReceipt(t, receiptKey("b"), denied()); err != nil {
 		t.Errorf("after a fault: %v", err)

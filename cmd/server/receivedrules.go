@@ -51,8 +51,8 @@ func readReceived(path string) ([]rulesfile.File, error) {
 		return nil, err
 	}
 	var content struct{ Files []receivedFile }
-	if err := json.Unmarshal(text, &content); err != nil {
-		return nil, fmt.Errorf("%s is not a file of received rules: %w", path, err)
+	if json.Unmarshal(text, &content) != nil || content.Files == nil {
+		return nil, fmt.Errorf(`%s is not {"files": [...]} as Weir writes it: remove it, and Weir writes a new one when the xDS server sends rules`, path)
 	}
 	files := []rulesfile.File{}
 	for _, f := range content.Files {

@@ -14,7 +14,7 @@ import (
 )
 
 // The file holds the rules that were saved last. A file that cannot be read or written costs a warning and no rules.
-func TestReceivedRulesFile(t *testing.T) {
+func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.json")
 	core, logged := observer.New(zap.InfoLevel)
 	kept := func() *receivedRules { return &receivedRules{path: path, log: zap.New(core)} }
@@ -32,9 +32,14 @@ func TestReceivedRulesFile(t *testing.T) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 
-	write(t, path, `{"files": [{"name": "a", "rules": "dom`)
-	if files := kept().read(); files != nil || logged.FilterMessageSnippet("saved xDS rules not read").Len() != 1 {
-		t.Errorf("half a file: %v, %v", files, logged.All())
+	for _, text := range []string{`{"files": [{"name": "a", "rules": "dom`, `{}`, `null`, `{"files": null}`, ""} {
+		write(t, path, text)
+		files := kept().read()
+		warnings := logged.TakeAll()
+		want := path + ` is not {"files": [...]} as Weir writes it: remove it, and Weir writes a new one when the xDS server sends rules`
+		if files != nil || len(warnings) != 1 || !strings.Contains(warnings[0].Message, "saved xDS rules not read") || warnings[0].ContextMap()["error"] != want {
+			t.Errorf("%q: read %v, %v, want %s", text, files, warnings, want)
+		}
 	}
 	path = filepath.Join(t.TempDir(), "missing", "rules.json")
 	kept().save(first)

@@ -32,7 +32,8 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 			zap.String("remedy", "set RECORD_SECRET_FILE if recordings of several processes should fit together"))
 	} else {
 		text, err := os.ReadFile(s.RecordSecretFile)
-		if secret = bytes.TrimSpace(text); err == nil && len(secret) < minRecordSecret {
+		secret = bytes.TrimSpace(text)
+		if err == nil && len(secret) < minRecordSecret {
 			err = fmt.Errorf("the secret in %s has %d bytes: write at least %d", s.RecordSecretFile, len(secret), minRecordSecret)
 		}
 		if err != nil {
@@ -51,7 +52,7 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 			log.Info("recording written again")
 		},
 	})
-	metrics.Recording(func() telemetry.RecordingStats {
+	metrics.RegisterRecording(func() telemetry.RecordingStats {
 		stats := r.Stats()
 		all := telemetry.RecordingStats{Lines: stats.Lines, Bytes: stats.Bytes, Failing: stats.Failing, Dropped: map[string]int64{}}
 		for _, why := range recorder.Reasons() {

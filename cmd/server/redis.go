@@ -27,9 +27,9 @@ type redisBackend struct {
 
 // openRedis makes the store on a Redis whose variables begin with prefix.
 func openRedis(
-	s *settings.Serve, prefix string, server settings.RedisServer, log *zap.Logger, metrics *telemetry.Metrics,
+	s *settings.Serve, prefix string, server *settings.RedisServer, log *zap.Logger, metrics *telemetry.Metrics,
 ) (*redisBackend, error) {
-	c, err := redisConnection(s, prefix, &server)
+	c, err := redisConnection(s, prefix, server)
 	if err != nil {
 		return nil, err
 	}
@@ -41,18 +41,28 @@ func openRedis(
 		o.Tag = descriptors.DomainOf
 	}
 	r := &redisBackend{Store: redisstore.New(c, o), timeout: s.StoreTimeout, log: log.With(zap.String("redis", prefix))}
-	metrics.Redis(prefix, func() telemetry.RedisStats { return telemetry.RedisStats(r.Stats()) })
+	metrics.RegisterRedis(prefix, func() telemetry.RedisStats { return telemetry.RedisStats(r.Stats()) })
 	return r, nil
 }
 
-// redisConnection returns how to connect to a Redis whose variables begin with prefix.
-func redisConnection(s *settings.Serve, prefix string, server *settings.RedisServer) (c connect.Options, err error) {
+// redisAddress parses the address of a Redis whose variables begin with prefix.
+func redisAddress(prefix string, server *settings.RedisServer) (c connect.Options, err error) {
 	kind, err := connect.ParseType(server.Type)
 	if err != nil {
 		return c, fmt.Errorf("%s_TYPE: %w", prefix, err)
 	}
-	if c, err = connect.ParseURL(kind, server.SocketType, server.URL); err != nil {
+	c, err = connect.ParseURL(kind, server.SocketType, server.URL)
+	if err != nil {
 		return c, fmt.Errorf("%s_URL: %w", prefix, err)
+	}
+	return c, nil
+}
+
+// redisConnection returns how to connect to a Redis whose variables begin with prefix.
+func redisConnection(s *settings.Serve, prefix string, server *settings.RedisServer) (connect.Options, error) {
+	c, err := redisAddress(prefix, server)
+	if err != nil {
+		return c, err
 	}
 	c.SetAuth(server.Auth)
 	c.SetSentinelAuth(server.SentinelAuth)
@@ -68,7 +78,8 @@ func redisConnection(s *settings.Serve, prefix string, server *settings.RedisSer
 	}
 	if server.TLS || c.TLS != nil {
 		files := tlsfiles.Client{Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname}
-		if c.TLS, err = files.Config(); err != nil {
+		c.TLS, err = files.Config()
+		if err != nil {
 			return c, fmt.Errorf("%s_TLS: %w", prefix, err)
 		}
 	}
@@ -151,10 +162,12 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 var errRoundTripTooLong = errors.New("every request would fail: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it")
 
 func probeRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration) (policy string, took time.Duration, err error) {
-	if policy, err = r.EvictionPolicy(ctx); err != nil {
+	policy, err = r.EvictionPolicy(ctx)
+	if err != nil {
 		return "", 0, err
 	}
-	if took, err = r.RoundTrip(ctx); err != nil {
+	took, err = r.RoundTrip(ctx)
+	if err != nil {
 		return "", 0, err
 	}
 	took = took.Round(10 * time.Microsecond)

@@ -156,14 +156,10 @@ func TestRedisPasswordFileIsReread(t *testing.T) {
 		t.Error("no password is taken")
 	}
 	write(t, secret, "weir:"+second)
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		if _, err := s.ask("bob"); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the new password is not taken")
-		}
-	}
+	s.await("the new password", func() bool {
+		_, err := s.ask("bob")
+		return err == nil
+	})
 	if got := s.left("alice"); got != 1 {
 		t.Errorf("%d left, want 1", got)
 	}
@@ -185,7 +181,7 @@ func TestIdleReplicaNoticesRecovery(t *testing.T) {
 		t.Errorf("%v, want UNAVAILABLE", err)
 	}
 	const byStore = `weir_domain_mode{domain="ugc",mode="store"}`
-	if got := s.counter(byStore); got != "0" {
+	if got := s.metricOrNone(byStore); got != "0" {
 		t.Errorf("%s is %s, want 0", byStore, got)
 	}
 	redis, err = redistest.Run(addr)
@@ -193,9 +189,5 @@ func TestIdleReplicaNoticesRecovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(redis.Stop)
-	for end := time.Now().Add(time.Minute); s.counter(byStore) != "1"; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s is still 0 a minute after Redis is back", byStore)
-		}
-	}
+	s.await(byStore+" to be 1, after Redis is back", func() bool { return s.metricOrNone(byStore) == "1" })
 }

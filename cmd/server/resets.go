@@ -35,24 +35,24 @@ func (m resetMessage) matcher() func(key string) bool {
 	return descriptors.EntryMatcher(m.Domain, descriptors.Entry{Key: m.Entry[0], Value: m.Entry[1]})
 }
 
-// newResets returns the resets of a store. main is the Redis that carries the messages; nil without Redis.
-func newResets(s *store, main *redisBackend, log *zap.Logger, metrics *telemetry.Metrics) (*resets, error) {
+// newResets returns the resets of a store. redis is the server that carries the messages; nil without Redis.
+func newResets(s *store, redis *redisBackend, log *zap.Logger, metrics *telemetry.Metrics) (*resets, error) {
 	r := &resets{store: s, log: log, metrics: metrics}
-	if main == nil {
+	if redis == nil {
 		return r, nil
 	}
 	var err error
-	r.messages, err = main.Messages("resets")
+	r.messages, err = redis.Messages("resets")
 	return r, err
 }
 
-// forgetTimeout is the delay between the first message and the reset. Without it, denied hits that another replica has buffered
+// resetDelay is the delay between the first message and the reset. Without it, denied hits that another replica has buffered
 // could arrive after the reset and charge the key again.
-const forgetTimeout = 20 * time.Millisecond
+const resetDelay = 20 * time.Millisecond
 
 // Reset implements admin.Resets.
 func (r *resets) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, notified bool, err error) {
-	notified, err = r.notifyAround(ctx, resetMessage{Keys: keys}, func() error {
+	notified, err = r.resetAndNotify(ctx, resetMessage{Keys: keys}, func() error {
 		found, err = r.store.fallback.Reset(ctx, keys)
 		return err
 	})
@@ -60,18 +60,20 @@ func (r *resets) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool
 }
 
 // ResetEntry implements admin.Resets.
-func (r *resets) ResetEntry(ctx context.Context, domain string, entry descriptors.Entry, cursor string) (done limiters.Progress, notified bool, err error) {
+func (r *resets) ResetEntry(
+	ctx context.Context, domain string, entry descriptors.Entry, cursor string,
+) (done limiters.Progress, notified bool, err error) {
 	message := resetMessage{Domain: domain, Entry: [2]string{entry.Key, entry.Value}}
-	notified, err = r.notifyAround(ctx, message, func() error {
+	notified, err = r.resetAndNotify(ctx, message, func() error {
 		done, err = r.store.fallback.ResetMatching(ctx, message.matcher(), cursor)
 		return err
 	})
 	return done, notified, err
 }
 
-// notifyAround sends m before and after reset. It reports whether the second message was sent or is not needed. It sends the second
+// resetAndNotify sends m before and after reset. It reports whether the second message was sent or is not needed. It sends the second
 // message even if reset failed, because some states may be removed.
-func (r *resets) notifyAround(ctx context.Context, m resetMessage, reset func() error) (notified bool, err error) {
+func (r *resets) resetAndNotify(ctx context.Context, m resetMessage, reset func() error) (notified bool, err error) {
 	if r.messages == nil {
 		return true, reset()
 	}
@@ -80,7 +82,7 @@ func (r *resets) notifyAround(ctx context.Context, m resetMessage, reset func() 
 		return false, err
 	}
 	if r.messages.Publish(ctx, text) == nil {
-		_ = backoff.Sleep(ctx, forgetTimeout)
+		_ = backoff.Sleep(ctx, resetDelay)
 	}
 	failed := reset()
 	if failed != nil { // ctx may have ended

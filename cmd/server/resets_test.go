@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -21,14 +20,14 @@ func TestFailedResetSendsBothMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options.Timeout = 5 * time.Second
+	options.Timeout = maxWait
 	store := redisstore.New(options, redisstore.Options{})
 	defer store.Close()
 	messages, err := store.Messages("resets")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), maxWait)
 	defer cancel()
 	subscription := redis.Client(t).Subscribe(ctx, "w2:resets")
 	defer subscription.Close()
@@ -38,8 +37,8 @@ func TestFailedResetSendsBothMessages(t *testing.T) {
 	r := &resets{messages: messages, log: zap.NewNop()}
 	failed := errors.New("the store failed")
 	call, leave := context.WithCancel(ctx)
-	if _, err := r.notifyAround(call, resetMessage{Domain: "ugc", Entry: [2]string{"user_id", "42"}}, func() error { leave(); return failed }); !errors.Is(err, failed) {
-		t.Errorf("%v", err)
+	if _, err := r.resetAndNotify(call, resetMessage{Domain: "ugc", Entry: [2]string{"user_id", "42"}}, func() error { leave(); return failed }); !errors.Is(err, failed) {
+		t.Errorf("error %v, want that of the reset", err)
 	}
 	for i := range 2 {
 		if _, err := subscription.ReceiveMessage(ctx); err != nil {

@@ -49,7 +49,8 @@ func newOverlay(path string, files []rulesfile.File, err error) overlay {
 func (l *ruleLoader) load(files []rulesfile.File, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err = l.apply(files, err); err != nil {
+	err = l.apply(files, err)
+	if err != nil {
 		l.failed(err)
 	}
 	return err
@@ -95,7 +96,7 @@ func (l *ruleLoader) apply(files []rulesfile.File, err error) error {
 	}
 	fingerprint := rulesfile.Fingerprint(files) + l.overlay.fingerprint
 	if fingerprint == l.current {
-		l.report.unchanged(l.live.Load())
+		l.report.log.Info("rules unchanged", countFields(l.live.Load())...)
 		return nil
 	}
 	rules, warnings, err := rulesfile.ParseWith(l.options(), files...)

@@ -76,11 +76,6 @@ func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Fa
 	r.ready()
 }
 
-// unchanged reports a reload whose rules are already in force.
-func (r *ruleReport) unchanged(rules *descriptors.Rules) {
-	r.log.Info("rules unchanged", countFields(rules)...)
-}
-
 // failed reports a failed load. It logs an error once, until a load succeeds or logAgain is called.
 func (r *ruleReport) failed(err error, oldRulesStay bool) {
 	r.metrics.Loaded(nil, time.Now(), err)

@@ -33,7 +33,7 @@ func TestLongStoreTimeoutWithLeasesIsLogged(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := descriptors.NewBuilder()
-			b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: limit}}})
+			b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Compiled: limit}}})
 			rules := b.Build()
 			var log bytes.Buffer
 			s := &settings.Serve{}

@@ -46,7 +46,8 @@ func newRuleSource(
 			r.failed(err)
 		}
 		var err error
-		if r.xds, err = newXDS(&s.XDS, log, telemetry.NewXDS(metrics.Registry)); err != nil {
+		r.xds, err = newXDS(&s.XDS, log, telemetry.NewXDS(metrics.Registry))
+		if err != nil {
 			return nil, err
 		}
 		r.received = receivedRules{path: s.RulesFile, log: log}
@@ -55,7 +56,7 @@ func newRuleSource(
 		}
 		return r, nil
 	}
-	r.file = &sources.File{Path: s.Path()}
+	r.file = sources.NewFile(s.Path())
 	files, err := r.file.Read()
 	if err != nil {
 		err = fmt.Errorf("no rules: %w (set --config or CONFIG_PATH to a file or folder)", err)
@@ -72,7 +73,7 @@ func (r *ruleSource) openOverlay(path string) error {
 	if path == "" {
 		return nil
 	}
-	r.overlayFile = &sources.File{Path: path}
+	r.overlayFile = sources.NewFile(path)
 	files, err := r.overlayFile.Read()
 	if errors.Is(err, sources.ErrNoFile) {
 		r.log.Warn("no overlay yet", zap.String("overlay", path))
@@ -115,7 +116,7 @@ func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal, replace
 		return r.file.Watch(ctx, func(files []rulesfile.File, err error) { _ = r.load(files, err) })
 	})
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
-		return named("rules", err)
+		return prefixError("rules", err)
 	}
 	return nil
 }

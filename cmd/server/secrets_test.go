@@ -103,7 +103,7 @@ func TestSecretsAreNotShownByServer(t *testing.T) {
 				s.log.await(t, 0, map[string]string{"a Redis that refuses": "redis rejected the password", "no Redis": "redis does not answer"}[name])
 			}
 			if _, err := s.ask("alice"); (err == nil) != answers || err != nil && status.Code(err) != codes.Unavailable {
-				t.Errorf("%v", err)
+				t.Errorf("error %v, want an answer: %t, else UNAVAILABLE", err, answers)
 			}
 			for what, text := range s.shown() {
 				mustNotShow(t, secrets, what, text)

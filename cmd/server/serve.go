@@ -35,8 +35,16 @@ func (s *serve) Run(ctx context.Context, to cli.Streams) error {
 }
 
 func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
-	if err := s.logIneffective(log); err != nil {
+	ineffective, err := s.Ineffective(os.Environ())
+	if err != nil {
 		return err
+	}
+	for _, v := range ineffective {
+		level := zap.WarnLevel
+		if v.Expected {
+			level = zap.InfoLevel
+		}
+		log.Log(level, "setting has no effect", zap.String("setting", v.Setting), zap.String("reason", v.Reason))
 	}
 	limitMemory(log)
 
@@ -61,25 +69,4 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 		log.Warn("stopped with calls to the store in flight")
 		return nil
 	}
-}
-
-// logIneffective logs each setting that is set and has no effect.
-func (s *serve) logIneffective(log *zap.Logger) error {
-	inert, err := settings.InertSet()
-	if err != nil {
-		return err
-	}
-	const message = "setting has no effect"
-	for _, v := range inert {
-		log.Info(message, zap.String("setting", v.Setting), zap.String("reason", v.Reason))
-	}
-	for _, v := range s.warnings() {
-		log.Warn(message, zap.String("setting", v.Setting), zap.String("reason", v.Reason))
-	}
-	return nil
-}
-
-// warnings returns variables that are set, have no effect, and are probably mistakes.
-func (s *serve) warnings() []settings.Ineffective {
-	return append(s.Ineffective(), settings.Unknown(os.Environ())...)
 }

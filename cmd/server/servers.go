@@ -40,12 +40,12 @@ type httpServer struct {
 // newServers returns the servers of p, whose other parts must be open.
 func (p *process) newServers() (*servers, error) {
 	s, l, log, metrics := p.settings, p.listeners, p.log, p.metrics
-	logAnswer, observer := telemetry.AnswerLog(log), newObserver(s, l.admin != nil, log, metrics)
+	logRequest, observer := telemetry.RequestLog(log), newObserver(s, l.admin != nil, log, metrics)
 	options := rls.Options{
 		Observe: func(o *rls.Observation) {
-			metrics.Answered(o)
-			p.stats.Answered(o)
-			logAnswer(o)
+			metrics.Observe(o)
+			p.stats.Observe(o)
+			logRequest(o)
 			observer.Observe(&o.Result)
 			p.shadow.observe(o)
 			p.recorder.Record(&o.Result)
@@ -56,30 +56,31 @@ func (p *process) newServers() (*servers, error) {
 		Receipts:        p.receipts.options(s),
 	}
 	var err error
-	if options.RetryAfterJitter, err = s.Jitter(); err != nil {
+	options.RetryAfterJitter, err = s.Jitter()
+	if err != nil {
 		return nil, err
 	}
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
 	}
-	service := rls.New(decide.NewWithFallback(p.rules.live.Load, p.store.fallback, decideOptions(s)), options)
-	grpcOptions, err := grpcOptions(&s.Listeners, log)
+	service := rls.New(decide.NewWithPolicies(p.rules.live.Load, p.store.fallback, decideOptions(s)), options)
+	serverOptions, err := grpcOptions(&s.Listeners, log)
 	if err != nil {
 		return nil, err
 	}
 	requests := admission.NewInFlight(s.MaxInFlight)
-	metrics.Load(requests.Stats)
-	var json http.Handler
+	metrics.RegisterLoad(requests.Stats)
+	var jsonHandler http.Handler // nil unless /json is served
 	if s.JSON {
-		json = recoverHTTP(requests.Handler(service, rls.MaxBody), log, metrics)
+		jsonHandler = recoverHTTP(requests.Handler(service, rls.MaxBody), log, metrics)
 	}
 	all := &servers{
 		requests:     requests,
 		observer:     observer,
-		grpc:         newGRPC(service, requests, p.ready, log, metrics, p.stats, append(grpcOptions, p.store.traces.GRPC()...)...),
+		grpc:         newGRPC(service, requests, p.ready, log, metrics, p.stats, append(serverOptions, p.store.traces.GRPC()...)...),
 		grpcListener: admission.NewListener(l.grpc, requests),
 		http: []httpServer{
-			{"http", newHTTP(json, p.ready, metrics), l.http},
+			{"http", newHTTP(jsonHandler, p.ready, metrics), l.http},
 			{"debug", newDebug(p.rules.live.Load), l.debug},
 		},
 	}
@@ -87,8 +88,8 @@ func (p *process) newServers() (*servers, error) {
 		all.http = append(all.http, httpServer{"prometheus", newPrometheus(s.PrometheusPath, metrics), l.prometheus})
 	}
 	if l.admin != nil {
-		var err error
-		if all.admin, err = p.newAdmin(all); err != nil {
+		all.admin, err = p.newAdmin(all)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -120,10 +121,10 @@ func (s *servers) serve(group *errgroup.Group) {
 		if errors.Is(err, grpc.ErrServerStopped) {
 			return nil // stopped before Serve was called
 		}
-		return named("grpc", err)
+		return prefixError("grpc", err)
 	})
-	for _, one := range s.http {
-		group.Go(func() error { return serveHTTP(one.name, one.server, one.listener) })
+	for _, h := range s.http {
+		group.Go(func() error { return serveHTTP(h.name, h.server, h.listener) })
 	}
 	if s.admin != nil {
 		group.Go(func() error { s.admin.serve(); return nil })
@@ -143,8 +144,8 @@ func (s *servers) stop(ctx context.Context, save func()) {
 	}
 	save()
 	var all sync.WaitGroup
-	for _, one := range s.http {
-		all.Go(func() { stopHTTP(ctx, one.server) })
+	for _, h := range s.http {
+		all.Go(func() { stopHTTP(ctx, h.server) })
 	}
 	all.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), unwindTimeout)
@@ -152,7 +153,7 @@ func (s *servers) stop(ctx context.Context, save func()) {
 	s.requests.Close(ctx)
 }
 
-func named(what string, err error) error {
+func prefixError(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}

@@ -43,9 +43,9 @@ func openShadow(s *settings.Serve, options func() rulesfile.Options, log *zap.Lo
 			Decide: decideOptions(s), MaxBytes: s.ShadowMaxBytes, Secret: []byte(s.KeyHashSecret),
 			Panicked: func(value any) { _ = logPanic(panicked, "shadow", value) },
 		}),
-		file: &sources.File{Path: s.ShadowConfig}, options: options, log: log,
+		file: sources.NewFile(s.ShadowConfig), options: options, log: log,
 	}
-	metrics.Shadow(f.stats)
+	metrics.RegisterShadow(f.stats)
 	f.load(f.file.Read())
 	return f
 }
@@ -117,8 +117,9 @@ func (f *shadowFile) stats() telemetry.ShadowStats {
 	return telemetry.ShadowStats{
 		Running: r.Running, Loads: loads - faults, Faults: faults, BothAllowed: r.Counts.BothAllowed, BothDenied: r.Counts.BothDenied,
 		NewlyDenied: r.Counts.NewlyDenied, NewlyAllowed: r.Counts.NewlyAllowed, Undecided: r.Counts.Undecided,
-		Dropped: r.Stats.Dropped, Panics: r.Stats.Panics, Keys: r.Stats.Keys, Bytes: r.Stats.Bytes, Evicted: r.Stats.Evicted, Rejected: r.Stats.Rejected,
-		Limits: r.Limits,
+		Dropped: r.Stats.Dropped, Panics: r.Stats.Panics, Keys: r.Stats.Keys, Bytes: r.Stats.Bytes, Evicted: r.Stats.Evicted,
+		Rejected: r.Stats.Rejected,
+		Limits:   r.Limits,
 	}
 }
 
@@ -129,7 +130,8 @@ const maxShadowSeries = 1000
 func (f *shadowFile) report(limits, keys, replicas int) admin.Shadow {
 	r := f.Report(limits, keys)
 	s := admin.Shadow{
-		File: f.file.Path, Running: r.Running, CandidateVersion: r.Version, RulesVersion: r.RulesVersion, Replica: replica(), Scope: admin.ScopeReplica,
+		File: f.file.Path, Running: r.Running, CandidateVersion: r.Version, RulesVersion: r.RulesVersion, Replica: replica(),
+		Scope:    admin.ScopeReplica,
 		Replicas: replicas,
 		Requests: admin.ShadowRequests{
 			Compared: r.Counts.Compared(), BothAllowed: r.Counts.BothAllowed, BothDenied: r.Counts.BothDenied, NewlyDenied: r.Counts.NewlyDenied,

@@ -14,7 +14,7 @@ import (
 // shadowed returns the diff of a server once done accepts it.
 func (s *server) shadowed(done func(*admin.Shadow) bool) *admin.Shadow {
 	s.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(maxWait)
 	for {
 		var got admin.Shadow
 		code, text := s.admin("GET", "/v1/shadow", adminToken, "")
@@ -42,7 +42,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+live, "SHADOW_CONFIG="+candidate, "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	s.log.await(t, 0, "shadow file not loaded")
 	if got := s.shadowed(func(got *admin.Shadow) bool { return true }); got.Running || !strings.Contains(got.Error, "no_such_unit") || got.File != candidate {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v, want the fault in the candidate, which does not run", got)
 	}
 	write(t, candidate, strings.Replace(rules, "requests_per_unit: 2", "requests_per_unit: 1", 1))
 	s.shadowed(func(got *admin.Shadow) bool { return got.Running && got.Error == "" })
@@ -52,10 +52,10 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	got := s.shadowed(func(got *admin.Shadow) bool { return got.Requests.Compared == 3 })
 	want := admin.ShadowRequests{Compared: 3, BothAllowed: 1, NewlyDenied: 1, BothDenied: 1}
 	if got.Requests != want || len(got.Limits) != 1 || got.Limits[0].NewlyDenied != 1 || got.Limits[0].BothDenied != 1 || got.Scope != "replica" {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v, want %+v, of one limit of this replica", got, want)
 	}
 	if keys := got.NewlyDeniedKeys; keys.Keys != 1 || !keys.Exact || keys.Worst[0].Key[0] != (admin.Entry{"user_id", "alice"}) || keys.Worst[0].Requests != 1 {
-		t.Errorf("%+v", keys)
+		t.Errorf("%+v, want exactly one key, user_id=alice, with 1 request", keys)
 	}
 	_, metrics := s.get("/metrics")
 	for _, line := range []string{
@@ -70,7 +70,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	write(t, candidate, "domain: [")
 	got = s.shadowed(func(got *admin.Shadow) bool { return got.Error != "" })
 	if !got.Running || got.Requests != want {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v, want the old candidate, with its counts", got)
 	}
 	// Without its file there is no candidate.
 	if err := os.Remove(candidate); err != nil {
@@ -78,7 +78,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	}
 	got = s.shadowed(func(got *admin.Shadow) bool { return !got.Running })
 	if got.Error == "" || got.Requests != (admin.ShadowRequests{}) {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v, want an error and no counts", got)
 	}
 	s.left("bob")
 	if code, _ := s.get("/healthcheck"); code != 200 {
@@ -100,7 +100,7 @@ func TestOverlayAppliesToShadowFile(t *testing.T) {
 	}
 	before := s.shadowed(func(got *admin.Shadow) bool { return got.Requests.Compared == 3 })
 	if before.Limits[0].Algorithm != "sliding_log" || before.CandidateVersion != before.RulesVersion {
-		t.Errorf("%+v", before)
+		t.Errorf("%+v, want the algorithm of the overlay in both", before)
 	}
 	write(t, overlay, "domain: ugc\ndescriptors: [{key: user_id, rate_limit: {algorithm: funnel}}]\n")
 	s.shadowed(func(got *admin.Shadow) bool { return got.CandidateVersion != before.CandidateVersion })

@@ -40,14 +40,14 @@ type backend interface {
 // calls the backend.
 type store struct {
 	backend   backend
-	traces    *tracing.Tracing // nil if tracing is disabled
-	denyCache *guard.DenyCache // nil without Redis, or if disabled
-	ends      *guard.EndQueue  // nil without Redis
-	fallback  *guard.Fallback  // receives all calls
-	states    limiters.Store   // the part after fallback, for calls that on_store_error must not decide
-	local     *memstore.Store  // the counters of fallback for on_store_error: local; nil without Redis
-	replicas  *replicas        // divides the limits of local
-	resets    *resets          // nil without ADMIN_ADDR
+	traces    *tracing.Tracing  // nil if tracing is disabled
+	denyCache *guard.DenyCache  // nil without Redis, or if disabled
+	ends      *guard.EndRetrier // nil without Redis
+	fallback  *guard.Fallback   // receives all calls
+	states    limiters.Store    // the part after fallback, for calls that on_store_error must not decide
+	local     *memstore.Store   // the counters of fallback for on_store_error: local; nil without Redis
+	replicas  *replicas         // divides the limits of local
+	resets    *resets           // nil without ADMIN_ADDR
 	log       *zap.Logger
 }
 
@@ -70,29 +70,30 @@ func openStore(
 	if s.BackendType == settings.Redis {
 		if s.LocalCacheSize != 0 {
 			st.denyCache = guard.NewDenyCache(calls, guard.DenyOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})
-			metrics.DenyCache(st.denyCache.Stats)
+			metrics.RegisterDenyCache(st.denyCache.Stats)
 			calls = st.denyCache
 		}
-		st.ends = guard.NewEndQueue(calls)
-		metrics.Ends(st.ends.Stats)
+		st.ends = guard.NewEndRetrier(calls)
+		metrics.RegisterEnds(st.ends.Stats)
 		calls = st.ends
 		st.local = memstore.New(memoryOptions(s))
-		metrics.Memory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.local.Stats()) })
+		metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.local.Stats()) })
 		options.Local = st.local
 	}
 	st.states, st.fallback = calls, guard.NewFallback(calls, options)
 	if s.AdminAddr != "" {
-		if st.resets, err = newResets(st, mainOf(b), log, metrics); err != nil {
+		st.resets, err = newResets(st, redisOf(b), log, metrics)
+		if err != nil {
 			st.close()
 			return nil, err
 		}
 	}
-	metrics.Fallback(st.fallback.Stats, rules)
+	metrics.RegisterFallback(st.fallback.Stats, rules)
 	return st, nil
 }
 
-// mainOf returns the Redis for all limits except those per second; nil without Redis.
-func mainOf(b backend) *redisBackend {
+// redisOf returns the Redis for all limits except those per second; nil without Redis.
+func redisOf(b backend) *redisBackend {
 	switch b := b.(type) {
 	case *redisBackend:
 		return b
@@ -105,28 +106,25 @@ func mainOf(b backend) *redisBackend {
 func openBackend(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (backend, error) {
 	if s.BackendType == settings.Memory {
 		m := openMemory(s, log)
-		metrics.Memory(func() telemetry.MemoryStats { return telemetry.MemoryStats(m.Stats()) })
+		metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(m.Stats()) })
 		if m.path != "" {
-			metrics.Snapshot(m.snapshotStats)
+			metrics.RegisterSnapshot(m.snapshotStats)
 		}
 		return m, nil
 	}
-	if s.MemorySnapshot != "" {
-		log.Warn("setting has no effect", zap.String("setting", "MEMORY_SNAPSHOT"), zap.String("reason", "the counters are in Redis"))
-	}
-	main, err := openRedis(s, "REDIS", settings.RedisServer(s.Redis), log, metrics)
+	first, err := openRedis(s, "REDIS", &s.Redis, log, metrics)
 	if err != nil {
 		return nil, err
 	}
-	if !s.RedisPerSecond {
-		return main, nil
+	if !s.UsePerSecondRedis {
+		return first, nil
 	}
-	second, err := openRedis(s, "REDIS_PERSECOND", settings.RedisServer(s.Second), log, metrics)
+	second, err := openRedis(s, "REDIS_PERSECOND", &s.PerSecondRedis, log, metrics)
 	if err != nil {
-		main.close()
+		first.close()
 		return nil, err
 	}
-	return &redisPair{PerSecond: guard.NewPerSecond(main, second), main: main, second: second}, nil
+	return &redisPair{PerSecond: guard.NewPerSecond(first, second), main: first, second: second}, nil
 }
 
 // run maintains the parts until ctx ends. It calls answered once the backend has answered.

@@ -23,10 +23,10 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/e2e/harness"
-	"github.com/weir-rls/weir/pkg/envoyactions"
+	"github.com/weir-rls/weir/pkg/offline/envoyactions"
 )
 
-const testTimeout = time.Minute // longer than any step takes on a busy machine
+const testTimeout = 2 * time.Minute // longer than any step takes on a busy machine
 
 // A recorder is a rate limit service that admits every request, and keeps its descriptors by domain. Each test case has a domain of its own.
 type recorder struct {
@@ -95,11 +95,11 @@ func sentText(d *commonv3.RateLimitDescriptor) string {
 func derivedText(r envoyactions.RateLimit) string {
 	var b strings.Builder
 	for _, e := range r.Entries {
-		fmt.Fprintf(&b, "(%q,%q)", e[0], e[1])
+		fmt.Fprintf(&b, "(%q,%q)", e.Key, e.Value)
 	}
 	fmt.Fprintf(&b, " hits %d", r.Hits)
 	if l := r.Override; l != nil {
-		fmt.Fprintf(&b, " limit %d %v", l.RequestsPerUnit, l.Unit)
+		fmt.Fprintf(&b, " limit %d %v", l.RequestsPerUnit, strings.ToUpper(l.Unit.String()))
 	}
 	return b.String()
 }
@@ -122,7 +122,7 @@ func TestDerivedDescriptorsAreSent(t *testing.T) {
 	dir := t.TempDir()
 	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
 		Bootstrap: filepath.Join("testdata", "bootstrap.yaml"), Weir: rec.addr, Upstream: strings.TrimPrefix(upstream.URL, "http://"), Dir: dir,
-		Timeout: 10 * time.Second,
+		Timeout: testTimeout,
 		Edit: func(text string) string {
 			return strings.Replace(text, "virtual_hosts: [] # those of the test\n", "virtual_hosts:\n"+indent(hosts), 1)
 		},

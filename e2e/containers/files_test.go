@@ -102,7 +102,7 @@ func bootstrap(t *testing.T, changes ...change) string {
 		{"type: STATIC # STRICT_DNS for a host name", "type: STRICT_DNS\n      dns_lookup_family: V4_ONLY\n      dns_refresh_rate: 0.25s"},
 		{"{address: 127.0.0.1, port_value: 8081}", "{address: weir, port_value: 8081}"},
 		// A busy machine must not look like a lost rate limit service.
-		{"                      timeout: 0.1s", "                      timeout: 10s"},
+		{"                      timeout: 0.1s", "                      timeout: 60s"},
 		{"    - name: weir\n", "    - name: weir\n      respect_dns_ttl: false\n"},
 		{"connect_timeout: 0.25s\n      lb_policy", "connect_timeout: 2s\n      lb_policy"},
 	}, changes...) {

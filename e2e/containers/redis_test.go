@@ -3,13 +3,12 @@ package containers_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/moby/moby/client"
 )
 
-// Weir outlives its Redis. While Redis is down or hangs, requests get an error in time, and Envoy lets them pass. When
-// Redis is back, limits hold again, with the earlier counts if Redis kept them.
+// Weir outlives its Redis. While Redis is down or hangs, requests get an error before Envoy gives up, and Envoy lets them pass.
+// When Redis is back, limits hold again, with the earlier counts if Redis kept them.
 func TestContainerSurvivesRedisOutage(t *testing.T) {
 	t.Parallel()
 	for _, how := range []struct {
@@ -29,7 +28,7 @@ func TestContainerSurvivesRedisOutage(t *testing.T) {
 		},
 		{"stops", false,
 			func(t *testing.T, redis *service) {
-				most := 10 * time.Second
+				most := startTimeout
 				must(t, redis.Stop(context.Background(), &most))
 			},
 			func(t *testing.T, redis *service) { must(t, redis.Start(t.Context())) },
@@ -40,7 +39,7 @@ func TestContainerSurvivesRedisOutage(t *testing.T) {
 			s := newStack(t)
 			redis := s.redis()
 			// Cached denials would answer in place of a missing Redis.
-			weir := s.weir(rules(t, hourly(3)).dir, onRedis, map[string]string{"STORE_TIMEOUT": "1s", "LOCAL_CACHE_SIZE_IN_BYTES": "0"})
+			weir := s.weir(rules(t, hourly(3)).dir, onRedis, map[string]string{"STORE_TIMEOUT": "5s", "LOCAL_CACHE_SIZE_IN_BYTES": "0"})
 			c := s.envoy(bootstrap(t))
 			c.heard("login")
 			for _, action := range actions {
@@ -49,13 +48,12 @@ func TestContainerSurvivesRedisOutage(t *testing.T) {
 			}
 			how.lose(t, redis)
 			for _, action := range actions {
-				began := time.Now()
 				if a := c.do("alice", action); a.Status != 200 || a.Limit != "" {
 					t.Errorf("%s without Redis: %+v, want that it passes unlimited", action, a)
 				}
-				if took := time.Since(began); took > 5*time.Second {
-					t.Errorf("%s was told after %v", action, took)
-				}
+			}
+			if n := c.stat("cluster.weir.upstream_rq_timeout"); n > 0 {
+				t.Errorf("Envoy gave up %d requests, want that Weir answers each of them", n)
 			}
 			if n := c.stat("cluster.backend.ratelimit.failure_mode_allowed"); n < len(actions) {
 				t.Errorf("Envoy let %d pass, want %d or more", n, len(actions))

@@ -138,7 +138,7 @@ type running struct {
 }
 
 func load(c *proxy) *running {
-	const workers, pause, most = 4, 10 * time.Millisecond, time.Minute
+	const workers, pause, most = 4, 10 * time.Millisecond, 10 * time.Minute
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	r := &running{stop: cancel}
 	for range workers {

@@ -22,7 +22,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-const startTimeout = 30 * time.Second // far above the time needed: a busy machine must not look like a fault
+const startTimeout = 2 * time.Minute // far above the time needed: a busy machine must not look like a fault
 
 // A stack is a network of its own, on which containers find each other by name.
 type stack struct {
@@ -131,7 +131,7 @@ func (s *service) address(port int) string {
 // end stops the container like Kubernetes and expects exit code 0.
 func (s *service) end() {
 	s.t.Helper()
-	most := 20 * time.Second
+	most := startTimeout
 	must(s.t, s.Stop(context.Background(), &most))
 	state, err := s.State(context.Background())
 	must(s.t, err)
@@ -161,7 +161,7 @@ func (s *stack) weir(rules string, env ...map[string]string) *service {
 
 func (s *stack) weirNamed(alias, rules string, env ...map[string]string) *service {
 	s.t.Helper()
-	settings := map[string]string{"CONFIG_PATH": "/etc/weir", "STORE_TIMEOUT": "5s", "DRAIN_DELAY": "0s"}
+	settings := map[string]string{"CONFIG_PATH": "/etc/weir", "STORE_TIMEOUT": "30s", "DRAIN_DELAY": "0s"}
 	for _, one := range env {
 		maps.Copy(settings, one)
 	}

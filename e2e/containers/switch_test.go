@@ -57,7 +57,7 @@ descriptors:
 					r.entrypoint, r.args = []string{"/bin/ratelimit"}, nil
 				} else {
 					// Not part of the switch: beside other tests, Redis may take longer than 15 ms.
-					r.env["STORE_TIMEOUT"] = "5s"
+					r.env["STORE_TIMEOUT"] = "30s"
 				}
 				return s.start(r)
 			}

@@ -113,7 +113,7 @@ func startStore(store string) (addr string, stop func(), err error) {
 	case "memory":
 		return "", func() {}, nil
 	case "redis":
-		if addr, err = redistest.Free(); err != nil {
+		if addr, err = redistest.FindFreeAddr(); err != nil {
 			return "", nil, err
 		}
 		server, err := redistest.Run(addr)
@@ -146,7 +146,7 @@ Now try it: several times in a row, as any user, with the action login, reply or
 
   curl -i -H 'x-user-id: alice' -H 'x-action: login' %s
 
-Edit envoy/rules.yaml, and Weir loads it at once. Its log follows. Ctrl-C ends the demo.
+Edit envoy/rules.yaml, and Weir loads it within two seconds. Its log follows. Ctrl-C ends the demo.
 
 `, envoy.URL)
 	tick := time.NewTicker(200 * time.Millisecond)

@@ -180,12 +180,11 @@ const loaded = "Successfully loaded new configuration"
 func firstLoad(t *testing.T, binary string, files []file, env string) string {
 	t.Helper()
 	s, _, _ := runSide(t, binary, files, "LOG_LEVEL=info", env)
-	for range 3000 {
+	for start := time.Now(); time.Since(start) < sideTimeout; time.Sleep(10 * time.Millisecond) {
 		// The log quotes texts.
 		if log := s.log.String(); strings.Contains(log, loaded) || strings.Contains(log, "Error loading new configuration") {
 			return unquoted.Replace(log)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatal(fmt.Sprint("envoyproxy/ratelimit logs neither a load nor an error:\n", s.log))
 	return ""

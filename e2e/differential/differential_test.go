@@ -83,7 +83,8 @@ func sameAnswers(t *testing.T, c configuration, stream uint64) {
 	ours := startWeir(t, files, env()...)
 	compare := newComparison(theirs, ours, c.settings)
 	random := &requestsFor{generator: g, ds: ds}
-	for range *requests {
+	// A busy machine discards more requests, because windows end meanwhile. They do not count.
+	for compare.asked-compare.turned < *requests {
 		compare.compare(t, random.next())
 	}
 	compare.sum(t)

@@ -25,7 +25,7 @@ type client struct {
 	timeout time.Duration
 }
 
-const testTimeout = time.Minute
+const testTimeout = 2 * time.Minute
 
 // dial connects to a server until the test ends.
 func dial(tb testing.TB, addr string) *client {
@@ -100,9 +100,9 @@ func (c *client) ask(ctx context.Context, what counter) (verdict, error) {
 // An answer is the outcome of a request.
 type answer struct {
 	counter
-	due, end time.Time // when the request was due, and when its answer arrived
-	verdict  verdict
-	code     codes.Code
+	due, sent, end time.Time // when the request was due, when it was sent, and when its answer arrived
+	verdict        verdict
+	code           codes.Code
 }
 
 func (a *answer) took() time.Duration { return a.end.Sub(a.due) }
@@ -110,7 +110,8 @@ func (a *answer) took() time.Duration { return a.end.Sub(a.due) }
 // answers holds the answers to a load, in no order.
 type answers []answer
 
-// A load sends requests at a rate, whether or not they are answered.
+// A load sends requests at a rate, whether or not they are answered. In a short run it omits the requests that were due while
+// the machine stalled: all at once they would be another load.
 type load struct {
 	clients []*client           // in turn
 	rate    int                 // per second, of all clients
@@ -122,6 +123,8 @@ type load struct {
 	mu      sync.Mutex
 	parts   []answers       // of equal size: a growing slice would be copied under the lock
 	counted [failed + 1]int // answers by verdict
+	sent    int             // requests
+	open    map[int]bool    // the requests without an answer
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -132,6 +135,7 @@ func (l *load) start(t *testing.T) {
 	if l.most == 0 {
 		l.most = 4096
 	}
+	l.open = map[int]bool{}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	l.stop = cancel
 	l.running.Go(func() { l.run(ctx) })
@@ -162,6 +166,9 @@ func (l *load) run(ctx context.Context) {
 	every := time.Second / time.Duration(l.rate)
 	due := time.Now()
 	for n := 0; ; {
+		if now := time.Now(); !*full && now.Sub(due) > 100*time.Millisecond {
+			due = now
+		}
 		for ; !due.After(time.Now()); due = due.Add(every) {
 			select {
 			case inFlight <- struct{}{}:
@@ -169,14 +176,19 @@ func (l *load) run(ctx context.Context) {
 				l.unsent.Add(1)
 				continue
 			}
-			at, what, c := due, l.pick(n), l.clients[n%len(l.clients)]
+			at, number, what, c := due, n, l.pick(n), l.clients[n%len(l.clients)]
 			n++
+			l.mu.Lock()
+			l.sent, l.open[number] = n, true
+			l.mu.Unlock()
 			l.running.Go(func() {
+				a := answer{counter: what, due: at, sent: time.Now()}
 				v, err := c.ask(context.Background(), what)
-				a := answer{counter: what, due: at, end: time.Now(), verdict: v, code: status.Code(err)}
+				a.end, a.verdict, a.code = time.Now(), v, status.Code(err)
 				<-inFlight
 				l.mu.Lock()
 				l.counted[v]++
+				delete(l.open, number)
 				if !l.forget {
 					l.keep(a)
 				}
@@ -202,6 +214,31 @@ func (l *load) answered() int {
 	return n
 }
 
+// awaitAnswers waits until every request that has been sent so far is answered.
+func (l *load) awaitAnswers(t *testing.T, what string) {
+	t.Helper()
+	l.mu.Lock()
+	sent := l.sent
+	l.mu.Unlock()
+	until(t, what, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for number := range l.open {
+			if number < sent {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// since returns the answers so far to requests that were sent at from or later.
+func (l *load) since(from time.Time) answers {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Concat(l.parts...).filter(func(a *answer) bool { return !a.sent.Before(from) })
+}
+
 // filter returns the answers for which f is true.
 func (all answers) filter(f func(a *answer) bool) answers {
 	var some answers
@@ -216,6 +253,11 @@ func (all answers) filter(f func(a *answer) bool) answers {
 // between returns the answers to requests that were due at from or later, and before to.
 func (all answers) between(from, to time.Time) answers {
 	return all.filter(func(a *answer) bool { return !a.due.Before(from) && a.due.Before(to) })
+}
+
+// within returns the answers that arrived before to, to requests that were sent at from or later.
+func (all answers) within(from, to time.Time) answers {
+	return all.filter(func(a *answer) bool { return !a.sent.Before(from) && a.end.Before(to) })
 }
 
 // withVerdict returns the answers with the verdict v.

@@ -26,27 +26,26 @@ func TestSnapshotRestoresCountersAfterKill(t *testing.T) {
 				o.Env = []string{"MEMORY_SNAPSHOT=" + file, "MEMORY_SNAPSHOT_INTERVAL=1s"}
 			}
 			w := launchWeir(t, o)
-			users := 60
+			users := 24
 			l := &load{rate: 400, clients: []*client{dial(t, w.GRPC)}, pick: func(n int) counter {
 				return counter{actions[n%len(actions)].name, n / len(actions) % (users / len(actions))}
 			}}
 			l.start(t)
 			until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
+			saved := time.Time{} // requests that were sent before are in the snapshot
+			if c.snapshots {
+				saved = time.Now()
+				l.awaitAnswers(t, "answers to the requests so far")
+				for range 2 { // the first save may have begun before
+					awaitSave(t, file)
+				}
+			}
 			kill(t, w.Process)
 			before := l.end()
-			saved := time.Time{}
-			if c.snapshots {
-				info, err := os.Stat(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				saved = info.ModTime()
-			}
 			again := launchWeir(t, o)
 			t.Cleanup(func() { _, _ = again.Stop() })
 
-			// Acknowledged and not saved. A save visits one key after another, so it takes a while until the file exists.
-			lost := before.withVerdict(allowed).filter(func(a *answer) bool { return a.end.After(saved.Add(-500 * time.Millisecond)) }).byCounter()
+			lost := before.withVerdict(allowed).filter(func(a *answer) bool { return !a.sent.Before(saved) }).byCounter()
 			all := spend(t, []*client{dial(t, again.GRPC)}, before)
 			admitted, over := all.withVerdict(allowed).byCounter(), 0
 			for counter, n := range admitted {
@@ -64,4 +63,17 @@ func TestSnapshotRestoresCountersAfterKill(t *testing.T) {
 			})
 		})
 	}
+}
+
+// awaitSave waits until a process saves a snapshot.
+func awaitSave(t *testing.T, file string) {
+	t.Helper()
+	saved := func() (at time.Time) {
+		if info, err := os.Stat(file); err == nil {
+			at = info.ModTime()
+		}
+		return at
+	}
+	before := saved()
+	until(t, "a snapshot is saved", func() bool { return saved().After(before) })
 }

@@ -90,7 +90,7 @@ func TestHistoriesOnFaultyNetworkAreLinearizable(t *testing.T) {
 		w.setFaults(nil) // a run begins with requests that need an answer
 		started := sync.OnceFunc(func() { w.setFaults(f) })
 		report, err := conform.Run(t.Context(), conform.Options{
-			Target: server.GRPC, Algorithms: conform.Algorithms(), AllowErrors: true, Only: regexp.MustCompile(`^counting\.`),
+			Target: server.GRPC, Algorithms: conform.Algorithms(), AllowErrors: true, Only: regexp.MustCompile(`^counting\.`), Timeout: testTimeout,
 			Done: func(conform.Result) { started() },
 		})
 		if err != nil {

@@ -53,7 +53,9 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
 	if o.stopReplication != nil {
 		o.stopReplication()
+		stopped := time.Now()
 		sleep(t, 500*time.Millisecond)
+		until(t, "a charge is not replicated", func() bool { return len(l.since(stopped).withVerdict(allowed)) > 0 })
 	}
 	failedAt := time.Now()
 	o.fail()
@@ -61,7 +63,14 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	counted := o.countsAtPromotion()
 	servesAt := time.Now()
 	backAt := o.awaitRecovery()
-	sleep(t, either(5*time.Second, 10*time.Second))
+	if *full {
+		sleep(t, 10*time.Second)
+	} else {
+		until(t, "requests no longer fail", func() bool {
+			recent := l.since(backAt)
+			return len(recent)-len(recent.withVerdict(failed)) > rate
+		})
+	}
 	all := l.end()
 
 	// Answers before the successor served were acknowledged by the dead master. So were requests that were due while it lived:
@@ -99,15 +108,15 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 
 	errs := all.withVerdict(failed)
 	before := errs.filter(func(a *answer) bool { return a.end.Before(failedAt) })
-	slack := all.failingFor(backAt, either(.2, .05))
+	slack := all.failingFor(backAt, .05)
 	took := backAt.Sub(failedAt) + slack
 	if len(errs) == 0 {
 		took = 0
 	}
 	// The breaker tries Redis again every 200 ms, and the client of a cluster or Sentinels finds the new master at its next call: a
-	// second is enough. On a busy machine, calls also fail by their timeout after recovery.
-	if want := either(4*time.Second, time.Second); slack > want {
-		t.Errorf("requests failed until %v after recovery, want %v", slack, want)
+	// second is enough.
+	if *full && slack > time.Second {
+		t.Errorf("requests failed until %v after recovery, want 1s", slack)
 	}
 	if *full && len(before) > 0 {
 		t.Errorf("%d requests failed before the outage", len(before))

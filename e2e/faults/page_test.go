@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -12,7 +13,6 @@ import (
 // A row holds the measurements of a fault.
 type row struct {
 	fault      string        // a run replaces the row with the same fault
-	saw        string        // observations without a column
 	rate       int           // requests per second
 	of, while  answers       // all answers, and those due during the fault
 	outage     time.Duration // from the start of the fault until the last error
@@ -20,6 +20,7 @@ type row struct {
 	lost, over string        // charges that were acknowledged and lost; admitted above a limit
 	late       string        // charges of hits that had been answered with an error long before
 	errors     string        // if they are not counted from the answers
+	other      string        // further results
 }
 
 var recorded struct {
@@ -38,33 +39,45 @@ func record(r row) {
 const (
 	begin = "<!-- measured: make chaos -->\n"
 	end   = "<!-- end -->\n"
-	head  = "| fault | requests/s | errors | answered meanwhile: 99.9 % within | the longest | errors for | charged after the error | charges lost | over a limit | goroutines | memory |\n" +
-		"|---|---|---|---|---|---|---|---|---|---|---|\n"
+	head  = "| fault | requests/s | errors | latency | other results |\n|---|---|---|---|---|\n"
+	none  = "–" // in a cell: not measured
 )
 
 func (r *row) String() string {
-	none := func(n int64, unit string) string {
-		if n == 0 {
-			return ""
+	rate, errs, latency := none, r.errors, none
+	if r.rate > 0 {
+		rate = fmt.Sprint(r.rate)
+	}
+	if errs == "" {
+		errs = fmt.Sprintf("%d of %d", len(r.of.withVerdict(failed)), len(r.of))
+	}
+	if r.outage > 0 && !strings.HasPrefix(errs, "0 of ") {
+		errs += ", for " + short(r.outage)
+	}
+	if len(r.while) > 0 {
+		latency = fmt.Sprintf("%s, at most %s", short(r.while.quantile(.999)), short(r.of.quantile(1)))
+	}
+	var others []string
+	add := func(name, value string) {
+		if value != "" {
+			others = append(others, name+value)
 		}
-		return fmt.Sprint(n, unit)
 	}
-	if r.errors == "" && len(r.of) > 0 {
-		r.errors = fmt.Sprintf("%d of %d", len(r.of.withVerdict(failed)), len(r.of))
+	add("charges lost: ", r.lost)
+	add("over the limits: ", r.over)
+	add("charged after the error: ", r.late)
+	if r.size.goroutines > 0 {
+		add("goroutines: at most ", fmt.Sprint(r.size.goroutines))
 	}
-	name := r.fault
-	if r.saw != "" {
-		name += besides + r.saw
+	if r.size.resident > 0 {
+		add("memory: at most ", fmt.Sprintf("%d MB", r.size.resident>>20))
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, none(int64(r.rate), ""), r.errors,
-		short(r.while.quantile(.999)), short(r.of.quantile(1)), short(r.outage), r.late, r.lost, r.over,
-		none(int64(r.size.goroutines), ""), none(r.size.resident>>20, " MB"))
+	add("", r.other)
+	return fmt.Sprintf("| %s | %s | %s | %s | %s |\n", r.fault, rate, errs, latency, cmp.Or(strings.Join(others, "; "), none))
 }
 
 func short(d time.Duration) string {
 	switch {
-	case d == 0:
-		return ""
 	case d < 100*time.Millisecond:
 		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
 	case d < time.Second:
@@ -98,9 +111,6 @@ func publish() error {
 	return os.WriteFile(*page, []byte(text), 0o644)
 }
 
-// besides separates the name of a fault from its observations.
-const besides = " — "
-
 // replaced returns the page with these lines instead of those of the same faults, or after them.
 func replaced(text string, lines []string) (string, error) {
 	before, rest, found := strings.Cut(text, begin)
@@ -125,6 +135,5 @@ func replaced(text string, lines []string) (string, error) {
 
 func fault(line string) string {
 	fields := strings.SplitN(line, "|", 3)
-	name, _, _ := strings.Cut(fields[min(1, len(fields)-1)], besides)
-	return strings.TrimSpace(name)
+	return strings.TrimSpace(fields[min(1, len(fields)-1)])
 }

@@ -98,6 +98,7 @@ type setup struct {
 	weir    *harness.Process
 	start   func() // starts Weir, always at the same port
 	url     string // of Envoy
+	admin   string // of Envoy
 	health  string // of Weir
 	debug   string
 	users   int
@@ -149,14 +150,15 @@ func begin(t *testing.T) *setup {
 		must(t, l.Close())
 	}
 	s := &setup{t: t, folder: t.TempDir()}
-	ports, err := harness.FreePorts(5)
+	ports, err := harness.FreePorts(6)
 	must(t, err)
 	upstream := httptest.NewServer(&s.upstream)
 	t.Cleanup(upstream.Close)
 	_, upstreamPort, _ := net.SplitHostPort(upstream.Listener.Addr().String())
 	s.replace = strings.NewReplacer("FOLDER", s.folder, "ENVOY_VERSION", envoyVersion, "LISTENER_PORT", strconv.Itoa(ports[0]),
-		"UPSTREAM_PORT", upstreamPort, "WEIR_PORT", strconv.Itoa(ports[1]))
+		"UPSTREAM_PORT", upstreamPort, "WEIR_PORT", strconv.Itoa(ports[1]), "ADMIN_PORT", strconv.Itoa(ports[5]))
 	s.url = fmt.Sprint("http://127.0.0.1:", ports[0])
+	s.admin = fmt.Sprint("http://127.0.0.1:", ports[5])
 	s.health, s.debug = fmt.Sprint("http://127.0.0.1:", ports[2]), fmt.Sprint("http://127.0.0.1:", ports[3])
 
 	// Envoy Gateway runs this Envoy instead of a download.
@@ -215,7 +217,7 @@ func (s *setup) startWeir(ports []int) {
 	for name, value := range map[string]string{
 		"CONFIG_OVERLAY": overlay, "CONFIG_GRPC_XDS_RULES_FILE": filepath.Join(s.folder, "received.json"), "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true",
 		// The test's own.
-		"CONFIG_GRPC_XDS_SERVER_TLS_SAN": "envoy-gateway", "STORE_TIMEOUT": "5s", "DRAIN_DELAY": "0s",
+		"CONFIG_GRPC_XDS_SERVER_TLS_SAN": "envoy-gateway", "STORE_TIMEOUT": "30s", "DRAIN_DELAY": "0s",
 		"HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "GRPC_PORT": strconv.Itoa(ports[1]), "PORT": strconv.Itoa(ports[2]), "DEBUG_PORT": strconv.Itoa(ports[3]),
 	} {
 		environment[name] = value
@@ -253,7 +255,7 @@ func (s *setup) apply(all []policy) {
 
 // status sends one request and returns its status, 0 without a response.
 func (s *setup) status(url, method string, headers ...string) int {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	must(s.t, err)
@@ -355,6 +357,12 @@ func TestRealEnvoyGateway(t *testing.T) {
 		}
 	})
 	t.Run("requests in flight", s.testRequestsInFlight)
+	t.Run("Envoy has the bound of streams of the page", func(t *testing.T) {
+		text := s.body(s.admin + "/config_dump?resource=dynamic_active_clusters&name_regex=ratelimit_cluster")
+		if !strings.Contains(text, `"max_concurrent_streams": 128`) {
+			t.Errorf("no bound of 128 streams in\n%s", text)
+		}
+	})
 	t.Run("reservations", s.testReservations)
 	t.Run("overlay", func(t *testing.T) {
 		if rules := s.body(s.debug + "/rlconfig"); strings.Count(rules, "algorithm: sliding_log") != 2 {

@@ -105,8 +105,9 @@ func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 	if err := rewrite(text, o.Bootstrap, conf, o.Timeout, ports); err != nil {
 		return nil, err
 	}
-	// Without hot restart, several Envoys on one machine do not interfere.
-	cmd := exec.Command(path, "-c", conf, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning")
+	// Without hot restart, several Envoys on one machine do not interfere. By default, Envoy writes access logs every 10 s.
+	cmd := exec.Command(path, "-c", conf, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning",
+		"--file-flush-interval-msec", "100")
 	e := &Envoy{URL: "http://" + loopback(p[0]), Admin: "http://" + loopback(p[2])}
 	e.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "envoy.log"), func(ctx context.Context) error {
 		// Envoy is ready shortly before it listens.
@@ -198,7 +199,7 @@ type Answer struct {
 
 // Do sends one request of user for action through Envoy. If user or action is empty, its header is omitted.
 func (e *Envoy) Do(ctx context.Context, user, action string) (Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL, nil)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	startTimeout = 60 * time.Second // a machine that runs the race detector on every core is slow
-	stopTimeout  = 20 * time.Second
+	startTimeout = 2 * time.Minute // a machine that runs the race detector on every core is slow
+	stopTimeout  = 2 * time.Minute
 	pollEvery    = 20 * time.Millisecond
 	logTail      = 4 << 10 // bytes
 )

@@ -247,7 +247,7 @@ func validate(t *testing.T, change func(bootstrap map[string]any)) {
 	}
 	path := filepath.Join(t.TempDir(), "bootstrap.yaml")
 	write(t, path, string(text))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 	defer cancel()
 	if err := harness.Validate(ctx, path); err != nil {
 		t.Error(err)
@@ -260,7 +260,7 @@ func TestEnvoyAcceptsBootstraps(t *testing.T) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for _, f := range files {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 		if err := harness.Validate(ctx, f); err != nil {
 			t.Error(err)
 		}

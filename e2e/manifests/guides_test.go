@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	gatewayv1alpha1 "github.com/envoyproxy/gateway/api/v1alpha1"
 	contourv1 "github.com/projectcontour/contour/apis/projectcontour/v1"
@@ -108,7 +107,7 @@ func TestOneNameOfTheImage(t *testing.T) {
 // script runs a block at the root of the repository, with weir and envoy on PATH.
 func script(t *testing.T, text string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 	defer cancel()
 	c := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", text)
 	c.Dir = root
@@ -134,7 +133,7 @@ func TestPlainEnvoyGuideReachesTheLimit(t *testing.T) {
 	all := build(t, k8s+"/overlays/redis")
 	p := run(t, all, storeOf(t, all))
 	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: root + "/envoy/bootstrap.yaml", Weir: "127.0.0.1:" + p.ports["grpc"], Dir: t.TempDir(), Timeout: 5 * time.Second,
+		Bootstrap: root + "/envoy/bootstrap.yaml", Weir: "127.0.0.1:" + p.ports["grpc"], Dir: t.TempDir(), Timeout: stepTimeout,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	contourv1alpha1 "github.com/projectcontour/contour/apis/projectcontour/v1alpha1"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	istioapi "istio.io/api/networking/v1alpha3"
 	istiov1alpha3 "istio.io/client-go/pkg/apis/networking/v1alpha3"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,7 +48,8 @@ func strictIstio(text []byte, kind *schema.GroupVersionKind) error {
 	if !strings.HasSuffix(kind.Group, "istio.io") {
 		return nil
 	}
-	if kind.Kind != "EnvoyFilter" {
+	types := map[string]proto.Message{"EnvoyFilter": &istioapi.EnvoyFilter{}, "DestinationRule": &istioapi.DestinationRule{}}
+	if types[kind.Kind] == nil {
 		return fmt.Errorf("no type to read %v strictly", kind)
 	}
 	var whole struct{ Spec any }
@@ -61,5 +63,5 @@ func strictIstio(text []byte, kind *schema.GroupVersionKind) error {
 	if spec, err = yaml.YAMLToJSON(spec); err != nil {
 		return err
 	}
-	return protojson.Unmarshal(spec, &istioapi.EnvoyFilter{})
+	return protojson.Unmarshal(spec, types[kind.Kind])
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
-	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/storage"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/weir-rls/weir/internal/redistest"
@@ -144,7 +145,7 @@ func drive(t *testing.T) seen {
 	all := seen{}
 	overlay := build(t, k8s+"/overlays/redis")
 	redis := redistest.Start(t)
-	p := run(t, overlay, map[string]string{"REDIS_URL": redis.Addr, "STORE_TIMEOUT": "500ms"})
+	p := run(t, overlay, map[string]string{"REDIS_URL": redis.Addr, "STORE_TIMEOUT": "5s"})
 	p.asked(9, "weir", "user_id=alice", "action=login")
 	_, _ = p.ask("weir", "user_id=alice", "action=reply")
 	_, _ = p.ask("weir", "unknown=x")
@@ -282,6 +283,8 @@ const calm = `
 	weir_requests_total{namespace="weir", pod="a", code="InvalidArgument"} 0x60
 	weir_rules{namespace="weir", pod="a"} 3x60
 	weir_rules{namespace="weir", pod="b"} 3x60
+	weir_rules_info{namespace="weir", pod="a", version="6f1ed002ab559585"} 1x60
+	weir_rules_info{namespace="weir", pod="b", version="6f1ed002ab559585"} 1x60
 	weir_panics_total{namespace="weir", pod="a"} 0x60
 	weir_request_duration_seconds_bucket{namespace="weir", pod="a", le="0.001"} 0+6000x60
 	weir_request_duration_seconds_bucket{namespace="weir", pod="a", le="0.05"} 0+6000x60
@@ -322,7 +325,7 @@ var raised = map[string]string{
 	"WeirMemoryTight":     `process_resident_memory_bytes{job="weir", namespace="weir", pod="a"} 470000000x60`,
 	"WeirFilesShort":      `process_open_fds{job="weir", namespace="weir", pod="a"} 1000x60`,
 	"WeirRulesRejected":   `weir_rules_loads_total{namespace="weir", pod="a", result="error"} 0x40 1x20`,
-	"WeirRulesDiffer":     `weir_rules{namespace="weir", pod="b"} 4x60`,
+	"WeirRulesDiffer":     `weir_rules_info{namespace="weir", pod="b", version="75959bacfb3f641b"} 1x60`,
 	"WeirDomainUnknown":   `ratelimit_service_rate_limit_domain_not_found{namespace="weir", pod="a", domain="x"} 0+1x60`,
 	"WeirRequestsInvalid": `weir_requests_total{namespace="weir", pod="a", code="InvalidArgument"} 0+120x60`,
 	"WeirSnapshotFails":   `weir_memory_snapshot_failures_total{namespace="weir", pod="a"} 0x55 1x5`,
@@ -356,10 +359,7 @@ func TestAlertsFire(t *testing.T) {
 		if !slices.Contains(got, a.Alert) {
 			t.Errorf("%s does not fire for %s", a.Alert, series)
 		}
-		// A replica without rules also has fewer rules than the others.
-		got = slices.DeleteFunc(got, func(other string) bool {
-			return other == a.Alert || a.Alert == "WeirNoRules" && other == "WeirRulesDiffer"
-		})
+		got = slices.DeleteFunc(got, func(other string) bool { return other == a.Alert })
 		if len(got) > 0 {
 			t.Errorf("%s also raises %v", series, got)
 		}
@@ -413,12 +413,13 @@ func TestRunbookQueryFindsDomainsInFallback(t *testing.T) {
 	}
 }
 
+// promqlEngine evaluates expressions as Prometheus does.
+var promqlEngine = promql.NewEngine(promql.EngineOpts{MaxSamples: 10000, Timeout: 100 * time.Second, Parser: parser.NewParser(parser.Options{})})
+
 // evaluate returns the labels of the series that a query returns after one hour.
 func evaluate(t *testing.T, query, series string) (found []string) {
 	t.Helper()
-	storage := promqltest.LoadedStorage(t, "load 1m\n"+strings.TrimPrefix(series, "\n"))
-	defer storage.Close()
-	asked, err := promqltest.NewTestEngine(t, false, 0, 10000).NewInstantQuery(t.Context(), storage, nil, query, time.Unix(3600, 0))
+	asked, err := promqlEngine.NewInstantQuery(t.Context(), load(t, series), nil, query, time.Unix(3600, 0))
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
@@ -436,26 +437,57 @@ func evaluate(t *testing.T, query, series string) (found []string) {
 // firing returns the alerts whose expression holds after one hour of these series.
 func firing(t *testing.T, alerts []monitoringv1.Rule, series string) (names []string) {
 	t.Helper()
-	storage := promqltest.LoadedStorage(t, "load 1m\n"+strings.TrimPrefix(series, "\n"))
-	defer storage.Close()
-	engine := promqltest.NewTestEngine(t, false, 0, 10000)
 	for _, a := range alerts {
-		asked, err := engine.NewInstantQuery(t.Context(), storage, nil, a.Expr.String(), time.Unix(3600, 0))
-		if err != nil {
-			t.Fatalf("%s: %v", a.Alert, err)
-		}
-		result := asked.Exec(t.Context())
-		found, err := result.Vector()
-		if err != nil {
-			t.Fatalf("%s: %v", a.Alert, err)
-		}
-		if len(found) > 0 {
+		if len(evaluate(t, a.Expr.String(), series)) > 0 {
 			names = append(names, a.Alert)
 		}
-		asked.Close()
 	}
 	return names
 }
+
+// load returns series with one value per minute, such as `up{job="weir"} 1x60`, from 1970 on. Prometheus' own storage would triple
+// the time to compile this module, because it imports the clients of several clouds.
+func load(t *testing.T, text string) storage.Queryable {
+	t.Helper()
+	var all []promql.Series
+	for line := range strings.Lines(text) {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		metric, values, err := parser.NewParser(parser.Options{}).ParseSeriesDesc(strings.TrimSpace(line))
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		series := promql.Series{Metric: metric}
+		for minute, v := range values {
+			if !v.Omitted {
+				series.Floats = append(series.Floats, promql.FPoint{T: int64(minute) * time.Minute.Milliseconds(), F: v.Value})
+			}
+		}
+		all = append(all, series)
+	}
+	return &storage.MockQueryable{MockQuerier: &storage.MockQuerier{
+		SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+			found := &seriesSet{SeriesSet: storage.EmptySeriesSet(), at: -1}
+			for _, s := range all {
+				if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(s.Metric.Get(m.Name)) }) {
+					found.series = append(found.series, promql.NewStorageSeries(s))
+				}
+			}
+			return found
+		},
+	}}
+}
+
+// A seriesSet is a storage.SeriesSet in memory.
+type seriesSet struct {
+	storage.SeriesSet // empty: no errors and no warnings
+	series            []*promql.StorageSeries
+	at                int
+}
+
+func (s *seriesSet) Next() bool         { s.at++; return s.at < len(s.series) }
+func (s *seriesSet) At() storage.Series { return s.series[s.at] }
 
 func TestEveryAlertHasARunbook(t *testing.T) {
 	runbooks := readFile(t, root+"/docs/runbooks.md")

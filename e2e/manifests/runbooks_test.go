@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
@@ -142,7 +141,7 @@ func TestRunbookTurnsLimitingOff(t *testing.T) {
 func TestRunbookTurnsOffEnvoysFilter(t *testing.T) {
 	p := run(t, build(t, k8s+"/overlays/memory"), nil)
 	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: root + "/envoy/bootstrap.yaml", Weir: "127.0.0.1:" + p.ports["grpc"], Dir: t.TempDir(), Timeout: 5 * time.Second,
+		Bootstrap: root + "/envoy/bootstrap.yaml", Weir: "127.0.0.1:" + p.ports["grpc"], Dir: t.TempDir(), Timeout: stepTimeout,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,46 +28,32 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// built is the server, built from this tree by the first test that needs it.
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
-}
+// binary is Weir, built once for all tests.
+var binary, removeBinary = harness.BuildOnce(nil)
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "weir-manifests")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	built.dir = dir
 	code := m.Run()
-	_ = os.RemoveAll(dir)
+	_ = removeBinary()
 	os.Exit(code)
 }
 
 func weirBinary(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(built.dir, "weir")
-	built.once.Do(func() {
-		cmd := exec.Command("go", "build", "-o", path, "./cmd/server")
-		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("%w\n%s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
+
+// stepTimeout is far longer than any step takes on a busy machine.
+const stepTimeout = 2 * time.Minute
 
 // weirCommand runs weir with arguments and returns its output.
 func weirCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	binary := weirBinary(t) // the first build may take longer than the command
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
 	return string(out), err
@@ -137,7 +122,7 @@ func run(t *testing.T, all overlay, env map[string]string) *pod {
 	maps.Copy(set, map[string]string{
 		"HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "DEBUG_PORT": fmt.Sprint(free[3]), "PORT": p.ports["http"],
 		"GRPC_PORT": p.ports["grpc"], "PROMETHEUS_ADDR": "127.0.0.1:" + p.ports["metrics"], "DRAIN_DELAY": "0s",
-		"STORE_TIMEOUT": "5s", // this machine may be busy with other tests
+		"STORE_TIMEOUT": "1m", // this machine may be busy with other tests
 	})
 	maps.Copy(set, env)
 	cmd := exec.Command(weirBinary(t))
@@ -186,7 +171,7 @@ func (p *pod) mount(path string, files map[string]string) {
 }
 
 // client keeps no idle connections, which would delay a server's shutdown.
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: stepTimeout}
 
 func (p *pod) get(port, path string) (int, string) {
 	r, err := client.Get("http://127.0.0.1:" + p.ports[port] + path)
@@ -218,7 +203,7 @@ func (p *pod) ask(domain string, entries ...string) (rlsv3.RateLimitResponse_Cod
 		p.t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), stepTimeout)
 	defer cancel()
 	request := &rlsv3.RateLimitRequest{Domain: domain, Descriptors: []*extratelimitv3.RateLimitDescriptor{tuple}}
 	r, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request)
@@ -311,12 +296,12 @@ func checkTLS(t *testing.T, p *pod, trusted *tls.Config) {
 
 // handshake connects and reads the server's first HTTP/2 frame. With TLS 1.3 a rejected client gets an error only then.
 func handshake(p *pod, config *tls.Config) error {
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", "127.0.0.1:"+p.ports["grpc"], config)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: stepTimeout}, "tcp", "127.0.0.1:"+p.ports["grpc"], config)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(stepTimeout)); err != nil {
 		return err
 	}
 	_, err = io.ReadFull(conn, make([]byte, 9))
@@ -342,7 +327,7 @@ func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !is(); <-tick.C {
+	for deadline := time.Now().Add(stepTimeout); !is(); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}

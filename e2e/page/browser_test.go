@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
 	"github.com/weir-rls/weir/e2e/harness"
@@ -40,7 +43,7 @@ descriptors:
 )
 
 // soon bounds each wait for the page. A busy machine takes long.
-const soon = 60 * time.Second
+const soon = 2 * time.Minute
 
 // A site is a Weir whose admin API a browser can reach.
 type site struct {
@@ -74,7 +77,7 @@ func serveRules(t *testing.T, redis, rules string, env ...string) *site {
 	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
 		Binary: path, Rules: filepath.Join(dir, "rules.yaml"), Dir: dir, Redis: redis,
 		// Weir admits a hit that Redis does not decide in time, and a busy machine takes longer than the default of 15 ms.
-		Env: append([]string{"ADMIN_ADDR=" + addr, "ADMIN_TOKEN_FILE=" + filepath.Join(dir, "tokens"), "STORE_TIMEOUT=5s"}, env...),
+		Env: append([]string{"ADMIN_ADDR=" + addr, "ADMIN_TOKEN_FILE=" + filepath.Join(dir, "tokens"), "STORE_TIMEOUT=1m"}, env...),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -106,6 +109,12 @@ func (s *site) deny(key, value string) {
 	s.t.Fatal("no request is denied")
 }
 
+// open opens the page. Its calls may take long, because a busy machine must not look like an outage.
+func (s *site) open(width int64, scheme string) *tab {
+	s.t.Helper()
+	return open(s.t, s.admin, width, scheme, callsLast)
+}
+
 // A tab is a page in a browser. Its errors are collected.
 type tab struct {
 	context.Context
@@ -114,15 +123,46 @@ type tab struct {
 	errors []string
 }
 
-// open opens a page of a width and a colour scheme in a browser of its own.
-func open(t *testing.T, url string, width int64, scheme string) *tab {
-	t.Helper()
-	ctx, cancelTime := context.WithTimeout(context.Background(), 4*time.Minute)
-	ctx, cancelBrowser := chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:],
+// browser is the Chromium of all tests, which it starts once.
+var browser = sync.OnceValues(func() (context.Context, error) {
+	ctx, _ := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.NoSandbox, chromedp.ExecPath(os.Getenv("CHROMIUM")), chromedp.WSURLReadTimeout(soon))...)
 	silent := chromedp.WithErrorf(func(string, ...any) {}) // chromedp reports events that it does not know; actions return their errors
-	ctx, cancelTab := chromedp.NewContext(ctx, silent)
-	t.Cleanup(func() { cancelTab(); cancelBrowser(); cancelTime() })
+	ctx, _ = chromedp.NewContext(ctx, silent)
+	closeBrowser = func() error { return chromedp.Cancel(ctx) }
+	return ctx, chromedp.Run(ctx)
+})
+
+// closeBrowser ends the Chromium, if a test has started it.
+var closeBrowser = func() error { return nil }
+
+// callsLast makes the page wait longer for a call than it does for a user, because a busy machine must not look like an outage.
+const callsLast = "AbortSignal.timeout = ((timeout) => (ms) => timeout.call(AbortSignal, 20 * ms))(AbortSignal.timeout)"
+
+// open opens a page of a width and a colour scheme in a tab with a profile of its own. A script may run before those of the page.
+func open(t *testing.T, url string, width int64, scheme string, scripts ...string) *tab {
+	t.Helper()
+	all, err := browser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A page in a window of its own is visible: a hidden one would not poll.
+	executor := cdp.WithExecutor(all, chromedp.FromContext(all).Browser)
+	profile, err := target.CreateBrowserContext().Do(executor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := target.CreateTarget("about:blank").WithBrowserContextID(profile).WithNewWindow(true).Do(executor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancelTime := context.WithTimeout(all, 10*time.Minute)
+	ctx, cancelTab := chromedp.NewContext(ctx, chromedp.WithTargetID(id))
+	t.Cleanup(func() {
+		cancelTab()
+		cancelTime()
+		_ = target.DisposeBrowserContext(profile).Do(executor)
+	})
 	b := &tab{Context: ctx, t: t}
 	chromedp.ListenTarget(ctx, func(event any) {
 		b.mu.Lock()
@@ -143,7 +183,14 @@ func open(t *testing.T, url string, width int64, scheme string) *tab {
 			t.Errorf("errors of the page: %q", b.errors)
 		}
 	})
-	b.run(window(width, scheme), chromedp.Navigate(url))
+	b.run(window(width, scheme))
+	for _, script := range scripts {
+		b.run(chromedp.ActionFunc(func(ctx context.Context) error {
+			_, err := page.AddScriptToEvaluateOnNewDocument(script).Do(ctx)
+			return err
+		}))
+	}
+	b.run(chromedp.Navigate(url))
 	return b
 }
 

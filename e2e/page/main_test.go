@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := m.Run()
-	if err := errors.Join(removeBinary()); err != nil {
+	if err := errors.Join(closeBrowser(), removeBinary()); err != nil {
 		fmt.Fprintln(os.Stderr, "page:", err)
 		code = 1
 	}

@@ -15,14 +15,9 @@ func TestStreamOutlivesLease(t *testing.T) {
 	w := startWeir(t, harness.WeirOptions{Env: []string{"STORE_TIMEOUT=5s"}})
 	s := newStack(t, testTimeout, nil, w.GRPC)
 	r := request{path: "/negative", kind: "brief", user: "outlives"}
-	started := time.Now()
 	long := []*stream{s.open(t, r), s.open(t, r)}
-	s.wantUsed(t, r.kind, r.user, slots, "two streams")
-	until(t, "both leases expire", func() bool { return s.used(t, r.kind, r.user) == 0 })
-	expired := time.Since(started)
-	if expired < briefTTL {
-		t.Errorf("the leases expired after %v, want %v", expired, briefTTL)
-	}
+	taken, _ := s.rec.of(r.user)
+	expired := s.wantHeldForTTL(t, r.kind, r.user, taken, slots, 0)
 	over := []*stream{s.open(t, r), s.open(t, r)}
 	t.Logf("leases expired after %v; then %d streams at a limit of %d", expired, s.up.rawPeak, slots)
 	if s.up.rawPeak != 2*slots {
@@ -51,31 +46,23 @@ func TestKilledEnvoyLeaksLeasesForTTL(t *testing.T) {
 	w := startWeir(t, harness.WeirOptions{Redis: redis.Addr, Env: []string{"STORE_TIMEOUT=5s"}})
 	s := newStack(t, testTimeout, nil, w.GRPC)
 	r := request{path: "/negative", kind: "brief", user: "killed"}
+	next := startEnvoy(t, s, testTimeout, nil)
 	for range slots {
 		s.open(t, r)
 	}
-	s.wantUsed(t, r.kind, r.user, slots, "before Envoy is killed")
 	first, _ := s.rec.of(r.user)
 	kill(t, s.envoy.Process)
 	gone := time.Now()
-	s.envoy = startEnvoy(t, s, testTimeout, nil)
-	leaked, denied := 0, 0
-	until(t, "the slots expire", func() bool {
-		used := s.used(t, r.kind, r.user)
-		if time.Since(first[0].at) < briefTTL && used != slots {
-			t.Fatalf("%d slots are held %v after the first call, want %d", used, time.Since(first[0].at), slots)
+	s.envoy = next
+	if st := s.send(t, r); st.admitted() {
+		if since := time.Since(first[0].at); since < briefTTL {
+			t.Fatalf("a request is admitted %v after the first call, want 429 for %v", since, briefTTL)
 		}
-		if used == slots && denied == 0 && time.Since(first[0].at) < briefTTL/2 {
-			s.denied(t, r)
-			denied++
-		}
-		leaked = max(leaked, used)
-		return used == 0
-	})
-	t.Logf("%d of %d slots leaked; free %v after Envoy was killed, %v after the first call", leaked, slots, time.Since(gone), time.Since(first[0].at))
-	if free := time.Since(first[0].at); free < briefTTL {
-		t.Errorf("the slots were free after %v, want %v", free, briefTTL)
+		st.answer(200, "") // the machine stalled
+		s.rec.awaitDone(t, r.user, 1)
 	}
+	free := s.wantHeldForTTL(t, r.kind, r.user, first, slots, 0)
+	t.Logf("%d slots were free %v after Envoy was killed, and %v after the first call", slots, time.Since(gone), free)
 	for range slots {
 		s.open(t, r).answer(200, "")
 	}
@@ -110,15 +97,6 @@ func TestKilledWeirLeaksSlotForTTL(t *testing.T) {
 	if done[0].err == nil || done[1].err != nil || first[1].err == nil {
 		t.Errorf("calls %v and %v: want that Weir was down at the end of the first stream and at the start of the second", first, done)
 	}
-	until(t, "the slot expires", func() bool {
-		used := s.used(t, r.kind, r.user)
-		if time.Since(first[0].at) < briefTTL && used != 1 {
-			t.Fatalf("%d slots are held %v after the first call, want 1", used, time.Since(first[0].at))
-		}
-		return used == 0
-	})
-	t.Logf("the slot was free %v after the first call", time.Since(first[0].at))
-	if free := time.Since(first[0].at); free < briefTTL {
-		t.Errorf("the slot was free after %v, want %v", free, briefTTL)
-	}
+	free := s.wantHeldForTTL(t, r.kind, r.user, first[:1], 1, 0)
+	t.Logf("the slot was free %v after the first call", free)
 }

@@ -25,7 +25,7 @@ const (
 
 // Three replicas share one Redis, which restarts once. Some clients leave during the first call, some while the upstream works.
 // With a durable Redis, the upstream never has more requests in flight than the limit. Without persistence, a restart admits at
-// most the limit once more. After the last stream every slot is free, long before the TTL of 60 s.
+// most the limit once more. After the last stream every slot is free, long before the TTL of ten minutes.
 func TestConcurrencyHoldsUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -52,7 +52,7 @@ func TestConcurrencyHoldsUnderLoad(t *testing.T) {
 				w := startWeir(t, harness.WeirOptions{Redis: slow, Env: []string{"STORE_TIMEOUT=5s"}})
 				weirs = append(weirs, w.GRPC)
 			}
-			s := newStack(t, 20*time.Second, denyOnFailure(t), weirs...)
+			s := newStack(t, testTimeout, denyOnFailure(t), weirs...)
 			counts := s.load(t, func() {
 				time.Sleep(loadTime / 4)
 				redis.Stop()
@@ -63,18 +63,11 @@ func TestConcurrencyHoldsUnderLoad(t *testing.T) {
 
 			ended := time.Now()
 			s.awaitCalls(t)
-			used := 0
-			until(t, "every slot is free", func() bool {
-				used = s.used(t, "ten", loadUser)
-				return used == 0 || time.Since(ended) > 20*time.Second
-			})
+			until(t, "every slot is free", func() bool { return s.used(t, "ten", loadUser) == 0 })
 			t.Logf("%v; at most %d in flight, %d with those whose client had just left; all slots free after %v",
 				counts, s.up.peak, s.up.rawPeak, time.Since(ended))
 			if s.up.peak > c.most {
 				t.Errorf("%d requests in flight, want at most %d", s.up.peak, c.most)
-			}
-			if used > 0 {
-				t.Errorf("%d slots are still held %v after the last stream", used, time.Since(ended))
 			}
 			if !enoughLoad(counts) {
 				t.Errorf("%v: this load tests too little", counts)

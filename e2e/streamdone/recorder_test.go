@@ -174,6 +174,19 @@ func (r *recorder) all() []call {
 	return all
 }
 
+// received reports whether so many first calls and calls at the end of a stream have ended. It waits for them until a lost call is
+// more likely than a late one.
+func (r *recorder) received(user string, first, done int) bool {
+	under := func(c call) bool { return c.ended.IsZero() }
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		firstCalls, doneCalls := r.of(user)
+		if len(slices.DeleteFunc(firstCalls, under)) >= first && len(slices.DeleteFunc(doneCalls, under)) >= done {
+			return true
+		}
+	}
+	return false
+}
+
 // awaitDone waits until n calls at the end of a stream have ended, and returns them.
 func (r *recorder) awaitDone(t *testing.T, user string, n int) []call {
 	t.Helper()

@@ -72,7 +72,7 @@ func TestCounterEqualsSettledCostsAndUnsettledEstimates(t *testing.T) {
 				weirs = append(weirs, startWeir(t, reserving(redis.Addr, port)))
 				addrs = append(addrs, weirs[len(weirs)-1].GRPC)
 			}
-			s := newStack(t, 20*time.Second, denyOnFailure(t), addrs...)
+			s := newStack(t, testTimeout, denyOnFailure(t), addrs...)
 			outcomes := s.spend(t, func() {
 				for n := range kills {
 					at := n % len(weirs)

@@ -16,13 +16,13 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// envoyTimeout is Envoy's wait for Weir. Row 3 waits that long.
-const envoyTimeout = 3 * time.Second
+// envoyTimeout is the wait of the Envoy of row 3 for Weir. Row 3 waits that long.
+const envoyTimeout = 2 * time.Second
 
 // A variant is a limit that is taken by the first call and released or settled at the end of the stream. Two requests fit.
 type variant struct {
 	name, path       string
-	kind             string         // of limit, with a TTL of 60 s
+	kind             string         // of limit, with a TTL of 600 s
 	brief            map[string]int // kinds with a TTL of 2 s, and the usage that an unfinished request leaves after it
 	estimate, actual int
 	taken            int // by a request under way
@@ -56,11 +56,12 @@ func (s *scene) in(t *testing.T) *scene {
 	return &scene{s.stack, s.variant, fmt.Sprint(t.Name(), " ", lastScene.Add(1)), s.store}
 }
 
-// A store is a stack, and on Redis a second Weir whose Redis can be made slow.
+// A store is a stack, another one for row 3, and on Redis a second Weir whose Redis can be made slow.
 type store struct {
 	*stack
-	name string
-	slow *slowWeir // nil: memory
+	hasty *stack // its Envoy waits for envoyTimeout only
+	name  string
+	slow  *slowWeir // nil: memory
 }
 
 func newStore(t *testing.T, name string) *store {
@@ -68,11 +69,14 @@ func newStore(t *testing.T, name string) *store {
 	env := []string{"STORE_TIMEOUT=5s"} // only the recorder and the gate cause a timeout
 	if name == "memory" {
 		w := startWeir(t, harness.WeirOptions{Env: env})
-		return &store{stack: newStack(t, envoyTimeout, nil, w.GRPC), name: name}
+		return &store{stack: newStack(t, testTimeout, nil, w.GRPC), hasty: newStack(t, envoyTimeout, nil, w.GRPC), name: name}
 	}
 	redis := redistest.Start(t)
 	w := startWeir(t, harness.WeirOptions{Redis: redis.Addr, Env: env})
-	return &store{stack: newStack(t, envoyTimeout, nil, w.GRPC), name: name, slow: startSlowWeir(t, redis.Addr, env)}
+	return &store{
+		stack: newStack(t, testTimeout, nil, w.GRPC), hasty: newStack(t, envoyTimeout, nil, w.GRPC), name: name,
+		slow: startSlowWeir(t, redis.Addr, env),
+	}
 }
 
 // TestStreamDone has a subtest for each situation in which Envoy calls Weir at the end of a stream, or should and does not. In
@@ -169,66 +173,100 @@ func testDeniedRequest(t *testing.T, s *scene) {
 // Row 3: Weir is slower than Envoy's timeout, and Envoy admits the request. The call at its end comes although the first call was
 // not answered. It frees what the first call took, and nothing else.
 func testFirstCallTimedOut(t *testing.T, s *scene) {
+	s.stack = s.store.hasty
 	t.Run("Weir does not receive the call", func(t *testing.T) {
 		t.Parallel()
-		s := s.in(t)
-		s.admitUndecided(t, func(ctx context.Context, _ forward) (*ratelimitv3.RateLimitResponse, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}, func() bool { return false })
+		s.repeat(t, func(s *scene) bool {
+			return s.admitUndecided(t, func(ctx context.Context, _ forward) (*ratelimitv3.RateLimitResponse, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}, func() bool { return false })
+		})
 	})
 	t.Run("the answer of Weir is late", func(t *testing.T) {
 		t.Parallel()
-		s := s.in(t)
-		s.admitUndecided(t, func(ctx context.Context, weir forward) (*ratelimitv3.RateLimitResponse, error) {
-			answer, err := weir(ctx)
-			<-ctx.Done()
-			return answer, err
-		}, func() bool { return true })
+		s.repeat(t, func(s *scene) bool {
+			return s.admitUndecided(t, func(ctx context.Context, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+				answer, err := weir(context.WithoutCancel(ctx)) // on a busy machine Envoy may give up before
+				<-ctx.Done()
+				return answer, err
+			}, func() bool { return true })
+		})
 	})
 	if s.store.slow == nil {
 		return
 	}
 	t.Run("the reply of Redis is late", func(t *testing.T) {
 		t.Parallel()
-		s := s.in(t)
-		gate := s.store.slow.closeGate(t, s)
-		defer gate.abandon()
-		s.admitUndecided(t, gate.forward(), func() bool {
-			// If Weir saw in time that Envoy cancelled, it has given up what the call took. Otherwise the call at the end frees it.
-			return !gate.open(t)
+		s.repeat(t, func(s *scene) bool {
+			gate := s.store.slow.closeGate(t, s)
+			defer gate.abandon()
+			return s.admitUndecided(t, gate.forward(), func() bool {
+				// If Weir saw in time that Envoy cancelled, it has given up what the call took. Otherwise the call at
+				// the end frees it.
+				return !gate.open(t)
+			})
 		})
 	})
 }
 
+// repeat runs an attempt with new users until it reports that the recorder has received all calls. On a busy machine Envoy gives up
+// some before it has sent them.
+func (s *scene) repeat(t *testing.T, attempt func(*scene) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(testTimeout); !attempt(s.in(t)); {
+		if time.Now().After(deadline) {
+			t.Fatal("the recorder does not receive the calls")
+		}
+		t.Log("again: Envoy has given up a call before it sent it")
+	}
+}
+
 // admitUndecided sends a request beside another one. Envoy does not wait for its first call. taken is called once Envoy has admitted
-// the request. It reports whether the request holds what the call took.
+// the request. It reports whether the request holds what the call took. admitUndecided returns false if Envoy has not sent a call.
 func (s *scene) admitUndecided(
 	t *testing.T, answer func(context.Context, forward) (*ratelimitv3.RateLimitResponse, error), taken func() bool,
-) {
+) (sent bool) {
 	t.Helper()
+	// A busy machine must not delay the other calls until Envoy gives up.
+	patient := func(ctx context.Context, _ call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+		return weir(context.WithoutCancel(ctx))
+	}
+	s.rec.intercept(s.user, patient)
 	other := s.open(t, s.request())
+	if !s.rec.received(s.user, 1, 0) {
+		return false
+	}
 	s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
 		if c.done {
-			return weir(ctx)
+			return patient(ctx, c, weir)
 		}
 		return answer(ctx, weir)
 	})
 	st := s.open(t, s.request())
+	if !s.rec.received(s.user, 2, 0) {
+		return false
+	}
 	used, left := s.taken, 0
 	if taken() {
 		used, left = 2*s.taken, s.left
 	}
 	s.wantUsed(t, s.kind, s.user, used, "while the upstream works")
 	st.answer(200, "")
-	s.rec.awaitDone(t, s.user, 1)
+	if !s.rec.received(s.user, 2, 1) {
+		return false
+	}
 	s.wantUsed(t, s.kind, s.user, s.taken+left, "after the end of the request that Envoy admitted")
 	other.answer(200, "")
+	if !s.rec.received(s.user, 2, 2) {
+		return false
+	}
 	s.wantCalls(t, 2)
 	s.wantUsed(t, s.kind, s.user, s.left+left, "after the end of both")
 	if first, _ := s.rec.of(s.user); !first[1].cancelled && first[1].err == nil {
 		t.Errorf("Envoy waited for the late answer: %v", first[1])
 	}
+	return true
 }
 
 // Row 4: the client leaves during the first call. Envoy cancels the call, and never makes the one at the end.
@@ -266,7 +304,8 @@ func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
 			st := s.send(t, r)
 			<-answered
 			s.leaveDuringFirstCall(t, st)
-			until(t, "the TTL is over", func() bool { return s.usedAfter(t, kind) == left })
+			first, _ := s.rec.of(s.user)
+			s.wantHeldForTTL(t, kind, s.user, first, s.taken, left)
 			s.wantNoCallAtEnd(t)
 		})
 	}
@@ -397,29 +436,14 @@ func testServiceDownAtEnd(t *testing.T, s *scene) {
 		}
 		return weir(ctx)
 	})
+	requests := 0
 	for kind, left := range s.brief {
 		r := s.request()
 		r.kind = kind
 		s.open(t, r).answer(200, "")
-		until(t, "the TTL is over", func() bool { return s.usedAfter(t, r.kind) == left })
+		first, _ := s.rec.of(s.user)
+		s.wantHeldForTTL(t, r.kind, s.user, first[requests:], s.taken, left)
+		requests++
 	}
-	if _, done := s.rec.of(s.user); len(done) != len(s.brief) {
-		t.Errorf("%d calls at the end of a stream, want %d: retry_policy has an effect", len(done), len(s.brief))
-	}
-}
-
-// usedAfter returns the usage of a kind once the TTL is over, and -1 before. It fails the test if the last request has lost what it took before its TTL was over.
-func (s *scene) usedAfter(t *testing.T, kind string) int {
-	t.Helper()
-	first, _ := s.rec.of(s.user)
-	last := first[len(first)-1]
-	over := time.Since(last.ended) > briefTTL
-	used := s.used(t, kind, s.user)
-	if held := time.Since(last.at); held < briefTTL && used != s.taken {
-		t.Fatalf("%s: %d used %v after the first call, want %d for %v", kind, used, held, s.taken, briefTTL)
-	}
-	if !over {
-		return -1
-	}
-	return used
+	s.rec.awaitDone(t, s.user, requests) // more calls: retry_policy has an effect
 }

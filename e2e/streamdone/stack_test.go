@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	testTimeout = time.Minute     // longer than any step takes on a busy machine
+	testTimeout = 2 * time.Minute // longer than any step takes on a busy machine
 	briefTTL    = 2 * time.Second // of the kinds brief and brief_*
 	slots       = 2               // of the kinds slots and brief
 	budget      = 1000            // of the kinds with a budget
@@ -31,19 +31,19 @@ const rules = `
 domain: streamdone
 descriptors:
   - {key: kind, value: slots, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
-      algorithm: concurrency, concurrent_requests: 2, lease_ttl: 60s}}]}]}
+      algorithm: concurrency, concurrent_requests: 2, lease_ttl: 600s}}]}]}
   - {key: kind, value: brief, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
       algorithm: concurrency, concurrent_requests: 2, lease_ttl: 2s}}]}]}
   - {key: kind, value: ten, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
-      algorithm: concurrency, concurrent_requests: 10, lease_ttl: 60s, on_store_error: deny}}]}]}
+      algorithm: concurrency, concurrent_requests: 10, lease_ttl: 600s, on_store_error: deny}}]}]}
   - {key: kind, value: budget, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
-      unit: year, requests_per_unit: 1000, reserve: {ttl: 60s}}}]}]}
+      unit: year, requests_per_unit: 1000, reserve: {ttl: 600s}}}]}]}
   - {key: kind, value: brief_charge, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
       unit: year, requests_per_unit: 1000, reserve: {ttl: 2s, unsettled: charge}}}]}]}
   - {key: kind, value: brief_release, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
       unit: year, requests_per_unit: 1000, reserve: {ttl: 2s, unsettled: release}}}]}]}
   - {key: kind, value: large, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
-      unit: year, requests_per_unit: 100000000, on_store_error: deny, reserve: {ttl: 60s}}}]}]}
+      unit: year, requests_per_unit: 100000000, on_store_error: deny, reserve: {ttl: 600s}}}]}]}
 `
 
 // limits has the limit of each kind.
@@ -195,22 +195,28 @@ func (s *stack) open(t *testing.T, r request) *stream {
 func (s *stack) denied(t *testing.T, r request) {
 	t.Helper()
 	st := s.send(t, r)
-	select {
-	case <-st.up.arrived:
+	if st.admitted() {
 		t.Fatal("the upstream has received the request, want 429")
-	case <-st.ended:
 	}
 	if st.status != http.StatusTooManyRequests || st.err != nil {
 		t.Fatalf("status %d, %v, want 429", st.status, st.err)
 	}
 }
 
+// admitted waits until the upstream has received the request or the client has a response, and reports whether it was the upstream.
+func (st *stream) admitted() bool {
+	select {
+	case <-st.up.arrived:
+		return true
+	case <-st.ended:
+		return false
+	}
+}
+
 // awaitUpstream waits until the upstream has received the request.
 func (st *stream) awaitUpstream() {
 	st.t.Helper()
-	select {
-	case <-st.up.arrived:
-	case <-st.ended:
+	if !st.admitted() {
 		st.t.Fatalf("status %d, %v, want that the upstream receives the request", st.status, st.err)
 	}
 }
@@ -278,6 +284,27 @@ func until(t *testing.T, what string, ok func() bool) {
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in %v: %s", testTimeout, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// wantHeldForTTL reads the usage of a kind until only left is used. The calls in taken took what is held. It must stay until the TTL
+// of the first one is over, and must be free once that of the last one is. It returns for how long it was held.
+func (s *stack) wantHeldForTTL(t *testing.T, kind, user string, taken []call, held, left int) time.Duration {
+	t.Helper()
+	first, last := taken[0], taken[len(taken)-1]
+	for {
+		over := time.Since(last.ended) > briefTTL
+		used := s.used(t, kind, user)
+		since := time.Since(first.at)
+		switch {
+		case since < briefTTL && used != held:
+			t.Fatalf("%s: %d used %v after the first call, want %d for %v", kind, used, since, held, briefTTL)
+		case over && used != left:
+			t.Fatalf("%s: %d used %v after the first call, want %d after %v", kind, used, since, left, briefTTL)
+		case over:
+			return since
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
@@ -26,13 +25,13 @@ func quotas() *conf.RateLimitConfig {
 	}
 	return &conf.RateLimitConfig{Name: "ai-gateway-quota", Domain: "ai-gateway-quota", Descriptors: []*conf.RateLimitDescriptor{{
 		Key: "backend_name", Value: "default/openai", Descriptors: []*conf.RateLimitDescriptor{
-			{Key: "model_name_override", Value: "small", RateLimit: limit(conf.RateLimitUnit_HOUR, 10), QuotaMode: true},
+			{Key: "model_name_override", Value: "small", RateLimit: limit(conf.RateLimitUnit_YEAR, 10), QuotaMode: true},
 			{Key: "model_name_override", Value: "big", Descriptors: []*conf.RateLimitDescriptor{
 				{Key: "rule-0-x-plan|gold-match-0", Value: "rule-0-x-plan|gold-match-0", Descriptors: []*conf.RateLimitDescriptor{
-					{Key: "rule-0-x-user-match-1", RateLimit: limit(conf.RateLimitUnit_HOUR, 8), QuotaMode: true},
+					{Key: "rule-0-x-user-match-1", RateLimit: limit(conf.RateLimitUnit_YEAR, 8), QuotaMode: true},
 				}},
 				{Key: "rule-1-x-team-match-0", RateLimit: limit(conf.RateLimitUnit_MINUTE, 3), ShadowMode: true, QuotaMode: true},
-				{Key: "rule-2-match--1", Value: "rule-2-match--1", RateLimit: limit(conf.RateLimitUnit_HOUR, 5), QuotaMode: true},
+				{Key: "rule-2-match--1", Value: "rule-2-match--1", RateLimit: limit(conf.RateLimitUnit_YEAR, 5), QuotaMode: true},
 			}},
 			{Key: "model_name_override", RateLimit: limit(conf.RateLimitUnit_DAY, 1000), QuotaMode: true},
 		},
@@ -144,7 +143,7 @@ func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 		t.Errorf("no warning of the unknown argument:\n%s", weir.Log())
 	}
 	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: filepath.Join("..", "..", "envoy", "bootstrap.yaml"), Weir: grpcAddr, Dir: t.TempDir(), Timeout: 10 * time.Second, Edit: aiBootstrap(t),
+		Bootstrap: filepath.Join("..", "..", "envoy", "bootstrap.yaml"), Weir: grpcAddr, Dir: t.TempDir(), Timeout: stepTimeout, Edit: aiBootstrap(t),
 	})
 	must(t, err)
 	t.Cleanup(func() { _, _ = envoy.Stop() })
@@ -164,7 +163,7 @@ func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 	ask := func(model, tokens string, headers ...string) int {
 		t.Helper()
 		before := decided()
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 		defer cancel()
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, envoy.URL, nil)
 		must(t, err)

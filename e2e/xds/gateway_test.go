@@ -25,12 +25,12 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// eventually polls until ok, for at most half a minute.
+// eventually polls until ok, for at most stepTimeout.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
+	for deadline := time.Now().Add(stepTimeout); !ok(); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}
@@ -96,7 +96,7 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	}
 	cmd.Env = append(cmd.Env, // the test's own
 		"HOST=127.0.0.1", "PORT="+httpPort, "GRPC_HOST=127.0.0.1", "GRPC_PORT="+grpcPort, "DEBUG_PORT=0",
-		"CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway", "STORE_TIMEOUT=5s", "DRAIN_DELAY=0s",
+		"CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway", "STORE_TIMEOUT=1m", "DRAIN_DELAY=0s",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms")
 	must(t, cmd.Start())
 	ended := make(chan error, 1)

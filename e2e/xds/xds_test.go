@@ -69,7 +69,7 @@ func (w *watch) wantLimit(domain string, want int) {
 		got = int(rule.Limits[0].RequestsPerUnit)
 	}
 	if got != want {
-		w.t.Errorf("%s allows %d a minute, want %d", domain, got, want)
+		w.t.Errorf("%s allows %d a year, want %d", domain, got, want)
 	}
 }
 
@@ -112,8 +112,8 @@ func TestXDSAppliesChangesAndKeepsRulesOnBadConfig(t *testing.T) {
 	}
 
 	// Bad config: the old rules stay, and the server receives the reason. It pushes again at once; the answer is delayed.
-	s.set("4", config("a", 11), broken("b"))
 	began := time.Now()
+	s.set("4", config("a", 11), broken("b"))
 	for range 3 {
 		r := s.request()
 		if r.GetVersionInfo() != "3" || !strings.Contains(r.GetErrorDetail().GetMessage(), "invalid rate limit unit '99'") {

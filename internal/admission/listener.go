@@ -57,7 +57,7 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	l.pacer.conns.Add(1)
-	return &conn{Conn: socket.Quick(c), pacer: l.pacer}, nil
+	return &conn{Conn: socket.Wrap(c), pacer: l.pacer}, nil
 }
 
 type conn struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/admin/client"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
 // AdminServer holds the flags of commands that call the admin API of a running server.
@@ -30,7 +31,7 @@ func (s *AdminServer) client() (*client.Client, error) {
 
 // adminCredentials are the credentials for the admin API, and the CA of its certificate.
 type adminCredentials struct {
-	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"A file with a token of the admin API. The first line that is no comment counts."`
+	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"A file with a token of the admin API. Weir sends the first line that is not a comment."`
 	CA        string `name:"ca" placeholder:"FILE" help:"The CA that signs the server's certificate, in PEM. Default: the CAs of the system."`
 	Cert      string `placeholder:"FILE" help:"A client certificate, in PEM, instead of a token."`
 	Key       string `placeholder:"FILE" help:"The key of the client certificate, in PEM."`
@@ -41,7 +42,8 @@ func (s *adminCredentials) clientOf(flag, server string) (*client.Client, error)
 	o := client.Options{Server: server, Flag: flag}
 	var err error
 	if s.TokenFile != "" {
-		if o.Token, err = client.ReadToken(s.TokenFile); err != nil {
+		o.Token, err = client.ReadToken(s.TokenFile)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -63,7 +65,7 @@ func (s *adminCredentials) clientOf(flag, server string) (*client.Client, error)
 
 // An adminKey is the key named by the arguments.
 type adminKey struct {
-	Domain     string `short:"d" help:"The domain. Default: that of the rules, if they have only one."`
+	Domain     string `short:"d" help:"The domain. Rules with one domain need none."`
 	Descriptor string `arg:"" optional:"" help:"The entries of the descriptor, such as user_id=42,action=login. A backslash before a comma or = makes it part of a value."`
 }
 
@@ -115,15 +117,7 @@ func (k *adminKey) request(ctx context.Context, c *client.Client) (admin.KeyRequ
 		return admin.KeyRequest{}, err
 	}
 	domain, err := k.domain(ctx, c)
-	return admin.KeyRequest{Domain: domain, Descriptor: adminEntries(entries)}, err
-}
-
-func adminEntries(entries []descriptors.Entry) []admin.Entry {
-	all := make([]admin.Entry, len(entries))
-	for i, e := range entries {
-		all[i] = admin.Entry{e.Key, e.Value}
-	}
-	return all
+	return admin.KeyRequest{Domain: domain, Descriptor: explain.EntriesOf(entries)}, err
 }
 
 // printAdminError prints the error of an admin call. It returns [Failed] if the server does not know the key, and otherwise
@@ -141,7 +135,8 @@ func printTable(out io.Writer, rows [][]string) error {
 	joined := make([]string, len(rows))
 	for k, row := range rows {
 		for i := range row {
-			if row[i] = terminal.Printable(row[i]); row[i] == "" {
+			row[i] = terminal.Printable(row[i])
+			if row[i] == "" {
 				row[i] = "-"
 			}
 		}

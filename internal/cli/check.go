@@ -10,13 +10,13 @@ import (
 
 // Check validates rules and settings without serving, and warns about valid rules that probably do not have the intended effect.
 type Check struct {
-	Settings    bool     `help:"Check the settings in the environment. Weir then reads no file and makes no connection for them."`
+	Settings    bool     `help:"Check the settings in the environment. The check reads no file that they name, and connects to nothing."`
 	Strict      bool     `help:"Treat warnings as faults."`
 	Format      string   `short:"o" enum:"text,json,github" default:"text" help:"The format of the output: text, json, or github for annotations of a GitHub workflow."`
 	Merge       bool     `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
 	Months      bool     `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
 	Overlay     string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"Check the rules with this overlay."`
-	Replicas    string   `env:"REPLICAS" placeholder:"NUMBER" help:"The REPLICAS of the server. Without it and REPLICAS_DNS, on_store_error: local is a warning."`
+	Replicas    string   `env:"REPLICAS" placeholder:"NUMBER" help:"The REPLICAS of the server. Without REPLICAS and REPLICAS_DNS, on_store_error: local causes a warning."`
 	ReplicasDNS string   `env:"REPLICAS_DNS" name:"replicas-dns" placeholder:"HOST" help:"The REPLICAS_DNS of the server."`
 	Paths       []string `arg:"" optional:"" name:"path" help:"YAML files, or folders of them, which are checked together. - is standard input."`
 }
@@ -27,12 +27,9 @@ type SettingsChecker func() SettingsReport
 // A SettingsReport is the result of a SettingsChecker.
 type SettingsReport struct {
 	Fault    string // why weir serve would not start; may have several lines; "" if it would
-	Warnings []Ineffective
+	Warnings []string
 	InMemory bool // the store is in memory, so that it never fails
 }
-
-// An Ineffective is a setting without effect.
-type Ineffective struct{ Setting, Reason string }
 
 // Validate reports a missing path.
 func (c *Check) Validate() error {
@@ -44,7 +41,7 @@ func (c *Check) Validate() error {
 
 // Run prints all faults and warnings. It returns [Failed] after a fault, or after a warning if Strict is set.
 func (c *Check) Run(to Streams, settings SettingsChecker) error {
-	report := &checkReport{texts: map[string]*text{}}
+	report := &checkReport{lines: map[string][][]byte{}}
 	replicasKnown := c.Replicas != "" || c.ReplicasDNS != ""
 	if c.Settings {
 		found := settings()
@@ -68,8 +65,8 @@ func (c *Check) addSettings(report *checkReport, found SettingsReport) {
 		report.add(finding{Severity: fault, ID: "setting", Message: found.Fault})
 		return
 	}
-	for _, w := range found.Warnings {
-		report.add(finding{Severity: warning, ID: "setting", Message: w.Setting + " has no effect: " + w.Reason})
+	for _, message := range found.Warnings {
+		report.add(finding{Severity: warning, ID: "setting", Message: message})
 	}
 	if !report.fails(c.Strict) {
 		report.results = append(report.results, "ok: settings")

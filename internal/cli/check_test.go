@@ -49,6 +49,10 @@ func TestCheckPrintsExcerptAndCaret(t *testing.T) {
 		{"control characters", "domain: d\nvalu: \"\x1b[31m\"\n", "stdin:2:1: fault: this is not valid YAML (control characters are not allowed) [syntax]\n  2 | valu: \"\uFFFD[31m\"\n    | ^\n"},
 		{"a long line", "domain: d\n'" + long + "': {valu: " + long + "}\nx: 1\n", "\n  2 | '" + strings.Repeat("x", 159) + "...\n    | ^\n"},
 		{"the end of a long line", "domain: d\ndescriptors: [{key: " + long + ", valu: 1}]\n", "\n  2 | ..." + strings.Repeat("x", 149) + ", valu: 1}]\n"},
+		{"UTF-16", "\xff\xfe" + utf16LE(zero), "stdin:2:48: warning: the limit is 0 and denies every request [zero-limit]\n  2 | descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}]\n"},
+		{"a syntax error in UTF-16", "\xff\xfe" + utf16LE("a: b\nc: [\n"), "stdin:2:1: fault: the file is UTF-16 [syntax]\n  2 | c: [\n    | ^\n    = save it as UTF-8\n"},
+		{"UTF-16 without a byte order mark", utf16LE(zero), "stdin:1:1: fault: the file is UTF-16 [syntax]\n  1 | domain: d\n    | ^\n    = save it as UTF-8\n"},
+		{"UTF-16, big endian", strings.ReplaceAll(zero, "", "\x00"), "stdin:1:1: fault: the file is UTF-16 [syntax]\n  1 | domain: d\n    | ^\n    = save it as UTF-8\n"},
 		{"a warning", zero, "stdin:2:48: warning: the limit is 0 and denies every request [zero-limit]\n  2 | descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}]\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -58,6 +62,9 @@ func TestCheckPrintsExcerptAndCaret(t *testing.T) {
 		})
 	}
 }
+
+// utf16LE encodes ASCII as UTF-16, little endian.
+func utf16LE(ascii string) string { return strings.ReplaceAll(ascii, "", "\x00")[1:] }
 
 // docs/lint.md begins with an example of the output.
 func TestCheckPrintsAsTheLintPageShows(t *testing.T) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -36,15 +37,15 @@ type finding struct {
 // A checkReport collects findings.
 type checkReport struct {
 	findings []finding
-	results  []string // a line for each part without a fault
-	texts    map[string]*text
+	results  []string            // a line for each part without a fault
+	lines    map[string][][]byte // of each file
 }
 
 func (r *checkReport) add(f finding) { r.findings = append(r.findings, f) }
 
 func (r *checkReport) addTexts(files []rulesfile.File) {
 	for _, f := range files {
-		r.texts[f.Name] = &text{data: f.Data}
+		r.lines[f.Name] = bytes.Split(rulesfile.UTF8(f.Data), []byte("\n"))
 	}
 }
 
@@ -60,11 +61,11 @@ func (r *checkReport) addError(err error) {
 	}
 }
 
-// addAt adds a fault or a warning of a file. Findings of a file must be added in the order of their lines, or else lack an excerpt.
+// addAt adds a fault or a warning of a file.
 func (r *checkReport) addAt(f rulesfile.Fault, severity string) {
 	found := finding{File: f.File, Line: f.Line, Column: f.Column, Severity: severity, ID: f.ID, Message: f.Message, Hint: f.Remedy}
-	if t := r.texts[f.File]; t != nil {
-		found.Excerpt, found.caret = excerpt(t.at(f.Line), f.Column)
+	if lines := r.lines[f.File]; f.Line > 0 && f.Line <= len(lines) {
+		found.Excerpt, found.caret = excerpt(lines[f.Line-1], f.Column)
 	}
 	r.add(found)
 }

@@ -16,9 +16,9 @@ import (
 
 // Conform tests a rate limit service for Envoy from outside and grades it.
 type Conform struct {
-	Rules      bool     `help:"Print the rules that the service must hold, and exit."`
+	Rules      bool     `help:"Print the rules that the service must load, and exit."`
 	List       bool     `help:"Print the checks, and exit."`
-	Algorithms []string `default:"fixed_window" placeholder:"NAME" help:"The algorithms whose rules the service holds: fixed_window, sliding_log, funnel. Default: fixed_window, the algorithm of envoyproxy/ratelimit."`
+	Algorithms []string `default:"fixed_window" placeholder:"NAME" help:"The algorithms whose rules the service has loaded: fixed_window, sliding_log, funnel. Default: fixed_window, the algorithm of envoyproxy/ratelimit."`
 	Only       string   `placeholder:"REGEX" help:"Run only the checks whose ids match."`
 	Output     string   `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 
@@ -46,7 +46,7 @@ func (*Conform) Help() string {
   weir conform --only '^counting' --allow-errors 127.0.0.1:8081
 
 The checks charge only keys of their own, so they can run against a service that others use. The checks under crash send
-requests that crash some services. They run last.
+requests that crash some services, and run last.
 
 The exit code is 0 if no check failed, 1 if one failed, and 2 after a fault, such as a service without the rules.`
 }
@@ -131,12 +131,14 @@ func (c *Conform) options() (conform.Options, error) {
 	}
 	var err error
 	if c.Only != "" {
-		if o.Only, err = compile("--only", c.Only); err != nil {
+		o.Only, err = compile("--only", c.Only)
+		if err != nil {
 			return o, err
 		}
 	}
 	if c.TLS {
-		if o.TLS, err = (tlsfiles.Client{Cert: c.Cert, Key: c.Key, CA: c.CA, ServerName: c.ServerName}).Config(); err != nil {
+		o.TLS, err = (tlsfiles.Client{Cert: c.Cert, Key: c.Key, CA: c.CA, ServerName: c.ServerName}).Config()
+		if err != nil {
 			return o, err
 		}
 	}

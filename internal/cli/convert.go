@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/accesslog"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/offline/accesslog"
 )
 
 // Convert converts access logs to a recording.
@@ -33,7 +33,7 @@ type Convert struct {
 	EndTime      string `name:"end-time" placeholder:"FIELD" help:"The field with the time at which the request ended, if no field has its start."`
 	Duration     string `placeholder:"FIELD" help:"With --end-time: the field with the time that the request took."`
 	DurationUnit string `enum:"s,ms,us,ns" default:"ms" placeholder:"UNIT" help:"The unit of --duration: s, ms, us or ns."`
-	TimeZone     string `name:"time-zone" placeholder:"ZONE" help:"The zone of times that have none, such as UTC or Europe/Berlin."`
+	TimeZone     string `name:"time-zone" placeholder:"ZONE" help:"The time zone of times without a zone, such as UTC or Europe/Berlin."`
 	StatusField  string `name:"status-field" placeholder:"FIELD" help:"The field with the status of the response."`
 	DeniedStatus int    `name:"denied-status" default:"429" placeholder:"CODE" help:"The status of requests that were denied."`
 
@@ -50,9 +50,9 @@ func (*Convert) Help() string {
   weir convert --format csv --time at --domain ugc --descriptor 'user_id=%{user},plan=free' requests.csv
 
 A value is text with fields as %{name}. Filters change a field: %{path|segment 1}, %{path|path}, %{path|query user},
-%{x-forwarded-for|item -1}, %{address|host}, %{method|lower}, %{path|match ^/u/(\d+)}. docs/convert.md has all of it.
+%{x-forwarded-for|item -1}, %{address|host}, %{method|lower}, %{path|match ^/u/(\d+)}. docs/convert.md describes all filters.
 
-The exit code is 0 if every line was read, 1 if lines could not be read, which are listed, and 2 after a fault.`
+The exit code is 0 if every line was read, 1 if some lines could not be read, and 2 after a fault.`
 }
 
 // Run writes the recording, and a report on standard error. It returns [Failed] if some lines were unreadable, and [Fault] after an
@@ -93,11 +93,13 @@ func (c *Convert) convert(ctx context.Context, to Streams) (*accesslog.Report, e
 	return &report, c.write(converter, to.Out)
 }
 
+var durationUnits = map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond, "ns": time.Nanosecond}
+
 // options returns the options that the flags set.
 func (c *Convert) options() (accesslog.Options, error) {
 	o := accesslog.Options{
 		Format: accesslog.Format(c.Format), Layout: c.LogFormat, Columns: c.Columns, Domain: c.Domain, Time: c.Time, EndTime: c.EndTime,
-		Duration: c.Duration, DurationUnit: map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond, "ns": time.Nanosecond}[c.DurationUnit],
+		Duration: c.Duration, DurationUnit: durationUnits[c.DurationUnit],
 		Status: c.StatusField, Denied: c.DeniedStatus,
 	}
 	comma, size := utf8.DecodeRuneInString(strings.Replace(c.Comma, "tab", "\t", 1))
@@ -123,7 +125,8 @@ func (c *Convert) options() (accesslog.Options, error) {
 	}
 	if c.TimeZone != "" {
 		var err error
-		if o.Zone, err = time.LoadLocation(c.TimeZone); err != nil {
+		o.Zone, err = time.LoadLocation(c.TimeZone)
+		if err != nil {
 			return o, fmt.Errorf("--time-zone %q: unknown zone: write UTC, or a name such as Europe/Berlin", c.TimeZone)
 		}
 	}
@@ -143,13 +146,15 @@ func (c *Convert) options() (accesslog.Options, error) {
 			constant = constant && value.Constant() && e.Key != "generic_key"
 		}
 		if constant {
-			return o, fmt.Errorf("--descriptor %q is the same for every line: write %%{field} for the value of a field; only generic_key has a constant by itself", text)
+			return o, fmt.Errorf("--descriptor %q is the same for every line: write %%{field} for the value of a field; only generic_key "+
+				"has a constant by itself", text)
 		}
 		o.Descriptors = append(o.Descriptors, d)
 	}
 	if c.Hits != "" {
 		var err error
-		if o.Hits, err = accesslog.ParseTemplate(c.Hits); err != nil {
+		o.Hits, err = accesslog.ParseTemplate(c.Hits)
+		if err != nil {
 			return o, fmt.Errorf("--hits: %w", err)
 		}
 	}
@@ -214,7 +219,8 @@ func (w *logReader) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	n, err := w.Reader.Read(b)
-	if w.done += int64(n); w.bar.due() {
+	w.done += int64(n)
+	if w.bar.due() {
 		w.bar.show(w.done, w.total)
 	}
 	return n, err
@@ -237,7 +243,8 @@ func (c *Convert) write(converter *accesslog.Converter, stdout io.Writer) error 
 var reasonTexts = map[accesslog.Reason]string{
 	accesslog.TooLong: "longer than 256 KiB", accesslog.NotInFormat: "not in the format of the log (--log-format)",
 	accesslog.Ambiguous: "a field has the characters that separate fields", accesslog.NotJSON: "not a JSON object",
-	accesslog.BadCSV: "another number of columns than the header, or a quote without an end", accesslog.NoTime: "the time is missing (--time or --end-time)",
+	accesslog.BadCSV:  "another number of columns than the header, or a quote without an end",
+	accesslog.NoTime:  "the time is missing (--time or --end-time)",
 	accesslog.BadTime: "the time is in no known format, or out of range", accesslog.NoZone: "the time has no zone (--time-zone)",
 	accesslog.BadDuration: "the duration is missing or no number", accesslog.BadHits: "the hits are missing or no whole number",
 	accesslog.BadValue: "the request is longer than a line of a recording",
@@ -245,7 +252,8 @@ var reasonTexts = map[accesslog.Reason]string{
 
 // printConversion prints the report.
 func printConversion(w io.Writer, r *accesslog.Report, descriptors []string) {
-	fmt.Fprintf(w, "weir: lines %d, requests %d, unreadable lines %d, lines without a descriptor %d\n", r.Lines, r.Written, r.Unreadable, r.NoDescriptors)
+	fmt.Fprintf(w, "weir: lines %d, requests %d, unreadable lines %d, lines without a descriptor %d\n", r.Lines, r.Written,
+		r.Unreadable, r.NoDescriptors)
 	if r.Written > 0 {
 		fmt.Fprintf(w, "weir: from %s to %s\n", r.From.Format(time.RFC3339Nano), r.To.Format(time.RFC3339Nano))
 	}

@@ -9,19 +9,19 @@ import (
 	"slices"
 
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/offline/rulesdiff"
 	"github.com/weir-rls/weir/pkg/replay"
-	"github.com/weir-rls/weir/pkg/rulesdiff"
 )
 
 // Diff compares two sets of rules over recorded requests.
 type Diff struct {
-	Against []string `sep:"none" placeholder:"RECORDING" help:"A recording of requests, plain or compressed by zstd, or a folder of RECORD_PATH. - is standard input. It may repeat; further arguments behind OLD and NEW are recordings, too."`
+	Against []string `sep:"none" placeholder:"RECORDING" help:"A recording of requests, plain or compressed by zstd, or a folder of RECORD_PATH. - is standard input. It may repeat. Arguments after OLD and NEW are recordings too."`
 	FailIf  []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit with 2 only if a condition holds, such as 'newly_denied_keys > 10'. It may repeat."`
 	Output  string   `short:"o" enum:"text,json,markdown" default:"text" help:"The format of the output: text, json, or markdown for a comment on a pull request."`
 	Worst   int      `default:"10" placeholder:"N" help:"How many keys to list for each limit, worst first. 0: none, for a public comment."`
 	MaxKeys int      `default:"1000000" placeholder:"N" help:"How many keys to count. With more, counts of keys are lower bounds."`
 
-	OldOverlay   string `name:"old-overlay" placeholder:"FILE|DIR" help:"The overlay of the old rules, if it is not that of the new rules."`
+	OldOverlay   string `name:"old-overlay" placeholder:"FILE|DIR" help:"The overlay of the old rules. Default: the overlay of the new rules."`
 	rulesOptions `embed:""`
 	Together     bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none, as the server does with this setting."`
 
@@ -47,8 +47,8 @@ func (*Diff) Help() string {
   weir diff old/ new/ --against monday.ndjson.zst tuesday.ndjson.zst -o json
   weir diff old.yaml new.yaml --against day.ndjson.zst -o markdown --fail-if 'newly_denied_keys > 10'
 
-The exit code is 0 if no verdict changes, 2 if one changes or a new rule cannot be compared, and 1 after a fault.
-With --fail-if, it is 2 if a condition holds, and else 0.`
+The exit code is 0 if no verdict changes, 2 if a verdict changes or a new rule cannot be compared, and 1 after a fault.
+With --fail-if, it is 2 if a condition holds, and otherwise 0.`
 }
 
 // Validate reports missing rules.
@@ -141,22 +141,8 @@ func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.C
 	if _, err = in.share(); err != nil {
 		return nil, errors.Join(err, in.finish(to.Err))
 	}
-	var line replay.Line
-	n := 0
-	for err == nil && ctx.Err() == nil {
-		if err = in.Next(&line); err == nil {
-			err = comparison.Add(&line)
-			n++
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		err = ctx.Err()
-	}
-	err = errors.Join(err, in.finish(to.Err))
-	if err == nil && n == 0 {
-		err = errors.New("the recording has no requests, so nothing was compared")
-	}
-	return in.Skipped(), err
+	err = in.each(ctx, comparison.Add)
+	return in.Skipped(), errors.Join(err, in.finish(to.Err))
 }
 
 func (d *Diff) print(report *rulesdiff.Report, out io.Writer) error {

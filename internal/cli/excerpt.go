@@ -5,30 +5,8 @@ import (
 	"strings"
 	"unicode"
 
-	"golang.org/x/text/width"
+	"charm.land/lipgloss/v2"
 )
-
-// A text finds lines of a file.
-type text struct {
-	data []byte
-	line int // the number of lines before data, once at was called
-}
-
-// at returns a line without its line end. Lines must be requested in order; an earlier line gives "".
-func (t *text) at(line int) string {
-	for t.line+1 < line {
-		end := bytes.IndexByte(t.data, '\n')
-		if end < 0 {
-			return ""
-		}
-		t.data, t.line = t.data[end+1:], t.line+1
-	}
-	if t.line+1 > line {
-		return ""
-	}
-	found, _, _ := bytes.Cut(t.data, []byte("\n"))
-	return strings.TrimSuffix(string(found[:min(len(found), maxLine)]), "\r")
-}
 
 const (
 	maxLine      = 1 << 20 // of a line that is searched for a column, in bytes
@@ -38,8 +16,8 @@ const (
 
 // excerpt returns a line for a terminal, and the indentation of a caret below column, which counts characters from 1. It shortens a
 // long line, and replaces control and bidirectional characters, because the file may be untrusted.
-func excerpt(line string, column int) (shown, indent string) {
-	runes := []rune(line)
+func excerpt(line []byte, column int) (shown, indent string) {
+	runes := []rune(string(bytes.TrimSuffix(line[:min(len(line), maxLine)], []byte("\r"))))
 	at := min(max(column-1, 0), len(runes))
 	before := ""
 	if len(runes) > maxExcerpt {
@@ -67,19 +45,8 @@ func excerpt(line string, column int) (shown, indent string) {
 		case r == '\t':
 			spaces.WriteByte('\t')
 		default:
-			spaces.WriteString(strings.Repeat(" ", columns(r)))
+			spaces.WriteString(strings.Repeat(" ", lipgloss.Width(string(r))))
 		}
 	}
 	return text.String(), spaces.String()
-}
-
-// columns returns the width of r on a terminal.
-func columns(r rune) int {
-	switch kind := width.LookupRune(r).Kind(); {
-	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		return 0
-	case kind == width.EastAsianWide || kind == width.EastAsianFullwidth:
-		return 2
-	}
-	return 1
 }

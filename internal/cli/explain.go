@@ -52,12 +52,13 @@ func (e *Explain) Validate() error {
 	}
 	switch {
 	case len(e.Config) == 0 && e.Live == "":
-		return errors.New("want --config with the rules, or --live with the address of a server, for example: weir explain --config rules.yaml user_id=42")
+		return errors.New("want --config with the rules, or --live with the address of a server, for example: " +
+			"weir explain --config rules.yaml user_id=42")
 	case len(e.Config) > 0 && e.Live != "":
 		return errors.New("--config not together with --live, which explains by the rules of the server")
 	case e.Envoy != "":
 		return e.validateEnvoy()
-	case e.given():
+	case e.envoyFlags.isSet():
 		return errors.New("--header, --path and the other flags of a request need --envoy with the configuration of Envoy")
 	case len(e.Descriptors) == 0 && e.Request == "":
 		return errors.New("want a descriptor, for example: weir explain --config rules.yaml user_id=42,action=login")
@@ -104,7 +105,7 @@ func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, erro
 	}
 	options := explain.Options{Decide: decide.Options{CalendarMonths: e.Months}, KeySecret: []byte(e.KeySecret)}
 	if e.Envoy != "" {
-		return e.withEnvoy(options, rules, to.In)
+		return e.explainByEnvoy(options, rules, to.In)
 	}
 	request, err := e.request(rules, to.In)
 	if err != nil {
@@ -132,7 +133,8 @@ func (e *Explain) request(rules *descriptors.Rules, stdin io.Reader) (*decide.Re
 	for _, entries := range all {
 		request.Descriptors = append(request.Descriptors, decide.Descriptor{Entries: entries, Hits: 1})
 	}
-	if request.Domain, err = e.domainOf(request.Domain, rules); err != nil {
+	request.Domain, err = e.domainOf(request.Domain, rules)
+	if err != nil {
 		return nil, err
 	}
 	return request, nil
@@ -140,7 +142,7 @@ func (e *Explain) request(rules *descriptors.Rules, stdin io.Reader) (*decide.Re
 
 // body reads the request in JSON, and returns the file's name.
 func (e *Explain) body(stdin io.Reader) (name string, body []byte, err error) {
-	return readNamed(e.Request, stdin, rls.MaxBody)
+	return readNamed(e.Request, stdin, rls.MaxBody, "write fewer descriptors")
 }
 
 // domainOf returns the domain of the request, of the flag, or of the rules if they have only one.
@@ -200,10 +202,11 @@ func (e *Explain) live(ctx context.Context, stdin io.Reader) (*explain.Record, e
 			return nil, err
 		}
 		for _, entries := range all {
-			sent.Descriptors = append(sent.Descriptors, adminEntries(entries))
+			sent.Descriptors = append(sent.Descriptors, explain.EntriesOf(entries))
 		}
 		key := adminKey{Domain: e.Domain}
-		if sent.Domain, err = key.domain(ctx, c); err != nil {
+		sent.Domain, err = key.domain(ctx, c)
+		if err != nil {
 			return nil, err
 		}
 	}

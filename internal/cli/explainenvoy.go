@@ -10,8 +10,8 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/envoyactions"
 	"github.com/weir-rls/weir/pkg/explain"
+	"github.com/weir-rls/weir/pkg/offline/envoyactions"
 )
 
 // maxEnvoyFile bounds a configuration of Envoy, in bytes.
@@ -31,8 +31,8 @@ type envoyFlags struct {
 	Filter         string   `placeholder:"NAME" help:"With --envoy: the rate limit filter, if the listener has several."`
 }
 
-// given reports whether any flag except --envoy is set.
-func (f *envoyFlags) given() bool {
+// isSet reports whether any flag except --envoy is set.
+func (f *envoyFlags) isSet() bool {
 	texts := f.Path + f.Method + f.Host + f.RemoteAddress + f.ServiceCluster + f.Listener + f.Filter
 	return texts != "" || len(f.Header)+len(f.Metadata) > 0
 }
@@ -49,13 +49,13 @@ func (e *Explain) validateEnvoy() error {
 	return nil
 }
 
-// withEnvoy explains the descriptors that Envoy would send.
-func (e *Explain) withEnvoy(o explain.Options, rules *descriptors.Rules, stdin io.Reader) (*explain.Record, error) {
-	request, err := e.toEnvoy()
+// explainByEnvoy explains the descriptors that Envoy would send.
+func (e *Explain) explainByEnvoy(o explain.Options, rules *descriptors.Rules, stdin io.Reader) (*explain.Record, error) {
+	request, err := e.envoyFlags.request()
 	if err != nil {
 		return nil, err
 	}
-	name, data, err := readNamed(e.Envoy, stdin, maxEnvoyFile)
+	name, data, err := readNamed(e.Envoy, stdin, maxEnvoyFile, "pass only the route configuration, the virtual host or the route")
 	if err != nil {
 		return nil, err
 	}
@@ -82,64 +82,51 @@ func (e *Explain) withEnvoy(o explain.Options, rules *descriptors.Rules, stdin i
 		if r.AtEnd {
 			to = atEnd
 		}
-		to.Descriptors = append(to.Descriptors, envoyDescriptor(r))
+		to.Descriptors = append(to.Descriptors, r.Descriptor)
 	}
 	return explain.WithEnvoy(o, rules, envoy, before, atEnd), nil
 }
 
 func envoyRecord(r envoyactions.RateLimit) explain.EnvoyRateLimit {
-	record := explain.EnvoyRateLimit{
-		Source: r.Source, Descriptor: []explain.Entry{}, Skipped: r.Skipped, Unknown: r.Unknown, AtEnd: r.AtEnd,
+	return explain.EnvoyRateLimit{
+		Source: r.Source, Descriptor: explain.EntriesOf(r.Entries), Skipped: r.Skipped, Unknown: r.Unknown, AtEnd: r.AtEnd,
 		Reason: strings.Join(r.Reasons, "; "), Ignored: append([]string{}, r.Ignored...),
 	}
-	for _, entry := range r.Entries {
-		record.Descriptor = append(record.Descriptor, entry)
-	}
-	return record
 }
 
-func envoyDescriptor(r envoyactions.RateLimit) decide.Descriptor {
-	d := decide.Descriptor{Hits: r.Hits, Refund: r.Refund}
-	for _, entry := range r.Entries {
-		d.Entries = append(d.Entries, descriptors.Entry{Key: entry[0], Value: entry[1]})
-	}
-	if r.Override != nil {
-		d.Override = &decide.Override{RequestsPerUnit: r.Override.RequestsPerUnit, Unit: descriptors.ParseUnit(r.Override.Unit)}
-	}
-	return d
-}
-
-// toEnvoy returns the request that the flags describe.
-func (e *Explain) toEnvoy() (*envoyactions.Request, error) {
+// request returns the request that the flags describe.
+func (f *envoyFlags) request() (*envoyactions.Request, error) {
 	request := &envoyactions.Request{
-		Method: cmp.Or(e.Method, "GET"), Path: cmp.Or(e.Path, "/"), Host: e.Host, Metadata: map[string]string{},
-		ServiceCluster: e.ServiceCluster, Listener: e.Listener, Filter: e.Filter,
+		Method: cmp.Or(f.Method, "GET"), Path: cmp.Or(f.Path, "/"), Host: f.Host, Metadata: map[string]string{},
+		ServiceCluster: f.ServiceCluster, Listener: f.Listener, Filter: f.Filter,
 	}
 	if !strings.HasPrefix(request.Path, "/") {
-		return nil, fmt.Errorf("--path %q: it begins with /", e.Path)
+		return nil, fmt.Errorf("--path %q: it begins with /", f.Path)
 	}
-	for _, h := range e.Header {
+	for _, h := range f.Header {
 		name, value, ok := strings.Cut(h, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		switch {
 		case !ok || name == "":
-			return nil, fmt.Errorf("--header %q: want 'name: value', such as 'x-user-id: 42'; for the pseudo-headers set --path, --method and --host", h)
+			return nil, fmt.Errorf("--header %q: want 'name: value', such as 'x-user-id: 42'; for the pseudo-headers set --path, "+
+				"--method and --host", h)
 		case strings.EqualFold(name, "host") && request.Host == "":
 			request.Host = value
 		}
 		request.Headers = append(request.Headers, [2]string{name, value})
 	}
-	for _, m := range e.Metadata {
+	for _, m := range f.Metadata {
 		path, value, err := envoyactions.ParseMetadata(m)
 		if err != nil {
 			return nil, fmt.Errorf("--metadata %q: %w", m, err)
 		}
 		request.Metadata[path] = value
 	}
-	if e.RemoteAddress != "" {
+	if f.RemoteAddress != "" {
 		var err error
-		if request.RemoteAddress, err = netip.ParseAddr(e.RemoteAddress); err != nil {
-			return nil, fmt.Errorf("--remote-address %q: want an IP address, such as 192.0.2.1", e.RemoteAddress)
+		request.RemoteAddress, err = netip.ParseAddr(f.RemoteAddress)
+		if err != nil {
+			return nil, fmt.Errorf("--remote-address %q: want an IP address, such as 192.0.2.1", f.RemoteAddress)
 		}
 	}
 	return request, nil

@@ -20,8 +20,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// readAll reads at most maximum bytes. The error for a longer input contains name.
-func readAll(from io.Reader, name string, maximum int64) ([]byte, error) {
+// readAll reads at most maximum bytes. The error for a longer input contains the name and the remedy.
+func readAll(from io.Reader, name string, maximum int64, remedy string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maximum+1))
 	switch {
 	case errors.As(err, new(*fs.PathError)): // it has the name
@@ -29,15 +29,15 @@ func readAll(from io.Reader, name string, maximum int64) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	case int64(len(data)) > maximum:
-		return nil, fmt.Errorf("%s has more than %d bytes", name, maximum)
+		return nil, fmt.Errorf("%s has more than %d bytes: %s", name, maximum, remedy)
 	}
 	return data, nil
 }
 
-// readNamed reads a file, or standard input for -, and returns its name.
-func readNamed(path string, stdin io.Reader, maximum int64) (name string, data []byte, err error) {
+// readNamed reads a file, or standard input for -, and returns its name. The bound and the remedy are those of readAll.
+func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name string, data []byte, err error) {
 	if path == "-" {
-		data, err = readAll(stdin, "standard input", maximum)
+		data, err = readAll(stdin, "standard input", maximum, remedy)
 		return "standard input", data, err
 	}
 	file, err := os.Open(path)
@@ -45,7 +45,7 @@ func readNamed(path string, stdin io.Reader, maximum int64) (name string, data [
 		return path, nil, ReadError(err)
 	}
 	defer func() { _ = file.Close() }()
-	data, err = readAll(file, path, maximum)
+	data, err = readAll(file, path, maximum, remedy)
 	return path, data, err
 }
 
@@ -169,7 +169,8 @@ func (o *rulesOptions) loadFrom(paths []string, overlay string, stdin io.Reader)
 		if err != nil {
 			return nil, err
 		}
-		if options.Overlay, err = rulesfile.ParseOverlay(files...); err != nil {
+		options.Overlay, err = rulesfile.ParseOverlay(files...)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -188,7 +189,7 @@ func (o *rulesOptions) loadFrom(paths []string, overlay string, stdin io.Reader)
 // readRules reads a file, a folder, or standard input if path is "-". The names of files in a folder begin with path.
 func readRules(path string, stdin io.Reader) ([]rulesfile.File, error) {
 	if path != "-" {
-		files, err := (&sources.File{Path: path}).Read()
+		files, err := sources.Read(path)
 		if info, e := os.Stat(path); e == nil && info.IsDir() {
 			for i := range files {
 				files[i].Name = filepath.Join(path, files[i].Name)
@@ -196,7 +197,7 @@ func readRules(path string, stdin io.Reader) ([]rulesfile.File, error) {
 		}
 		return files, ReadError(err)
 	}
-	data, err := readAll(stdin, "standard input", sources.MaxFileSize)
+	data, err := readAll(stdin, "standard input", sources.MaxFileSize, "split the rules into several files")
 	if err != nil {
 		return nil, err
 	}

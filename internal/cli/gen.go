@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/envoygen"
+	"github.com/weir-rls/weir/pkg/offline/envoygen"
 )
 
 // Gen generates Envoy's configuration for rules.
@@ -24,7 +24,7 @@ type genFlags struct {
 	From    []string      `sep:"none" placeholder:"KEY=SOURCE" help:"Where Envoy finds the value of a key, such as user_id=header:x-user-id. It may repeat."`
 	Hits    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits of a descriptor at the beginning of a request: a number or a format of Envoy, such as user_id.action=10. It may repeat."`
 	Cost    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits at the end of a request, such as 'tenant=%BYTES_SENT%'. It may repeat."`
-	Timeout time.Duration `default:"100ms" help:"The longest wait of Envoy for Weir."`
+	Timeout time.Duration `default:"100ms" help:"The longest time that Envoy waits for Weir."`
 	Deny    bool          `name:"failure-mode-deny" help:"Envoy denies requests while Weir does not answer."`
 }
 
@@ -94,9 +94,9 @@ func (*GenEnvoy) Help() string {
   weir gen envoy --config rules.yaml --part route --route /login:generic_key=login
 
 A SOURCE is header:NAME, path, method, host, query:NAME, metadata:NAMESPACE:KEY.PATH, remote_address,
-masked_remote_address:V4/V6, constant, match:VALUE=HEADER:TEXT, status:CODES or cel:EXPRESSION. The page docs/gen.md has all of them.
+masked_remote_address:V4/V6, constant, match:VALUE=HEADER:TEXT, status:CODES or cel:EXPRESSION. docs/gen.md describes them.
 
-The exit code is 0, 1 if Envoy cannot be configured to limit as the rules say, and 2 after another fault. After 1 and 2 nothing is written.`
+The exit code is 0, or 1 if Envoy has no configuration for a rule, or 2 after another fault. With 1 and 2 nothing is written.`
 }
 
 // Validate reports missing and conflicting arguments.
@@ -128,7 +128,7 @@ func (g *GenEnvoy) Run(to Streams) error {
 type GenEnvoyFilter struct {
 	genFlags `embed:""`
 
-	Routes    []string `name:"route" sep:"none" placeholder:"NAME:KEY=VALUE" help:"The constant value of a key for the route of a name, such as login:generic_key=login. It may repeat."`
+	Routes    []string `name:"route" sep:"none" placeholder:"NAME:KEY=VALUE" help:"The constant value of a key for a route, by the name of the route, such as login:generic_key=login. It may repeat."`
 	Service   string   `default:"weir.weir.svc.cluster.local:8081" placeholder:"HOST:PORT" help:"The address of Weir."`
 	Namespace string   `default:"istio-system" help:"The namespace of the EnvoyFilter."`
 	Selector  string   `default:"istio=ingressgateway" placeholder:"LABEL=VALUE" help:"The label of the pods with Envoy."`

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/rulesimport"
+	"github.com/weir-rls/weir/pkg/offline/rulesimport"
 )
 
 // Import converts the limits of another rate limiter to rules.
@@ -21,14 +21,14 @@ func (*Import) Help() string {
   weir import limitador limits.yaml > rules.yaml
   nginx -T | weir import nginx - > rules.yaml
 
-The exit code is 0 if every limit is in the rules, 1 if rules do not express a limit, and 2 after another fault. With 1 and 2 nothing is
-written. With --partial, the limits that rules express are written, and the exit code is 0.`
+The exit code is 0 if every limit was imported, 1 if Weir has no equivalent for a limit, and 2 after another fault. With 1 and 2 nothing is
+written. With --partial, Weir writes the limits that it can import and exits with 0.`
 }
 
 // The flags of all imports.
 type importFlags struct {
 	Domain  string `help:"The domain of the rules or, if the file has several, the one to write."`
-	Partial bool   `help:"Write the rules although some limits are not in them."`
+	Partial bool   `help:"Write the limits that can be imported, and skip the others."`
 	File    string `arg:"" optional:"" help:"The file. - is standard input."`
 }
 
@@ -43,7 +43,7 @@ func (f *importFlags) missing(command, example string) error {
 // run reads the file and prints the rules. It returns [Failed] if the rules would lack a limit, and [Fault] after another error; it
 // then prints only the error.
 func (f *importFlags) run(to Streams, domain string, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
-	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile)
+	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile, "pass only the part that has the limits")
 	if err != nil {
 		return printFault(err, to)
 	}

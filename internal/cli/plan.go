@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/sizing"
+	"github.com/weir-rls/weir/pkg/offline/sizing"
 )
 
 // Plan computes the size of a deployment: local limits, memory, calls to Redis and over-admission.
@@ -16,11 +16,11 @@ type Plan struct {
 	rulesFlags  `embed:""`
 	Limit       int64         `placeholder:"N" help:"The requests in a window that the replicas share: print the local limit that each replica needs."`
 	Replicas    int64         `env:"REPLICAS" default:"1" placeholder:"N" help:"The number of replicas."`
-	Probability float64       `short:"p" env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" placeholder:"P" help:"The probability of a false limit: a replica denies a client that is within its limit."`
-	Users       int64         `placeholder:"N" help:"With --config: the users that send within a window. Each is one value of the keys without a value in the rules."`
+	Probability float64       `short:"p" env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" placeholder:"P" help:"The accepted probability that a replica denies a client that is within its limit."`
+	Users       int64         `placeholder:"N" help:"With --config: the number of users that send within a window. A rule with the key alone has a counter for each."`
 	Rate        float64       `placeholder:"N" help:"With --config: the requests a second of all users at the peak."`
-	Values      []string      `placeholder:"KEY=N" help:"With --config: the number of values of a key that does not follow the users, such as action=20. It may repeat."`
-	Lag         time.Duration `name:"replication-lag" default:"1s" placeholder:"DURATION" help:"With --config: how far the replica of a Redis is behind at a failover."`
+	Values      []string      `placeholder:"KEY=N" help:"With --config: the number of values of a key that does not identify a user, such as action=20. It may repeat."`
+	Lag         time.Duration `name:"replication-lag" default:"1s" placeholder:"DURATION" help:"With --config: how far a replica of Redis is behind its master at a failover."`
 	Output      string        `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 }
 
@@ -40,7 +40,8 @@ func (p *Plan) Validate() error {
 	rules := len(p.Config) > 0
 	switch {
 	case p.Limit == 0 && !rules:
-		return errors.New("want --limit with the requests that replicas share, or --config with rules and --users, for example: weir plan --limit 1000 --replicas 100")
+		return errors.New("want --limit with the requests that replicas share, or --config with rules and --users, for example: " +
+			"weir plan --limit 1000 --replicas 100")
 	case rules && p.Users == 0:
 		return errors.New("--config needs --users with the users that send within a window, for example: --users 100000")
 	case !rules && (p.Users != 0 || p.Rate != 0 || len(p.Values) > 0):
@@ -49,8 +50,8 @@ func (p *Plan) Validate() error {
 	return nil
 }
 
-// A planned is the output of [Plan] as JSON.
-type planned struct {
+// A planReport is the output of [Plan] as JSON.
+type planReport struct {
 	LocalLimit *sizing.LocalLimit `json:"local_limit,omitempty"`
 	Plan       *sizing.Plan       `json:"plan,omitempty"`
 	Figures    *sizing.Measured   `json:"figures,omitempty"`
@@ -65,9 +66,10 @@ func (p *Plan) Run(to Streams) error {
 	return printFault(err, to)
 }
 
-func (p *Plan) answers(stdin io.Reader) (answers planned, err error) {
+func (p *Plan) answers(stdin io.Reader) (answers planReport, err error) {
 	if p.Limit != 0 {
-		if answers.LocalLimit, err = sizing.Local(p.Limit, p.Replicas, p.Probability); err != nil {
+		answers.LocalLimit, err = sizing.Local(p.Limit, p.Replicas, p.Probability)
+		if err != nil {
 			return answers, err
 		}
 	}
@@ -75,7 +77,8 @@ func (p *Plan) answers(stdin io.Reader) (answers planned, err error) {
 		return answers, nil
 	}
 	load := sizing.Load{Users: p.Users, Rate: p.Rate, Replicas: p.Replicas, Probability: p.Probability, Lag: p.Lag}
-	if load.Values, err = sizing.ParseValues(p.Values); err != nil {
+	load.Values, err = sizing.ParseValues(p.Values)
+	if err != nil {
 		return answers, fmt.Errorf("--values: %w", err)
 	}
 	rules, err := p.load(stdin)
@@ -87,7 +90,7 @@ func (p *Plan) answers(stdin io.Reader) (answers planned, err error) {
 	return answers, err
 }
 
-func (a *planned) print(w io.Writer, format string) error {
+func (a *planReport) print(w io.Writer, format string) error {
 	if format == "json" {
 		return printJSON(w, a)
 	}

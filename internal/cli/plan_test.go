@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-rls/weir/pkg/sizing"
+	"github.com/weir-rls/weir/pkg/offline/sizing"
 )
 
 func planFile(t *testing.T, text string) string {

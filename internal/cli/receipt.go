@@ -110,7 +110,7 @@ func (e *Explain) readReceipt() (*receipt.Receipt, error) {
 	}
 	defer func() { _ = file.Close() }()
 	const maxKeys = 1 << 20
-	data, err := readAll(file, e.Keys, maxKeys)
+	data, err := readAll(file, e.Keys, maxKeys, "write one key on each line")
 	if err != nil {
 		return nil, fmt.Errorf("the keys of receipts: %w", err)
 	}
@@ -134,7 +134,7 @@ func (d *denialRecord) setLimit(rule *descriptors.Rule, i int) {
 	if l.Name != "" {
 		d.Limit = l.Name
 	}
-	d.Text = l.Rate() + ", " + l.Limit.Spec().Algorithm
+	d.Text = l.Rate() + ", " + l.Compiled.Spec().Algorithm
 }
 
 // compareKey compares the key of the receipt with that of the descriptor in the arguments.

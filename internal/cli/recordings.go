@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +19,10 @@ import (
 // recordings reads the recordings in the arguments of a command as one, and shows the progress on a terminal.
 type recordings struct {
 	*replay.Files
-	bar  progressBar
-	read int64 // lines returned
+	paths []string
+	bar   progressBar
+	read  int64 // lines returned
+	ended bool  // Next has returned io.EOF
 }
 
 // openRecordings opens recordings. The path - is standard input.
@@ -28,7 +31,7 @@ func openRecordings(paths []string, to Streams) (*recordings, error) {
 	if err != nil {
 		return nil, ReadError(err)
 	}
-	return &recordings{Files: files, bar: newProgressBar(to.Err)}, nil
+	return &recordings{Files: files, paths: paths, bar: newProgressBar(to.Err)}, nil
 }
 
 // Next writes the next line to into. The error is io.EOF at the end.
@@ -37,10 +40,29 @@ func (r *recordings) Next(into *replay.Line) error {
 	if err == nil {
 		r.read++
 	}
+	r.ended = errors.Is(err, io.EOF)
 	if r.read%4096 == 0 && r.bar.due() {
 		r.bar.show(r.Bytes())
 	}
 	return err
+}
+
+// each calls do with each line. At the end of all recordings, or of ctx, it returns the error of ctx.
+func (r *recordings) each(ctx context.Context, do func(*replay.Line) error) error {
+	var line replay.Line
+	for ctx.Err() == nil {
+		err := r.Next(&line)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = do(&line)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // share returns the share of the keys that all recordings have: 1 without a note of a recorder.
@@ -50,13 +72,14 @@ func (r *recordings) share() (float64, error) {
 		smallest, largest = min(smallest, note.Sample), max(largest, note.Sample)
 	}
 	if smallest < largest {
-		return 0, fmt.Errorf("the recordings are samples of different shares, from %g to %g: give those of one share", smallest, largest)
+		return 0, fmt.Errorf("the recordings are samples of different shares, from %g to %g: give those of one share",
+			smallest, largest)
 	}
 	return smallest, nil
 }
 
-// shareOr returns given, the value of --sample-share, or [recordings.share] if it is 0.
-func (r *recordings) shareOr(given float64) (float64, error) {
+// sampleShare returns given, the value of --sample-share, or [recordings.share] if it is 0.
+func (r *recordings) sampleShare(given float64) (float64, error) {
 	if given > 0 {
 		return given, nil
 	}
@@ -72,13 +95,14 @@ const maxSkippedLines = 20
 
 var skippedTexts = map[replay.Kind]string{
 	replay.TooLong: "too long", replay.Cut: "the last line is cut", replay.NotJSON: "no JSON object, or a value of a wrong type",
-	replay.BadTime: "t is missing or no time", replay.NoDomain: "domain is missing", replay.BadDescriptors: "descriptors are missing or invalid",
-	replay.BadHits: "hits are no whole numbers", replay.OutOfOrder: "earlier than a line before",
+	replay.BadTime: "t is missing or no time", replay.NoDomain: "domain is missing",
+	replay.BadDescriptors: "descriptors are missing or invalid",
+	replay.BadHits:        "hits are no whole numbers", replay.OutOfOrder: "earlier than a line before",
 	replay.BadOverrides: "overrides are not one limit or null for each descriptor", replay.Dropped: "the recorder dropped lines",
 }
 
-// finish removes the progress bar, warns of lines that were skipped and of different secrets, and closes the recordings. The error says that no line at all
-// could be replayed, although there are some.
+// finish removes the progress bar, warns of lines that were skipped and of different secrets, and closes the recordings. It fails if
+// they have no request that can be replayed.
 func (r *recordings) finish(errs io.Writer) error {
 	r.bar.clear()
 	skipped := r.Skipped()
@@ -91,7 +115,8 @@ func (r *recordings) finish(errs io.Writer) error {
 			fmt.Fprintf(errs, "weir: warning: %s: %s\n", terminal.Printable(s.File), terminal.Printable(s.Error))
 			continue
 		}
-		fmt.Fprintf(errs, "weir: warning: %s:%d: %s (%s), skipped lines of this kind: %d\n", terminal.Printable(s.File), s.First, skippedTexts[s.Kind], s.Kind, s.Lines)
+		fmt.Fprintf(errs, "weir: warning: %s:%d: %s (%s), skipped lines of this kind: %d\n", terminal.Printable(s.File), s.First,
+			skippedTexts[s.Kind], s.Kind, s.Lines)
 	}
 	secrets, plain := map[string]bool{}, false
 	for _, note := range r.Recorded() {
@@ -100,16 +125,38 @@ func (r *recordings) finish(errs io.Writer) error {
 	}
 	switch {
 	case len(secrets) > 1 && plain:
-		fmt.Fprintln(errs, "weir: warning: some recordings have hashed values, and others plain ones, so a key may count as several: read them separately")
+		fmt.Fprintln(errs, "weir: warning: some recordings have hashed values, and others plain ones, so a key may count as several: "+
+			"read them separately")
 	case len(secrets) > 1:
 		fmt.Fprintln(errs, "weir: warning: the recordings have hashed values under different secrets, so a key may count as several: "+
 			"read each recording by itself, or record with one RECORD_SECRET_FILE")
 	}
 	err := r.Close()
-	if r.read == 0 && len(skipped) > 0 {
-		err = errors.Join(errors.New("no line can be replayed: want lines of JSON as RECORD_PATH writes them (weir convert makes them from an access log)"), err)
+	switch {
+	case !r.ended || r.read > 0:
+	case len(skipped) > 0:
+		err = errors.Join(errors.New("no line can be replayed: want lines of JSON as RECORD_PATH writes them (weir convert makes them "+
+			"from an access log)"), err)
+	default:
+		err = errors.Join(fmt.Errorf("%s no requests: record some with RECORD_PATH, or convert an access log with weir convert", r.summary()), err)
 	}
 	return err
+}
+
+// summary returns the first recording and the number of the others, with a verb.
+func (r *recordings) summary() string {
+	first := r.paths[0]
+	if first == "-" {
+		first = "standard input"
+	}
+	switch others := len(r.paths) - 1; others {
+	case 0:
+		return first + " has"
+	case 1:
+		return first + " and 1 other have"
+	default:
+		return fmt.Sprintf("%s and %d others have", first, others)
+	}
 }
 
 // A progressBar is a line on a terminal. The zero value shows nothing.

@@ -19,7 +19,7 @@ type Reset struct {
 	adminKey    `embed:""`
 	Entry       string `placeholder:"KEY=VALUE" help:"Reset every key that contains this entry, instead of one key."`
 	Cursor      string `help:"With --entry: continue where an interrupted command has stopped."`
-	Yes         bool   `short:"y" help:"Do not ask. Without --entry nothing is asked."`
+	Yes         bool   `short:"y" help:"With --entry: do not ask for confirmation."`
 	Output      string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 }
 
@@ -29,7 +29,8 @@ func (r *Reset) Validate() error {
 	case r.Descriptor != "" && r.Entry != "":
 		return errors.New("give a descriptor or --entry, not both")
 	case r.Descriptor == "" && r.Entry == "":
-		return errors.New("want a descriptor, for example: weir reset user_id=42,action=login, or every key with one entry: weir reset --entry user_id=42")
+		return errors.New("want a descriptor, for example: weir reset user_id=42,action=login, or every key with one entry: " +
+			"weir reset --entry user_id=42")
 	case r.Entry == "" && r.Cursor != "":
 		return errors.New("--cursor needs --entry")
 	}
@@ -136,7 +137,7 @@ func (r *Reset) confirm(domain string, to Streams) error {
 		return nil
 	}
 	if !isTerminal(to.In) {
-		fmt.Fprintln(to.Err, "weir: this resets every key with the entry: add --yes to confirm, since standard input is no terminal")
+		fmt.Fprintln(to.Err, "weir: this resets every key with the entry: add --yes to confirm, because standard input is not a terminal")
 		return Fault
 	}
 	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", terminal.Printable(domain), terminal.Printable(r.Entry))

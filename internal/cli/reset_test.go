@@ -86,7 +86,8 @@ func TestResetByEntryCanBeContinued(t *testing.T) {
 	out, errs, err := ranWith("", r.Run)
 	if err != Failed || !strings.Contains((*bodies)[0], `"cursor":"before"`) || !strings.Contains(out, `"scanned": 10`) || //nolint:errorlint // an exit code
 		!strings.Contains(errs, "other replicas were not notified") {
-		t.Errorf("%v %s %s %q", err, out, errs, *bodies)
+		t.Errorf("%v %s %s %q, want exit code 1, the cursor in the request, the number scanned, and a warning",
+			err, out, errs, *bodies)
 	}
 }
 

@@ -11,15 +11,15 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/offline/simulate"
+	"github.com/weir-rls/weir/pkg/offline/simulate/report"
 	"github.com/weir-rls/weir/pkg/replay"
-	"github.com/weir-rls/weir/pkg/simulate"
-	"github.com/weir-rls/weir/pkg/simulate/report"
 )
 
 // Simulate runs rules over recordings, or over a synthetic load.
 type Simulate struct {
 	rulesFlags `embed:""`
-	AllOrNone  bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"As in weir serve: charge no limit of a request that one of its limits denies."`
+	AllOrNone  bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none, as the server does with this setting."`
 
 	Clients     []string `default:"drop,obey,hammer" enum:"drop,obey,hammer" placeholder:"MODEL,…" help:"How clients react to a denial: drop, obey, hammer. drop is always simulated."`
 	SampleShare float64  `placeholder:"SHARE" help:"The share of keys that the recording has, such as 0.1. The results then have estimates for all traffic."`
@@ -108,15 +108,13 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 	if err != nil {
 		return nil, err
 	}
-	if options.SampleShare, err = r.shareOr(s.SampleShare); err != nil {
+	options.SampleShare, err = r.sampleShare(s.SampleShare)
+	if err != nil {
 		return nil, errors.Join(err, r.finish(to.Err))
 	}
 	result, err := simulate.Run(ctx, rules, r, options)
 	if err = errors.Join(err, r.finish(to.Err)); err != nil {
 		return nil, err
-	}
-	if result.Requests == 0 {
-		fmt.Fprintln(to.Err, "weir: warning: the recordings have no requests")
 	}
 	result.Lines = r.Lines()
 	result.Skipped = append(result.Skipped, r.Skipped()...)
@@ -149,9 +147,10 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 }
 
 // writeLoad simulates a load and writes it.
-func writeLoad(ctx context.Context, rules *descriptors.Rules, load *simulate.Synthetic, o simulate.Options, w io.Writer, compressed bool) (*simulate.Result, error) {
-	var result *simulate.Result
-	err := writeCompressed(w, compressed, func(w io.Writer) (err error) {
+func writeLoad(
+	ctx context.Context, rules *descriptors.Rules, load *simulate.Synthetic, o simulate.Options, w io.Writer, compressed bool,
+) (result *simulate.Result, err error) {
+	err = writeCompressed(w, compressed, func(w io.Writer) (err error) {
 		source := &writingSource{Synthetic: load, to: bufio.NewWriter(w)}
 		result, err = simulate.Run(ctx, rules, source, o)
 		return errors.Join(err, source.to.Flush())
@@ -159,16 +158,16 @@ func writeLoad(ctx context.Context, rules *descriptors.Rules, load *simulate.Syn
 	return result, err
 }
 
+// copyLoad writes a load without simulating it.
 func copyLoad(ctx context.Context, source *writingSource) error {
-	for ctx.Err() == nil {
-		var line replay.Line
-		if err := source.Next(&line); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return err
-		}
+	var err error
+	for err == nil && ctx.Err() == nil {
+		err = source.Next(&replay.Line{})
 	}
-	return errors.Join(context.Cause(ctx), source.to.Flush())
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, context.Cause(ctx), source.to.Flush())
 }
 
 // A writingSource writes each request of a load as a line of a recording.

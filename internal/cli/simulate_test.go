@@ -117,7 +117,7 @@ func TestSimulateCommand(t *testing.T) {
 		{"the verdicts of the recording", twoLines, "--config " + rules + " -", 0, "allowed 1, denied 1; newly denied 0, newly allowed 0", ""},
 		{"one client model", twoLines, "--config " + rules + " --clients drop -", 0, "1 per minute, fixed_window", ""},
 		{"a sample", twoLines, "--config " + rules + " --sample-share 0.1 -", 0, "sampled   0.1 of all keys", ""},
-		{"nothing", "", "--config " + rules + " -", 0, "requests  0 in 0s", ""},
+		{"nothing", "", "--config " + rules + " -", 2, "", "standard input has no requests: record some"},
 		{"a cut line", twoLines + `{"t":"2026`, "--config " + rules + " -", 0, "requests  2", "standard input:3: the last line is cut (cut), skipped lines of this kind: 1"},
 		{"no JSON", "hello\n", "--config " + rules + " -", 2, "", "no line can be replayed"},
 		{"no file", "", "--config " + rules + " " + dir + "/none", 2, "", "no such file"},

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/simulate"
+	"github.com/weir-rls/weir/pkg/offline/simulate"
 )
 
 // Bounds of the tables in a terminal. The JSON has everything.
@@ -24,7 +24,8 @@ func writeSimulation(w io.Writer, r *simulate.Result, color bool) error {
 	if r.Synthetic != "" {
 		t.printf("load      %s", terminal.Printable(r.Synthetic))
 	}
-	t.printf("requests  %d in %v: allowed %d, denied %d (%s)", r.Requests, r.To.Sub(r.From).Round(time.Millisecond), r.Allowed, r.Denied, percent(r.Denied, r.Requests))
+	t.printf("requests  %d in %v: allowed %d, denied %d (%s)", r.Requests, r.To.Sub(r.From).Round(time.Millisecond), r.Allowed,
+		r.Denied, percent(r.Denied, r.Requests))
 	if r.Failed > 0 {
 		t.printf("failed    %d requests; the first: %s", r.Failed, terminal.Printable(r.FirstFailure))
 	}
@@ -32,7 +33,8 @@ func writeSimulation(w io.Writer, r *simulate.Result, color bool) error {
 		t.printf("unmatched %d requests are under no rule", r.Unmatched)
 	}
 	if known := r.Recorded.Allowed + r.Recorded.Denied; known > 0 {
-		t.printf("recorded  allowed %d, denied %d; newly denied %d, newly allowed %d", r.Recorded.Allowed, r.Recorded.Denied, r.Recorded.NewlyDenied, r.Recorded.NewlyAllowed)
+		t.printf("recorded  allowed %d, denied %d; newly denied %d, newly allowed %d", r.Recorded.Allowed, r.Recorded.Denied,
+			r.Recorded.NewlyDenied, r.Recorded.NewlyAllowed)
 	}
 	if s := r.Sample; s != nil {
 		t.printf("sampled   %g of all keys; in all traffic: %s requests, %s denied", s.Share, estimateText(&s.Requests), estimateText(&s.Denied))
@@ -74,7 +76,7 @@ func (t *tables) table(header string, rows []string) {
 	t.text.WriteString("\n" + first + "\n" + rest)
 }
 
-func (t *tables) further(n int, what string) {
+func (t *tables) omitted(n int, what string) {
 	if n > 0 {
 		t.printf("… and %d further %s: see -o json", n, what)
 	}
@@ -112,7 +114,8 @@ func writeLimits(t *tables, r *simulate.Result) {
 		if l.Peak != nil {
 			peak = fmt.Sprint(l.Peak.Used)
 		}
-		row := fmt.Sprintf("%s\t%s%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s", limitLabel(l), l.Text, mode, l.Requests, l.Denied, percent(l.Denied, l.Requests), l.Keys, l.KeysDenied, l.NearLimit, peak)
+		row := fmt.Sprintf("%s\t%s%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s", limitLabel(l), l.Text, mode, l.Requests, l.Denied,
+			percent(l.Denied, l.Requests), l.Keys, l.KeysDenied, l.NearLimit, peak)
 		if l.KeysDeniedEstimate != nil {
 			row += "\t" + estimateText(l.KeysDeniedEstimate)
 		}
@@ -123,7 +126,7 @@ func writeLimits(t *tables, r *simulate.Result) {
 		header += "\tALL_KEYS_DENIED"
 	}
 	t.table(header, rows)
-	t.further(len(all)-len(rows), "limits")
+	t.omitted(len(all)-len(rows), "limits")
 }
 
 func writeClients(t *tables, r *simulate.Result) {
@@ -132,7 +135,8 @@ func writeClients(t *tables, r *simulate.Result) {
 	}
 	var rows []string
 	for _, c := range r.Clients {
-		rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d", c.Model, c.Attempts, c.Retries, c.Denied, percent(c.Denied, c.Attempts), c.Recovered, c.GaveUp, c.Waiting))
+		rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d", c.Model, c.Attempts, c.Retries, c.Denied,
+			percent(c.Denied, c.Attempts), c.Recovered, c.GaveUp, c.Waiting))
 	}
 	t.table("CLIENTS\tATTEMPTS\tRETRIES\tDENIED\tSHARE\tRECOVERED\tGAVE_UP\tWAITING", rows)
 }
@@ -144,7 +148,8 @@ func writeComparison(t *tables, r *simulate.Result) {
 		if l.Comparison == nil || len(l.Comparison.Algorithms) == 0 {
 			continue
 		}
-		if n++; n > maxLimitRows {
+		n++
+		if n > maxLimitRows {
 			continue
 		}
 		row := fmt.Sprintf("%s\t%d", limitLabel(l), l.RequestsPerUnit)
@@ -165,7 +170,7 @@ func writeComparison(t *tables, r *simulate.Result) {
 		return
 	}
 	t.table("RULE\tMAX\tFIXED_WINDOW\tBURST\tSLIDING_LOG\tBURST\tFUNNEL\tBURST", rows)
-	t.further(n-len(rows), "limits")
+	t.omitted(n-len(rows), "limits")
 	t.printf("Each limit alone, at the same numbers: denied requests (* now), and the most hits of a key admitted in any span of one window.")
 }
 
@@ -184,10 +189,11 @@ func writeKeys(t *tables, r *simulate.Result) {
 	var rows []string
 	for _, one := range all[:min(len(all), maxKeyRows)] {
 		shut := time.Duration(one.k.ShutOutSeconds * float64(time.Second)).Round(100 * time.Millisecond)
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%v", terminal.Printable(one.k.Key), limitLabel(one.l), one.k.Requests, one.k.Denied, shut))
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%v", terminal.Printable(one.k.Key), limitLabel(one.l), one.k.Requests,
+			one.k.Denied, shut))
 	}
 	t.table("KEY\tRULE\tREQUESTS\tDENIED\tSHUT_OUT", rows)
-	t.further(len(all)-len(rows), "keys")
+	t.omitted(len(all)-len(rows), "keys")
 }
 
 func writeUnmatched(t *tables, r *simulate.Result) {
@@ -207,6 +213,7 @@ func writeCannotMatch(t *tables, r *simulate.Result) {
 		return
 	}
 	t.table("CANNOT_MATCH\tHASHED_KEY\tDESCRIPTORS", rows)
-	t.further(len(r.CannotMatch)-len(rows), "rules")
-	t.printf("These rules match by value, and the recording has only hashes: whom they deny is unknown. Record with rules that have the values, for example in shadow mode.")
+	t.omitted(len(r.CannotMatch)-len(rows), "rules")
+	t.printf("These rules match by value, and the recording has only hashes: whom they deny is unknown. Record with rules that " +
+		"have the values, for example in shadow mode.")
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/replay"
-	"github.com/weir-rls/weir/pkg/suggest"
+	"github.com/weir-rls/weir/pkg/offline/suggest"
 )
 
 // Suggest finds limits for the traffic of a recording.
@@ -25,8 +24,8 @@ type Suggest struct {
 	Headroom    float64 `default:"20" placeholder:"PERCENT" help:"How far a recommended limit is above the busiest ordinary key. Default: 20."`
 	Algorithm   string  `enum:",fixed_window,sliding_log,funnel" default:"" help:"With --path: the algorithm to recommend: fixed_window, sliding_log or funnel."`
 	Window      string  `enum:",second,minute,hour,day" default:"" help:"With --path: the window to recommend: second, minute, hour or day."`
-	SampleShare float64 `placeholder:"SHARE" help:"The share of keys that the recording has, such as 0.1. Default: that of the notes in the recording."`
-	MaxMemory   int64   `default:"512" placeholder:"MIB" help:"The memory for the times of requests. Beyond it, a part of the keys is kept, by hash. Default: 512."`
+	SampleShare float64 `placeholder:"SHARE" help:"The share of keys that the recording has, such as 0.1. Default: the share that the recording states."`
+	MaxMemory   int64   `default:"512" placeholder:"MIB" help:"The memory for the times of requests. Above it, the command keeps a share of the keys. Default: 512."`
 	Output      string  `short:"o" enum:"text,json,yaml" default:"text" help:"The format of the output: text, json or yaml."`
 
 	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed by zstd, or folders of RECORD_PATH, read as one. - is standard input."`
@@ -48,7 +47,8 @@ func (s *Suggest) Validate() error {
 	case len(s.Recordings) == 0:
 		return errors.New("want a recording, for example: weir suggest --config rules.yaml recording.ndjson.zst")
 	case len(s.Config) == 0 && len(s.Path) == 0:
-		return errors.New("want --config with the rules, or --domain and --path with a key path, for example: weir suggest --domain shop --path user_id recording.ndjson")
+		return errors.New("want --config with the rules, or --domain and --path with a key path, for example: " +
+			"weir suggest --domain shop --path user_id recording.ndjson")
 	case len(s.Path) > 0 && s.Domain == "":
 		return errors.New("--path needs --domain with the domain of the requests")
 	case len(s.Path) == 0 && (s.Algorithm != "" || s.Window != ""):
@@ -112,7 +112,8 @@ func (s *Suggest) report(ctx context.Context, to Streams) (*suggest.Report, erro
 	}
 	var err error
 	if len(s.Config) > 0 {
-		if o.Rules, err = s.load(to.In); err != nil {
+		o.Rules, err = s.load(to.In)
+		if err != nil {
 			return nil, err
 		}
 		if s.Domain != "" && len(s.Path) == 0 && !o.Rules.HasDomain(s.Domain) {
@@ -142,26 +143,11 @@ func (s *Suggest) read(ctx context.Context, collector *suggest.Collector, to Str
 	if err != nil {
 		return err
 	}
-	var line replay.Line
-	for err == nil {
-		if err = ctx.Err(); err != nil {
-			break
-		}
-		if err = lines.Next(&line); err == nil {
-			err = collector.Add(&line)
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		err = s.setShare(collector, lines)
-	}
-	return errors.Join(err, lines.finish(to.Err))
-}
-
-// setShare sets the share of keys from the flag or from the notes of the recordings.
-func (s *Suggest) setShare(collector *suggest.Collector, lines *recordings) error {
-	share, err := lines.shareOr(s.SampleShare)
+	err = lines.each(ctx, collector.Add)
 	if err == nil {
+		var share float64
+		share, err = lines.sampleShare(s.SampleShare)
 		collector.SetSampleShare(share)
 	}
-	return err
+	return errors.Join(err, lines.finish(to.Err))
 }

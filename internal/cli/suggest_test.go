@@ -84,8 +84,8 @@ func TestSuggestCommand(t *testing.T) {
 		{"a path of no request", twoLines, "--domain ugc --path other -", 1, "no request of the recording is under it", "--domain ugc --path user_id  (2)"},
 		{"a sample", twoLines, "--config " + rules + " --sample-share 0.1 -", 0, "keys 10 (1 to", ""},
 		{"a recorded sample", `{"t":"2026-11-22T10:00:00Z","sample":0.1}` + "\n" + twoLines, "--config " + rules + " -", 0, "has a sample of 10 % of the keys", ""},
-		{"nothing", "", "--config " + rules + " -", 1, "recording: 0 requests", ""},
-		{"nothing as YAML", "", "--config " + rules + " -o yaml -", 1, "", "there is no recommendation"},
+		{"nothing", "", "--config " + rules + " -", 2, "", "standard input has no requests: record some"},
+		{"another domain as YAML", strings.ReplaceAll(twoLines, "ugc", "shop"), "--config " + rules + " -o yaml -", 1, "", "there is no recommendation"},
 		{"a cut line and one that is early", twoLines + `{"t":1,"domain":"ugc"}` + "\n" + `{"t":"2026`, "--config " + rules + " -", 0,
 			"requests 2, keys 1", "standard input:4: the last line is cut"},
 		{"no JSON", "hello\n", "--config " + rules + " -", 2, "", "no line can be replayed"},
@@ -138,15 +138,15 @@ func TestSuggestJSON(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
-		t.Fatalf("%v %s", err, errs)
+		t.Fatalf("%v, want JSON; errors: %s", err, errs)
 	}
 	r := report.Rules[0]
 	if report.Requests != 2 || report.Denied != 1 || r.Path != "user_id" || r.Keys.N != 1 || len(r.Windows) != 4 || len(r.Recommendations) != 1 {
-		t.Fatalf("%+v", report)
+		t.Fatalf("%+v, want 1 denial of 2 requests of one key of user_id, 4 windows and 1 recommendation", report)
 	}
 	minute, rec := r.Windows[1], r.Recommendations[0]
 	if a := minute.Algorithms[0]; minute.Unit != "minute" || !minute.TooShort || *a.Smallest != 2 || *a.Current != 2 || len(a.Candidates) == 0 || len(a.Curve) != 1 {
-		t.Errorf("%+v", minute)
+		t.Errorf("%+v, want a minute that is too short, with the limit 2 as smallest and current", minute)
 	}
 	if rec.Limit != 3 || rec.Name != "calls" || len(rec.Reasons) == 0 || report.Rules[1].Note == "" {
 		t.Errorf("%+v, %q", rec, report.Rules[1].Note)

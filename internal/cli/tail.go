@@ -136,7 +136,8 @@ func decisionText(d *admin.Decision) string {
 	if outcome == "denied" && !d.Enforced {
 		outcome = "denied(shadow)"
 	}
-	parts := []string{d.Time.Local().Format("15:04:05.000"), fmt.Sprintf("%-9s", terminal.Printable(outcome)), terminal.Printable(d.Domain), keyText(d.Key, d.KeyHash)}
+	parts := []string{d.Time.Local().Format("15:04:05.000"), fmt.Sprintf("%-9s", terminal.Printable(outcome)),
+		terminal.Printable(d.Domain), keyText(d.Key, d.KeyHash)}
 	add := func(name, value string) {
 		if value != "" {
 			parts = append(parts, name+"="+terminal.Printable(value))

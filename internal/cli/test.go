@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/rulestest"
+	"github.com/weir-rls/weir/pkg/offline/rulestest"
 )
 
 // Test runs tests of rules, or writes a first file of them.
@@ -19,7 +19,7 @@ type Test struct {
 	Output      string  `short:"o" enum:"text,json,junit" default:"text" help:"The format of the output: text, json or junit."`
 	JUnit       string  `name:"junit" placeholder:"FILE" help:"Also write the results to a file as JUnit XML."`
 	Coverage    bool    `help:"Print how often each limit was reached, and how often it denied."`
-	MinCoverage float64 `placeholder:"PERCENT" help:"Fail if the tests have seen fewer limits deny a request, in percent."`
+	MinCoverage float64 `placeholder:"PERCENT" help:"Fail if the tests cover a smaller share of the limits. A test covers a limit if the limit denies one of its requests."`
 
 	Init    string `placeholder:"RULES" help:"Write a first test file for these rules to FILE, which must not exist, or to standard output."`
 	Overlay string `placeholder:"FILE|DIR" help:"With --init: the overlay of the rules."`
@@ -35,7 +35,8 @@ func (t *Test) Validate() error {
 	case t.Init == "" && len(t.Files) == 0:
 		return errors.New("want a test file, for example: weir test rules_test.yaml (weir test --init rules.yaml writes a first one)")
 	case t.Init == "" && (t.Overlay != "" || t.Merge || t.Months):
-		return errors.New("--overlay, --merge-domain-config and --use-calendar-month-rate-limit need --init: in a test file, write them under 'overlay' and 'options'")
+		return errors.New("--overlay, --merge-domain-config and --use-calendar-month-rate-limit need --init: in a test file, write " +
+			"them under 'overlay' and 'options'")
 	case t.Init != "" && len(t.Files) > 1:
 		return errors.New("--init writes one file")
 	case t.MinCoverage < 0 || t.MinCoverage > 100:
@@ -106,7 +107,8 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 	}
 	low := report.Coverage.Percent() < t.MinCoverage
 	if low {
-		fmt.Fprintf(to.Err, "weir: the coverage is %.1f%%, less than %g%%: weir test --coverage lists the limits\n", report.Coverage.Percent(), t.MinCoverage)
+		fmt.Fprintf(to.Err, "weir: the coverage is %.1f%%, less than %g%%: weir test --coverage lists the limits\n",
+			report.Coverage.Percent(), t.MinCoverage)
 	}
 	if _, failed := report.Counts(); failed > 0 || low {
 		return Failed
@@ -149,7 +151,8 @@ func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
 		if !l.Covered() {
 			note = "not covered"
 		}
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s", l.Source, terminal.Printable(l.Domain), terminal.Printable(l.Rule), terminal.Printable(limit), l.Reached, denied, note))
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s", l.Source, terminal.Printable(l.Domain), terminal.Printable(l.Rule),
+			terminal.Printable(limit), l.Reached, denied, note))
 	}
 	b.WriteString(terminal.Table(rows...))
 }

@@ -25,7 +25,7 @@ import (
 // one table.
 type Top struct {
 	AdminServer
-	By       string        `enum:"hits,denied" default:"hits" help:"The order: hits, or denied for the hits that were denied."`
+	By       string        `enum:"hits,denied" default:"hits" help:"The order: hits, or denied for denied hits."`
 	Domain   string        `placeholder:"NAME" help:"Only keys of this domain."`
 	N        int           `short:"n" default:"20" placeholder:"N" help:"How many keys to show."`
 	Interval time.Duration `default:"0s" placeholder:"DURATION" help:"The time between two refreshes. 0s: 2s in a terminal; otherwise print once."`

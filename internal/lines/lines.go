@@ -3,6 +3,7 @@ package lines
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 )
 
@@ -20,7 +21,7 @@ type Reader struct {
 func NewReader(in *bufio.Reader, maximum int) *Reader { return &Reader{in: in, maximum: maximum} }
 
 // Next returns the next line with its end, which only the last line may lack. The line is valid until the next call, and empty if it is
-// too long. After the last line, the error is that of the input, io.EOF at its end.
+// too long. A byte order mark before the first line is skipped. After the last line, the error is that of the input, io.EOF at its end.
 func (r *Reader) Next() (line []byte, tooLong bool, err error) {
 	if r.err != nil {
 		return nil, false, r.err
@@ -30,6 +31,9 @@ func (r *Reader) Next() (line []byte, tooLong bool, err error) {
 		part, err := r.in.ReadSlice('\n')
 		if first && len(part) > 0 {
 			r.Number++
+			if r.Number == 1 {
+				part = bytes.TrimPrefix(part, []byte("\ufeff"))
+			}
 		}
 		if len(r.line)+len(part) > r.maximum {
 			tooLong, r.line = true, r.line[:0]

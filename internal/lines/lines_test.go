@@ -11,6 +11,16 @@ import (
 	"github.com/weir-rls/weir/internal/lines"
 )
 
+// A byte order mark at the beginning, as editors on Windows write it, is no part of the first line.
+func TestLinesBeginAfterByteOrderMark(t *testing.T) {
+	r := lines.NewReader(bufio.NewReader(strings.NewReader("\ufeffa\n\ufeffb")), 8)
+	for _, want := range []string{"a\n", "\ufeffb"} {
+		if line, _, err := r.Next(); string(line) != want || err != nil {
+			t.Errorf("line %d is %q, %v: want %q", r.Number, line, err, want)
+		}
+	}
+}
+
 // A line that is too long has a number, and the line behind it is whole. The last line needs no end.
 func TestLinesAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 40)

@@ -93,6 +93,19 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 		conns[i] = c
 	}
+	r := &Result{}
+	var cpu time.Duration
+	var start time.Time
+	begin := func() {
+		if o.Begin != nil {
+			o.Begin()
+		}
+		cpu, start = processCPU(), time.Now()
+		phase.Store(measuring)
+	}
+	if o.WarmUp <= 0 {
+		begin() // a busy machine may answer requests before this goroutine goes on
+	}
 	var all sync.WaitGroup
 	for _, c := range conns {
 		all.Go(c.run)
@@ -107,13 +120,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		close(ended)
 	}()
 
-	r := &Result{}
-	wait(ctx, ended, o.WarmUp)
-	if o.Begin != nil {
-		o.Begin()
+	if o.WarmUp > 0 {
+		wait(ctx, ended, o.WarmUp)
+		begin()
 	}
-	cpu, start := processCPU(), time.Now()
-	phase.Store(measuring)
 	wait(ctx, ended, o.Duration)
 	phase.Store(stopping)
 	r.Elapsed, r.CPU = time.Since(start), processCPU()-cpu

@@ -69,7 +69,7 @@ func dial(ctx context.Context, o *Options, base time.Time, number int, phase *at
 		return nil, err
 	}
 	c := &conn{
-		o: o, net: socket.Quick(nc), phase: phase, base: base,
+		o: o, net: socket.Wrap(nc), phase: phase, base: base,
 		in: make([]byte, 4*maxFrame), headers: newHeaders(), out: make([]byte, 0, 1<<16), random: rand.NewPCG(uint64(number), 1),
 		maximum: maxStream / 2,
 	}

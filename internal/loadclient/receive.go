@@ -68,7 +68,7 @@ func (c *conn) frame(kind http2.FrameType, flags http2.Flags, stream uint32, pay
 	case http2.FrameHeaders:
 		return c.block(flags, stream, payload, now)
 	case http2.FrameRSTStream:
-		if s := c.underWay(stream); s != nil {
+		if s := c.openStream(stream); s != nil {
 			s.reset = true
 			c.answer(s, now)
 		}
@@ -101,7 +101,7 @@ func (c *conn) data(flags http2.Flags, stream uint32, payload []byte, now time.D
 	if err != nil {
 		return err
 	}
-	if s := c.underWay(stream); s != nil {
+	if s := c.openStream(stream); s != nil {
 		s.n += copy(s.head[s.n:], payload)
 		if flags.Has(http2.FlagDataEndStream) {
 			c.answer(s, now)
@@ -123,7 +123,7 @@ func (c *conn) block(flags http2.Flags, stream uint32, payload []byte, now time.
 	if err != nil {
 		return err
 	}
-	if s := c.underWay(stream); s != nil {
+	if s := c.openStream(stream); s != nil {
 		s.status |= status
 		if flags.Has(http2.FlagHeadersEndStream) {
 			c.answer(s, now)
@@ -179,8 +179,8 @@ type stream struct {
 
 func (c *conn) slot(stream uint32) *stream { return &c.streams[stream/2%maxInFlight] }
 
-// underWay returns the stream with a number, or nil if it has ended.
-func (c *conn) underWay(number uint32) *stream {
+// openStream returns the stream with a number, or nil if it has ended.
+func (c *conn) openStream(number uint32) *stream {
 	if s := c.slot(number); s.number.Load() == number {
 		return s
 	}

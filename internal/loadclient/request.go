@@ -81,7 +81,7 @@ func shouldRateLimit(message []byte, users, leases []int) (c call) {
 	data = append(data, message...)
 	block := newBlock()
 	for _, t := range []*template{&c.first, &c.later} {
-		t.frame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, block.of(
+		t.frame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, block.encode(
 			":method", "POST", ":scheme", "http", ":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
 			":authority", "ratelimit", "content-type", "application/grpc", "te", "trailers"))
 		t.frame(http2.FrameData, http2.FlagDataEndStream, data)
@@ -108,7 +108,7 @@ func (r *Request) Repeated(times int) *Request {
 func Get(action string) *Request {
 	r, block := &Request{byStatus: true}, newBlock()
 	for _, t := range []*template{&r.call.first, &r.call.later} {
-		headers := block.of(":method", "GET", ":scheme", "http", ":path", "/", ":authority", "localhost", "x-action", action)
+		headers := block.encode(":method", "GET", ":scheme", "http", ":path", "/", ":authority", "localhost", "x-action", action)
 		headers = append(headers, 0) // a literal without indexing: the next request has another value
 		for _, text := range []string{"x-user-id", userPrefix + zeros} {
 			headers = append(append(headers, byte(len(text))), text...)
@@ -201,7 +201,7 @@ func newBlock() *block {
 	return b
 }
 
-func (b *block) of(namesAndValues ...string) []byte {
+func (b *block) encode(namesAndValues ...string) []byte {
 	b.buffer.Reset()
 	for i := 0; i < len(namesAndValues); i += 2 {
 		// Writing to a Buffer never fails.

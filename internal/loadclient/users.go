@@ -9,7 +9,7 @@ import (
 // Users chooses the user of each request. Users are numbered from 0.
 type Users struct {
 	n     uint64
-	next  *atomic.Uint64 // for InTurn and Leasing
+	next  *atomic.Uint64 // for RoundRobin and Leasing
 	open  uint64         // for Leasing
 	alias []aliased      // for Zipf
 }
@@ -26,8 +26,8 @@ type aliased struct{ part, other uint32 }
 // Uniform returns n equally likely users.
 func Uniform(n int) *Users { return &Users{n: uint64(n)} }
 
-// InTurn returns n users in round-robin order.
-func InTurn(n int) *Users { return &Users{n: uint64(n), next: &atomic.Uint64{}} }
+// RoundRobin returns n users in round-robin order.
+func RoundRobin(n int) *Users { return &Users{n: uint64(n), next: &atomic.Uint64{}} }
 
 // Leasing returns n equally likely users, for [Leases]. The first open requests of a run take leases. After that, each take is
 // followed by the end of the oldest lease. Later runs with the same Users continue.

@@ -55,7 +55,7 @@ func (o *Observer) logDenial(r *decide.Result, i, denying int) {
 	d := &r.Decisions[i]
 	v := &d.Verdicts[denying]
 	o.options.LogDenial(&Denial{
-		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitName(denying), Algorithm: d.Limits[denying].Limit.Spec().Algorithm,
+		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitName(denying), Algorithm: d.Limits[denying].Compiled.Spec().Algorithm,
 		KeyHash: o.hash(key), Enforced: enforced(r, d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
 		Replica: o.options.Replica, RulesVersion: r.Rules.Version(), Suppressed: skipped,
 	})

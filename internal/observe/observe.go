@@ -56,7 +56,7 @@ func (o *Observer) Run(ctx context.Context) {
 		select {
 		case <-ticker.C:
 			if second%int(Window/time.Second) == 0 {
-				o.top.age(time.Now()) // before adapt: the new window has the weight of additions that are under way
+				o.top.age(time.Now()) // before adapt, so that the new window has the weight of additions in progress
 			}
 			o.top.hits.adapt()
 			o.top.denied.adapt()

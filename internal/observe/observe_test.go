@@ -12,10 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/explain"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
@@ -98,13 +98,13 @@ func TestTopListsHeaviestAndMostDeniedKeys(t *testing.T) {
 	f.ask(2, "shadow=x")    // denied in shadow mode
 	f.ask(100, "free=x")    // unlimited
 	f.ask(100, "unknown=x") // no rule
-	expect(t, f.list(byHits, "", 10), "shop ip.action=login [[ip 10.0.0.1] [action login]] 7±0", "shop user_id [[user_id 42]] 5±0",
-		"shop shadow [[shadow x]] 2±0")
-	expect(t, f.list(byHits, "shop", 1), "shop ip.action=login [[ip 10.0.0.1] [action login]] 7±0")
+	expect(t, f.list(byHits, "", 10), "shop ip.action=login [ip=10.0.0.1 action=login] 7±0", "shop user_id [user_id=42] 5±0",
+		"shop shadow [shadow=x] 2±0")
+	expect(t, f.list(byHits, "shop", 1), "shop ip.action=login [ip=10.0.0.1 action=login] 7±0")
 	expect(t, f.list(byHits, "other", 10))
-	expect(t, f.list(byDenied, "", 10), "shop user_id [[user_id 42]] 3±0", "shop shadow [[shadow x]] 2±0")
+	expect(t, f.list(byDenied, "", 10), "shop user_id [user_id=42] 3±0", "shop shadow [shadow=x] 2±0")
 	if top := f.Top(byHits, "", 1); top.Total != 14 || top.Error != 0 || top.Keys[0].KeyHash != descriptors.KeyHash(nil, "4:shop|2:ip*8:10.0.0.1|6:action=5:login") {
-		t.Errorf("%+v", top)
+		t.Errorf("%+v, want an exact total of 14, and first the address 10.0.0.1", top)
 	}
 	if top := observing(t, Options{}).Top(byHits, "", 1); top.Keys == nil || len(top.Keys) > 0 {
 		t.Errorf("without sketches: %+v", top)
@@ -116,7 +116,7 @@ func TestKeysAreHiddenUnderASecret(t *testing.T) {
 	secret := []byte("a secret of 16 bytes")
 	var logged []*Denial
 	f := observing(t, Options{TopKeys: 10, Secret: secret, LogDenial: func(d *Denial) { logged = append(logged, d) }, DenialShare: 1, DenialsPerSecond: 10})
-	s, err := f.Subscribe(admin.Filter{})
+	s, err := f.Subscribe(Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestCountsOfKeysAge(t *testing.T) {
 		synctest.Wait()
 		f.ask(2, "user_id=2")
 		f.ask(2, "user_id=1")
-		expect(t, f.list(byHits, "", 10), "shop user_id [[user_id 1]] 3±0", "shop user_id [[user_id 2]] 2±0")
+		expect(t, f.list(byHits, "", 10), "shop user_id [user_id=1] 3±0", "shop user_id [user_id=2] 2±0")
 		if since() != 0 {
 			t.Errorf("counts since %v, want the start", since())
 		}
@@ -157,7 +157,7 @@ func TestCountsOfKeysAge(t *testing.T) {
 		f.ask(1, "user_id=3")
 		got := f.list(byHits, "", 10)
 		slices.Sort(got)
-		expect(t, got, "shop user_id [[user_id 1]] 2±0", "shop user_id [[user_id 2]] 2±0", "shop user_id [[user_id 3]] 1±0")
+		expect(t, got, "shop user_id [user_id=1] 2±0", "shop user_id [user_id=2] 2±0", "shop user_id [user_id=3] 1±0")
 		if since() != Window {
 			t.Errorf("counts since %v, want %v", since(), Window)
 		}
@@ -171,13 +171,13 @@ func TestCountsOfKeysAge(t *testing.T) {
 
 func TestSubscriptionAppliesItsFilter(t *testing.T) {
 	for _, tt := range []struct {
-		filter admin.Filter
+		filter Filter
 		want   int
 	}{
-		{admin.Filter{}, 8}, {admin.Filter{Domain: "shop"}, 8}, {admin.Filter{Domain: "other"}, 0}, {admin.Filter{Rule: "user_id"}, 5},
-		{admin.Filter{Outcome: Denied}, 3}, {admin.Filter{Outcome: Allowed}, 5}, {admin.Filter{Outcome: Undecided}, 0},
-		{admin.Filter{Entry: admin.Entry{"user_id", "42"}}, 4}, {admin.Filter{Entry: admin.Entry{"user_id", ""}}, 5},
-		{admin.Filter{Entry: admin.Entry{"action", "login"}}, 1}, {admin.Filter{Outcome: Denied, Rule: "shadow"}, 1},
+		{Filter{}, 8}, {Filter{Domain: "shop"}, 8}, {Filter{Domain: "other"}, 0}, {Filter{Rule: "user_id"}, 5},
+		{Filter{Outcome: Denied}, 3}, {Filter{Outcome: Allowed}, 5}, {Filter{Outcome: Undecided}, 0},
+		{Filter{Entry: explain.Entry{"user_id", "42"}}, 4}, {Filter{Entry: explain.Entry{"user_id", ""}}, 5},
+		{Filter{Entry: explain.Entry{"action", "login"}}, 1}, {Filter{Outcome: Denied, Rule: "shadow"}, 1},
 	} {
 		f := observing(t, Options{})
 		s, err := f.Subscribe(tt.filter)
@@ -198,9 +198,9 @@ func TestSubscriptionAppliesItsFilter(t *testing.T) {
 	}
 }
 
-func TestDecisionsOfTheStream(t *testing.T) {
+func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 	f := observing(t, Options{})
-	s, err := f.Subscribe(admin.Filter{})
+	s, err := f.Subscribe(Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,14 +209,14 @@ func TestDecisionsOfTheStream(t *testing.T) {
 	f.ask(1, "user_id=42")
 	f.ask(2, "shadow=x")
 	f.ask(1, "none=x")
-	for _, want := range []admin.Decision{
-		{Rule: "user_id", Key: []admin.Entry{{"user_id", "42"}}, Hits: 3, Outcome: Allowed, Reason: "within_limit",
+	for _, want := range []Decision{
+		{Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, Hits: 3, Outcome: Allowed, Reason: "within_limit",
 			Limit: "burst", Algorithm: "fixed_window", Used: 3, By: "store"},
-		{Rule: "user_id", Key: []admin.Entry{{"user_id", "42"}}, Hits: 1, Outcome: Denied, Reason: "over_limit", Enforced: true,
+		{Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, Hits: 1, Outcome: Denied, Reason: "over_limit", Enforced: true,
 			Limit: "burst", Algorithm: "fixed_window", Used: 4, By: "store"},
-		{Rule: "shadow", Key: []admin.Entry{{"shadow", "x"}}, Hits: 2, Outcome: Denied, Reason: "never_fits",
+		{Rule: "shadow", Key: []explain.Entry{{"shadow", "x"}}, Hits: 2, Outcome: Denied, Reason: "never_fits",
 			Limit: "0", Algorithm: "fixed_window", Used: 2, By: "store"},
-		{Key: []admin.Entry{{"none", "x"}}, Hits: 1, Outcome: Allowed, Reason: "no_rule"},
+		{Key: []explain.Entry{{"none", "x"}}, Hits: 1, Outcome: Allowed, Reason: "no_rule"},
 	} {
 		got := <-s.C
 		entry := descriptors.Entry{Key: got.Key[0][0], Value: got.Key[0][1]}
@@ -228,7 +228,7 @@ func TestDecisionsOfTheStream(t *testing.T) {
 			t.Errorf("\ngot  %+v\nwant %+v", got, want)
 		}
 		if (got.Outcome == Denied) != (got.RetryAfter != "0s") || got.Time.IsZero() || got.RulesVersion == "" {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v, want a wait exactly for a denial, a time and a version", got)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestSampleIsByKey(t *testing.T) {
 	seen := [2]map[string]int{}
 	for i, f := range []*fixture{a, b} {
 		seen[i] = map[string]int{}
-		s, err := f.Subscribe(admin.Filter{Sample: .25})
+		s, err := f.Subscribe(Filter{Sample: .25})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,11 +266,11 @@ func TestSampleIsByKey(t *testing.T) {
 func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := observing(t, Options{})
-		slow, err := f.Subscribe(admin.Filter{})
+		slow, err := f.Subscribe(Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		fast, err := f.Subscribe(admin.Filter{})
+		fast, err := f.Subscribe(Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,19 +307,19 @@ func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 
 func TestSubscribersAreBounded(t *testing.T) {
 	f := observing(t, Options{})
-	var all []*admin.Subscription
+	var all []*Subscription
 	for range MaxSubscribers {
-		s, err := f.Subscribe(admin.Filter{})
+		s, err := f.Subscribe(Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, s)
 	}
-	if _, err := f.Subscribe(admin.Filter{}); !errors.Is(err, ErrTooManySubscribers) || f.Stats().Subscribers != MaxSubscribers {
+	if _, err := f.Subscribe(Filter{}); !errors.Is(err, ErrTooManySubscribers) || f.Stats().Subscribers != MaxSubscribers {
 		t.Errorf("%v with %+v", err, f.Stats())
 	}
 	all[3].Close()
-	if _, err := f.Subscribe(admin.Filter{}); err != nil {
+	if _, err := f.Subscribe(Filter{}); err != nil {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -338,7 +338,7 @@ func TestSubscriptionsCloseUnderLoad(t *testing.T) {
 	for range 4 {
 		readers.Go(func() {
 			for range 50 {
-				s, err := f.Subscribe(admin.Filter{Outcome: Denied})
+				s, err := f.Subscribe(Filter{Outcome: Denied})
 				if err != nil {
 					t.Error(err)
 					return

@@ -16,7 +16,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
@@ -58,7 +57,7 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 					t.Errorf("total %d and error %d, want %d and at most %d", top.Total, top.Error, requests, requests/size)
 				}
 				outliers := 0
-				listed := map[string]admin.TopKey{}
+				listed := map[string]TopKey{}
 				for _, k := range top.Keys {
 					key := "4:shop|7:user_id*7:" + k.Key[0][1]
 					listed[key] = k
@@ -86,7 +85,7 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 }
 
 // has reports whether count is within the bounds of k.
-func has(k *admin.TopKey, count int64) bool { return k.Count-k.Error <= count && count <= k.Count }
+func has(k *TopKey, count int64) bool { return k.Count-k.Error <= count && count <= k.Count }
 
 func absolute(n int64) int64 { return max(n, -n) }
 
@@ -109,14 +108,14 @@ func TestFewHitsAreExactBesidesManyOthers(t *testing.T) {
 			synctest.Wait()
 		}
 		add(5, func(int) uint64 { return 99 }, true)
-		expect(t, f.list(byDenied, "", 1), "shop  [[user_id 1000099]] 5±0")
+		expect(t, f.list(byDenied, "", 1), "shop  [user_id=1000099] 5±0")
 		if weight := f.top.hits.weight.Load(); weight != 16 {
 			t.Errorf("weight %d at 100,000 requests a second, want 16", weight)
 		}
 		time.Sleep(2 * Window)
 		synctest.Wait()
 		add(5, func(int) uint64 { return 42 }, false)
-		expect(t, f.list(byHits, "", 10), "shop  [[user_id 1000042]] 5±0")
+		expect(t, f.list(byHits, "", 10), "shop  [user_id=1000042] 5±0")
 		cancel()
 		ended.Wait()
 	})
@@ -184,7 +183,7 @@ func TestSampleHasTheTrueMean(t *testing.T) {
 }
 
 // The bounds hold at each true count, from those of which the sample has nearly nothing on.
-func TestBoundsOfASample(t *testing.T) {
+func TestSampleBoundsHoldTheTrueCount(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	s := newSampler()
 	for _, weight := range []uint64{1, 2, 16, 1024} {
@@ -218,11 +217,11 @@ func TestBoundsOfASample(t *testing.T) {
 func TestHeaviestKeysDoNotRetainRequests(t *testing.T) {
 	f := observing(t, Options{TopKeys: 10})
 	r := f.ask(1, "user_id=42")
-	if got, want := seenOf("key", &r.Decisions[0]).domain, r.Decisions[0].Rule.Domain; unsafe.StringData(got) != unsafe.StringData(want) {
+	if got, want := keyInfoOf("key", &r.Decisions[0]).domain, r.Decisions[0].Rule.Domain; unsafe.StringData(got) != unsafe.StringData(want) {
 		t.Error("the domain is that of the message")
 	}
 	message := "shop and more"
-	if got := seenOf("key", &decide.Decision{Domain: message[:4]}); got.domain != "shop" || unsafe.StringData(got.domain) == unsafe.StringData(message) {
+	if got := keyInfoOf("key", &decide.Decision{Domain: message[:4]}); got.domain != "shop" || unsafe.StringData(got.domain) == unsafe.StringData(message) {
 		t.Errorf("the domain %q is that of the message", got.domain)
 	}
 }

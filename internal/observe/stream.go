@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/explain"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -25,7 +25,7 @@ const (
 // ErrTooManySubscribers is the error of [Observer.Subscribe] beyond MaxSubscribers.
 var ErrTooManySubscribers = fmt.Errorf("%d subscribers already: close another stream first", MaxSubscribers)
 
-// The outcomes of a decision, see [admin.Decision].
+// The outcomes of a decision, see [Decision].
 const (
 	Allowed   = "allowed"
 	Denied    = "denied"    // by a limit, in shadow mode too
@@ -34,11 +34,11 @@ const (
 
 // A subscription receives decisions.
 type subscription struct {
-	filter  admin.Filter
+	filter  Filter
 	keep    uint64 // the highest sample hash
-	queue   chan admin.Decision
+	queue   chan Decision
 	dropped atomic.Int64
-	of      *subscribers
+	owner   *subscribers
 
 	mu     sync.Mutex // of the fields below, and of sends
 	rate   rate
@@ -54,9 +54,9 @@ type subscribers struct {
 
 // Subscribe returns a stream of the decisions that f selects. It drops and counts decisions if the queue of the subscription is
 // full, or beyond MaxPerSecond.
-func (o *Observer) Subscribe(f admin.Filter) (*admin.Subscription, error) {
+func (o *Observer) Subscribe(f Filter) (*Subscription, error) {
 	s := &subscription{
-		filter: f, keep: thresholdOf(cmp.Or(f.Sample, 1)), queue: make(chan admin.Decision, queueSize), of: &o.subscribers,
+		filter: f, keep: thresholdOf(cmp.Or(f.Sample, 1)), queue: make(chan Decision, queueSize), owner: &o.subscribers,
 		rate: rate{perSecond: MaxPerSecond},
 	}
 	err := o.subscribers.change(func(all []*subscription) ([]*subscription, error) {
@@ -68,7 +68,7 @@ func (o *Observer) Subscribe(f admin.Filter) (*admin.Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &admin.Subscription{C: s.queue, Dropped: s.dropped.Load, Close: s.close}, nil
+	return &Subscription{C: s.queue, Dropped: s.dropped.Load, Close: s.close}, nil
 }
 
 // change replaces the list of subscriptions by an edited copy.
@@ -93,7 +93,7 @@ func (s *subscribers) change(edit func([]*subscription) ([]*subscription, error)
 
 // close ends the subscription and closes its queue. It is idempotent.
 func (s *subscription) close() {
-	_ = s.of.change(func(all []*subscription) ([]*subscription, error) {
+	_ = s.owner.change(func(all []*subscription) ([]*subscription, error) {
 		return slices.DeleteFunc(all, func(other *subscription) bool { return other == s }), nil
 	})
 	s.mu.Lock()
@@ -105,16 +105,16 @@ func (s *subscription) close() {
 }
 
 // send queues the decision that made returns, or drops it.
-func (s *subscription) send(now time.Time, made func() *admin.Decision) {
+func (s *subscription) send(now time.Time, made func() *Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
 	case len(s.queue) == cap(s.queue) || !s.rate.admit(now):
 		s.dropped.Add(1)
-		s.of.dropped.Add(1)
+		s.owner.dropped.Add(1)
 	default:
-		s.queue <- *made() // nobody else sends, so there is room
+		s.queue <- *made() // the lock excludes other senders, so there is room
 	}
 }
 
@@ -124,7 +124,7 @@ func (o *Observer) publish(all []*subscription, r *decide.Result, i, denying int
 	outcome := outcomeOf(d, denying)
 	var key string
 	var hash uint64
-	var made *admin.Decision
+	var made *Decision
 	now := time.Now()
 	for _, s := range all {
 		if !selects(&s.filter, d, outcome) {
@@ -137,7 +137,7 @@ func (o *Observer) publish(all []*subscription, r *decide.Result, i, denying int
 		if hash > s.keep {
 			continue
 		}
-		s.send(now, func() *admin.Decision {
+		s.send(now, func() *Decision {
 			if made == nil {
 				made = o.decision(now, r, i, denying, outcome, key)
 			}
@@ -157,7 +157,7 @@ func outcomeOf(d *decide.Decision, denying int) string {
 }
 
 // selects reports whether f selects d, apart from the sample.
-func selects(f *admin.Filter, d *decide.Decision, outcome string) bool {
+func selects(f *Filter, d *decide.Decision, outcome string) bool {
 	if f.Domain != "" && f.Domain != d.Domain || f.Rule != "" && f.Rule != d.RuleName() || f.Outcome != "" && f.Outcome != outcome {
 		return false
 	}
@@ -171,31 +171,33 @@ func selects(f *admin.Filter, d *decide.Decision, outcome string) bool {
 }
 
 // decision copies descriptor i, so that the result does not refer to r, which is reused.
-func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, outcome, key string) *admin.Decision {
+func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, outcome, key string) *Decision {
 	d := &r.Decisions[i]
-	made := &admin.Decision{
-		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []admin.Entry{}, KeyHash: o.hash(key), Hits: d.Hits, Outcome: outcome,
-		Reason: d.Reason.String(), Enforced: outcome == Denied && enforced(r, d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
+	made := &Decision{
+		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{}, KeyHash: o.hash(key), Hits: d.Hits,
+		Outcome: outcome,
+		Reason:  d.Reason.String(), Enforced: outcome == Denied && enforced(r, d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
 	}
 	if len(o.options.Secret) == 0 {
 		for _, e := range d.Entries {
-			made.Key = append(made.Key, admin.Entry{strings.Clone(e.Key), strings.Clone(e.Value)})
+			made.Key = append(made.Key, explain.Entry{strings.Clone(e.Key), strings.Clone(e.Value)})
 		}
 	}
 	limit := denying
 	if limit < 0 {
-		limit = slices.IndexFunc(d.Limits, func(l descriptors.RateLimit) bool { return d.Limit != nil && l.Limit == d.Limit.Limit })
+		limit = slices.IndexFunc(d.Limits, func(l descriptors.RateLimit) bool { return d.Limit != nil && l.Compiled == d.Limit.Compiled })
 	}
 	var v limiters.Verdict
 	if limit >= 0 {
 		v = d.Verdicts[limit]
-		made.Limit, made.Algorithm, made.By = d.LimitName(limit), d.Limits[limit].Limit.Spec().Algorithm, sourceNames[v.By]
+		made.Limit, made.Algorithm, made.By = d.LimitName(limit), d.Limits[limit].Compiled.Spec().Algorithm, decidedByNames[v.By]
 	}
-	made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, admin.WaitText(v.RetryAfter), v.ResetAfter.String()
+	made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, WaitText(v.RetryAfter), v.ResetAfter.String()
 	return made
 }
 
-var sourceNames = [...]string{limiters.ByStore: "store", limiters.ByCache: "cache", limiters.ByShare: "share", limiters.ByPolicy: "policy"}
+var decidedByNames = [...]string{limiters.ByStore: "store", limiters.ByCache: "cache", limiters.ByShare: "share",
+	limiters.ByPolicy: "policy"}
 
 // Stats are the counts of an Observer since its start.
 type Stats struct {

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/spacesaving"
-	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
 // Window is the interval at which counts age. [Observer.Top] reports the current and the last window, which is one to two minutes.
@@ -36,29 +36,29 @@ type topKeys struct {
 // maxShards bounds the memory, because a shard has four sketches.
 const maxShards = 8
 
-// maxPending is the number of buffered hits of a shard. Counting in batches keeps the sketches in the CPU's caches; counting each
+// maxBuffered is the number of buffered hits of a shard. Counting in batches keeps the sketches in the CPU's caches; counting each
 // request would cost several times as much.
-const maxPending = 64
+const maxBuffered = 64
 
 type topShard struct {
 	mu           sync.Mutex
 	window       uint64     // of the newest counts
-	noted        int        // of pending
+	bufferedHits int        // in buffered
 	hits, denied [2]*sketch // by the number of the window, modulo 2
-	pending      [maxPending]pending
-	_            [64]byte // the next lock must not share a cache line
+	buffered     [maxBuffered]bufferedHit
+	_            [64]byte // keeps the next lock out of this cache line
 }
 
-// A pending is the hits of one request on a key.
-type pending struct {
-	value              seen
+// A bufferedHit is the hits of one request on a key.
+type bufferedHit struct {
+	value              keyInfo
 	hash, hits, denied uint64 // the counts are those of the samplers
 }
 
-type sketch = spacesaving.Sketch[seen]
+type sketch = spacesaving.Sketch[keyInfo]
 
-// A seen describes a key in a sketch.
-type seen struct{ key, domain, rule string }
+// A keyInfo describes a key in a sketch.
+type keyInfo struct{ key, domain, rule string }
 
 func newTopKeys(size int) *topKeys {
 	shards := min(maxShards, 1<<bits.Len(uint(2*runtime.GOMAXPROCS(0)-1)))
@@ -69,7 +69,7 @@ func newTopKeys(size int) *topKeys {
 	}
 	for i := range t.shards {
 		for j := range 2 {
-			t.shards[i].hits[j], t.shards[i].denied[j] = spacesaving.New[seen](size), spacesaving.New[seen](size)
+			t.shards[i].hits[j], t.shards[i].denied[j] = spacesaving.New[keyInfo](size), spacesaving.New[keyInfo](size)
 		}
 	}
 	return t
@@ -80,25 +80,25 @@ func (t *topKeys) add(key string, d *decide.Decision, denied bool) {
 		return
 	}
 	n := uint64(max(d.Hits, 0))
-	p := pending{hits: t.hits.weigh(n, t.random)}
+	p := bufferedHit{hits: t.hits.weigh(n, t.random)}
 	if denied {
 		p.denied = t.denied.weigh(max(n, 1), t.random)
 	}
 	if p.hits != 0 || p.denied != 0 {
-		p.value, p.hash = seenOf(key, d), t.hash(key)
-		t.note(&p)
+		p.value, p.hash = keyInfoOf(key, d), t.hash(key)
+		t.buffer(&p)
 	}
 }
 
-// seenOf copies the texts of a request except key.
-func seenOf(key string, d *decide.Decision) seen {
+// keyInfoOf copies the texts of a request except key.
+func keyInfoOf(key string, d *decide.Decision) keyInfo {
 	if d.Rule == nil {
-		return seen{key: key, domain: strings.Clone(d.Domain)}
+		return keyInfo{key: key, domain: strings.Clone(d.Domain)}
 	}
-	return seen{key, d.Rule.Domain, d.Rule.Name}
+	return keyInfo{key, d.Rule.Domain, d.Rule.Name}
 }
 
-func (t *topKeys) note(p *pending) {
+func (t *topKeys) buffer(p *bufferedHit) {
 	s := &t.shards[p.hash>>32%uint64(len(t.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,8 +106,9 @@ func (t *topKeys) note(p *pending) {
 		t.count(s)
 		s.age(current)
 	}
-	s.pending[s.noted] = *p
-	if s.noted++; s.noted == maxPending {
+	s.buffered[s.bufferedHits] = *p
+	s.bufferedHits++
+	if s.bufferedHits == maxBuffered {
 		t.count(s)
 	}
 }
@@ -116,8 +117,8 @@ func (t *topKeys) note(p *pending) {
 func (t *topKeys) count(s *topShard) {
 	hits, denied := s.hits[s.window%2], s.denied[s.window%2]
 	var countedHits, countedDenied uint64
-	for i := range s.pending[:s.noted] {
-		p := &s.pending[i]
+	for i := range s.buffered[:s.bufferedHits] {
+		p := &s.buffered[i]
 		if p.hits > 0 {
 			hits.Add(p.hash, p.value, p.hits)
 			countedHits++
@@ -127,7 +128,7 @@ func (t *topKeys) count(s *topShard) {
 			countedDenied++
 		}
 	}
-	s.noted = 0
+	s.bufferedHits = 0
 	t.hits.note(countedHits)
 	t.denied.note(countedDenied)
 }
@@ -158,8 +159,8 @@ func (s *topShard) age(current uint64) {
 
 // Top returns the n heaviest keys of a domain, or of all domains if domain is "". Keys are ordered by their requested hits or, if
 // denied, by their denied hits, in shadow mode too, with a denied peek as one hit. Without sketches the list is empty.
-func (o *Observer) Top(denied bool, domain string, n int) admin.Top {
-	top := admin.Top{Keys: []admin.TopKey{}}
+func (o *Observer) Top(denied bool, domain string, n int) Top {
+	top := Top{Keys: []TopKey{}}
 	if o.top == nil {
 		return top
 	}
@@ -176,22 +177,22 @@ func (o *Observer) Top(denied bool, domain string, n int) admin.Top {
 	return top
 }
 
-func (o *Observer) topKey(item spacesaving.Item[seen]) admin.TopKey {
-	k := admin.TopKey{
-		Domain: item.Value.domain, Rule: item.Value.rule, Key: []admin.Entry{}, KeyHash: o.hash(item.Value.key),
+func (o *Observer) topKey(item spacesaving.Item[keyInfo]) TopKey {
+	k := TopKey{
+		Domain: item.Value.domain, Rule: item.Value.rule, Key: []explain.Entry{}, KeyHash: o.hash(item.Value.key),
 		Count: signed(item.Count), Error: signed(item.Error),
 	}
 	if len(o.options.Secret) == 0 {
 		_, entries, _ := descriptors.ParseKey(item.Value.key)
-		k.Key = admin.EntriesOf(entries)
+		k.Key = explain.EntriesOf(entries)
 	}
 	return k
 }
 
 func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// list returns all keys, heaviest first, the total of all counts, and the largest error of a count, see [admin.Top].
-func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, all []spacesaving.Item[seen]) {
+// list returns all keys, heaviest first, the total of all counts, and the largest error of a count, see [Top].
+func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, all []spacesaving.Item[keyInfo]) {
 	t.mu.Lock() // no window begins
 	defer t.mu.Unlock()
 	for i := range t.shards {
@@ -201,7 +202,7 @@ func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, al
 		// Each key is in one shard, so its error is that of the shard.
 		all = append(all, spacesaving.Top(math.MaxInt, lists[:]...)...)
 	}
-	slices.SortFunc(all, spacesaving.Compare[seen])
+	slices.SortFunc(all, spacesaving.Compare[keyInfo])
 	sample := t.hits
 	if denied {
 		sample = t.denied
@@ -218,7 +219,7 @@ func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, al
 }
 
 // lists copies the counts of both windows.
-func (t *topKeys) lists(s *topShard, denied bool) (all [2]spacesaving.List[seen]) {
+func (t *topKeys) lists(s *topShard, denied bool) (all [2]spacesaving.List[keyInfo]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.count(s)

@@ -46,13 +46,13 @@ func New(random *rand.Rand) *Rules {
 	r.grow(&text, r.root, 1)
 	r.Text = text.String()
 	r.Overlay = fmt.Sprintf("domain: d\ndescriptors:\n- {key: %s, rate_limit: {count_denied: false}}\n- {key: path, value: '*', rate_limit: {count_denied: true}}\n",
-		r.one(keys...))
+		r.pick(keys...))
 	return r
 }
 
-func (r *Rules) one(of ...string) string { return of[r.random.IntN(len(of))] }
+func (r *Rules) pick(choices ...string) string { return choices[r.random.IntN(len(choices))] }
 
-func (r *Rules) chance(of int) bool { return r.random.IntN(of) == 0 }
+func (r *Rules) oneIn(n int) bool { return r.random.IntN(n) == 0 }
 
 const maxDepth = 4
 
@@ -78,7 +78,7 @@ func (r *Rules) grow(text *strings.Builder, parent *node, depth int) {
 		if matching := n.matching(); matching != "" {
 			text.WriteString(pad + "  " + matching + "\n")
 		}
-		if share := n.value != "" && strings.Contains(n.value, "*") || n.values != nil; share && r.chance(3) {
+		if share := n.value != "" && strings.Contains(n.value, "*") || n.values != nil; share && r.oneIn(3) {
 			text.WriteString(pad + "  share_threshold: true\n")
 		}
 		r.limit(text, n, pad)
@@ -89,18 +89,18 @@ func (r *Rules) grow(text *strings.Builder, parent *node, depth int) {
 }
 
 func (r *Rules) node() *node {
-	n := &node{key: r.one(keys...)}
+	n := &node{key: r.pick(keys...)}
 	switch r.random.IntN(8) {
 	case 0, 1:
-		n.value = r.one(texts...)
+		n.value = r.pick(texts...)
 	case 2:
-		n.values = r.some(texts)
+		n.values = r.pickSome(texts)
 	case 3:
-		n.values, n.isPrefix = r.some(prefixes), true
+		n.values, n.isPrefix = r.pickSome(prefixes), true
 	case 4:
-		n.value = r.one(patterns...)
+		n.value = r.pick(patterns...)
 	case 5:
-		if r.chance(3) {
+		if r.oneIn(3) {
 			n.key = "a*"
 		}
 	case 6:
@@ -109,8 +109,8 @@ func (r *Rules) node() *node {
 	return n
 }
 
-func (r *Rules) some(of []string) []string {
-	list := slices.Clone(of)
+func (r *Rules) pickSome(choices []string) []string {
+	list := slices.Clone(choices)
 	r.random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list[:1+r.random.IntN(3)]
 }
@@ -142,7 +142,7 @@ func (n *node) matching() string {
 // limit writes the limit of a descriptor, or none.
 func (r *Rules) limit(text *strings.Builder, n *node, pad string) {
 	write := func(format string, args ...any) { fmt.Fprintf(text, pad+"  "+format+"\n", args...) }
-	rate := fmt.Sprintf("unit: %s, requests_per_unit: %d", r.one("second", "minute", "day", "month"), r.random.IntN(5))
+	rate := fmt.Sprintf("unit: %s, requests_per_unit: %d", r.pick("second", "minute", "day", "month"), r.random.IntN(5))
 	if n.lease {
 		switch r.random.IntN(3) {
 		case 0:
@@ -160,7 +160,7 @@ func (r *Rules) limit(text *strings.Builder, n *node, pad string) {
 	case 0, 1:
 		write("rate_limit: {%s}", rate)
 	case 2:
-		write("rate_limit: {%s, algorithm: %s, name: n%d}", rate, r.one("sliding_log", "funnel"), name)
+		write("rate_limit: {%s, algorithm: %s, name: n%d}", rate, r.pick("sliding_log", "funnel"), name)
 	case 3:
 		write("rate_limits: [{%s}, {unit: year, requests_per_unit: 9, name: n%d}]", rate, name)
 	case 4:
@@ -169,7 +169,7 @@ func (r *Rules) limit(text *strings.Builder, n *node, pad string) {
 		write("rate_limit: {%s, name: n%d, replaces: [{name: n%d}, {name: n%d}]}", rate, name, (name+1)%names, (name+2)%names)
 	case 6:
 		write("rate_limit: {%s, penalty: {after: 2, within: 1m, for: 10m}}", rate)
-		write("%s", r.one("shadow_mode: true", "quota_mode: true", "detailed_metric: true"))
+		write("%s", r.pick("shadow_mode: true", "quota_mode: true", "detailed_metric: true"))
 	}
 }
 
@@ -178,8 +178,8 @@ func (r *Rules) Entries() []descriptors.Entry {
 	var entries []descriptors.Entry
 	at, depth := r.root, 1+r.random.IntN(maxDepth)
 	for len(entries) < depth {
-		if len(at.below) == 0 || r.chance(10) {
-			entries = append(entries, descriptors.Entry{Key: r.one(append(keys, "userid", "lease")...), Value: r.one(asked...)})
+		if len(at.below) == 0 || r.oneIn(10) {
+			entries = append(entries, descriptors.Entry{Key: r.pick(append(keys, "userid", "lease")...), Value: r.pick(asked...)})
 			if len(at.below) == 0 {
 				break
 			}
@@ -190,11 +190,11 @@ func (r *Rules) Entries() []descriptors.Entry {
 		at = n
 	}
 	if at.lease {
-		if r.chance(8) {
+		if r.oneIn(8) {
 			entries[len(entries)-1].Value = ""
 		}
-		if r.chance(3) {
-			entries = append(entries, descriptors.Entry{Key: r.one("release", "settle", "user_id"), Value: "1"})
+		if r.oneIn(3) {
+			entries = append(entries, descriptors.Entry{Key: r.pick("release", "settle", "user_id"), Value: "1"})
 		}
 	}
 	return entries
@@ -202,16 +202,16 @@ func (r *Rules) Entries() []descriptors.Entry {
 
 func (r *Rules) valueFor(n *node) string {
 	switch {
-	case r.chance(4):
-		return r.one(asked...)
+	case r.oneIn(4):
+		return r.pick(asked...)
 	case n.isPrefix:
-		return r.one("10.1.2.3", "10.1.2.4", "10.1.9.9", "10.9.9.9", "2001:db8::1")
+		return r.pick("10.1.2.3", "10.1.2.4", "10.1.9.9", "10.9.9.9", "2001:db8::1")
 	case n.values != nil:
-		return r.one(n.values...)
+		return r.pick(n.values...)
 	case strings.Contains(n.value, "*"):
-		return strings.ReplaceAll(n.value, "*", r.one("", "9", "log", "in"))
+		return strings.ReplaceAll(n.value, "*", r.pick("", "9", "log", "in"))
 	case n.value != "":
 		return n.value
 	}
-	return r.one(asked...)
+	return r.pick(asked...)
 }

@@ -60,7 +60,7 @@ func descsOf(depth int) *[counters]*prometheus.Desc {
 }
 
 // KeepForSending enables the collection of response times, and keeps dropped series until [Stats.Counters] has sent their last
-// counts. Call it before the first Answered.
+// counts. Call it before the first Observe.
 func (s *Stats) KeepForSending() {
 	for _, t := range []*table{&s.rates, &s.domains} {
 		t.mu.Lock()

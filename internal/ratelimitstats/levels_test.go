@@ -32,7 +32,7 @@ func TestStatLevelNamesMatchEnvoyRatelimit(t *testing.T) {
 		m := newStats(Options{})
 		rules := loaded(t, "domain: my.domain\ndescriptors: "+c.descriptors)
 		for range 2 {
-			m.Answered(hit(rules, "my.domain", c.ask...))
+			m.Observe(hit(rules, "my.domain", c.ask...))
 		}
 		if all := m.rates.all(); len(all) != 1 {
 			t.Errorf("%s: %d series", c.descriptors, len(all))
@@ -52,7 +52,7 @@ func TestOverrideUsesNamesOfRequest(t *testing.T) {
 	if a.Decisions[0].Rule = rules.Match("d", entriesOf("a=b")); a.Decisions[0].Rule == nil {
 		t.Fatal("no rule")
 	}
-	m.Answered(a)
+	m.Observe(a)
 	if got := total(m, "d", "a_b", "c"); got != 1 {
 		t.Errorf("%d, want 1", got)
 	}
@@ -64,7 +64,7 @@ func TestRuntimeValuesHaveTheirOwnSeries(t *testing.T) {
 		"domain: d\ndescriptors: [{key: a, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}]")
 	m.Loaded(rules, nil)
 	for _, value := range []string{"1", "2", "1", "3", "2", "1"} {
-		m.Answered(hit(rules, "d", "a="+value))
+		m.Observe(hit(rules, "d", "a="+value))
 	}
 	if a, b, c := total(m, "d", "a_1"), total(m, "d", "a_2"), total(m, "d", "a_3"); a != 3 || b != 2 || c != 1 {
 		t.Errorf("%d, %d and %d, want 3, 2 and 1", a, b, c)
@@ -76,8 +76,8 @@ func TestCountingAPlainRuleAllocatesNothing(t *testing.T) {
 	rules := loaded(t, "domain: d\ndescriptors: "+
 		"[{key: a, descriptors: [{key: b, value: c, rate_limit: {unit: day, requests_per_unit: 1}}]}]")
 	a := hit(rules, "d", "a=x", "b=c")
-	if n := testing.AllocsPerRun(100, func() { m.Answered(a) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { m.Observe(a) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
-	m.Answered(&rls.Observation{})
+	m.Observe(&rls.Observation{})
 }

@@ -48,11 +48,11 @@ func newMethods(milliseconds bool) methods {
 		}, []string{"grpc_method"}),
 		unit: unit, sending: &atomic.Bool{}, byName: &sync.Map{},
 	}
-	m.shouldRateLimit = m.of("ShouldRateLimit") // exists before the first call
+	m.shouldRateLimit = m.methodOf("ShouldRateLimit") // exists before the first call
 	return m
 }
 
-// Unary is a gRPC interceptor that counts calls and measures their durations. It should be outermost. Calls that [Stats.Answered]
+// Unary is a gRPC interceptor that counts calls and measures their durations. It should be outermost. Calls that [Stats.Observe]
 // counts must not pass it.
 func (s *Stats) Unary(
 	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
@@ -63,17 +63,17 @@ func (s *Stats) Unary(
 	return response, err
 }
 
-func (m *methods) called(full string, took time.Duration) { m.count(m.of(full), took) }
+func (m *methods) called(full string, took time.Duration) { m.count(m.methodOf(full), took) }
 
-func (m *methods) count(one *method, took time.Duration) {
-	one.calls.n.Add(1)
-	one.took.Observe(float64(took) / float64(m.unit))
+func (m *methods) count(method *method, took time.Duration) {
+	method.calls.n.Add(1)
+	method.took.Observe(float64(took) / float64(m.unit))
 	if m.sending.Load() {
-		one.times.add(took)
+		method.times.add(took)
 	}
 }
 
-func (m *methods) of(full string) *method {
+func (m *methods) methodOf(full string) *method {
 	name := full[strings.LastIndexByte(full, '/')+1:]
 	if found, ok := m.byName.Load(name); ok {
 		return found.(*method)
@@ -93,7 +93,7 @@ var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "Call
 
 // Collect implements prometheus.Collector.
 func (m *methods) Collect(to chan<- prometheus.Metric) {
-	m.each(func(one *method) { to <- metric(totalRequests, one.calls.n.Load(), []string{one.name}) })
+	m.each(func(method *method) { to <- metric(totalRequests, method.calls.n.Load(), []string{method.name}) })
 }
 
 func (m *methods) each(do func(*method)) {

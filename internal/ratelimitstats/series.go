@@ -13,19 +13,19 @@ import (
 // A series holds the counters of one domain and one list of levels.
 type series struct {
 	counts  [counters]atomic.Uint64
-	dropped atomic.Bool // it left its table: callers that remember it must look it up again
+	dropped atomic.Bool // removed from its table: callers that keep the series must look it up again
 	labels  []string    // the domain, then the levels
-	other   bool        // it counts for the names past the bound
+	other   bool        // the shared series, for names beyond the bound
 	alone   counting    // for rules whose decisions all count here
 
 	full atomic.Pointer[counting] // of an other series: the latest counting of rules without a series of their own
 
 	owners []ruleID  // the rules that count here; guarded by the table's lock
 	seen   uint64    // the sum of the counts when sweep last saw it change
-	since  time.Time // when that was
+	since  time.Time // the time of that change
 
 	statsd string // the name in statsd, set at the first use
-	sent   tally  // how much of counts was sent to statsd
+	sent   tally  // the part of counts that was sent to statsd
 }
 
 // A ruleID identifies a rule across reloads. Limits in requests use the ruleID of their domain with an empty name.
@@ -38,15 +38,15 @@ func (id ruleID) clone() ruleID { return ruleID{strings.Clone(id.domain), string
 
 // A counting is the series on which a rule counts. It is immutable.
 type counting struct {
-	of     *table
+	table  *table
 	series *series
-	levels []string // of the series, if the rule has several; else nil
+	levels []string // the levels of the series, if the rule counts on several series; else nil
 	drops  uint64   // for an other series: the table's drops when there was no room
 }
 
 // valid reports whether the rule still counts on this series.
 func (c *counting) valid() bool {
-	return !c.series.dropped.Load() && (!c.series.other || c.of.isFullAsOf(c.drops))
+	return !c.series.dropped.Load() && (!c.series.other || c.table.isStillFull(c.drops))
 }
 
 func (s *series) add(t *tally) {
@@ -64,12 +64,12 @@ func (s *series) load() (t tally) {
 	return t
 }
 
-// fullAsOf returns the counting of a rule on the shared series s because the table was full at drops.
-func (s *series) fullAsOf(drops uint64) *counting {
+// overflowCounting returns the counting of a rule on the shared series s because the table was full at drops.
+func (s *series) overflowCounting(drops uint64) *counting {
 	if c := s.full.Load(); c != nil && c.drops == drops {
 		return c
 	}
-	c := &counting{of: s.alone.of, series: s, drops: drops}
+	c := &counting{table: s.alone.table, series: s, drops: drops}
 	s.full.Store(c)
 	return c
 }
@@ -88,7 +88,7 @@ type table struct {
 
 	mu     sync.RWMutex
 	series map[string]*series
-	others int // shared ones among series
+	others int // the number of shared series
 
 	sending bool      // keep dropped series in retired until their last counts are sent
 	retired []*series // dropped, with counts to send; at most max
@@ -109,7 +109,7 @@ func (t *table) get(domain string, levels []string, by ruleID) *series {
 	if s := t.series[string(name)]; s != nil {
 		return s
 	}
-	if len(t.series)-t.others < t.max || t.makeRoom() {
+	if len(t.series)-t.others < t.max || t.evictIdle() {
 		return t.insert(string(name), by)
 	}
 	t.overflows.Add(1)
@@ -129,12 +129,13 @@ func (t *table) find(name []byte, domain string) *series {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s := t.series[string(name)]
-	if s != nil || len(t.series)-t.others < t.max || t.mayMakeRoom(t.now()) {
+	if s != nil || len(t.series)-t.others < t.max || t.canEvict(t.now()) {
 		return s
 	}
 	domain, levels := t.other(domain)
 	var stack [256]byte
-	if s = t.series[string(appendName(stack[:0], domain, levels))]; s != nil {
+	s = t.series[string(appendName(stack[:0], domain, levels))]
+	if s != nil {
 		t.overflows.Add(1)
 	}
 	return s
@@ -143,13 +144,13 @@ func (t *table) find(name []byte, domain string) *series {
 func (t *table) insert(name string, by ruleID) *series {
 	by = by.clone()
 	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []ruleID{by}, since: t.now()}
-	s.alone = counting{of: t, series: s}
+	s.alone = counting{table: t, series: s}
 	t.series[name] = s
 	return s
 }
 
-// own adds an owner to a series.
-func (t *table) own(s *series, by ruleID) {
+// claim adds an owner to a series.
+func (t *table) claim(s *series, by ruleID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !slices.Contains(s.owners, by) {
@@ -157,23 +158,23 @@ func (t *table) own(s *series, by ruleID) {
 	}
 }
 
-// isFullAsOf reports whether a name that had no room at drops still has none. If so, it counts an overflow.
-func (t *table) isFullAsOf(drops uint64) bool {
-	if t.drops.Load() != drops || t.mayMakeRoom(t.now()) {
+// isStillFull reports whether a name that had no room at drops still has none. If so, it counts an overflow.
+func (t *table) isStillFull(drops uint64) bool {
+	if t.drops.Load() != drops || t.canEvict(t.now()) {
 		return false
 	}
 	t.overflows.Add(1)
 	return true
 }
 
-// mayMakeRoom reports whether the table may be searched for idle series again.
-func (t *table) mayMakeRoom(now time.Time) bool {
+// canEvict reports whether the table may be searched for idle series again.
+func (t *table) canEvict(now time.Time) bool {
 	return now.UnixNano()-t.swept.Load() >= int64(sweepInterval)
 }
 
-func (t *table) makeRoom() bool {
+func (t *table) evictIdle() bool {
 	now := t.now()
-	if !t.mayMakeRoom(now) {
+	if !t.canEvict(now) {
 		return false
 	}
 	t.swept.Store(now.UnixNano())

@@ -24,10 +24,10 @@ func TestSeriesPastBoundCountAsOther(t *testing.T) {
 	clock := newFakeClock()
 	m := newStats(Options{maxSeries: 3, now: clock.Now})
 	for i := range 100 {
-		m.Answered(hit(nil, "d", fmt.Sprintf("user=%d", i)))
+		m.Observe(hit(nil, "d", fmt.Sprintf("user=%d", i)))
 	}
-	m.Answered(hit(nil, "e", "user=0"))
-	m.Answered(hit(nil, "d", "user=1"))
+	m.Observe(hit(nil, "e", "user=0"))
+	m.Observe(hit(nil, "d", "user=1"))
 	if a, b, c := total(m, "d", "user_1"), total(m, "d", "other"), total(m, "e", "other"); a != 2 || b != 97 || c != 1 {
 		t.Errorf("user_1 %d, other %d, other of e %d, want 2, 97 and 1", a, b, c)
 	}
@@ -46,30 +46,30 @@ weir_metrics_overflow_total 98
 func TestIdleSeriesExpire(t *testing.T) {
 	clock := newFakeClock()
 	m := newStats(Options{maxSeries: 2, idle: time.Hour, now: clock.Now})
-	m.Answered(hit(nil, "d", "old=1"))
-	m.Answered(hit(nil, "d", "busy=1"))
-	m.Answered(hit(nil, "d", "late=1"))
+	m.Observe(hit(nil, "d", "old=1"))
+	m.Observe(hit(nil, "d", "busy=1"))
+	m.Observe(hit(nil, "d", "late=1"))
 	for range 4 {
 		clock.advance(20 * time.Minute)
-		m.Answered(hit(nil, "d", "busy=1"))
+		m.Observe(hit(nil, "d", "busy=1"))
 		m.rates.sweep()
 	}
 	if a, b, c := total(m, "d", "old_1"), total(m, "d", "busy_1"), total(m, "d", "other"); a != -1 || b != 5 || c != -1 {
 		t.Errorf("old %d, busy %d, other %d, want busy alone", a, b, c)
 	}
-	m.Answered(hit(nil, "d", "late=1"))
+	m.Observe(hit(nil, "d", "late=1"))
 	if got := total(m, "d", "late_1"); got != 1 {
 		t.Errorf("late %d, want 1", got)
 	}
 	// A full table searches for idle series by itself, at most once per sweepInterval.
 	clock.advance(2 * time.Hour)
-	m.Answered(hit(nil, "d", "busy=1"))
-	m.Answered(hit(nil, "d", "new=1"))
+	m.Observe(hit(nil, "d", "busy=1"))
+	m.Observe(hit(nil, "d", "new=1"))
 	if got := total(m, "d", "new_1"); got != -1 {
 		t.Errorf("new %d before any series is known to be idle", got)
 	}
 	clock.advance(time.Hour)
-	m.Answered(hit(nil, "d", "new=1"))
+	m.Observe(hit(nil, "d", "new=1"))
 	if got := total(m, "d", "new_1"); got != 1 {
 		t.Errorf("new %d, want 1", got)
 	}
@@ -84,8 +84,8 @@ func TestRuleGetsSeriesAfterOthersExpire(t *testing.T) {
 	rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}, {key: b, "+dayLimit+"}]")
 	m.Loaded(rules, nil)
 	for range 3 {
-		m.Answered(hit(rules, "d", "a=1"))
-		m.Answered(hit(rules, "d", "b=1"))
+		m.Observe(hit(rules, "d", "a=1"))
+		m.Observe(hit(rules, "d", "b=1"))
 	}
 	if a, b, other, over := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"), m.rates.overflows.Load(); a != 3 ||
 		b != -1 || other != 3 || over != 3 {
@@ -94,12 +94,12 @@ func TestRuleGetsSeriesAfterOthersExpire(t *testing.T) {
 	m.rates.sweep() // notes the count of a
 	for range 3 {
 		clock.advance(20 * time.Minute)
-		m.Answered(hit(rules, "d", "b=1"))
+		m.Observe(hit(rules, "d", "b=1"))
 	}
 	if a, b, other := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"); a != -1 || b != 1 || other != 5 {
 		t.Errorf("a %d, b %d, other %d, want none, 1 and 5", a, b, other)
 	}
-	m.Answered(hit(rules, "d", "b=1"))
+	m.Observe(hit(rules, "d", "b=1"))
 	if b := total(m, "d", "b"); b != 2 {
 		t.Errorf("b %d, want 2", b)
 	}
@@ -110,8 +110,8 @@ func TestTwoInstancesCountTheSameRules(t *testing.T) {
 	rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}]")
 	one, two := newStats(Options{}), newStats(Options{})
 	for range 3 {
-		one.Answered(hit(rules, "d", "a=1"))
-		two.Answered(hit(rules, "d", "a=1"))
+		one.Observe(hit(rules, "d", "a=1"))
+		two.Observe(hit(rules, "d", "a=1"))
 	}
 	for _, m := range []*fixture{one, two} {
 		if n := total(m, "d", "a"); n != 3 {
@@ -127,7 +127,7 @@ func TestRuleCountsAgainAfterItsSeriesExpired(t *testing.T) {
 	rules := loaded(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]")
 	m.Loaded(rules, nil)
 	for range 3 {
-		m.Answered(hit(rules, "d", "a=1"))
+		m.Observe(hit(rules, "d", "a=1"))
 	}
 	m.rates.sweep()
 	clock.advance(time.Hour)
@@ -136,7 +136,7 @@ func TestRuleCountsAgainAfterItsSeriesExpired(t *testing.T) {
 		t.Fatalf("%d series", got)
 	}
 	for range 2 {
-		m.Answered(hit(rules, "d", "a=1"))
+		m.Observe(hit(rules, "d", "a=1"))
 	}
 	if got := total(m, "d", "a"); got != 2 {
 		t.Errorf("%d, want 2", got)
@@ -154,12 +154,12 @@ func TestReloadKeepsSeriesOfUnchangedRules(t *testing.T) {
 	both := "domain: d\ndescriptors: [{key: a" + limit + ", {key: b" + limit + "]"
 	rules := load(both)
 	for range 2 {
-		m.Answered(hit(rules, "d", "a=1"))
-		m.Answered(hit(rules, "d", "b=1"))
-		m.Answered(hit(rules, "d", "own=1"))
+		m.Observe(hit(rules, "d", "a=1"))
+		m.Observe(hit(rules, "d", "b=1"))
+		m.Observe(hit(rules, "d", "own=1"))
 	}
 	rules = load(both)
-	m.Answered(hit(rules, "d", "a=1"))
+	m.Observe(hit(rules, "d", "a=1"))
 	m.Loaded(nil, errors.New("a bad file"))
 	if a, b, o := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "own_1"); a != 3 || b != 2 || o != 2 {
 		t.Errorf("after the same rules: a %d, b %d, own %d, want 3, 2 and 2", a, b, o)
@@ -181,8 +181,8 @@ func TestSharedSeriesStaysWhileOneRuleStays(t *testing.T) {
 	const limit = `, rate_limit: {unit: day, requests_per_unit: 1}}`
 	rules := loaded(t, "domain: d\ndescriptors: [{key: a, value: b"+limit+", {key: a_b"+limit+"]")
 	m.Loaded(rules, nil)
-	m.Answered(hit(rules, "d", "a_b="))
-	m.Answered(hit(rules, "d", "a=b"))
+	m.Observe(hit(rules, "d", "a_b="))
+	m.Observe(hit(rules, "d", "a=b"))
 	if got := total(m, "d", "a_b"); got != 2 {
 		t.Fatalf("%d, want 2", got)
 	}
@@ -199,12 +199,12 @@ func TestErrorsAreRedisErrorOrServiceError(t *testing.T) {
 	for _, code := range []codes.Code{
 		codes.OK, codes.Canceled, codes.Unavailable, codes.DeadlineExceeded, codes.Unavailable,
 	} {
-		m.Answered(&rls.Observation{Code: code, Result: decide.Result{Decisions: asked, StoreErr: asked[0].Verdicts[0].Err}})
+		m.Observe(&rls.Observation{Code: code, Result: decide.Result{Decisions: asked, StoreErr: asked[0].Verdicts[0].Err}})
 	}
 	for _, code := range []codes.Code{
 		codes.OK, codes.Canceled, codes.InvalidArgument, codes.Unavailable, codes.Internal, codes.InvalidArgument,
 	} {
-		m.Answered(&rls.Observation{Code: code})
+		m.Observe(&rls.Observation{Code: code})
 	}
 	m.Loaded(nil, errors.New("a bad file"))
 	m.Loaded(nil, nil)
@@ -229,7 +229,7 @@ ratelimit_service_should_rate_limit_error{err_type="service_error"} 4
 func TestUnknownDomainSeriesAreBounded(t *testing.T) {
 	m := newStats(Options{NearLimitRatio: .5})
 	for i := range 3 * maxDomains {
-		m.Answered(&rls.Observation{Result: decide.Result{DomainNotFound: true, Domain: fmt.Sprintf("made up:%03d", i), Shadowed: i == 0}})
+		m.Observe(&rls.Observation{Result: decide.Result{DomainNotFound: true, Domain: fmt.Sprintf("made up:%03d", i), Shadowed: i == 0}})
 	}
 	all := measured(t, m, "ratelimit_service_rate_limit_domain_not_found")
 	if n := all["domain=made up_007"].count; n != 1 {
@@ -253,9 +253,9 @@ func TestEachLevelHasALabel(t *testing.T) {
 	for i := range 11 {
 		deep = append(deep, "k"+strconv.Itoa(i)+"=v")
 	}
-	m.Answered(hit(nil, "envoy/gw:http", "masked_remote_address=invert:192.0.2.0/24"))
-	m.Answered(hit(nil, "d", "a=1", "b=2"))
-	m.Answered(hit(nil, "d", deep...))
+	m.Observe(hit(nil, "envoy/gw:http", "masked_remote_address=invert:192.0.2.0/24"))
+	m.Observe(hit(nil, "d", "a=1", "b=2"))
+	m.Observe(hit(nil, "d", deep...))
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
 # HELP ratelimit_service_rate_limit_total_hits Hits requested. Peeks, refunds, releases and settles are not counted.
 # TYPE ratelimit_service_rate_limit_total_hits counter
@@ -271,7 +271,7 @@ ratelimit_service_rate_limit_total_hits{domain="envoy/gw_http",key1="masked_remo
 func TestEqualCleanNamesShareASeries(t *testing.T) {
 	m := newStats(Options{})
 	for _, value := range []string{"a:b", "a|b", "a_b", "a\nb", "\xff", "\xfe"} {
-		m.Answered(hit(nil, "d", "k="+value))
+		m.Observe(hit(nil, "d", "k="+value))
 	}
 	if got := total(m, "d", "k_a_b"); got != 4 {
 		t.Errorf("%d, want 4", got)
@@ -307,8 +307,8 @@ func TestConcurrentCountingLosesNothing(t *testing.T) {
 	for w := range 4 {
 		counting.Go(func() {
 			for i := range each {
-				m.Answered(hit(rules, "d", "a=1"))
-				m.Answered(hit(rules, "d", fmt.Sprintf("user=%d", w*each+i)))
+				m.Observe(hit(rules, "d", "a=1"))
+				m.Observe(hit(rules, "d", fmt.Sprintf("user=%d", w*each+i)))
 			}
 		})
 	}
@@ -323,7 +323,7 @@ func TestConcurrentCountingLosesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkAnswered(b *testing.B) {
+func BenchmarkObserve(b *testing.B) {
 	const limit = `rate_limit: {unit: day, requests_per_unit: 1000000}`
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(
 		"domain: d\ndescriptors: [{key: plain, descriptors: [{key: action, value: post, " + limit + "}]}]")})
@@ -341,15 +341,15 @@ func BenchmarkAnswered(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					m.Answered(a)
+					m.Observe(a)
 				}
 			})
 		})
 	}
 }
 
-// BenchmarkAnsweredByManyRules counts one request for each of n rules, in random order.
-func BenchmarkAnsweredByManyRules(b *testing.B) {
+// BenchmarkObserveByManyRules counts one request for each of n rules, in random order.
+func BenchmarkObserveByManyRules(b *testing.B) {
 	for _, n := range []int{10, 1_000, 9_000, 100_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			m, answers := newStats(Options{}), make([]rls.Observation, n)
@@ -371,11 +371,11 @@ func BenchmarkAnsweredByManyRules(b *testing.B) {
 			m.Loaded(rules, nil)
 			for i, at := range rand.Perm(n) {
 				answers[at] = *hit(rules, "d", fmt.Sprintf("user=u%d", i))
-				m.Answered(&answers[at])
+				m.Observe(&answers[at])
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				m.Answered(&answers[i%n])
+				m.Observe(&answers[i%n])
 			}
 		})
 	}
@@ -385,7 +385,7 @@ func BenchmarkAnsweredByManyRules(b *testing.B) {
 func BenchmarkScrape(b *testing.B) {
 	m := newStats(Options{})
 	for i := range 10_000 {
-		m.Answered(hit(nil, "d", fmt.Sprintf("user=%d", i), "action=post"))
+		m.Observe(hit(nil, "d", fmt.Sprintf("user=%d", i), "action=post"))
 	}
 	b.ReportAllocs()
 	for b.Loop() {

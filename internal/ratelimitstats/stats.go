@@ -79,7 +79,7 @@ func New(registry prometheus.Registerer, o Options) *Stats {
 type scalar struct {
 	n      atomic.Uint64
 	statsd string // its name in statsd
-	sent   uint64 // how much of n was sent to statsd
+	sent   uint64 // the part of n that was sent to statsd
 }
 
 func (s *scalar) counter(name, help string, labels prometheus.Labels) prometheus.Collector {
@@ -110,27 +110,27 @@ func (s *Stats) register(registry prometheus.Registerer) {
 	)
 }
 
-// Answered counts a finished request. The limits of one descriptor count as one hit. Ends of leases and reservations, which
+// Observe counts a finished request. The limits of one descriptor count as one hit. Ends of leases and reservations, which
 // envoyproxy/ratelimit lacks, are not counted.
-func (s *Stats) Answered(a *rls.Observation) {
-	if a.GRPC {
-		s.methods.count(s.methods.shouldRateLimit, a.Took)
+func (s *Stats) Observe(o *rls.Observation) {
+	if o.GRPC {
+		s.methods.count(s.methods.shouldRateLimit, o.Took)
 	}
 	switch {
-	case a.Code == codes.OK || a.Code == codes.Canceled: // a client that cancelled has not met an error
-	case a.StoreErr != nil:
+	case o.Code == codes.OK || o.Code == codes.Canceled: // a call that the client cancelled is not an error
+	case o.StoreErr != nil:
 		s.redisErrors.n.Add(1)
 	default: // the store was not called
 		s.serviceErrors.n.Add(1)
 	}
-	if a.Shadowed {
+	if o.Shadowed {
 		s.shadowed.n.Add(1)
 	}
-	if a.DomainNotFound {
-		s.domains.get(a.Domain, nil, ruleID{domain: a.Domain}).counts[totalHits].Add(1)
+	if o.DomainNotFound {
+		s.domains.get(o.Domain, nil, ruleID{domain: o.Domain}).counts[totalHits].Add(1)
 	}
-	for i := range a.Decisions {
-		d := &a.Decisions[i]
+	for i := range o.Decisions {
+		d := &o.Decisions[i]
 		if len(d.Verdicts) == 0 || d.End {
 			continue
 		}
@@ -139,17 +139,17 @@ func (s *Stats) Answered(a *rls.Observation) {
 			t = worse(t, tallyOf(d, j, s.nearLimitRatio))
 		}
 		if t != (tally{}) {
-			s.of(d).add(&t)
+			s.seriesOf(d).add(&t)
 		}
 	}
 }
 
-// Panicked counts a call of ShouldRateLimit that panicked before Answered could count it. Its duration is not observed.
+// Panicked counts a call of ShouldRateLimit that panicked before Observe could count it. Its duration is not observed.
 func (s *Stats) Panicked() { s.methods.shouldRateLimit.calls.n.Add(1) }
 
-// of returns the series of a decision. It is cached by rule, so that a rule without runtime values in its names does not need the
+// seriesOf returns the series of a decision. It is cached by rule, so that a rule without runtime values in its names does not need the
 // descriptor's entries.
-func (s *Stats) of(d *decide.Decision) *series {
+func (s *Stats) seriesOf(d *decide.Decision) *series {
 	var stack [16]string
 	if d.Override || d.Rule == nil {
 		return s.rates.get(d.Domain, appendLevels(stack[:0], d), ruleID{domain: d.Domain})
@@ -159,7 +159,7 @@ func (s *Stats) of(d *decide.Decision) *series {
 	if cached == nil { // the rules were just replaced
 		found := s.rates.get(d.Domain, appendLevels(stack[:0], d), by)
 		if !found.other {
-			s.rates.own(found, by)
+			s.rates.claim(found, by)
 		}
 		return found
 	}
@@ -174,10 +174,10 @@ func (s *Stats) of(d *decide.Decision) *series {
 	drops := s.rates.drops.Load()
 	found := s.rates.get(d.Domain, levels, by)
 	if known != nil && !known.series.dropped.Load() && !known.series.other {
-		return found // the cached series is of other values, and stays cached
+		return found // the cached series has other values, and stays cached
 	}
 	if !found.other {
-		s.rates.own(found, by)
+		s.rates.claim(found, by)
 	}
 	next := &found.alone
 	switch fixed := d.Rule.HasFixedStatLevels(); {
@@ -186,7 +186,7 @@ func (s *Stats) of(d *decide.Decision) *series {
 	case !fixed:
 		next = &counting{series: found, levels: cloneAll(levels)}
 	case found.other:
-		next = found.fullAsOf(drops)
+		next = found.overflowCounting(drops)
 	}
 	cached.CompareAndSwap(known, next)
 	return found

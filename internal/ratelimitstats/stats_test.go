@@ -43,7 +43,7 @@ var tenADay = func() descriptors.RateLimit {
 	if err != nil {
 		panic(err)
 	}
-	return descriptors.RateLimit{Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10, Limit: l}
+	return descriptors.RateLimit{Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10, Compiled: l}
 }()
 
 func entriesOf(texts ...string) []descriptors.Entry {
@@ -103,7 +103,7 @@ func TestLeasesCountWithoutTheirIDs(t *testing.T) {
 	for _, key := range []string{"user", "detailed"} {
 		user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: key}})
 		user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{
-			Limits: []descriptors.RateLimit{{Limit: slots, RequestsPerUnit: 2}}, DetailedMetric: key == "detailed",
+			Limits: []descriptors.RateLimit{{Compiled: slots, RequestsPerUnit: 2}}, DetailedMetric: key == "detailed",
 		})
 	}
 	rules := b.Build()
@@ -113,9 +113,9 @@ func TestLeasesCountWithoutTheirIDs(t *testing.T) {
 		for _, override := range []bool{false, true} {
 			o := hit(rules, "d", key+"=alice", "lease=id-of-one-request")
 			o.Decisions[0].Override = override
-			m.Answered(o)
+			m.Observe(o)
 			o.Decisions[0].End = true
-			m.Answered(o)
+			m.Observe(o)
 		}
 	}
 	for name, want := range map[string]int{"user": 1, "user_alice": 1, "detailed_alice": 2} {

@@ -54,7 +54,7 @@ var counterHelp = [counters]string{
 // A denial by the deny cache is over_limit and over_limit_with_local_cache as a whole. A peek adds nothing. A refund adds only to
 // total_negative_hits. An undecided hit adds only to total_hits, because it may not have been charged.
 func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
-	n, v, l := min(d.Hits, limiters.MaxHits), &d.Verdicts[i], d.Limits[i].Limit
+	n, v, l := min(d.Hits, limiters.MaxHits), &d.Verdicts[i], d.Limits[i].Compiled
 	if n < 0 {
 		t[totalNegativeHits] = uint64(-n)
 		return t
@@ -71,7 +71,7 @@ func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
 		return t
 	}
 	limit := l.Capacity()
-	near := nearOf(limit, ratio)
+	near := nearLimitFrom(limit, ratio)
 	after := v.Used
 	before := max(0, after-n)
 	if v.Allowed {
@@ -95,9 +95,9 @@ func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
 	return t
 }
 
-// nearOf returns the number of hits that are not near the limit. It computes in 32-bit floats, as envoyproxy/ratelimit does, but
+// nearLimitFrom returns the number of hits that are not near the limit. It computes in 32-bit floats, as envoyproxy/ratelimit does, but
 // never rounds above the limit.
-func nearOf(limit int64, ratio float32) int64 {
+func nearLimitFrom(limit int64, ratio float32) int64 {
 	near := math.Floor(float64(float32(limit) * ratio))
 	if !(near > 0) { // nor NaN
 		return 0

@@ -22,7 +22,7 @@ func limitOf(t testing.TB, spec limiters.Spec) descriptors.RateLimit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return descriptors.RateLimit{Unit: descriptors.Minute, UnitMultiplier: 1, RequestsPerUnit: spec.Max, Limit: l}
+	return descriptors.RateLimit{Unit: descriptors.Minute, UnitMultiplier: 1, RequestsPerUnit: spec.Max, Compiled: l}
 }
 
 func fixed(max int64) limiters.Spec {
@@ -102,7 +102,7 @@ func TestUndecidedHitsCountAsTotalHitsOnly(t *testing.T) {
 	d := &decide.Decision{Hits: 3, Limits: []descriptors.RateLimit{limitOf(t, fixed(10))}, Shadow: true,
 		Verdicts: []limiters.Verdict{{Err: errors.New("broken")}}}
 	if got := tallyOf(d, 0, .8); got != (tally{totalHits: 3}) {
-		t.Errorf("%v", got)
+		t.Errorf("tally %v, want 3 total hits", got)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestTalliesAddUp(t *testing.T) {
 	for range 50 {
 		d := &decide.Decision{Hits: 3, Limits: []descriptors.RateLimit{limit}}
 		out := make([]limiters.Verdict, 1)
-		limiters.Decide(1_700_000_000_000_000, []limiters.Group{{{Key: "k", Limit: limit.Limit, N: 3}}},
+		limiters.Decide(1_700_000_000_000_000, []limiters.Group{{{Key: "k", Limit: limit.Compiled, N: 3}}},
 			[]int{0}, states, out)
 		d.Verdicts = out
 		for i, n := range tallyOf(d, 0, .8) {
@@ -153,7 +153,7 @@ func TestLimitsOfOneDescriptorCountOnce(t *testing.T) {
 	other := d // of the same entries
 	other.Limits, other.Verdicts = []descriptors.RateLimit{limitOf(t, fixed(10))}, []limiters.Verdict{{Used: 4, Allowed: true}}
 	m := newStats(Options{})
-	m.Answered(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d, other}}})
+	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d, other}}})
 	all := m.rates.all()
 	if len(all) != 1 {
 		t.Fatalf("%d series", len(all))

@@ -93,7 +93,7 @@ func (c *Cluster) Replicate(tb testing.TB, settings ...string) []*Server {
 }
 
 // AddReplica adds a replica of a node. It returns once the replica is in sync and all nodes know it.
-func (c *Cluster) AddReplica(tb testing.TB, of int, settings ...string) *Server {
+func (c *Cluster) AddReplica(tb testing.TB, node int, settings ...string) *Server {
 	tb.Helper()
 	s, bus := startNode(tb, func(addr string) string { return addr }, settings...)
 	c.meet(tb, s.Addr, bus)
@@ -112,15 +112,26 @@ func (c *Cluster) AddReplica(tb testing.TB, of int, settings ...string) *Server 
 			return errors.Join(err, fmt.Errorf("want %q in %q", want, text))
 		})
 	}
-	ask(s, c.ids[of], "master", "cluster", "nodes")
-	s.do(tb, "cluster", "replicate", c.ids[of])
+	ask(s, c.ids[node], "master", "cluster", "nodes")
+	s.do(tb, "cluster", "replicate", c.ids[node])
 	ask(s, "master_link_status", ":up", "info", "replication")
 	// A node that does not know that all slots are served would not serve its own.
 	ask(s, "cluster_state", ":ok", "cluster", "info")
 	for _, server := range c.Servers {
-		ask(server, id, " slave "+c.ids[of], "cluster", "nodes")
+		ask(server, id, " slave "+c.ids[node], "cluster", "nodes")
 	}
 	return s
+}
+
+// DetectFailures lets a node fail over, here and at its replica, when a master has not replied for a second. Until then, a busy machine
+// that stops a node causes no failover.
+func (c *Cluster) DetectFailures(tb testing.TB, replicas ...*Server) {
+	tb.Helper()
+	for _, s := range slices.Concat(c.Servers, replicas) {
+		s.do(tb, "config", "set", "cluster-node-timeout", downAfter.Milliseconds())
+		// However late the election is, the replica may win it.
+		s.do(tb, "config", "set", "cluster-replica-validity-factor", 0)
+	}
 }
 
 // freeForCluster returns a free address for a node, and its bus port. Before Redis 7 the bus port is always 10,000 above the
@@ -249,7 +260,9 @@ func (c *Cluster) AssignSlot(tb testing.TB, slot, to int) {
 // Client returns a client of the cluster, which is closed after the test.
 func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: c.Addrs(), DialTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout,
+	})
 	tb.Cleanup(func() { _ = client.Close() })
 	return client
 }

@@ -40,11 +40,11 @@ func Start(tb testing.TB, settings ...string) *Server {
 func startAt(tb testing.TB, addr string, settings ...string) *Server {
 	tb.Helper()
 	s, err := Run(addr, settings...)
-	return untilEnd(tb, s, err)
+	return stopAtCleanup(tb, s, err)
 }
 
-// untilEnd stops a server at the end of the test. It fails the test if the server has not started.
-func untilEnd(tb testing.TB, s *Server, err error) *Server {
+// stopAtCleanup stops a server at the end of the test. It fails the test if the server has not started.
+func stopAtCleanup(tb testing.TB, s *Server, err error) *Server {
 	tb.Helper()
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
@@ -76,6 +76,8 @@ func launch(login redis.Options, args []string, answers ...string) (*Server, err
 		path = "redis-server"
 	}
 	login.MaxRetries = -1
+	// The defaults of go-redis are shorter than a busy machine can stop a server. The context of a command ends it earlier.
+	login.DialTimeout, login.ReadTimeout, login.WriteTimeout, login.ContextTimeoutEnabled = timeout, timeout, timeout, true
 	s := &Server{Addr: login.Addr, login: login, cmd: exec.Command(path, args...), done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	if err := s.cmd.Start(); err != nil {
@@ -92,8 +94,9 @@ func launch(login redis.Options, args []string, answers ...string) (*Server, err
 	return s, nil
 }
 
-// timeout exceeds the duration of any step on a busy machine.
-const timeout = 30 * time.Second
+// timeout exceeds the duration of any step on a busy machine. The longest step is the promotion of a replica. A Sentinel that did not
+// run for 2 s does nothing for 30 s (its TILT mode). It repeats a failed election only after twice failover-timeout, here 10 s.
+const timeout = 3 * time.Minute
 
 func (s *Server) awaitPong(answers []string) error {
 	c := s.newClient()
@@ -140,7 +143,7 @@ func await(ask func(ctx context.Context) error) error {
 	}
 }
 
-// Await calls ask until it returns no error. It fails the test after 30 s.
+// Await calls ask until it returns no error. It fails the test after 3 minutes.
 func Await(tb testing.TB, what string, ask func(ctx context.Context) error) {
 	tb.Helper()
 	if err := await(ask); err != nil {
@@ -246,16 +249,16 @@ func addrs(servers []*Server) []string {
 // FreeAddr returns a loopback address on which nothing listens.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
-	addr, err := Free()
+	addr, err := FindFreeAddr()
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
 	return addr
 }
 
-// Free returns a loopback address on which nothing listens. Its port is below the ephemeral range, so that no outgoing connection
+// FindFreeAddr returns a loopback address on which nothing listens. Its port is below the ephemeral range, so that no outgoing connection
 // of another test takes it.
-func Free() (string, error) {
+func FindFreeAddr() (string, error) {
 	const first, end = 10_000, 32_000
 	var err error
 	for range 100 {

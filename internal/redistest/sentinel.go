@@ -47,18 +47,18 @@ func StartSentinelsBehind(
 		s.Login("", secrets.Redis)
 		return s
 	}
-	w := &SentinelSet{Name: name, Master: redisWith()}
-	w.announced = behind(w.Master.Addr)
-	host, port, _ := net.SplitHostPort(w.announced)
-	w.Replica = redisWith("--replicaof", host, port)
-	w.Replica.Await(tb, "master_link_status:up")
+	set := &SentinelSet{Name: name, Master: redisWith()}
+	set.announced = behind(set.Master.Addr)
+	host, port, _ := net.SplitHostPort(set.announced)
+	set.Replica = redisWith("--replicaof", host, port)
+	set.Replica.Await(tb, "master_link_status:up")
 	for range sentinels {
-		w.Sentinels = append(w.Sentinels, startSentinel(tb, w, sentinels/2+1, secrets))
+		set.Sentinels = append(set.Sentinels, startSentinel(tb, set, sentinels/2+1, secrets))
 	}
-	for _, s := range w.Sentinels {
+	for _, s := range set.Sentinels {
 		Await(tb, "Sentinel at "+s.Addr, func(ctx context.Context) error { return s.seesAll(ctx, name, sentinels-1) })
 	}
-	return w
+	return set
 }
 
 // A busy machine can stop a server for longer than a Sentinel waits for a reply. The failover that follows closes every connection
@@ -69,23 +69,23 @@ const (
 )
 
 // DetectFailures lets the Sentinels promote the replica when the master has not replied for a second.
-func (w *SentinelSet) DetectFailures(tb testing.TB) {
+func (set *SentinelSet) DetectFailures(tb testing.TB) {
 	tb.Helper()
-	for _, s := range w.Sentinels {
-		s.do(tb, "sentinel", "set", w.Name, "down-after-milliseconds", downAfter.Milliseconds())
+	for _, s := range set.Sentinels {
+		s.do(tb, "sentinel", "set", set.Name, "down-after-milliseconds", downAfter.Milliseconds())
 	}
 }
 
-func startSentinel(tb testing.TB, w *SentinelSet, quorum int, secrets Secrets) *Server {
+func startSentinel(tb testing.TB, set *SentinelSet, quorum int, secrets Secrets) *Server {
 	tb.Helper()
 	addr, dir := FreeAddr(tb), tb.TempDir()
 	host, port, _ := net.SplitHostPort(addr)
-	masterHost, masterPort, _ := net.SplitHostPort(w.announced)
+	masterHost, masterPort, _ := net.SplitHostPort(set.announced)
 	conf := fmt.Sprintf("bind %s\nport %s\ndir %s\nsentinel monitor %s %s %s %d\n"+
 		"sentinel down-after-milliseconds %[4]s %[8]d\nsentinel failover-timeout %[4]s 5000\n",
-		host, port, dir, w.Name, masterHost, masterPort, quorum, never.Milliseconds())
+		host, port, dir, set.Name, masterHost, masterPort, quorum, never.Milliseconds())
 	if secrets.Redis != "" {
-		conf += fmt.Sprintf("sentinel auth-pass %s %q\n", w.Name, secrets.Redis)
+		conf += fmt.Sprintf("sentinel auth-pass %s %q\n", set.Name, secrets.Redis)
 	}
 	if secrets.Sentinel != "" {
 		conf += fmt.Sprintf("requirepass %q\nsentinel sentinel-pass %[1]q\n", secrets.Sentinel)
@@ -95,7 +95,7 @@ func startSentinel(tb testing.TB, w *SentinelSet, quorum int, secrets Secrets) *
 		tb.Fatalf("redistest: %v", err)
 	}
 	s, err := launch(redis.Options{Addr: addr, Password: secrets.Sentinel}, []string{path, "--sentinel"})
-	return untilEnd(tb, s, err)
+	return stopAtCleanup(tb, s, err)
 }
 
 func (s *Server) seesAll(ctx context.Context, name string, others int) error {
@@ -113,17 +113,17 @@ func (s *Server) seesAll(ctx context.Context, name string, others int) error {
 }
 
 // Addrs returns the addresses of the Sentinels.
-func (w *SentinelSet) Addrs() []string { return addrs(w.Sentinels) }
+func (set *SentinelSet) Addrs() []string { return addrs(set.Sentinels) }
 
 // AwaitMaster waits until every Sentinel reports a server as the master.
-func (w *SentinelSet) AwaitMaster(tb testing.TB, s *Server) {
+func (set *SentinelSet) AwaitMaster(tb testing.TB, s *Server) {
 	tb.Helper()
-	for _, sentinel := range w.Sentinels {
+	for _, sentinel := range set.Sentinels {
 		Await(tb, s.Addr+" to be the master", func(ctx context.Context) error {
 			login := sentinel.login
 			c := redis.NewSentinelClient(&login)
 			defer c.Close()
-			at, err := c.GetMasterAddrByName(ctx, w.Name).Result()
+			at, err := c.GetMasterAddrByName(ctx, set.Name).Result()
 			if err == nil && (len(at) != 2 || net.JoinHostPort(at[0], at[1]) != s.Addr) {
 				err = fmt.Errorf("%s says that %q is", sentinel.Addr, at)
 			}

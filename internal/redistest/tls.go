@@ -22,7 +22,7 @@ func StartTLS(tb testing.TB, a *certtest.Authority, hosts ...string) *Server {
 	config := &tls.Config{Certificates: []tls.Certificate{a.Issue(tb, "client").Load(tb)}, InsecureSkipVerify: true}
 	login := redis.Options{Addr: addr, TLSConfig: config}
 	s, err := launch(login, arguments(addr, append(tlsSettings(a, addr, shown), "--port", "0")...))
-	return untilEnd(tb, s, err)
+	return stopAtCleanup(tb, s, err)
 }
 
 // tlsSettings returns the settings of a server with TLS on addr.

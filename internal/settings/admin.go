@@ -50,15 +50,3 @@ func (a *Admin) AdminIsExposed() bool {
 	ip := net.ParseIP(host)
 	return host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
-
-// ineffective returns the settings of an admin API that is off.
-func (a *Admin) ineffective() (found []Ineffective) {
-	for _, v := range []struct{ variable, value string }{
-		{"ADMIN_TOKEN_FILE", a.AdminTokenFile}, {"ADMIN_TLS_CERT", a.AdminCert}, {"ADMIN_TLS_KEY", a.AdminKey}, {"ADMIN_TLS_CLIENT_CA", a.AdminClientCA},
-	} {
-		if a.AdminAddr == "" && v.value != "" {
-			found = append(found, Ineffective{v.variable, "ADMIN_ADDR is not set: there is no admin API"})
-		}
-	}
-	return found
-}

@@ -85,13 +85,3 @@ func (a *Answers) Jitter() (float64, error) {
 	}
 	return percent / 100, nil
 }
-
-func (a *Answers) ineffective() (found []Ineffective) {
-	if a.RetryAfterJitter != "" && a.ResponseHeadersStandard == "" {
-		found = append(found, Ineffective{"RETRY_AFTER_JITTER", "RESPONSE_HEADERS_STANDARD is not set: Weir sends no Retry-After"})
-	}
-	if a.ReceiptKeysFile != "" && a.ReceiptHeader == "" {
-		found = append(found, Ineffective{"RECEIPT_KEYS_FILE", "RECEIPT_HEADER is not set: Weir sends no receipts"})
-	}
-	return found
-}

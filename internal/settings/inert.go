@@ -2,7 +2,6 @@ package settings
 
 import (
 	"errors"
-	"os"
 	"strconv"
 	"time"
 )
@@ -67,41 +66,17 @@ var Inert = []struct {
 	{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "memcache is not supported", boolean},
 }
 
-// InertSet returns the inert variables that are set, or an error if envoyproxy/ratelimit would reject one.
-func InertSet() (found []Ineffective, err error) {
+// inert returns the inert variables of environ, or an error if envoyproxy/ratelimit would reject one.
+func inert(environ map[string]string) (found []Ineffective, err error) {
 	var errs settingErrors
 	for _, v := range Inert {
-		value, set := os.LookupEnv(v.Variable)
-		if !set || value == "" {
-			continue
-		}
-		if v.kind(value) != nil {
+		switch value := environ[v.Variable]; {
+		case value == "":
+		case v.kind(value) != nil:
 			errs.add(v.Variable, "cannot read %q", value)
-			continue
-		}
-		found = append(found, Ineffective{v.Variable, v.Why})
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return found, nil
-}
-
-// An Ineffective variable is set without effect.
-type Ineffective struct{ Setting, Reason string }
-
-// Ineffective returns the variables that are set without effect.
-func (s *Serve) Ineffective() (found []Ineffective) {
-	for _, v := range []struct{ variable, value string }{
-		{"GRPC_SERVER_TLS_CERT", s.ServerCert}, {"GRPC_SERVER_TLS_KEY", s.ServerKey}, {"GRPC_CLIENT_TLS_SAN", s.ClientSAN},
-	} {
-		if !s.ServerUseTLS && v.value != "" {
-			found = append(found, Ineffective{v.variable, "GRPC_SERVER_USE_TLS is not set: the rate limit service uses no TLS"})
+		default:
+			found = append(found, Ineffective{Setting: v.Variable, Reason: v.Why, Expected: true})
 		}
 	}
-	if s.RecordPath == "" && s.RecordSecretFile != "" {
-		found = append(found, Ineffective{"RECORD_SECRET_FILE", "RECORD_PATH is not set: Weir records nothing"})
-	}
-	found = append(found, s.Answers.ineffective()...)
-	return append(found, s.Admin.ineffective()...)
+	return found, errors.Join(errs...)
 }

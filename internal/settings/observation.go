@@ -7,7 +7,7 @@ type Observation struct {
 	TopKeys            *int    `env:"TOP_KEYS" placeholder:"N" help:"How many keys each list of the heaviest and the most denied keys tracks, for the admin API. A count is too high by at most the number of all hits divided by TOP_KEYS, plus the error of a sample above 10,000 decisions a second. Each tracked key takes up to 1 kB. 0: none. Default: 1000 if ADMIN_ADDR is set, else 0."`
 	RecordPath         string  `env:"RECORD_PATH" placeholder:"FOLDER" help:"A folder to which Weir writes a recording of its requests, for weir simulate, suggest and diff. Weir makes the folder if it is missing. Empty: no recording. See docs/recording.md."`
 	RecordSample       float64 `env:"RECORD_SAMPLE" default:"1" placeholder:"SHARE" help:"The share of the keys, above 0 and up to 1, whose requests are recorded. The hash of a key selects it, so the recording has all hits of a key or none, and all replicas record the same keys."`
-	RecordPerSecond    int     `env:"RECORD_PER_SECOND" default:"100000" placeholder:"N" help:"The most lines that Weir records in a second. Further ones are dropped, counted, and noted in the recording."`
+	RecordPerSecond    int     `env:"RECORD_PER_SECOND" default:"100000" placeholder:"N" help:"The most lines that Weir records in a second. Weir drops further lines, counts them, and notes them in the recording."`
 	RecordFileBytes    int64   `env:"RECORD_FILE_BYTES" default:"67108864" placeholder:"BYTES" help:"The size of a file of the recording. Then Weir begins the next file."`
 	RecordMaxBytes     int64   `env:"RECORD_MAX_BYTES" default:"1073741824" placeholder:"BYTES" help:"The size of all recordings in RECORD_PATH, at least twice RECORD_FILE_BYTES. Weir removes the oldest files."`
 	RecordCompression  string  `env:"RECORD_COMPRESSION" default:"zstd" placeholder:"NAME" help:"zstd, or none for plain text."`
@@ -48,6 +48,6 @@ func (o *Observation) completeRecording(errs *settingErrors) {
 	if o.RecordMaxBytes/2 < o.RecordFileBytes {
 		errs.add("RECORD_MAX_BYTES", "write at least twice RECORD_FILE_BYTES, which is %d", o.RecordFileBytes)
 	}
-	orDefault(&o.RecordCompression, "zstd")
+	setDefault(&o.RecordCompression, "zstd")
 	errs.oneOf("RECORD_COMPRESSION", &o.RecordCompression, "zstd", "none")
 }

@@ -18,8 +18,8 @@ type Process struct {
 }
 
 func (p *Process) complete(errs *settingErrors) {
-	orDefault(&p.LogLevel, "info")
-	orDefault(&p.LogFormat, "text")
+	setDefault(&p.LogLevel, "info")
+	setDefault(&p.LogFormat, "text")
 	if _, err := p.Level(); err != nil {
 		errs.add("LOG_LEVEL", "%w", err)
 	}

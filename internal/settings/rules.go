@@ -30,7 +30,7 @@ const (
 )
 
 func (r *Rules) complete(errs *settingErrors) {
-	orDefault(&r.ConfigType, FromFiles)
+	setDefault(&r.ConfigType, FromFiles)
 	errs.oneOf("CONFIG_TYPE", &r.ConfigType, FromFiles, FromXDS)
 	if r.ShadowMaxBytes < 0 {
 		errs.add("SHADOW_MAX_BYTES", "must be at least 0 (0: 128 MiB)")
@@ -98,7 +98,8 @@ func (x *XDS) Metadata() (map[string]string, error) { return pairs(x.NodeMetadat
 func pairs(text, sep string) (map[string]string, error) {
 	found := map[string]string{}
 	for i, pair := range strings.Split(text, ",") {
-		if pair = strings.TrimSpace(pair); pair == "" {
+		pair = strings.TrimSpace(pair)
+		if pair == "" {
 			continue
 		}
 		key, value, ok := strings.Cut(pair, sep)

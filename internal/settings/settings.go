@@ -63,7 +63,7 @@ func (s *Serve) Validate() error {
 			}
 		}
 	}
-	if s.StopCacheKeyIncrementWhenOverlimit && s.RedisPerSecond {
+	if s.StopCacheKeyIncrementWhenOverlimit && s.UsePerSecondRedis {
 		errs.add("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
 			"not together with REDIS_PERSECOND: the limits of a request must be on one Redis")
 	}
@@ -76,7 +76,7 @@ func (s *Serve) Validate() error {
 // redisUsesTLS reports whether a connection to a Redis uses TLS.
 func (s *Serve) redisUsesTLS() bool {
 	uses := func(tls bool, url string) bool { return tls || strings.Contains(url, "rediss://") }
-	return uses(s.Redis.TLS, s.Redis.URL) || s.RedisPerSecond && uses(s.Second.TLS, s.Second.URL)
+	return uses(s.Redis.TLS, s.Redis.URL) || s.UsePerSecondRedis && uses(s.PerSecondRedis.TLS, s.PerSecondRedis.URL)
 }
 
 // Basic are the most common variables, in the order of --help.
@@ -102,15 +102,15 @@ func (errs *settingErrors) oneOf(variable string, value *string, allowed ...stri
 	*value = allowed[i]
 }
 
-// notBoth adds an error if a variable and the corresponding file are both set.
-func (errs *settingErrors) notBoth(variable, value, file string) {
+// exclusive adds an error if a variable and the corresponding file are both set.
+func (errs *settingErrors) exclusive(variable, value, file string) {
 	if value != "" && file != "" {
 		errs.add(variable+"_FILE", "not together with %s: remove one of them", variable)
 	}
 }
 
-// orDefault replaces an empty value, because charts render unset variables as empty.
-func orDefault(value *string, otherwise string) {
+// setDefault replaces an empty value, because charts render unset variables as empty.
+func setDefault(value *string, otherwise string) {
 	if *value == "" {
 		*value = otherwise
 	}

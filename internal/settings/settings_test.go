@@ -2,7 +2,6 @@ package settings
 
 import (
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,8 +16,8 @@ func defaults() Serve {
 		Rules:       Rules{ConfigType: FromFiles, RuntimeRoot: "/data", RuntimeSubdirectory: "ratelimit", RuntimeAppdirectory: "config"},
 		XDS:         XDS{ConnectRetry: time.Second, BackoffMax: time.Minute},
 		Listeners:   Listeners{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Hour},
-		Store:       Store{Redis: MainRedis{Type: "SINGLE", Timeout: time.Second, PoolSize: 1}, StoreTimeout: time.Second, StoreMaxBatch: 1, StoreMaxWaiting: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1, MemorySnapshotInterval: time.Minute, DenyCacheMax: time.Second, Replicas: 1, LocalFalseLimit: .001},
-		PerSecond:   PerSecond{Second: PerSecondRedis{Type: "SINGLE", PoolSize: 1, Timeout: time.Second}},
+		Store:       Store{Redis: RedisServer{Type: "SINGLE", Timeout: time.Second, PoolSize: 1}, StoreTimeout: time.Second, StoreMaxBatch: 1, StoreMaxWaiting: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1, MemorySnapshotInterval: time.Minute, DenyCacheMax: time.Second, Replicas: 1, LocalFalseLimit: .001},
+		PerSecond:   PerSecond{PerSecondRedis: RedisServer{Type: "SINGLE", PoolSize: 1, Timeout: time.Second}},
 		Answers:     Answers{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
 		Stats:       Stats{StatsdProtocol: "tcp", FlushInterval: time.Second, PrometheusPath: "/metrics"},
 		Tracing:     Tracing{TracingExporterProtocol: "http", TracingSamplingRate: 1},
@@ -82,11 +81,11 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"STORE_MAX_WAITING":                         func(s *Serve) { s.StoreMaxWaiting = -1 },
 		"REDIS_AUTH_FILE":                           func(s *Serve) { s.Redis.Auth, s.Redis.AuthFile = "s3cret", "file" },
 		"REDIS_SENTINEL_AUTH_FILE":                  func(s *Serve) { s.Redis.SentinelAuth, s.Redis.SentinelFile = "s3cret", "file" },
-		"REDIS_PERSECOND_AUTH_FILE":                 func(s *Serve) { s.Second.Auth, s.Second.AuthFile = "s3cret", "file" },
-		"REDIS_PERSECOND_SENTINEL_AUTH_FILE":        func(s *Serve) { s.Second.SentinelAuth, s.Second.SentinelFile = "s3cret", "file" },
+		"REDIS_PERSECOND_AUTH_FILE":                 func(s *Serve) { s.PerSecondRedis.Auth, s.PerSecondRedis.AuthFile = "s3cret", "file" },
+		"REDIS_PERSECOND_SENTINEL_AUTH_FILE":        func(s *Serve) { s.PerSecondRedis.SentinelAuth, s.PerSecondRedis.SentinelFile = "s3cret", "file" },
 		"KEY_HASH_SECRET":                           func(s *Serve) { s.KeyHashSecret = "s3cret" },
 		"REDIS_TIMEOUT":                             func(s *Serve) { s.Redis.Timeout = -1 },
-		"REDIS_PERSECOND_TIMEOUT":                   func(s *Serve) { s.Second.Timeout = -1 },
+		"REDIS_PERSECOND_TIMEOUT":                   func(s *Serve) { s.PerSecondRedis.Timeout = -1 },
 		"REDIS_POOL_SIZE":                           func(s *Serve) { s.Redis.PoolSize = 0 },
 		"MEMORY_MAX_KEYS":                           func(s *Serve) { s.MemoryMaxKeys = 0 },
 		"MEMORY_MAX_BYTES":                          func(s *Serve) { s.MemoryMaxBytes = -1 },
@@ -95,10 +94,10 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"DENY_CACHE_MAX":                            func(s *Serve) { s.DenyCacheMax = 0 },
 		"REPLICAS":                                  func(s *Serve) { s.Replicas = 0 },
 		"LOCAL_FALSE_LIMIT_PROBABILITY":             func(s *Serve) { s.LocalFalseLimit = math.NaN() },
-		"REDIS_PERSECOND":                           func(s *Serve) { s.RedisPerSecond = true },
-		"REDIS_PERSECOND_TYPE":                      func(s *Serve) { s.Second.Type = "RING" },
-		"REDIS_PERSECOND_SOCKET_TYPE":               func(s *Serve) { s.Second.SocketType = "x" },
-		"REDIS_PERSECOND_POOL_SIZE":                 func(s *Serve) { s.Second.PoolSize = 0 },
+		"REDIS_PERSECOND":                           func(s *Serve) { s.UsePerSecondRedis = true },
+		"REDIS_PERSECOND_TYPE":                      func(s *Serve) { s.PerSecondRedis.Type = "RING" },
+		"REDIS_PERSECOND_SOCKET_TYPE":               func(s *Serve) { s.PerSecondRedis.SocketType = "x" },
+		"REDIS_PERSECOND_POOL_SIZE":                 func(s *Serve) { s.PerSecondRedis.PoolSize = 0 },
 		"NEAR_LIMIT_RATIO":                          func(s *Serve) { s.NearLimitRatio = 1.5 },
 		"LIMIT_RESET_HEADER":                        func(s *Serve) { s.ResetHeader = "" },
 		"RESPONSE_HEADERS_STANDARD":                 func(s *Serve) { s.ResponseHeadersStandard = "draft-03" },
@@ -129,7 +128,7 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"STOP_TIMEOUT":                              func(s *Serve) { s.StopTimeout = 0 },
 		"DRAIN_DELAY":                               func(s *Serve) { s.DrainDelay = -1 },
 		"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": func(s *Serve) {
-			s.StopCacheKeyIncrementWhenOverlimit, s.RedisPerSecond, s.BackendType = true, true, Redis
+			s.StopCacheKeyIncrementWhenOverlimit, s.UsePerSecondRedis, s.BackendType = true, true, Redis
 		},
 	} {
 		s := defaults()
@@ -147,17 +146,17 @@ func TestErrorsNameTheVariable(t *testing.T) {
 // Charts render unset variables as empty ones. The libraries of envoyproxy/ratelimit clamp values that are out of range.
 func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	s := defaults()
-	s.ConfigType, s.Redis.Type, s.Second.Type, s.LogLevel, s.LogFormat = "", "", "", "", ""
+	s.ConfigType, s.Redis.Type, s.PerSecondRedis.Type, s.LogLevel, s.LogFormat = "", "", "", "", ""
 	s.StatsdProtocol, s.PrometheusPath, s.TracingExporterProtocol = "", "", ""
 	s.MaxConnectionAge, s.Redis.Timeout, s.TracingSamplingRate, s.ClientSAN = 0, 0, 100, "envoy"
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}
-	if idle := s.Ineffective(); len(idle) != 1 || idle[0].Setting != "GRPC_CLIENT_TLS_SAN" {
-		t.Errorf("%q", idle)
+	if found := ineffective(t, &s); len(found) != 1 || found[0].Setting != "GRPC_CLIENT_TLS_SAN" {
+		t.Errorf("%+v, want GRPC_CLIENT_TLS_SAN alone", found)
 	}
 	if s.ConfigType != FromFiles || s.TracingSamplingRate != 1 || s.PrometheusPath != "/metrics" {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v, want the defaults for empty variables", s)
 	}
 	s = defaults()
 	s.ConfigType, s.ConnectRetry, s.BackoffMax = FromXDS, 3*time.Second, 2*time.Second
@@ -171,15 +170,25 @@ func TestJitterIsAPartOfTheWait(t *testing.T) {
 		s := defaults()
 		s.ResponseHeadersStandard, s.RetryAfterJitter, s.ReceiptHeader, s.ReceiptKeysFile = "draft-11", text, "X-Receipt", "keys"
 		err := s.Validate()
-		if got, _ := s.Jitter(); err != nil || got != want || s.ReceiptHeader != "x-receipt" || len(s.Ineffective()) > 0 {
-			t.Errorf("%q: %v %v %v", text, got, err, s.Ineffective())
+		if got, _ := s.Jitter(); err != nil || got != want || s.ReceiptHeader != "x-receipt" || len(ineffective(t, &s)) > 0 {
+			t.Errorf("%q: %v %v %+v", text, got, err, ineffective(t, &s))
 		}
 	}
 	s := defaults()
 	s.RetryAfterJitter, s.ReceiptKeysFile = "10%", "keys"
-	if idle := s.Ineffective(); len(idle) != 2 {
-		t.Errorf("without their headers: %v", idle)
+	if found := ineffective(t, &s); len(found) != 2 {
+		t.Errorf("without their headers: %+v", found)
 	}
+}
+
+// ineffective returns the variables of environ and the settings that are set without effect.
+func ineffective(t *testing.T, s *Serve, environ ...string) []Ineffective {
+	t.Helper()
+	found, err := s.Ineffective(environ)
+	if err != nil {
+		t.Error(err)
+	}
+	return found
 }
 
 func TestAllErrorsAreReported(t *testing.T) {
@@ -196,7 +205,7 @@ func TestAllErrorsAreReported(t *testing.T) {
 func TestRulesPathFollowsSettings(t *testing.T) {
 	s := defaults()
 	if got := s.Path(); got != "/data/ratelimit/config" {
-		t.Errorf("%q", got)
+		t.Errorf("path %q, want /data/ratelimit/config", got)
 	}
 	s.Config = "rules.yaml"
 	if got := s.Path(); got != "rules.yaml" {
@@ -272,20 +281,42 @@ func TestEveryVariableOfRatelimitIsASettingOrInert(t *testing.T) {
 	}
 }
 
+// A setting of a feature that is off has no effect, and has one once the feature is on.
+func TestSettingsOfAFeatureThatIsOffAreReported(t *testing.T) {
+	for setting, c := range map[string]struct{ set, enable func(*Serve) }{
+		"GRPC_SERVER_TLS_CERT": {func(s *Serve) { s.ServerCert = "f" }, func(s *Serve) { s.ServerUseTLS = true }},
+		"GRPC_SERVER_TLS_KEY":  {func(s *Serve) { s.ServerKey = "f" }, func(s *Serve) { s.ServerUseTLS = true }},
+		"GRPC_CLIENT_TLS_SAN":  {func(s *Serve) { s.ClientSAN = "envoy" }, func(s *Serve) { s.ServerUseTLS = true }},
+		"MEMORY_SNAPSHOT":      {func(s *Serve) { s.MemorySnapshot, s.BackendType = "f", Redis }, func(s *Serve) { s.BackendType = Memory }},
+		"RECORD_SECRET_FILE":   {func(s *Serve) { s.RecordSecretFile = "f" }, func(s *Serve) { s.RecordPath = "d" }},
+		"RETRY_AFTER_JITTER":   {func(s *Serve) { s.RetryAfterJitter = "10%" }, func(s *Serve) { s.ResponseHeadersStandard = "draft-11" }},
+		"RECEIPT_KEYS_FILE":    {func(s *Serve) { s.ReceiptKeysFile = "f" }, func(s *Serve) { s.ReceiptHeader = "x-receipt" }},
+		"ADMIN_TOKEN_FILE":     {func(s *Serve) { s.AdminTokenFile = "f" }, func(s *Serve) { s.AdminAddr = ":1" }},
+		"ADMIN_TLS_CERT":       {func(s *Serve) { s.AdminCert = "f" }, func(s *Serve) { s.AdminAddr = ":1" }},
+		"ADMIN_TLS_KEY":        {func(s *Serve) { s.AdminKey = "f" }, func(s *Serve) { s.AdminAddr = ":1" }},
+		"ADMIN_TLS_CLIENT_CA":  {func(s *Serve) { s.AdminClientCA = "f" }, func(s *Serve) { s.AdminAddr = ":1" }},
+	} {
+		s := defaults()
+		c.set(&s)
+		if found := ineffective(t, &s); len(found) != 1 || found[0].Setting != setting || found[0].Reason == "" || found[0].Expected {
+			t.Errorf("%s while its feature is off: %+v", setting, found)
+		}
+		c.enable(&s)
+		if found := ineffective(t, &s); len(found) != 0 {
+			t.Errorf("%s while its feature is on: %+v", setting, found)
+		}
+	}
+}
+
 func TestInertVariablesAreReported(t *testing.T) {
-	for _, v := range Inert {
-		_ = os.Unsetenv(v.Variable)
+	s := defaults()
+	found := ineffective(t, &s, "EXPIRATION_JITTER_MAX_SECONDS=300", "REDIS_PIPELINE_WINDOW=")
+	if len(found) != 1 || found[0].Setting != "EXPIRATION_JITTER_MAX_SECONDS" || !found[0].Expected {
+		t.Errorf("%+v, want EXPIRATION_JITTER_MAX_SECONDS alone, as expected", found)
 	}
-	t.Setenv("EXPIRATION_JITTER_MAX_SECONDS", "300")
-	t.Setenv("REDIS_PIPELINE_WINDOW", "")
-	found, err := InertSet()
-	if err != nil || len(found) != 1 || found[0].Setting != "EXPIRATION_JITTER_MAX_SECONDS" {
-		t.Errorf("%q, %v", found, err)
-	}
-	t.Setenv("REDIS_PIPELINE_WINDOW", "soon")
-	t.Setenv("RUNTIME_WATCH_ROOT", "perhaps")
-	if _, err := InertSet(); err == nil || err.Error() != "RUNTIME_WATCH_ROOT: cannot read \"perhaps\"\nREDIS_PIPELINE_WINDOW: cannot read \"soon\"" {
-		t.Errorf("%v", err)
+	_, err := s.Ineffective([]string{"REDIS_PIPELINE_WINDOW=soon", "RUNTIME_WATCH_ROOT=perhaps"})
+	if err == nil || err.Error() != "RUNTIME_WATCH_ROOT: cannot read \"perhaps\"\nREDIS_PIPELINE_WINDOW: cannot read \"soon\"" {
+		t.Errorf("error %v, want both variables with their values", err)
 	}
 }
 
@@ -304,16 +335,20 @@ func TestUnknownVariablesAreReportedOnlyIfMisspelled(t *testing.T) {
 		"REDIS_PORT": "", "REDIS_SERVICE_HOST": "", "REDIS_SENTINEL_SERVICE_PORT_TCP_REDIS": "", "REDIS_SENTINEL_PORT": "",
 		"REDIS_SENTINEL_PORT_26379_TCP_ADDR": "", "WEIR_PORT_8081_TCP": "", "GRPC_PORT_8081_TCP": "", "STORE_PASSWORD": "",
 	} {
-		got := Unknown([]string{variable + "=s3cret"})
+		got := misspelled(map[string]string{variable: "s3cret"})
 		if want == "" && len(got) == 0 {
 			continue
 		}
 		if want == "" || len(got) != 1 || got[0].Setting != variable || !strings.Contains(got[0].Reason, want) || strings.Contains(got[0].Reason, "s3cret") {
-			t.Errorf("%s: %q, want %q", variable, got, want)
+			t.Errorf("%s: %+v, want %q", variable, got, want)
 		}
 	}
-	if got := Unknown([]string{"STORE_TIMEOUTS=", "REDIS_ULR", ""}); len(got) != 0 {
-		t.Errorf("empty variables: %q", got)
+	s := defaults()
+	if found := ineffective(t, &s, "STORE_TIMEOUTS=", "REDIS_ULR", ""); len(found) != 0 {
+		t.Errorf("empty variables: %+v", found)
+	}
+	if found := ineffective(t, &s, "STORE_TIMEOUTS=1s"); len(found) != 1 || found[0].Expected {
+		t.Errorf("a misspelled variable: %+v", found)
 	}
 }
 

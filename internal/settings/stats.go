@@ -25,8 +25,8 @@ type Stats struct {
 }
 
 func (s *Stats) complete(errs *settingErrors) {
-	orDefault(&s.StatsdProtocol, "tcp")
-	orDefault(&s.PrometheusPath, "/metrics")
+	setDefault(&s.StatsdProtocol, "tcp")
+	setDefault(&s.PrometheusPath, "/metrics")
 	errs.oneOf("STATSD_PROTOCOL", &s.StatsdProtocol, "tcp", "udp")
 	positive(errs, "STATS_FLUSH_INTERVAL", int64(s.FlushInterval))
 	if s.UseStatsd && s.UseDogStatsd && !s.DisableStats {

@@ -9,16 +9,16 @@ import (
 type Store struct {
 	BackendType string `env:"BACKEND_TYPE" placeholder:"memory|redis" help:"The store of the counters: memory for one replica, redis for several. Default: redis if REDIS_URL is set, else memory."`
 
-	Redis             MainRedis     `embed:""`
+	Redis             RedisServer   `embed:"" prefix:"redis-" envprefix:"REDIS_" set:"server=REDIS" set:"url=" set:"no_url= Default: none, so counters are in memory. With BACKEND_TYPE=redis and no URL: ${redis_socket}."` //nolint:staticcheck // kong reads every "set" of a tag
 	RedisCert         string        `env:"REDIS_TLS_CLIENT_CERT" name:"redis-tls-client-cert" placeholder:"FILE" help:"The client certificate for Redis, in PEM. Weir reads it for each connection."`
 	RedisKey          string        `env:"REDIS_TLS_CLIENT_KEY" name:"redis-tls-client-key" placeholder:"FILE" help:"The key of the client certificate, in PEM."`
 	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA that signs the certificate of Redis, in PEM. Default: the CAs of the system."`
 	RedisSkipHostname bool          `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" name:"redis-tls-skip-hostname-verification" help:"Accept any name in the certificate of Redis. The CA is still verified."`
 	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"A prefix of every key in Redis. Set it if several Weirs with different rules share a Redis."`
 	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas, under which Redis keys contain an HMAC-SHA256 instead of user data. A new secret resets all counters."`
-	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait of a request for Redis. Keep it below the timeout of Envoy's rate limit filter, which is 20 ms by default. Above 5s, a late request may hold the slot of its lease until the lease expires."`
+	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for one call to Redis. Then on_store_error decides. Keep it below the timeout of Envoy's rate limit filter, which is 20 ms by default. Above 5s, a late request may hold the slot of its lease until the lease expires."`
 	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits in one call to Redis. Each hit takes Redis 1 to 2 µs. Calls run one at a time, so a replica's throughput is at most this value divided by the round-trip time."`
-	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call in flight, for each Redis. Further ones get UNAVAILABLE at once."`
+	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call in flight, for each Redis. Further hits fail at once, and on_store_error decides them."`
 
 	Replicas        int     `env:"REPLICAS" default:"1" help:"The number of replicas that share the limits. While Redis is unreachable, on_store_error: local gives each replica its share."`
 	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"A DNS name with one address for each replica, such as a headless Kubernetes service. Weir counts its addresses every 10 s. While it has none, REPLICAS applies."`
@@ -65,7 +65,7 @@ func (s *Store) complete(errs *settingErrors) {
 	default:
 		errs.add("BACKEND_TYPE", "unknown store %q: write memory or redis", given)
 	}
-	(*RedisServer)(&s.Redis).complete(errs, "REDIS")
+	s.Redis.complete(errs, "REDIS")
 	if s.Redis.TLS && (s.RedisCert == "") != (s.RedisKey == "") {
 		errs.add("REDIS_TLS_CLIENT_CERT", "set both REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
 	}
@@ -90,61 +90,35 @@ func (s *Store) complete(errs *settingErrors) {
 	positive(errs, "MEMORY_SNAPSHOT_INTERVAL", int64(s.MemorySnapshotInterval))
 }
 
-// A RedisServer is one Redis, a Redis Cluster or a Redis behind Sentinels, with the settings to connect to it. MainRedis and
-// PerSecondRedis declare these settings under the variables of each.
-type RedisServer struct {
-	Type, URL, SocketType string
-	Timeout               time.Duration
-	PoolSize              int
-	Auth, SentinelAuth    string
-	AuthFile              string // instead of Auth
-	SentinelFile          string // instead of SentinelAuth
-	TLS                   bool
-}
-
-// MainRedis is the Redis for all limits, or for all but those per second.
-type MainRedis struct {
-	Type         string        `env:"REDIS_TYPE" name:"redis-type" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of REDIS_URL: one Redis, a Redis Cluster, or Sentinels."`
-	URL          string        `env:"REDIS_URL" name:"redis-url" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts. Default: none, so counters are in memory. With BACKEND_TYPE=redis and no URL: ${redis_socket}."`
-	SocketType   string        `env:"REDIS_SOCKET_TYPE" name:"redis-socket-type" placeholder:"tcp|unix" help:"The network of REDIS_URL. Default: unix if REDIS_URL begins with a slash, else tcp."`
-	Timeout      time.Duration `env:"REDIS_TIMEOUT" name:"redis-timeout" default:"10s" help:"The longest time to connect to Redis. A request waits for STORE_TIMEOUT only; a slow connection serves later requests. 0: the default."`
-	PoolSize     int           `env:"REDIS_POOL_SIZE" name:"redis-pool-size" default:"10" help:"The most connections to each Redis or cluster node. Weir uses one at a time and keeps two."`
-	Auth         string        `env:"REDIS_AUTH" name:"redis-auth" placeholder:"[USER:]PASSWORD" help:"The password for Redis, with a user if Redis has ACLs."`
-	SentinelAuth string        `env:"REDIS_SENTINEL_AUTH" name:"redis-sentinel-auth" placeholder:"[USER:]PASSWORD" help:"The password for the Sentinels, with a user if they have ACLs."`
-	AuthFile     string        `env:"REDIS_AUTH_FILE" name:"redis-auth-file" placeholder:"FILE" help:"A file with the value of REDIS_AUTH. Weir reads it for each connection, so a new password needs no restart."`
-	SentinelFile string        `env:"REDIS_SENTINEL_AUTH_FILE" name:"redis-sentinel-auth-file" placeholder:"FILE" help:"A file with the value of REDIS_SENTINEL_AUTH, read for each connection."`
-	TLS          bool          `env:"REDIS_TLS" name:"redis-tls" help:"Connect to Redis with TLS."`
-}
-
 // PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are those of the first.
 type PerSecond struct {
-	RedisPerSecond bool           `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits per second on a second Redis."`
-	Second         PerSecondRedis `embed:""`
+	UsePerSecondRedis bool        `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits per second on a second Redis."`
+	PerSecondRedis    RedisServer `embed:"" prefix:"redis-persecond-" envprefix:"REDIS_PERSECOND_" set:"server=REDIS_PERSECOND" set:"url=/var/run/nutcracker/ratelimitpersecond.sock" set:"no_url="` //nolint:staticcheck // kong reads every "set" of a tag
 }
 
-// PerSecondRedis is the Redis for limits per second.
-type PerSecondRedis struct {
-	Type         string        `env:"REDIS_PERSECOND_TYPE" name:"redis-persecond-type" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of REDIS_PERSECOND_URL, as in REDIS_TYPE."`
-	URL          string        `env:"REDIS_PERSECOND_URL" name:"redis-persecond-url" default:"/var/run/nutcracker/ratelimitpersecond.sock" help:"The second Redis, as in REDIS_URL."`
-	SocketType   string        `env:"REDIS_PERSECOND_SOCKET_TYPE" name:"redis-persecond-socket-type" placeholder:"tcp|unix" help:"Like REDIS_SOCKET_TYPE, for the second Redis. Default: unix if REDIS_PERSECOND_URL begins with a slash, else tcp."`
-	Timeout      time.Duration `env:"REDIS_PERSECOND_TIMEOUT" name:"redis-persecond-timeout" default:"10s" help:"Like REDIS_TIMEOUT, for the second Redis."`
-	PoolSize     int           `env:"REDIS_PERSECOND_POOL_SIZE" name:"redis-persecond-pool-size" default:"10" help:"Like REDIS_POOL_SIZE, for the second Redis."`
-	Auth         string        `env:"REDIS_PERSECOND_AUTH" name:"redis-persecond-auth" placeholder:"[USER:]PASSWORD" help:"Like REDIS_AUTH, for the second Redis."`
-	SentinelAuth string        `env:"REDIS_PERSECOND_SENTINEL_AUTH" name:"redis-persecond-sentinel-auth" placeholder:"[USER:]PASSWORD" help:"Like REDIS_SENTINEL_AUTH, for the second Redis."`
-	AuthFile     string        `env:"REDIS_PERSECOND_AUTH_FILE" name:"redis-persecond-auth-file" placeholder:"FILE" help:"Like REDIS_AUTH_FILE, for the second Redis."`
-	SentinelFile string        `env:"REDIS_PERSECOND_SENTINEL_AUTH_FILE" name:"redis-persecond-sentinel-auth-file" placeholder:"FILE" help:"Like REDIS_SENTINEL_AUTH_FILE, for the second Redis."`
-	TLS          bool          `env:"REDIS_PERSECOND_TLS" name:"redis-persecond-tls" help:"Like REDIS_TLS, for the second Redis."`
+// A RedisServer is one Redis, a Redis Cluster or a Redis behind Sentinels, with the settings to connect to it.
+type RedisServer struct {
+	Type         string        `env:"TYPE" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of ${server}_URL: one Redis, a Redis Cluster, or Sentinels."`
+	URL          string        `env:"URL" default:"${url}" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts.${no_url}"`
+	SocketType   string        `env:"SOCKET_TYPE" placeholder:"tcp|unix" help:"The network of ${server}_URL. Default: unix if ${server}_URL begins with a slash, else tcp."`
+	Timeout      time.Duration `env:"TIMEOUT" default:"10s" help:"The longest time to connect to Redis. A call waits for STORE_TIMEOUT only, and a connection that takes longer serves later calls. 0: the default."`
+	PoolSize     int           `env:"POOL_SIZE" default:"10" help:"The most connections to each Redis or cluster node. Weir uses one at a time and keeps two."`
+	Auth         string        `env:"AUTH" placeholder:"[USER:]PASSWORD" help:"The password for Redis, with a user if Redis has ACLs."`
+	SentinelAuth string        `env:"SENTINEL_AUTH" placeholder:"[USER:]PASSWORD" help:"The password for the Sentinels, with a user if they have ACLs."`
+	AuthFile     string        `env:"AUTH_FILE" placeholder:"FILE" help:"A file with the value of ${server}_AUTH. Weir reads it for each connection, so a new password needs no restart."`
+	SentinelFile string        `env:"SENTINEL_AUTH_FILE" name:"sentinel-auth-file" placeholder:"FILE" help:"A file with the value of ${server}_SENTINEL_AUTH, read for each connection."`
+	TLS          bool          `env:"TLS" help:"Connect to Redis with TLS."`
 }
 
 // complete completes the settings whose variables begin with prefix.
 func (r *RedisServer) complete(errs *settingErrors, prefix string) {
-	orDefault(&r.Type, "SINGLE")
+	setDefault(&r.Type, "SINGLE")
 	errs.oneOf(prefix+"_TYPE", &r.Type, "SINGLE", "CLUSTER", "SENTINEL")
 	if r.SocketType != "" {
 		errs.oneOf(prefix+"_SOCKET_TYPE", &r.SocketType, "tcp", "unix")
 	}
-	errs.notBoth(prefix+"_AUTH", r.Auth, r.AuthFile)
-	errs.notBoth(prefix+"_SENTINEL_AUTH", r.SentinelAuth, r.SentinelFile)
+	errs.exclusive(prefix+"_AUTH", r.Auth, r.AuthFile)
+	errs.exclusive(prefix+"_SENTINEL_AUTH", r.SentinelAuth, r.SentinelFile)
 	if r.Timeout < 0 {
 		errs.add(prefix+"_TIMEOUT", "must be at least 0 (0: the default)")
 	}
@@ -152,8 +126,8 @@ func (r *RedisServer) complete(errs *settingErrors, prefix string) {
 }
 
 func (p *PerSecond) complete(errs *settingErrors, store *Store) {
-	(*RedisServer)(&p.Second).complete(errs, "REDIS_PERSECOND")
-	if p.RedisPerSecond && store.BackendType == Memory {
+	p.PerSecondRedis.complete(errs, "REDIS_PERSECOND")
+	if p.UsePerSecondRedis && store.BackendType == Memory {
 		errs.add("REDIS_PERSECOND", "the counters are in memory: set BACKEND_TYPE=redis and REDIS_URL too")
 	}
 }

@@ -13,7 +13,7 @@ type Tracing struct {
 }
 
 func (t *Tracing) complete(errs *settingErrors) {
-	orDefault(&t.TracingExporterProtocol, "http")
+	setDefault(&t.TracingExporterProtocol, "http")
 	errs.oneOf("TRACING_EXPORTER_PROTOCOL", &t.TracingExporterProtocol, "http", "grpc")
 	if math.IsNaN(t.TracingSamplingRate) {
 		errs.add("TRACING_SAMPLING_RATE", "write a number from 0 to 1")

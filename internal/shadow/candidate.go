@@ -46,7 +46,7 @@ type diff struct {
 	limits  map[limitID]*limitCounts
 	// unlisted counts the denials of limits beyond maxLimits.
 	unlisted      int64
-	denied, freed *spacesaving.Sketch[denial] // keys with newly denied and with newly allowed requests
+	denied, freed *spacesaving.Sketch[denyingLimit] // keys with newly denied and with newly allowed requests
 }
 
 type limitCounts struct {
@@ -58,7 +58,7 @@ type limitCounts struct {
 func (s *Shadow) newCandidate(rules *descriptors.Rules, now time.Time) *candidate {
 	// The virtual clock must not step back, and the first request may have been decided before the candidate was loaded.
 	c := &candidate{rules: rules, loaded: now, now: now.Add(-time.Minute), seed: maphash.MakeSeed()}
-	c.store = s.options.NewStore(func() time.Time { return c.now })
+	c.store = s.options.newStore(func() time.Time { return c.now })
 	c.decider = decide.New(func() *descriptors.Rules { return rules }, c.store, s.options.Decide)
 	c.diff = newDiff(now, "")
 	return c
@@ -67,7 +67,7 @@ func (s *Shadow) newCandidate(rules *descriptors.Rules, now time.Time) *candidat
 func newDiff(since time.Time, version string) diff {
 	return diff{
 		since: since, version: version, limits: map[limitID]*limitCounts{},
-		denied: spacesaving.New[denial](maxKeys), freed: spacesaving.New[denial](maxKeys),
+		denied: spacesaving.New[denyingLimit](maxKeys), freed: spacesaving.New[denyingLimit](maxKeys),
 	}
 }
 
@@ -148,22 +148,22 @@ func (c *candidate) count(j *job) {
 }
 
 // add counts a request for its key. A denial because of a lease id has no key.
-func (c *candidate) add(to *spacesaving.Sketch[denial], of *denial) {
-	if of.key != "" {
-		to.Add(maphash.String(c.seed, of.key), *of, 1)
+func (c *candidate) add(to *spacesaving.Sketch[denyingLimit], denial *denyingLimit) {
+	if denial.key != "" {
+		to.Add(maphash.String(c.seed, denial.key), *denial, 1)
 	}
 }
 
 // row returns the counts of a denial's limit; nil if there are too many limits.
-func (d *diff) row(of *denial) *limitCounts {
-	found := d.limits[of.limitID]
+func (d *diff) row(denial *denyingLimit) *limitCounts {
+	found := d.limits[denial.limitID]
 	if found == nil {
 		if len(d.limits) >= maxLimits {
 			d.unlisted++
 			return nil
 		}
-		found = &limitCounts{limit: of.limit}
-		d.limits[of.limitID] = found
+		found = &limitCounts{limit: denial.limit}
+		d.limits[denial.limitID] = found
 	}
 	return found
 }

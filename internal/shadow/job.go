@@ -26,12 +26,12 @@ type job struct {
 // An outcome is the decision of rules on a request.
 type outcome struct {
 	denied  bool
-	denials []denial // the limits that deny the request
+	denials []denyingLimit // the limits that deny the request
 }
 
-// A denial is the limit that denies a descriptor of a request. If several limits deny it, the denial is the one with the longest
-// wait.
-type denial struct {
+// A denyingLimit is the limit that denies a descriptor of a request. If several limits deny the descriptor, it is the limit with the
+// longest wait.
+type denyingLimit struct {
 	limitID
 	key string
 	// shadow reports that the rule is in shadow mode, so that the denial does not affect the response.
@@ -133,7 +133,7 @@ func (o *outcome) read(r *decide.Result) {
 		if !denies && !(d.Shadow && limit >= 0) {
 			continue
 		}
-		found := denial{limitID: limitID{d.Domain, d.RuleName(), ""}, key: r.Key(i), shadow: !denies}
+		found := denyingLimit{limitID: limitID{d.Domain, d.RuleName(), ""}, key: r.Key(i), shadow: !denies}
 		if limit >= 0 {
 			found.limitID.limit, found.limit = d.LimitName(limit), &d.Limits[limit]
 		}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/spacesaving"
-	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
 // Counts are requests by their outcomes under the rules in force and under the candidate.
@@ -34,12 +34,43 @@ type Report struct {
 	Counts       Counts
 	// Dropped and Seen are the requests that the candidate missed and saw since Loaded. With drops, its counters are too low.
 	Dropped, Seen int64
-	Limits        []admin.ShadowLimit // the most newly denied requests first
+	Limits        []LimitDiff // the most newly denied requests first
 	LimitsTotal   int
 	Unlisted      int64 // denials of limits beyond the first 10,000
-	NewlyDenied   admin.ShadowKeys
-	NewlyAllowed  admin.ShadowKeys
+	NewlyDenied   DiffKeys
+	NewlyAllowed  DiffKeys
 	Stats         Stats
+}
+
+// A LimitDiff is a limit that denied requests.
+type LimitDiff struct {
+	Domain       string `json:"domain" doc:"The domain of the rule."`
+	Rule         string `json:"rule" doc:"The path of the rule; empty for a limit in the request without a rule."`
+	Limit        string `json:"limit" doc:"The name of the limit, or its index in the rule."`
+	Algorithm    string `json:"algorithm" doc:"The algorithm of the limit; empty if no limit is known."`
+	NewlyDenied  int64  `json:"newly_denied" doc:"Requests that only the candidate denies, by this limit."`
+	NewlyAllowed int64  `json:"newly_allowed" doc:"Requests that only the rules in force deny, by this limit."`
+	BothDenied   int64  `json:"both_denied" doc:"Requests that both deny, the candidate by this limit."`
+	Shadowed     int64  `json:"shadowed" doc:"Requests that this limit of the candidate would deny without its shadow mode."`
+	Warm         bool   `json:"warm" doc:"False until the candidate has counted for one window of the limit. Until then it denies too little."`
+}
+
+// DiffKeys are the keys of newly denied or newly allowed requests.
+type DiffKeys struct {
+	Keys  int       `json:"keys" doc:"The number of keys."`
+	Exact bool      `json:"exact" doc:"False if there are more keys than that."`
+	Worst []DiffKey `json:"worst" nullable:"false" doc:"The keys with the most requests, first the most."`
+}
+
+// A DiffKey is a key with the number of its requests.
+type DiffKey struct {
+	Domain   string          `json:"domain" doc:"The domain of the key."`
+	Rule     string          `json:"rule" doc:"The path of the rule."`
+	Limit    string          `json:"limit" doc:"The limit that denied the first of the requests."`
+	Key      []explain.Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty where KEY_HASH_SECRET hides keys."`
+	KeyHash  string          `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
+	Requests int64           `json:"requests" doc:"The estimated requests: at least the true number."`
+	Error    int64           `json:"error" doc:"By how much requests may be too large."`
 }
 
 // Stats are the counts of a Shadow since its start, and the size of the counters.
@@ -63,8 +94,8 @@ func (s *Shadow) Stats() Stats {
 
 // Report returns the diff. The parameters bound the lengths of its lists.
 func (s *Shadow) Report(limits, keys int) Report {
-	none := admin.ShadowKeys{Worst: []admin.ShadowKey{}}
-	r := Report{Stats: s.Stats(), Limits: []admin.ShadowLimit{}, NewlyDenied: none, NewlyAllowed: none}
+	none := DiffKeys{Worst: []DiffKey{}}
+	r := Report{Stats: s.Stats(), Limits: []LimitDiff{}, NewlyDenied: none, NewlyAllowed: none}
 	c := s.current.Load()
 	if c == nil {
 		return r
@@ -79,8 +110,9 @@ func (s *Shadow) Report(limits, keys int) Report {
 	for id, n := range d.limits {
 		r.Limits = append(r.Limits, n.report(id, c.loaded, now))
 	}
-	slices.SortFunc(r.Limits, func(a, b admin.ShadowLimit) int {
-		return cmp.Or(cmp.Compare(b.NewlyDenied, a.NewlyDenied), cmp.Compare(b.NewlyAllowed, a.NewlyAllowed), cmp.Compare(b.BothDenied, a.BothDenied),
+	slices.SortFunc(r.Limits, func(a, b LimitDiff) int {
+		return cmp.Or(cmp.Compare(b.NewlyDenied, a.NewlyDenied), cmp.Compare(b.NewlyAllowed, a.NewlyAllowed),
+			cmp.Compare(b.BothDenied, a.BothDenied),
 			cmp.Compare(b.Shadowed, a.Shadowed), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Limit, b.Limit))
 	})
 	r.Limits = r.Limits[:min(limits, len(r.Limits))]
@@ -88,29 +120,29 @@ func (s *Shadow) Report(limits, keys int) Report {
 	return r
 }
 
-func (n *limitCounts) report(id limitID, loaded, now time.Time) admin.ShadowLimit {
-	l := admin.ShadowLimit{
+func (n *limitCounts) report(id limitID, loaded, now time.Time) LimitDiff {
+	l := LimitDiff{
 		Domain: id.domain, Rule: id.rule, Limit: id.limit, NewlyDenied: n.newlyDenied, NewlyAllowed: n.newlyAllowed, BothDenied: n.both,
 		Shadowed: n.shadowed, Warm: true,
 	}
 	if n.limit != nil {
-		l.Algorithm = n.limit.Limit.Spec().Algorithm
-		l.Warm = !now.Before(loaded.Add(n.limit.Limit.Window()))
+		l.Algorithm = n.limit.Compiled.Spec().Algorithm
+		l.Warm = !now.Before(loaded.Add(n.limit.Compiled.Window()))
 	}
 	return l
 }
 
-func (s *Shadow) keys(of *spacesaving.Sketch[denial], n int) admin.ShadowKeys {
-	list := of.List()
-	found := admin.ShadowKeys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys, Worst: []admin.ShadowKey{}}
+func (s *Shadow) keys(sketch *spacesaving.Sketch[denyingLimit], n int) DiffKeys {
+	list := sketch.List()
+	found := DiffKeys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys, Worst: []DiffKey{}}
 	for _, item := range spacesaving.Top(n, list) {
-		k := admin.ShadowKey{
-			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitID.limit, Key: []admin.Entry{},
+		k := DiffKey{
+			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitID.limit, Key: []explain.Entry{},
 			KeyHash: descriptors.KeyHash(s.options.Secret, item.Value.key), Requests: int64(item.Count), Error: int64(item.Error),
 		}
 		if len(s.options.Secret) == 0 {
 			_, entries, _ := descriptors.ParseKey(item.Value.key)
-			k.Key = admin.EntriesOf(entries)
+			k.Key = explain.EntriesOf(entries)
 		}
 		found.Worst = append(found.Worst, k)
 	}

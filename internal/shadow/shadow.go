@@ -28,8 +28,8 @@ type Options struct {
 	Secret []byte
 	// Panicked, if not nil, receives the value of a recovered panic. It must not panic.
 	Panicked func(any)
-	// NewStore returns the store of a candidate; default memstore. now is the time of the request being decided.
-	NewStore func(now func() time.Time) limiters.Store
+
+	newStore func(now func() time.Time) limiters.Store // set by tests; now is the time of the request being decided
 }
 
 const defaultMaxBytes = 128 << 20
@@ -56,8 +56,8 @@ func New(o Options) *Shadow {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = defaultMaxBytes
 	}
-	if o.NewStore == nil {
-		o.NewStore = func(now func() time.Time) limiters.Store {
+	if o.newStore == nil {
+		o.newStore = func(now func() time.Time) limiters.Store {
 			return memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: now})
 		}
 	}

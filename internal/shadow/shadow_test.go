@@ -185,7 +185,7 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 			}
 		}
 		if r.Dropped != 0 || r.Seen != 5000 || r.Stats.Panics != 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("%+v, want 5000 requests, no drop and no panic", r)
 		}
 	})
 }
@@ -202,7 +202,7 @@ func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 		var values []any
 		panics := broken(func(context.Context) error { panic("no such luck") })
 		s := serve(t, Options{
-			NewStore: func(func() time.Time) limiters.Store { return panics },
+			newStore: func(func() time.Time) limiters.Store { return panics },
 			Panicked: func(value any) { values = append(values, value) },
 		}, liveRules, candidateRules)
 		defer s.stop()
@@ -218,7 +218,7 @@ func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 		s.Observe(nil, &decide.Result{Decisions: make([]decide.Decision, 1), Rules: s.rules})
 		synctest.Wait()
 		if stats := s.Stats(); stats.Panics != 4 {
-			t.Errorf("%+v", stats)
+			t.Errorf("%+v, want 4 panics", stats)
 		}
 	})
 }
@@ -226,7 +226,7 @@ func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 func TestBlockedStoreDelaysNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := broken(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-		s := serve(t, Options{NewStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
+		s := serve(t, Options{newStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
 		start := time.Now()
 		const more = 100
 		for i := range maxQueued + 1 + more {
@@ -248,7 +248,7 @@ func TestBlockedStoreDelaysNoRequest(t *testing.T) {
 func TestQueuedTextIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := broken(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-		s := serve(t, Options{NewStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
+		s := serve(t, Options{newStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
 		value := strings.Repeat("x", 1<<20)
 		for range 100 {
 			s.ask(request(1, "user_id="+value))
@@ -339,12 +339,12 @@ func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 		}
 		synctest.Wait()
 		if r := s.Report(10, 10); r.Counts != (Counts{Undecided: 3}) || r.Stats.Keys == 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("%+v, want 3 undecided requests, and a key", r)
 		}
 		s.ask(request(1, "user_id=1")) // the candidate allows two in a second
 		synctest.Wait()
 		if r := s.Report(10, 10); r.Counts != (Counts{Undecided: 3, NewlyDenied: 1}) {
-			t.Errorf("%+v", r)
+			t.Errorf("%+v, want 3 undecided requests and 1 newly denied", r)
 		}
 	})
 }
@@ -362,7 +362,7 @@ func TestCandidateMayChange(t *testing.T) {
 		}
 		first := deny()
 		if first.Counts.NewlyDenied != 1 || first.Limits[0].Warm || !first.Since.Equal(first.Loaded) || first.RulesVersion != s.rules.Version() {
-			t.Errorf("%+v", first)
+			t.Errorf("the first denial: %+v, want a cold limit, counted from the load, for the rules in force", first)
 		}
 		time.Sleep(time.Second)
 		if s.Use(parse(t, candidateRules)) || s.Report(1, 1).Counts.NewlyDenied != 1 || !s.Report(1, 1).Limits[0].Warm {
@@ -373,18 +373,18 @@ func TestCandidateMayChange(t *testing.T) {
 			t.Error("another candidate is the same")
 		}
 		if second := deny(); second.Counts != (Counts{BothAllowed: 1, NewlyDenied: 2}) || second.Version == first.Version || second.Since.Equal(first.Since) {
-			t.Errorf("%+v", second)
+			t.Errorf("the second denial: %+v, want new counts of a new candidate", second)
 		}
 		// Other rules in force begin another diff. The counters of the candidate stay.
 		s.rules = parse(t, strings.Replace(liveRules, "4}", "5}", 1))
 		if third := deny(); third.Counts != (Counts{NewlyDenied: 2, BothDenied: 1}) || third.RulesVersion != s.rules.Version() {
-			t.Errorf("%+v", third)
+			t.Errorf("the third denial: %+v, want counts for the new rules in force", third)
 		}
 		s.Use(nil)
 		s.ask(request(1, "user_id=1"))
 		synctest.Wait()
 		if r := s.Report(10, 10); r.Running || r.Counts != (Counts{}) || r.Stats.Keys != 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("without a candidate: %+v, want nothing", r)
 		}
 	})
 }
@@ -401,7 +401,7 @@ func TestKeysAreHiddenUnderASecret(t *testing.T) {
 		r := s.Report(10, 10)
 		hash := descriptors.KeyHash([]byte("a secret of 16 bytes"), "4:shop|7:user_id*5:alice")
 		if r.NewlyDenied.Keys != 1 || r.NewlyDenied.Worst[0].KeyHash != hash || strings.Contains(fmt.Sprintf("%+v", r), "alice") {
-			t.Errorf("%+v", r)
+			t.Errorf("with a secret: %+v, want the hash %s and no name", r, hash)
 		}
 	})
 }
@@ -428,7 +428,7 @@ func TestShadowIsSafeForConcurrentUse(t *testing.T) {
 	group.Wait()
 	s.stop()
 	if stats := s.Stats(); stats.Panics != 0 {
-		t.Errorf("%+v", stats)
+		t.Errorf("%+v, want no panic", stats)
 	}
 }
 

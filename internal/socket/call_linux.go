@@ -16,8 +16,8 @@ func call(number, fd uintptr, b []byte) (int, syscall.Errno) {
 	return int(n), err
 }
 
-// nothing reports whether the connection is open and has no data.
-func nothing(fd uintptr) bool {
+// wouldBlock reports whether the connection is open and has no data.
+func wouldBlock(fd uintptr) bool {
 	var b [1]byte
 	_, _, err := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b)), uintptr(len(b)),
 		syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)

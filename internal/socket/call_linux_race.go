@@ -20,4 +20,4 @@ func result(n int, err error) (int, syscall.Errno) {
 	return n, no
 }
 
-func nothing(uintptr) bool { return false }
+func wouldBlock(uintptr) bool { return false }

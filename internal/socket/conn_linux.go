@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// Quick returns a connection whose Read and Write bypass the scheduler. Each is one system call if the socket has data or room, and
-// otherwise waits as in c, up to the deadline of c. Quick returns c itself unless c is a TCP or Unix socket of package net, because
+// Wrap returns a connection whose Read and Write bypass the scheduler. Each is one system call if the socket has data or room, and
+// otherwise waits as in c, up to the deadline of c. Wrap returns c itself unless c is a TCP or Unix socket of package net, because
 // a wrapper such as TLS must not be bypassed.
-func Quick(c net.Conn) net.Conn {
+func Wrap(c net.Conn) net.Conn {
 	var raw syscall.RawConn
 	var err error
 	switch s := c.(type) {
@@ -32,7 +32,7 @@ func Quick(c net.Conn) net.Conn {
 	return q
 }
 
-// Reader returns a reader of a non-blocking descriptor, such as a kernel timer, that bypasses the scheduler as [Quick] does.
+// Reader returns a reader of a non-blocking descriptor, such as a kernel timer, that bypasses the scheduler as [Wrap] does.
 func Reader(raw syscall.RawConn) io.Reader {
 	t := &transfer{call: read}
 	t.try = t.once
@@ -156,5 +156,5 @@ type rawConn struct{ syscall.RawConn }
 
 // Read implements [syscall.RawConn]. It calls f only if there is data or the connection is closed.
 func (r rawConn) Read(f func(fd uintptr) bool) error {
-	return r.RawConn.Read(func(fd uintptr) bool { return nothing(fd) || f(fd) })
+	return r.RawConn.Read(func(fd uintptr) bool { return wouldBlock(fd) || f(fd) })
 }

@@ -4,5 +4,5 @@ package socket
 
 import "net"
 
-// Quick returns c. Only Linux has an implementation.
-func Quick(c net.Conn) net.Conn { return c }
+// Wrap returns c. Only Linux has an implementation.
+func Wrap(c net.Conn) net.Conn { return c }

@@ -85,11 +85,8 @@ func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 	s.down(0)
 }
 
-// Total returns the sum of all added counts.
-func (s *Sketch[V]) Total() uint64 { return s.total }
-
 // MaxError bounds the error of a count, and the true count of a key that is not in the sketch. It is 0 until the sketch is full,
-// and at most Total divided by the size.
+// and at most the sum of all counts divided by the size.
 func (s *Sketch[V]) MaxError() uint64 {
 	if len(s.slots) < cap(s.slots) {
 		return 0

@@ -15,9 +15,9 @@ func nearest(word string, words []string, mistakes int) string {
 	if len(word) > maxWord {
 		return ""
 	}
-	best, minDistance := "", mistakes+1
+	best, minDistance, plainWord := "", mistakes+1, plain(word)
 	for _, w := range words {
-		d := distance(plain(word), plain(w))
+		d := distance(plainWord, plain(w))
 		// In a short word, one changed letter often makes another word.
 		if d < minDistance && 3*d <= len(w) {
 			best, minDistance = w, d
@@ -26,10 +26,10 @@ func nearest(word string, words []string, mistakes int) string {
 	return best
 }
 
+var withoutSeparators = strings.NewReplacer("_", "", "-", "", " ", "")
+
 // plain normalizes spellings such as rateLimit, rate-limit and RATE_LIMIT.
-func plain(word string) string {
-	return strings.NewReplacer("_", "", "-", "", " ", "").Replace(strings.ToLower(word))
-}
+func plain(word string) string { return withoutSeparators.Replace(strings.ToLower(word)) }
 
 // distance returns the edit distance of a and b with insertions, deletions, substitutions and transpositions of neighbors.
 func distance(a, b string) int {

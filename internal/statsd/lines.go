@@ -72,11 +72,11 @@ func (d *dialect) end(dst []byte, tags []string) []byte {
 // DogTags returns the tags of Datadog's clients: the pod, and those of unified service tagging.
 func DogTags(getenv func(string) string) []string {
 	var tags []string
-	for _, one := range [][2]string{
+	for _, pair := range [][2]string{
 		{"DD_ENTITY_ID", "dd.internal.entity_id"}, {"DD_ENV", "env"}, {"DD_SERVICE", "service"}, {"DD_VERSION", "version"},
 	} {
-		if value := getenv(one[0]); value != "" {
-			tags = append(tags, one[1]+":"+strings.NewReplacer("|", "_", ",", "_", "\n", "_").Replace(value))
+		if value := getenv(pair[0]); value != "" {
+			tags = append(tags, pair[1]+":"+strings.NewReplacer("|", "_", ",", "_", "\n", "_").Replace(value))
 		}
 	}
 	return tags

@@ -21,8 +21,9 @@ type Mogrifier struct {
 func Mogrifiers(list string, getenv func(string) string) ([]Mogrifier, error) {
 	var made []Mogrifier
 	var errs []error
-	for _, name := range strings.Split(list, ",") {
-		if name = strings.TrimSpace(name); name == "" {
+	for name := range strings.SplitSeq(list, ",") {
+		name = strings.TrimSpace(name)
+		if name == "" {
 			continue
 		}
 		m, err := newMogrifier(name, getenv)
@@ -35,25 +36,22 @@ func newMogrifier(name string, getenv func(string) string) (m Mogrifier, err err
 	variable := "DOG_STATSD_MOGRIFIER_" + strings.ToUpper(name)
 	pattern := getenv(variable + "_PATTERN")
 	if pattern == "" {
-		return m, fmt.Errorf("no PATTERN specified for mogrifier %s: %s_PATTERN is empty", name, variable)
+		return m, fmt.Errorf("%s_PATTERN: is empty: write a regular expression", variable)
 	}
-	if m.pattern, err = regexp.Compile(pattern); err != nil {
-		return m, fmt.Errorf("failed to compile pattern for %s: %s: %w", name, pattern, err)
+	m.pattern, err = regexp.Compile(pattern)
+	if err != nil {
+		return m, fmt.Errorf("%s_PATTERN: %w: write a regular expression of Go", variable, err)
 	}
-	if m.name = getenv(variable + "_NAME"); m.name == "" {
-		return m, fmt.Errorf("no NAME specified for mogrifier %s: %s_NAME is empty", name, variable)
+	m.name = getenv(variable + "_NAME")
+	if m.name == "" {
+		return m, fmt.Errorf("%s_NAME: is empty: write the name of the metric, such as requests or $1", variable)
 	}
 	templates := []string{m.name}
 	if tags := getenv(variable + "_TAGS"); strings.TrimSpace(tags) != "" {
-		for _, pair := range strings.Split(tags, ",") {
+		for pair := range strings.SplitSeq(tags, ",") {
 			key, value, found := strings.Cut(pair, ":")
-			switch {
-			case !found || strings.Contains(value, ":"):
-				return m, fmt.Errorf("failed to load mogrifier %s: invalid map item: %q: want key:value", name, pair)
-			case key == "":
-				return m, fmt.Errorf("no key specified for tag %s for mogrifier %s", key, name)
-			case value == "":
-				return m, fmt.Errorf("no value specified for tag %s for mogrifier %s", key, name)
+			if !found || key == "" || value == "" || strings.Contains(value, ":") {
+				return m, fmt.Errorf("%s_TAGS: cannot read %q: write key:value", variable, pair)
 			}
 			m.tags = append(m.tags, [2]string{key, value})
 			templates = append(templates, value)
@@ -62,7 +60,8 @@ func newMogrifier(name string, getenv func(string) string) (m Mogrifier, err err
 	for _, template := range templates {
 		for _, group := range groups.FindAllString(template, -1) {
 			if n, err := strconv.Atoi(group[1:]); err != nil || n > m.pattern.NumSubexp() {
-				return m, fmt.Errorf("%s for mogrifier %s: the pattern has %d groups", group, name, m.pattern.NumSubexp())
+				return m, fmt.Errorf("%s_NAME or %s_TAGS: %s names no group: %s_PATTERN has %d", variable, variable, group, variable,
+					m.pattern.NumSubexp())
 			}
 		}
 	}

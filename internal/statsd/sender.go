@@ -79,7 +79,8 @@ const maxDatagram = 65_507
 func New(to Destination, from Source, registry prometheus.Registerer, log *zap.Logger) *Sender {
 	s := &Sender{
 		to: to, from: from, log: log, write: newDialect(&to),
-		limits: limits{wait: 2 * time.Second, last: 5 * time.Second, connect: backoff.Backoff{Initial: time.Second, Max: 30 * time.Second, Jitter: .5}, packet: 1 << 15},
+		limits: limits{wait: 2 * time.Second, last: 5 * time.Second,
+			connect: backoff.Backoff{Initial: time.Second, Max: 30 * time.Second, Jitter: .5}, packet: 1 << 15},
 	}
 	if to.Network == "udp" {
 		// A packet fits one Ethernet frame, with room for tunnel headers.
@@ -153,7 +154,8 @@ func (s *Sender) flush(ctx context.Context, counters bool) {
 		return
 	}
 	// UDP reports a missing server only after the first packet.
-	if s.proven = s.proven || s.to.Network == "tcp"; !s.proven {
+	s.proven = s.proven || s.to.Network == "tcp"
+	if !s.proven {
 		s.proven = s.sent.Load() > before
 		return
 	}
@@ -209,7 +211,8 @@ func (s *Sender) send(ctx context.Context) {
 	}
 	if s.to.Network == "udp" {
 		packet = bytes.TrimSuffix(packet, []byte{'\n'})
-		if s.burst++; s.burst%s.limits.burst == 0 {
+		s.burst++
+		if s.burst%s.limits.burst == 0 {
 			_ = backoff.Sleep(ctx, s.limits.pause)
 		}
 	}

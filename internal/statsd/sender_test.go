@@ -3,19 +3,23 @@ package statsd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
 )
 
 // A listener collects the lines that a sender sends. sums has, by name, the sum of a counter or the number of times.
@@ -71,10 +75,20 @@ func (l *listener) has(line string) bool {
 	return slices.Contains(l.lines, line)
 }
 
+// all waits until each line that s sent has arrived.
+func (l *listener) all(t *testing.T, s *Sender) {
+	t.Helper()
+	l.until(t, "all lines", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.lines) == int(s.sent.Load())
+	})
+}
+
 // until waits until is returns true.
 func (l *listener) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	late := time.After(10 * time.Second)
+	late := time.After(2 * time.Minute)
 	for !is() {
 		select {
 		case <-l.came:
@@ -157,13 +171,20 @@ func listenTCP(t *testing.T, address string, l *listener) (string, func()) {
 	return listening.Addr().String(), stop
 }
 
+// newTestSender returns a sender that does not take a busy machine for a failure of the server.
+func newTestSender(to Destination, from Source, registry prometheus.Registerer, log *zap.Logger) *Sender {
+	s := New(to, from, registry, log)
+	s.limits.wait, s.limits.last = 2*time.Minute, 2*time.Minute
+	return s
+}
+
 // sending runs a sender until the test ends or the function that it returns is called.
 func sending(t *testing.T, m *fixture, to Destination, log *zap.Logger) (*Sender, func()) {
 	t.Helper()
 	if to.Every == 0 {
 		to.Every = 10 * time.Millisecond
 	}
-	s := New(to, m, m.registry, log)
+	s := newTestSender(to, m, m.registry, log)
 	s.limits.connect.Initial, s.limits.connect.Max = 5*time.Millisecond, 20*time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -182,6 +203,7 @@ func TestCountersSurviveStatsdOutage(t *testing.T) {
 	const name = "ratelimit.service.rate_limit.d.a_1.total_hits"
 	m.hit("d", "a=1")
 	l.until(t, "a hit", func() bool { return l.sum(name) == 1 })
+	l.until(t, "up", s.up.Load) // the hit may arrive before its flush ends
 	stop()
 	l.until(t, "an end", func() bool { return !s.up.Load() })
 	for range 100 {
@@ -200,28 +222,61 @@ func TestCountersSurviveStatsdOutage(t *testing.T) {
 	}
 }
 
-// Without a server, UDP reports an error only on the packet after the first.
+// Without a server, UDP reports an error only after the first packet. The kernel may take its time for that, so the test waits
+// for the error between two flushes.
 func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	// A socket with a peer refuses the packets of all others, and keeps the port from other programs.
+	nobody, err := net.Dial("udp", "127.0.0.1:9")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := conn.LocalAddr().String()
-	_ = conn.Close()
+	t.Cleanup(func() { _ = nobody.Close() })
 	core, logs := observer.New(zapcore.InfoLevel)
 	m := newFixture()
-	s, stop := sending(t, m, Destination{Network: "udp", Address: address}, zap.New(core))
-	newListener().until(t, "ten connections to nobody", func() bool {
+	s := newTestSender(Destination{Network: "udp", Address: nobody.LocalAddr().String(), Every: time.Second}, m, m.registry, zap.New(core))
+	s.limits.connect.Initial, s.limits.connect.Max = time.Hour, time.Hour // one connection for each round
+	for range 10 {
+		s.next = time.Time{}
 		m.hit("d", "a=1")
-		return s.sent.Load() >= 20 // each takes one packet, of two lines
-	})
-	stop()
+		if s.flush(t.Context(), true); s.conn == nil {
+			t.Fatal("the first packet was refused")
+		}
+		awaitError(t, s.conn)
+		m.hit("d", "a=1")
+		if s.flush(t.Context(), true); s.conn != nil {
+			t.Fatal("the connection was kept after a refused packet")
+		}
+	}
 	if s.up.Load() {
 		t.Error("up")
 	}
-	if n := logs.FilterMessageSnippet("not connected").Len(); n != 1 {
+	if n := logs.FilterMessageSnippet("not connected").Len(); n != 1 || logs.Len() != 1 {
 		t.Errorf("%d lines for one outage: %v", n, logs.All())
 	}
+}
+
+// awaitError waits until the socket of conn has an error, and leaves the error for the next read or write.
+func awaitError(t *testing.T, conn net.Conn) {
+	t.Helper()
+	raw, err := conn.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for late := time.Now().Add(2 * time.Minute); time.Now().Before(late); {
+		var n int
+		var failed error
+		events := []unix.PollFd{{}}
+		if err := raw.Control(func(fd uintptr) { events[0].Fd = int32(fd); n, failed = unix.Poll(events, 1000) }); err != nil {
+			t.Fatal(err)
+		}
+		if failed != nil && !errors.Is(failed, unix.EINTR) {
+			t.Fatal(failed)
+		}
+		if n == 1 && events[0].Revents&unix.POLLERR != 0 {
+			return
+		}
+	}
+	t.Fatal("no packet was refused")
 }
 
 // A server that accepts connections and reads nothing blocks a flush for limits.wait at most.
@@ -232,8 +287,11 @@ func TestStuckStatsdServerTimesOut(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = listening.Close() })
 	f := newFake(2000)
-	s := New(Destination{Network: "tcp", Address: listening.Addr().String(), Every: time.Second}, f,
+	s := newTestSender(Destination{Network: "tcp", Address: listening.Addr().String(), Every: time.Second}, f,
 		prometheus.NewRegistry(), zap.NewNop())
+	if s.flush(t.Context(), false); s.conn == nil {
+		t.Fatal("not connected")
+	}
 	s.limits.wait = 50 * time.Millisecond
 	for range 100 { // more than the buffers of a connection hold
 		f.total++
@@ -246,46 +304,77 @@ func TestStuckStatsdServerTimesOut(t *testing.T) {
 	}
 }
 
-// 10,000 series with names as long as those of Envoy Gateway, of which three counters change, are 30,000 lines. On UDP they
-// need pauses of more than limits.wait together, which must not count as a failure of the server.
+// manySeries are the lines of 10,000 series with names as long as those of Envoy Gateway, of which three counters change.
+const manySeries = 30_000
+
 func TestManyLongSeriesReachAHealthyServer(t *testing.T) {
-	const series = 30_000
-	for _, network := range []string{"tcp", "udp"} {
-		t.Run(network, func(t *testing.T) {
-			t.Parallel()
-			l := newListener()
-			address := ""
-			if network == "udp" {
-				address = listenUDP(t, l)
-			} else {
-				address, _ = listenTCP(t, "127.0.0.1:0", l)
-			}
-			core, logs := observer.New(zapcore.InfoLevel)
-			f := newFake(series)
-			s := New(Destination{Network: network, Address: address, Every: time.Second}, f, prometheus.NewRegistry(), zap.New(core))
-			f.calls, f.times = 1, []time.Duration{time.Second}
-			s.flush(t.Context(), false) // UDP: the first packet proves the connection
-			f.total = 1
-			s.flush(t.Context(), true)
-			if sent, dropped := s.sent.Load(), s.dropped.Load(); sent != series+1 || dropped > 0 || !s.up.Load() || logs.Len() > 0 {
-				t.Errorf("sent %d, dropped %d, up %v, logged %v; want %d sent, none dropped", sent, dropped, s.up.Load(), logs.All(), series+1)
-			}
-			if s.conn != nil {
-				_ = s.conn.Close()
-			}
-			if network == "udp" {
-				return // the kernel may drop datagrams on a busy machine
-			}
-			l.until(t, "all counters", func() bool { return l.total() == series+1 })
-		})
+	l := newListener()
+	address, _ := listenTCP(t, "127.0.0.1:0", l)
+	core, logs := observer.New(zapcore.InfoLevel)
+	f := newFake(manySeries)
+	s := newTestSender(Destination{Network: "tcp", Address: address, Every: time.Second}, f, prometheus.NewRegistry(), zap.New(core))
+	f.total = 1
+	s.flush(t.Context(), true)
+	if sent, dropped := s.sent.Load(), s.dropped.Load(); sent != manySeries || dropped > 0 || !s.up.Load() || logs.Len() > 0 {
+		t.Errorf("sent %d, dropped %d, up %v, logged %v; want %d sent, none dropped", sent, dropped, s.up.Load(), logs.All(), manySeries)
+	}
+	l.until(t, "all counters", func() bool { return l.total() == manySeries })
+	if s.conn != nil {
+		_ = s.conn.Close()
 	}
 }
+
+// On UDP, many series need pauses of more than limits.wait together, which must not count as a failure of the server.
+func TestPausesBetweenPacketsAreNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zapcore.InfoLevel)
+		f := newFake(manySeries)
+		s := New(Destination{Network: "udp", Every: time.Second}, f, prometheus.NewRegistry(), zap.New(core))
+		conn := &idleConn{}
+		s.conn, s.opened = conn, time.Now()
+		f.calls, f.times = 1, []time.Duration{time.Second}
+		s.flush(t.Context(), false) // the first packet proves the connection
+		f.total = 1
+		start := time.Now()
+		s.flush(t.Context(), true)
+		if took := time.Since(start); took <= s.limits.wait {
+			t.Fatalf("the pauses took %v together, want more than %v", took, s.limits.wait)
+		}
+		const want = manySeries + 1
+		if sent, dropped := s.sent.Load(), s.dropped.Load(); sent != want || dropped > 0 || !s.up.Load() || logs.Len() > 0 {
+			t.Errorf("sent %d, dropped %d, up %v, logged %v; want %d sent, none dropped", sent, dropped, s.up.Load(), logs.All(), want)
+		}
+		if conn.longest > 1432 {
+			t.Errorf("a packet of %d bytes", conn.longest)
+		}
+	})
+}
+
+// An idleConn takes all packets at once, and receives none. A write after its deadline fails.
+type idleConn struct {
+	net.Conn
+	deadline time.Time // of writes
+	longest  int       // packet, in bytes
+}
+
+func (c *idleConn) Write(b []byte) (int, error) {
+	if !time.Now().Before(c.deadline) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	c.longest = max(c.longest, len(b))
+	return len(b), nil
+}
+
+func (c *idleConn) SetWriteDeadline(t time.Time) error { c.deadline = t; return nil }
+func (*idleConn) SetReadDeadline(time.Time) error      { return nil }
+func (*idleConn) Read([]byte) (int, error)             { return 0, os.ErrDeadlineExceeded }
+func (*idleConn) Close() error                         { return nil }
 
 // A flush that is interrupted keeps the increments that it has not sent, and the next flush sends them.
 func TestInterruptedFlushKeepsIncrements(t *testing.T) {
 	l := newListener()
 	f := newFake(1000)
-	s := New(Destination{Network: "udp", Address: listenUDP(t, l), Every: time.Second}, f, prometheus.NewRegistry(), zap.NewNop())
+	s := newTestSender(Destination{Network: "udp", Address: listenUDP(t, l), Every: time.Second}, f, prometheus.NewRegistry(), zap.NewNop())
 	s.flush(t.Context(), false) // connects
 	s.limits.burst, s.limits.pause = 1, time.Hour
 	f.total = 1
@@ -309,7 +398,7 @@ func TestInterruptedFlushKeepsIncrements(t *testing.T) {
 func TestUDPResolvesNameAgain(t *testing.T) {
 	l := newListener()
 	m := newFixture()
-	s := New(Destination{Network: "udp", Address: listenUDP(t, l), Every: time.Second}, m, m.registry, zap.NewNop())
+	s := newTestSender(Destination{Network: "udp", Address: listenUDP(t, l), Every: time.Second}, m, m.registry, zap.NewNop())
 	s.limits.renew = time.Nanosecond
 	const name = "ratelimit.service.rate_limit.d.a_1.total_hits"
 	var before net.Conn
@@ -348,21 +437,21 @@ func TestLinesAreSplitIntoPackets(t *testing.T) {
 func TestSampledTimesCarryTheirRate(t *testing.T) {
 	d := newDialect(&Destination{})
 	if got := string(d.time(nil, "t", 1234*time.Microsecond, .25)); got != "t:1.234|ms|@0.250000\n" {
-		t.Errorf("%q", got)
+		t.Errorf("%q, want 1.234 ms with a rate of 0.25", got)
 	}
 }
 
 func TestMogrifiersAreChecked(t *testing.T) {
 	for _, c := range []struct{ pattern, name, tags, want string }{
-		{"", "n", "", "no PATTERN specified for mogrifier TAG"},
-		{"(", "n", "", "failed to compile pattern for TAG: (: error parsing regexp"},
-		{"a", "", "", "no NAME specified for mogrifier TAG"},
-		{"a", "n", ":5", "no key specified for tag"},
-		{"a", "n", "domain:", "no value specified for tag"},
-		{"a", "n", "domain", "invalid map item"},
-		{"a", "n", "a:b:c", "invalid map item"},
-		{"a", "n$1", "", "$1 for mogrifier TAG: the pattern has 0 groups"},
-		{"(a)", "n$1", "t:$2", "$2 for mogrifier TAG: the pattern has 1 groups"},
+		{"", "n", "", "DOG_STATSD_MOGRIFIER_TAG_PATTERN: is empty"},
+		{"(", "n", "", "DOG_STATSD_MOGRIFIER_TAG_PATTERN: error parsing regexp"},
+		{"a", "", "", "DOG_STATSD_MOGRIFIER_TAG_NAME: is empty"},
+		{"a", "n", ":5", `DOG_STATSD_MOGRIFIER_TAG_TAGS: cannot read ":5": write key:value`},
+		{"a", "n", "domain:", `DOG_STATSD_MOGRIFIER_TAG_TAGS: cannot read "domain:": write key:value`},
+		{"a", "n", "domain", `DOG_STATSD_MOGRIFIER_TAG_TAGS: cannot read "domain"`},
+		{"a", "n", "a:b:c", `DOG_STATSD_MOGRIFIER_TAG_TAGS: cannot read "a:b:c"`},
+		{"a", "n$1", "", "$1 names no group: DOG_STATSD_MOGRIFIER_TAG_PATTERN has 0"},
+		{"(a)", "n$1", "t:$2", "$2 names no group: DOG_STATSD_MOGRIFIER_TAG_PATTERN has 1"},
 		{"(a)", "n$1", "t:$0", ""},
 	} {
 		_, err := Mogrifiers("TAG", func(name string) string {
@@ -377,7 +466,7 @@ func TestMogrifiersAreChecked(t *testing.T) {
 		t.Errorf("%v, %v", made, err)
 	}
 	if _, err := Mogrifiers("A,B", func(string) string { return "" }); err == nil ||
-		!strings.Contains(err.Error(), "mogrifier A") || !strings.Contains(err.Error(), "mogrifier B") {
+		!strings.Contains(err.Error(), "DOG_STATSD_MOGRIFIER_A_") || !strings.Contains(err.Error(), "DOG_STATSD_MOGRIFIER_B_") {
 		t.Errorf("not all that is wrong: %v", err)
 	}
 }

@@ -33,7 +33,7 @@ func newFixture() *fixture {
 }
 
 // hit counts one allowed hit under a limit in the request.
-func (f *fixture) hit(domain string, texts ...string) { f.Answered(answerOf(domain, texts...)) }
+func (f *fixture) hit(domain string, texts ...string) { f.Observe(answerOf(domain, texts...)) }
 
 func answerOf(domain string, texts ...string) *rls.Observation {
 	d := decide.Decision{Domain: domain, Hits: 1, Override: true, Limits: []descriptors.RateLimit{tenADay}, Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
@@ -55,7 +55,7 @@ var tenADay = func() descriptors.RateLimit {
 	if err != nil {
 		panic(err)
 	}
-	return descriptors.RateLimit{Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10, Limit: l}
+	return descriptors.RateLimit{Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10, Compiled: l}
 }()
 
 // The counters of envoyproxy/ratelimit arrive under its names, on both networks.
@@ -70,7 +70,7 @@ func TestStatsdReceivesCountersAndTimes(t *testing.T) {
 				address, _ = listenTCP(t, "127.0.0.1:0", l)
 			}
 			m := newFixture()
-			_, stop := sending(t, m, Destination{Network: network, Address: address,
+			s, stop := sending(t, m, Destination{Network: network, Address: address,
 				Tags: map[string]string{"zone": "a.b:c", "env": "prod", "none": ""}}, zap.NewNop())
 			const tags = ".__env=prod.__zone=a_b_c"
 			const rate = "ratelimit.service.rate_limit.d.user_10_0_0_1.post."
@@ -85,12 +85,13 @@ func TestStatsdReceivesCountersAndTimes(t *testing.T) {
 			m.Loaded(nil, errors.New("a bad file"))
 			lost := answerOf("d", "user=lost")
 			lost.Code, lost.StoreErr = codes.Unavailable, errors.New("broken")
-			m.Answered(lost)
-			m.Answered(&rls.Observation{Result: decide.Result{DomainNotFound: true, Domain: "unknown"}})
+			m.Observe(lost)
+			m.Observe(&rls.Observation{Result: decide.Result{DomainNotFound: true, Domain: "unknown"}})
 			stop()
-			l.until(t, "the last hit", func() bool { return l.sum(total) == 6 })
+			l.all(t, s)
 			for name, want := range map[string]int{
-				rate + "within_limit" + tags:                                    6,
+				total:                        6,
+				rate + "within_limit" + tags: 6,
 				"ratelimit.service.config_load_success" + tags:                  1,
 				"ratelimit.service.config_load_error" + tags:                    1,
 				"ratelimit.service.rate_limit.unknown.domain_not_found" + tags:  1,
@@ -128,12 +129,13 @@ func TestDogstatsdReceivesTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := newFixture()
-	_, stop := sending(t, m, Destination{Network: "udp", Address: listenUDP(t, l), Dog: true, DogTags: DogTags(getenv),
+	s, stop := sending(t, m, Destination{Network: "udp", Address: listenUDP(t, l), Dog: true, DogTags: DogTags(getenv),
 		Tags: map[string]string{"DEPLOY": "67890"}, Mogrifiers: mogrifiers}, zap.NewNop())
 	m.hit("d", "user=x,evil:tag")
 	m.call(0)
 	l.until(t, "a hit", func() bool { return l.sum("ratelimit.service.rate_limit.within_limit") == 1 })
 	stop()
+	l.all(t, s)
 	for _, want := range []string{
 		"ratelimit.service.rate_limit.total_hits:1|c|#env:prod,DEPLOY:67890,domain:d,descriptor:user_x_evil_tag",
 		"custom_server.ShouldRateLimit.total_requests:1|c|#env:prod,DEPLOY:67890",

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Admin registers the metrics of the admin API. The returned function counts a call. Callers must bound the set of routes.
-func (m *Metrics) Admin() func(route string, code int) {
+// RegisterAdmin registers the metrics of the admin API. The returned function counts a call. Callers must bound the set of routes.
+func (m *Metrics) RegisterAdmin() func(route string, code int) {
 	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_admin_requests_total",
 		Help: "Calls of the admin API, by route and HTTP status code. Code 401 is a call without valid credentials.",

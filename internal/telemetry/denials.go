@@ -11,11 +11,7 @@ import (
 )
 
 const denialsHelp = "Denials by limit, peeks included. A request that several limits deny counts once for each. enforced is false " +
-	"if the response was not OVER_LIMIT because of shadow mode or quota mode."
-
-func newDenials() *counterMap {
-	return newCounterMap("weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced")
-}
+	"if shadow mode or quota mode let the request pass."
 
 // denialDetails counts kinds of denials, all of which weir_denials_total includes.
 type denialDetails struct{ peeks, penalties, byPenalty *counterMap }
@@ -44,10 +40,10 @@ func (c *denialDetails) count(labels labelSet, hits int64, v *limiters.Verdict) 
 }
 
 // countDenials counts the limits that deny a descriptor.
-func (m *Metrics) countDenials(a *rls.Observation, d *decide.Decision) {
+func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; !v.Allowed && v.Err == nil {
-			labels := labelSet{d.Domain, d.RuleName(), limitOf(d, i), strconv.FormatBool(enforced(a, d))}
+			labels := labelSet{d.Domain, d.RuleName(), limitOf(d, i), strconv.FormatBool(enforced(o, d))}
 			m.denials.add(labels, 1)
 			m.details.count(labels, d.Hits, v)
 		}
@@ -55,7 +51,7 @@ func (m *Metrics) countDenials(a *rls.Observation, d *decide.Decision) {
 }
 
 // enforced reports whether a descriptor's denial affects the response.
-func enforced(a *rls.Observation, d *decide.Decision) bool { return a.Denied && !d.Shadow }
+func enforced(o *rls.Observation, d *decide.Decision) bool { return o.Denied && !d.Shadow }
 
 // limitOf returns the label of limit i of a descriptor.
 func limitOf(d *decide.Decision, i int) string {

@@ -53,7 +53,7 @@ func expectDenials(t *testing.T, m *Metrics, lines ...string) {
 func TestDeniedPeeksAreCounted(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	for range 3 {
-		m.Answered(observed(rules, 0, true, limiters.Verdict{Allowed: true}, limiters.Verdict{}))
+		m.Observe(observed(rules, 0, true, limiters.Verdict{Allowed: true}, limiters.Verdict{}))
 	}
 	expectDenials(t, m, `weir_denials_total{domain="d",enforced="true",limit="1",rule="user"} 3`)
 	if n := testutil.CollectAndCount(m.hits); n != 0 {
@@ -65,13 +65,13 @@ func TestDeniedPeeksAreCounted(t *testing.T) {
 func TestDenialsNameTheLimit(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	allowed, denied := limiters.Verdict{Allowed: true}, limiters.Verdict{}
-	m.Answered(observed(rules, 1, true, denied, allowed))
-	m.Answered(observed(rules, 1, true, denied, denied))
-	m.Answered(observed(rules, 1, false, allowed, allowed))
-	m.Answered(observed(rules, 1, false, limiters.Verdict{Err: http.ErrAbortHandler}, allowed))
+	m.Observe(observed(rules, 1, true, denied, allowed))
+	m.Observe(observed(rules, 1, true, denied, denied))
+	m.Observe(observed(rules, 1, false, allowed, allowed))
+	m.Observe(observed(rules, 1, false, limiters.Verdict{Err: http.ErrAbortHandler}, allowed))
 	override := observed(rules, 1, true, denied)
 	override.Decisions[0].Override = true
-	m.Answered(override)
+	m.Observe(override)
 	expectDenials(t, m,
 		`weir_denials_total{domain="d",enforced="true",limit="1",rule="user"} 1`,
 		`weir_denials_total{domain="d",enforced="true",limit="burst",rule="user"} 2`,
@@ -80,19 +80,19 @@ func TestDenialsNameTheLimit(t *testing.T) {
 
 func TestDenialsInShadowModeAreNotEnforced(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
-	m.Answered(observed(rules, 1, false, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // SHADOW_MODE
-	shadow := observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})    // denied by another rule
+	m.Observe(observed(rules, 1, false, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // SHADOW_MODE
+	shadow := observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})   // denied by another rule
 	shadow.Decisions[0].Shadow = true
-	m.Answered(shadow)
+	m.Observe(shadow)
 	expectDenials(t, m, `weir_denials_total{domain="d",enforced="false",limit="burst",rule="user"} 2`)
 }
 
 // Series of domains, rules and limits that a reload has removed are dropped, and the others stay.
 func TestReloadDropsSeriesOfRemovedLimitsAndDomains(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
-	m.Answered(observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{}))
+	m.Observe(observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{}))
 	unmatched := &rls.Observation{Result: decide.Result{Domain: "d", Decisions: []decide.Decision{{Domain: "d", Reason: decide.NoRule}}}}
-	m.Answered(unmatched)
+	m.Observe(unmatched)
 
 	m.Loaded(loaded(t, strings.Replace(twoLimits, "name: burst, ", "", 1)), time.Now(), nil)
 	expectDenials(t, m, `weir_denials_total{domain="d",enforced="true",limit="1",rule="user"} 1`)
@@ -112,14 +112,14 @@ func TestDenialsAreLoggedAtDebugOnly(t *testing.T) {
 	o.Decisions[0].Entries = []descriptors.Entry{{Key: "user", Value: "alice"}}
 	for level, want := range map[zapcore.Level]int{zapcore.InfoLevel: 0, zapcore.DebugLevel: 1} {
 		core, logs := observer.New(level)
-		AnswerLog(zap.New(core))(o)
+		RequestLog(zap.New(core))(o)
 		if logs.Len() != want {
 			t.Errorf("at level %v: %v", level, logs.All())
 		}
 		for _, line := range logs.All() {
 			got := line.ContextMap()
 			if got["rule"] != "user" || got["limit"] != "burst" || got["enforced"] != true || !slices.Equal(got["entries"].([]any), []any{"user=alice"}) {
-				t.Errorf("%v", got)
+				t.Errorf("%v, want the enforced denial of user=alice by the limit burst of the rule user", got)
 			}
 		}
 	}
@@ -128,17 +128,17 @@ func TestDenialsAreLoggedAtDebugOnly(t *testing.T) {
 func TestCountingADenialAllocatesNothing(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	o := observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{})
-	if n := testing.AllocsPerRun(100, func() { m.Answered(o) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { m.Observe(o) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
-func BenchmarkAnsweredDenied(b *testing.B) {
+func BenchmarkObserveDenied(b *testing.B) {
 	m, rules := NewMetrics("test"), loaded(b, twoLimits)
 	o := observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Answered(o)
+		m.Observe(o)
 	}
 }
 
@@ -181,11 +181,11 @@ func TestScrapesAreBounded(t *testing.T) {
 func TestHitsUnderSeveralLimitsCountOnce(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	allowed, denied, failed := limiters.Verdict{Allowed: true}, limiters.Verdict{}, limiters.Verdict{Err: http.ErrAbortHandler}
-	m.Answered(observed(rules, 1, false, allowed, allowed))
-	m.Answered(observed(rules, 2, true, allowed, denied))
-	m.Answered(observed(rules, 4, true, denied, failed))
-	m.Answered(observed(rules, 8, true, failed, denied))
-	m.Answered(observed(rules, 16, false, failed, allowed))
+	m.Observe(observed(rules, 1, false, allowed, allowed))
+	m.Observe(observed(rules, 2, true, allowed, denied))
+	m.Observe(observed(rules, 4, true, denied, failed))
+	m.Observe(observed(rules, 8, true, failed, denied))
+	m.Observe(observed(rules, 16, false, failed, allowed))
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
 # HELP weir_hits_total `+hitsHelp+`
 # TYPE weir_hits_total counter

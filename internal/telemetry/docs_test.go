@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -20,9 +21,9 @@ import (
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
+	"github.com/weir-rls/weir/internal/shadow"
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
-	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -40,101 +41,101 @@ var sections = []struct {
 	metrics      []struct{ name, use string }
 }{
 	{"Requests", "", []struct{ name, use string }{
-		{"weir_requests_total", "Look here first in an incident: it shows whether requests pass, are denied or fail."},
-		{"weir_request_duration_seconds", "Compare it with the `timeout` of Envoy's filter."},
+		{"weir_requests_total", "Look here first in an incident."},
+		{"weir_request_duration_seconds", "It must stay below the `timeout` of Envoy's filter."},
 		{"weir_requests_in_flight", "At `MAX_IN_FLIGHT`, Weir sheds requests."},
-		{"weir_refused_requests_total", "Grows if the store is slow or replicas are too few."},
-		{"weir_undecodable_requests_total", "Grows if a client speaks another protocol, or its requests are too large. Envoy may let them pass."},
-		{"weir_panics_total", ""},
-		{"weir_build_info", "Shows how far a rollout is."},
+		{"weir_refused_requests_total", "Add replicas, or find out why the store is slow."},
+		{"weir_undecodable_requests_total", "Find the client: it speaks another protocol, or its requests are too large. Envoy may let them pass."},
+		{"weir_panics_total", "Report the bug with its line in the log, which has the stack."},
+		{"weir_build_info", "Count the versions during a rollout."},
 	}},
-	{"Limits", "", []struct{ name, use string }{
-		{"weir_denials_total", "Shows which limit denied a client that gets 429."},
-		{"weir_denied_peeks_total", "Shows how many 429 come from peeks, which Envoy or a gateway sends before it charges."},
-		{"weir_hits_total", "Shows how much of its traffic a rule allows and denies."},
-		{"weir_unmatched_descriptors_total", "Grows if Envoy's descriptors do not match the rules. A limit then has no effect."},
+	{"Limits", "The last three metrics exist only with `ADMIN_ADDR`, `DENIAL_LOG` or `TOP_KEYS`.", []struct{ name, use string }{
+		{"weir_denials_total", "If a client gets 429, find the limit that denies it."},
+		{"weir_denied_peeks_total", "Envoy and gateways may send a peek before they charge."},
+		{"weir_hits_total", "Compare the denied with the allowed hits of a rule."},
+		{"weir_unmatched_descriptors_total", "Compare Envoy's descriptors with the rules: no limit has an effect on these."},
 		{"weir_penalties_total", ""},
 		{"weir_penalty_denials_total", ""},
-		{"weir_denial_log_suppressed_total", "If it grows, raise `DENIAL_LOG_PER_SECOND` or choose a smaller share."},
-		{"weir_decision_subscribers", "Exists, like the next metric, only with `ADMIN_ADDR`, `DENIAL_LOG` or `TOP_KEYS`."},
-		{"weir_decisions_dropped_total", "If `weir tail` misses decisions, choose a smaller sample."},
+		{"weir_denial_log_suppressed_total", "Raise `DENIAL_LOG_PER_SECOND`, or lower the share in `DENIAL_LOG`."},
+		{"weir_decision_subscribers", ""},
+		{"weir_decisions_dropped_total", "Choose a smaller sample in `weir tail`."},
 	}},
 	{"Store", "", []struct{ name, use string }{
-		{"weir_store_duration_seconds", "If it rises together with `weir_request_duration_seconds`, the store is the cause."},
-		{"weir_domain_mode", "Shows what decides while the store fails."},
-		{"weir_fallback_hits_total", "Shows how much was decided without the store."},
+		{"weir_store_duration_seconds", "If it rises with `weir_request_duration_seconds`, the store is slow."},
+		{"weir_domain_mode", "A mode other than `store` means that the store fails."},
+		{"weir_fallback_hits_total", ""},
 	}},
 	{"Redis", "", []struct{ name, use string }{
 		{"weir_redis_calls_total", ""},
 		{"weir_redis_hits_total", "A larger batch costs less CPU for each hit."},
-		{"weir_redis_refused_hits_total", "Grows if Redis is slower than the requests arrive."},
-		{"weir_redis_left_hits_total", "Grows if Redis is slower than `STORE_TIMEOUT` allows."},
-		{"weir_redis_broken_hits_total", "Grows if Redis is unreachable. The breaker spares these requests the wait."},
-		{"weir_redis_panics_total", ""},
+		{"weir_redis_refused_hits_total", "Redis is too slow for the load."},
+		{"weir_redis_left_hits_total", "Redis is slower than `STORE_TIMEOUT`."},
+		{"weir_redis_broken_hits_total", "Redis is unreachable. The breaker saves these requests the wait for a timeout."},
+		{"weir_redis_panics_total", "Report the bug."},
 	}},
 	{"Deny cache", "", []struct{ name, use string }{
 		{"weir_deny_cache_asked_total", ""},
 		{"weir_deny_cache_answered_total", "Divided by `weir_deny_cache_asked_total`, it is the hit rate of the cache."},
 		{"weir_deny_cache_entries", ""},
 		{"weir_deny_cache_bytes", "Compare it with `LOCAL_CACHE_SIZE_IN_BYTES`."},
-		{"weir_deny_cache_refused_total", "If it grows, raise `LOCAL_CACHE_SIZE_IN_BYTES`."},
+		{"weir_deny_cache_refused_total", "Raise `LOCAL_CACHE_SIZE_IN_BYTES`."},
 		{"weir_deny_cache_sent_hits_total", ""},
-		{"weir_deny_cache_lost_hits_total", "Explains a usage in Redis that is too low after an outage."},
+		{"weir_deny_cache_lost_hits_total", "After an outage, the usage in Redis may be too low by these hits."},
 	}},
 	{"Memory", "", []struct{ name, use string }{
 		{"weir_memory_keys", "Compare it with `MEMORY_MAX_KEYS`."},
 		{"weir_memory_bytes", "Compare it with `MEMORY_MAX_BYTES`."},
-		{"weir_memory_dropped_keys_total", "Grows if the store is too small. The counters of these keys are lost."},
-		{"weir_memory_refused_hits_total", "Grows if the store is too small, and every key that it looked at denies a client."},
-		{"weir_memory_snapshot_timestamp_seconds", "Shows how old the counters would be after a crash."},
-		{"weir_memory_snapshot_saved_keys", "Shows how many keys would survive a crash."},
-		{"weir_memory_snapshot_loaded_keys", "Shows how many keys survived the last restart."},
-		{"weir_memory_snapshot_failures_total", "If it grows, a restart resets counters."},
+		{"weir_memory_dropped_keys_total", "Raise the bound of the memory: each evicted key restarts at 0."},
+		{"weir_memory_refused_hits_total", "Raise the bound of the memory. Weir evicts no key that is over its limit."},
+		{"weir_memory_snapshot_timestamp_seconds", "A crash loses the counts since this time."},
+		{"weir_memory_snapshot_saved_keys", ""},
+		{"weir_memory_snapshot_loaded_keys", ""},
+		{"weir_memory_snapshot_failures_total", "The log has the reason. A restart loses the counts since the last snapshot."},
 	}},
-	{"Rules", "", []struct{ name, use string }{
-		{"weir_rules", "Compare it between replicas that behave differently."},
-		{"weir_rules_info", "Count the versions if replicas behave differently. Receipts and log lines name the version too."},
-		{"weir_rules_loads_total", "If a change has no effect, the result `error` shows that it has faults."},
-		{"weir_rules_loaded_timestamp_seconds", "Shows whether a change has arrived."},
-		{"weir_xds_connected", "Exists, like the next metric, only with `CONFIG_TYPE=GRPC_XDS_SOTW`."},
-		{"weir_xds_pushes_total", "Shows whether Weir applies the rules that the control plane sends."},
+	{"Rules", "The last two metrics exist only with `CONFIG_TYPE=GRPC_XDS_SOTW`.", []struct{ name, use string }{
+		{"weir_rules", ""},
+		{"weir_rules_info", "If replicas behave differently, compare their versions. Receipts and log lines have the version too."},
+		{"weir_rules_loads_total", "If a change has no effect, look for the result `error`."},
+		{"weir_rules_loaded_timestamp_seconds", "Check that a change has arrived."},
+		{"weir_xds_connected", ""},
+		{"weir_xds_pushes_total", "If a change has no effect, look for the result `rejected`."},
 	}},
 	{"Leases and reservations", "", []struct{ name, use string }{
-		{"weir_lease_ends_total", "A rule with fewer ends than allowed hits loses releases, so its slots are missing."},
+		{"weir_lease_ends_total", "If a rule has fewer ends than allowed hits, releases are lost, and their slots stay held until their TTL."},
 		{"weir_leases_given_up_total", ""},
-		{"weir_lease_ends_pending", "Grows while Redis fails. So many leases end when Redis answers again."},
-		{"weir_lease_ends_repeated_total", "Shows how many leases ended late, because of an outage of Redis."},
-		{"weir_lease_ends_lost_total", "Grows if Redis fails for long. These slots stay held until their TTL."},
-		{"weir_too_many_leases_total", "Grows if settles are lost, or if one key has the reservations of many clients."},
-		{"weir_bad_lease_ids_total", "Grows if Envoy sends no lease id, or one that is too long."},
+		{"weir_lease_ends_pending", "These leases end when Redis answers again."},
+		{"weir_lease_ends_repeated_total", "These leases ended late because of an outage of Redis."},
+		{"weir_lease_ends_lost_total", "Redis failed for too long. These slots stay held until their TTL."},
+		{"weir_too_many_leases_total", "Settles are lost, or one key has the reservations of many clients."},
+		{"weir_bad_lease_ids_total", "Correct the last entry of the descriptor, which is the lease id, in Envoy."},
 	}},
 	{"Shadow file", "These metrics exist only with `SHADOW_CONFIG`.", []struct{ name, use string }{
-		{"weir_shadow_requests_total", "Shows how many requests the candidate would newly deny or allow."},
-		{"weir_shadow_denials_total", "Shows which limits make the difference."},
-		{"weir_shadow_running", "At 0 the counts do not grow."},
-		{"weir_shadow_loads_total", "If a change has no effect, the result `error` shows that the file is missing or has faults."},
-		{"weir_shadow_dropped_requests_total", "Trust the counts only if it is small beside the requests."},
+		{"weir_shadow_requests_total", "Compare `newly_denied` and `newly_allowed` with the sum."},
+		{"weir_shadow_denials_total", "Find the limits that make the difference."},
+		{"weir_shadow_running", ""},
+		{"weir_shadow_loads_total", "If a change of the file has no effect, look for the result `error`."},
+		{"weir_shadow_dropped_requests_total", "Trust the counts only if this one is small against `weir_shadow_requests_total`."},
 		{"weir_shadow_undecided_requests_total", ""},
-		{"weir_shadow_evictions_total", "If it grows, the candidate denies too little."},
-		{"weir_shadow_panics_total", ""},
+		{"weir_shadow_evictions_total", "Raise `SHADOW_MAX_BYTES`: without these keys the candidate denies too little."},
+		{"weir_shadow_panics_total", "Report the bug."},
 		{"weir_shadow_keys", ""},
 		{"weir_shadow_key_bytes", "Compare it with `SHADOW_MAX_BYTES`."},
 	}},
 	{"Recording", "These metrics exist only with `RECORD_PATH`.", []struct{ name, use string }{
 		{"weir_recording_lines_total", ""},
-		{"weir_recording_bytes_total", "zstd makes the files some ten times smaller."},
-		{"weir_recording_dropped_lines_total", "If it grows, a replay of the recording allows more than the server did."},
-		{"weir_recording_failing", "At 1 the log has the reason."},
+		{"weir_recording_bytes_total", "The compressed files are about ten times smaller."},
+		{"weir_recording_dropped_lines_total", "A replay of such a recording allows more than the server did."},
+		{"weir_recording_failing", "The log has the reason."},
 	}},
 	{"Admin API", "This metric exists only with `ADMIN_ADDR`.", []struct{ name, use string }{
-		{"weir_admin_requests_total", "Code 401 grows if a token was replaced, or in an attack."},
+		{"weir_admin_requests_total", "Code 401: a caller has an old token, or somebody guesses tokens."},
 	}},
 	{"Metrics about metrics", "", []struct{ name, use string }{
-		{"weir_metrics_series", "Look here if memory grows or Prometheus is slow."},
-		{"weir_metrics_overflow_total", "If it grows, rules are missing in the `ratelimit_service` series."},
-		{"weir_statsd_up", "Look here if metrics are missing in statsd."},
+		{"weir_metrics_series", "Many series take memory and slow Prometheus down."},
+		{"weir_metrics_overflow_total", "Some rules are missing in the `ratelimit_service` series."},
+		{"weir_statsd_up", "At 0 the statsd server is unreachable. The log has the reason."},
 		{"weir_statsd_sent_lines_total", ""},
-		{"weir_statsd_dropped_lines_total", ""},
+		{"weir_statsd_dropped_lines_total", "See `weir_statsd_up`."},
 	}},
 	{"Metrics of envoyproxy/ratelimit", "Dashboards for envoyproxy/ratelimit work with these metrics; [switching.md](switching.md#metrics) has the differences.\n" +
 		"If a limit has no effect, look at `ratelimit_service_rate_limit_domain_not_found`: Envoy may send another domain.", []struct{ name, use string }{
@@ -167,7 +168,7 @@ var labels = []struct{ name, meaning, example, bound string }{
 	{"overall", "the answer to the whole request: `ok` or `over_limit`; empty unless the code is OK", "`over_limit`", "3"},
 	{"outcome", "the outcome under the candidate of `SHADOW_CONFIG`, compared with the rules in force: `allowed`, `denied`, `newly_denied`, `newly_allowed`; `shadowed` for denials in shadow mode", "`newly_denied`", "5"},
 	{"reason", "the reason why the recording lacks a line: `queue_full`, `rate`, `too_long`, `unwritten`", "`rate`", "4"},
-	{"result", "the result of a load of rules or of a push by xDS", "`ok`, `error`, `rejected`", "5"},
+	{"result", "the result of a load of rules, of a push by xDS, or of the end of a lease", "`ok`, `error`, `rejected`", "5"},
 	{"mode", "what decides: `store`, or a value of `on_store_error`", "`local`", "5"},
 	{"redis", "the prefix of the settings of this Redis", "`REDIS`, `REDIS_PERSECOND`", "2"},
 	{"version", "the version of Weir, or of the rules in `weir_rules_info`", "`v0.1.0`, `6f1ed002ab559585`", "1"},
@@ -179,9 +180,8 @@ var labels = []struct{ name, meaning, example, bound string }{
 
 var preamble = strings.ReplaceAll(`# Metrics
 
-This page is for operators who build dashboards and alerts, or who look at Weir in an incident. The first table leads from a question to the metrics that
-answer it. The other tables list every metric with its labels and its meaning, and [Labels](#labels) explains the labels. For the alerts on
-these metrics, see [runbooks.md](runbooks.md).
+Which metric answers your question, and what does it count? This page is for operators who build dashboards or look at Weir in an incident.
+[Labels](#labels) explains the labels, and [runbooks.md](runbooks.md) the alerts on these metrics.
 
 | question | metric |
 |---|---|
@@ -197,7 +197,8 @@ Prometheus scrapes ~/metrics~ on the HTTP port, or ~PROMETHEUS_ADDR~. At most fo
 runtime (~go_*~) and of the process (~process_*~) are there too. statsd gets only the metrics of envoyproxy/ratelimit, under the names that they
 have there.
 
-In a healthy system, no counter with ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~, ~failures~ or ~panics~ in its name grows.
+A counter with ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~, ~failures~ or ~panics~ in its name should not grow. If it grows, the column
+"use" has the cause or the remedy.
 
 This page is generated from the code: ~go test ./internal/telemetry -run TestMetricsReferenceIsCurrent -update~ writes it.
 `, "~", "`")
@@ -226,9 +227,9 @@ func TestMetricsReferenceIsCurrent(t *testing.T) {
 			}
 			delete(families, m.name)
 			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |", m.name, strings.ToLower(f.GetType().String()),
-				labelsOf(f), strings.ReplaceAll(f.GetHelp(), "|", `\|`))
+				cmp.Or(labelsOf(f), "none"), strings.ReplaceAll(f.GetHelp(), "|", `\|`))
 			if uses {
-				fmt.Fprintf(&page, " %s |", m.use)
+				fmt.Fprintf(&page, " %s |", cmp.Or(m.use, "–"))
 			}
 			page.WriteString("\n")
 		}
@@ -265,8 +266,8 @@ func writeLabels(t *testing.T, page *bytes.Buffer, families map[string]*dto.Metr
 		}
 	}
 	delete(used, "") // of families without labels
-	page.WriteString("\n## Labels\n\nLabels come from the rules, so the rules bound the number of series. The exception is `keyN`: with `detailed_metric` or\n" +
-		"`value_to_metric` it contains values of requests, so at most 10,000 series exist, and further ones count as `other`.\n\n| label | meaning | example | bound on its values |\n|---|---|---|---|\n")
+	page.WriteString("\n## Labels\n\nThe rules determine the labels, and so the number of series. Two labels may contain values of requests: `keyN` with `detailed_metric` or\n" +
+		"`value_to_metric`, and `domain` for domains without rules. Weir counts the values beyond their bound as `other`.\n\n| label | meaning | example | bound on its values |\n|---|---|---|---|\n")
 	for _, l := range labels {
 		if !used[l.name] {
 			t.Errorf("no metric has the label %s: remove it from labels", l.name)
@@ -306,21 +307,21 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 		t.Fatal(err)
 	}
 	m := telemetry.NewMetrics("v0.0.0")
-	m.Memory(func() telemetry.MemoryStats { return telemetry.MemoryStats{} })
-	m.Redis("REDIS", func() telemetry.RedisStats { return telemetry.RedisStats{} })
-	m.DenyCache(func() guard.DenyStats { return guard.DenyStats{} })
-	m.Ends(func() guard.EndStats { return guard.EndStats{} })
-	m.Observer(func() observe.Stats { return observe.Stats{} })
-	m.Recording(func() telemetry.RecordingStats {
+	m.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats{} })
+	m.RegisterRedis("REDIS", func() telemetry.RedisStats { return telemetry.RedisStats{} })
+	m.RegisterDenyCache(func() guard.DenyStats { return guard.DenyStats{} })
+	m.RegisterEnds(func() guard.EndStats { return guard.EndStats{} })
+	m.RegisterObserver(func() observe.Stats { return observe.Stats{} })
+	m.RegisterRecording(func() telemetry.RecordingStats {
 		return telemetry.RecordingStats{Dropped: map[string]int64{"rate": 1}}
 	})
-	m.Load(func() admission.Stats { return admission.Stats{} })
-	m.Admin()("/v1/status", 200)
-	m.Shadow(func() telemetry.ShadowStats {
-		return telemetry.ShadowStats{Limits: []admin.ShadowLimit{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}
+	m.RegisterLoad(func() admission.Stats { return admission.Stats{} })
+	m.RegisterAdmin()("/v1/status", 200)
+	m.RegisterShadow(func() telemetry.ShadowStats {
+		return telemetry.ShadowStats{Limits: []shadow.LimitDiff{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}
 	})
-	m.Snapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
-	m.Fallback(func() guard.FallbackStats { return guard.FallbackStats{} }, func() *descriptors.Rules { return rules })
+	m.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
+	m.RegisterFallback(func() guard.FallbackStats { return guard.FallbackStats{} }, func() *descriptors.Rules { return rules })
 	telemetry.NewXDS(m.Registry)
 	stats := ratelimitstats.New(m.Registry, ratelimitstats.Options{NearLimitRatio: .8})
 	statsd.New(statsd.Destination{Network: "udp"}, stats, m.Registry, zap.NewNop())
@@ -348,8 +349,8 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 		{Result: decide.Result{Domain: "x", DomainNotFound: true}},
 		{Code: codes.Unavailable},
 	} {
-		m.Answered(o)
-		stats.Answered(o)
+		m.Observe(o)
+		stats.Observe(o)
 	}
 	if _, err := stats.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/s/Check"},
 		func(context.Context, any) (any, error) { return nil, nil }); err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// Fallback registers the metrics of the fallback. rules returns the rules in force, whose domains are reported with their modes.
-func (m *Metrics) Fallback(stats func() guard.FallbackStats, rules func() *descriptors.Rules) {
-	mode := prometheus.NewDesc("weir_domain_mode", "1 for each mode that decides a domain's hits now: store, or the "+
-		"on_store_error of its limits while the store fails. Else 0.", []string{"domain", "mode"}, nil)
+// RegisterFallback registers the metrics of the fallback. rules returns the rules in force, whose domains are reported with their modes.
+func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func() *descriptors.Rules) {
+	mode := prometheus.NewDesc("weir_domain_mode", "1 if this mode decides hits of the domain now, else 0. The mode is store or, "+
+		"while the store fails, the on_store_error of a limit.", []string{"domain", "mode"}, nil)
 	hits := prometheus.NewDesc("weir_fallback_hits_total", "Hits that the store failed to decide, by the on_store_error that decided them.",
 		[]string{"mode"}, nil)
 	m.Registry.MustRegister(collectFunc(func(to chan<- prometheus.Metric) {

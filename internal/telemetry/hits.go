@@ -22,9 +22,8 @@ const (
 
 var verdictNames = [hitVerdicts]string{"allowed", "denied", "error"}
 
-const hitsHelp = "Hits by rule and verdict: denied if any limit of the rule denies, shadow mode included; else error if the store could " +
-	"not decide; else allowed. Peeks, refunds, releases and settles are not counted. Denied hits of a rule with " +
-	"several limits have the label limit: the limit with the longest wait."
+const hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the rule denies them, also in shadow mode. Peeks, refunds, releases " +
+	"and settles are not counted. If a rule has several limits, its denied hits have the label limit: the limit with the longest wait."
 
 // hits collects weir_hits_total: three counters for each rule, by name, so that they survive reloads. For a hundred thousand rules
 // they take a few MB instead of a hundred with prometheus.Counter.
@@ -65,8 +64,8 @@ func newHits() *hits {
 	}
 }
 
-// of returns the counters of a rule, creating them if necessary.
-func (h *hits) of(id ruleID) *ruleHits {
+// countersOf returns the counters of a rule, creating them if necessary.
+func (h *hits) countersOf(id ruleID) *ruleHits {
 	h.mu.RLock()
 	found := h.rules[id]
 	h.mu.RUnlock()
@@ -75,7 +74,8 @@ func (h *hits) of(id ruleID) *ruleHits {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if found = h.rules[id]; found == nil {
+	found = h.rules[id]
+	if found == nil {
 		if len(h.room) == 0 {
 			h.room = make([]ruleHits, roomFor)
 		}
@@ -106,7 +106,8 @@ func (h *hits) keep(rules *descriptors.Rules) {
 	}
 	n := 0
 	for r := range rules.All() {
-		if n++; n%keepAtOnce == 0 {
+		n++
+		if n%keepAtOnce == 0 {
 			h.mu.Unlock()
 			h.mu.Lock()
 		}
@@ -143,15 +144,15 @@ func (h *hits) Collect(to chan<- prometheus.Metric) {
 
 func (m *Metrics) hitsOf(d *decide.Decision) *counts {
 	if d.Rule == nil {
-		return &m.hits.of(ruleID{domain: d.Domain}).counts
+		return &m.hits.countersOf(ruleID{domain: d.Domain}).counts
 	}
 	cached := m.hits.byRule.Of(d.Rule)
 	if cached == nil {
-		return &m.hits.of(ruleIDOf(d.Rule)).counts // the rules were just replaced
+		return &m.hits.countersOf(ruleIDOf(d.Rule)).counts // the rules were just replaced
 	}
 	found := cached.Load()
 	if found == nil {
-		found = m.hits.of(ruleIDOf(d.Rule))
+		found = m.hits.countersOf(ruleIDOf(d.Rule))
 		cached.Store(found)
 	}
 	return &found.counts

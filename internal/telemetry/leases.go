@@ -21,7 +21,7 @@ type leases struct {
 
 func newLeases() leases {
 	l := leases{
-		ends: newCounterMap("weir_lease_ends_total", "Releases and settles by rule, also of unknown ids. The result is error if the store "+
+		ends: newCounterMap("weir_lease_ends_total", "Releases and settles by rule, those of unknown ids included. The result is error if the store "+
 			"could not decide; with Redis, Weir then repeats it.", "domain", "rule", "result"),
 		badIDs: newCounterMap("weir_bad_lease_ids_total",
 			"Descriptors with an empty lease id, or one of more than 256 bytes. All but releases and settles are denied.", "domain", "rule"),
@@ -51,13 +51,13 @@ func (l *leases) count(d *decide.Decision) {
 	}
 }
 
-func (l *leases) countGivenUp(a *rls.Observation) {
+func (l *leases) countGivenUp(o *rls.Observation) {
 	switch {
-	case a.GivenUp == 0:
-	case a.GiveUpErr != nil:
-		l.failed.Add(float64(a.GivenUp))
+	case o.GivenUp == 0:
+	case o.GiveUpErr != nil:
+		l.failed.Add(float64(o.GivenUp))
 	default:
-		l.ended.Add(float64(a.GivenUp))
+		l.ended.Add(float64(o.GivenUp))
 	}
 }
 
@@ -75,15 +75,15 @@ func (l *leases) keep(rules *descriptors.Rules) {
 	l.tooMany.removeIf(removed)
 }
 
-// Ends registers the metrics of the queue of ends.
-func (m *Metrics) Ends(stats func() guard.EndStats) {
+// RegisterEnds registers the metrics of a [guard.EndRetrier].
+func (m *Metrics) RegisterEnds(stats func() guard.EndStats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_lease_ends_pending", "Releases and settles that failed and that Weir repeats until the store answers.",
 			func(s guard.EndStats) int64 { return s.Pending }),
-		counter("weir_lease_ends_repeated_total", "Releases and settles that the store decided at a repetition.",
-			func(s guard.EndStats) int64 { return s.Repeated }),
-		counter("weir_lease_ends_lost_total", "Releases and settles that were given up: 50,000 others were pending, or the TTL was over.",
+		counter("weir_lease_ends_repeated_total", "Releases and settles that failed first and succeeded when Weir repeated them.",
+			func(s guard.EndStats) int64 { return s.Recovered }),
+		counter("weir_lease_ends_lost_total", "Releases and settles that Weir gave up, because 50,000 others were pending or the TTL was over.",
 			func(s guard.EndStats) int64 { return s.Lost }),
 	)
 }

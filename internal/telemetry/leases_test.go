@@ -48,7 +48,7 @@ func leaseRules(t *testing.T) *descriptors.Rules {
 	}
 	b := descriptors.NewBuilder()
 	user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user"}})
-	user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: l}}})
+	user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Compiled: l}}})
 	return b.Build()
 }
 
@@ -58,7 +58,7 @@ func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
 	rule := rules.Match("d", []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "lease", Value: "1"}})
 	errStore := errors.New("the store failed")
 	allowed := []limiters.Verdict{{Allowed: true}}
-	m.Answered(&rls.Observation{Result: decide.Result{Domain: "d", GivenUp: 2, Decisions: []decide.Decision{
+	m.Observe(&rls.Observation{Result: decide.Result{Domain: "d", GivenUp: 2, Decisions: []decide.Decision{
 		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Verdicts: allowed, Reason: decide.WithinLimit},
 		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.Released},
 		{Domain: "d", Rule: rule, Hits: 7, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.Settled},
@@ -69,7 +69,7 @@ func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
 		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Reason: decide.TooManyLeases, Outcome: decide.Denied,
 			Verdicts: []limiters.Verdict{{TooManyLeases: true}}},
 	}}})
-	m.Answered(&rls.Observation{Result: decide.Result{GivenUp: 1, GiveUpErr: errStore}})
+	m.Observe(&rls.Observation{Result: decide.Result{GivenUp: 1, GiveUpErr: errStore}})
 	expectSeries(t, m.hits, "d user.lease allowed 1", "d user.lease denied 1")
 	expectSeries(t, m.leases.tooMany, "d user.lease 1")
 	expectSeries(t, m.leases.ends, "d error user.lease 2", "d ok user.lease 2")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,7 +28,7 @@ func NewLog(w io.Writer, level zapcore.Level, format string) *zap.Logger {
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
 }
 
-// OncePerSecond returns a logger that drops repetitions of a message within a second.
+// OncePerSecond returns a logger that drops repetitions of a message within a second. The logger takes half a megabyte.
 func OncePerSecond(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, time.Second, 1, 0)
@@ -47,40 +48,40 @@ func StoreLog(log *zap.Logger) func(down bool, err error) {
 	}
 }
 
-// AnswerLog returns a function that logs undecided requests, at most one line in a second for each gRPC code, and leases that could
+// RequestLog returns a function that logs undecided requests, at most one line in a second for each gRPC code, and leases that could
 // not be ended. At level debug, it also logs denials and unmatched descriptors, one line of each in a second.
-func AnswerLog(log *zap.Logger) func(*rls.Observation) {
-	debug, giveUps := OncePerSecond(log), OncePerSecond(log)
-	var sampled [codes.Unauthenticated + 1]*zap.Logger
-	for code := range sampled {
-		sampled[code] = OncePerSecond(log)
+func RequestLog(log *zap.Logger) func(*rls.Observation) {
+	sampled := OncePerSecond(log)
+	var undecided [codes.Unauthenticated + 1]func() *zap.Logger
+	for code := range undecided {
+		undecided[code] = sync.OnceValue(func() *zap.Logger { return OncePerSecond(log) })
 	}
-	return func(a *rls.Observation) {
+	return func(o *rls.Observation) {
 		if log.Core().Enabled(zap.DebugLevel) {
-			logUnmatched(debug, a)
-			logDenials(debug, a)
+			logUnmatched(sampled, o)
+			logDenials(sampled, o)
 		}
-		if a.GiveUpErr != nil {
-			giveUps.Warn("leases of a denied or cancelled request not ended", zap.Error(a.GiveUpErr))
+		if o.GiveUpErr != nil {
+			sampled.Warn("leases of a denied or cancelled request not ended", zap.Error(o.GiveUpErr))
 		}
-		if a.Err == nil {
+		if o.Err == nil {
 			return
 		}
-		fields := []zap.Field{zap.Stringer("code", a.Code), zap.Error(a.Err), zap.Duration("took_seconds", a.Took)}
+		fields := []zap.Field{zap.Stringer("code", o.Code), zap.Error(o.Err), zap.Duration("took_seconds", o.Took)}
 		// A key contains data of users, so it is logged only at level debug.
-		if keyed := (interface{ StoreKey() string })(nil); log.Core().Enabled(zap.DebugLevel) && errors.As(a.Err, &keyed) {
+		if keyed := (interface{ StoreKey() string })(nil); log.Core().Enabled(zap.DebugLevel) && errors.As(o.Err, &keyed) {
 			fields = append(fields, zap.String("key", keyed.StoreKey()))
 		}
-		sampled[min(a.Code, codes.Unauthenticated)].Warn("request not decided", fields...)
+		undecided[min(o.Code, codes.Unauthenticated)]().Warn("request not decided", fields...)
 	}
 }
 
 // logUnmatched logs the keys of descriptors without a limit. It omits the values, which users sent.
-func logUnmatched(log *zap.Logger, a *rls.Observation) {
-	if a.DomainNotFound {
-		log.Debug("no rules for this domain", zap.String("domain", a.Domain))
+func logUnmatched(log *zap.Logger, o *rls.Observation) {
+	if o.DomainNotFound {
+		log.Debug("no rules for this domain", zap.String("domain", o.Domain))
 	}
-	for _, d := range a.Decisions {
+	for _, d := range o.Decisions {
 		if d.Reason != decide.NoRule {
 			continue
 		}
@@ -88,14 +89,14 @@ func logUnmatched(log *zap.Logger, a *rls.Observation) {
 		for i, e := range d.Entries {
 			keys[i] = e.Key
 		}
-		log.Debug("no rule limits this descriptor", zap.String("domain", a.Domain), zap.Strings("descriptor_keys", keys))
+		log.Debug("no rule limits this descriptor", zap.String("domain", o.Domain), zap.Strings("descriptor_keys", keys))
 	}
 }
 
 // logDenials logs the denying limits and the descriptors with their values, which show operators which user is denied.
-func logDenials(log *zap.Logger, a *rls.Observation) {
-	for i := range a.Decisions {
-		d := &a.Decisions[i]
+func logDenials(log *zap.Logger, o *rls.Observation) {
+	for i := range o.Decisions {
+		d := &o.Decisions[i]
 		if d.Reason == decide.BadLeaseID {
 			log.Debug("lease id empty or longer than 256 bytes", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()))
 		}
@@ -104,7 +105,7 @@ func logDenials(log *zap.Logger, a *rls.Observation) {
 				continue
 			}
 			log.Debug("request denied", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()),
-				zap.String("limit", limitOf(d, j)), zap.Bool("enforced", enforced(a, d)), zap.Bool("too_many_leases", d.Verdicts[j].TooManyLeases),
+				zap.String("limit", limitOf(d, j)), zap.Bool("enforced", enforced(o, d)), zap.Bool("too_many_leases", d.Verdicts[j].TooManyLeases),
 				zap.Strings("entries", texts(d.Entries)))
 		}
 	}

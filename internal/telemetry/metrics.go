@@ -1,6 +1,6 @@
 // Package telemetry has Weir's own metrics and its log. It observes finished results, and depends on no store.
 //
-// All labels come from the rules, which bounds the number of series.
+// All labels come from the rules, so the number of series is bounded.
 package telemetry
 
 import (
@@ -23,7 +23,7 @@ type Metrics struct {
 	Registry *prometheus.Registry
 
 	requests    *prometheus.CounterVec
-	ok, over    prometheus.Counter // of requests
+	ok, over    prometheus.Counter // requests with the overall code ok or over_limit
 	took        prometheus.Histogram
 	store       prometheus.Histogram
 	hits        *hits
@@ -60,18 +60,18 @@ func NewMetrics(version string) *Metrics {
 		}),
 		hits: newHits(),
 		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_rules_loads_total", Help: "Loads of rules, by result: ok, or error if the previous rules stay in force.",
+			Name: "weir_rules_loads_total", Help: "Loads of rules, by result: ok, or error. After an error the previous rules stay in force.",
 		}, []string{"result"}),
 		loaded: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_rules_loaded_timestamp_seconds", Help: "Time at which the rules in force were loaded, in Unix seconds.",
 		}),
 		rules: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_rules", Help: "Number of rules in force."}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "weir_panics_total", Help: "Requests answered INTERNAL because of a bug in Weir. Please report it.",
+			Name: "weir_panics_total", Help: "Requests answered INTERNAL because of a bug in Weir.",
 		}),
 		unmatched: newCounterMap("weir_unmatched_descriptors_total",
 			"Descriptors that no rule of their domain limits. LOG_LEVEL=debug logs their keys.", "domain"),
-		denials: newDenials(),
+		denials: newCounterMap("weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced"),
 		details: newDenialDetails(),
 		rulesInfo: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_rules_info", Help: "Always 1. The label is the version of the rules in force. Replicas with equal versions decide by the same rules.",
@@ -105,29 +105,29 @@ const maxScrapes = 4
 // Handler returns the handler of the metrics. All users share the bound on concurrent scrapes.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
-// Answered counts a finished request.
-func (m *Metrics) Answered(a *rls.Observation) {
+// Observe counts a finished request.
+func (m *Metrics) Observe(o *rls.Observation) {
 	switch {
-	case a.Code != codes.OK:
-		m.requests.WithLabelValues(a.Code.String(), "").Inc()
-	case a.Denied:
+	case o.Code != codes.OK:
+		m.requests.WithLabelValues(o.Code.String(), "").Inc()
+	case o.Denied:
 		m.over.Inc()
 	default:
 		m.ok.Inc()
 	}
 	switch {
-	case a.Undecodable && a.GRPC:
+	case o.Undecodable && o.GRPC:
 		m.undecodable.grpc.Inc()
-	case a.Undecodable:
+	case o.Undecodable:
 		m.undecodable.json.Inc()
 	}
-	m.took.Observe(a.Took.Seconds())
-	if a.StoreTook > 0 && !decidedByCache(a.Decisions) {
-		m.store.Observe(a.StoreTook.Seconds())
+	m.took.Observe(o.Took.Seconds())
+	if o.StoreTook > 0 && !decidedByCache(o.Decisions) {
+		m.store.Observe(o.StoreTook.Seconds())
 	}
 	unmatched := 0
-	for i := range a.Decisions {
-		d := &a.Decisions[i]
+	for i := range o.Decisions {
+		d := &o.Decisions[i]
 		if d.Reason == decide.NoRule {
 			unmatched++
 		}
@@ -137,11 +137,11 @@ func (m *Metrics) Answered(a *rls.Observation) {
 		if d.End || d.Reason == decide.BadLeaseID || d.Reason == decide.TooManyLeases {
 			m.leases.count(d)
 		}
-		m.countDenials(a, d)
+		m.countDenials(o, d)
 	}
-	m.leases.countGivenUp(a)
+	m.leases.countGivenUp(o)
 	if unmatched > 0 {
-		m.unmatched.add(labelSet{a.Domain}, uint64(unmatched))
+		m.unmatched.add(labelSet{o.Domain}, uint64(unmatched))
 	}
 }
 
@@ -168,7 +168,8 @@ func decidedByCache(decisions []decide.Decision) bool {
 	cached := false
 	for i := range decisions {
 		for j := range decisions[i].Verdicts {
-			if cached = decisions[i].Verdicts[j].By == limiters.ByCache; !cached {
+			cached = decisions[i].Verdicts[j].By == limiters.ByCache
+			if !cached {
 				return false
 			}
 		}

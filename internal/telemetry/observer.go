@@ -26,8 +26,8 @@ func DenialLog(log *zap.Logger) func(*observe.Denial) {
 	}
 }
 
-// Observer registers the metrics of the stream of decisions and of the denial log.
-func (m *Metrics) Observer(stats func() observe.Stats) {
+// RegisterObserver registers the metrics of the stream of decisions and of the denial log.
+func (m *Metrics) RegisterObserver(stats func() observe.Stats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_decision_subscribers", "Clients that receive the stream of decisions.",
@@ -42,25 +42,25 @@ func (m *Metrics) Observer(stats func() observe.Stats) {
 // RecordingStats holds the state and the counts of the recording.
 type RecordingStats struct {
 	Lines, Bytes int64            // written; the bytes before compression
-	Dropped      map[string]int64 // lines, by reason
+	Dropped      map[string]int64 // dropped lines, by reason
 	Failing      bool
 }
 
-// Recording registers the metrics of the recording.
-func (m *Metrics) Recording(stats func() RecordingStats) {
+// RegisterRecording registers the metrics of the recording.
+func (m *Metrics) RegisterRecording(stats func() RecordingStats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		counter("weir_recording_lines_total", "Lines written to the recording in RECORD_PATH.",
 			func(s RecordingStats) int64 { return s.Lines }),
 		counter("weir_recording_bytes_total", "Bytes of the lines written to the recording, before compression.",
 			func(s RecordingStats) int64 { return s.Bytes }),
-		gauge("weir_recording_failing", "1 while the recording cannot be written, for example because the disk is full. Requests are decided all the same.",
+		gauge("weir_recording_failing", "1 while the recording cannot be written, for example because the disk is full. Weir still decides requests.",
 			func(s RecordingStats) int64 { return bit(s.Failing) }),
 	)
 	for reason := range stats().Dropped {
 		_, counter := readers(stats, prometheus.Labels{"reason": reason})
 		m.Registry.MustRegister(counter("weir_recording_dropped_lines_total",
-			"Lines that the recording lacks, by reason: queue_full (the disk is too slow), rate (RECORD_PER_SECOND), too_long, or unwritten (a write failed). The recording has a note at each gap.",
+			"Lines missing in the recording, by reason: queue_full (the disk is too slow), rate (RECORD_PER_SECOND), too_long, or unwritten (a write failed). The recording has a note at each gap.",
 			func(s RecordingStats) int64 { return s.Dropped[reason] }))
 	}
 }

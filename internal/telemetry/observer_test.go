@@ -21,10 +21,10 @@ import (
 func TestPenaltiesAreCountedByLimit(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	began, during := limiters.Verdict{Penalized: true, PenaltyBegan: true}, limiters.Verdict{Penalized: true}
-	m.Answered(observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // an offence
-	m.Answered(observed(rules, 1, true, began, limiters.Verdict{Allowed: true}))
-	m.Answered(observed(rules, 1, true, during, limiters.Verdict{Allowed: true}))
-	m.Answered(observed(rules, 0, true, during, limiters.Verdict{Allowed: true}))
+	m.Observe(observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // an offence
+	m.Observe(observed(rules, 1, true, began, limiters.Verdict{Allowed: true}))
+	m.Observe(observed(rules, 1, true, during, limiters.Verdict{Allowed: true}))
+	m.Observe(observed(rules, 0, true, during, limiters.Verdict{Allowed: true}))
 	expectSeries(t, m.details.penalties, "d burst user 1")
 	expectSeries(t, m.details.byPenalty, "d burst user 3")
 	expectSeries(t, m.details.peeks, "d burst user 1")
@@ -40,10 +40,10 @@ func TestPenaltiesAreCountedByLimit(t *testing.T) {
 
 func TestUndecodableRequestsAreCounted(t *testing.T) {
 	m := NewMetrics("test")
-	m.Answered(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true, GRPC: true})
-	m.Answered(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
-	m.Answered(&rls.Observation{Code: codes.ResourceExhausted, Undecodable: true, GRPC: true})
-	m.Answered(&rls.Observation{Code: codes.InvalidArgument, GRPC: true}) // decoded, and without a domain
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true, GRPC: true})
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
+	m.Observe(&rls.Observation{Code: codes.ResourceExhausted, Undecodable: true, GRPC: true})
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, GRPC: true}) // decoded, and without a domain
 	if grpc, json := testutil.ToFloat64(m.undecodable.grpc), testutil.ToFloat64(m.undecodable.json); grpc != 2 || json != 1 {
 		t.Errorf("%v by gRPC and %v by JSON, want 2 and 1", grpc, json)
 	}

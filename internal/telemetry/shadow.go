@@ -3,26 +3,26 @@ package telemetry
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/internal/shadow"
 )
 
 // ShadowStats holds the counts of the candidate rules of a shadow file.
 type ShadowStats struct {
 	Running       bool
-	Loads, Faults int64 // of the file
+	Loads, Faults int64 // loads of the file without faults, and with faults
 	// Requests by their outcomes under the rules in force and under the candidate.
 	BothAllowed, BothDenied, NewlyDenied, NewlyAllowed int64
 	Undecided, Dropped, Panics                         int64
 	Keys, Bytes, Evicted, Rejected                     int64
-	Limits                                             []admin.ShadowLimit
+	Limits                                             []shadow.LimitDiff
 }
 
-// Shadow registers the metrics of a shadow file.
-func (m *Metrics) Shadow(stats func() ShadowStats) {
+// RegisterShadow registers the metrics of a shadow file.
+func (m *Metrics) RegisterShadow(stats func() ShadowStats) {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
-	running := desc("weir_shadow_running", "1 while the candidate of SHADOW_CONFIG decides requests; 0 if its file is missing or never was free of faults.")
+	running := desc("weir_shadow_running", "1 while the candidate of SHADOW_CONFIG decides requests; 0 if its file is missing or has never loaded.")
 	loads := desc("weir_shadow_loads_total", "Loads of SHADOW_CONFIG, by result: ok, or error if the file is missing or has faults.", "result")
 	requests := desc("weir_shadow_requests_total", "Requests that the candidate of SHADOW_CONFIG decided, by outcome: allowed or denied by both, newly_denied by the "+
 		"candidate alone, or newly_allowed by the candidate. Restarts from 0 with a new candidate and with new rules.", "outcome")
@@ -30,10 +30,10 @@ func (m *Metrics) Shadow(stats func() ShadowStats) {
 		"shadowed by limits of the candidate in shadow mode. A request counts once for each descriptor that is denied.", "domain", "rule", "limit", "outcome")
 	undecided := desc("weir_shadow_undecided_requests_total", "Requests that were not compared, because the store failed, or the candidate had no room.")
 	dropped := desc("weir_shadow_dropped_requests_total", "Requests that the candidate missed because its queue was full. Its counters are too low by these requests.")
-	panics := desc("weir_shadow_panics_total", "Panics while the candidate decided. Requests are answered all the same. Please report it.")
+	panics := desc("weir_shadow_panics_total", "Panics while the candidate decided: bugs in Weir. The rules in force still decide the requests.")
 	keys := desc("weir_shadow_keys", "Keys in the memory of the candidate.")
 	bytes := desc("weir_shadow_key_bytes", "Approximate memory of the keys of the candidate, in bytes.")
-	evicted := desc("weir_shadow_evictions_total", "Keys of the candidate evicted before they expired, and hits without room: raise SHADOW_MAX_BYTES.")
+	evicted := desc("weir_shadow_evictions_total", "Keys of the candidate evicted before they expired, and hits for which there was no room.")
 	m.Registry.MustRegister(collectFunc(func(to chan<- prometheus.Metric) {
 		s := stats()
 		emit := func(d *prometheus.Desc, kind prometheus.ValueType, n int64, labels ...string) {

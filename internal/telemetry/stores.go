@@ -9,15 +9,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// MemoryStats holds the counts of a store in memory.
+// MemoryStats is a copy of memstore.Stats, because this package imports no store.
 type MemoryStats struct {
 	Keys, Bytes int64
 	Evicted     int64 // keys evicted for room before they expired
 	Rejected    int64 // hits that failed because there was no room
 }
 
-// Memory registers the metrics of a store in memory.
-func (m *Metrics) Memory(stats func() MemoryStats) {
+// RegisterMemory registers the metrics of a store in memory.
+func (m *Metrics) RegisterMemory(stats func() MemoryStats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_memory_keys", "Keys in memory: of the store, or of the fallback on_store_error: local.",
@@ -31,7 +31,7 @@ func (m *Metrics) Memory(stats func() MemoryStats) {
 	)
 }
 
-// RedisStats holds the counts of a store on Redis.
+// RedisStats is a copy of redisstore.Stats, because this package imports no store.
 type RedisStats struct {
 	Calls, Hits     int64
 	QueueRejected   int64 // hits that failed because the queue was full
@@ -40,8 +40,8 @@ type RedisStats struct {
 	Panics          int64 // calls that failed because of a bug
 }
 
-// Redis registers the metrics of a store on Redis, with the label redis=name.
-func (m *Metrics) Redis(name string, stats func() RedisStats) {
+// RegisterRedis registers the metrics of a store on Redis, with the label redis=name.
+func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 	_, counter := readers(stats, prometheus.Labels{"redis": name})
 	m.Registry.MustRegister(
 		counter("weir_redis_calls_total", "Calls of Redis. One call decides all hits that arrived during the previous call.",
@@ -54,20 +54,20 @@ func (m *Metrics) Redis(name string, stats func() RedisStats) {
 			func(s RedisStats) int64 { return s.BreakerRejected }),
 		counter("weir_redis_left_hits_total", "Hits that waited in the queue for Redis until their timeout. They were not charged.",
 			func(s RedisStats) int64 { return s.TimedOut }),
-		counter("weir_redis_panics_total", "Calls of Redis that failed because of a bug in Weir. Please report it.",
+		counter("weir_redis_panics_total", "Calls of Redis that failed because of a bug in Weir.",
 			func(s RedisStats) int64 { return s.Panics }),
 	)
 }
 
-// DenyCache registers the metrics of the deny cache.
-func (m *Metrics) DenyCache(stats func() guard.DenyStats) {
+// RegisterDenyCache registers the metrics of the deny cache.
+func (m *Metrics) RegisterDenyCache(stats func() guard.DenyStats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_deny_cache_entries", "Denials in the deny cache.",
 			func(s guard.DenyStats) int64 { return s.Entries }),
 		gauge("weir_deny_cache_bytes", "Approximate memory of the deny cache, in bytes.",
 			func(s guard.DenyStats) int64 { return s.Bytes }),
-		counter("weir_deny_cache_asked_total", "Hits that the deny cache looked up. Refunds are excluded.",
+		counter("weir_deny_cache_asked_total", "Hits that the deny cache looked up. Refunds are not looked up.",
 			func(s guard.DenyStats) int64 { return s.Asked }),
 		counter("weir_deny_cache_answered_total", "Hits that the deny cache denied without a call to the store.",
 			func(s guard.DenyStats) int64 { return s.Answered }),
@@ -80,8 +80,8 @@ func (m *Metrics) DenyCache(stats func() guard.DenyStats) {
 	)
 }
 
-// Load registers the metrics of load shedding.
-func (m *Metrics) Load(stats func() admission.Stats) {
+// RegisterLoad registers the metrics of load shedding.
+func (m *Metrics) RegisterLoad(stats func() admission.Stats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_requests_in_flight", "Requests that are being decided.", func(l admission.Stats) int64 { return l.InFlight }),
@@ -95,11 +95,11 @@ func (m *Metrics) Load(stats func() admission.Stats) {
 type SnapshotStats struct {
 	SavedAt       time.Time // of the last save; zero: none yet
 	Saved, Loaded int64     // keys: in the last save, and at start
-	Failures      int64     // of saves
+	Failures      int64     // saves that failed
 }
 
-// Snapshot registers the metrics of the memory store's snapshots.
-func (m *Metrics) Snapshot(stats func() SnapshotStats) {
+// RegisterSnapshot registers the metrics of the memory store's snapshots.
+func (m *Metrics) RegisterSnapshot(stats func() SnapshotStats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -32,10 +32,10 @@ func loaded(t testing.TB, text string) *descriptors.Rules {
 
 func TestMetricsAreWellFormed(t *testing.T) {
 	m := NewMetrics("test")
-	m.Memory(func() MemoryStats { return MemoryStats{} })
-	m.Snapshot(func() SnapshotStats { return SnapshotStats{} })
-	m.DenyCache(func() guard.DenyStats { return guard.DenyStats{} })
-	m.Answered(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
+	m.RegisterMemory(func() MemoryStats { return MemoryStats{} })
+	m.RegisterSnapshot(func() SnapshotStats { return SnapshotStats{} })
+	m.RegisterDenyCache(func() guard.DenyStats { return guard.DenyStats{} })
+	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
 		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "r"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1, Verdicts: []limiters.Verdict{{}}},
 	}}})
 	problems, err := testutil.GatherAndLint(m.Registry)
@@ -51,7 +51,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 
 func TestHitsAreCountedByRuleAndVerdict(t *testing.T) {
 	m := NewMetrics("test")
-	m.Answered(&rls.Observation{Code: codes.OK, Result: decide.Result{Denied: true, Decisions: []decide.Decision{
+	m.Observe(&rls.Observation{Code: codes.OK, Result: decide.Result{Denied: true, Decisions: []decide.Decision{
 		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 3, Verdicts: []limiters.Verdict{{Allowed: true}}},
 		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 2, Verdicts: []limiters.Verdict{{}}},
 		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 5, Verdicts: []limiters.Verdict{{Err: errors.New("broken")}}},
@@ -76,7 +76,7 @@ weir_requests_total{code="OK",overall="over_limit"} 1
 func TestSeriesOfRemovedRulesAreDropped(t *testing.T) {
 	m := NewMetrics("test")
 	hit := func(rule string) {
-		m.Answered(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
+		m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
 			{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: rule}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1, Verdicts: []limiters.Verdict{{}}},
 		}}})
 	}
@@ -127,7 +127,7 @@ func TestReloadLosesNoHits(t *testing.T) {
 	for from := range 4 {
 		counting.Go(func() {
 			for i := range names * each {
-				h.of(ruleID{"d", fmt.Sprintf("k%d", (i+from*names/4)%names)}).counts[hitAllowed].Add(1)
+				h.countersOf(ruleID{"d", fmt.Sprintf("k%d", (i+from*names/4)%names)}).counts[hitAllowed].Add(1)
 			}
 		})
 	}
@@ -135,7 +135,7 @@ func TestReloadLosesNoHits(t *testing.T) {
 	close(ended)
 	loading.Wait()
 	for i := range names {
-		if n := h.of(ruleID{"d", fmt.Sprintf("k%d", i)}).counts[hitAllowed].Load(); n != 4*each {
+		if n := h.countersOf(ruleID{"d", fmt.Sprintf("k%d", i)}).counts[hitAllowed].Load(); n != 4*each {
 			t.Fatalf("%d hits of k%d, want %d", n, i, 4*each)
 		}
 	}
@@ -144,13 +144,13 @@ func TestReloadLosesNoHits(t *testing.T) {
 func TestStoreOutageLogsOncePerSecond(t *testing.T) {
 	var out bytes.Buffer
 	log := NewLog(&out, zapcore.InfoLevel, "json")
-	answered := AnswerLog(log)
+	logRequest := RequestLog(log)
 	for range 1000 {
-		answered(&rls.Observation{Code: codes.InvalidArgument, Err: errors.New("bad client")})
+		logRequest(&rls.Observation{Code: codes.InvalidArgument, Err: errors.New("bad client")})
 	}
 	for range 1000 {
-		answered(&rls.Observation{Code: codes.Unavailable, Err: errors.New("no redis")})
-		answered(&rls.Observation{})
+		logRequest(&rls.Observation{Code: codes.Unavailable, Err: errors.New("no redis")})
+		logRequest(&rls.Observation{})
 	}
 	// One line a second is logged. Five allow for a machine on which the loop takes four seconds.
 	if lines := strings.Count(out.String(), `"error":"no redis"`); lines < 1 || lines > 5 {
@@ -177,7 +177,7 @@ func (keyError) StoreKey() string { return "w1{alice}" }
 func TestKeysAreLoggedAtDebugOnly(t *testing.T) {
 	for level, shown := range map[zapcore.Level]bool{zapcore.InfoLevel: false, zapcore.DebugLevel: true} {
 		var out bytes.Buffer
-		AnswerLog(NewLog(&out, level, "text"))(&rls.Observation{Err: keyError{errors.New("WRONGTYPE")}})
+		RequestLog(NewLog(&out, level, "text"))(&rls.Observation{Err: keyError{errors.New("WRONGTYPE")}})
 		if got := strings.Contains(out.String(), "alice"); got != shown || !strings.Contains(out.String(), "WRONGTYPE") {
 			t.Errorf("at level %v: %s", level, &out)
 		}
@@ -189,7 +189,7 @@ var tenADay = func() descriptors.RateLimit {
 	if err != nil {
 		panic(err)
 	}
-	return descriptors.RateLimit{Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10, Limit: l}
+	return descriptors.RateLimit{Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10, Compiled: l}
 }()
 
 func TestLogReportsStoreFailureAndRecovery(t *testing.T) {
@@ -216,7 +216,7 @@ func TestDomainModeFollowsStoreOutage(t *testing.T) {
 	}
 	var stats guard.FallbackStats
 	m := NewMetrics("test")
-	m.Fallback(func() guard.FallbackStats { return stats }, func() *descriptors.Rules { return rules })
+	m.RegisterFallback(func() guard.FallbackStats { return stats }, func() *descriptors.Rules { return rules })
 	collected := func() string {
 		var b strings.Builder
 		families, err := m.Registry.Gather()
@@ -247,14 +247,14 @@ func TestDomainModeFollowsStoreOutage(t *testing.T) {
 
 func TestUnmatchedDescriptorsAreCountedAndLogged(t *testing.T) {
 	var out bytes.Buffer
-	m, answered := NewMetrics("test"), AnswerLog(NewLog(&out, zapcore.DebugLevel, "text"))
+	m, logRequest := NewMetrics("test"), RequestLog(NewLog(&out, zapcore.DebugLevel, "text"))
 	for _, r := range []decide.Result{
 		{Domain: "d", Decisions: []decide.Decision{{Reason: decide.NoRule, Entries: []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "action"}}}}},
 		{Domain: "typo", DomainNotFound: true, Decisions: []decide.Decision{{Reason: decide.UnknownDomain}}},
 	} {
 		a := &rls.Observation{Result: r}
-		m.Answered(a)
-		answered(a)
+		m.Observe(a)
+		logRequest(a)
 	}
 	if got := testutil.ToFloat64(m.unmatched); got != 1 || testutil.CollectAndCount(m.unmatched) != 1 {
 		t.Errorf("%v descriptors, want 1 of d alone", got)

@@ -22,7 +22,7 @@ func connect(t *testing.T, authority *certtest.Authority, serverName string, con
 	if config.ServerName == "" {
 		config.ServerName = "127.0.0.1"
 	}
-	c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", addr, config)
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: 2 * time.Minute}, "tcp", addr, config)
 	if err != nil {
 		return err
 	}

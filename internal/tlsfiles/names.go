@@ -84,8 +84,8 @@ func (n Names) check(cert *x509.Certificate) error {
 	if len(n) == 0 {
 		return nil
 	}
-	for _, one := range n {
-		if one.matches(cert) {
+	for _, allowed := range n {
+		if allowed.matches(cert) {
 			return nil
 		}
 	}

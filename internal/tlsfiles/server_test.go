@@ -39,7 +39,7 @@ func serve(t *testing.T, config *tls.Config) string {
 
 // greet connects and returns the name in the server's certificate.
 func greet(addr string, config *tls.Config) (string, error) {
-	c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", addr, config)
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: 2 * time.Minute}, "tcp", addr, config)
 	if err != nil {
 		return "", err
 	}

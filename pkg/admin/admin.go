@@ -118,6 +118,7 @@ func (a *API) config() huma.Config {
 	c := huma.DefaultConfig("Weir admin API", a.options.Version)
 	c.CreateHooks, c.DocsPath, c.SchemasPath = nil, "", ""
 	c.RejectUnknownQueryParameters = true
+	c.Transformers = append(c.Transformers, explainInvalid)
 	c.Info.Description = "State of a Weir process and of its keys. docs/admin.md of Weir describes each route with an example."
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer":      {Type: "http", Scheme: "bearer", Description: "A token from ADMIN_TOKEN_FILE."},
@@ -125,6 +126,14 @@ func (a *API) config() huma.Config {
 	}
 	c.Security = []map[string][]string{{"bearer": {}}, {"certificate": {}}}
 	return c
+}
+
+// explainInvalid adds the remedy to the response to an invalid request. Its list of errors names the invalid parts.
+func explainInvalid(_ huma.Context, _ string, response any) (any, error) {
+	if problem, ok := response.(*huma.ErrorModel); ok && len(problem.Errors) > 0 {
+		problem.Detail = "the request is invalid, correct the parts in errors: /openapi.json has the form of each request, with examples"
+	}
+	return response, nil
 }
 
 // route adds a route. Its handler finds the caller in the context, see callerOf.
@@ -140,9 +149,12 @@ func (a *API) register() {
 	const invalid, unknown = http.StatusUnprocessableEntity, http.StatusNotFound
 	route(a, http.MethodGet, "/v1/status", "status", "The state of the process and of its store", a.status)
 	route(a, http.MethodGet, "/v1/rules", "rules", "The rules in force with their rates", a.rules, invalid, unknown)
-	route(a, http.MethodPost, "/v1/keys/peek", "peek", "The state of every limit of a descriptor; charges nothing", a.peek, badBody, tooLarge, invalid, unknown)
-	route(a, http.MethodPost, explainPath, "explain", "Which limits a request is under, and why; charges nothing", a.explain, badBody, tooLarge, invalid)
-	route(a, http.MethodPost, resetPath, "reset", "Reset every limit of a descriptor, on all replicas", a.reset, badBody, tooLarge, invalid, unknown, http.StatusNotImplemented)
+	route(a, http.MethodPost, "/v1/keys/peek", "peek", "The state of every limit of a descriptor; charges nothing", a.peek, badBody,
+		tooLarge, invalid, unknown)
+	route(a, http.MethodPost, explainPath, "explain", "Which limits a request is under, and why; charges nothing", a.explain, badBody,
+		tooLarge, invalid)
+	route(a, http.MethodPost, resetPath, "reset", "Reset every limit of a descriptor, on all replicas", a.reset, badBody, tooLarge,
+		invalid, unknown, http.StatusNotImplemented)
 	route(a, http.MethodPost, resetByEntryPath, "resetByEntry", "Reset every key that contains an entry, on all replicas; one step of a pass",
 		a.resetByEntry, badBody, tooLarge, invalid, unknown, http.StatusConflict, http.StatusNotImplemented)
 	a.registerObserved()

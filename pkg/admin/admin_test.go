@@ -210,19 +210,19 @@ func (w *world) peek(descriptor string) KeyState {
 	w.t.Helper()
 	var state KeyState
 	if code, text := w.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":`+descriptor+`}`, &state); code != 200 {
-		w.t.Fatalf("%d %s", code, text)
+		w.t.Fatalf("peek of %s: %d %s, want 200", descriptor, code, text)
 	}
 	return state
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusIsServed(t *testing.T) {
 	var status Status
 	w := newWorld(t, nil)
 	if code, text := w.call("GET", "/v1/status", "", &status); code != 200 {
 		t.Fatal(code, text)
 	}
 	if status.Version != "v1.2.3" || status.Replica != "here" || status.Rules != 6 || status.Domains != 1 || status.Store.Mode != ModeOK {
-		t.Errorf("%+v", status)
+		t.Errorf("status %+v, want version v1.2.3 of replica here with 6 rules of 1 domain, and a store that works", status)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestRulesHaveLiveRates(t *testing.T) {
 	}
 	all := rules("")
 	if len(all) != 6 || all[0].Path != "user_id" || len(all[0].Limits) != 2 || all[0].Limits[1].Window != "24h0m0s" || all[0].DeniedPerSecond != 0 {
-		t.Errorf("%+v", all)
+		t.Errorf("rules %+v, want 6, and first user_id with two limits, which denied nothing", all)
 	}
 	start := time.Now()
 	for i := range 20 {
@@ -250,7 +250,7 @@ func TestRulesHaveLiveRates(t *testing.T) {
 		t.Errorf("30 hits in 2 s: %+v", all)
 	}
 	if all = rules("?offset=5"); len(all) != 1 || all[0].Path != "tokens.lease" {
-		t.Errorf("%+v", all)
+		t.Errorf("rules from offset 5: %+v, want only tokens.lease", all)
 	}
 	var status Status
 	if code, text := w.call("GET", "/v1/status", "", &status); code != 200 || status.Allowed != 15 || status.Denied != 30 {
@@ -269,7 +269,7 @@ func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 	w.hit(2, "user_id", "42", "lease", "request-1")
 	state := w.peek(`[["user_id","42"]]`)
 	if len(state.Limits) != 3 {
-		t.Fatalf("%+v", state)
+		t.Fatalf("user_id=42 has %+v, want 3 limits", state)
 	}
 	for i, want := range []struct {
 		rule, name, key string
@@ -284,13 +284,13 @@ func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 		}
 	}
 	if state := w.peek(`[["free","x"]]`); len(state.Limits) != 0 || !state.Unlimited || state.Reason != "unlimited" {
-		t.Errorf("%+v", state)
+		t.Errorf("an exempt key has %+v, want no limit, because it is unlimited", state)
 	}
 	if state := w.peek(`[["other","x"]]`); len(state.Limits) != 0 || state.Unlimited || state.Reason != "no_rule" {
-		t.Errorf("%+v", state)
+		t.Errorf("a key without a rule has %+v, want no limit, with reason no_rule", state)
 	}
 	if state := w.peek(`[["tokens","x"]]`); len(state.Limits) != 1 || state.Limits[0].State.Used != 0 {
-		t.Errorf("%+v", state)
+		t.Errorf("a key of a lease has %+v, want one limit without usage", state)
 	}
 }
 
@@ -301,7 +301,7 @@ func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
 	for range 5 {
 		l := w.peek(`[["banned","x"]]`).Limits[0]
 		if l.Allowed || l.State.Used != 1 || l.State.Penalty != "0s" {
-			t.Fatalf("%+v", l)
+			t.Fatalf("a banned key has %+v, want a denial after 1 hit without a penalty yet", l)
 		}
 	}
 	if w.hit(1, "banned", "x") {
@@ -322,7 +322,7 @@ func TestPeekShowsNoKeyUnderASecret(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.KeySecret = []byte("a secret of 16 b") })
 	l := w.peek(`[["user_id","42"]]`).Limits[0]
 	if l.Key != "" || len(l.KeyHash) != 16 || l.KeyHash == newWorld(t, nil).peek(`[["user_id","42"]]`).Limits[0].KeyHash {
-		t.Errorf("%+v", l)
+		t.Errorf("with a secret: %+v, want no key and another hash than without it", l)
 	}
 }
 
@@ -367,6 +367,8 @@ func TestBadCallsAreProblems(t *testing.T) {
 		{peek(`{"domain":"shop","descriptor":[["a"]]}`), token, 422, "body.descriptor[0]"},
 		{peek(`{"domain":"shop","descriptor":[["","b"]]}`), token, 422, "must not be empty"},
 		{peek(`{"domain":"shop","descriptor":[]}`), token, 422, "body.descriptor"},
+		{peek(`{"domain":"shop","descriptor":"user_id=42"}`), token, 422, `"location":"body.descriptor"`},
+		{peek(`{"domain":"shop","descriptor":"user_id=42"}`), token, 422, "correct the parts in errors: /openapi.json has the form of each request"},
 		{peek(`{"domain":"shop"}`), token, 422, "required property descriptor"},
 		{peek(`{"domain":"shop","descriptor":[["a","b"]],"hits":1}`), token, 422, "unexpected property"},
 		{peek(`{"domain":`), token, 400, ""},
@@ -399,7 +401,7 @@ func TestUnauthorizedNamesTheScheme(t *testing.T) {
 	w := newWorld(t, nil)
 	r := w.send("GET", "/v1/status", "", "")
 	if got := r.Header().Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer") || r.Header().Get("Content-Type") != "application/problem+json" {
-		t.Errorf("%v", r.Header())
+		t.Errorf("headers %v, want a Bearer challenge and a problem", r.Header())
 	}
 }
 
@@ -411,7 +413,7 @@ func TestPagesOfOtherOriginsAreRejected(t *testing.T) {
 	recorded := httptest.NewRecorder()
 	w.api.ServeHTTP(recorded, r)
 	if recorded.Code != 403 {
-		t.Errorf("%d %s", recorded.Code, recorded.Body)
+		t.Errorf("%d %s, want 403", recorded.Code, recorded.Body)
 	}
 }
 
@@ -503,17 +505,18 @@ func TestExplainShowsTheStateOfEachLimit(t *testing.T) {
 	}
 	d := record.Descriptors
 	if len(d) != 4 || len(d[0].Limits) != 2 || d[0].Limits[0].State == nil || d[0].Limits[0].State.Used != 6 || d[0].Limits[0].State.RetryAfter == "0s" {
-		t.Fatalf("%+v", record)
+		t.Fatalf("record %+v, want 4 descriptors, of which the first has 2 limits, 6 hits used and a wait", record)
 	}
 	if d[1].Limits[0].State.Remaining != 3 || d[2].Matched || !d[3].Unlimited || record.RulesVersion != w.rules.Version() {
-		t.Errorf("%+v", record)
+		t.Errorf("record %+v, want 3 hits left in the second, no match of the third, an unlimited fourth, and the version of the rules",
+			record)
 	}
 	if w.peek(`[["user_id","42"]]`).Limits[0].State.Used != 6 {
 		t.Error("the explanation charged a hit")
 	}
 	var dry explain.Record
 	if code, _ := w.call("POST", explainPath, strings.Replace(body, `"live":true`, `"live":false`, 1), &dry); code != 200 || dry.Descriptors[0].Limits[0].State != nil {
-		t.Errorf("%d %+v", code, dry)
+		t.Errorf("not live: %d %+v, want 200 without states", code, dry)
 	}
 	if code, text := w.call("POST", explainPath, `{"domain":"shpo","descriptors":[[["a","b"]]],"live":true}`, &record); code != 200 || record.DomainKnown || record.NearestDomain != "shop" {
 		t.Errorf("an unknown domain: %d %s", code, text)
@@ -534,7 +537,7 @@ func TestExplainTakesARequestOfEnvoy(t *testing.T) {
 	var record explain.Record
 	if code, text := w.call("POST", explainPath, `{"request":{"entries":[]},"live":true}`, &record); code != 200 ||
 		!record.Descriptors[0].Limits[0].Override || record.Descriptors[0].Limits[0].State.Remaining != 7 {
-		t.Errorf("%d %s", code, text)
+		t.Errorf("with an override: %d %s, want 200, the override and 7 hits left", code, text)
 	}
 	for body, want := range map[string]string{
 		`{"request":{}}`: "unknown field",

@@ -111,7 +111,8 @@ func tokenSums(data []byte) (sums [][sha256.Size]byte, err error) {
 	line := 0
 	for text := range bytes.Lines(data) {
 		line++
-		if text = bytes.TrimSpace(text); len(text) == 0 || text[0] == '#' {
+		text = bytes.TrimSpace(text)
+		if len(text) == 0 || text[0] == '#' {
 			continue
 		}
 		if len(text) < minToken {

@@ -59,7 +59,7 @@ func (a *API) requestOf(in *ExplainRequest) (*decide.Request, error) {
 	for _, entries := range in.Descriptors {
 		d := decide.Descriptor{Hits: 1}
 		for _, e := range entries {
-			d.Entries = append(d.Entries, e.entry())
+			d.Entries = append(d.Entries, entryOf(e))
 		}
 		request.Descriptors = append(request.Descriptors, d)
 	}

@@ -8,33 +8,14 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// An Entry is a key and a value.
-type Entry [2]string
-
-func (e Entry) entry() descriptors.Entry { return descriptors.Entry{Key: e[0], Value: e[1]} }
-
-// EntriesOf converts entries. The result is not nil.
-func EntriesOf(entries []descriptors.Entry) []Entry {
-	all := make([]Entry, len(entries))
-	for i, e := range entries {
-		all[i] = Entry{e.Key, e.Value}
-	}
-	return all
-}
-
-// WaitText returns a wait in a response; a negative wait never ends.
-func WaitText(wait time.Duration) string {
-	if wait < 0 {
-		return "never"
-	}
-	return wait.String()
-}
+func entryOf(e Entry) descriptors.Entry { return descriptors.Entry{Key: e[0], Value: e[1]} }
 
 // A KeyRequest names a key by its descriptor.
 type KeyRequest struct {
@@ -108,7 +89,8 @@ func leaseKeys(rules *descriptors.Rules, domain string) (keys []string) {
 
 // find returns the targets of a request.
 func (a *API) find(in *KeyRequest) (rules *descriptors.Rules, targets []target, err error) {
-	if rules = a.options.Rules(); rules == nil {
+	rules = a.options.Rules()
+	if rules == nil {
 		return nil, nil, errNoRules
 	}
 	domain := rules.Domain(in.Domain)
@@ -120,7 +102,7 @@ func (a *API) find(in *KeyRequest) (rules *descriptors.Rules, targets []target, 
 		if e[0] == "" {
 			return nil, nil, huma.Error422UnprocessableEntity(fmt.Sprintf("descriptor[%d]: the key must not be empty", i))
 		}
-		entries[i] = e.entry()
+		entries[i] = entryOf(e)
 	}
 	return rules, targetsOf(rules, domain, entries), nil
 }
@@ -191,7 +173,8 @@ func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 
 func stateOf(v Inspected) explain.State {
 	return explain.State{
-		Used: v.Used, Remaining: v.Remaining, RetryAfter: WaitText(v.RetryAfter), ResetAfter: v.ResetAfter.String(), Penalty: v.Penalty.String(),
+		Used: v.Used, Remaining: v.Remaining, RetryAfter: observe.WaitText(v.RetryAfter), ResetAfter: v.ResetAfter.String(),
+		Penalty: v.Penalty.String(),
 	}
 }
 
@@ -206,7 +189,7 @@ func Inspect(ctx context.Context, store limiters.Store, key string, limits []des
 	var group limiters.Group
 	first := make([]int, len(limits)+1)
 	for i := range limits {
-		group = append(group, limits[i].Limit.Inspect(key)...)
+		group = append(group, limits[i].Compiled.Inspect(key)...)
 		first[i+1] = len(group)
 	}
 	if len(group) == 1 {

@@ -96,16 +96,16 @@ func (r *rates) store() (perSecond, latency float64) {
 
 // total returns the rates of all n rules.
 func (r *rates) total(rules *descriptors.Rules, n int) (allowed, denied float64) {
-	of := r.ofRules(rules)
+	rates := r.ruleRates(rules)
 	for i := range n {
-		a, d := of(i)
+		a, d := rates(i)
 		allowed, denied = allowed+a, denied+d
 	}
 	return allowed, denied
 }
 
-// ofRules returns a function that returns the rates of rule i of rules.
-func (r *rates) ofRules(rules *descriptors.Rules) func(i int) (allowed, denied float64) {
+// ruleRates returns a function that returns the rates of rule i of rules.
+func (r *rates) ruleRates(rules *descriptors.Rules) func(i int) (allowed, denied float64) {
 	first, last, seconds, ok := r.span()
 	if !ok || last.rules != rules || first.rules != rules {
 		return func(int) (float64, float64) { return 0, 0 }

@@ -109,7 +109,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	for _, t := range targets {
 		for i := range t.rule.Limits {
 			l := &t.rule.Limits[i]
-			keys = append(keys, l.Limit.Keyed(t.key))
+			keys = append(keys, l.Compiled.Keyed(t.key))
 			out.Body.Limits = append(out.Body.Limits, LimitReset{
 				Rule: t.rule.Name, Name: l.Name, Source: t.rule.Source(), KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key),
 			})
@@ -150,7 +150,7 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 		a.audit(ctx, change)
 		return nil, err
 	}
-	entry := in.Body.Entry.entry()
+	entry := entryOf(in.Body.Entry)
 	switch rules := a.options.Rules(); {
 	case a.options.Resets == nil:
 		return refuse(errNoResets)
@@ -177,7 +177,9 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 		return nil, errStore
 	}
 	change.Outcome = Done
-	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t", descriptors.Bounded(entry.Key, 100), done.Scanned, done.Reset, done.Cursor == "", notified)
+	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t",
+		descriptors.Bounded(entry.Key, 100), done.Scanned, done.Reset, done.Cursor == "", notified)
 	a.audit(ctx, change)
-	return &entryOutput{EntryReset{Scanned: done.Scanned, Reset: done.Reset, Cursor: done.Cursor, Done: done.Cursor == "", Notified: notified}}, nil
+	return &entryOutput{EntryReset{Scanned: done.Scanned, Reset: done.Reset, Cursor: done.Cursor, Done: done.Cursor == "",
+		Notified: notified}}, nil
 }

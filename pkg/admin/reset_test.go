@@ -65,7 +65,7 @@ func TestResetEndsUsagePenaltyAndLeases(t *testing.T) {
 		}
 	}
 	if len(w.changes) != 2 || w.changes[0].Outcome != Done || len(w.changes[0].KeyHash) != 16 || !strings.HasPrefix(w.changes[0].Who, "token ") {
-		t.Errorf("%+v", w.changes)
+		t.Errorf("changes %+v, want two, first a done one by a token, with a hash of the key", w.changes)
 	}
 	if strings.Contains(w.changes[0].Who, token) || len(w.changes[0].Who) != len("token 01234567") {
 		t.Errorf("who is %q", w.changes[0].Who)
@@ -162,6 +162,6 @@ func TestChangesAreAuditedBeforeTheAnswer(t *testing.T) {
 	w.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil)
 	answered = true
 	if len(w.changes) != 1 {
-		t.Errorf("%+v", w.changes)
+		t.Errorf("changes %+v, want one", w.changes)
 	}
 }

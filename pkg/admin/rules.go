@@ -52,13 +52,15 @@ func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 	if in.Domain != "" && !rules.HasDomain(in.Domain) {
 		return nil, unknownDomain(rules, in.Domain)
 	}
-	rates, out := a.rates.ofRules(rules), &rulesOutput{Body: []Rule{}}
+	rates, out := a.rates.ruleRates(rules), &rulesOutput{Body: []Rule{}}
 	i := -1
 	for rule := range rules.All() {
-		if i++; in.Domain != "" && rule.Domain != in.Domain {
+		i++
+		if in.Domain != "" && rule.Domain != in.Domain {
 			continue
 		}
-		if out.Total++; out.Total <= in.Offset || len(out.Body) >= min(in.Limit, maxRules) {
+		out.Total++
+		if out.Total <= in.Offset || len(out.Body) >= min(in.Limit, maxRules) {
 			continue
 		}
 		shown := ruleOf(rule)
@@ -69,7 +71,8 @@ func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 }
 
 func ruleOf(rule *descriptors.Rule) Rule {
-	shown := Rule{Domain: rule.Domain, Path: rule.Name, Source: rule.Source(), Unlimited: rule.Unlimited, Mode: modeOf(rule), Limits: []RuleLimit{}}
+	shown := Rule{Domain: rule.Domain, Path: rule.Name, Source: rule.Source(), Unlimited: rule.Unlimited, Mode: modeOf(rule),
+		Limits: []RuleLimit{}}
 	for i := range rule.Limits {
 		shown.Limits = append(shown.Limits, limitOf(&rule.Limits[i]))
 	}
@@ -87,12 +90,12 @@ func modeOf(rule *descriptors.Rule) string {
 }
 
 func limitOf(l *descriptors.RateLimit) RuleLimit {
-	spec := l.Limit.Spec()
+	spec := l.Compiled.Spec()
 	shown := RuleLimit{
-		Name: l.Name, Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Limit.Window().String(),
+		Name: l.Name, Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Compiled.Window().String(),
 		Params: spec.Params.String(),
 	}
-	if l.Limit.Window() > 0 {
+	if l.Compiled.Window() > 0 {
 		shown.Unit, shown.UnitMultiplier = l.Unit.String(), l.UnitMultiplier
 	}
 	return shown
@@ -130,7 +133,8 @@ func nearestKey(rules *descriptors.Rules, domain string, entries []Entry) (unkno
 		if known[e[0]] {
 			continue
 		}
-		if nearest = spelling.Nearest(e[0], keys); nearest != "" {
+		nearest = spelling.Nearest(e[0], keys)
+		if nearest != "" {
 			return e[0], nearest
 		}
 	}

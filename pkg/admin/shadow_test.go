@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/shadow"
 )
 
 func TestShadowMatchesItsDocument(t *testing.T) {
@@ -12,11 +14,11 @@ func TestShadowMatchesItsDocument(t *testing.T) {
 		File: "candidate.yaml", Running: true, CandidateVersion: "0123456789abcdef", RulesVersion: "fedcba9876543210", Replica: "weir-0",
 		Scope: ScopeReplica, Replicas: 3, LoadedAt: &now, Since: &now, DroppedShare: .25,
 		Requests: ShadowRequests{Compared: 10, BothAllowed: 4, BothDenied: 3, NewlyDenied: 2, NewlyAllowed: 1},
-		Limits:   []ShadowLimit{{Domain: "shop", Rule: "user_id", Limit: "burst", Algorithm: "fixed_window", NewlyDenied: 2}},
-		NewlyDeniedKeys: ShadowKeys{Keys: 1, Exact: true, Worst: []ShadowKey{
+		Limits:   []shadow.LimitDiff{{Domain: "shop", Rule: "user_id", Limit: "burst", Algorithm: "fixed_window", NewlyDenied: 2}},
+		NewlyDeniedKeys: shadow.DiffKeys{Keys: 1, Exact: true, Worst: []shadow.DiffKey{
 			{Domain: "shop", Rule: "user_id", Limit: "burst", Key: []Entry{{"user_id", "42"}}, KeyHash: "0123456789abcdef", Requests: 2},
 		}},
-		NewlyAllowedKeys: ShadowKeys{Exact: true, Worst: []ShadowKey{}},
+		NewlyAllowedKeys: shadow.DiffKeys{Exact: true, Worst: []shadow.DiffKey{}},
 	}
 	var asked [2]int
 	answer := full
@@ -28,8 +30,8 @@ func TestShadowMatchesItsDocument(t *testing.T) {
 		got.NewlyDeniedKeys.Worst[0].Requests != 2 || !got.Since.Equal(now) {
 		t.Errorf("%d %s, asked for %v", code, text, asked)
 	}
-	answer = Shadow{File: "candidate.yaml", Error: "no such file", Scope: ScopeReplica, Limits: []ShadowLimit{},
-		NewlyDeniedKeys: ShadowKeys{Worst: []ShadowKey{}}, NewlyAllowedKeys: ShadowKeys{Worst: []ShadowKey{}}}
+	answer = Shadow{File: "candidate.yaml", Error: "no such file", Scope: ScopeReplica, Limits: []shadow.LimitDiff{},
+		NewlyDeniedKeys: shadow.DiffKeys{Worst: []shadow.DiffKey{}}, NewlyAllowedKeys: shadow.DiffKeys{Worst: []shadow.DiffKey{}}}
 	if code, text := w.call("GET", "/v1/shadow?limits=0&keys=7", "", nil); code != 200 || asked != [2]int{0, 7} || strings.Contains(text, "since") {
 		t.Errorf("%d %s, asked for %v", code, text, asked)
 	}
@@ -42,6 +44,6 @@ func TestShadowMatchesItsDocument(t *testing.T) {
 		t.Errorf("without a token: %d", code)
 	}
 	if code, text := newWorld(t, nil).call("GET", "/v1/shadow", "", nil); code != 404 || !strings.Contains(text, "SHADOW_CONFIG") {
-		t.Errorf("%d %s", code, text)
+		t.Errorf("without a shadow file: %d %s, want 404 and the setting SHADOW_CONFIG", code, text)
 	}
 }

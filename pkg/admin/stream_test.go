@@ -2,15 +2,17 @@ package admin
 
 import (
 	"bufio"
+	"context"
 	"errors"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -35,17 +37,17 @@ func (s *scripted) Subscribe(f Filter) (*Subscription, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.filter = f
-	return &Subscription{s.out, s.drops.Load, func() { s.cancels.Add(1) }}, s.err
+	return &Subscription{C: s.out, Dropped: s.drops.Load, Close: func() { s.cancels.Add(1) }}, s.err
 }
 
-func TestTop(t *testing.T) {
+func TestTopIsServed(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Top = (&scripted{}).Top })
 	var top Top
 	if code, text := w.call("GET", "/v1/top?by=denied&domain=shop&limit=7", "", &top); code != 200 || top.Total != 9 || top.Keys[0].Count != 7 {
-		t.Errorf("%d %s", code, text)
+		t.Errorf("the most denied keys of shop: %d %s, want 200, a total of 9, and first a key with 7", code, text)
 	}
 	if code, text := w.call("GET", "/v1/top", "", &top); code != 200 || len(top.Keys) != 0 {
-		t.Errorf("%d %s", code, text)
+		t.Errorf("the heaviest keys: %d %s, want 200 and no keys", code, text)
 	}
 	for query, want := range map[string]int{"by=x": 422, "limit=0": 422, "limit=1001": 422, "domain=other": 404} {
 		if code, text := w.call("GET", "/v1/top?"+query, "", nil); code != want {
@@ -61,19 +63,50 @@ func TestTop(t *testing.T) {
 // readTimeout is the timeout of a server for requests. A stream lasts longer.
 const readTimeout = 200 * time.Millisecond
 
-// streamOf begins a stream of a real server.
+// pipes is a listener of connections in memory, which can be in a bubble of synctest.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, open := <-p; open {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	p <- server
+	return client, nil
+}
+
+// streamOf begins a stream of a real server, in a bubble of synctest.
 func streamOf(t *testing.T, w *world, query string) (lines *bufio.Scanner, end func()) {
 	t.Helper()
-	server := httptest.NewUnstartedServer(w.api)
-	server.Config.ReadTimeout, server.Config.WriteTimeout = readTimeout, readTimeout
-	server.Start()
-	t.Cleanup(server.Close)
-	request, err := http.NewRequest("GET", server.URL+decisionsPath+"?"+query, nil)
+	listener := make(pipes)
+	server := &http.Server{Handler: w.api, ReadTimeout: readTimeout, WriteTimeout: readTimeout}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
+	t.Cleanup(func() {
+		client.CloseIdleConnections()
+		_ = server.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	request, err := http.NewRequest("GET", "http://weir"+decisionsPath+"?"+query, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
-	response, err := http.DefaultClient.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,99 +128,110 @@ func next(lines *bufio.Scanner, text string) (string, bool) {
 }
 
 func TestDecisionsAreStreamed(t *testing.T) {
-	s := &scripted{out: make(chan Decision)}
-	w := newWorld(t, func(o *Options) { o.Subscribe = s.Subscribe })
-	lines, end := streamOf(t, w, "domain=shop&outcome=denied&sample=0.5&entry=user_id=4=2")
-	s.out <- Decision{Domain: "shop", Rule: "user_id", Outcome: "denied", Key: []Entry{{"user_id", "42"}}}
-	if line, _ := next(lines, "data: "); !strings.Contains(line, `"outcome":"denied"`) || !strings.Contains(line, `"key":[["user_id","42"]]`) {
-		t.Error(line)
-	}
-	time.Sleep(2 * readTimeout)
-	s.drops.Store(3)
-	select {
-	case s.out <- Decision{Domain: "shop"}:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the stream has ended with the timeout of the request")
-	}
-	if line, _ := next(lines, "dropped\":"); line != `data: {"dropped":3}` {
-		t.Error(line)
-	}
-	s.mu.Lock()
-	if want := (Filter{Domain: "shop", Outcome: "denied", Sample: .5, Entry: Entry{"user_id", "4=2"}}); s.filter != want {
-		t.Errorf("filter %+v, want %+v", s.filter, want)
-	}
-	s.mu.Unlock()
-	end()
-	awaitCancels(t, s, 1)
-	lines, _ = streamOf(t, w, "")
-	if _, more := next(lines, ": decisions"); !more {
-		t.Fatal("no stream")
-	}
-	w.api.Stop()
-	if line, more := next(lines, ""); more && line != "" {
-		t.Errorf("after Stop: %q", line)
-	}
-	awaitCancels(t, s, 2)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{out: make(chan Decision)}
+		w := newWorld(t, func(o *Options) { o.Subscribe = s.Subscribe })
+		lines, end := streamOf(t, w, "domain=shop&outcome=denied&sample=0.5&entry=user_id=4=2")
+		s.decide(t, Decision{Domain: "shop", Rule: "user_id", Outcome: "denied", Key: []Entry{{"user_id", "42"}}})
+		if line, _ := next(lines, "data: "); !strings.Contains(line, `"outcome":"denied"`) || !strings.Contains(line, `"key":[["user_id","42"]]`) {
+			t.Error(line)
+		}
+		// The stream outlasts the timeouts of its request.
+		time.Sleep(2 * readTimeout)
+		s.drops.Store(3)
+		s.decide(t, Decision{Domain: "shop"})
+		if line, _ := next(lines, "dropped\":"); line != `data: {"dropped":3}` {
+			t.Error(line)
+		}
+		if want := (Filter{Domain: "shop", Outcome: "denied", Sample: .5, Entry: Entry{"user_id", "4=2"}}); s.filter != want {
+			t.Errorf("filter %+v, want %+v", s.filter, want)
+		}
+		end()
+		s.wantCancels(t, 1)
+		lines, _ = streamOf(t, w, "")
+		if _, more := next(lines, ": decisions"); !more {
+			t.Fatal("no stream")
+		}
+		w.api.Stop()
+		if line, more := next(lines, ""); more && line != "" {
+			t.Errorf("after Stop: %q", line)
+		}
+		s.wantCancels(t, 2)
+	})
 }
 
-func awaitCancels(t *testing.T, s *scripted, n int64) {
+// decide sends a decision to the stream, which must not have ended.
+func (s *scripted) decide(t *testing.T, d Decision) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); s.cancels.Load() < n; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d subscriptions were cancelled, want %d", s.cancels.Load(), n)
-		}
+	synctest.Wait()
+	select {
+	case s.out <- d:
+	default:
+		t.Fatal("the stream has ended")
+	}
+}
+
+// wantCancels checks the number of streams that have ended, when no goroutine has more to do.
+func (s *scripted) wantCancels(t *testing.T, want int64) {
+	t.Helper()
+	synctest.Wait()
+	if n := s.cancels.Load(); n != want {
+		t.Fatalf("%d subscriptions were cancelled, want %d", n, want)
 	}
 }
 
 // A stream ends when the token of its caller is removed from the file. The streams of other callers stay.
 func TestStreamEndsWithItsToken(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "tokens")
-	rewrite := func(text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "tokens")
+		rewrite := func(text string) {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const other = "another-token-0123456789"
+		rewrite(other + "\n" + token + "\n")
+		tokens, err := ReadTokens(path, func(err error) { t.Error(err) })
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	const other = "another-token-0123456789"
-	rewrite(other + "\n" + token + "\n")
-	tokens, err := ReadTokens(path, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &scripted{out: make(chan Decision)}
-	w := newWorld(t, func(o *Options) { o.Subscribe, o.Auth = s.Subscribe, Auth{Tokens: tokens} })
-	lines, _ := streamOf(t, w, "")
-	if _, more := next(lines, ": decisions"); !more {
-		t.Fatal("no stream")
-	}
-	rewrite("# a comment\n" + token + "\n")
-	time.Sleep(2 * checkInterval)
-	select {
-	case s.out <- Decision{Domain: "shop"}:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the stream of a valid token has ended")
-	}
-	rewrite(other + "\n")
-	awaitCancels(t, s, 1)
-}
-
-// Streams are bounded, and do not take the calls of others.
-func TestStreamsAreBounded(t *testing.T) {
-	s := &scripted{out: make(chan Decision)}
-	w := newWorld(t, func(o *Options) { o.Subscribe = s.Subscribe })
-	for range maxStreams {
+		s := &scripted{out: make(chan Decision)}
+		w := newWorld(t, func(o *Options) { o.Subscribe, o.Auth = s.Subscribe, Auth{Tokens: tokens} })
 		lines, _ := streamOf(t, w, "")
 		if _, more := next(lines, ": decisions"); !more {
 			t.Fatal("no stream")
 		}
-	}
-	if code, text := w.call("GET", decisionsPath, "", nil); code != 503 || !strings.Contains(text, "8 calls") {
-		t.Error(code, text)
-	}
-	if code, _ := w.call("GET", "/v1/status", "", nil); code != 200 {
-		t.Error(code)
-	}
-	w.api.Stop()
+		rewrite("# a comment\n" + token + "\n")
+		time.Sleep(2 * checkInterval)
+		s.wantCancels(t, 0)
+		rewrite(other + "\n")
+		time.Sleep(checkInterval)
+		s.wantCancels(t, 1)
+	})
+}
+
+// Streams are bounded, and do not take the calls of others.
+func TestStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{out: make(chan Decision)}
+		w := newWorld(t, func(o *Options) { o.Subscribe = s.Subscribe })
+		for range maxStreams {
+			lines, _ := streamOf(t, w, "")
+			if _, more := next(lines, ": decisions"); !more {
+				t.Fatal("no stream")
+			}
+		}
+		if code, text := w.call("GET", decisionsPath, "", nil); code != 503 || !strings.Contains(text, "8 calls") {
+			t.Error(code, text)
+		}
+		if code, _ := w.call("GET", "/v1/status", "", nil); code != 200 {
+			t.Error(code)
+		}
+		w.api.Stop()
+	})
 }
 
 func TestInvalidStreamRequestsAreRejected(t *testing.T) {

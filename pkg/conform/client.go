@@ -104,7 +104,7 @@ func (c *client) alive(ctx context.Context) error {
 	r := &request{Domain: Domain, Descriptors: []*descriptor{{Entries: []*entry{{Key: "alive", Value: "alive"}}}}}
 	for begun := time.Now(); ; {
 		a := c.ask(ctx, conn, r)
-		if a.err == nil || !lost(a.err) {
+		if a.err == nil || !isConnectionLost(a.err) {
 			return nil
 		}
 		if time.Since(begun) > maximum || !sleep(ctx, 100*time.Millisecond) {
@@ -114,8 +114,8 @@ func (c *client) alive(ctx context.Context) error {
 	}
 }
 
-// lost reports whether err means that the connection failed or the service did not answer.
-func lost(err error) bool {
+// isConnectionLost reports whether err means that the connection failed or the service did not answer.
+func isConnectionLost(err error) bool {
 	code := status.Code(err)
 	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
 }
@@ -149,9 +149,9 @@ func (a answer) limit(i int) *ratelimitv3.RateLimitResponse_RateLimit {
 	return a.GetStatuses()[i].GetCurrentLimit()
 }
 
-func (a answer) ok() bool { return a.err == nil && a.GetOverallCode() == codeOK }
+func (a answer) isOK() bool { return a.err == nil && a.GetOverallCode() == codeOK }
 
-func (a answer) over() bool { return a.err == nil && a.GetOverallCode() == codeOver }
+func (a answer) isOverLimit() bool { return a.err == nil && a.GetOverallCode() == codeOver }
 
 // remaining returns the remaining hits of the first status.
 func (a answer) remaining() int64 {

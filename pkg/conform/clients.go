@@ -100,7 +100,7 @@ func (t *trial) checkOtherClient(what string) {
 		a := t.client.ask(t.ctx, conn, r)
 		took := time.Since(begun)
 		switch {
-		case a.ok() && took < 2*t.CallTimeout:
+		case a.isOK() && took < 2*t.CallTimeout:
 			served++
 		case a.err != nil && served == 0 && took < t.CallTimeout && sleep(t.ctx, 10*time.Millisecond):
 			shed++
@@ -169,7 +169,8 @@ func malformedLoad(t *trial) {
 	exact(t, algorithm{name: "fixed_window"})
 	stop()
 	if n := answers.Load(); n > 0 {
-		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d messages that are not protobuf get an answer", n, sent.Load()), Expected: "an error of gRPC"})
+		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d messages that are not protobuf get an answer", n, sent.Load()),
+			Expected: "an error of gRPC"})
 	}
 }
 

@@ -147,7 +147,8 @@ func Run(caller context.Context, o Options) (report Report, err error) {
 	defer func() { report.Seconds = seconds(time.Since(report.Started)) }()
 	ctx, cancel := context.WithTimeout(caller, r.Timeout)
 	defer cancel()
-	if r.client, err = dial(r.Options); err != nil {
+	r.client, err = dial(r.Options)
+	if err != nil {
 		return report, err
 	}
 	defer r.client.close()

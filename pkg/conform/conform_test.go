@@ -6,6 +6,7 @@ import (
 	"net"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,7 +61,9 @@ func weir(t *testing.T, algorithms []string, o decide.Options) (target string) {
 
 func TestWeirConforms(t *testing.T) {
 	t.Parallel()
-	report, err := conform.Run(t.Context(), conform.Options{Target: weir(t, conform.Algorithms(), decide.Options{}), Algorithms: conform.Algorithms()})
+	o := busy(weir(t, conform.Algorithms(), decide.Options{}), "")
+	o.Algorithms = conform.Algorithms()
+	report, err := conform.Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,13 +81,17 @@ func TestWeirConforms(t *testing.T) {
 func TestEndOfTheRunIsNoFailure(t *testing.T) {
 	t.Parallel()
 	target := weir(t, nil, decide.Options{})
-	for range 3 {
+	for ran, deadline := 0, time.Now().Add(2*time.Minute); ran < 3; {
 		report, err := conform.Run(t.Context(), conform.Options{Target: target, Only: regexp.MustCompile("reset$|linear"), Timeout: 700 * time.Millisecond})
+		if err != nil && strings.Contains(err.Error(), "does not answer") && time.Now().Before(deadline) {
+			continue // a busy machine had no time for the first answer
+		}
+		ran++
 		if !errors.Is(err, conform.ErrTimeout) {
 			t.Fatalf("%v, want ErrTimeout: %s", err, report.Summary())
 		}
 		if i := slices.IndexFunc(report.Checks, func(r conform.Result) bool { return r.ID == "semantics.reset" }); report.Failed > 0 || report.Checks[i].Outcome != conform.Skipped {
-			t.Errorf("%+v", report.Checks)
+			t.Errorf("%+v, want no failed check, and semantics.reset skipped", report.Checks)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

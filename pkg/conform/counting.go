@@ -75,7 +75,7 @@ func (t *trial) countErrors(ops []op) (n int64) {
 func admitted(ops []op) (n int64, left map[int64]int) {
 	left = map[int64]int{}
 	for _, o := range ops {
-		if o.ok() {
+		if o.isOK() {
 			n += o.hits
 			left[o.remaining()]++
 		}
@@ -123,7 +123,7 @@ func costs(t *trial, a algorithm) {
 	n, _ := admitted(ops)
 	minimum := int64(limit + 1) // the fewest hits of a denied call
 	for _, o := range ops {
-		if o.over() {
+		if o.isOverLimit() {
 			minimum = min(minimum, o.hits)
 		}
 	}
@@ -167,7 +167,8 @@ func groups(t *trial, a algorithm) {
 		return got.err
 	})
 	if got.remaining() != want {
-		t.wrong(r, got, "the larger limit has a wrong count after concurrent requests", fmt.Sprintf("remaining %d, as single requests are charged", want))
+		t.wrong(r, got, "the larger limit has a wrong count after concurrent requests",
+			fmt.Sprintf("remaining %d, as single requests are charged", want))
 	}
 }
 
@@ -210,7 +211,8 @@ func histories(t *trial, a algorithm, withRefunds bool) {
 		if witness == nil {
 			continue
 		}
-		e := Evidence{Fault: "no order of single calls explains the answers", Request: requests[i], Expected: "the answers of some order of single calls"}
+		e := Evidence{Fault: "no order of single calls explains the answers", Request: requests[i],
+			Expected: "the answers of some order of single calls"}
 		for _, o := range witness {
 			e.History = append(e.History, o.String())
 		}

@@ -43,10 +43,10 @@ func (t *trial) findChoices(a algorithm) (c choices, err error) {
 	d := t.key(a.rule("day_5"))
 	one(hits(d, 4))
 	one(hits(d, 3))
-	c.countDenied = one(d).over()
+	c.countDenied = one(d).isOverLimit()
 	d = t.key(a.rule("day_5"))
 	one(hits(d, 5))
-	c.peekOver = one(hits(d, 0)).ok()
+	c.peekOver = one(hits(d, 0)).isOK()
 	d = t.key(a.rule("day_5"))
 	one(hits(d, 3))
 	one(refund(d, 2))
@@ -121,12 +121,12 @@ func model(limit int64, c choices, stale staleness) porcupine.Model {
 		switch {
 		case o.response == nil || o.err != nil:
 			return states(used, next)
-		case o.over() && n >= 0 && stale == staleDenialsToo:
+		case o.isOverLimit() && n >= 0 && stale == staleDenialsToo:
 			if c.countDenied {
 				return states(used, used+n)
 			}
 			return states(used, used)
-		case o.ok() != ok || o.over() == ok:
+		case o.isOK() != ok || o.isOverLimit() == ok:
 			return nil
 		case o.remaining() == left, !ok && (o.remaining() == 0 || stale >= staleRemaining):
 			return states(next, next)

@@ -34,8 +34,10 @@ func crashChecks() []check {
 		{"crash.hits_32_bit", "Does a charge near 2^32 count in full?", hits32},
 		{"crash.hits_64_bit", "Does a charge near 2^64 leave its key usable, and its limit in force?", hits64},
 		{"crash.refund_64_bit", "Does a refund near 2^64 leave its key usable, and its limit in force?", refund64},
-		{"crash.override_unit_unknown", "Does the service survive an override without a unit?", func(t *trial) { badUnit(t, typev3.RateLimitUnit_UNKNOWN) }},
-		{"crash.override_unit_undefined", "Does the service survive an override with a unit that does not exist?", func(t *trial) { badUnit(t, 99) }},
+		{"crash.override_unit_unknown", "Does the service survive an override without a unit?",
+			func(t *trial) { badUnit(t, typev3.RateLimitUnit_UNKNOWN) }},
+		{"crash.override_unit_undefined", "Does the service survive an override with a unit that does not exist?",
+			func(t *trial) { badUnit(t, 99) }},
 	}
 }
 
@@ -48,20 +50,31 @@ func statuses(t *trial) {
 	for i, n := range limits {
 		good = good && a.limit(i).GetRequestsPerUnit() == n
 	}
-	if !good || !a.ok() {
+	if !good || !a.isOK() {
 		t.wrong(r, a, "the statuses do not match the descriptors", "OK with limits of 5, none, 100, 1000 and none")
 	}
 }
 
-// noLimit sends a request without a limit. An error is a choice of the service; a denial is a fault.
-func noLimit(t *trial, r *request) {
-	a := t.ask(r)
+// mayReject sends a request that a service may reject with an error. It fails the check if the service gives no answer at all. It
+// returns false without an answer.
+func (t *trial) mayReject(r *request, what string) (a answer, ok bool) {
+	a = t.ask(r)
 	switch {
-	case a.err != nil && lost(a.err):
+	case a.err == nil:
+		return a, true
+	case isConnectionLost(a.err):
 		t.wrong(r, a, "the request gets no answer", "an answer, or an error that rejects the request")
-	case a.err != nil:
-		t.observe("the service rejects the request with %s", status.Code(a.err))
-	case !a.ok():
+	default:
+		t.observe("the service rejects %s with %s", what, status.Code(a.err))
+	}
+	return a, false
+}
+
+// noLimit sends a request without a limit. A denial is a fault.
+func noLimit(t *trial, r *request) {
+	switch a, ok := t.mayReject(r, "the request"); {
+	case !ok:
+	case !a.isOK():
 		t.wrong(r, a, "a request without a limit is denied", "OK, or an error")
 	default:
 		t.observe("the service answers OK")
@@ -137,7 +150,7 @@ func malformed(t *trial) {
 		case a.err == nil:
 			e.Fault = "a message that is not protobuf gets an answer"
 			t.fault(e)
-		case lost(a.err):
+		case isConnectionLost(a.err):
 			e.Fault = "the service drops the connection, or does not answer"
 			t.fault(e)
 		}
@@ -149,7 +162,7 @@ func invalidUTF8(t *trial) {
 	wire := t.wire(t.request(t.under("run", t.fresh(), "day_5", marker)))
 	a := t.send([]byte(strings.Replace(string(wire), marker, strings.Repeat("\xff", len(marker)), 1)))
 	switch {
-	case a.err != nil && lost(a.err):
+	case a.err != nil && isConnectionLost(a.err):
 		t.fault(Evidence{Fault: "the service drops the connection, or does not answer", Request: "a value of 15 bytes 0xff",
 			Answer: a.String(), Expected: "an answer, or an error that rejects the request"})
 	case a.err != nil:
@@ -163,13 +176,7 @@ func invalidUTF8(t *trial) {
 
 // survives sends a request that a service may reject.
 func survives(t *trial, what string, r *request, good func(answer) bool, expected string) {
-	a := t.ask(r)
-	switch {
-	case a.err != nil && lost(a.err):
-		t.wrong(r, a, "the request gets no answer", "an answer, or an error that rejects the request")
-	case a.err != nil:
-		t.observe("the service rejects %s with %s", what, status.Code(a.err))
-	case !good(a):
+	if a, ok := t.mayReject(r, what); ok && !good(a) {
 		t.wrong(r, a, "the answer is wrong", expected)
 	}
 }
@@ -178,7 +185,7 @@ func largeValue(t *trial) {
 	for _, size := range []int{64 << 10, 1 << 20} {
 		d := t.under("run", t.fresh(), "day_5", strings.Repeat("x", size))
 		survives(t, fmt.Sprintf("a value of %d KiB", size>>10), t.request(d),
-			func(a answer) bool { return a.ok() && a.remaining() == 4 }, "OK with remaining 4")
+			func(a answer) bool { return a.isOK() && a.remaining() == 4 }, "OK with remaining 4")
 	}
 }
 
@@ -187,12 +194,12 @@ func manyDescriptors(t *trial) {
 	for range 1000 {
 		r.Descriptors = append(r.Descriptors, t.key("day_5"))
 	}
-	survives(t, "1,000 descriptors", r, func(a answer) bool { return a.ok() && len(a.GetStatuses()) == 1000 }, "OK with 1,000 statuses")
+	survives(t, "1,000 descriptors", r, func(a answer) bool { return a.isOK() && len(a.GetStatuses()) == 1000 }, "OK with 1,000 statuses")
 	d := t.key("day_5")
 	for range 200 {
 		d.Entries = append(d.Entries, &entry{Key: "more", Value: "v"})
 	}
-	survives(t, "200 entries in a descriptor", t.request(d), func(a answer) bool { return a.ok() && a.limit(0) == nil }, "OK without a limit")
+	survives(t, "200 entries in a descriptor", t.request(d), func(a answer) bool { return a.isOK() && a.limit(0) == nil }, "OK without a limit")
 }
 
 func hits32(t *trial) {
@@ -204,7 +211,7 @@ func hits32(t *trial) {
 	}
 	r := t.request(t.key("day_5"))
 	r.HitsAddend = math.MaxUint32
-	t.want(r, "OVER_LIMIT", answer.over)
+	t.want(r, "OVER_LIMIT", answer.isOverLimit)
 }
 
 func hits64(t *trial) {
@@ -212,18 +219,13 @@ func hits64(t *trial) {
 		d := t.key("day_5")
 		t.allowed(hits(d, 3), 2)
 		r := t.request(hits(d, n))
-		a := t.ask(r)
-		switch {
-		case a.err != nil && lost(a.err):
-			t.wrong(r, a, "the request gets no answer", "OVER_LIMIT, or an error that rejects the request")
-		case a.err != nil:
-			t.observe("the service rejects %d hits with %s", n, status.Code(a.err))
-		case !a.over():
+		if a, ok := t.mayReject(r, fmt.Sprintf("%d hits", n)); ok && !a.isOverLimit() {
 			t.wrong(r, a, "a charge far above the limit is allowed", "OVER_LIMIT")
 		}
 		r = t.request(hits(d, 3))
-		if a := t.ask(r); !a.over() {
-			t.wrong(r, a, fmt.Sprintf("after a charge of %d hits, the limit is no longer in force", n), "OVER_LIMIT, because 3 of 5 are used at least")
+		if a := t.ask(r); !a.isOverLimit() {
+			t.wrong(r, a, fmt.Sprintf("after a charge of %d hits, the limit is no longer in force", n),
+				"OVER_LIMIT, because 3 of 5 are used at least")
 		}
 	}
 }
@@ -233,12 +235,13 @@ func refund64(t *trial) {
 		d := t.key("day_5")
 		t.allowed(hits(d, 3), 2)
 		r := t.request(refund(d, n))
-		if a := t.ask(r); a.err != nil && lost(a.err) {
+		if a := t.ask(r); a.err != nil && isConnectionLost(a.err) {
 			t.wrong(r, a, "the request gets no answer", "an answer, or an error that rejects the request")
 		}
 		r = t.request(hits(d, 6))
-		if a := t.ask(r); !a.over() {
-			t.wrong(r, a, fmt.Sprintf("after a refund of %d hits, the limit is no longer in force", n), "OVER_LIMIT, because 6 hits exceed the limit of 5")
+		if a := t.ask(r); !a.isOverLimit() {
+			t.wrong(r, a, fmt.Sprintf("after a refund of %d hits, the limit is no longer in force", n),
+				"OVER_LIMIT, because 6 hits exceed the limit of 5")
 		}
 	}
 }
@@ -247,8 +250,9 @@ func badUnit(t *trial, unit typev3.RateLimitUnit) {
 	r := t.request(limited(t.key("day_5"), 3, unit))
 	a := t.ask(r)
 	switch {
-	case a.err != nil && lost(a.err):
-		t.wrong(r, a, "the service ends or does not answer: any client can stop it with one request", "an answer, or an error that rejects the request")
+	case a.err != nil && isConnectionLost(a.err):
+		t.wrong(r, a, "the service ends or does not answer: any client can stop it with one request",
+			"an answer, or an error that rejects the request")
 	case a.err != nil:
 		t.observe("the service rejects the override with %s", status.Code(a.err))
 	default:

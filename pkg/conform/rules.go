@@ -124,7 +124,8 @@ func Rules(algorithms []string) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# The rules for weir conform, version %s. Every counter is below the entry \"run\", whose value is new in each run.\n", version)
+	fmt.Fprintf(&b, "# The rules for weir conform, version %s. Every counter is below the entry \"run\", whose value is new in "+
+		"each run.\n", version)
 	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n  - key: run\n    descriptors:\n", Domain)
 	for _, r := range catalogue(chosen) {
 		fmt.Fprintf(&b, "      - key: %s\n        %s\n", r.key, r.yaml(""))

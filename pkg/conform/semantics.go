@@ -40,7 +40,7 @@ func counts(t *trial) {
 		t.allowed(d, left)
 	}
 	t.denied(d)
-	t.want(t.request(d), "OVER_LIMIT with remaining 0", func(a answer) bool { return a.over() && a.remaining() == 0 })
+	t.want(t.request(d), "OVER_LIMIT with remaining 0", func(a answer) bool { return a.isOverLimit() && a.remaining() == 0 })
 }
 
 func hitsAddend(t *trial) {
@@ -54,7 +54,7 @@ func hitsAddend(t *trial) {
 			r = t.request(hits(d, uint64(c.own)))
 		}
 		r.HitsAddend = uint32(c.all)
-		t.want(r, fmt.Sprintf("OK with remaining %d", c.left), func(a answer) bool { return a.ok() && a.remaining() == c.left })
+		t.want(r, fmt.Sprintf("OK with remaining %d", c.left), func(a answer) bool { return a.isOK() && a.remaining() == c.left })
 	}
 }
 
@@ -64,7 +64,10 @@ func limitEcho(t *trial) {
 		n    uint32
 		unit string
 		name string
-	}{{"second_10", 10, "SECOND", ""}, {"minute_100", 100, "MINUTE", ""}, {"hour_100", 100, "HOUR", ""}, {"day_5", 5, "DAY", ""}, {"wide", 41, "DAY", "wide"}} {
+	}{
+		{"second_10", 10, "SECOND", ""}, {"minute_100", 100, "MINUTE", ""}, {"hour_100", 100, "HOUR", ""}, {"day_5", 5, "DAY", ""},
+		{"wide", 41, "DAY", "wide"},
+	} {
 		t.want(t.request(t.key(c.rule)), fmt.Sprintf("a limit of %d/%s with the name %q", c.n, c.unit, c.name), func(a answer) bool {
 			l := a.limit(0)
 			return l.GetRequestsPerUnit() == c.n && l.GetUnit().String() == c.unit && l.GetName() == c.name
@@ -73,7 +76,9 @@ func limitEcho(t *trial) {
 }
 
 func matching(t *trial) {
-	for value, n := range map[string]uint32{"exact": 11, "pre": 12, "pre1": 12, "prefix1": 12, "preexact": 15, "other": 14, "": 14, "exact2": 14} {
+	for value, n := range map[string]uint32{
+		"exact": 11, "pre": 12, "pre1": 12, "prefix1": 12, "preexact": 15, "other": 14, "": 14, "exact2": 14,
+	} {
 		t.limitOf(t.under("run", t.fresh(), "match", value), n)
 	}
 	t.unlimited(t.under("run", t.fresh(), "match", "exempt"))
@@ -141,7 +146,7 @@ func unlimitedRule(t *trial) {
 func shadowMode(t *trial) {
 	d := t.key("shadow")
 	for range 6 {
-		t.want(t.request(d), "OK with a limit of 3", func(a answer) bool { return a.ok() && a.limit(0).GetRequestsPerUnit() == 3 })
+		t.want(t.request(d), "OK with a limit of 3", func(a answer) bool { return a.isOK() && a.limit(0).GetRequestsPerUnit() == 3 })
 	}
 }
 
@@ -149,14 +154,14 @@ func replaces(t *trial) {
 	wide, narrow := t.key("wide"), t.key("narrow")
 	r := t.request(wide, narrow)
 	t.want(r, "no limit for the first descriptor, and 42 for the second",
-		func(a answer) bool { return a.ok() && a.limit(0) == nil && a.limit(1).GetRequestsPerUnit() == 42 })
+		func(a answer) bool { return a.isOK() && a.limit(0) == nil && a.limit(1).GetRequestsPerUnit() == 42 })
 	t.allowed(wide, 40)
 }
 
 func override(t *trial) {
 	d := t.key("day_100")
 	t.want(t.request(limited(d, 3, typev3.RateLimitUnit_DAY)), "OK with a limit of 3/DAY and remaining 2", func(a answer) bool {
-		return a.ok() && a.limit(0).GetRequestsPerUnit() == 3 && a.limit(0).GetUnit().String() == "DAY" && a.remaining() == 2
+		return a.isOK() && a.limit(0).GetRequestsPerUnit() == 3 && a.limit(0).GetUnit().String() == "DAY" && a.remaining() == 2
 	})
 	free := t.under("no_such_rule", t.fresh())
 	t.allowed(limited(free, 3, typev3.RateLimitUnit_DAY), 2)
@@ -169,13 +174,15 @@ func largerOverride(t *trial) {
 		t.answered(t.request(limited(d, 1, typev3.RateLimitUnit_DAY)))
 	}
 	t.denied(limited(d, 1, typev3.RateLimitUnit_DAY))
-	t.want(t.request(limited(d, 50, typev3.RateLimitUnit_DAY)), "OK: at most 5 of 50 are used", answer.ok)
+	t.want(t.request(limited(d, 50, typev3.RateLimitUnit_DAY)), "OK: at most 5 of 50 are used", answer.isOK)
 }
 
 func overallCode(t *trial) {
 	full := t.key("day_5")
 	t.answered(t.request(hits(full, 5)))
-	for _, r := range []*request{t.request(full, t.key("day_100")), t.request(t.key("day_100"), full), t.request(t.under("no_such_rule", "v"), full)} {
+	for _, r := range []*request{
+		t.request(full, t.key("day_100")), t.request(t.key("day_100"), full), t.request(t.under("no_such_rule", "v"), full),
+	} {
 		t.want(r, "OVER_LIMIT, in the status of the full limit too", func(a answer) bool {
 			over := 0
 			for _, s := range a.GetStatuses() {
@@ -183,7 +190,7 @@ func overallCode(t *trial) {
 					over++
 				}
 			}
-			return a.over() && over == 1
+			return a.isOverLimit() && over == 1
 		})
 	}
 }
@@ -191,7 +198,7 @@ func overallCode(t *trial) {
 func group(t *trial) {
 	full, open := t.key("day_5"), t.key("day_100")
 	t.answered(t.request(hits(full, 5)))
-	t.want(t.request(full, open), "OVER_LIMIT", answer.over)
+	t.want(t.request(full, open), "OVER_LIMIT", answer.isOverLimit)
 	r := t.request(open)
 	switch a := t.answered(r); a.remaining() {
 	case 99:
@@ -206,10 +213,10 @@ func group(t *trial) {
 func peek(t *trial) {
 	d := t.key("day_5")
 	for range 7 {
-		t.want(t.request(hits(d, 0)), "OK with remaining 5", func(a answer) bool { return a.ok() && a.remaining() == 5 })
+		t.want(t.request(hits(d, 0)), "OK with remaining 5", func(a answer) bool { return a.isOK() && a.remaining() == 5 })
 	}
 	t.allowed(hits(d, 2), 3)
-	t.want(t.request(hits(d, 0)), "OK with remaining 3", func(a answer) bool { return a.ok() && a.remaining() == 3 })
+	t.want(t.request(hits(d, 0)), "OK with remaining 3", func(a answer) bool { return a.isOK() && a.remaining() == 3 })
 	t.allowed(d, 2)
 }
 
@@ -234,21 +241,23 @@ func refunds(t *trial) {
 	t.allowed(hits(d, 4), 1)
 	r := t.request(refund(d, 3))
 	a := t.answered(r)
-	if !a.ok() || a.remaining() != 4 {
+	if !a.isOK() || a.remaining() != 4 {
 		t.wrong(r, a, "is_negative_hits does not refund", "OK with remaining 4")
 		return
 	}
 	t.allowed(d, 3)
-	t.want(t.request(refund(d, 50)), "OK with remaining 5", func(a answer) bool { return a.ok() && a.remaining() == 5 })
+	t.want(t.request(refund(d, 50)), "OK with remaining 5", func(a answer) bool { return a.isOK() && a.remaining() == 5 })
 	t.allowed(d, 4)
 	unused := t.key("day_5")
-	t.want(t.request(refund(unused, 3)), "OK with remaining 5", func(a answer) bool { return a.ok() && a.remaining() == 5 })
+	t.want(t.request(refund(unused, 3)), "OK with remaining 5", func(a answer) bool { return a.isOK() && a.remaining() == 5 })
 	t.allowed(hits(unused, 5), 0)
 	t.denied(unused)
 }
 
 func resets(t *trial) {
-	for rule, unit := range map[string]time.Duration{"second_10": time.Second, "minute_100": time.Minute, "hour_100": time.Hour, "day_100": day} {
+	for rule, unit := range map[string]time.Duration{
+		"second_10": time.Second, "minute_100": time.Minute, "hour_100": time.Hour, "day_100": day,
+	} {
 		t.want(t.request(t.key(rule)), fmt.Sprintf("a reset of more than 0 and at most %s", unit),
 			func(a answer) bool {
 				return a.reset() >= 0 && a.reset() <= unit && (a.reset() > 0 || unit == time.Second)
@@ -289,7 +298,8 @@ func alignment(t *trial) {
 			return
 		}
 		t.Evidence = nil
-		t.wrong(r, a, "the resets do not belong to windows that begin at multiples of their length", "resets with the same rest, in seconds of a minute and of an hour")
+		t.wrong(r, a, "the resets do not belong to windows that begin at multiples of their length",
+			"resets with the same rest, in seconds of a minute and of an hour")
 	}
 }
 

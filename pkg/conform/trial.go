@@ -110,35 +110,32 @@ func (t *trial) answered(r *request) answer {
 	return a
 }
 
-// want sends a request, and fails the check if the answer differs from the expectation. It reports whether they agree.
-func (t *trial) want(r *request, expected string, as func(answer) bool) bool {
-	a := t.answered(r)
-	if !as(a) {
+// want sends a request, and fails the check if the answer differs from the expectation.
+func (t *trial) want(r *request, expected string, as func(answer) bool) {
+	if a := t.answered(r); !as(a) {
 		t.wrong(r, a, "the answer is wrong", expected)
-		return false
 	}
-	return true
 }
 
 // allowed expects OK with the remaining hits.
-func (t *trial) allowed(d *descriptor, remaining int64) bool {
-	return t.want(t.request(d), fmt.Sprintf("OK with remaining %d", remaining),
-		func(a answer) bool { return a.ok() && a.remaining() == remaining })
+func (t *trial) allowed(d *descriptor, remaining int64) {
+	t.want(t.request(d), fmt.Sprintf("OK with remaining %d", remaining),
+		func(a answer) bool { return a.isOK() && a.remaining() == remaining })
 }
 
 // denied expects OVER_LIMIT.
-func (t *trial) denied(d *descriptor) bool {
-	return t.want(t.request(d), "OVER_LIMIT", answer.over)
+func (t *trial) denied(d *descriptor) {
+	t.want(t.request(d), "OVER_LIMIT", answer.isOverLimit)
 }
 
 // unlimited expects OK without a limit.
-func (t *trial) unlimited(d *descriptor) bool {
-	return t.want(t.request(d), "OK without a limit", func(a answer) bool { return a.ok() && a.limit(0) == nil })
+func (t *trial) unlimited(d *descriptor) {
+	t.want(t.request(d), "OK without a limit", func(a answer) bool { return a.isOK() && a.limit(0) == nil })
 }
 
 // limitOf expects an answer under a limit of that many requests.
-func (t *trial) limitOf(d *descriptor, n uint32) bool {
-	return t.want(t.request(d), fmt.Sprintf("a limit of %d", n), func(a answer) bool { return a.limit(0).GetRequestsPerUnit() == n })
+func (t *trial) limitOf(d *descriptor, n uint32) {
+	t.want(t.request(d), fmt.Sprintf("a limit of %d", n), func(a answer) bool { return a.limit(0).GetRequestsPerUnit() == n })
 }
 
 // steady waits until no window of a day will end within d.

@@ -15,7 +15,8 @@ func turnChecks(a algorithm) []check {
 	all := []check{{"turns.second." + a.name, "Do windows of a second admit no more and no less than the limit, across several turns?",
 		func(t *trial) { a.turn(t, a) }}}
 	if a.name == "fixed_window" {
-		all = append(all, check{"turns.minute." + a.name, "Does a window of a minute end when its reset says, and begin with a count of 0?", turnOfMinute})
+		all = append(all, check{"turns.minute." + a.name,
+			"Does a window of a minute end when its reset says, and begin with a count of 0?", turnOfMinute})
 	}
 	return all
 }
@@ -84,7 +85,8 @@ func turnOfMinute(t *trial) {
 	ops := t.hammer(rule, 4*time.Second)
 	t.reportTurns(rule, ops, windowFault(ops, t.rules[rule].limit, time.Minute, t.Skew))
 	if n, _ := admitted(ops); n < 2*t.rules[rule].limit {
-		t.fault(Evidence{Fault: fmt.Sprintf("only %d hits are admitted in 4 s around the end of the window", n), Expected: "20, 10 before the end of the window and 10 after it"})
+		t.fault(Evidence{Fault: fmt.Sprintf("only %d hits are admitted in 4 s around the end of the window", n),
+			Expected: "20, 10 before the end of the window and 10 after it"})
 	}
 }
 
@@ -122,15 +124,16 @@ func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, 
 	certain, possible := map[int64][]op{}, map[int64][]op{}
 	for _, o := range ops {
 		from, to := inside(o)
-		if o.ok() && from == to {
+		if o.isOK() && from == to {
 			certain[from] = append(certain[from], o)
 		}
-		for k := from; k <= to && (o.ok() || o.err != nil); k++ {
+		for k := from; k <= to && (o.isOK() || o.err != nil); k++ {
 			possible[k] = append(possible[k], o)
 		}
 	}
 	report := func(f turnFault) {
-		if n++; first == nil {
+		n++
+		if first == nil {
 			first = &f
 		}
 	}
@@ -141,7 +144,7 @@ func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, 
 	}
 	for _, o := range ops {
 		from, to := inside(o)
-		if !o.over() || from != to {
+		if !o.isOverLimit() || from != to {
 			continue
 		}
 		before := int64(0)
@@ -151,7 +154,8 @@ func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, 
 			}
 		}
 		if before < limit {
-			report(turnFault{fmt.Sprintf("under-admission: a call is denied in a window that admitted at most %d hits, the limit is %d", before, limit),
+			report(turnFault{fmt.Sprintf("under-admission: a call is denied in a window that admitted at most %d hits, the limit is %d",
+				before, limit),
 				append(slices.Clone(possible[from]), o)})
 		}
 	}
@@ -170,18 +174,18 @@ func logFault(ops []op, limit int64, window, skew time.Duration) *turnFault {
 	for _, o := range ops {
 		var all []op
 		switch {
-		case o.ok():
+		case o.isOK():
 			for _, p := range ops {
-				if p.ok() && p.call >= o.call && p.ret < o.call+window-skew {
+				if p.isOK() && p.call >= o.call && p.ret < o.call+window-skew {
 					all = append(all, p)
 				}
 			}
 			if int64(len(all)) > limit {
 				return &turnFault{fmt.Sprintf("over-admission: %d hits are admitted in less than %s, the limit is %d", len(all), window, limit), all}
 			}
-		case o.over():
+		case o.isOverLimit():
 			for _, p := range ops {
-				if (p.ok() || p.err != nil) && p.ret >= o.call-window-skew && p.call <= o.ret+skew {
+				if (p.isOK() || p.err != nil) && p.ret >= o.call-window-skew && p.call <= o.ret+skew {
 					all = append(all, p)
 				}
 			}
@@ -205,15 +209,15 @@ func turnsOfFunnel(t *trial, a algorithm) {
 func funnelFault(ops []op, capacity, rate float64, skew time.Duration) *turnFault {
 	for _, o := range ops {
 		switch {
-		case o.ok():
+		case o.isOK():
 			// The calls from o on that ended by the end of p were all admitted in the time between.
 			for _, p := range ops {
-				if !p.ok() || p.ret < o.ret {
+				if !p.isOK() || p.ret < o.ret {
 					continue
 				}
 				var all []op
 				for _, q := range ops {
-					if q.ok() && q.call >= o.call && q.ret <= p.ret {
+					if q.isOK() && q.call >= o.call && q.ret <= p.ret {
 						all = append(all, q)
 					}
 				}
@@ -222,9 +226,10 @@ func funnelFault(ops []op, capacity, rate float64, skew time.Duration) *turnFaul
 						len(all), millis(p.ret-o.call), capacity, rate, maximum), all}
 				}
 			}
-		case o.over():
+		case o.isOverLimit():
 			if level, all := highestLevel(ops, o, rate, skew); level+1 < capacity {
-				return &turnFault{fmt.Sprintf("under-admission: a call is denied while the funnel holds at most %.1f of %g", level, capacity), append(all, o)}
+				return &turnFault{fmt.Sprintf("under-admission: a call is denied while the funnel holds at most %.1f of %g", level, capacity),
+					append(all, o)}
 			}
 		}
 	}
@@ -235,7 +240,7 @@ func funnelFault(ops []op, capacity, rate float64, skew time.Duration) *turnFaul
 // possible.
 func highestLevel(ops []op, denied op, rate float64, skew time.Duration) (level float64, before []op) {
 	for _, p := range ops {
-		if (p.ok() || p.err != nil) && p.call <= denied.ret+skew {
+		if (p.isOK() || p.err != nil) && p.call <= denied.ret+skew {
 			before = append(before, p)
 		}
 	}

@@ -25,7 +25,7 @@ import (
 // A Decider decides requests by the rules in force and a store. It is safe for concurrent use.
 type Decider struct {
 	rules     func() *descriptors.Rules
-	store     Fallback
+	store     PolicyStore
 	options   Options
 	overrides overrideCache
 }
@@ -47,35 +47,40 @@ type Options struct {
 	CalendarMonths bool
 }
 
-// A Fallback decides hits by a store, or by policies if the store cannot. See guard.Fallback.
-type Fallback interface {
-	// Take is Take of [limiters.Store] with the on_store_error policy of each hit.
+// A PolicyStore is a [limiters.Store] that also gets the on_store_error policy of each hit. It decides a hit by its policy if the
+// store cannot, as guard.Fallback does.
+type PolicyStore interface {
 	Take(ctx context.Context, now time.Time, groups []limiters.Group, policies []limiters.OnError, out []limiters.Verdict) error
+	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and Uncharged.
+	EndLocally(ctx context.Context, now time.Time, ends []limiters.Hit)
 }
 
-// New returns a Decider without a fallback: hits that the store cannot decide fail, whatever their policies. It calls rules once for
-// each request; nil rules mean that none are loaded yet.
+// New returns a Decider that ignores policies: a hit that the store cannot decide fails. It calls rules once for each request; nil
+// rules mean that none are loaded yet.
 func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
-	return NewWithFallback(rules, noFallback{store}, o)
+	return NewWithPolicies(rules, withoutPolicies{store}, o)
 }
 
-// NewWithFallback is [New] with a fallback.
-func NewWithFallback(rules func() *descriptors.Rules, f Fallback, o Options) *Decider {
-	return &Decider{rules: rules, store: f, options: o}
+// NewWithPolicies is [New] with a store that decides by policies if it must.
+func NewWithPolicies(rules func() *descriptors.Rules, store PolicyStore, o Options) *Decider {
+	return &Decider{rules: rules, store: store, options: o}
 }
 
-type noFallback struct{ store limiters.Store }
+type withoutPolicies struct{ store limiters.Store }
 
-func (f noFallback) Take(
+func (w withoutPolicies) Take(
 	ctx context.Context, now time.Time, groups []limiters.Group, _ []limiters.OnError, out []limiters.Verdict,
 ) error {
-	return f.store.Take(ctx, now, groups, out)
+	return w.store.Take(ctx, now, groups, out)
 }
 
-// Decide decides r and writes the outcome to result, which it resets first.
+// EndLocally does nothing, because without policies no verdict is ByShare.
+func (withoutPolicies) EndLocally(context.Context, time.Time, []limiters.Hit) {}
+
+// Decide decides r and writes the outcome to result, which it clears first.
 //
-// The caller may reuse both values, and a reused Result costs no allocation. Result refers to the Request and to its own reusable
-// memory, so copy what must outlive the next call.
+// The caller may reuse both values. A reused Result keeps its memory, so Decide allocates little more than the key of each descriptor.
+// Result refers to the Request and to that memory, so copy what must outlive the next call.
 //
 // If the request is denied or ctx ends, Decide ends the leases that the request may have taken, in a store call that is independent
 // of ctx, before it returns.
@@ -83,7 +88,7 @@ func (f noFallback) Take(
 // A non-nil error is an [*Error], and means that the request is undecided. Result is then only for metrics and logs.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := now()
-	result.Reset()
+	result.Clear()
 	err := d.decide(ctx, r, result)
 	if result.decided == 0 {
 		result.decided = now()
@@ -92,10 +97,10 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	return err
 }
 
-// Plan is the part of Decide before the store call: it validates r and matches each descriptor to its limits. Decisions have no
+// Plan does what Decide does before the store call: it validates r and matches each descriptor to its limits. Decisions have no
 // Verdicts. Its error is that of Decide for an invalid request or missing rules.
 func (d *Decider) Plan(r *Request, result *Result) error {
-	result.Reset()
+	result.Clear()
 	return d.prepare(r, result)
 }
 
@@ -120,48 +125,24 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 	if err := d.prepare(r, result); err != nil {
 		return err
 	}
-	why := "the store could not decide every descriptor"
+	failure := "the store could not decide every descriptor"
 	if len(result.hits) > 0 {
 		start := now()
 		err := d.store.Take(ctx, r.Now, result.groups, result.policies, result.verdicts)
 		result.decided = now()
 		result.StoreTook = result.decided - start
 		if err != nil {
-			result.failAll(err)
-			why = "the store did not answer"
+			limiters.FailAll(result.verdicts, err)
+			failure = "the store did not answer"
 		}
 	}
-	undecided := result.conclude()
-	d.overall(result)
+	undecided := result.setOutcomes()
+	result.setDenied(d.options.ShadowMode)
 	d.giveUp(ctx, r.Now, result)
 	if undecided && !result.Denied && !d.options.ShadowMode {
-		return storeError(ctx, why, result.StoreErr)
+		return storeError(ctx, failure, result.StoreErr)
 	}
 	return nil
-}
-
-// overall decides the request: it is denied if any descriptor outside of quota mode is denied, or if all descriptors in quota mode
-// are.
-func (d *Decider) overall(result *Result) {
-	quotas, full, denied := 0, 0, false
-	for i := range result.Decisions {
-		decision := &result.Decisions[i]
-		over := decision.Outcome == Denied
-		switch {
-		case decision.Reason == Unlimited || decision.End:
-		case decision.Quota:
-			quotas++
-			if over {
-				full++
-			}
-		default:
-			denied = denied || over
-		}
-	}
-	result.quotasFull = quotas == full
-	denied = denied || quotas > 0 && quotas == full
-	result.Denied = denied && !d.options.ShadowMode
-	result.Shadowed = denied && d.options.ShadowMode
 }
 
 var epoch = time.Now().Add(-time.Second)

@@ -70,16 +70,16 @@ func (s *testStore) Take(ctx context.Context, now time.Time, groups []limiters.G
 
 func newDeciderOn(t testing.TB, store limiters.Store, rules string, o Options) *Decider {
 	t.Helper()
-	return newDeciderWithFallback(t, noFallback{store}, rules, o)
+	return newDeciderWithFallback(t, withoutPolicies{store}, rules, o)
 }
 
-func newDeciderWithFallback(t testing.TB, f Fallback, rules string, o Options) *Decider {
+func newDeciderWithFallback(t testing.TB, f PolicyStore, rules string, o Options) *Decider {
 	t.Helper()
 	parsed, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(rules)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewWithFallback(func() *descriptors.Rules { return parsed }, f, o)
+	return NewWithPolicies(func() *descriptors.Rules { return parsed }, f, o)
 }
 
 func newDecider(t testing.TB, rules string, o Options) *Decider {
@@ -87,7 +87,7 @@ func newDecider(t testing.TB, rules string, o Options) *Decider {
 	return newDeciderOn(t, newStore(), rules, o)
 }
 
-// request returns a request of one hit for each of keys. A key with a "!" brings a limit of its own, of 0 a day.
+// request returns a request of one hit for each of keys. A key with a "!" has a limit in the request, of 0 a day.
 func request(keys string) *Request {
 	r := &Request{Domain: "modes"}
 	for _, key := range strings.Fields(keys) {
@@ -110,7 +110,7 @@ func ask(t testing.TB, d *Decider, keys string) string {
 	return short(&result)
 }
 
-// short returns a result as text: whether it is denied, and of each descriptor the outcome, remaining/limit and name.
+// short returns a result as text: ok or denied, and for each descriptor the outcome, remaining/limit and name.
 func short(r *Result) string {
 	names := map[Outcome]string{Allowed: "ok", Denied: "over", Undecided: "undecided"}
 	text := "ok:"
@@ -166,15 +166,15 @@ func kindOf(err error) Kind {
 	return e.Kind
 }
 
-// Without a limit to show there is no remaining and no reset.
+// A descriptor without a current limit has no remaining hits and no reset.
 func TestOnStoreErrorDecides(t *testing.T) {
 	for keys, want := range map[string]string{
 		"unset": "ok: ok", "unset!": "ok: ok", "free!": "ok: ok", "nobody!": "ok: ok", "shadowed": "ok: ok",
 		"denied": "over: over", "denied!": "over: over", "unset denied": "over: ok over",
 		"local": "ok: ok4/5",
-		// The limit that the policy allows shows nothing; the other does.
+		// A limit that on_store_error: allow decided has no numbers, so the result has those of the other limit.
 		"mixed": "ok: ok2/3", "known": "ok: ok29/30",
-		// A denial stands, whatever else could not be decided.
+		// The request is denied, even if the store failed for another limit.
 		"failing denied": "over: undecided over",
 	} {
 		down := newStore()
@@ -197,7 +197,7 @@ func TestOnStoreErrorDecides(t *testing.T) {
 
 // A policyFallback keeps the policies of each call.
 type policyFallback struct {
-	noFallback
+	withoutPolicies
 	got []string
 }
 
@@ -205,7 +205,7 @@ func (f *policyFallback) Take(
 	ctx context.Context, now time.Time, groups []limiters.Group, policies []limiters.OnError, out []limiters.Verdict,
 ) error {
 	f.got = append(f.got, fmt.Sprintf("%d: %v", len(out), policies))
-	return f.noFallback.Take(ctx, now, groups, policies, out)
+	return f.withoutPolicies.Take(ctx, now, groups, policies, out)
 }
 
 func TestEachHitHasThePolicyOfItsLimit(t *testing.T) {
@@ -230,7 +230,7 @@ descriptors:
 		{"the last call ends the lease", "a", Options{}, []string{"3: [deny allow local]", "1: [local]"}},
 		{"a bad lease adds a denying hit", strings.Repeat("a", MaxLeaseID+1), Options{AllOrNothing: true}, []string{"2: [deny ]"}},
 	} {
-		f := &policyFallback{noFallback: noFallback{newStore()}}
+		f := &policyFallback{withoutPolicies: withoutPolicies{newStore()}}
 		var result Result
 		err := newDeciderWithFallback(t, f, rules, c.options).Decide(t.Context(), leaseRequest("full", "user lease="+c.lease), &result)
 		if err != nil || !slices.Equal(f.got, c.want) {
@@ -310,8 +310,8 @@ descriptors:
 		if err := d.Decide(t.Context(), r, &result); err != nil {
 			t.Fatal(err)
 		}
-		if got := &result.Decisions[0]; got.Reason != c.want || got.Reset != c.reset || got.Limit == nil {
-			t.Errorf("%d hits: %v, reset after %v, want %v and %v", c.hits, got.Reason, got.Reset, c.want, c.reset)
+		if got := &result.Decisions[0]; got.Reason != c.want || got.UntilReset != c.reset || got.Limit == nil {
+			t.Errorf("%d hits: %v, reset after %v, want %v and %v", c.hits, got.Reason, got.UntilReset, c.want, c.reset)
 		}
 	}
 }
@@ -419,7 +419,7 @@ func TestReusedResultCostsOnlyKeys(t *testing.T) {
 	}
 }
 
-// A reused Result must not show anything of the request before.
+// A reused Result must contain nothing of the previous request.
 func TestReusedResultIsEmptied(t *testing.T) {
 	d := newDecider(t, modes, Options{})
 	var reused Result

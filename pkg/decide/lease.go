@@ -67,7 +67,7 @@ func (d *Decision) leaseID() string { return d.Entries[len(d.Entries)-1].Value }
 
 // withLeases returns the limits that have leases.
 func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
-	lacks := func(l descriptors.RateLimit) bool { return !l.Limit.HasLeases() }
+	lacks := func(l descriptors.RateLimit) bool { return !l.Compiled.HasLeases() }
 	if !slices.ContainsFunc(limits, lacks) {
 		return limits
 	}
@@ -89,7 +89,9 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	if !result.Denied && !ended {
 		return
 	}
-	ends, policies := result.ends(ended)
+	ends, policies, local := result.ends(ended)
+	d.store.EndLocally(ctx, now, local)
+	result.GivenUp = len(ends) + len(local)
 	if len(ends) == 0 {
 		return
 	}
@@ -106,40 +108,35 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 		case err != nil:
 		case v.Err != nil:
 			err = v.Err
-		case !ends[i].Uncharged && (v.By == limiters.ByPolicy || v.By == limiters.ByShare):
+		case v.By == limiters.ByPolicy || v.By == limiters.ByShare:
 			err = errNotGivenUp
 		}
 	}
-	result.GivenUp, result.GiveUpErr = len(ends), err
+	result.GiveUpErr = err
 }
 
-// ends returns hits that end the leases that r may have taken, and their policies. With again, it includes the ends in r that the
-// store may not have decided.
-func (r *Result) ends(again bool) (ends []limiters.Hit, policies []limiters.OnError) {
-	first := 0
-	for _, g := range r.groups {
+// ends returns hits that end the leases that r may have taken, and their policies; local ends the leases that only this process
+// granted. With again, ends includes those in r that the store may not have decided.
+func (r *Result) ends(again bool) (ends []limiters.Hit, policies []limiters.OnError, local []limiters.Hit) {
+	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, isCertainDenial)
 		for i, h := range g {
-			switch v := &verdicts[i]; {
+			v, end := &verdicts[i], h
+			end.N, end.End = 0, true
+			switch {
 			case h.Lease == limiters.LeaseID{}:
-				continue
 			case h.End && again && v.Err != nil:
-			case !denied && mayHold(v) && h.TakesLease():
-				h.N, h.End, h.Uncharged = 0, true, v.Uncharged
-			default:
-				continue
+				ends, policies = append(ends, h), append(policies, r.policies[first+i])
+			case denied || !h.TakesLease() || limiters.IsUncharged(v.Err):
+			case !v.Uncharged:
+				ends, policies = append(ends, end), append(policies, r.policies[first+i])
+			case v.By == limiters.ByShare:
+				local = append(local, end)
 			}
-			ends, policies = append(ends, h), append(policies, r.policies[first+i])
 		}
-		first += len(g)
 	}
-	return ends, policies
-}
-
-// mayHold reports whether the store or the local store may have charged a hit.
-func mayHold(v *limiters.Verdict) bool {
-	return !limiters.IsUncharged(v.Err) && (!v.Uncharged || v.By == limiters.ByShare)
+	return ends, policies, local
 }
 
 // isCertainDenial reports whether the store denied a hit, so that its group was not charged. After a denial by a policy, it may

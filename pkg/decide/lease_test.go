@@ -29,7 +29,7 @@ func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return descriptors.RateLimit{Limit: l, RequestsPerUnit: spec.Max}
+		return descriptors.RateLimit{Compiled: l, RequestsPerUnit: spec.Max}
 	}
 	slots := func(n int64) descriptors.RateLimit { return limit(limiters.Spec{Algorithm: "concurrency", Max: n}) }
 	perHour := func(n int64) descriptors.RateLimit {
@@ -88,8 +88,8 @@ func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.
 	return s.intercept(len(s.calls)-1, ctx, take, out)
 }
 
-// leaseRequest returns a request with a descriptor for each of the texts. "5 user=u lease=a release" has five hits and three
-// entries. A "-" before it makes it a refund.
+// leaseRequest returns a request with a descriptor for each text. "5 user=u lease=a release" has five hits and three entries; a "-"
+// in front makes it a refund.
 func leaseRequest(texts ...string) *Request {
 	r := &Request{Domain: "modes"}
 	for _, text := range texts {
@@ -113,8 +113,7 @@ func leaseRequest(texts ...string) *Request {
 	return r
 }
 
-// askReasons decides a request. It returns whether the request is denied, and the reason and the remaining hits of each
-// descriptor.
+// askReasons decides a request, and returns the outcome, and the reason and the remaining hits of each descriptor.
 func askReasons(t *testing.T, d *Decider, texts ...string) string {
 	t.Helper()
 	var result Result
@@ -216,7 +215,7 @@ func TestBadLeaseIDIsDenied(t *testing.T) {
 	wantReasons(t, d, "over: within_limit100 bad_lease_id within_limit2", "free=u", "user=u lease=", "user=u lease=a")
 	wantReasons(t, d, "ok: within_limit99", "free=u")
 	wantReasons(t, d, "ok: within_limit1", "user=u lease=b")
-	// A full quota does not deny a request that has another with room.
+	// A full quota does not deny a request that has another quota with room.
 	wantReasons(t, d, "ok: within_limit1 bad_lease_id", "quota=u lease=a", "quota=u lease=")
 }
 
@@ -231,7 +230,7 @@ func TestTooManyReservationsAreDenied(t *testing.T) {
 	wantReasons(t, d, "ok: within_limit100", "0 budget=u lease=further")
 }
 
-// An end must run whatever else its request asks for: it is in no group with other hits, and replaces or denies nothing.
+// The end of a lease is in no group: it succeeds even if another descriptor of its request is denied.
 func TestEndIsInNoGroup(t *testing.T) {
 	for _, o := range []Options{{}, {AllOrNothing: true}, {QuotaMode: true}} {
 		store := newLeaseStore()
@@ -258,7 +257,7 @@ func TestDeniedRequestGivesUpItsLeases(t *testing.T) {
 		{Options{}, []string{"0 user=u lease=a", "full"}, "over: within_limit2 over_limit0", 0, "2"},
 		// The group is denied as a whole: nothing was taken.
 		{Options{AllOrNothing: true}, []string{"user=u lease=a", "full"}, "over: within_limit2 over_limit0", 0, "2"},
-		// The rule in shadow mode is not in the group.
+		// The rule in shadow mode is not in the group, so its slot was taken.
 		{Options{AllOrNothing: true}, []string{"shadowed=u lease=a", "full"}, "over: within_limit0 over_limit0", 1, "2"},
 		// An allowed request keeps its leases.
 		{Options{ShadowMode: true}, []string{"user=u lease=a", "full"}, "ok: within_limit1 over_limit0", 0, "1"},
@@ -282,7 +281,7 @@ func TestDeniedRequestGivesUpItsLeases(t *testing.T) {
 	}
 }
 
-// A request that is denied by its leases takes none, and has none to give up.
+// A request that a limit with leases denies holds no lease, so Weir gives up none.
 func TestDenialByItsLeasesIsCertain(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})
@@ -294,7 +293,7 @@ func TestDenialByItsLeasesIsCertain(t *testing.T) {
 	}
 }
 
-// The client leaves while the store decides: Envoy cancels the call, and makes none at the end of the stream.
+// The client disconnects while the store decides. Envoy then cancels the call, and sends no release, so Weir must end the lease.
 func TestCancelledRequestGivesUpItsLease(t *testing.T) {
 	for name, intercept := range map[string]func(cancel func(), ctx context.Context, take func(context.Context) error) error{
 		"the store answers": func(cancel func(), ctx context.Context, take func(context.Context) error) error {
@@ -362,8 +361,8 @@ func TestTakeAfterItsEndHoldsNothing(t *testing.T) {
 func TestGiveUpEndsPossiblyChargedLeases(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		verdict limiters.Verdict // of the hit on user=u lease=a
-		denied  bool             // by another descriptor; else the context ends
+		verdict limiters.Verdict // the verdict on user=u lease=a
+		denied  bool             // another descriptor denies the request; else the context ends
 		want    int
 	}{
 		{"an error", limiters.Verdict{Err: errStore}, true, 1},
@@ -406,7 +405,7 @@ func TestGiveUpEndsPossiblyChargedLeases(t *testing.T) {
 	}
 }
 
-// An undecided request is up to Envoy: failure_mode_deny. If it is admitted, its lease ends with its stream.
+// If a request is not decided, failure_mode_deny of Envoy decides. If Envoy admits it, the lease must stay until the stream ends.
 func TestUndecidedRequestKeepsItsLeases(t *testing.T) {
 	store := newLeaseStore()
 	store.failKey = "free"
@@ -417,7 +416,8 @@ func TestUndecidedRequestKeepsItsLeases(t *testing.T) {
 	}
 }
 
-// Envoy gives up its call at the end of a stream after the timeout of its filter. The lease must end all the same.
+// At the end of a stream, Envoy waits for the release no longer than the timeout of its filter. Weir must end the lease even after
+// that.
 func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	store := newLeaseStore()
@@ -543,11 +543,24 @@ func TestGiveUpThatAPolicyDecidesIsAnError(t *testing.T) {
 	}
 }
 
-// A take that a policy allowed without the store is not ended there. Where this process decided, the end is for its own store only.
+// A localEnds counts the ends for the local store.
+type localEnds struct {
+	withoutPolicies
+	ends []limiters.Hit
+}
+
+func (l *localEnds) EndLocally(_ context.Context, _ time.Time, ends []limiters.Hit) {
+	l.ends = append(l.ends, ends...)
+}
+
+// If a policy allowed a lease without any store, Weir ends nothing. If the share of this replica allowed the lease, the end is only
+// for the local store.
 func TestGiveUpOfUnchargedTakes(t *testing.T) {
-	for by, want := range map[limiters.Source]int{limiters.ByPolicy: 0, limiters.ByShare: 1} {
+	for by, want := range map[limiters.DecidedBy]int{limiters.ByPolicy: 0, limiters.ByShare: 1} {
 		store := newLeaseStore()
 		d := newLeaseDecider(t, store, Options{})
+		local := &localEnds{withoutPolicies: withoutPolicies{store}}
+		d.store = local
 		store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
 			err := take(ctx)
 			out[0].By, out[0].Uncharged = by, true
@@ -557,17 +570,16 @@ func TestGiveUpOfUnchargedTakes(t *testing.T) {
 		if err := d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result); err != nil {
 			t.Fatal(err)
 		}
-		if !result.Denied || result.GivenUp != want || result.GiveUpErr != nil || len(store.calls) != 1+want {
+		if !result.Denied || result.GivenUp != want || result.GiveUpErr != nil || len(store.calls) != 1 {
 			t.Errorf("%v: denied %v, given up %d: %v, %d calls", by, result.Denied, result.GivenUp, result.GiveUpErr, len(store.calls))
 		}
-		if want > 0 && !store.calls[1][0].Uncharged {
-			t.Errorf("%v: the end is %+v, want Uncharged", by, store.calls[1][0])
+		if len(local.ends) != want || want > 0 && (!local.ends[0].End || local.ends[0].Lease != store.calls[0][0].Lease) {
+			t.Errorf("%v: local ends %+v, want %d of the lease that was taken", by, local.ends, want)
 		}
 	}
 }
 
-// Envoy ignores the answer of the call at the end of a stream, and the store repeats the end. So an end that fails is no error of
-// its request.
+// An end that fails is not an error of its request, because Envoy ignores the answer, and the store repeats the end.
 func TestFailedEndLeavesItsRequestDecided(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})

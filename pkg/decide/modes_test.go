@@ -19,7 +19,7 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 		{Options{}, "shadowed", "ok: ok0/0"},
 		{Options{}, "shadowed full", "over: ok0/0 over0/0"},
 		{Options{ShadowMode: true}, "full free", "ok: over0/0 ok99/100free"},
-		// Quota mode: denied only if all descriptors in quota mode are.
+		// Quota mode: the request is denied only if all its descriptors in quota mode are over their limits.
 		{Options{}, "quota_full", "over: over0/0"},
 		{Options{}, "quota_full quota_free", "ok: over0/0 ok99/100"},
 		{Options{}, "quota_full free", "over: over0/0 ok99/100free"},
@@ -28,10 +28,10 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 		{Options{QuotaMode: true}, "full quota_full", "over: over0/0 over0/0"},
 		{Options{QuotaMode: true}, "full unknown", "ok: over0/0 ok"},
 		{Options{QuotaMode: true}, "full unlimited", "over: over0/0 ok(unlimited)"},
-		// Unlimited: no limit to show.
+		// Unlimited: the descriptor has no current limit.
 		{Options{}, "unlimited", "ok: ok(unlimited)"},
 		{Options{}, "unlimited full", "over: ok(unlimited) over0/0"},
-		// Replaces: by name, whether or not the replacing rule is replaced. An unlimited rule replaces and is never replaced.
+		// Replaces: a rule replaces others by name, even if it is replaced itself. An unlimited rule replaces, but is never replaced.
 		{Options{}, "named", "over: over0/0small"},
 		{Options{}, "named replacing", "ok: ok ok49/50big"},
 		{Options{}, "named replacing replacing_replacing", "ok: ok ok ok9/10"},
@@ -58,12 +58,11 @@ func TestAllOrNothingChargesNoLimitOfADeniedRequest(t *testing.T) {
 	}
 }
 
-// A rule that denies no request must not keep the other limits from being charged: while that rule is over its limit, nothing
-// else would be limited.
+// A rule that never denies is in no group. Otherwise nothing would be charged to the other limits while it is over its limit.
 func TestAllOrNothingExcludesLimitsThatCannotDeny(t *testing.T) {
 	for _, c := range []struct {
 		options    Options
-		keys, want string // of the second of two equal requests
+		keys, want string // want is the result of the second of two equal requests
 	}{
 		{Options{}, "free shadowed", "ok: ok98/100free ok0/0"},
 		{Options{}, "free shadowed full", "over: ok100/100free ok0/0 over0/0"},

@@ -35,7 +35,7 @@ func (d *Decider) plan(rules *descriptors.Rules, r *Request, result *Result) err
 	if replaces {
 		removeReplaced(result.Decisions)
 	}
-	return d.charge(domain, result)
+	return d.listHits(domain, result)
 }
 
 // resize returns a slice of n zero elements, reusing s if possible. Elements beyond len(s) must be zero.
@@ -62,9 +62,10 @@ func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, deci
 			kept = kept.WithCalendarMonths()
 		}
 		limits, err := d.overrides.limit(kept, *descriptor.Override)
-		if decision.Override, decision.Limits = true, limits; err != nil {
+		if err != nil {
 			return err
 		}
+		decision.Override, decision.Limits = true, limits
 	} else if rule != nil {
 		decision.Limits, decision.Shadow = rule.Limits, rule.ShadowMode
 		if rule.Unlimited {
@@ -98,18 +99,19 @@ func removeReplaced(decisions []Decision) {
 	}
 }
 
-// charge sets the modes of the decisions and lists the hits of their limits, with a group for each descriptor.
-func (d *Decider) charge(domain *descriptors.Domain, result *Result) error {
+// listHits sets the modes of the decisions and lists the hits of their limits, with a group for each descriptor.
+func (d *Decider) listHits(domain *descriptors.Domain, result *Result) error {
 	quotas, limits := 0, 0
 	for i := range result.Decisions {
 		decision := &result.Decisions[i]
-		if limits += len(decision.Limits); limits > MaxLimits {
+		limits += len(decision.Limits)
+		if limits > MaxLimits {
 			return invalid("descriptors[%d]: the descriptors are under more than %d limits together", i, MaxLimits)
 		}
 		limited := len(decision.Limits) > 0 || decision.Reason == BadLeaseID
 		inQuotaRule := limited && decision.Rule != nil && !decision.Override && decision.Rule.QuotaMode
-		decision.Quota = !decision.End && (d.options.QuotaMode || inQuotaRule)
-		if decision.Quota && decision.Reason != Unlimited {
+		decision.Quota = !decision.End && decision.Reason != Unlimited && (d.options.QuotaMode || inQuotaRule)
+		if decision.Quota {
 			quotas++
 		}
 	}
@@ -181,9 +183,9 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	}
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
-		r.hits = append(r.hits, limiters.Hit{Key: key, Limit: l.Limit, N: decision.Hits, End: decision.End})
+		r.hits = append(r.hits, limiters.Hit{Key: key, Limit: l.Compiled, N: decision.Hits, End: decision.End})
 		r.policies = append(r.policies, domain.OnError(l))
-		if r.leases && l.Limit.HasLeases() {
+		if r.leases && l.Compiled.HasLeases() {
 			r.hits[len(r.hits)-1].Lease = lease
 		}
 	}

@@ -22,7 +22,7 @@ func TestPlanIsDecideWithoutStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		decider := New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), Options{QuotaMode: random.IntN(5) == 0})
-		var planned Result // used again for each request
+		var planned Result // reused for each request
 		for range 20 {
 			request := &Request{Domain: "d"}
 			for range 1 + random.IntN(3) {

@@ -15,7 +15,7 @@ func TestLongLabelIsCutWithHash(t *testing.T) {
 		t.Errorf("%q and %q", a, b)
 	}
 	if got := descriptors.Bounded("\xff\xfe", n); got != "\uFFFD" {
-		t.Errorf("%q", got)
+		t.Errorf("%q, want one replacement character", got)
 	}
 	if s := strings.Repeat("x", n); descriptors.Bounded(s, n) != s {
 		t.Error("a text of the largest length was cut")

@@ -93,7 +93,7 @@ type Node struct {
 	wild   []wild // in file order
 	byName map[string]*Node
 
-	at uint32 // position in an index; 0: not in one yet
+	id recordID // in an index; 0: not in one yet
 }
 
 // A wild is a child with a '*' in its key or value.
@@ -106,7 +106,7 @@ type wild struct {
 func (n *Node) Add(l Level) *Node {
 	in := &n.builder.intern
 	child := &Node{builder: n.builder, domain: n.domain, parent: n, level: level{
-		how: matchingOf(&l), share: l.ShareThreshold, valueToMetric: l.ValueToMetric, key: in.key(l.Key),
+		how: matchingOf(&l), isShared: l.ShareThreshold, valueToMetric: l.ValueToMetric, key: in.key(l.Key),
 	}}
 	added := &child.level
 	switch added.how {
@@ -154,13 +154,13 @@ func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list 
 	if n.byIP == nil {
 		n.byIP = map[string]*prefixes{}
 	}
-	all := n.byIP[key]
-	if all == nil {
-		all = &prefixes{}
-		n.byIP[key] = all
+	siblings := n.byIP[key]
+	if siblings == nil {
+		siblings = &prefixes{}
+		n.byIP[key] = siblings
 	}
-	all.lists = append(all.lists, child)
-	return &list{prefixes: added, siblings: all}
+	siblings.lists = append(siblings.lists, child)
+	return &list{prefixes: added, siblings: siblings}
 }
 
 // SetRule sets the rule of n, with its Domain and Name, and returns the copy that the Rules will hold. Call it at most once for
@@ -171,18 +171,18 @@ func (n *Node) SetRule(r Rule) *Rule {
 	r.Domain, r.Name = n.domain, b.intern.text(name(r.path))
 	r.from, r.line = n.from, n.line
 	r.replacing = len(r.Replaces) > 0
-	r.shares = slices.ContainsFunc(r.path, func(l level) bool { return l.share })
+	r.sharesCounters = slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })
 	for i := range min(len(r.path), len(r.plain)) {
-		if l := &r.path[i]; l.how != wildcard && l.how != addresses && !l.share {
+		if l := &r.path[i]; l.how != wildcard && l.how != addresses && !l.isShared {
 			r.plain[i] = byte(l.how)
 		}
 	}
 	for i := range r.Limits {
-		r.Limits[i].Limit = b.intern.limit(r.Limits[i].Limit)
-		r.hasLeases = r.hasLeases || r.Limits[i].Limit.HasLeases()
+		r.Limits[i].Compiled = b.intern.limit(r.Limits[i].Compiled)
+		r.hasLeases = r.hasLeases || r.Limits[i].Compiled.HasLeases()
 	}
 	if len(r.Limits) == 1 {
-		r.Limits = b.intern.one(r.Limits[0])
+		r.Limits = b.intern.singleton(r.Limits[0])
 	}
 	n.rule = b.chunks.add(&r)
 	return n.rule
@@ -211,7 +211,7 @@ func (n *Node) Exempts() bool {
 	if other := siblings.byName[key]; other != nil && other != n || len(siblings.wild) > maxSearched {
 		return true
 	}
-	if all := siblings.byIP[key]; all != nil && slices.ContainsFunc(all.lists, func(other *Node) bool { return other != n }) {
+	if prefixed := siblings.byIP[key]; prefixed != nil && slices.ContainsFunc(prefixed.lists, func(other *Node) bool { return other != n }) {
 		return true
 	}
 	return slices.ContainsFunc(siblings.wild, func(w wild) bool {

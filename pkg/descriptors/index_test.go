@@ -20,7 +20,7 @@ type described struct {
 	below        []described
 }
 
-// claims returns texts of which no two descriptors at one level may have the same.
+// claims returns the identities of a descriptor. Two descriptors at one level must not share any of them.
 func (d described) claims() []string {
 	var all []string
 	for _, prefix := range d.cidr {
@@ -35,7 +35,7 @@ func (d described) claims() []string {
 	return all
 }
 
-// name returns the level of d in the name of a rule.
+// name returns the text for d in the name of a rule.
 func (d described) name() string {
 	switch value := d.value + strings.Join(d.values, ",") + strings.Join(d.cidr, ","); value {
 	case "":
@@ -115,7 +115,8 @@ func match(all []described, entries []descriptors.Entry) string {
 	return ""
 }
 
-// naiveAddress returns the address that a prefix must contain; the zero Addr, which none contains, for other texts.
+// naiveAddress returns the address that a prefix must contain. For a text that is no address, it returns the zero Addr, which no
+// prefix contains.
 func naiveAddress(text string) netip.Addr {
 	address, err := netip.ParseAddr(text)
 	if err != nil {
@@ -124,7 +125,7 @@ func naiveAddress(text string) netip.Addr {
 	return address.WithZone("").Unmap()
 }
 
-// Random trees and requests: the index finds the same rule as a search of one descriptor after the other.
+// For random trees and requests, the index finds the same rule as a search of one descriptor after the other.
 func TestMatchAgreesWithLinearSearch(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

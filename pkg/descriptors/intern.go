@@ -34,51 +34,51 @@ func (in *intern) text(text string) string {
 		in.texts = &strings.Builder{}
 		in.texts.Grow(max(textBlock, len(text)))
 	}
-	at := in.texts.Len()
+	start := in.texts.Len()
 	in.texts.WriteString(text)
-	return in.texts.String()[at:]
+	return in.texts.String()[start:]
 }
 
 func (in *intern) path(levels []level) []level {
 	if len(in.levels)+len(levels) > cap(in.levels) {
 		in.levels = make([]level, 0, max(levelBlock, len(levels)))
 	}
-	at := len(in.levels)
+	start := len(in.levels)
 	in.levels = append(in.levels, levels...)
-	return in.levels[at:len(in.levels):len(in.levels)]
+	return in.levels[start:len(in.levels):len(in.levels)]
 }
 
 func (in *intern) key(key string) string {
-	if one, found := in.keys[key]; found {
-		return one
+	if interned, found := in.keys[key]; found {
+		return interned
 	}
 	in.keys[key] = key
 	return key
 }
 
 func (in *intern) limit(l *limiters.Limit) *limiters.Limit {
-	if one, found := in.limits[l.Spec()]; found {
-		return one
+	if interned, found := in.limits[l.Spec()]; found {
+		return interned
 	}
 	in.limits[l.Spec()] = l
 	return l
 }
 
-// one returns l in a slice of length 1.
-func (in *intern) one(l RateLimit) []RateLimit {
-	one, found := in.single[l]
+// singleton returns l in a slice of length 1.
+func (in *intern) singleton(l RateLimit) []RateLimit {
+	interned, found := in.single[l]
 	if !found {
-		one = []RateLimit{l}
-		in.single[l] = one
+		interned = []RateLimit{l}
+		in.single[l] = interned
 	}
-	return one
+	return interned
 }
 
 func (in *intern) source(s source) *source {
-	one, found := in.sources[s]
+	interned, found := in.sources[s]
 	if !found {
-		one = &s
-		in.sources[s] = one
+		interned = &s
+		in.sources[s] = interned
 	}
-	return one
+	return interned
 }

@@ -66,7 +66,7 @@ func AppendOverrideKey(dst []byte, domain string, rule *Rule, entries []Entry) [
 	return appendKey(dst, domain, rule, entries, false)
 }
 
-func appendKey(b []byte, domain string, rule *Rule, entries []Entry, share bool) []byte {
+func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bool) []byte {
 	b = appendText(b, domain)
 	counted := entries
 	if rule != nil && rule.hasLeases && len(entries) > 0 {
@@ -87,7 +87,7 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, share bool)
 			b = appendText(append(b, byte(unruled)), e.Value)
 			continue
 		}
-		b = rule.path[i].appendValue(b, e.Value, share && rule.path[i].share)
+		b = rule.path[i].appendValue(b, e.Value, mayShare && rule.path[i].isShared)
 	}
 	if len(counted) < len(entries) {
 		b = append(appendText(append(b, '|'), entries[len(counted)].Key), leaseMark)

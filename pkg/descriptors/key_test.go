@@ -14,7 +14,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Limit.Spec()) }
+func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Compiled.Spec()) }
 
 func TestKeyEncodesDomainAndMatch(t *testing.T) {
 	rules := parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  x-*!\n  a*=b!"))
@@ -40,7 +40,8 @@ func TestKeyEncodesDomainAndMatch(t *testing.T) {
 	}
 }
 
-// A value is matched exactly, by a wildcard with more than *, or not: by the key alone, or beyond the path.
+// A rule names a value if it matches the value exactly, or by a wildcard with more than *. It does not if it matches by the key
+// alone, or if the entry is below the rule.
 func TestMatchesValueReportsHowAValueMatched(t *testing.T) {
 	rules := parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  any=*!\n  plan!"))
 	for _, tt := range []struct {
@@ -61,7 +62,7 @@ func TestMatchesValueReportsHowAValueMatched(t *testing.T) {
 	}
 }
 
-// The id of a request is in no key: all requests of a client share a counter, which no other rule has.
+// The key does not contain the lease id, so all requests of a client share a counter. No other rule has this counter.
 func TestKeyOfLeasesHasNoID(t *testing.T) {
 	b := descriptors.NewBuilder()
 	user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user_id"}})
@@ -73,9 +74,9 @@ func TestKeyOfLeasesHasNoID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	user.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: minute}}})
+	user.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Compiled: minute}}})
 	user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{
-		Limits: []descriptors.RateLimit{{Limit: minute}, {Limit: limit}},
+		Limits: []descriptors.RateLimit{{Compiled: minute}, {Compiled: limit}},
 	})
 	rules := b.Build()
 	for _, tt := range []struct {
@@ -105,7 +106,7 @@ func TestDomainOfKeyIsItsPrefix(t *testing.T) {
 			t.Errorf("%q of %q, want %q", got, domain, whole)
 		}
 	}
-	for _, key := range []string{"", ":", "|", "k", "9:short", "-9:d", "9223372036854775807:d", "a|b"} { // no Keys
+	for _, key := range []string{"", ":", "|", "k", "9:short", "-9:d", "9223372036854775807:d", "a|b"} { // invalid keys
 		if got := descriptors.DomainOf(key); !strings.HasPrefix(key, got) {
 			t.Errorf("%q of %q", got, key)
 		}

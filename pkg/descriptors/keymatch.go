@@ -41,7 +41,8 @@ func cutPieces(rest string) (pieces []piece, ok bool) {
 			return nil, false
 		}
 		var p piece
-		if p.key, rest, ok = cutRaw(rest[1:]); !ok || rest == "" {
+		p.key, rest, ok = cutRaw(rest[1:])
+		if !ok || rest == "" {
 			return nil, false
 		}
 		p.how, rest = rest[0], rest[1:]

@@ -47,7 +47,7 @@ descriptors:
 		{"d", "k=" + long, "k=" + hashed, false}, // a value that imitates the hash of another
 		{"d", "k=" + hashed, "k=" + long, false},
 		{"d", "k=" + hashed, "k=" + hashed, true},
-		{"d", "k=::ffff:10.0.0.1", "k=10.0.0.1", false}, // no address to the rule
+		{"d", "k=::ffff:10.0.0.1", "k=10.0.0.1", false}, // the rule does not read values as addresses
 		{"d", "none=x", "none=x", true},                 // the key of a limit in the request
 	} {
 		entries := entries(tt.of)
@@ -59,7 +59,7 @@ descriptors:
 	}
 }
 
-// A key contains each entry that it was made of, and no entry of another value.
+// A key contains each entry that it was made of, and no entry with another value.
 func FuzzEntryMatcher(f *testing.F) {
 	f.Add("d", "user_id", "42", "action", "reply")
 	f.Add("d", "k", "1|7:user_id*2:42", "#", strings.Repeat("x", 129))

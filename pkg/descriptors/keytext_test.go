@@ -48,7 +48,7 @@ descriptors:
 	}
 }
 
-// Whatever ParseKey accepts, it returns without a panic.
+// ParseKey never panics.
 func FuzzParseKey(f *testing.F) {
 	for _, key := range []string{"1:d|7:user_id*5:alice|6:action~6:action=2:s*=6:search", "1:d|1:k!", "1:d|1:k^1:k=2:a*", "#", "3:", "1:d|", "1:d|1:k", "1:d|1:k~1:k"} {
 		f.Add(key)
@@ -60,13 +60,13 @@ func FuzzParseKey(f *testing.F) {
 	})
 }
 
-// A hash is a contract: receipts and log lines that were written before an upgrade name the same key after it.
+// The hash of a key must never change, because receipts and log lines from before an upgrade contain it.
 func TestKeyHashIsStable(t *testing.T) {
 	const key = "3:ugc|7:user_id*5:alice"
 	if got := descriptors.KeyHash(nil, key); got != "2de2641123bb8c2d" {
-		t.Errorf("%s", got)
+		t.Errorf("hash %s: it must never change", got)
 	}
 	if got := descriptors.KeyHash([]byte("a secret of 16 bytes"), key); got != "85b92723856283cb" {
-		t.Errorf("%s", got)
+		t.Errorf("hash with a secret %s: it must never change", got)
 	}
 }

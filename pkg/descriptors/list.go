@@ -46,34 +46,34 @@ func (l *list) name() string {
 
 // A prefixes maps addresses to the children of a node, by the longest prefix that contains the address. Nil is empty.
 type prefixes struct {
-	lists []*Node             // nil once the index is built
-	table *bart.Table[uint32] // the record of each prefix in the index
+	lists []*Node               // nil once the index is built
+	table *bart.Table[recordID] // the record of each prefix in the index
 }
 
 // fill builds the table from the lists. record returns the record of a list.
-func (p *prefixes) fill(record func(*Node) uint32) {
-	type prefixAt struct {
+func (p *prefixes) fill(record func(*Node) recordID) {
+	type recordOf struct {
 		netip.Prefix
-		at uint32
+		id recordID
 	}
-	var all []prefixAt
+	var sorted []recordOf
 	for _, n := range p.lists {
-		at := record(n)
+		id := record(n)
 		for _, prefix := range n.level.list.prefixes {
-			all = append(all, prefixAt{prefix, at})
+			sorted = append(sorted, recordOf{prefix, id})
 		}
 	}
 	// Cloning a table that was filled in sorted order makes its nodes contiguous, which halves the time of a lookup.
-	slices.SortFunc(all, func(a, b prefixAt) int { return a.Prefix.Compare(b.Prefix) })
-	var table bart.Table[uint32]
-	for _, prefix := range all {
-		table.Insert(prefix.Prefix, prefix.at)
+	slices.SortFunc(sorted, func(a, b recordOf) int { return a.Prefix.Compare(b.Prefix) })
+	var table bart.Table[recordID]
+	for _, prefix := range sorted {
+		table.Insert(prefix.Prefix, prefix.id)
 	}
 	p.lists, p.table = nil, table.Clone()
 }
 
 // find returns the record of the longest prefix that contains value; 0 if there is none, or if value is not an address.
-func (p *prefixes) find(value string) uint32 {
+func (p *prefixes) find(value string) recordID {
 	if p == nil {
 		return 0
 	}
@@ -81,8 +81,8 @@ func (p *prefixes) find(value string) uint32 {
 	if !ok {
 		return 0
 	}
-	at, _ := p.table.Lookup(address)
-	return at
+	id, _ := p.table.Lookup(address)
+	return id
 }
 
 // longest returns the longest prefix that contains address.

@@ -109,7 +109,7 @@ descriptors:
 		}
 	}
 	if got := descriptors.Diff(before, after); got != (descriptors.Changes{RulesModified: 1, RulesAdded: 1, RulesRemoved: 1}) {
-		t.Errorf("%+v", got) // the first prefix identifies the rule
+		t.Errorf("%+v, want one rule modified, one added and one removed", got) // the first prefix identifies the rule
 	}
 }
 
@@ -143,7 +143,7 @@ func TestNameOfLongListIsCut(t *testing.T) {
 		t.Errorf("%s became %s", r.Name, again.Name)
 	}
 	if l := r.Levels(); len(l) != 1 || l[0].Key != "k" || l[0].Value != "" || !slices.Equal(l[0].Values, values) {
-		t.Errorf("%+v", l)
+		t.Errorf("levels %+v, want one with the key k and all values", l)
 	}
 	long := strings.Repeat("x", 300)
 	if r := rule([]string{long, "b"}); len(r.Name) > 200 {
@@ -151,7 +151,7 @@ func TestNameOfLongListIsCut(t *testing.T) {
 	}
 }
 
-func TestStatLevelsOfLists(t *testing.T) {
+func TestStatLevelsOfListsFollowModifiers(t *testing.T) {
 	rules := parse(t, `domain: d
 descriptors:
 - {key: plan, values: [free, pro], rate_limit: &l {unit: day, requests_per_unit: 1}}
@@ -190,7 +190,7 @@ func randomPrefixes(random *rand.Rand, n int) []netip.Prefix {
 	return all
 }
 
-// randomAddress returns an address of a small part of the space, which the prefixes fill.
+// randomAddress returns an address from the small range that the prefixes cover.
 func randomAddress(random *rand.Rand) netip.Addr {
 	if random.IntN(4) == 0 {
 		return randomAddress6(random)
@@ -260,7 +260,7 @@ func manyPrefixes(n int, perRule int) (*descriptors.Rules, []string) {
 	for chunk := range slices.Chunk(prefixes, perRule) {
 		b.Domain("many").Add(descriptors.Level{Entry: descriptors.Entry{Key: "ip"}, Prefixes: chunk}).SetRule(descriptors.Rule{Unlimited: true})
 	}
-	random.Shuffle(n, func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] }) // the order of memory is another
+	random.Shuffle(n, func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] }) // so that requests do not follow the order of memory
 	return b.Build(), addresses
 }
 

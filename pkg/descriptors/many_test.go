@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// manyRules returns n rules, each with a value of its own, as a gateway makes them of routes.
+// manyRules returns n rules with different values, like the rules that a gateway generates for its routes.
 func manyRules(tb testing.TB, n int) *descriptors.Rules {
 	tb.Helper()
 	const perFile = 20_000
@@ -46,7 +46,7 @@ func BenchmarkMatchAmong(b *testing.B) {
 				}
 				entries[0].Value = string(text)
 				rule := domain.Match(entries)
-				if rule == nil || rule.Limits[0].Limit == nil {
+				if rule == nil || rule.Limits[0].Compiled == nil {
 					b.Fatal("no rule")
 				}
 				key = descriptors.AppendKey(key[:0], "many", rule, entries)
@@ -68,7 +68,7 @@ descriptors:
 	of := func(value string) []descriptors.RateLimit {
 		return rules.Match("d", []descriptors.Entry{{Key: "a", Value: value}}).Limits
 	}
-	if &of("one")[0] != &of("two")[0] || of("one")[0].Limit != of("named")[0].Limit || of("one")[0].Limit != of("both")[0].Limit {
+	if &of("one")[0] != &of("two")[0] || of("one")[0].Compiled != of("named")[0].Compiled || of("one")[0].Compiled != of("both")[0].Compiled {
 		t.Error("equal limits are held more than once")
 	}
 	if of("one")[0].Name != "" || of("named")[0].Name != "n" || of("more")[0].RequestsPerUnit != 2 || len(of("both")) != 2 {

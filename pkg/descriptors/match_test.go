@@ -35,8 +35,7 @@ func entries(text string) []descriptors.Entry {
 	return es
 }
 
-// tree writes rules from lines of "k=v k=v", one level per entry and two blanks of indent: a '!' after an entry gives
-// it a limit.
+// tree writes rules from lines of "k=v k=v", with a level for each entry. A '!' after an entry adds a limit.
 func tree(lines string) string {
 	var b strings.Builder
 	b.WriteString("domain: d\n")
@@ -65,7 +64,7 @@ func tree(lines string) string {
 func TestMatchPrefersValueThenPatternThenKey(t *testing.T) {
 	for _, tt := range []struct {
 		name, rules string
-		want        map[string]string // entries: the rule's name, "" for none
+		want        map[string]string // the rule's name by entries; "" if no rule matches
 	}{
 		{"a value before a pattern before the key alone", "k!\nk=v*!\nk=vw!", map[string]string{
 			"k=vw": "k=vw", "k=vx": "k=v*", "k=v": "k=v*", "k=x": "k", "k=": "k", "x=vw": "", "": "",
@@ -144,7 +143,7 @@ func TestNameIsBounded(t *testing.T) {
 		}
 	}
 	if len(names) != 2 {
-		t.Errorf("%v", names)
+		t.Errorf("names %v, want two", names)
 	}
 }
 

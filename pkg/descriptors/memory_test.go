@@ -8,7 +8,7 @@ import (
 // maxBytesPerRule bounds the memory of a rule with one entry, a text of 18 bytes and a limit that other rules share.
 const maxBytesPerRule = 380
 
-func TestMemoryPerRule(t *testing.T) {
+func TestMemoryPerRuleIsBounded(t *testing.T) {
 	const n = 20_000
 	var before, after runtime.MemStats
 	runtime.GC()

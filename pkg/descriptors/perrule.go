@@ -23,7 +23,7 @@ func (p *PerRule[T]) Reset(rules *Rules) {
 // Of returns the cached pointer of rule; nil if rule is not one of the rules of the last Reset.
 func (p *PerRule[T]) Of(rule *Rule) *atomic.Pointer[T] {
 	c := p.current.Load()
-	if c == nil || c.rules.at(rule.number) != rule {
+	if c == nil || c.rules.get(rule.number) != rule {
 		return nil
 	}
 	return &c.of[rule.number-1]

@@ -2,12 +2,11 @@ package descriptors
 
 import "encoding/binary"
 
-// A record is one node of an [index], without pointers. It is aligned to 8 bytes. Its identifier is its offset in the index divided
-// by 8. Its fields are:
+// A record is one node of an [index], without pointers. It is aligned to 8 bytes. Its fields are:
 //
 //	 0  the number of the rule; 0: no limits
-//	 4  the number of the rest, for prefixes, wildcards and key-only children; 0: none
-//	 8  the only exact child; 0: none; hashed: several, in slots; alias: the children are those of the record in rest
+//	 4  the number of its inexactChildren; 0: none
+//	 8  the only exact child; 0: none; hashed: several, in buckets; alias: the children are those of the record at offset 4
 //	12  the parent
 //	16  the length of the key
 //	20  the length of the value
@@ -15,6 +14,9 @@ import "encoding/binary"
 //
 // A record with prefixes has neither key nor value. The slice may extend beyond the record.
 type record []byte
+
+// A recordID is the offset of a record in the index, divided by 8. 0 is no record: a missing child, or the parent of the root.
+type recordID uint32
 
 const (
 	alignment    = 8
@@ -24,8 +26,8 @@ const (
 )
 
 // appendRecord appends the record of a node without children.
-func appendRecord(dst []byte, rule, parent uint32, e Entry) []byte {
-	for _, field := range [recordHeader / 4]uint32{rule, 0, 0, parent, uint32(len(e.Key)), uint32(len(e.Value))} {
+func appendRecord(dst []byte, rule uint32, parent recordID, e Entry) []byte {
+	for _, field := range [recordHeader / 4]uint32{rule, 0, 0, uint32(parent), uint32(len(e.Key)), uint32(len(e.Value))} {
 		dst = binary.LittleEndian.AppendUint32(dst, field)
 	}
 	dst = append(append(dst, e.Key...), e.Value...)
@@ -35,16 +37,18 @@ func appendRecord(dst []byte, rule, parent uint32, e Entry) []byte {
 	return dst
 }
 
-func (r record) field(at int) uint32       { return binary.LittleEndian.Uint32(r[at:]) }
-func (r record) setField(at int, v uint32) { binary.LittleEndian.PutUint32(r[at:], v) }
+func (r record) field(offset int) uint32       { return binary.LittleEndian.Uint32(r[offset:]) }
+func (r record) setField(offset int, v uint32) { binary.LittleEndian.PutUint32(r[offset:], v) }
 
-func (r record) rule() uint32   { return r.field(0) }
-func (r record) rest() uint32   { return r.field(4) }
-func (r record) child() uint32  { return r.field(8) }
-func (r record) parent() uint32 { return r.field(12) }
+func (r record) rule() uint32     { return r.field(0) }
+func (r record) inexact() uint32  { return r.field(4) }
+func (r record) child() recordID  { return recordID(r.field(8)) }
+func (r record) parent() recordID { return recordID(r.field(12)) }
 
-func (r record) setRest(number uint32) { r.setField(4, number) }
-func (r record) setChild(at uint32)    { r.setField(8, at) }
+func (r record) setChildren(child recordID, inexact uint32) {
+	r.setField(8, uint32(child))
+	r.setField(4, inexact)
+}
 
 func (r record) key() []byte   { return r[recordHeader:][:r.field(16)] }
 func (r record) value() []byte { return r[recordHeader+int(r.field(16)):][:r.field(20)] }

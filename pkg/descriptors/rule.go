@@ -9,15 +9,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A RateLimit is a limit in Envoy's units, with the limit of the store that implements it.
+// A RateLimit is a limit in Envoy's units, compiled to the limit that stores charge.
 type RateLimit struct {
 	Unit            Unit
 	UnitMultiplier  uint32 // units per window, at least 1
 	RequestsPerUnit int64  // hits per window, at most limiters.MaxPerWindow; 0 denies every hit
-	Limit           *limiters.Limit
+	Compiled        *limiters.Limit
 	// CalendarMonth reports whether the window is a calendar month in UTC although the rule sets no window_start.
 	CalendarMonth bool
-	// ByClock reports whether the rule sets window_start: clock, which Limit omits because it is the default.
+	// ByClock reports whether the rule sets window_start: clock, which Compiled omits because it is the default.
 	ByClock bool
 	Name    string // optional; sent to Envoy, and referred to by replaces
 	// OnError decides a hit if the store fails. OnErrorUnset defers to the Domain.
@@ -29,7 +29,7 @@ type RateLimit struct {
 // Rate returns the rate in words: "5 per minute", "5 per 2 hours", or "5 at once" under concurrency.
 func (l *RateLimit) Rate() string {
 	switch {
-	case l.Limit.IsConcurrency():
+	case l.Compiled.IsConcurrency():
 		return fmt.Sprintf("%d at once", l.RequestsPerUnit)
 	case l.UnitMultiplier > 1:
 		return fmt.Sprintf("%d per %d %vs", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
@@ -41,7 +41,7 @@ func (l *RateLimit) Rate() string {
 //
 // The fields that every request reads come first and close together, because a large set of rules exceeds the CPU caches.
 type Rule struct {
-	// Limits are charged together or not at all. Their Limit.IDs differ. It is empty if and only if the rule is Unlimited.
+	// Limits are charged together or not at all. Their Compiled.IDs differ. It is empty if and only if the rule is Unlimited.
 	Limits []RateLimit
 	number uint32 // from 1, see chunks and PerRule
 	// plain is the matching of the first levels, which Key reads instead of path. It is 0 for a wildcard, for addresses and for a
@@ -61,7 +61,7 @@ type Rule struct {
 	Metadata map[string]any
 	// DetailedMetric puts the request's values into metric names.
 	DetailedMetric bool
-	shares         bool   // a level has share_threshold
+	sharesCounters bool   // a level has share_threshold
 	line           uint32 // see Source
 	Domain         string
 	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It is valid UTF-8 of at most 200
@@ -104,7 +104,7 @@ func (r *Rule) HasName(name string) bool {
 // A level is a [Level] with its matching and its name in metrics.
 type level struct {
 	how           matching
-	share         bool   // Level.ShareThreshold
+	isShared      bool   // Level.ShareThreshold: one counter for all matches
 	valueToMetric bool   // Level.ValueToMetric
 	key, value    string // the value is the smallest of a list of values, or the first of a list of prefixes
 	text          string // the name in metrics: key, key_value, or key_ and the name of the list
@@ -144,7 +144,7 @@ func (r *Rule) Levels() []Level {
 	levels := make([]Level, len(r.path))
 	for i := range r.path {
 		l := &r.path[i]
-		levels[i] = Level{Entry: l.entry(), ShareThreshold: l.share, ValueToMetric: l.valueToMetric}
+		levels[i] = Level{Entry: l.entry(), ShareThreshold: l.isShared, ValueToMetric: l.valueToMetric}
 		if l.list != nil {
 			levels[i].Value, levels[i].Values, levels[i].Prefixes = "", slices.Clone(l.list.values), slices.Clone(l.list.prefixes)
 		}
@@ -196,7 +196,7 @@ func (r *Rule) OverrideBase() OverrideBase {
 		}}
 	}
 	limit := &r.Limits[0]
-	o := OverrideBase{spec: limit.Limit.Spec(), onError: limit.OnError, slots: limit.Limit.IsConcurrency(), byClock: limit.ByClock}
+	o := OverrideBase{spec: limit.Compiled.Spec(), onError: limit.OnError, slots: limit.Compiled.IsConcurrency(), byClock: limit.ByClock}
 	o.spec.Max, o.spec.Window = 0, 0
 	if r.Limits[0].CalendarMonth {
 		o.spec.Params = withoutCalendar(o.spec.Params)
@@ -213,7 +213,7 @@ func (o OverrideBase) Limit(requestsPerUnit uint32, unit Unit, multiplier uint32
 	if o.slots {
 		spec.Max = min(int64(requestsPerUnit), limiters.MaxLeases)
 		limit, err := limiters.New(spec)
-		return RateLimit{UnitMultiplier: 1, RequestsPerUnit: spec.Max, Limit: limit, OnError: o.onError}, err
+		return RateLimit{UnitMultiplier: 1, RequestsPerUnit: spec.Max, Compiled: limit, OnError: o.onError}, err
 	}
 	if requestsPerUnit == 0 {
 		// With a limit of 0, New would reject the rule's capacity.
@@ -247,8 +247,10 @@ func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint
 	start := spec.Params.WindowStart
 	if start == limiters.StartByCalendar {
 		if unit < Day {
-			return RateLimit{}, fmt.Errorf("a window by the calendar is too short with the unit %v: "+
-				"set unit to day, week, month or year, or remove window_start", unit)
+			return RateLimit{}, &limiters.SpecError{
+				Problem: fmt.Sprintf("a window by the calendar is too short with the unit %v", unit),
+				Remedy:  "set unit to day, week, month or year, or remove window_start",
+			}
 		}
 		spec.Params.CalendarUnit = unit.String()
 	}
@@ -256,7 +258,9 @@ func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint
 	if err != nil {
 		return RateLimit{}, err
 	}
-	return RateLimit{Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: requests, Limit: limit, ByClock: start == limiters.StartByClock}, nil
+	return RateLimit{
+		Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: requests, Compiled: limit, ByClock: start == limiters.StartByClock,
+	}, nil
 }
 
 // NewCalendarMonthLimit is [NewRateLimit], but a Month with a fixed window is a calendar month in UTC unless spec sets

@@ -109,7 +109,7 @@ func (r *Rules) All() iter.Seq[*Rule] {
 	return func(yield func(*Rule) bool) {
 		_, n := r.Counts()
 		for number := range uint32(n) {
-			if !yield(r.chunks.at(number + 1)) {
+			if !yield(r.chunks.get(number + 1)) {
 				return
 			}
 		}

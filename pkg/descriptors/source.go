@@ -2,7 +2,7 @@ package descriptors
 
 import "strconv"
 
-// A source is where descriptors come from: a file, and the position in an overlay that sets keys of them. Descriptors share it.
+// A source is where descriptors come from: a file, and the position in an overlay that sets keys of them.
 type source struct{ file, overlay string }
 
 // SetSource sets the file and the line of n, from 1. Line 0 is for generated text without lines, such as an xDS resource. Call it
@@ -12,8 +12,8 @@ func (n *Node) SetSource(file string, line int) {
 }
 
 // SetOverlay sets the position of the overlay entry that sets keys of n's rule. Call it before SetRule.
-func (n *Node) SetOverlay(at string) {
-	from := source{overlay: at}
+func (n *Node) SetOverlay(position string) {
+	from := source{overlay: position}
 	if n.from != nil {
 		from.file = n.from.file
 	}

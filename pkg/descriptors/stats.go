@@ -39,9 +39,9 @@ func (r *Rule) HasFixedStatLevels() bool {
 
 func (r *Rule) statLevel(l *level, e Entry) string {
 	switch {
-	case l.share:
+	case l.isShared:
 		return l.pattern(e.Key)
-	case r.DetailedMetric && !r.shares:
+	case r.DetailedMetric && !r.sharesCounters:
 		return e.Key + "_" + e.Value // with an empty value too, as in envoyproxy/ratelimit
 	case r.DetailedMetric, l.valueToMetric && l.how != exact:
 		return e.Joined()

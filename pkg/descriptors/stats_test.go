@@ -75,7 +75,7 @@ func TestStatLevelsFollowMatchedRule(t *testing.T) {
 		if want := append([]string{"first"}, strings.Fields(tt.want)...); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, want)
 		}
-		// Those whose names a request has no part in are known beforehand.
+		// If no value of a request is in the metric names, the names are known when the rules load.
 		fixed := slices.Contains([]string{"k_v", "k", "e plain"}, tt.want)
 		if got := rule.HasFixedStatLevels(); got != fixed {
 			t.Errorf("%s: fixed %v, want %v", tt.name, got, fixed)
@@ -105,7 +105,7 @@ func TestStatLevelsWithoutValuesAllocateNothing(t *testing.T) {
 	}
 }
 
-// Which requests share a counter by share_threshold, and which do not.
+// share_threshold makes some requests share a counter.
 func TestShareThresholdSharesCounters(t *testing.T) {
 	rules := parse(t, statRules)
 	key := func(request string) string {

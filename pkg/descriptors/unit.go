@@ -80,11 +80,15 @@ func ParseUnit(s string) Unit {
 func (u Unit) times(multiplier uint32) (time.Duration, error) {
 	length := u.Duration()
 	if length == 0 {
-		return 0, fmt.Errorf("invalid rate limit unit '%v': want one of %s", u, unitNames)
+		return 0, &limiters.SpecError{
+			Problem: fmt.Sprintf("invalid rate limit unit '%v'", u), Remedy: "want one of " + unitNames,
+		}
 	}
 	if maximum := limiters.MaxWindow / length; int64(multiplier) > int64(maximum) {
-		return 0, fmt.Errorf("a unit_multiplier of %d is too large for the unit %v: want at most %d, which is 10 years",
-			multiplier, u, int64(maximum))
+		return 0, &limiters.SpecError{
+			Problem: fmt.Sprintf("a unit_multiplier of %d is too large for the unit %v", multiplier, u),
+			Remedy:  fmt.Sprintf("want at most %d, which is 10 years", int64(maximum)),
+		}
 	}
 	return time.Duration(multiplier) * length, nil
 }

@@ -32,8 +32,8 @@ func (b *Builder) version() string {
 	var text []byte
 	for _, name := range slices.Sorted(maps.Keys(b.domains)) {
 		d := b.domains[name].digester()
-		of := d.node(b.roots[name])
-		text = append(appendPart(append(text, byte(d.onError)), name), of[:]...)
+		sum := d.node(b.roots[name])
+		text = append(appendPart(append(text, byte(d.onError)), name), sum[:]...)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
@@ -77,8 +77,8 @@ func (d *digester) node(n *Node) digest {
 			sorted = append(sorted, d.node(c))
 		}
 	}
-	for _, all := range n.byIP {
-		for _, c := range all.lists {
+	for _, prefixes := range n.byIP {
+		for _, c := range prefixes.lists {
 			sorted = append(sorted, d.node(c))
 		}
 	}
@@ -99,7 +99,7 @@ func (d *digester) node(n *Node) digest {
 }
 
 func (l *level) appendDigest(b []byte) []byte {
-	b = append(b, byte(l.how), bit(l.share), bit(l.valueToMetric))
+	b = append(b, byte(l.how), bit(l.isShared), bit(l.valueToMetric))
 	b = appendPart(appendPart(b, l.key), l.value)
 	if l.list == nil {
 		return b
@@ -132,7 +132,7 @@ func (d *digester) appendRule(b []byte, r *Rule) []byte {
 	b = appendPart(b, metadata)
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		spec := l.Limit.Spec()
+		spec := l.Compiled.Spec()
 		b = append(b, byte(l.Unit), bit(l.CalendarMonth)|bit(l.ByClock)<<1, bit(spec.CountDenied), byte(cmp.Or(l.OnError, d.onError)))
 		for _, number := range []int64{int64(l.UnitMultiplier), l.RequestsPerUnit, spec.Max, int64(spec.Window)} {
 			b = binary.LittleEndian.AppendUint64(b, uint64(number))

@@ -73,7 +73,7 @@ func TestVersionIgnoresChangesWithoutEffect(t *testing.T) {
 	}
 }
 
-// Every two of these rules decide some request differently.
+// Any two of these rules decide at least one request differently.
 func TestVersionChangesWithMeaning(t *testing.T) {
 	seen := map[string]string{}
 	note := func(name string, rules *descriptors.Rules) {

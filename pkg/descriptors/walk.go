@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -58,21 +59,21 @@ func (d *Domain) Walk(entries []Entry) []Step {
 	if d == nil {
 		return nil
 	}
-	x, at, above := d.index, d.index.root, ""
+	x, id, above := d.index, d.index.root, ""
 	var steps []Step
-	var path []uint32 // the record that each step selects from
+	var path []recordID // the record that each step selects from
 	for i, e := range entries {
 		step := Step{Level: i + 1, Entry: e, above: above}
-		path = append(path, at)
-		next := x.next(at, &e)
+		path = append(path, id)
+		next := x.next(id, &e)
 		if next == 0 {
-			x.explainNone(at, &step)
+			x.explainNone(id, &step)
 			steps = append(steps, step)
 			break
 		}
-		x.explainSelection(at, next, &step)
+		x.explainSelection(id, next, &step)
 		steps = append(steps, step)
-		at, above = next, step.Descriptor
+		id, above = next, step.Descriptor
 	}
 	if len(steps) == 0 {
 		return nil
@@ -82,14 +83,14 @@ func (d *Domain) Walk(entries []Entry) []Step {
 		return steps
 	}
 	if last.Result.Matched() {
-		last.known = x.knownKeys(at, "")
+		last.known = x.knownKeys(id, "")
 	}
 	x.findHidden(entries, path, steps)
 	return steps
 }
 
 // findHidden sets Hides of the last step whose selection prevents a match.
-func (x *index) findHidden(entries []Entry, path []uint32, steps []Step) {
+func (x *index) findHidden(entries []Entry, path []recordID, steps []Step) {
 	for i := len(path) - 1; i >= 0; i-- {
 		if !steps[i].Result.Matched() {
 			continue
@@ -105,12 +106,12 @@ func (x *index) findHidden(entries []Entry, path []uint32, steps []Step) {
 	}
 }
 
-// findAny returns a rule that entries would reach from record at if selections were not final; nil if there is none.
-func (x *index) findAny(at uint32, entries []Entry) *Rule {
+// findAny returns a rule that entries would reach from a record if selections were not final; nil if there is none.
+func (x *index) findAny(id recordID, entries []Entry) *Rule {
 	if len(entries) == 0 {
-		return x.ruleAt(at)
+		return x.ruleOf(id)
 	}
-	for _, child := range x.selectable(at, &entries[0]) {
+	for _, child := range x.selectable(id, &entries[0]) {
 		if rule := x.findAny(child, entries[1:]); rule != nil {
 			return rule
 		}
@@ -119,69 +120,66 @@ func (x *index) findAny(at uint32, entries []Entry) *Rule {
 }
 
 // selectable returns the children that match e, in the order of [Domain.Match]; the first is that of next.
-func (x *index) selectable(at uint32, e *Entry) []uint32 {
-	first := x.next(at, e)
+func (x *index) selectable(id recordID, e *Entry) []recordID {
+	first := x.next(id, e)
 	if first == 0 {
 		return nil
 	}
-	all := []uint32{first}
-	add := func(at uint32) {
-		if at > 0 && !slices.Contains(all, at) {
-			all = append(all, at)
+	selected := []recordID{first}
+	add := func(child recordID) {
+		if child > 0 && !slices.Contains(selected, child) {
+			selected = append(selected, child)
 		}
 	}
-	rest := x.restOf(at)
-	if address, ok := parseAddress(e.Value); ok && rest.byIP[e.Key] != nil {
-		var shorter []uint32 // first
-		for _, at := range rest.byIP[e.Key].table.Supernets(netip.PrefixFrom(address, address.BitLen())) {
-			shorter = append(shorter, at)
-		}
-		for _, at := range shorter {
-			add(at)
+	inexact := x.inexactOf(id)
+	if address, ok := parseAddress(e.Value); ok && inexact.byIP[e.Key] != nil {
+		for _, child := range inexact.byIP[e.Key].table.Supernets(netip.PrefixFrom(address, address.BitLen())) {
+			add(child)
 		}
 	}
-	for i := range rest.wild {
-		if w := &rest.wild[i]; w.pattern.matches(*e) {
-			add(w.at)
+	for i := range inexact.wild {
+		if w := &inexact.wild[i]; w.pattern.matches(*e) {
+			add(w.id)
 		}
 	}
-	add(rest.byName[e.Key])
-	return all
+	add(inexact.byName[e.Key])
+	return selected
 }
 
-func (x *index) target(at uint32) uint32 {
-	if r := x.record(at); r.child() == alias {
-		return r.rest()
+// target returns the record that has the children of a record: the record itself, unless it is an alias.
+func (x *index) target(id recordID) recordID {
+	if r := x.record(id); r.child() == alias {
+		return recordID(r.inexact())
 	}
-	return at
+	return id
 }
 
-var noRest rest
+var noInexact inexactChildren
 
-func (x *index) restOf(at uint32) *rest {
-	if more := x.record(x.target(at)).rest(); more > 0 {
-		return &x.rest[more-1]
+func (x *index) inexactOf(id recordID) *inexactChildren {
+	if number := x.record(x.target(id)).inexact(); number > 0 {
+		return &x.inexact[number-1]
 	}
-	return &noRest
+	return &noInexact
 }
 
-func (x *index) ruleAt(at uint32) *Rule { return x.rules.at(x.record(at).rule()) }
+func (x *index) ruleOf(id recordID) *Rule { return x.rules.get(x.record(id).rule()) }
 
-// entryAt returns the key and value of a record; a record with prefixes has none.
-func (x *index) entryAt(at uint32) Entry {
-	r := x.record(at)
+// entryOf returns the key and value of a record; a record with prefixes has none.
+func (x *index) entryOf(id recordID) Entry {
+	r := x.record(id)
 	return Entry{string(r.key()), string(r.value())}
 }
 
 // explainSelection fills s with the child that its entry selects.
-func (x *index) explainSelection(parent, at uint32, s *Step) {
+func (x *index) explainSelection(parent, id recordID, s *Step) {
 	var in *list
-	s.Rule = x.ruleAt(at)
+	s.Rule = x.ruleOf(id)
 	if s.Rule != nil {
 		s.Source, in = s.Rule.Source(), s.Rule.path[len(s.Rule.path)-1].list
 	} else {
-		own := x.target(at)
-		if i, found := slices.BinarySearchFunc(x.bare, own, func(b bareNode, at uint32) int { return cmp.Compare(b.at, at) }); found {
+		own := x.target(id)
+		if i, found := slices.BinarySearchFunc(x.bare, own, func(b bareNode, id recordID) int { return cmp.Compare(b.id, id) }); found {
 			b := &x.bare[i]
 			if b.source > 0 {
 				s.Source = x.sources[b.source-1].text(b.line)
@@ -191,7 +189,7 @@ func (x *index) explainSelection(parent, at uint32, s *Step) {
 			}
 		}
 	}
-	rest, isWild := x.restOf(parent), func(w wildAt) bool { return w.at == at }
+	inexact, isWild := x.inexactOf(parent), func(w wildRecord) bool { return w.id == id }
 	switch {
 	case in != nil && in.siblings != nil:
 		s.Result, s.Descriptor = MatchedPrefix, s.Entry.Key+"="+in.name()
@@ -200,12 +198,12 @@ func (x *index) explainSelection(parent, at uint32, s *Step) {
 		}
 	case in != nil:
 		s.Result, s.Descriptor = MatchedList, s.Entry.Key+"="+in.name()
-	case slices.ContainsFunc(rest.wild, isWild):
-		s.Result, s.Descriptor = MatchedWildcard, x.entryAt(at).text()
-	case rest.byName[s.Entry.Key] == at:
+	case slices.ContainsFunc(inexact.wild, isWild):
+		s.Result, s.Descriptor = MatchedWildcard, x.entryOf(id).text()
+	case inexact.byName[s.Entry.Key] == id:
 		s.Result, s.Descriptor = MatchedKey, s.Entry.Key
 	default:
-		s.Result, s.Descriptor = MatchedValue, x.entryAt(at).text()
+		s.Result, s.Descriptor = MatchedValue, x.entryOf(id).text()
 	}
 }
 
@@ -227,11 +225,11 @@ func (e Entry) text() string {
 	return e.Key + "=" + e.Value
 }
 
-// A known lists the texts that would have matched.
+// known lists the keys or values of the rules at a step, for a message about an entry that matches none of them.
 type known struct {
 	texts   []string // sorted, at most maxKnown
-	more    int      // further texts
-	nearest string   // the suggested spelling, or ""
+	more    int      // the number of texts beyond maxKnown
+	nearest string   // the text that the entry probably misspells, or ""
 }
 
 const (
@@ -239,68 +237,62 @@ const (
 	maxNearest = 10_000 // bounds the comparisons with a misspelled text
 )
 
-func newKnown(of map[string]bool, misspelled string) known {
-	all := make([]string, 0, len(of))
-	for text := range of {
-		all = append(all, text)
-	}
-	slices.Sort(all)
-	k := known{nearest: spelling.Nearest(misspelled, all[:min(len(all), maxNearest)])}
-	k.texts = all[:min(len(all), maxKnown)]
-	k.more = len(all) - len(k.texts)
-	return k
+func newKnown(all map[string]bool, misspelled string) known {
+	texts := slices.Sorted(maps.Keys(all))
+	shown := texts[:min(len(texts), maxKnown)]
+	return known{shown, len(texts) - len(shown), spelling.Nearest(misspelled, texts[:min(len(texts), maxNearest)])}
 }
 
-// children returns the records of the children of at. It reads every record of the domain.
-func (x *index) children(at uint32) []uint32 {
-	at = x.target(at)
-	var all []uint32
+// children returns the children of a record. It reads every record of the domain.
+func (x *index) children(id recordID) []recordID {
+	id = x.target(id)
+	var children []recordID
 	for offset := alignment; offset < len(x.records); {
 		r := record(x.records[offset:])
-		if r.parent() == at {
-			all = append(all, uint32(offset/alignment))
+		if r.parent() == id {
+			children = append(children, recordID(offset/alignment))
 		}
 		offset += r.len()
 	}
-	return all
+	return children
 }
 
-// knownKeys returns the keys of the descriptors below at.
-func (x *index) knownKeys(at uint32, misspelled string) known {
+// knownKeys returns the keys of the descriptors below a record.
+func (x *index) knownKeys(id recordID, misspelled string) known {
 	keys := map[string]bool{}
-	for _, child := range x.children(at) {
-		if e := x.entryAt(child); e.Key != "" {
+	for _, child := range x.children(id) {
+		if e := x.entryOf(child); e.Key != "" {
 			keys[e.Key] = true
 		}
 	}
-	for key := range x.restOf(at).byIP {
+	for key := range x.inexactOf(id).byIP {
 		keys[key] = true
 	}
 	return newKnown(keys, misspelled)
 }
 
-// explainNone sets the reason why the entry of s selects no child of at.
-func (x *index) explainNone(at uint32, s *Step) {
-	rest, children := x.restOf(at), x.children(at)
+// explainNone sets the reason why the entry of s selects no child of a record.
+func (x *index) explainNone(id recordID, s *Step) {
+	inexact, children := x.inexactOf(id), x.children(id)
 	values, keys := map[string]bool{}, false
 	s.Result = NoValue
 	for _, child := range children {
-		if e := x.entryAt(child); e.Key == s.Entry.Key && e.Value != "" {
+		if e := x.entryOf(child); e.Key == s.Entry.Key && e.Value != "" {
 			values[e.Value], keys = true, true
 		}
 	}
-	for i := range rest.wild {
-		w := &rest.wild[i]
-		if e := x.entryAt(w.at); w.pattern.key.match(s.Entry.Key) {
+	for i := range inexact.wild {
+		w := &inexact.wild[i]
+		if e := x.entryOf(w.id); w.pattern.key.match(s.Entry.Key) {
 			keys, values[e.Value], s.Result = true, true, NoWildcard
 		}
 	}
-	if all := rest.byIP[s.Entry.Key]; all != nil {
+	if prefixes := inexact.byIP[s.Entry.Key]; prefixes != nil {
 		keys, s.Result = true, NoPrefix
 		if _, ok := parseAddress(s.Entry.Value); !ok {
 			s.Result = NoAddress
 		}
-		for prefix := range all.table.All() {
+		for prefix := range prefixes.table.All() {
 			values[prefix.String()] = true
 		}
 	}
@@ -308,7 +300,7 @@ func (x *index) explainNone(at uint32, s *Step) {
 	case len(children) == 0:
 		s.Result = NoChild
 	case !keys:
-		s.Result, s.known = NoKey, x.knownKeys(at, s.Entry.Key)
+		s.Result, s.known = NoKey, x.knownKeys(id, s.Entry.Key)
 	default:
 		s.known = newKnown(values, s.Entry.Value)
 	}

@@ -63,7 +63,7 @@ func TestWalkAgreesWithMatch(t *testing.T) {
 	}
 }
 
-// check returns what is wrong with a step, "" if nothing.
+// check returns the fault of a step, or "".
 func check(s *descriptors.Step, request []descriptors.Entry, i int, unmatched bool) string {
 	switch {
 	case s.Level != i+1 || s.Entry != request[i]:
@@ -143,7 +143,7 @@ func TestWalkExplainsEachLevel(t *testing.T) {
 	}
 }
 
-// A message names at most five of many values, and finds the one that was probably meant.
+// A message lists at most five of many values, and suggests the value that was probably intended.
 func TestWalkBoundsSuggestions(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("domain: d\ndescriptors:\n")

@@ -37,7 +37,8 @@ func (s *Step) Brief() string {
 func (s *Step) Reason() string {
 	reason := s.reason()
 	if h := s.Hides; h != nil {
-		reason += fmt.Sprintf("; this hides %s, which would have led to %s", located(h.Descriptor, h.Source), located(h.Rule.Name, h.Rule.Source()))
+		reason += fmt.Sprintf("; this hides %s, which would have led to %s", located(h.Descriptor, h.Source),
+			located(h.Rule.Name, h.Rule.Source()))
 	}
 	return reason
 }
@@ -63,7 +64,8 @@ func (s *Step) reason() string {
 		return fmt.Sprintf("no descriptor %shas the key %s: %s", s.below(), short(s.Entry.Key), s.known.text("the keys are", "the key is"))
 	}
 	what := map[StepResult]string{
-		NoValue: "the value differs", NoWildcard: "no wildcard fits", NoPrefix: "the address is in no prefix", NoAddress: "the value is not an address",
+		NoValue: "the value differs", NoWildcard: "no wildcard fits", NoPrefix: "the address is in no prefix",
+		NoAddress: "the value is not an address",
 	}[s.Result]
 	return fmt.Sprintf("%s: %s", what, s.known.text("the values of "+short(s.Entry.Key)+" are", "the value of "+short(s.Entry.Key)+" is"))
 }
@@ -88,7 +90,8 @@ func (s *Step) Needs() string {
 func (k known) text(several, one string) string {
 	shown := make([]string, len(k.texts))
 	for i, text := range k.texts {
-		if shown[i] = short(text); text == "" {
+		shown[i] = short(text)
+		if text == "" {
 			shown[i] = "no value"
 		}
 	}

@@ -92,7 +92,7 @@ func With(o Options, rules *descriptors.Rules, request *decide.Request) *Record 
 	e := explainer{options: o, rules: rules, domain: domain, plan: &plan}
 	for i := range plan.Decisions {
 		d := e.descriptor(i)
-		d.Entries = entriesOf(request.Descriptors[i].Entries)
+		d.Entries = EntriesOf(request.Descriptors[i].Entries)
 		e.walk(&d, i, request.Descriptors[i].Entries)
 		d.Reason = e.reason(&d, i, record)
 		d.Summary = d.summary()
@@ -298,7 +298,8 @@ func (e *explainer) replacedBy(i int) string {
 	return "another descriptor of the request replaces the limit"
 }
 
-func entriesOf(all []descriptors.Entry) []Entry {
+// EntriesOf converts entries. The result is not nil.
+func EntriesOf(all []descriptors.Entry) []Entry {
 	entries := make([]Entry, len(all))
 	for i, e := range all {
 		entries[i] = Entry{e.Key, e.Value}

@@ -8,6 +8,55 @@ import (
 	"time"
 )
 
+// A calendarLimit is a fixed window that follows a calendar. A State is that of a [windowLimit].
+type calendarLimit struct {
+	windowLimit
+	calendar *calendar
+}
+
+func (l *calendarLimit) tag() string { return l.calendar.tag() }
+
+func (l *calendarLimit) fits(s CounterState, now, n int64) (bool, int64) {
+	start, count := l.current(s, now)
+	return l.fitsIn(count, l.calendar.end(start)-now, n)
+}
+
+func (l *calendarLimit) charge(s CounterState, now, n int64) CounterState {
+	start, count := l.current(s, now)
+	return chargeWindow(s, start, count, n)
+}
+
+func (l *calendarLimit) usage(s CounterState, now int64) (used, resetAfter int64) {
+	start, count := l.current(s, now)
+	return count, l.calendar.end(start) - now
+}
+
+func (l *calendarLimit) resetTime(s CounterState) int64 { return l.calendar.end(s.A) }
+
+func (l *calendarLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
+	s = l.charge(s, now, n)
+	return s, s.A
+}
+
+func (l *calendarLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
+	start, _ := l.current(s, now)
+	return settleWindow(l, s, now, start, corrections)
+}
+
+// current returns the start and the count of the window at now.
+func (l *calendarLimit) current(s CounterState, now int64) (start, count int64) {
+	w := l.calendar.windows(now)
+	if s.A > w.starts[2] {
+		// A state more than one window ahead counts as absent.
+		return w.starts[1], 0
+	}
+	start = w.start(max(now, s.A))
+	if start != s.A {
+		return start, 0
+	}
+	return start, s.B
+}
+
 // A calendar divides time into windows of whole days, weeks, months or years in a time zone. Windows of several units count from
 // 1970-01-01 local time, or, for weeks, from Monday, 1969-12-29.
 //
@@ -17,8 +66,6 @@ type calendar struct {
 	zone  *time.Location
 	unit  calendarUnit
 	count int64 // units of a window
-	// numbers are the limit's numbers that do not depend on the time, see Limit.Numbers.
-	numbers []int64
 	// cached holds the windows around a recent time, which take microseconds to compute.
 	cached atomic.Pointer[calendarWindows]
 }
@@ -51,7 +98,8 @@ func newCalendar(spec Spec) (*calendar, error) {
 	unit := calendarUnit(max(0, slices.Index(calendarUnitNames, spec.Params.CalendarUnit)))
 	length := calendarUnitLengths[unit]
 	if spec.Window%length != 0 {
-		return nil, fmt.Errorf("a calendar window of %v is not a whole number of units: want %ss of %v", spec.Window, calendarUnitNames[unit], length)
+		remedy := fmt.Sprintf("want %ss of %v", calendarUnitNames[unit], length)
+		return nil, invalid(remedy, "a calendar window of %v is not a whole number of units", spec.Window)
 	}
 	zone, err := zoneOf(cmp.Or(spec.Params.TimeZone, utc))
 	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err
@@ -66,7 +114,7 @@ func (c *calendar) tag() string {
 func checkNoCalendar(params Params) error {
 	for _, p := range calendarParameters {
 		if p.Text(params) != "" {
-			return fmt.Errorf("%s has no meaning without a calendar: remove it, or set window_start: calendar", p.Key)
+			return invalid("remove it, or set window_start: calendar", "%s has no meaning without a calendar", p.Key)
 		}
 	}
 	return nil
@@ -75,20 +123,25 @@ func checkNoCalendar(params Params) error {
 // calendarWindows are three consecutive windows, in µs since 1970: previous [0, 1), current [1, 2) and next [2, 3). Only the
 // previous one may be empty, if the current one starts in 1970.
 type calendarWindows struct {
-	starts  [4]int64
-	numbers []int64 // for the Lua twin: the calendar's and the starts
+	starts [4]int64
 }
 
-// start returns the start of the current or the next window, whichever contains at.
-func (w *calendarWindows) start(at int64) int64 {
-	if at >= w.starts[2] {
+// CalendarWindows returns the starts of four consecutive windows, in µs since 1970. The second contains now. The limit must have
+// window_start=calendar.
+func (l *Limit) CalendarWindows(now time.Time) [4]int64 {
+	return l.counter.(*calendarLimit).calendar.windows(now.UnixMicro()).starts
+}
+
+// start returns the start of the current or the next window, whichever contains the time t.
+func (w *calendarWindows) start(t int64) int64 {
+	if t >= w.starts[2] {
 		return w.starts[2]
 	}
 	return w.starts[1]
 }
 
-// at returns the windows around now, from the cache if possible.
-func (c *calendar) at(now int64) *calendarWindows {
+// windows returns the windows around now, from the cache if possible.
+func (c *calendar) windows(now int64) *calendarWindows {
 	if w := c.cached.Load(); w != nil && w.starts[1] <= now && now < w.starts[2] {
 		return w
 	}
@@ -124,14 +177,14 @@ func (c *calendar) compute(now int64) *calendarWindows {
 	w := &calendarWindows{starts: [4]int64{1: c.start(i), 2: c.start(i + 1)}}
 	// Skipped days, such as 2011-12-30 in Pacific/Apia, have empty windows.
 	for j := i - 1; w.starts[1] > 0; j-- {
-		if w.starts[0] = c.start(j); w.starts[0] < w.starts[1] {
+		w.starts[0] = c.start(j)
+		if w.starts[0] < w.starts[1] {
 			break
 		}
 	}
 	for j := i + 2; w.starts[3] <= w.starts[2]; j++ {
 		w.starts[3] = c.start(j)
 	}
-	w.numbers = slices.Concat(c.numbers, w.starts[:])
 	return w
 }
 

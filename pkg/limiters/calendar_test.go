@@ -19,7 +19,7 @@ func mustZone(t *testing.T, name string) *time.Location {
 	return zone
 }
 
-// The window at a time, from its start to the start of the next, in UTC.
+// Each case has a time, and the start and the end of its window in UTC.
 func TestCalendarWindow(t *testing.T) {
 	for _, tt := range []struct {
 		name, zone string
@@ -69,7 +69,7 @@ func TestCalendarWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &calendar{zone: mustZone(t, tt.zone), unit: tt.unit, count: tt.count}
-		w := c.at(now.UnixMicro())
+		w := c.windows(now.UnixMicro())
 		format := func(us int64) string { return time.UnixMicro(us).UTC().Format(time.RFC3339) }
 		if start, end := format(w.starts[1]), format(w.starts[2]); start != tt.start || end != tt.end {
 			t.Errorf("%s: %s at %s: from %s to %s, want %s to %s", tt.name, tt.zone, tt.now, start, end, tt.start, tt.end)
@@ -109,20 +109,20 @@ func TestCalendarWindowsFollowEachOther(t *testing.T) {
 func TestCalendarIsComputedOncePerWindow(t *testing.T) {
 	c := &calendar{zone: mustZone(t, "Europe/Berlin"), unit: calendarDay, count: 1}
 	now := time.Date(2025, 3, 30, 12, 0, 0, 0, time.UTC).UnixMicro()
-	w := c.at(now)
-	if c.at(w.starts[1]) != w || c.at(w.starts[2]-1) != w || c.at(now) != w {
+	w := c.windows(now)
+	if c.windows(w.starts[1]) != w || c.windows(w.starts[2]-1) != w || c.windows(now) != w {
 		t.Error("times in one window computed it again")
 	}
-	if n := testing.AllocsPerRun(100, func() { c.at(now) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { c.windows(now) }); n > 0 {
 		t.Errorf("%v allocations for a known window", n)
 	}
 	if end := c.end(w.starts[1]); end != w.starts[2] {
 		t.Errorf("the window ends at %d, want %d", end, w.starts[2])
 	}
-	if end := c.end(w.starts[2]); end != w.starts[3] || c.at(now) != w {
+	if end := c.end(w.starts[2]); end != w.starts[3] || c.windows(now) != w {
 		t.Errorf("the next window ends at %d, want %d without a new computation", end, w.starts[3])
 	}
-	if next := c.at(w.starts[2]); next == w || next.starts[1] != w.starts[2] {
+	if next := c.windows(w.starts[2]); next == w || next.starts[1] != w.starts[2] {
 		t.Errorf("the next window begins at %d, want %d", next.starts[1], w.starts[2])
 	}
 }
@@ -134,7 +134,7 @@ func TestCalendarIsSafeForConcurrentUse(t *testing.T) {
 		all.Go(func() {
 			for i := range int64(1000) {
 				now := 1_763_683_200_000_000 + (i%3+int64(g))*secondsPerDay*1e6
-				if w := c.at(now); w.starts[1] > now || w.starts[2] <= now {
+				if w := c.windows(now); w.starts[1] > now || w.starts[2] <= now {
 					t.Errorf("windows %v at %d", w.starts, now)
 				}
 			}
@@ -181,7 +181,7 @@ func BenchmarkCalendarAt(b *testing.B) {
 	now := time.Date(2025, 3, 30, 12, 0, 0, 0, time.UTC).UnixMicro()
 	b.Run("known", func(b *testing.B) {
 		for b.Loop() {
-			c.at(now)
+			c.windows(now)
 		}
 	})
 	b.Run("new", func(b *testing.B) {

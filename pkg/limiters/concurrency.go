@@ -2,7 +2,6 @@ package limiters
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -14,13 +13,13 @@ import (
 // A hit drops at most [leasesPerHit] expired leases, the earliest first, and the one that it names. Further ones hold their slots until a later
 // hit drops them. A key whose leases and ended ids have all expired holds no slot.
 //
-// The retry time of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back or the
+// The retry-after of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back or the
 // TTL was shortened, each hit cuts expiries later than now plus the TTL to that time, at most [leasesPerHit].
 //
-// A State has no words and no log: the leases are in its Parts.
+// A State has no words and no log, only leases.
 type concurrencyLimit struct{ max, ttl int64 } // ttl in µs
 
-// maxLeaseRetry bounds the retry time of a hit that finds no slot, in µs.
+// maxLeaseRetry bounds the retry-after of a hit that finds no slot, in µs.
 const maxLeaseRetry = int64(time.Second / time.Microsecond)
 
 // The bounds and the default of a lease's TTL, in µs.
@@ -39,25 +38,26 @@ var leaseParameters = []Parameter{{
 var concurrencyDefinition = definition{
 	name:       "concurrency",
 	parameters: leaseParameters,
-	windowless: true,
-	algorithm: func(spec Spec) (algorithm, error) {
-		if spec.CountDenied {
-			return nil, errors.New("denied hits hold no slots: leave out count_denied")
-		}
-		if spec.Max > MaxLeases {
-			return nil, fmt.Errorf("%d slots are too many: want at most %d for each key", spec.Max, MaxLeases)
-		}
-		return &concurrencyLimit{max: spec.Max, ttl: cmp.Or(spec.Params.LeaseTTL.Microseconds(), defaultTTL)}, nil
-	},
+	largest:    MaxLeases,
 }
 
-func (l *concurrencyLimit) tag() string      { return "c" }
-func (l *concurrencyLimit) maxUsage() int64  { return l.max }
-func (l *concurrencyLimit) numbers() []int64 { return []int64{l.max, l.ttl} }
+// setSlots makes l a concurrency limit.
+func (l *Limit) setSlots(spec Spec) error {
+	if spec.CountDenied {
+		return invalid("leave out count_denied", "denied hits hold no slots")
+	}
+	if spec.Max > MaxLeases {
+		return invalid(fmt.Sprintf("want at most %d for each key", MaxLeases), "%d slots are too many", spec.Max)
+	}
+	l.hasLeases, l.ttl = true, cmp.Or(spec.Params.LeaseTTL.Microseconds(), defaultTTL)
+	l.slots = &concurrencyLimit{max: spec.Max, ttl: l.ttl}
+	l.capacity, l.id = spec.Max, "s" // "c" had another form in Redis
+	return nil
+}
 
 // held returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds its slots until it
 // is dropped, or until the key has fully reset.
-func (l *concurrencyLimit) held(p *Parts, now int64) (slots, first, last int64) {
+func (l *concurrencyLimit) held(p *PenaltyAndLeases, now int64) (slots, first, last int64) {
 	if p == nil || p.Leases.latest() <= now {
 		return 0, 0, 0
 	}
@@ -70,7 +70,7 @@ func (l *concurrencyLimit) left(expires, now int64) int64 { return max(1, min(ex
 
 // fits reports whether n hits fit beside the leases in p at now, where 0 is a peek, and otherwise in how many µs they would;
 // negative: never.
-func (l *concurrencyLimit) fits(p *Parts, now, n int64) (bool, int64) {
+func (l *concurrencyLimit) fits(p *PenaltyAndLeases, now, n int64) (bool, int64) {
 	n = max(n, 1)
 	if n > l.max {
 		return false, -1
@@ -83,7 +83,7 @@ func (l *concurrencyLimit) fits(p *Parts, now, n int64) (bool, int64) {
 }
 
 // usage returns the slots held by the leases in p at now, and in how many µs the last of them expires.
-func (l *concurrencyLimit) usage(p *Parts, now int64) (used, reset int64) {
+func (l *concurrencyLimit) usage(p *PenaltyAndLeases, now int64) (used, resetAfter int64) {
 	slots, _, last := l.held(p, now)
 	if slots == 0 {
 		return 0, 0

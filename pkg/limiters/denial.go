@@ -32,19 +32,19 @@ func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 // limit, a key has a hit denied and a peek allowed.
 func (l *Limit) DeniesPeekWithHit() bool { return !l.peekOver || l.spec.CountDenied }
 
-// RetryBound returns an upper bound on the wait of m hits, given that n <= m hits wait for retry and the key has fully reset after
-// reset. It is negative if m hits can never fit. For a sliding log it returns reset, because only its entries would give a
+// RetryBound returns an upper bound on the wait of m hits, given that n <= m hits wait for retryAfter and the key has fully reset
+// after resetAfter. It is negative if m hits can never fit. For a sliding log it returns resetAfter, because only its entries would give a
 // tighter bound.
-func (l *Limit) RetryBound(m, n int64, retry, reset time.Duration) time.Duration {
+func (l *Limit) RetryBound(m, n int64, retryAfter, resetAfter time.Duration) time.Duration {
 	switch {
 	case m > l.capacity:
 		return micros(-1)
 	case m <= n:
-		return retry
+		return retryAfter
 	case l.HasPenalty() || l.counter == nil:
 		// The limit itself may allow n hits that its penalty denies. A lease may end at any time.
-		return reset
+		return resetAfter
 	default:
-		return min(reset, retry+micros(l.counter.extraWait(m-n)))
+		return min(resetAfter, retryAfter+micros(l.counter.extraWait(m-n)))
 	}
 }

@@ -21,10 +21,10 @@ func TestDeniedFrom(t *testing.T) {
 		spec    Spec
 		n       int64
 		v       Verdict
-		minHits int64 // 0: nothing is sure
+		minHits int64 // 0: no number of hits is surely denied
 	}{
 		"a denial":                         {log, 3, Verdict{Used: 4, RetryAfter: 1}, 3},
-		"a look":                           {log, 0, Verdict{Used: 5, RetryAfter: 1}, 1},
+		"a peek":                           {log, 0, Verdict{Used: 5, RetryAfter: 1}, 1},
 		"allowed":                          {log, 3, Verdict{Allowed: true, Used: 3}, 0},
 		"never":                            {log, 6, Verdict{RetryAfter: -1}, 0},
 		"undecided":                        {log, 3, Verdict{Err: errSlow, RetryAfter: 1}, 0},

@@ -25,9 +25,9 @@ const (
 
 func (d *deque) len() int { return int(d.n) }
 
-func (d *deque) get(i int) entry { return *d.at(i) }
+func (d *deque) get(i int) entry { return *d.pointer(i) }
 
-func (d *deque) at(i int) *entry {
+func (d *deque) pointer(i int) *entry {
 	i += int(d.head)
 	return &d.chunks[i/chunkLen][i%chunkLen]
 }
@@ -38,7 +38,8 @@ func (d *deque) all() iter.Seq[[]entry] {
 		head, left := int(d.head), int(d.n)
 		for _, c := range d.chunks {
 			c = c[head:min(len(c), head+left)]
-			if head, left = 0, left-len(c); len(c) > 0 && !yield(c) {
+			head, left = 0, left-len(c)
+			if len(c) > 0 && !yield(c) {
 				return
 			}
 		}
@@ -48,7 +49,7 @@ func (d *deque) all() iter.Seq[[]entry] {
 // setSum changes the sum of the newest entry, which must exist.
 func (d *deque) setSum(sum uint32) {
 	d.newest.sum = sum
-	d.at(d.len() - 1).sum = sum
+	d.pointer(d.len() - 1).sum = sum
 }
 
 func (d *deque) push(e entry) {
@@ -60,7 +61,8 @@ func (d *deque) push(e entry) {
 		end = d.grow(end)
 	}
 	d.chunks[end/chunkLen][end%chunkLen] = e
-	if d.n++; d.n == 1 {
+	d.n++
+	if d.n == 1 {
 		d.oldest = e.at
 	}
 	d.newest = e

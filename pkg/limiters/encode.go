@@ -24,8 +24,8 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 	}
 	if l.HasPenalty() {
 		var p Penalty
-		if s.Parts != nil {
-			p = s.Parts.Penalty
+		if s.PenaltyAndLeases != nil {
+			p = s.Penalty
 		}
 		for _, n := range [...]int64{p.Offences, p.Since, p.Until, p.Level} {
 			b = binary.LittleEndian.AppendUint64(b, uint64(n))
@@ -38,10 +38,10 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 	b = slices.Grow(b, entryLen*s.Log.entries.len())
 	for chunk := range s.Log.entries.all() {
 		for _, e := range chunk {
-			at := len(b)
-			b = b[:at+entryLen]
-			binary.LittleEndian.PutUint64(b[at:], uint64(e.at))
-			binary.LittleEndian.PutUint32(b[at+8:], e.sum)
+			start := len(b)
+			b = b[:start+entryLen]
+			binary.LittleEndian.PutUint64(b[start:], uint64(e.at))
+			binary.LittleEndian.PutUint32(b[start+8:], e.sum)
 		}
 	}
 	return b
@@ -75,7 +75,7 @@ func ReadState(l *Limit, b []byte) (State, error) {
 	for i := range n {
 		words[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
 	}
-	s := State{A: words[0], B: words[1], C: words[2]}
+	s := State{CounterState: CounterState{A: words[0], B: words[1], C: words[2]}}
 	if s.A < 0 || s.A > maxTime || s.B < 0 || s.B > maxTime {
 		return State{}, errors.New("a time or a count of a state is out of range")
 	}
@@ -85,8 +85,9 @@ func ReadState(l *Limit, b []byte) (State, error) {
 		if err != nil {
 			return State{}, err
 		}
-		if b = b[penaltyLen:]; p != (Penalty{}) {
-			s.Parts = &Parts{Penalty: p}
+		b = b[penaltyLen:]
+		if p != (Penalty{}) {
+			s.PenaltyAndLeases = &PenaltyAndLeases{Penalty: p}
 		}
 	}
 	if len(b) == 0 {
@@ -100,7 +101,8 @@ func ReadState(l *Limit, b []byte) (State, error) {
 func readPenalty(b []byte) (Penalty, error) {
 	var n [4]int64
 	for i := range n {
-		if n[i] = int64(binary.LittleEndian.Uint64(b[8*i:])); n[i] < 0 || n[i] > maxTime {
+		n[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+		if n[i] < 0 || n[i] > maxTime {
 			return Penalty{}, errors.New("a time or a count of a penalty is out of range")
 		}
 	}

@@ -12,7 +12,7 @@ const leaseLen = 16 + 3*8
 var errLeases = errors.New("the leases of a state are invalid")
 
 // HasLeases reports whether s has open leases, or ids that ended before they were taken.
-func (s *State) HasLeases() bool { return s.Parts != nil && !s.Parts.Leases.isEmpty() }
+func (s *State) HasLeases() bool { return s.PenaltyAndLeases != nil && !s.Leases.isEmpty() }
 
 // AppendLeases appends the encoding of the leases of s to b.
 func AppendLeases(b []byte, s *State) []byte {
@@ -39,10 +39,10 @@ func LeasesLen(s *State) int {
 }
 
 func (s *State) leaseSets() [2]*leaseSet {
-	if s.Parts == nil {
+	if s.PenaltyAndLeases == nil {
 		return [2]*leaseSet{{}, {}}
 	}
-	return [2]*leaseSet{&s.Parts.Leases.open, &s.Parts.Leases.ended}
+	return [2]*leaseSet{&s.Leases.open, &s.Leases.ended}
 }
 
 // ReadLeases decodes leases at the start of b and returns the remaining bytes. It validates its input: for arbitrary bytes it
@@ -53,17 +53,19 @@ func ReadLeases(b []byte) (leases Leases, rest []byte, err error) {
 			return Leases{}, nil, errLeases
 		}
 		count := binary.LittleEndian.Uint32(b)
-		if b = b[4:]; count > MaxLeases || len(b) < leaseLen*int(count) {
+		b = b[4:]
+		if count > MaxLeases || len(b) < leaseLen*int(count) {
 			return Leases{}, nil, errLeases
 		}
 		sum := int64(0)
 		for range count {
 			id, l := LeaseID(b), lease{}
-			l.expires, l.n, l.at = int64At(b, 16), int64At(b, 24), int64At(b, 32)
+			l.expires, l.n, l.at = int64From(b[16:]), int64From(b[24:]), int64From(b[32:])
 			if id == (LeaseID{}) || !within(l.expires, maxTime) || !within(l.n, MaxHits) || !within(l.at, maxTime) {
 				return Leases{}, nil, errLeases
 			}
-			if sum += l.n; sum > math.MaxInt64-MaxHits {
+			sum += l.n
+			if sum > math.MaxInt64-MaxHits {
 				return Leases{}, nil, errLeases
 			}
 			set.put(id, l)
@@ -73,12 +75,12 @@ func ReadLeases(b []byte) (leases Leases, rest []byte, err error) {
 	return leases, b, nil
 }
 
-func int64At(b []byte, at int) int64 { return int64(binary.LittleEndian.Uint64(b[at:])) }
+func int64From(b []byte) int64 { return int64(binary.LittleEndian.Uint64(b)) }
 
 func within(n, maximum int64) bool { return n >= 0 && n <= maximum }
 
 // SetLeases replaces the leases of s.
 func (s *State) SetLeases(leases Leases) {
-	s.parts().Leases = leases
-	s.removeEmptyParts()
+	s.withPenaltyAndLeases().Leases = leases
+	s.dropEmpty()
 }

@@ -48,12 +48,12 @@ func OnErrorOf(name string) OnError { return OnError(max(0, slices.Index(onError
 // String returns the policy's name; "" for OnErrorUnset.
 func (o OnError) String() string { return onErrorNames[o] }
 
-// A Source names the decider of a hit: the store with the counters, or this process in place of that store.
-type Source uint8
+// DecidedBy names the decider of a hit: the store with the counters, or this process in place of that store.
+type DecidedBy uint8
 
-// The sources.
+// The values of DecidedBy.
 const (
-	ByStore Source = iota
+	ByStore DecidedBy = iota
 	// ByCache: a remembered denial of this process. Usage and times are those of the store's last verdict. RetryAfter is never too
 	// short.
 	ByCache

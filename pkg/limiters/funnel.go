@@ -2,7 +2,6 @@ package limiters
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -16,7 +15,6 @@ import (
 // A peek is denied if one more hit would be, unless the limit has peek=over. A hit larger than the capacity never fits.
 type funnelLimit struct {
 	max, window int64 // window in µs
-	countDenied bool
 	peekOver    bool
 	capacity    int64 // in hits
 	drain       drain
@@ -34,8 +32,7 @@ const maxDrain = 1 << 51
 // maxUsed bounds the reported usage: twice the maximum capacity.
 const maxUsed = 1 << 33
 
-var errSlow = errors.New("the funnel takes more than 71 years to drain: " +
-	"want a smaller capacity or a higher rate")
+var errSlow = invalid("want a smaller capacity or a higher rate", "the funnel takes more than 71 years to drain")
 
 var funnelParameters = []Parameter{{
 	Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true,
@@ -46,6 +43,7 @@ var funnelParameters = []Parameter{{
 var funnelDefinition = definition{
 	name:       "funnel",
 	parameters: slices.Concat(funnelParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
+	largest:    maxCapacity,
 	stateWords: 3,
 	roundUp: func(spec Spec) int64 {
 		if step, ok := stepOf(spec.Max, spec.Window); ok {
@@ -58,14 +56,14 @@ var funnelDefinition = definition{
 		spec.Max = max(spec.Max, 1)
 		return spec
 	},
-	algorithm: func(spec Spec) (algorithm, error) {
+	counter: func(spec Spec) (counter, error) {
 		l := &funnelLimit{
-			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied,
+			max: spec.Max, window: spec.Window.Microseconds(),
 			peekOver: spec.Params.Peek == PeekOver, capacity: spec.Params.Capacity, drain: drain{den: 1},
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {
-				return nil, errors.New("a capacity has no meaning for a maximum of 0, which denies every hit: leave it out")
+				return nil, invalid("leave it out", "a capacity has no meaning for a maximum of 0, which denies every hit")
 			}
 			return l, nil
 		}
@@ -73,7 +71,7 @@ var funnelDefinition = definition{
 			l.capacity = l.max
 		}
 		if l.capacity > maxCapacity {
-			return nil, fmt.Errorf("a funnel of %d hits is too large: want a capacity of at most %d", l.capacity, maxCapacity)
+			return nil, invalid(fmt.Sprintf("want a capacity of at most %d", maxCapacity), "a funnel of %d hits is too large", l.capacity)
 		}
 		g := gcd(l.max, l.window)
 		l.drain = drain{num: uint64(l.window / g), den: uint64(l.max / g)}
@@ -106,22 +104,21 @@ func errPrecise(spec Spec) error {
 	if step, ok := stepOf(spec.Max, spec.Window); ok {
 		maximum = spec.Max - spec.Max%step
 	}
-	return fmt.Errorf("a funnel of %d hits in %v is too precise: want fewer hits, such as %d", spec.Max, spec.Window, maximum)
+	return invalid(fmt.Sprintf("want fewer hits, such as %d", maximum), "a funnel of %d hits in %v is too precise", spec.Max, spec.Window)
 }
 
 func (l *funnelLimit) tag() string     { return "f" }
 func (l *funnelLimit) maxUsage() int64 { return l.capacity }
 
-func (l *funnelLimit) numbers() []int64 {
-	d := &l.drain
-	return []int64{
-		l.max, l.window, flag(l.countDenied), l.capacity,
-		int64(d.num / d.den), int64(d.num % d.den), int64(d.den), flag(l.peekOver),
-	}
+// DrainTime returns the time in which a funnel drains one hit: whole + num/den µs, in lowest terms. It is 0 for a maximum of 0. The
+// limit must be a funnel.
+func (l *Limit) DrainTime() (whole, num, den int64) {
+	d := l.counter.(*funnelLimit).drain
+	return int64(d.num / d.den), int64(d.num % d.den), int64(d.den)
 }
 
 // level returns the time to drain at the time at, which is the later of now and the state's time.
-func (l *funnelLimit) level(s core, now int64) (held span, at int64) {
+func (l *funnelLimit) level(s CounterState, now int64) (held span, at int64) {
 	f := funnelStateOf(s)
 	if f.at-now > l.window {
 		return span{}, now
@@ -132,13 +129,14 @@ func (l *funnelLimit) level(s core, now int64) (held span, at int64) {
 		// The state was written under a limit with another rate.
 		held = span{f.whole + 1, 0}
 	}
-	if held.whole -= at - f.at; held.whole < 0 {
+	held.whole -= at - f.at
+	if held.whole < 0 {
 		return span{}, at
 	}
 	return held, at
 }
 
-func (l *funnelLimit) fits(s core, now, n int64) (bool, int64) {
+func (l *funnelLimit) fits(s CounterState, now, n int64) (bool, int64) {
 	if n == 0 && !l.peekOver {
 		n = 1
 	}
@@ -154,7 +152,7 @@ func (l *funnelLimit) fits(s core, now, n int64) (bool, int64) {
 	return false, d.sub(after, l.full).up() + at - now
 }
 
-func (l *funnelLimit) charge(s core, now, n int64) core {
+func (l *funnelLimit) charge(s CounterState, now, n int64) CounterState {
 	if l.max == 0 {
 		return s
 	}
@@ -184,7 +182,7 @@ func (l *funnelLimit) charge(s core, now, n int64) core {
 	return s
 }
 
-func (l *funnelLimit) reserve(s core, now, n int64) (core, int64) {
+func (l *funnelLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
 	if n > 0 {
 		s = l.charge(s, now, n)
 	}
@@ -192,7 +190,7 @@ func (l *funnelLimit) reserve(s core, now, n int64) (core, int64) {
 }
 
 // settle keeps the level between empty and twice the capacity.
-func (l *funnelLimit) settle(s core, now int64, corrections []correction) core {
+func (l *funnelLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
 	for _, c := range corrections {
 		if c.delta != 0 {
 			s = l.charge(s, now, c.delta)
@@ -201,7 +199,7 @@ func (l *funnelLimit) settle(s core, now int64, corrections []correction) core {
 	return s
 }
 
-func (l *funnelLimit) usage(s core, now int64) (used, reset int64) {
+func (l *funnelLimit) usage(s CounterState, now int64) (used, resetAfter int64) {
 	if l.max == 0 {
 		return 0, 0
 	}
@@ -212,7 +210,7 @@ func (l *funnelLimit) usage(s core, now int64) (used, reset int64) {
 	return l.drain.hits(held), held.up() + at - now
 }
 
-func (l *funnelLimit) resetTime(s core) int64 {
+func (l *funnelLimit) resetTime(s CounterState) int64 {
 	f := funnelStateOf(s)
 	return f.at + span{f.whole, uint64(f.frac)}.up()
 }
@@ -227,7 +225,7 @@ type funnelState struct {
 	den   uint32
 }
 
-func funnelStateOf(s core) funnelState {
+func funnelStateOf(s CounterState) funnelState {
 	return funnelState{at: s.A, whole: s.B, frac: uint32(s.C >> 32), den: uint32(s.C)}
 }
 
@@ -251,7 +249,8 @@ func (d *drain) of(k int64) span {
 func (d *drain) hits(s span) int64 {
 	hi, lo := bits.Mul64(uint64(s.whole), d.den)
 	lo, carry := bits.Add64(lo, s.frac, 0)
-	if hi += carry; hi >= d.num {
+	hi += carry
+	if hi >= d.num {
 		return maxUsed
 	}
 	n, rest := bits.Div64(hi, lo, d.num)

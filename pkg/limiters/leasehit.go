@@ -1,5 +1,11 @@
 package limiters
 
+// TakesLease reports whether h may open a lease or a reservation. A hit of 0 is a peek under concurrency, and elsewhere a
+// reservation with an estimate of 0.
+func (h *Hit) TakesLease() bool {
+	return h.Limit.HasLeases() && h.Lease != LeaseID{} && !h.End && (h.N > 0 || h.N == 0 && !h.Limit.IsConcurrency())
+}
+
 // A leaseStep is the effect of an allowed hit on its lease.
 type leaseStep uint8
 
@@ -12,14 +18,14 @@ const (
 
 // step returns the effect of h on its lease. Expired leases must have been removed from s.
 func (h *Hit) step(s *State, now int64) leaseStep {
-	if !h.Limit.HasLeases() || h.Lease == (LeaseID{}) || h.N < 0 || h.N == 0 && h.Limit.reserver == nil {
+	if !h.Limit.HasLeases() || h.Lease == (LeaseID{}) || h.N < 0 || h.N == 0 && !h.Limit.reserves {
 		return leaseNone
 	}
 	if s.holds(h.Lease) {
 		return leaseHeld
 	}
-	if s.Parts != nil {
-		if ended, found := s.Parts.Leases.ended.get(h.Lease); found && ended.expires > now {
+	if s.PenaltyAndLeases != nil {
+		if ended, found := s.Leases.ended.get(h.Lease); found && ended.expires > now {
 			return leaseEnded
 		}
 	}
@@ -27,28 +33,28 @@ func (h *Hit) step(s *State, now int64) leaseStep {
 }
 
 func (s *State) holds(id LeaseID) bool {
-	if s.Parts == nil {
+	if s.PenaltyAndLeases == nil {
 		return false
 	}
-	_, held := s.Parts.Leases.open.get(id)
+	_, held := s.Leases.open.get(id)
 	return held
 }
 
 func (s *State) openLeases() int {
-	if s.Parts == nil {
+	if s.PenaltyAndLeases == nil {
 		return 0
 	}
-	return s.Parts.Leases.open.len()
+	return s.Leases.open.len()
 }
 
 // expireLeases removes the expired lease of h and up to [leasesPerHit] others, the earliest first. It settles expired reservations to 0
 // if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
 func (h *Hit) expireLeases(s *State, now int64) {
 	l := h.Limit
-	if s.Parts == nil || !l.HasLeases() {
+	if s.PenaltyAndLeases == nil || !l.HasLeases() {
 		return
 	}
-	leases := &s.Parts.Leases
+	leases := &s.Leases
 	if l.slots != nil && leases.latest() <= now {
 		*leases = Leases{} // the key has fully reset
 	}
@@ -65,7 +71,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 		lapsed = append(lapsed, correction{r.at, -r.n})
 	}
 	if l.releases && len(lapsed) > 0 {
-		s.setCore(l.reserver.settle(s.core(), now, lapsed))
+		s.CounterState = l.counter.settle(s.CounterState, now, lapsed)
 	}
 	for range leasesPerHit {
 		if _, expired := leases.ended.popExpired(now); !expired {
@@ -73,7 +79,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 		}
 	}
 	leases.open.shorten(now+l.ttl, leasesPerHit)
-	s.removeEmptyParts()
+	s.dropEmpty()
 }
 
 // take charges an allowed hit and opens its lease.
@@ -86,19 +92,19 @@ func (h *Hit) take(s *State, now int64) {
 		}
 	case leaseHeld:
 	case leaseEnded:
-		ended, _ := s.Parts.Leases.ended.remove(h.Lease)
-		s.removeEmptyParts()
+		ended, _ := s.Leases.ended.remove(h.Lease)
+		s.dropEmpty()
 		if ended.n > 0 && l.counter != nil {
 			s.charge(l, now, ended.n)
 		}
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
-		if l.reserver != nil {
-			reserved, at := l.reserver.reserve(s.core(), now, n)
-			s.setCore(reserved)
+		if l.reserves {
+			reserved, at := l.counter.reserve(s.CounterState, now, n)
+			s.CounterState = reserved
 			opened.at = at
 		}
-		s.parts().Leases.open.put(h.Lease, opened)
+		s.withPenaltyAndLeases().Leases.open.put(h.Lease, opened)
 	}
 }
 
@@ -110,37 +116,23 @@ func (h *Hit) end(s *State, now int64) {
 		return
 	}
 	actual := int64(0)
-	if l.reserver != nil {
+	if l.reserves {
 		actual = max(0, ClampHits(h.N))
 	}
-	leases := &s.parts().Leases
+	leases := &s.withPenaltyAndLeases().Leases
 	r, held := leases.open.remove(h.Lease)
 	switch {
 	case !held:
 		leases.remember(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
-	case l.reserver != nil:
-		s.setCore(l.reserver.settle(s.core(), now, []correction{{r.at, actual - r.n}}))
+	case l.reserves:
+		s.CounterState = l.counter.settle(s.CounterState, now, []correction{{r.at, actual - r.n}})
 	}
-	s.removeEmptyParts()
+	s.dropEmpty()
 }
 
 // remember records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids are remembered.
 func (ls *Leases) remember(id LeaseID, l lease) {
 	if _, known := ls.ended.get(id); known || ls.ended.len() < MaxLeases {
 		ls.ended.put(id, l)
-	}
-}
-
-func (s *State) parts() *Parts {
-	if s.Parts == nil {
-		s.Parts = &Parts{}
-	}
-	return s.Parts
-}
-
-// removeEmptyParts makes a state whose parts are empty equal to one that never had any.
-func (s *State) removeEmptyParts() {
-	if s.Parts != nil && s.Parts.isEmpty() {
-		s.Parts = nil
 	}
 }

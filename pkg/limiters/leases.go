@@ -47,7 +47,7 @@ type Leases struct {
 type lease struct {
 	expires int64 // µs since 1970: it has expired at this time
 	n       int64 // slots, or the estimate
-	at      int64 // of a reservation: the time charged, as its algorithm needs it; see reserver
+	at      int64 // of a reservation: the time charged, as its algorithm needs it; see counter.reserve
 }
 
 func (ls *Leases) isEmpty() bool { return len(ls.open.byID)+len(ls.ended.byID) == 0 }
@@ -111,7 +111,8 @@ func (s *leaseSet) remove(id LeaseID) (lease, bool) {
 		return l, false
 	}
 	delete(s.byID, id)
-	if s.sum -= l.n; len(s.byID) == 0 {
+	s.sum -= l.n
+	if len(s.byID) == 0 {
 		*s = leaseSet{}
 		return l, true
 	}

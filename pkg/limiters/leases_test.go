@@ -83,7 +83,7 @@ func compareLeases(t *testing.T, s *leaseSet, want map[LeaseID]lease) {
 	}
 }
 
-// A key with leases takes memory as they come, and none after they end.
+// The memory of a key grows with its leases, and is freed when they end.
 func TestLeasesAreBounded(t *testing.T) {
 	l, err := New(Spec{Algorithm: "concurrency", Max: MaxLeases})
 	if err != nil {
@@ -116,7 +116,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	for i := MaxLeases; i < 3*MaxLeases; i++ {
 		take(i, 0, true)
 	}
-	if got := s.Parts.Leases.ended.len(); got != MaxLeases {
+	if got := s.Leases.ended.len(); got != MaxLeases {
 		t.Errorf("%d ended ids are remembered, want %d", got, MaxLeases)
 	}
 	if s.GrownBytes() < size || size < MaxLeases*40 || size > MaxLeases*400 {
@@ -153,7 +153,7 @@ func TestConcurrencySpec(t *testing.T) {
 		if (err != nil) != c.err {
 			t.Errorf("%+v: %v", c.spec, err)
 		}
-		if err == nil && (l.ID() != "c" || !l.HasLeases() || !l.HasParts() || l.HasPenalty()) {
+		if err == nil && (l.ID() != "s" || !l.HasLeases() || !l.HasPenaltyOrLeases() || l.HasPenalty()) {
 			t.Errorf("%+v: %+v", c.spec, l)
 		}
 	}
@@ -162,8 +162,8 @@ func TestConcurrencySpec(t *testing.T) {
 func TestInvalidLeasesAreRejected(t *testing.T) {
 	var s State
 	id := NewLeaseID(nil, "a")
-	s.parts().Leases.open.put(id, lease{expires: 5, n: 2, at: 3})
-	s.parts().Leases.ended.put(id, lease{expires: 6, n: 4})
+	s.withPenaltyAndLeases().Leases.open.put(id, lease{expires: 5, n: 2, at: 3})
+	s.withPenaltyAndLeases().Leases.ended.put(id, lease{expires: 6, n: 4})
 	b := AppendLeases(nil, &s)
 	if len(b) != LeasesLen(&s) {
 		t.Errorf("%d bytes, want %d", len(b), LeasesLen(&s))

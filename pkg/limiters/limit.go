@@ -28,53 +28,45 @@ type Spec struct {
 
 // A Limit is a validated Spec with precomputed values. It is immutable and may be shared.
 type Limit struct {
-	spec       Spec
-	definition *definition
-	counter    counter // nil: see IsConcurrency
-	id         string
-	capacity   int64
-	hasParts   bool // beside the fields that every hit reads
-	hasLeases  bool
-	grows      bool
-	peekOver   bool // see peek
-	numbers    []int64
-	dated      datedAlgorithm    // nil if the numbers do not depend on the time
-	penalty    *penaltyRule      // nil: none
-	slots      *concurrencyLimit // nil: the limit has a counter
-	ttl        int64             // of a lease or a reservation, in µs
-	reserver   reserver          // nil without reserve
-	releases   bool              // expired reservations are settled to 0
+	spec               Spec
+	definition         *definition
+	counter            counter // nil: see IsConcurrency
+	id                 string
+	capacity           int64
+	hasPenaltyOrLeases bool // beside the fields that every hit reads
+	hasLeases          bool
+	grows              bool
+	peekOver           bool              // see peek
+	penalty            *penaltyRule      // nil: none
+	slots              *concurrencyLimit // nil: the limit has a counter
+	ttl                int64             // of a lease or a reservation, in µs
+	reserves           bool
+	releases           bool // expired reservations are settled to 0
 }
 
-// An algorithm decides the hits of one limit. It is a [counter] or a [concurrencyLimit].
-type algorithm interface {
+// A counter is an algorithm that counts the hits of a key in a [CounterState]. Its methods do no I/O and read no clock. They may
+// modify a [Log] in place. Times and durations are in µs. Every algorithm is a counter, except that of a [concurrencyLimit].
+type counter interface {
 	// tag returns the algorithm's part of Limit.ID. It must change if the meaning of the state changes, and only then.
 	tag() string
 	// maxUsage returns the maximum usage at which hits can be allowed.
 	maxUsage() int64
-	// numbers returns the arguments of the Lua twin.
-	numbers() []int64
-}
-
-// A counter is an algorithm that counts the hits of a key in a core. Its methods are pure functions, except that they may modify a
-// [Log] in place. Times and durations are in µs.
-type counter interface {
-	algorithm
-	// fits reports whether n hits fit at now, or whether a peek is allowed if n is 0. If not, retry is the wait until they fit;
-	// negative means never.
-	fits(s core, now, n int64) (ok bool, retry int64)
+	// fits reports whether n hits fit at now, or whether a peek is allowed if n is 0. If not, retryAfter is the wait until they
+	// fit; negative means never.
+	fits(s CounterState, now, n int64) (ok bool, retryAfter int64)
 	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
-	charge(s core, now, n int64) core
+	charge(s CounterState, now, n int64) CounterState
 	// usage returns the usage at now, and the time until the key has fully reset.
-	usage(s core, now int64) (used, reset int64)
+	usage(s CounterState, now int64) (used, resetAfter int64)
 	// resetTime returns when the state has fully reset under every maximum, in µs since 1970.
-	resetTime(s core) int64
+	resetTime(s CounterState) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
+	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time by which settle finds the charge.
+	reserve(s CounterState, now, n int64) (CounterState, int64)
+	// settle applies corrections in order, to charges that still count.
+	settle(s CounterState, now int64, corrections []correction) CounterState
 }
-
-// A datedAlgorithm is an algorithm whose numbers depend on the time, in µs since 1970.
-type datedAlgorithm interface{ numbersAt(now int64) []int64 }
 
 // A definition declares an algorithm. Stores are independent of the algorithm, except that version 1 of memstore's snapshots names
 // two parameters.
@@ -84,9 +76,8 @@ type definition struct {
 	parameters []Parameter
 	// countsDenied is the default of CountDenied in rules.
 	countsDenied bool
-	stateWords   int // how many of A, B and C of a State it uses
-	// windowless marks an algorithm without windows.
-	windowless bool
+	largest      int64 // see LargestMax
+	stateWords   int   // how many of A, B and C of a State it uses
 	// grows marks an algorithm whose states have a log, which grows with the hits.
 	grows bool
 	// countedPeekOver makes peek=over the default for limits that count denied hits.
@@ -95,11 +86,12 @@ type definition struct {
 	fixedEnd bool
 	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
-	// neverFull returns a Spec whose limit shares states with that of a Spec, and which no state fills, so that only a penalty
-	// denies its peeks. Such a Spec is invalid if its maximum is too large. Nil for an algorithm without penalties.
+	// neverFull returns the Spec with a maximum too large to reach. Its limit reads the same states, and a peek under it is denied
+	// only by the key's penalty. The Spec may be invalid. Nil for an algorithm without penalties.
 	neverFull func(Spec) Spec
-	// algorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range, and peek is set.
-	algorithm func(Spec) (algorithm, error)
+	// counter returns the counter of a limit or an error. Maximum, window and parameters are in range, and peek is set. Nil for
+	// concurrency, which has leases instead of a counter and a window.
+	counter func(Spec) (counter, error)
 }
 
 var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition, &concurrencyDefinition}
@@ -124,10 +116,18 @@ func definitionOf(algorithm string) *definition {
 	return definitions[i]
 }
 
+// LargestMax returns the largest Spec.Max of an algorithm whose other parameters have their defaults.
+func LargestMax(algorithm string) int64 {
+	if d := definitionOf(algorithm); d != nil {
+		return d.largest
+	}
+	return 0
+}
+
 // HasWindow reports whether limits of an algorithm have a window.
 func HasWindow(algorithm string) bool {
 	d := definitionOf(algorithm)
-	return d != nil && !d.windowless
+	return d != nil && d.counter != nil
 }
 
 // CountsDeniedByDefault returns the default of CountDenied in rules.
@@ -136,11 +136,29 @@ func CountsDeniedByDefault(algorithm string) bool {
 	return d != nil && d.countsDenied
 }
 
-// New validates spec and returns its Limit. The error names every invalid field.
+// A SpecError is the error of an invalid [Spec].
+type SpecError struct {
+	Problem string
+	Remedy  string // what to write instead; may be empty
+}
+
+func (e *SpecError) Error() string {
+	if e.Remedy == "" {
+		return e.Problem
+	}
+	return e.Problem + ": " + e.Remedy
+}
+
+// invalid returns a [SpecError]. The problem is a format with args.
+func invalid(remedy, problem string, args ...any) error {
+	return &SpecError{Problem: fmt.Sprintf(problem, args...), Remedy: remedy}
+}
+
+// New validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field.
 func New(spec Spec) (*Limit, error) {
 	d := definitionOf(spec.Algorithm)
 	if d == nil {
-		return nil, fmt.Errorf("unknown algorithm %q: want one of %q", spec.Algorithm, Algorithms())
+		return nil, invalid(fmt.Sprintf("want one of %q", Algorithms()), "unknown algorithm %q", spec.Algorithm)
 	}
 	if err := errors.Join(
 		checkRange("maximum", spec.Max, 0, MaxPerWindow), d.checkWindow(spec.Window), d.check(&spec.Params),
@@ -151,56 +169,52 @@ func New(spec Spec) (*Limit, error) {
 	if full.Params.Peek == "" {
 		full.Params.Peek = d.defaultPeek(spec.CountDenied)
 	}
-	a, err := d.algorithm(full)
-	if err != nil {
+	l := &Limit{spec: spec, definition: d, peekOver: full.Params.Peek == PeekOver}
+	setAlgorithm := l.setCounter
+	if d.counter == nil {
+		setAlgorithm = l.setSlots
+	}
+	if err := setAlgorithm(full); err != nil {
 		return nil, err
 	}
-	penalty, err := newPenalty(spec.Params.Penalty)
-	if err != nil {
+	if err := l.setPenalty(spec.Params.Penalty); err != nil {
 		return nil, err
-	}
-	d.clearDefaults(&spec.Params)
-	l := &Limit{
-		spec: spec, definition: d, penalty: penalty,
-		id:       a.tag(),
-		capacity: a.maxUsage(),
-		numbers:  a.numbers(),
-		peekOver: full.Params.Peek == PeekOver,
-	}
-	if !d.windowless {
-		l.id += strconv.FormatInt(spec.Window.Microseconds(), 10)
-	}
-	l.dated, _ = a.(datedAlgorithm)
-	switch a := a.(type) {
-	case counter:
-		l.counter = a
-	case *concurrencyLimit:
-		l.hasLeases, l.slots, l.ttl = true, a, a.ttl
 	}
 	if err := l.setReserve(spec.Params.Reserve); err != nil {
 		return nil, err
 	}
+	d.clearDefaults(&l.spec.Params)
 	l.grows = d.grows || l.hasLeases
-	l.hasParts = l.hasLeases || penalty != nil
+	l.hasPenaltyOrLeases = l.hasLeases || l.penalty != nil
 	return l, nil
+}
+
+// setCounter makes l count the hits of spec.
+func (l *Limit) setCounter(spec Spec) error {
+	c, err := l.definition.counter(spec)
+	if err != nil {
+		return err
+	}
+	l.counter, l.capacity, l.id = c, c.maxUsage(), c.tag()+strconv.FormatInt(spec.Window.Microseconds(), 10)
+	return nil
 }
 
 func checkRange(what string, n, minN, maxN int64) error {
 	if n < minN || n > maxN {
-		return fmt.Errorf("a %s of %d is out of range: want %d to %d", what, n, minN, maxN)
+		return invalid(fmt.Sprintf("want %d to %d", minN, maxN), "a %s of %d is out of range", what, n)
 	}
 	return nil
 }
 
 func (d *definition) checkWindow(w time.Duration) error {
-	if d.windowless {
+	if d.counter == nil {
 		if w != 0 {
-			return fmt.Errorf("a window of %v has no meaning for the algorithm %s: want 0", w, d.name)
+			return invalid("want 0", "a window of %v has no meaning for the algorithm %s", w, d.name)
 		}
 		return nil
 	}
 	if w < time.Microsecond || w > MaxWindow || w%time.Microsecond != 0 {
-		return fmt.Errorf("a window of %v is out of range: want whole microseconds, up to 10 years", w)
+		return invalid("want whole microseconds, up to 10 years", "a window of %v is out of range", w)
 	}
 	return nil
 }
@@ -233,15 +247,6 @@ func (l *Limit) Spec() Spec { return l.spec }
 // braces.
 func (l *Limit) ID() string { return l.id }
 
-// Numbers returns the arguments of the Lua twin at now; its header in pkg/redisscripts names them. The caller must not modify the
-// result.
-func (l *Limit) Numbers(now time.Time) []int64 {
-	if l.dated == nil {
-		return l.numbers
-	}
-	return l.dated.numbersAt(now.UnixMicro())
-}
-
 // Grows reports whether the state of a key grows with its hits.
 func (l *Limit) Grows() bool { return l.grows }
 
@@ -254,12 +259,20 @@ func (l *Limit) Window() time.Duration { return l.spec.Window }
 // countsDenied reports whether denied hits are charged. A limit of 0 never writes.
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
 
+// PeekOver reports whether a peek is allowed at the limit, and denied only above it.
+func (l *Limit) PeekOver() bool { return l.peekOver }
+
 // Capacity returns the maximum usage at which hits can be allowed: the maximum, or the capacity of a funnel.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
-func flag(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
-}
+// HasPenaltyOrLeases reports whether l uses the [PenaltyAndLeases] of a State. Other limits ignore them.
+func (l *Limit) HasPenaltyOrLeases() bool { return l.hasPenaltyOrLeases }
+
+// HasLeases reports whether hits under l have a [LeaseID]: the algorithm is concurrency, or the limit reserves.
+func (l *Limit) HasLeases() bool { return l.hasLeases }
+
+// IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.
+func (l *Limit) IsConcurrency() bool { return l.slots != nil }
+
+// LeaseTTL returns the TTL of a lease or reservation under l; 0 if l has none.
+func (l *Limit) LeaseTTL() time.Duration { return micros(l.ttl) }

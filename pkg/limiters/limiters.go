@@ -14,8 +14,8 @@
 package limiters
 
 import (
-	"cmp"
 	"context"
+	"iter"
 	"sync"
 	"time"
 )
@@ -31,7 +31,8 @@ type Hit struct {
 	Limit *Limit
 	N     int64
 	// Denied is the number of hits that the caller has already rejected from its cache. They are charged if the peek is denied and
-	// the limit counts denied hits. Denied is ignored except in an ungrouped peek (N = 0) under a limit without parts.
+	// the limit counts denied hits. Denied is ignored except in an ungrouped peek (N = 0) under a limit without a penalty or leases.
+	// Only a store can do both in one step: the hits must not count in a window that began after they were rejected.
 	Denied int64
 	// Lease identifies the request under a limit with leases, see [Limit.HasLeases]; zero for other limits.
 	Lease LeaseID
@@ -39,9 +40,6 @@ type Hit struct {
 	// be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a take of the id within
 	// that time opens no lease, and a reservation is charged its actual cost.
 	End bool
-	// Uncharged is, for an End, the Uncharged of the take's verdict. An end that the store cannot decide is then not retried,
-	// because the store has no such lease.
-	Uncharged bool
 }
 
 // A Group is a non-empty list of hits that are charged together or not at all: only if each of them is allowed. Positive hits on
@@ -70,6 +68,26 @@ func Singles(hits ...Hit) []Group {
 	return groups
 }
 
+// EachGroup yields each group with the index of its first hit among the hits of all groups.
+func EachGroup(groups []Group) iter.Seq2[int, Group] {
+	return func(yield func(int, Group) bool) {
+		first := 0
+		for _, g := range groups {
+			if !yield(first, g) {
+				return
+			}
+			first += len(g)
+		}
+	}
+}
+
+// FailAll sets the error of each verdict in out.
+func FailAll(out []Verdict, err error) {
+	for i := range out {
+		out[i] = Verdict{Err: err}
+	}
+}
+
 // A Verdict is the result of one Hit.
 type Verdict struct {
 	Allowed      bool
@@ -78,14 +96,14 @@ type Verdict struct {
 	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations. RetryAfter is then the time until the first
 	// of them expires, at most a second.
 	TooManyLeases bool
-	Uncharged     bool   // this process decided because the store failed, and the store has certainly not charged the hit
-	By            Source // what decided the hit
+	Uncharged     bool // this process decided because the store failed, and the store has certainly not charged the hit
+	By            DecidedBy
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
 	// At is when the hit was decided, by the store's clock, in µs since 1970; 0 if a policy decided or the hit failed.
 	At         int64
 	Used       int64         // the key's usage after this hit
-	Remaining  int64         // how many further hits fit
+	Remaining  int64         // how many further hits fit; 0 during a penalty
 	RetryAfter time.Duration // of a denied hit: the wait until it fits if nothing else is charged; negative if it never fits
 	ResetAfter time.Duration // the time until the key has fully reset
 	Err        error         // why this hit was not decided; other verdicts remain valid
@@ -100,221 +118,14 @@ type Store interface {
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
 }
 
-// A State is the state of a key under one algorithm and window. The meaning of the words A, B and C depends on the algorithm, and a
-// store must keep the first [Limit.StateWords] of them. The zero State is that of an unused key. A State is not safe for concurrent
-// use.
-type State struct {
-	A, B, C int64
-	Log     *Log   // of a sliding log; changed in place; nil if nothing is logged
-	Parts   *Parts // of a limit with parts; changed in place; nil if there are none
-}
-
-// A core is the part of a State that an algorithm computes with. It excludes Parts, because the compiler keeps at most four words
-// of a struct in registers.
-type core struct {
-	A, B, C int64
-	Log     *Log
-}
-
-func (s *State) core() core { return core{s.A, s.B, s.C, s.Log} }
-
-func (s *State) setCore(c core) { s.A, s.B, s.C, s.Log = c.A, c.B, c.C, c.Log }
-
-// charge charges n > 0 hits or refunds -n, whether or not they fit. The limit must have a counter.
-func (s *State) charge(l *Limit, now, n int64) { s.setCore(l.counter.charge(s.core(), now, n)) }
-
-// GrownBytes returns the memory of the log and the parts of s, in bytes.
-func (s *State) GrownBytes() int {
-	if s.Log == nil && s.Parts == nil {
-		return 0
-	}
-	return s.grownBytes()
-}
-
-func (s *State) grownBytes() (n int) {
-	if s.Log != nil {
-		n = s.Log.size()
-	}
-	if s.Parts != nil {
-		n += s.Parts.size()
-	}
-	return n
-}
-
-// IsZero reports whether s is the state of an unused key, which a store need not keep.
-func (s *State) IsZero() bool { return *s == State{} }
-
-// ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may then discard s.
-func (l *Limit) ResetTime(s *State) int64 {
-	reset := int64(0)
-	if l.counter != nil {
-		reset = l.counter.resetTime(s.core())
-	}
-	if s.Parts != nil {
-		reset = max(reset, s.Parts.expires(l))
-	}
-	return reset
-}
-
-// WouldCharge reports whether h by itself would add to s at now, in µs since 1970.
-func (h *Hit) WouldCharge(s *State, now int64) bool {
-	if h.Limit.HasParts() {
-		return h.wouldWriteParts(s, now)
-	}
-	l, n := h.Limit, ClampHits(h.N)
-	if n < 0 || n == 0 && h.Denied <= 0 || l.spec.Max == 0 {
-		return false
-	}
-	ok, _ := l.fits(s, now, n)
-	return ok && n > 0 || !ok && l.spec.CountDenied
-}
-
-// Check returns the verdict on n hits at now, in µs since 1970, without charging them.
-func (l *Limit) Check(s *State, now, n int64) Verdict {
-	ok, retry := l.fits(s, now, max(0, ClampHits(n)))
-	if l.penaltyWait(s, now) > 0 {
-		ok = false
-	}
-	v := verdict(now, l, s, ok, retry)
-	if !ok {
-		v = l.orPenalty(v, s, now)
-	}
-	return v
-}
-
-// Decide charges groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage. Hits,
-// stateIndex and out are indexed across all groups. Hit i uses states[stateIndex[i]], and hits on one key share a state. If
-// stateIndex[i] is negative, hit i cannot be decided: its verdict is unchanged and its group is not charged. Decide allocates only
-// for sliding logs.
-func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
-	for _, g := range groups {
-		switch {
-		case g.hasParts():
-			decideParts(now, g, stateIndex, states, out)
-		case len(g) != 1:
-			decideGroup(now, g, stateIndex, states, out)
-		case stateIndex[0] >= 0:
-			decideOne(now, &g[0], &states[stateIndex[0]], &out[0])
-		}
-		stateIndex, out = stateIndex[len(g):], out[len(g):]
-	}
-}
-
-func decideOne(now int64, h *Hit, s *State, v *Verdict) {
-	l, n := h.Limit, ClampHits(h.N)
-	ok, retry := l.fits(s, now, n)
-	if ok {
-		if n != 0 {
-			s.charge(l, now, n)
-		}
-	} else if counted := l.countedIfDenied(cmp.Or(n, ClampHits(h.Denied))); counted > 0 {
-		s.charge(l, now, counted)
-		// The retry time must include what this hit added.
-		_, retry = l.fits(s, now, n)
-	}
-	*v = verdict(now, l, s, ok, retry)
-}
-
-// fits reports whether n hits fit at now, and otherwise the wait until they would. A refund always fits.
-func (l *Limit) fits(s *State, now, n int64) (ok bool, retry int64) {
-	if n < 0 {
-		return true, 0
-	}
-	if l.slots != nil {
-		return l.slots.fits(s.Parts, now, n)
-	}
-	return l.counter.fits(s.core(), now, n)
-}
-
-// countedIfDenied returns how many of n hits are charged although they are denied.
-func (l *Limit) countedIfDenied(n int64) int64 {
-	if !l.countsDenied() {
-		return 0
-	}
-	return max(0, n)
-}
-
-// decideGroup checks all hits of g before it charges any. Each verdict of an allowed group shows the state after its own hit.
-func decideGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) {
-	if !checkGroup(now, g, stateIndex, states, out) {
-		denyGroup(now, g, stateIndex, states, out)
-		return
-	}
-	for i := range g {
-		l, s, n := g[i].Limit, &states[stateIndex[i]], ClampHits(g[i].N)
-		if n != 0 {
-			s.charge(l, now, n)
-		}
-		out[i] = verdict(now, l, s, true, 0)
-	}
-}
-
-// checkGroup sets Allowed of each verdict. It reports whether all hits of g are allowed.
-func checkGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) bool {
-	all := true
-	for i := range g {
-		ok := false
-		if stateIndex[i] >= 0 {
-			if ok = g[i].N < 0; !ok {
-				ok, _ = g[i].Limit.fits(&states[stateIndex[i]], now, groupSum(g, stateIndex, i))
-			}
-			out[i].Allowed = ok
-		}
-		all = all && ok
-	}
-	return all
-}
-
-// denyGroup charges the denied hits whose limit counts them, and then completes the verdicts.
-func denyGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) {
-	for i := range g {
-		l, n := g[i].Limit, ClampHits(g[i].N)
-		if counted := l.countedIfDenied(n); stateIndex[i] >= 0 && !out[i].Allowed && counted > 0 {
-			s := &states[stateIndex[i]]
-			s.charge(l, now, counted)
-		}
-	}
-	for i := range g {
-		if stateIndex[i] < 0 {
-			continue
-		}
-		l, s, retry := g[i].Limit, &states[stateIndex[i]], int64(0)
-		if !out[i].Allowed {
-			_, retry = l.fits(s, now, groupSum(g, stateIndex, i))
-		}
-		out[i] = verdict(now, l, s, out[i].Allowed, retry)
-	}
-}
-
-// groupSum returns how many hits g would charge to the key of g[i].
-func groupSum(g Group, stateIndex []int, i int) int64 {
-	sum := int64(0)
-	for j := range g {
-		if stateIndex[j] == stateIndex[i] && g[j].N > 0 {
-			sum = min(sum+ClampHits(g[j].N), MaxHits)
-		}
-	}
-	return sum
-}
-
-func verdict(now int64, l *Limit, s *State, ok bool, retry int64) Verdict {
-	var used, reset int64
-	if l.slots != nil {
-		used, reset = l.slots.usage(s.Parts, now)
-	} else {
-		used, reset = l.counter.usage(s.core(), now)
-	}
-	return NewVerdict(l, ok, used, retry, reset)
-}
-
 // NewVerdict returns the verdict on a hit under l from the key's usage after it and times in µs.
-func NewVerdict(l *Limit, allowed bool, used, retry, reset int64) Verdict {
+func NewVerdict(l *Limit, allowed bool, used, retryAfter, resetAfter int64) Verdict {
 	return Verdict{
 		Allowed:    allowed,
 		Used:       used,
 		Remaining:  max(0, l.capacity-used),
-		RetryAfter: micros(retry),
-		ResetAfter: micros(reset),
+		RetryAfter: micros(retryAfter),
+		ResetAfter: micros(resetAfter),
 	}
 }
 

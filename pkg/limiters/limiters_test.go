@@ -69,7 +69,7 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 	}
 }
 
-// Limits share a state if they differ only in how much they allow.
+// Limits that differ only in the maximum, count_denied or peek share a state.
 func TestLimitID(t *testing.T) {
 	base := Spec{Algorithm: "fixed_window", Max: 5, Window: time.Minute}
 	id := func(change func(*Spec)) string {
@@ -192,24 +192,19 @@ func TestLimitIDOfACalendar(t *testing.T) {
 	}
 }
 
-func TestNumbersOfACalendarDependOnTheTime(t *testing.T) {
-	plain, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestCalendarWindowsDependOnTheTime(t *testing.T) {
 	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: Params{WindowStart: StartByCalendar}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	day := time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
-	numbers := l.Numbers(day.Add(time.Hour))
-	for i, want := range numbers[len(numbers)-4:] {
-		if start := day.AddDate(0, 0, i-1).UnixMicro(); start != want {
-			t.Errorf("start %d is %d, want %d", i, want, start)
+	for i, got := range l.CalendarWindows(day.Add(time.Hour)) {
+		if want := day.AddDate(0, 0, i-1).UnixMicro(); got != want {
+			t.Errorf("start %d is %d, want %d", i, got, want)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { plain.Numbers(time.Time{}); l.Numbers(day) }); n > 0 {
-		t.Errorf("%v allocations for the numbers of known limits", n)
+	if n := testing.AllocsPerRun(100, func() { l.CalendarWindows(day) }); n > 0 {
+		t.Errorf("%v allocations for known windows", n)
 	}
 }
 

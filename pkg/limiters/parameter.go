@@ -22,7 +22,7 @@ type Params struct {
 }
 
 // A Parameter declares an algorithm's own setting, which is a field of [Params]. An algorithm declares its parameters once; rules,
-// their JSON Schema, snapshots, traces and the debug page are derived from the declaration.
+// snapshots, traces and the debug page are derived from the declaration. A test compares it with the JSON Schema of rules.
 type Parameter struct {
 	Key   string // in rules and in texts: lower case, with '_' between words; a '.' separates the keys of an object
 	About string // one sentence for users, without the name of the algorithm
@@ -101,17 +101,17 @@ func (p *Parameter) Set(params *Params, text string) error {
 	case Integer:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return fmt.Errorf("a %s of %q is not a whole number", p.Key, text)
+			return invalid("", "a %s of %q is not a whole number", p.Key, text)
 		}
 		*p.number(params) = n
 	case Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil {
-			return fmt.Errorf("a %s of %q is not a duration, such as 90s or 1h30m", p.Key, text)
+			return invalid("", "a %s of %q is not a duration, such as 90s or 1h30m", p.Key, text)
 		}
 		*p.number(params) = int64(d)
 	case Object:
-		return fmt.Errorf("%s is an object: set its keys", p.Key)
+		return invalid("set its keys", "%s is an object", p.Key)
 	default:
 		*p.text(params) = text
 	}
@@ -126,10 +126,10 @@ func (p *Parameter) check(params *Params) error {
 	case Duration:
 		d := time.Duration(*p.number(params))
 		if d%time.Microsecond != 0 {
-			return fmt.Errorf("a %s of %v is not a duration in whole microseconds", p.Key, d)
+			return invalid("", "a %s of %v is not a duration in whole microseconds", p.Key, d)
 		}
 		if d < micros(p.Min) || d > micros(p.Max) {
-			return fmt.Errorf("a %s of %v is out of range: want %v to %v", p.Key, d, micros(p.Min), micros(p.Max))
+			return invalid(fmt.Sprintf("want %v to %v", micros(p.Min), micros(p.Max)), "a %s of %v is out of range", p.Key, d)
 		}
 		return nil
 	case Zone:
@@ -137,7 +137,7 @@ func (p *Parameter) check(params *Params) error {
 		return err
 	default:
 		if text := *p.text(params); !slices.Contains(p.Choices, text) {
-			return fmt.Errorf("unknown %s %q: want one of %q", p.Key, text, p.Choices)
+			return invalid(fmt.Sprintf("want one of %q", p.Choices), "unknown %s %q", p.Key, text)
 		}
 		return nil
 	}
@@ -151,7 +151,7 @@ func (d *definition) check(params *Params) error {
 			continue
 		}
 		if !slices.ContainsFunc(d.parameters, func(own Parameter) bool { return own.Key == p.Key }) {
-			return fmt.Errorf("the algorithm %s has no parameter %q", d.name, p.Key)
+			return invalid("", "the algorithm %s has no parameter %q", d.name, p.Key)
 		}
 		if err := errors.Join(p.check(params), d.checkObject(p, params)); err != nil {
 			return err
@@ -170,7 +170,7 @@ func (d *definition) checkObject(p *Parameter, params *Params) error {
 		other := &d.parameters[i]
 		key, ok := strings.CutPrefix(other.Key, object+".")
 		if ok && other.Required && !other.isSet(params) {
-			return fmt.Errorf("a %s without %s: set %s in %s", object, key, key, object)
+			return invalid(fmt.Sprintf("set %s in %s", key, object), "a %s without %s", object, key)
 		}
 	}
 	return nil
@@ -221,17 +221,17 @@ func ParseParams(text string) (params Params, err error) {
 	return params, nil
 }
 
-// Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of part. The maximum is rounded up
+// Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of scale. The maximum is rounded up
 // if the algorithm needs it. A parameter of 0 becomes its default.
-func (s Spec) Scaled(part func(int64) int64) Spec {
-	s.Max = part(s.Max)
+func (s Spec) Scaled(scale func(int64) int64) Spec {
+	s.Max = scale(s.Max)
 	if d := definitionOf(s.Algorithm); d != nil && d.roundUp != nil {
 		s.Max = d.roundUp(s)
 	}
 	for _, p := range Parameters(s.Algorithm) {
 		if p.Hits && *p.number(&s.Params) != 0 {
 			n := p.number(&s.Params)
-			*n = part(*n)
+			*n = scale(*n)
 		}
 	}
 	return s

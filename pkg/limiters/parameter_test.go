@@ -81,7 +81,7 @@ func TestEachParameterHasAField(t *testing.T) {
 	}
 }
 
-// The texts of limits are in the hashes of rules and in snapshots, so their order must not depend on the algorithm.
+// Hashes of rules and snapshots contain the text of a limit, so all algorithms have their parameters in one order.
 func TestAlgorithmsHaveTheirParametersInOneOrder(t *testing.T) {
 	for _, algorithm := range Algorithms() {
 		rest := allParameters

@@ -2,8 +2,6 @@ package limiters
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -69,10 +67,9 @@ var penaltyParameters = []Parameter{
 		About:  "how long after a penalty the next one is a first one again. Default: max."},
 }
 
-// newPenalty returns the penalty of a limit; nil if it has none.
-func newPenalty(p PenaltySpec) (*penaltyRule, error) {
+func (l *Limit) setPenalty(p PenaltySpec) error {
 	if p == (PenaltySpec{}) {
-		return nil, nil //nolint:nilnil // most limits have no penalty
+		return nil
 	}
 	longest := cmp.Or(p.Max.Microseconds(), defaultLongest)
 	r := &penaltyRule{
@@ -80,10 +77,11 @@ func newPenalty(p PenaltySpec) (*penaltyRule, error) {
 		factor: max(1, p.Factor), longest: longest, forget: cmp.Or(p.Forget.Microseconds(), longest),
 	}
 	if r.lasts > r.longest {
-		message := fmt.Sprintf("a penalty of %v is longer than its max of %v", micros(r.lasts), micros(r.longest))
-		return nil, errors.New(message + ": raise max in penalty, or shorten for")
+		return invalid("raise max in penalty, or shorten for",
+			"a penalty of %v is longer than its max of %v", micros(r.lasts), micros(r.longest))
 	}
-	return r, nil
+	l.penalty = r
+	return nil
 }
 
 // wait returns the rest of the penalty at now; 0 outside of a penalty. It is at most r.longest, in case a clock stepped back or the
@@ -102,7 +100,8 @@ func (r *penaltyRule) offend(p Penalty, now int64) Penalty {
 	if p.Offences == 0 || now-p.Since >= r.within || p.Since-now > r.within {
 		p.Offences, p.Since = 0, now
 	}
-	if p.Offences++; p.Offences < r.after {
+	p.Offences++
+	if p.Offences < r.after {
 		return p
 	}
 	if now >= p.Until+r.forget {
@@ -122,27 +121,27 @@ func (r *penaltyRule) duration(level int64) int64 {
 
 // resetTime returns when p becomes equivalent to the zero Penalty, in µs since 1970.
 func (r *penaltyRule) resetTime(p Penalty) int64 {
-	reset := int64(0)
+	resetTime := int64(0)
 	if p.Offences > 0 {
-		reset = p.Since + r.within
+		resetTime = p.Since + r.within
 	}
 	if p.Level > 0 {
-		reset = max(reset, p.Until+r.forget)
+		resetTime = max(resetTime, p.Until+r.forget)
 	}
-	return reset
+	return resetTime
 }
 
 // penaltyWait returns the rest of a penalty under l; 0 outside of a penalty.
 func (l *Limit) penaltyWait(s *State, now int64) int64 {
-	if l.penalty == nil || s.Parts == nil {
+	if l.penalty == nil || s.PenaltyAndLeases == nil {
 		return 0
 	}
-	return l.penalty.wait(s.Parts.Penalty, now)
+	return l.penalty.wait(s.Penalty, now)
 }
 
 // offend updates s for a denied request, which is an offence unless a penalty denied it. It reports whether a penalty began.
 func (s *State) offend(r *penaltyRule, now int64) (began bool) {
-	p := &s.parts().Penalty
+	p := &s.withPenaltyAndLeases().Penalty
 	if r.wait(*p, now) > 0 {
 		*p = r.deny(*p, now)
 		return false
@@ -151,11 +150,15 @@ func (s *State) offend(r *penaltyRule, now int64) (began bool) {
 	return r.wait(*p, now) > 0
 }
 
-// orPenalty returns the denial v, extended to the end of the key's penalty. A hit that never fits stays so.
+// orPenalty returns the denial v, extended to the end of the key's penalty. A hit that never fits stays so. During a penalty no hit
+// remains.
 func (l *Limit) orPenalty(v Verdict, s *State, now int64) Verdict {
 	wait := micros(l.penaltyWait(s, now))
-	v.ResetAfter = max(v.ResetAfter, wait)
-	if wait > 0 && v.RetryAfter >= 0 && wait >= v.RetryAfter {
+	if wait == 0 {
+		return v
+	}
+	v.Remaining, v.ResetAfter = 0, max(v.ResetAfter, wait)
+	if v.RetryAfter >= 0 && wait >= v.RetryAfter {
 		v.RetryAfter = wait
 		return v.Penalize()
 	}
@@ -172,12 +175,14 @@ func (v Verdict) Penalize() Verdict {
 // HasPenalty reports whether l has a penalty.
 func (l *Limit) HasPenalty() bool { return l.penalty != nil }
 
-// PenaltyNumbers returns the penalty's arguments of the Lua twin: after, within, for, factor, max and forget, with durations in µs.
-// It returns nil without a penalty.
-func (l *Limit) PenaltyNumbers() []int64 {
+// Penalty returns the penalty of l with its defaults; the zero value if l has none.
+func (l *Limit) Penalty() PenaltySpec {
 	if l.penalty == nil {
-		return nil
+		return PenaltySpec{}
 	}
 	r := l.penalty
-	return []int64{r.after, r.within, r.lasts, r.factor, r.longest, r.forget}
+	return PenaltySpec{
+		After: r.after, Within: micros(r.within), For: micros(r.lasts),
+		Factor: r.factor, Max: micros(r.longest), Forget: micros(r.forget),
+	}
 }

@@ -48,7 +48,7 @@ func TestPenaltyParameters(t *testing.T) {
 func TestPenaltyLastsLongerEachTime(t *testing.T) {
 	for _, c := range []struct {
 		penalty PenaltySpec
-		want    []time.Duration // of each penalty that follows another at once
+		want    []time.Duration // the lengths of penalties that follow each other without a pause
 	}{
 		{PenaltySpec{For: 10 * time.Minute, Factor: 2, Max: time.Hour}, []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute, time.Hour, time.Hour}},
 		{PenaltySpec{For: 10 * time.Minute}, []time.Duration{10 * time.Minute, 10 * time.Minute, 10 * time.Minute}},
@@ -69,7 +69,7 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 	}
 }
 
-// However many penalties a key had, the next one is computed at once.
+// The time to compute a penalty does not grow with the number of earlier penalties.
 func TestPenaltyLevelIsBounded(t *testing.T) {
 	r := mustPenalty(t, PenaltySpec{After: 1, Within: time.Minute, For: time.Millisecond, Factor: 2, Max: MaxWindow})
 	p, now := Penalty{}, int64(1)

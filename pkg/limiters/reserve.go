@@ -1,17 +1,6 @@
 package limiters
 
-import (
-	"errors"
-	"time"
-)
-
-// A reserver is an algorithm that supports reservations: a charge of an estimate, which settle corrects to the actual cost.
-type reserver interface {
-	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time by which settle finds the charge.
-	reserve(s core, now, n int64) (core, int64)
-	// settle applies corrections in order, to charges that still count.
-	settle(s core, now int64, corrections []correction) core
-}
+import "time"
 
 // A correction changes the charge of a reservation by delta, the actual cost minus the estimate.
 type correction struct {
@@ -36,26 +25,22 @@ var reserveParameters = []Parameter{
 		About: "what becomes of an estimate that was not corrected in time. Default: charge."},
 }
 
-// ReserveNumbers returns the reservations' arguments of the Lua twin: the TTL in µs, and 1 if expired reservations are settled to
-// 0. It returns nil if l does not reserve.
-func (l *Limit) ReserveNumbers() []int64 {
-	if l.reserver == nil {
-		return nil
-	}
-	return []int64{l.ttl, flag(l.releases)}
-}
+// Reserves reports whether hits under l reserve: they have a [LeaseID], and an estimate that an End corrects.
+func (l *Limit) Reserves() bool { return l.reserves }
+
+// ReleasesUnsettled reports whether a reservation that expires without an actual cost is refunded.
+func (l *Limit) ReleasesUnsettled() bool { return l.releases }
 
 func (l *Limit) setReserve(r ReserveSpec) error {
 	switch {
 	case r == ReserveSpec{}:
 		return nil
 	case l.spec.CountDenied:
-		return errors.New("a limit that reserves does not count denied hits: set count_denied: false, or remove reserve")
+		return invalid("set count_denied: false, or remove reserve", "a limit that reserves does not count denied hits")
 	case l.peekOver:
-		return errors.New("a limit that reserves allows no request at its limit: remove peek: over, or reserve")
+		return invalid("remove peek: over, or reserve", "a limit that reserves allows no request at its limit")
 	}
-	l.reserver = l.counter.(reserver)
-	l.hasLeases = true
+	l.reserves, l.hasLeases = true, true
 	l.ttl, l.releases = r.TTL.Microseconds(), r.Unsettled == "release"
 	return nil
 }

@@ -19,25 +19,25 @@ const LogMax = 1_000_000
 // A State has a Log and no words.
 type logLimit struct {
 	max, window int64 // window in µs
-	countDenied bool
 	peekOver    bool
 }
 
 var slidingLogDefinition = definition{
 	name:       "sliding_log",
 	parameters: slices.Concat([]Parameter{peek}, penaltyParameters, reserveParameters),
+	largest:    LogMax,
 	grows:      true,
 	neverFull: func(spec Spec) Spec {
 		spec.Max = 2*spec.Max + 1 // a log keeps at most twice its maximum
 		return spec
 	},
-	algorithm: func(spec Spec) (algorithm, error) {
+	counter: func(spec Spec) (counter, error) {
 		if spec.Max > LogMax {
-			return nil, fmt.Errorf("a sliding log of %d hits is too large: want at most %d, or the algorithm funnel, "+
-				"which needs no memory per hit", spec.Max, LogMax)
+			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", LogMax)
+			return nil, invalid(remedy, "a sliding log of %d hits is too large", spec.Max)
 		}
 		return &logLimit{
-			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied, peekOver: spec.Params.Peek == PeekOver,
+			max: spec.Max, window: spec.Window.Microseconds(), peekOver: spec.Params.Peek == PeekOver,
 		}, nil
 	},
 }
@@ -45,11 +45,7 @@ var slidingLogDefinition = definition{
 func (l *logLimit) tag() string     { return "l" }
 func (l *logLimit) maxUsage() int64 { return l.max }
 
-func (l *logLimit) numbers() []int64 {
-	return []int64{l.max, l.window, flag(l.countDenied), flag(l.peekOver)}
-}
-
-func (l *logLimit) fits(s core, now, n int64) (bool, int64) {
+func (l *logLimit) fits(s CounterState, now, n int64) (bool, int64) {
 	if n == 0 && !l.peekOver {
 		n = 1
 	}
@@ -65,7 +61,7 @@ func (l *logLimit) fits(s core, now, n int64) (bool, int64) {
 	return false, leaves.at + l.window - now
 }
 
-func (l *logLimit) charge(s core, now, n int64) core {
+func (l *logLimit) charge(s CounterState, now, n int64) CounterState {
 	if s.Log == nil {
 		if n < 0 {
 			return s
@@ -81,7 +77,7 @@ func (l *logLimit) charge(s core, now, n int64) core {
 	return s.withoutEmptyLog()
 }
 
-func (s core) withoutEmptyLog() core {
+func (s CounterState) withoutEmptyLog() CounterState {
 	if s.Log.entries.len() == 0 {
 		s.Log = nil
 	}
@@ -89,7 +85,7 @@ func (s core) withoutEmptyLog() core {
 }
 
 // reserve returns the time of the charged entry. An estimate of 0 has no entry.
-func (l *logLimit) reserve(s core, now, n int64) (core, int64) {
+func (l *logLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
 	at := logOf(s).live(l.window, now).at
 	if n > 0 {
 		s = l.charge(s, now, n)
@@ -99,7 +95,7 @@ func (l *logLimit) reserve(s core, now, n int64) (core, int64) {
 
 // settle corrects charged entries that are still in the window and among the newest maxMoved. The log keeps at most twice the
 // maximum.
-func (l *logLimit) settle(s core, now int64, corrections []correction) core {
+func (l *logLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
 	log := logOf(s)
 	v := log.live(l.window, now)
 	after := v.at - l.window
@@ -126,7 +122,7 @@ func (l *logLimit) settle(s core, now int64, corrections []correction) core {
 // maxMoved bounds the entries that a settle moves.
 const maxMoved = 10_000
 
-func (l *logLimit) usage(s core, now int64) (used, reset int64) {
+func (l *logLimit) usage(s CounterState, now int64) (used, resetAfter int64) {
 	log := logOf(s)
 	v := log.live(l.window, now)
 	if v.used == 0 {
@@ -135,7 +131,7 @@ func (l *logLimit) usage(s core, now int64) (used, reset int64) {
 	return v.used, log.entries.newest.at + l.window - now
 }
 
-func (l *logLimit) resetTime(s core) int64 {
+func (l *logLimit) resetTime(s CounterState) int64 {
 	log := logOf(s)
 	if log.entries.len() == 0 {
 		return 0
@@ -164,7 +160,7 @@ type entry struct {
 // nothingLogged is the log of a state without one. It must not be modified.
 var nothingLogged Log
 
-func logOf(s core) *Log {
+func logOf(s CounterState) *Log {
 	if s.Log == nil {
 		return &nothingLogged
 	}
@@ -218,7 +214,8 @@ func (s *Log) add(v liveRange, n, maxKept int64) {
 	sum := s.base + uint32(n)
 	if s.entries.len() > 0 {
 		last := s.entries.newest
-		if sum = last.sum + uint32(n); last.at == v.at {
+		sum = last.sum + uint32(n)
+		if last.at == v.at {
 			s.entries.setSum(sum)
 			return
 		}

@@ -22,7 +22,7 @@ const utc = "UTC"
 // zoneOf returns a time zone by its name, which is case-sensitive.
 func zoneOf(name string) (*time.Location, error) {
 	if _, known := slices.BinarySearch(TimeZones(), name); !known {
-		return nil, fmt.Errorf("unknown time_zone %q: want a name of the IANA database, such as Europe/Berlin", name)
+		return nil, invalid("want a name of the IANA database, such as Europe/Berlin", "unknown time_zone %q", name)
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {

@@ -145,7 +145,7 @@ func (r *entryReader) head() (h head, descriptors int) {
 func (r *entryReader) line(into *replay.Line, hide func(key, value string) string) {
 	h, n := r.head()
 	into.Request.Domain = r.text()
-	into.By, into.Allowed, into.HasAllowed, into.LeftOut = bys[h.by], h.allowed, h.known, h.leftOut
+	into.By, into.Allowed, into.HasAllowed, into.LeftOut = decidedBy[h.by], h.allowed, h.known, h.leftOut
 	into.Request.Descriptors = into.Request.Descriptors[:0]
 	for len(r.lists) < n {
 		r.lists = append(r.lists, nil)

@@ -125,7 +125,7 @@ func record(t *testing.T, store limiters.Store, o Options, decideOptions decide.
 		t.Fatal(err)
 	}
 	if stats := r.Stats(); stats.Dropped != [reasons]int64{} {
-		t.Fatalf("%+v", stats)
+		t.Fatalf("%+v, want no dropped line", stats)
 	}
 	return callers * perCaller
 }
@@ -317,7 +317,7 @@ func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		verdict limiters.Verdict
-		by      replay.By
+		by      replay.DecidedBy
 		known   bool
 	}{
 		"store":  {limiters.Verdict{Allowed: true, At: 1_795_373_037_431_903}, "", true},
@@ -340,7 +340,7 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 			}
 			all, _ := lines(t, dir)
 			if len(all) != 1 || all[0].By != tt.by || all[0].HasAllowed != tt.known || tt.known && all[0].Allowed != tt.verdict.Allowed {
-				t.Fatalf("%+v", all)
+				t.Fatalf("lines %+v, want one, decided by %v, with its verdict", all, tt.by)
 			}
 			if ofStore := all[0].At.UnixMicro() == tt.verdict.At; ofStore != (tt.by == "" || tt.by == replay.ByCache) || time.Until(all[0].At) > 100*365*24*time.Hour {
 				t.Errorf("at %v", all[0].At)

@@ -39,20 +39,20 @@ type rotatingFile struct {
 	path    string
 	file    file // nil: none is open
 	encoder *zstd.Encoder
-	sized   *sized
+	counted *countingWriter
 	written bool  // a write to the file succeeded
 	noted   int64 // how many of the dropped lines the notes in the recording count
 	retryAt time.Time
 	err     error // of the last attempt
 }
 
-// sized counts the bytes that reach a file.
-type sized struct {
+// A countingWriter counts the bytes that reach a file.
+type countingWriter struct {
 	io.Writer
 	n int64
 }
 
-func (s *sized) Write(b []byte) (int, error) {
+func (s *countingWriter) Write(b []byte) (int, error) {
 	n, err := s.Writer.Write(b)
 	s.n += int64(n)
 	return n, err
@@ -74,7 +74,7 @@ func (f *rotatingFile) write(text []byte, at time.Time, dropped int64) error {
 }
 
 func (f *rotatingFile) try(text []byte, at time.Time, dropped int64) error {
-	if f.file != nil && (f.sized.n+int64(len(text)) > f.options.FileBytes && f.sized.n > 0 || f.isRemoved()) {
+	if f.file != nil && (f.counted.n+int64(len(text)) > f.options.FileBytes && f.counted.n > 0 || f.isRemoved()) {
 		if err := f.finish(); err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (f *rotatingFile) try(text []byte, at time.Time, dropped int64) error {
 
 // put writes texts as a separate zstd frame and flushes them, so that the file is complete after each call.
 func (f *rotatingFile) put(texts ...[]byte) error {
-	var to io.Writer = f.sized
+	var to io.Writer = f.counted
 	if f.encoder != nil {
 		to = f.encoder
 	}
@@ -119,7 +119,7 @@ func (f *rotatingFile) put(texts ...[]byte) error {
 		return nil
 	}
 	err := f.encoder.Close()
-	f.encoder.Reset(f.sized)
+	f.encoder.Reset(f.counted)
 	return err
 }
 
@@ -150,16 +150,17 @@ func (f *rotatingFile) begin() error {
 	if err != nil {
 		return fmt.Errorf("begin a recording: %w", err)
 	}
-	f.file, f.sized, f.written = opened, &sized{Writer: opened}, false
+	f.file, f.counted, f.written = opened, &countingWriter{Writer: opened}, false
 	if f.options.Plain {
 		return nil
 	}
 	if f.encoder != nil {
-		f.encoder.Reset(f.sized)
+		f.encoder.Reset(f.counted)
 		return nil
 	}
 	// With a concurrency of 1 the encoder has no goroutines.
-	f.encoder, err = zstd.NewWriter(f.sized, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
+	f.encoder, err = zstd.NewWriter(f.counted, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(1<<20))
 	return err
 }
 

@@ -66,13 +66,13 @@ type head struct {
 	at    int64  // when the store decided, in µs since 1970; 0: the store decided nothing
 	now   int64  // by the clock of this machine, or 0
 	order uint16 // among the decisions at the same at
-	by    byte   // index in bys
+	by    byte   // index in decidedBy
 	// allowed is the outcome, if known.
 	allowed, known bool
 	leftOut        int
 }
 
-var bys = [...]replay.By{"", replay.ByCache, replay.ByFallback, replay.ByNobody}
+var decidedBy = [...]replay.DecidedBy{"", replay.ByCache, replay.ByFallback, replay.ByNobody}
 
 const (
 	byStore = iota
@@ -125,7 +125,7 @@ func (r *Recorder) outcome(result *decide.Result, kept *selection) (denied, unde
 	quotas, full := 0, 0
 	for i := range result.Decisions {
 		d := &result.Decisions[i]
-		if !kept.has(i) || d.Reason == decide.Unlimited || d.End {
+		if !kept.has(i) {
 			continue
 		}
 		over := d.Outcome == decide.Denied

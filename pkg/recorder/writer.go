@@ -37,7 +37,6 @@ type writer struct {
 
 	held          []heldLine
 	entries       []byte // of held
-	unusedHeld    []heldLine
 	unusedEntries []byte
 	seen          int64 // the latest time of all lines so far
 	cutoff        int64 // seen at the start of the period: lines up to it have waited for a whole period
@@ -168,7 +167,9 @@ func (w *writer) ahead() int64 {
 
 // write writes the held lines that have waited long enough, or all of them, in the order of the decisions.
 func (w *writer) write(all bool) {
-	w.held, w.unusedHeld = sortLines(w.held, w.unusedHeld)
+	slices.SortStableFunc(w.held, func(a, b heldLine) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
+	})
 	n := len(w.held)
 	if !all {
 		n, _ = slices.BinarySearchFunc(w.held, w.cutoff+1, func(l heldLine, at int64) int { return cmp.Compare(l.at, at) })
@@ -178,7 +179,8 @@ func (w *writer) write(all bool) {
 		w.entry.rest = w.entries[l.start:]
 		w.entry.line(&w.line, w.hide)
 		w.text = replay.AppendLine(w.text, &w.line)
-		if w.lines++; len(w.text) >= chunkBytes {
+		w.lines++
+		if len(w.text) >= chunkBytes {
 			w.flush()
 		}
 	}
@@ -190,16 +192,16 @@ func (w *writer) write(all bool) {
 
 // retain drops all held lines except these.
 func (w *writer) retain(lines []heldLine) {
-	held, entries := w.unusedHeld[:0], w.unusedEntries[:0]
+	held, entries := w.held[:0], w.unusedEntries[:0]
 	for _, l := range lines {
 		length := binary.LittleEndian.Uint32(w.entries[l.start-4:])
 		start := len(entries) + 4
 		entries = append(entries, w.entries[l.start-4:l.start+length]...)
 		held = append(held, heldLine{l.at, l.order, uint32(start)})
 	}
-	w.unusedHeld, w.unusedEntries = w.held, w.entries
+	w.unusedEntries = w.entries
 	if cap(w.entries) > queues*queueBytes && len(w.entries) < cap(w.entries)/4 {
-		w.unusedHeld, w.unusedEntries = nil, nil // the memory of a load that has passed
+		held, w.unusedEntries = slices.Clone(held), nil // frees the memory of a load that has passed
 	}
 	w.held, w.entries = held, entries
 }
@@ -244,47 +246,4 @@ func (w *writer) hide(key, value string) string {
 		w.hashes[both[:len(w.pair)]] = both[len(w.pair):]
 	}
 	return hashed
-}
-
-// sortLines sorts lines by at, and then by order. Equal lines keep their order. It also returns unused memory. It is a radix sort:
-// a comparison sort took as long as all other work of the writer.
-func sortLines(lines, unused []heldLine) (sorted, _ []heldLine) {
-	if len(lines) == 0 {
-		return lines, unused
-	}
-	first, last := lines[0].at, lines[0].at
-	for i := range lines {
-		first, last = min(first, lines[i].at), max(last, lines[i].at)
-	}
-	if uint64(last)-uint64(first) >= 1<<48 { // nine years: a clock was wrong
-		slices.SortStableFunc(lines, func(a, b heldLine) int {
-			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
-		})
-		return lines, unused
-	}
-	key := func(l *heldLine) uint64 { return uint64(l.at-first)<<16 | uint64(l.order) }
-	var counts [8][256]uint32 // of each value of each byte of the keys
-	for i := range lines {
-		for j, k := 0, key(&lines[i]); j < len(counts); j, k = j+1, k>>8 {
-			counts[j][byte(k)]++
-		}
-	}
-	unused = slices.Grow(unused[:0], len(lines))[:len(lines)]
-	for j := range counts {
-		shift, starts := 8*j, &counts[j]
-		if int(starts[byte(key(&lines[0])>>shift)]) == len(lines) {
-			continue // all keys have the same byte
-		}
-		start := uint32(0)
-		for value, n := range starts {
-			starts[value], start = start, start+n
-		}
-		for i := range lines {
-			at := &starts[byte(key(&lines[i])>>shift)]
-			unused[*at] = lines[i]
-			*at++
-		}
-		lines, unused = unused, lines
-	}
-	return lines, unused
 }

@@ -1,33 +1,40 @@
 -- batch: the driver, which decides a batch of hits in order, all at the same time. Twin of limiters.Decide.
 --
--- The driver is independent of the algorithms. The function algorithm_of returns the functions of one: limit, load, fits, charge,
--- usage, save and quick. The function quick handles the most frequent case, hits that fit in an existing state: it charges and
--- saves them, and returns used and reset. In any other case it changes nothing and returns nil.
+-- The driver names no algorithm. The function algorithm_of returns the functions of one: limit, load, fits, charge, usage, save and
+-- quick. The function quick handles the most frequent case, hits that fit in an existing state: it charges and saves them, and
+-- returns used and reset. In any other case it changes nothing and returns nil.
+--
+-- parts.lua can decide any group, and each of its steps is a function. The other deciders leave out the steps that their hits do not
+-- need, because a hit in parts.lua costs several times as much:
+--   decide_alone      hits on keys of their own, as most are: no state is kept for another hit
+--   decide_hits       hits on one key: one state for all
+--   decide_group      a group without penalties and leases
+--   lease_runs.lua    hits under concurrency limits, without a group
+--   reserve_runs.lua  hits under limits with reservations, without a group and a penalty
 --
 -- KEYS    the keys, each once
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after, the deadline in this server's TIME, 0 = none. A call after
 --         not_after charges nothing.
--- ARGV[2] and on: the limits. Each is "<algorithm>\0" and numbers, see the header of <algorithm>.lua.
+-- ARGV[2] and on: the limits. Each is "<algorithm>\0" and its arguments, see the header of <algorithm>.lua.
 -- ARGV[#] the runs. A run has consecutive hits, which cost less together than one by one. It has 17 bytes:
 --           2  number of hits
 --           2  index of the first key, from 1
---           1  kind; plus PEEKS, for kinds 0 to 2, if the hits are peeks with denied hits, see limiters.Hit
+--           1  kind; plus PEEKS, for kinds 0 and 1, if the hits are peeks with denied hits, see limiters.Hit
 --           2  index of the limit, from 1
 --           2  number of the group, 0 = none; the runs of a group follow each other
 --           8  n, signed; with PEEKS, the number of denied hits of each peek
---         Some kinds have more bytes, and then no limit and n for the whole run, except PARTS:
---           0 SHARED    hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
---                       the batch, see sharing.
---           1 ALONE     hits with the same limit and n, each on the next key, in no group, and the only ones on their keys. They
---                       are decided and saved one by one, see decide_alone.
---           2 MIXED     as ALONE, followed for each hit by 10 bytes: limit, n
---           3 LEASES    hits under concurrency limits, followed for each by 29 bytes: op, id, index of the key, limit, n
---           4 PARTS     one hit of a limit whose state has parts, see limiters.Parts; followed by op and id, then key and limit
---                       of its reservations, and key and limit of its penalty, 2 bytes each, 0 = none
---           5 RESERVES  hits under limits with reservations and no penalty, followed for each by 33 bytes: as LEASES, then key
+--         The bytes after these depend on the kind:
+--           0 SAME_KEY  hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
+--                       the batch, see functions_of.
+--           1 ALONE     hits each on the next key, in no group, and the only ones on their keys. They are decided and saved one
+--                       by one, see decide_alone. If the index of the limit is 0, each hit has 10 bytes of its own: limit, n
+--           2 LEASES    hits under concurrency limits, each with 29 bytes of its own: op, id, index of the key, limit, n
+--           3 PARTS     one hit of a limit with a penalty or leases: op and id, then key and limit of its reservations, and key and
+--                       limit of its penalty, 2 bytes each, 0 = none
+--           4 RESERVES  hits under limits with reservations and no penalty, each with 33 bytes of its own: as LEASES, then key
 --                       and limit of the reservations
---         op has 1 byte, 0 = take, 1 = end. id is a lease id of 16 bytes, zeros if there is none. leases.lua,
---         parts.lua and reserves.lua decide kinds 3 to 5.
+--         op has 1 byte, 0 = take, 1 = end. id is a lease id of 16 bytes, zeros if there is none. lease_runs.lua,
+--         parts.lua and reserve_runs.lua decide kinds 2 to 4.
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. Without hits, the
 --         call ran after not_after. Results:
@@ -37,12 +44,12 @@
 --           3 denied, and the key's penalty ends at retry
 --           4 denied, because the key has too many reservations
 --           5 as 3, and the penalty began with this hit
+--           8 is added to 0 or 4 during a penalty that ends before retry
 --         2 and on: the reasons
 --
--- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand, and
--- scripts.go replaces constants by their values.
-local SHARED, ALONE, MIXED, LEASES, PARTS, RESERVES, PEEKS = 0, 1, 2, 3, 4, 5, 8
-local DENIED, ALLOWED, FAILED, PENALIZED, TOO_MANY, BEGAN = 0, 1, 2, 3, 4, 5
+-- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand, and a
+-- constant is a local of the function that uses it.
+local ALONE, LEASES, PARTS, RESERVES, PEEKS = 1, 2, 3, 4, 8
 
 local now, not_after = unpacked('>I8I8', ARGV[1])
 local time = call('TIME')
@@ -77,13 +84,11 @@ do
         reserve_key = reserve_key, reserve = limits[reserve], penalty_key = penalty_key, penalty = limits[penalty],
       }
     elseif kind == LEASES or kind == RESERVES then
-      run = { kind = kind, first = count + 1, times = times, own = from, at = 1 }
+      run = { kind = kind, first = count + 1, times = times, key = key, own = from, at = 1 }
       from = from + (kind == LEASES and 29 or 33) * times
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
-      if kind == MIXED then
-        run.own, from = from, from + 10 * times
-      end
+      if limit == 0 then run.own, from = from, from + 10 * times end
       if peeks then run.n, run.denied = 0, n end
     end
     runs[#runs + 1] = run
@@ -99,6 +104,8 @@ local is_replica = false
 
 -- failures returns the functions that report failed hits and keys.
 local function failures()
+  local DENIED, FAILED, PENALIZED, TOO_MANY, BEGAN, DURING = 0, 2, 3, 4, 5, 8
+
   local function text_of(problem)
     local reason = type(problem) == 'table' and problem.err or tostring(problem)
     is_replica = is_replica or string.find(reason, 'READONLY', 1, true) ~= nil
@@ -119,7 +126,8 @@ local function failures()
   -- reports the usage in Redis, because the caller's deny cache takes it for that. If the hit fits in Redis, it was denied
   -- because of hits that were not charged, and fails.
   local function set_unsaved(i, key, limit, n, problem, run)
-    if verdicts[4 * i - 3] == TOO_MANY then return end
+    local result = verdicts[4 * i - 3] % DURING
+    if result == TOO_MANY then return end
     problem = text_of(problem)
     local function deny()
       local s, wait, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty
@@ -131,10 +139,9 @@ local function failures()
       if wait > 0 and retry >= 0 and wait >= retry then
         set_verdict(i, PENALIZED, used, wait, reset)
       else
-        set_verdict(i, DENIED, used, retry, reset)
+        set_verdict(i, wait > 0 and DENIED + DURING or DENIED, used, retry, reset)
       end
     end
-    local result = verdicts[4 * i - 3]
     local ok = result == DENIED or result == PENALIZED or result == BEGAN
     if ok then ok, problem = pcall(deny) end
     if not ok then fail(i, problem) end
@@ -159,7 +166,7 @@ end
 -- The hit of a run that decide_alone decides now, from 1. After an error, the caller continues with the next one.
 local at
 
--- Decides the hits of an ALONE or MIXED run from at to a last one. values[i] is the value of the key of hit from + i, or an
+-- Decides the hits of an ALONE run from at to a last one. values[i] is the value of the key of hit from + i, or an
 -- error. A false value means that the key is absent if values.absent is false, and otherwise that the value is unknown. The
 -- functions of the algorithm are locals, because Lua reads a local faster than a field.
 local function decide_alone(run, to, values, from)
@@ -188,7 +195,7 @@ local function decide_alone(run, to, values, from)
       used, reset = usage(s, limit, now)
     end
     local i = 4 * (first + at)
-    out[i - 7], out[i - 6], out[i - 5], out[i - 4] = allowed and ALLOWED or DENIED, used, retry, reset
+    out[i - 7], out[i - 6], out[i - 5], out[i - 4] = allowed and 1 or 0, used, retry, reset
     if charged then
       if allowed then
         algorithm.save(key, s, limit, reset, now, server)
@@ -201,9 +208,9 @@ local function decide_alone(run, to, values, from)
   end
 end
 
--- sharing returns the functions for SHARED and PARTS runs, and for the rare hits of RESERVES runs. It creates them once, in all.
+-- functions_of returns the functions for SAME_KEY and PARTS runs, and for the rare hits of RESERVES runs. It creates them once.
 --
--- all.keys has the keys of the runs so far, but of ALONE and MIXED ones, by index. The fields of a key:
+-- batch.keys has the keys of the runs so far, but of ALONE ones, by index. The fields of a key:
 --   name      the key in Redis
 --   state     its state, once it is loaded
 --   charged   the limit under which the state has changed
@@ -211,9 +218,9 @@ end
 --   group     the last group with a hit on the key, and sum, the hits of this group on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
-local function sharing(all)
-  if all.functions then return all.functions end
-  local keys = all.keys
+local function functions_of(batch)
+  if batch.functions then return batch.functions end
+  local keys = batch.keys
 
   local function key_at(i)
     local key = keys[i]
@@ -233,7 +240,7 @@ local function sharing(all)
     local used, reset = limit.algorithm.usage(key.state, limit, now)
     if key.charged == limit then key.reset = reset end
     i = 4 * i
-    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and ALLOWED or DENIED, used, retry, reset
+    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and 1 or 0, used, retry, reset
   end
 
   -- Runs f for a run and its key. An error fails this key and the hits on it, and nothing else.
@@ -271,7 +278,8 @@ local function sharing(all)
 
   -- Decides a group, a list of runs of one hit. The hits are charged only if all of them are allowed.
   local function decide_group(group)
-    local all, on = true, {}
+    local MAX_HITS = 2 ^ 52 -- MaxHits of pkg/limiters
+    local allowed, on = true, {}
     for r, run in ipairs(group) do
       local key = key_at(run.key)
       on[r] = key
@@ -280,14 +288,14 @@ local function sharing(all)
     end
     for r, run in ipairs(group) do
       guarded(check_hit, on[r], run)
-      all = all and run.allowed and not on[r].failed
+      allowed = allowed and run.allowed and not on[r].failed
     end
     for r, run in ipairs(group) do
       local counts = run.n > 0 and not run.allowed and run.limit.counts_denied
-      if all and run.n ~= 0 or counts then guarded(charge_hit, on[r], run) end
-      if all then guarded(report_hit, on[r], run) end
+      if allowed and run.n ~= 0 or counts then guarded(charge_hit, on[r], run) end
+      if allowed then guarded(report_hit, on[r], run) end
     end
-    if all then return end
+    if allowed then return end
     for r, run in ipairs(group) do
       if not run.allowed then
         guarded(check_hit, on[r], run)
@@ -299,7 +307,7 @@ local function sharing(all)
 
   -- Hit i of a RESERVES run, as a PARTS run.
   local function hit_of(run, i)
-    local hit, id, index, limit, n, other, reserve = { kind = PARTS, first = run.first + i - 1, times = 1, group = 0 }
+    local hit, id, index, limit, n, other, reserve = { first = run.first + i - 1, times = 1, group = 0 }
     hit.op, id, index, limit, n, other, reserve = unpacked('>I1c16I2I2i8I2I2', text, run.own + 33 * (i - 1))
     hit.id, hit.key, hit.limit, hit.n, hit.reserve_key, hit.reserve = id, index, limits[limit], n, other, limits[reserve]
     return hit
@@ -326,6 +334,7 @@ local function sharing(all)
 
   -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.
   local function decide_run(run, after)
+    local PARTS = 3
     if run.kind == PARTS then
       decide = parts_of().decide_group
     elseif run.group == 0 then
@@ -341,6 +350,7 @@ local function sharing(all)
   -- Saves the charged keys. Redis rejects that if it is full or a replica; then the charged hits fail, and so does the rest of
   -- their group. Nothing of that group has been written, because Redis rejects only the first write of a script.
   local function finish()
+    local SAME_KEY, PARTS, RESERVES = 0, 3, 4
     local complete = true
     for _, key in pairs(keys) do
       local limit, whole = key.charged, key.group or {}
@@ -369,22 +379,24 @@ local function sharing(all)
           local hit = hit_of(run, i)
           report_failure(hit.first, keys[hit.key], hit)
         end
-      elseif run.kind == SHARED or run.kind == PARTS then
+      elseif run.kind == SAME_KEY or run.kind == PARTS then
         for i = run.first, run.first + run.times - 1 do report_failure(i, keys[run.key], run) end
       end
     end
   end
 
-  all.functions = {
-    key_at = key_at, report = report, reserver_of = reserver_of, parts_of = parts_of, hit_of = hit_of, decide_run = decide_run, finish = finish,
+  batch.functions = {
+    key_at = key_at, report = report, reserver_of = reserver_of, parts_of = parts_of, hit_of = hit_of, decide_run = decide_run,
+    finish = finish,
   }
-  return all.functions
+  return batch.functions
 end
 
--- Runs share all, see sharing. The functions leases and reserves decide a run of their kind. Each is created when it is needed.
-local all, leases, reserves
+-- All runs but ALONE ones use batch, see functions_of. The functions leases and reserves decide a run of their kind. Each is created
+-- when it is needed.
+local batch, leases, reserves
 for r, run in ipairs(runs) do
-  if run.kind == ALONE or run.kind == MIXED then
+  if run.kind == ALONE then
     -- MGET costs a third of a GET for each key. It returns nothing for keys that are absent or no strings, and an error if an ACL
     -- forbids it; load reads these keys with GET.
     local key, keys = run.key, KEYS
@@ -405,21 +417,22 @@ for r, run in ipairs(runs) do
       end
     end
   else
-    all = all or { functions = false, keys = {} }
-    local decide, values
+    batch = batch or { functions = false, keys = {} }
+    local decide, values, base
     if run.kind == LEASES then
-      leases = leases or algorithm_of('leases')(now, server, all.keys, verdicts, text, limits)
+      leases = leases or algorithm_of('lease_runs')(now, server, batch.keys, verdicts, text, limits)
       decide = leases
     elseif run.kind == RESERVES then
-      reserves = reserves or algorithm_of('reserves')(now, server, all, verdicts, text, limits, sharing)
-      -- One MGET reads all keys, if few of them are of other runs.
-      decide, values = reserves, #KEYS <= 3 * run.times and #KEYS <= 1000 and redis.pcall('MGET', unpack(KEYS)) or {}
+      reserves = reserves or algorithm_of('reserve_runs')(now, server, batch, verdicts, text, limits, functions_of)
+      -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
+      decide, base = reserves, run.key - 1
+      values = redis.pcall('MGET', unpack(KEYS, run.key, math.min(base + math.min(run.times, 1000), #KEYS)))
     else
-      sharing(all).decide_run(run, runs[r + 1])
+      functions_of(batch).decide_run(run, runs[r + 1])
     end
     local done, problem = not decide
     while not done and run.at <= run.times do
-      done, problem = pcall(decide, run, values)
+      done, problem = pcall(decide, run, values, base)
       if not done then
         failures().fail(run.first + run.at - 1, problem)
         run.at = run.at + 1
@@ -427,7 +440,7 @@ for r, run in ipairs(runs) do
     end
   end
 end
-if all and all.functions then all.functions.finish() end
+if batch and batch.functions then batch.functions.finish() end
 
 -- Clients leave a server that is no longer the master if the reply is an error.
 if is_replica then return redis.error_reply('READONLY a read only replica') end
@@ -437,11 +450,11 @@ local most, numbers = 4 * PACKED, 4 * count
 local to = math.min(numbers, most)
 reply[1] = pack(string.sub(FORMAT, 1, 3 + 2 * to), server, unpack(verdicts, 1, to))
 if numbers > most then
-  local parts = { reply[1] }
+  local texts = { reply[1] }
   for from = most + 1, numbers, most do
     to = math.min(from + most - 1, numbers)
-    parts[#parts + 1] = pack('>' .. string.sub(FORMAT, 4, 3 + 2 * (to - from + 1)), unpack(verdicts, from, to))
+    texts[#texts + 1] = pack('>' .. string.sub(FORMAT, 4, 3 + 2 * (to - from + 1)), unpack(verdicts, from, to))
   end
-  reply[1] = table.concat(parts)
+  reply[1] = table.concat(texts)
 end
 return reply

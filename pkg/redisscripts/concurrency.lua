@@ -5,27 +5,29 @@
 --           id      16 bytes: an open lease. Score: when it expires, in µs since 1970
 --           id 'n'  -slots of a lease of several slots, or -estimate of a reservation
 --           id 'a'  -when the estimate of a reservation was charged
---           id 'e'  an id that ended before its take. Score: when that is forgotten, times TINY
+--           id 'e'  an id that ended before its take. Score: when that is forgotten, times 2^-54
 --           id 'm'  -actual cost of an ended id of a reservation
---           'c'     -2 * number of leases, and -1 more if 'x' or 'd' is not 0
+--           'c'     -(kept * COUNTS + 2 * number of leases), and -1 more if 'x' or 'd' is not 0. The key expires at kept, in s
+--                   since 1970 by this server's clock
 --           'x'     -number of slots beyond one for each lease
 --           'd'     -number of ended ids
 --           'f'     -a time at or before the first expiry of a lease
 --           'l'     -the last expiry of a lease, or a time at or after that of a reservation
---           'k'     -expiry of the key in s since 1970 by this server's clock
--- ARGV    the limit's numbers: max, ttl (µs)
+-- ARGV    the limit's arguments: max, ttl (µs)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
--- The cost of a call does not grow with the open leases. A hit shortens at most PER_HIT expiries, and removes at most PER_HIT
+-- The cost of a call does not grow with the open leases. A hit shortens at most PER_HIT = 1000 expiries, and removes as many
 -- expired leases or reservations and as many ended ids. A state in Lua has only the counters; leases are read from and written
--- to Redis immediately. A failed write is an error and leaves the state unchanged.
-local M = { limit = 0, fill = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0, lapse = 0, wait = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
-local ceil, min, max = math.ceil, math.min, math.max
-local TINY = 2 ^ -54
+-- to Redis immediately. A failed write is an error and leaves the state unchanged. The counters have few members, because a script
+-- reads each score as text, which costs more than to find its member.
+local M = {
+  limit = 0, fill = 0, scores = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0,
+  lapse = 0, wait = 0, quick = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0,
+}
+local floor, min, max = math.floor, math.min, math.max
 local NONE = {}
-local ENDED_FOR, MAX_RETRY, PER_HIT = 5000000, 1000000, 1000
-M.MAX_LEASES, M.is_set = 10000, true
+M.is_set = true
 
 function M.limit(text, at)
   local most, ttl = unpacked('>I8I8', text, at)
@@ -36,7 +38,7 @@ local function number(score) return tonumber(score) or 0 end
 
 local function member(id, kind) return pack('c16c1', id, kind) end
 
-local function tiny(at) return string.format('%.17g', at * TINY) end
+local function tiny(at) return string.format('%.17g', at * 2 ^ -54) end
 
 -- Runs a command on many members, some at a time, and returns all replies in one list.
 local function on_many(command, key, members)
@@ -48,22 +50,16 @@ local function on_many(command, key, members)
   return replies
 end
 
--- Writes the counters, and pairs of a score and a member in members. The key is kept for keep µs at least. Setting an expiry is the most
--- expensive step, so it is set a quarter longer than needed, and again only when that is too short.
+-- Writes the counters, and pairs of a score and a member in members. The key is kept for keep µs at least.
 local function write(s, count, excess, ended, first, latest, keep, server, members)
-  local kept, least = s.kept, (server / 1000 + expiry(keep)) / 1000
-  if keep > 0 and kept < least then kept = ceil(least + expiry(keep) / 4000) end
-  local n, leases = #members, 2 * count + (excess + ended > 0 and 1 or 0)
-  if kept == s.kept and first == s.first and excess == s.excess and ended == s.ended then
-    members[n + 1], members[n + 2] = digits(-leases), 'c'
-    if latest ~= s.latest then members[n + 3], members[n + 4] = digits(-latest), 'l' end
-  else
-    for i, value in ipairs({ leases, excess, ended, first, kept, latest }) do
-      members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfkl', i, i)
-    end
+  local COUNTS = 32768
+  local kept, n, px = s.kept, #members
+  if keep > 0 and kept < least_kept(keep, server) then kept, px = renewed(keep, server) end
+  for i, value in ipairs({ kept * COUNTS + 2 * count + (excess + ended > 0 and 1 or 0), excess, ended, first, latest }) do
+    members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfl', i, i)
   end
   call('ZADD', s.key, unpack(members))
-  if kept ~= s.kept then call('PEXPIRE', s.key, digits(ceil(kept * 1000 - server / 1000))) end
+  if px then call('PEXPIRE', s.key, px) end
   s.count, s.excess, s.ended, s.first, s.latest, s.kept = count, excess, ended, first, latest, kept
 end
 
@@ -73,7 +69,9 @@ function M.fill(s, open, ended, kept, server)
   for _, r in ipairs(open) do
     local id, expires, n, at = unpack(r)
     first, latest = min(first, expires), max(latest, expires)
-    for _, one in ipairs({ digits(expires), id, digits(-n), member(id, 'n'), digits(-at), member(id, 'a') }) do members[#members + 1] = one end
+    for _, one in ipairs({ digits(expires), id, digits(-n), member(id, 'n'), digits(-at), member(id, 'a') }) do
+      members[#members + 1] = one
+    end
   end
   for _, r in ipairs(ended) do
     local id, expires, n = unpack(r)
@@ -82,7 +80,7 @@ function M.fill(s, open, ended, kept, server)
   end
   s.kept = kept
   write(s, #open, 0, #ended, first, latest, 0, 0, members)
-  call('PEXPIRE', s.key, digits(ceil(kept * 1000 - server / 1000)))
+  call('PEXPIRE', s.key, digits(kept * 1000 - server / 1000))
 end
 
 -- Removes the key. A replica, which rejects all writes, keeps it.
@@ -115,6 +113,7 @@ end
 -- ones stay until later hits drop them. On a replica, which rejects all writes, they are dropped only from the state. It returns the
 -- reservations: estimate and time.
 local function expire(s, now, id)
+  local PER_HIT = 1000
   local key, excess, ended, gone, lapsed = s.key, s.excess, s.ended, {}, {}
   local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits(PER_HIT))
   local backlog = #open >= PER_HIT
@@ -157,7 +156,7 @@ local function expire(s, now, id)
   local first = math.huge
   if backlog or count > 0 then first = first_score(key, backlog and '1' or digits(now + 1), '+inf') end
   if first == 0 then first = math.huge end
-  if ended > 0 then first = min(first, number(first_score(key, '(0', '(1')) / TINY) end
+  if ended > 0 then first = min(first, number(first_score(key, '(0', '(1')) / 2 ^ -54) end
   local latest = count > 0 and s.latest or 0
   pcall(write, s, count, excess, ended, first, latest, 0, 0, {})
   s.count, s.excess, s.ended, s.first, s.latest = count, excess, ended, first, latest
@@ -166,7 +165,7 @@ end
 
 -- Whether a key of leases has fully reset: the last lease and the last ended id have expired.
 local function is_over(s, now)
-  return not s.reserves and s.latest <= now and (s.ended == 0 or first_score(s.key, string.format('(%.17g', now * TINY), '(1') == 0)
+  return not s.reserves and s.latest <= now and (s.ended == 0 or first_score(s.key, string.format('(%.17g', now * 2 ^ -54), '(1') == 0)
 end
 
 -- Drops what has expired, before a hit with an id, see expire.
@@ -180,6 +179,7 @@ end
 -- Makes latest the expiry of leases that expire later: of the earliest ones, at most PER_HIT. A failure to write changes nothing.
 function M.cut(s, latest)
   if s.count == 0 or s.latest <= latest then return end
+  local PER_HIT = 1000
   local members = {}
   local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits(PER_HIT + 1))
   local rest = table.remove(open, PER_HIT + 1)
@@ -190,19 +190,47 @@ function M.cut(s, latest)
   end
 end
 
--- Reads the state, and the expiry of an id for find. Call lapse and cut before anything else.
-function M.load(key, id, reserves)
-  local r = call('ZMSCORE', key, 'c', 'f', 'l', 'k', id)
-  local leases, rest = -(r[1] or 0), NONE
-  if leases % 2 == 1 then rest = call('ZMSCORE', key, 'x', 'd') end
+-- The scores of the counters and of an id, for load and quick.
+function M.scores(key, id) return call('ZMSCORE', key, 'c', 'f', 'l', id) end
+
+-- The state, and the expiry of an id for find. Call lapse and cut before anything else.
+function M.load(key, id, reserves, scores)
+  local COUNTS = 32768
+  scores = scores or M.scores(key, id)
+  local counts, rest = -(scores[1] or 0), NONE
+  local count = counts % COUNTS / 2 -- with a half if 'x' or 'd' is not 0
+  if count % 1 > 0 then rest = call('ZMSCORE', key, 'x', 'd') end
   return {
-    key = key, count = math.floor(leases / 2), first = -(r[2] or 0), latest = -(r[3] or 0), kept = -(r[4] or 0), excess = -(rest[1] or 0),
-    ended = -(rest[2] or 0), id = id, expires = r[5] and tonumber(r[5]), reserves = reserves,
+    key = key, count = floor(count), first = -(scores[2] or 0), latest = -(scores[3] or 0), kept = floor(counts / COUNTS),
+    excess = -(rest[1] or 0), ended = -(rest[2] or 0), id = id, expires = scores[4] and tonumber(scores[4]), reserves = reserves,
   }
 end
 
+-- For the most frequent hits, without a state: a take or an end of one slot on a key that has further leases of one slot and no
+-- ended ids. None of the leases has expired, or expires after the one that is taken.
+function M.quick(key, id, l, now, n, ends, scores, server)
+  local COUNTS = 32768
+  local counts, first, latest, expires, longest = scores[1], scores[2], scores[3], scores[4], now + l.ttl
+  if not counts then return end
+  counts, first, latest = -counts, -first, -latest
+  local count = counts % COUNTS / 2
+  if count == 0 or count % 1 > 0 or first <= now or latest > longest then return end
+  if ends then
+    if not expires or count == 1 or tonumber(expires) >= latest then return end
+    call('ZREM', key, id)
+    call('ZADD', key, digits(2 - counts), 'c')
+    return count - 1, latest - now
+  end
+  if expires or n ~= 1 or count >= l.max or floor(counts / COUNTS) < least_kept(l.ttl, server) then return end
+  call('ZADD', key, digits(longest), id, digits(-counts - 2), 'c', digits(-longest), 'l')
+  return count + 1, l.ttl
+end
+
 -- The wait of a hit until a lease ends, which may be at any time: until the first one expires, and at most a second.
-function M.wait(s, now, ttl) return max(1, min(first_score(s.key, '1', '+inf') - now, ttl, MAX_RETRY)) end
+function M.wait(s, now, ttl)
+  local MAX_RETRY = 1000000 -- a second
+  return max(1, min(first_score(s.key, '1', '+inf') - now, ttl, MAX_RETRY))
+end
 
 function M.count(s) return s.count end
 
@@ -250,13 +278,14 @@ end
 function M.has_ended(s, id, now)
   if s.ended == 0 then return false end
   local r = call('ZMSCORE', s.key, member(id, 'e'), member(id, 'm'))
-  return number(r[1]) / TINY > now, -number(r[2])
+  return number(r[1]) / 2 ^ -54 > now, -number(r[2])
 end
 
 -- Remembers the end of an id that is not open, and its actual cost.
 function M.remember(s, id, now, n, server)
+  local ENDED_FOR, MAX_LEASES = 5000000, 10000 -- EndedTTL, in µs, and MaxLeases of pkg/limiters
   local known, expires, first = s.ended > 0 and call('ZSCORE', s.key, member(id, 'e')), now + ENDED_FOR, s.first
-  if not known and s.ended >= M.MAX_LEASES then return end
+  if not known and s.ended >= MAX_LEASES then return end
   if first == 0 or expires < first then first = expires end
   local members = { tiny(expires), member(id, 'e') }
   if s.reserves then members = { tiny(expires), member(id, 'e'), digits(-n), member(id, 'm') } end
@@ -267,27 +296,11 @@ function M.forget(s, id) drop(s, s.count, s.excess, s.ended - 1, 0, member(id, '
 
 -- Ends the open lease of an id. The end of another id is remembered, because its take may follow.
 function M.finish(s, id, now, n, server)
-  -- The most frequent case: the lease of one slot, and not the last one.
-  if s.id == id and s.expires and s.expires < s.latest and s.excess + s.ended == 0 and s.count > 1 and not s.reserves then
-    call('ZREM', s.key, id)
-    call('ZADD', s.key, digits(2 - 2 * s.count), 'c')
-    s.count, s.expires = s.count - 1, false
-    return
-  end
   if M.find(s, id) then M.remove(s, id) else M.remember(s, id, now, n, server) end
 end
 
 -- Takes n slots under an id, or peeks. It returns whether the hit is allowed, and the wait.
 function M.take(s, id, l, now, n, server)
-  local count, expires = s.count, now + l.ttl
-  l.least = l.least or (server / 1000 + expiry(l.ttl)) / 1000
-  -- The most frequent case: a lease of one slot on a key with others, whose expiry is late enough.
-  if n == 1 and id and s.id == id and not s.expires and count > 0 and count < l.max and s.excess + s.ended == 0
-    and s.first <= expires and s.latest <= expires and s.kept >= l.least then
-    call('ZADD', s.key, digits(expires), id, digits(-2 * count - 2), 'c', digits(-expires), 'l')
-    s.count, s.expires, s.latest = count + 1, expires, expires
-    return true, 0
-  end
   if n <= 0 or not id then
     if n < 0 then return true, 0 end
     return M.fits(s, l, now, n)

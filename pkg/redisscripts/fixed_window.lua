@@ -1,7 +1,7 @@
 -- fixed_window: counts hits in consecutive windows. Twin of pkg/limiters/fixedwindow.go.
 --
 -- KEYS    one string of 16 bytes: the start of a window in µs since 1970, and the hits counted in it.
--- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), start of windows (0 = by the clock, 1 = first hit,
+-- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), start of windows (0 = by the clock, 1 = first hit,
 --         2 = calendar), peek_over (0|1). A calendar has four more: the starts of the window before the caller's time, of its
 --         current one, of the next, and of the one after that.
 -- units   times in µs since 1970, durations in µs
@@ -78,6 +78,7 @@ function M.charge(s, l, now, n)
   if n < 0 and count == 0 then return false end
   if s.start == 0 and l.first_hit then s.start, s.stop = now, now + l.window end
   count = count + n
+  local MAX_HITS = 2 ^ 52 -- MaxHits of pkg/limiters
   if count < 0 then count = 0 elseif count > MAX_HITS then count = MAX_HITS end
   s.count = count
   return true

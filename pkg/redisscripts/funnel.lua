@@ -2,11 +2,11 @@
 --
 -- KEYS    one string of 28 bytes: at, whole, frac, den, kept. At time at (µs since 1970), whole + frac/den µs were left to
 --         drain. The key expires at kept, in s since 1970 by this server's clock.
--- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), capacity, and the time to drain a hit:
+-- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), capacity, and the time to drain a hit:
 --         p + r/den µs, in lowest terms; peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
-local M = { name = 'funnel', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
+local M = { name = 'funnel', limit = 0, check = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 local floor, ceil = math.floor, math.ceil
 
 -- The time that k hits take to leave. Products beyond 2^53 are split: k is at most 2^33, and r and den are below 2^32.
@@ -39,6 +39,7 @@ end
 
 -- The number of hits that take a + af/den µs to leave, rounded up. The quotient of doubles is off by at most 1; of() is exact.
 local function hits(l, a, af)
+  local MAX_USED = 2 ^ 33 -- maxUsed of pkg/limiters
   -- Below 2^53 a fractional quotient is never rounded to a whole number.
   if l.r == 0 and af == 0 then return math.min(ceil(a / l.p), MAX_USED) end
   local n = floor((a + af / l.den) / (l.p + l.r / l.den))
@@ -67,11 +68,14 @@ function M.limit(text, at)
   return l
 end
 
+-- check unpacks a value. An unreadable value is an error.
+function M.check(v) return whole_numbers(v, 28, '>I8I8I4I4I4') end
+
 -- v is the value of the key: false if it is absent, nil if it is unknown. s is a state to reuse, or nil.
 function M.load(key, l, now, v, s)
   local at, a, af, den, kept = 0, 0, 0, 1, 0
   if v == nil then v = call('GET', key) end
-  if v then at, a, af, den, kept = whole_numbers(v, 28, '>I8I8I4I4I4') end
+  if v then at, a, af, den, kept = M.check(v) end
   if at - now > l.window then at, a, af = now, 0, 0 end
   if at < now then
     a = a - (now - at)
@@ -122,37 +126,44 @@ function M.usage(s, l, now)
   return hits(l, a, af), up(a, af) + s.at - now
 end
 
--- The earliest expiry of a key that has fully reset in reset µs, in s since 1970 by this server's clock.
-local function keep(reset, server) return (server / 1000 + expiry(reset)) / 1000 end
-
--- Setting an expiry is the most expensive step. It is set a quarter longer than needed, in whole seconds, and again only when
--- that is too short.
-function M.save(key, s, _, reset, _, server)
-  if s.whole == 0 and s.frac == 0 then
-    call('DEL', key)
-    return
-  end
-  local kept, least = s.kept, keep(reset, server)
-  if kept < least then kept = ceil(least + expiry(reset) / 4000) end
-  local value = pack('>I8I8I4I4I4', s.at, s.whole, s.frac, s.den, kept)
-  if kept == s.kept then
-    call('SETRANGE', key, '0', value)
+-- Writes a state that resets in reset µs.
+local function write(key, at, whole, frac, den, kept, reset, server)
+  if kept >= least_kept(reset, server) then
+    call('SETRANGE', key, '0', pack('>I8I8I4I4I4', at, whole, frac, den, kept))
   else
-    call('SET', key, value, 'PX', digits(ceil(kept * 1000 - server / 1000)))
+    local px
+    kept, px = renewed(reset, server)
+    call('SET', key, pack('>I8I8I4I4I4', at, whole, frac, den, kept), 'PX', px)
   end
 end
 
--- For hits that fit, and refunds that leave something, if a hit takes whole µs to leave and the expiry is late enough.
+function M.save(key, s, _, reset, _, server)
+  if s.whole == 0 and s.frac == 0 then
+    call('DEL', key)
+  else
+    write(key, s.at, s.whole, s.frac, s.den, s.kept, reset, server)
+  end
+end
+
+-- For hits that fit, and refunds, if a hit takes whole µs to leave. v is false if the key is absent.
 function M.quick(key, l, now, v, n, server)
-  if l.r > 0 or n > l.capacity or #v ~= 28 then return end
-  local at, a, af, _, kept = unpacked('>I8I8I4I4I4', v)
-  if at > now or af > 0 then return end
-  a = a - (now - at)
-  if a < 0 then a = 0 end
+  if l.r > 0 or n > l.capacity then return end
+  local at, a, af, kept, _ = now, 0, 0, 0
+  if v then
+    if #v ~= 28 then return end
+    at, a, af, _, kept = unpacked('>I8I8I4I4I4', v)
+    if at > now or af > 0 then return end
+    a = a - (now - at)
+    if a < 0 then a = 0 end
+  end
   a = a + n * l.p
-  if a > l.full or a <= 0 or kept < keep(a, server) then return end
-  call('SETRANGE', key, '0', pack('>I8I8I4I4I4', now, a, 0, 1, kept))
-  return ceil(a / l.p), a
+  if a > l.full then return end
+  if a > 0 then
+    write(key, now, a, 0, 1, kept, a, server)
+    return ceil(a / l.p), a
+  end
+  if v then call('DEL', key) end
+  return 0, 0
 end
 
 return M

@@ -1,7 +1,5 @@
--- parts: decides groups in which a limit has parts, see limiters.Parts. Twin of pkg/limiters/parts.go. The driver calls it and
+-- parts: decides groups in which a limit has a penalty or leases. Twin of groupDecision in pkg/limiters. The driver calls it and
 -- passes its own functions.
-local NOTHING, OPENS, HELD, ENDED = 0, 1, 2, 3
-local END, PENALIZED, TOO_MANY, BEGAN = 1, 3, 4, 5
 
 return function(now, server, driver)
   local key_at, state_of, guarded, report = driver.key_at, driver.state_of, driver.guarded, driver.report
@@ -10,10 +8,11 @@ return function(now, server, driver)
 
   -- The change of the lease of a hit, if the hit is allowed.
   local function step_of(run)
-    if not run.set or run.id == NO_ID or run.n < 0 or run.n == 0 and not run.reserve then return NOTHING end
-    if run.set.find(run.leases, run.id) then return HELD end
-    if run.set.has_ended(run.leases, run.id, now) then return ENDED end
-    return OPENS
+    local NO_ID = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+    if not run.set or run.id == NO_ID or run.n < 0 or run.n == 0 and not run.reserve then return 'nothing' end
+    if run.set.find(run.leases, run.id) then return 'held' end
+    if run.set.has_ended(run.leases, run.id, now) then return 'ended' end
+    return 'opens'
   end
 
   local function reserver_of(run) return driver.reserver_of(run.limit) end
@@ -26,7 +25,7 @@ return function(now, server, driver)
         local modules = driver.modules
         modules.concurrency = modules.concurrency or driver.algorithm_of('concurrency')
         return modules.concurrency
-      end, driver.modules.reserve.unsettled)
+      end)
     end
     return sets
   end
@@ -35,7 +34,7 @@ return function(now, server, driver)
   local function load_reservations(key, run)
     local reservations = key_at(run.reserve_key)
     local set = sets_of()
-    reservations.state = reservations.state or set.load(reservations.name, reservations.list)
+    reservations.state = reservations.state or set.load(reservations.name)
     run.set, run.leases = set, reservations.state
     local lapsed = set.lapse(run.leases, now, run.id)
     if #lapsed > 0 and run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, lapsed) then
@@ -74,9 +73,10 @@ return function(now, server, driver)
   -- Adds a hit to the hits that its group would charge to its key, and to the leases that the group would open there.
   local function add(key, run)
     if key.counted ~= run.of then key.counted, key.sum, key.opens = run.of, 0, 0 end
+    local MAX_HITS = 2 ^ 52 -- MaxHits of pkg/limiters
     run.step = step_of(run)
-    if run.step ~= HELD and run.n > 0 then key.sum = math.min(key.sum + run.n, MAX_HITS) end
-    if run.step == OPENS then key.opens = key.opens + 1 end
+    if run.step ~= 'held' and run.n > 0 then key.sum = math.min(key.sum + run.n, MAX_HITS) end
+    if run.step == 'opens' then key.opens = key.opens + 1 end
   end
 
   local function check(key, run)
@@ -86,9 +86,10 @@ return function(now, server, driver)
       run.allowed = false
       return
     end
-    if run.step == HELD then return end
+    if run.step == 'held' then return end
     run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
-    if run.allowed and run.step == OPENS and run.set.count(run.leases) + key.opens > run.set.MAX_LEASES then
+    local MAX_LEASES = 10000 -- MaxLeases of pkg/limiters
+    if run.allowed and run.step == 'opens' and run.set.count(run.leases) + key.opens > MAX_LEASES then
       run.allowed, run.too_many = false, true
     end
   end
@@ -99,11 +100,11 @@ return function(now, server, driver)
     for _, run in ipairs(group) do
       local step = step_of(run)
       run.step = step
-      if step == ENDED then
+      if step == 'ended' then
         local _
         _, run.actual = run.set.has_ended(run.leases, run.id, now)
         run.set.forget(run.leases, run.id)
-      elseif step == OPENS then
+      elseif step == 'opens' then
         run.at = run.reserve and reserver_of(run).at(run.on.state, run.limit, now)
         run.set.put(run.leases, run.id, run.reserve or run.limit, now, run.n, run.at, server)
       end
@@ -113,8 +114,8 @@ return function(now, server, driver)
 
   local function charge(key, run)
     local n, charged = run.n, false
-    if run.step == ENDED then n = run.actual end
-    if run.step == OPENS then
+    if run.step == 'ended' then n = run.actual end
+    if run.step == 'opens' then
       local changes = reserver_of(run)
       local at = changes.at(key.state, run.limit, now)
       if at ~= run.at then -- an earlier hit of the group refunded the newest hits
@@ -122,7 +123,7 @@ return function(now, server, driver)
         run.set.put(run.leases, run.id, run.reserve, now, n, at, server)
       end
       charged = changes.charge(key.state, run.limit, now, n)
-    elseif n ~= 0 and run.step ~= HELD then
+    elseif n ~= 0 and run.step ~= 'held' then
       charged = run.limit.algorithm.charge(key.state, run.limit, now, n)
     end
     if charged then key.charged = run.limit end
@@ -146,6 +147,7 @@ return function(now, server, driver)
   end
 
   local function report_denied(key, run)
+    local PENALIZED, TOO_MANY, BEGAN, DURING = 3, 4, 5, 8
     local retry, _ = 0
     if run.too_many then
       retry = run.set.wait(run.leases, now, run.reserve.ttl)
@@ -155,9 +157,12 @@ return function(now, server, driver)
     report(key, run.first, run.limit, run.allowed, retry)
     local wait, i = wait_of(run), 4 * run.first
     if run.too_many then driver.verdicts[i - 3] = TOO_MANY end
-    if not run.allowed and wait > 0 then driver.verdicts[i] = math.max(driver.verdicts[i], wait) end
-    if not run.allowed and wait > 0 and retry >= 0 and wait >= retry then
+    if run.allowed or wait == 0 then return end
+    driver.verdicts[i] = math.max(driver.verdicts[i], wait)
+    if retry >= 0 and wait >= retry then
       driver.verdicts[i - 3], driver.verdicts[i - 1] = run.began and BEGAN or PENALIZED, wait
+    else
+      driver.verdicts[i - 3] = driver.verdicts[i - 3] + DURING
     end
   end
 
@@ -174,6 +179,7 @@ return function(now, server, driver)
 
   -- Ends a lease, or settles a reservation. The end of an id that is not open is remembered, because its take may follow.
   local function finish_lease(run)
+    local NO_ID = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
     if run.id ~= NO_ID and run.reserve then
       settle(run, math.max(0, run.n))
     elseif run.id ~= NO_ID and run.set then
@@ -188,6 +194,7 @@ return function(now, server, driver)
 
   -- Decides a group, a list of runs of one hit. All its hits are checked before one is charged.
   local function decide_group(group)
+    local END = 1
     for _, run in ipairs(group) do
       run.on, run.of = key_at(run.key), group
       run.on.group = group
@@ -202,9 +209,9 @@ return function(now, server, driver)
     end
     each(group, add)
     each(group, check)
-    local all = true
-    for _, run in ipairs(group) do all = all and run.allowed and not run.on.failed end
-    if all then
+    local allowed = true
+    for _, run in ipairs(group) do allowed = allowed and run.allowed and not run.on.failed end
+    if allowed then
       local ok, problem = pcall(open_leases, group)
       for _, run in ipairs(group) do
         if not ok then fail(run.first, problem)

@@ -6,8 +6,7 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   wait: the rest of the penalty, which denies every request
 local M = { limit = 0, load = 0, wait = 0, offend = 0, reset = 0, save = 0 }
-local ceil, min, max = math.ceil, math.min, math.max
-local MAX_LEVEL = 63
+local min, max = math.min, math.max
 
 function M.limit(text, at)
   local after, within, lasts, factor, longest, forget = unpacked('>I8I8I8I8I8I8', text, at)
@@ -35,7 +34,7 @@ function M.offend(s, l, now)
   s.offences = s.offences + 1
   if s.offences >= l.after then
     if now >= s.until_ + l.forget then s.level = 0 end
-    local lasts, level = l.lasts, s.level
+    local lasts, level, MAX_LEVEL = l.lasts, s.level, 63
     while level > 0 and l.factor > 1 and lasts < l.longest do
       lasts, level = lasts * l.factor, level - 1
     end
@@ -52,16 +51,11 @@ function M.reset(s, l, now)
   return max(0, reset - now)
 end
 
--- The expiry is set a quarter longer than needed, and again only when that is too short.
 function M.save(key, s, _, reset, _, server)
-  local kept, least = s.kept, (server / 1000 + expiry(reset)) / 1000
-  if kept < least then kept = ceil(least + expiry(reset) / 4000) end
+  local kept, px = s.kept
+  if kept < least_kept(reset, server) then kept, px = renewed(reset, server) end
   local value = pack('>I8I8I4I4I4', s.since, s.until_, s.offences, s.level, kept)
-  if kept == s.kept then
-    call('SETRANGE', key, '0', value)
-  else
-    call('SET', key, value, 'PX', digits(ceil(kept * 1000 - server / 1000)))
-  end
+  if px then call('SET', key, value, 'PX', px) else call('SETRANGE', key, '0', value) end
 end
 
 return M

@@ -2,29 +2,16 @@
 -- state of the algorithm.
 --
 -- KEYS    none of its own.
--- ARGV    the numbers of the reservation: ttl, releases. With releases = 1 an expired reservation is settled to 0.
+-- ARGV    the reservation's arguments: ttl, releases. With releases = 1 an expired reservation is settled to 0.
 -- units   times in µs since 1970, durations in µs
 -- reply   none of its own.
 --
 -- at_once is the algorithm whose quick may charge and settle, because its settle does not need the time of the charge.
-local M = { limit = 0, unsettled = 0, at_once = 'funnel' }
+local M = { limit = 0, at_once = 'funnel' }
 
 function M.limit(text, at)
   local ttl, releases = unpacked('>I8I8', text, at)
   return { ttl = ttl, releases = releases == 1, max = 0 }
-end
-
--- The records of reservations without settled ones, see reservations.lua.
-function M.unsettled(records)
-  local kept, sub, from = {}, string.sub, 1
-  for i = 1, #records, RECORD do
-    if sub(records, i, i + 15) == NO_ID then
-      kept[#kept + 1] = sub(records, from, i - 1)
-      from = i + RECORD
-    end
-  end
-  kept[#kept + 1] = sub(records, from)
-  return table.concat(kept)
 end
 
 return M

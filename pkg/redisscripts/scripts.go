@@ -1,14 +1,12 @@
 // Package redisscripts has the Lua code that runs inside Redis: a twin of each algorithm of pkg/limiters, and a driver that decides
 // a batch of hits in one call. All of it is one script, so Redis caches a single one, and it needs no Redis module.
 //
-// The header of batch.lua documents the arguments and the reply. The header of each algorithm documents its keys and its numbers.
+// The header of batch.lua documents the arguments and the reply. The header of each algorithm documents its keys and its arguments.
 package redisscripts
 
 import (
-	"cmp"
 	"embed"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -39,7 +37,7 @@ func allAlgorithms() []Algorithm {
 	var all []Algorithm
 	for _, entry := range entries {
 		name := strings.TrimSuffix(entry.Name(), ".lua")
-		if name == "prelude" || name == "batch" || slices.Contains(parts, name) {
+		if name == "prelude" || name == "batch" || slices.Contains(partFiles, name) {
 			continue
 		}
 		all = append(all, Algorithm{name, source(name)})
@@ -47,8 +45,8 @@ func allAlgorithms() []Algorithm {
 	return all
 }
 
-// parts are the files for limits whose state has parts.
-var parts = []string{"leases", "parts", "penalty", "reservations", "reserve", "reserves", "settle"}
+// partFiles are the files for limits whose state has parts.
+var partFiles = []string{"lease_runs", "parts", "penalty", "reservations", "reserve", "reserve_runs", "settle"}
 
 func source(name string) string {
 	text, err := files.ReadFile(name + ".lua")
@@ -72,29 +70,9 @@ func Batch(algorithms ...Algorithm) string {
 	for _, a := range algorithms {
 		b.WriteString("if name == '" + a.Name + "' then\n" + a.Source + "end\n")
 	}
-	for _, name := range parts {
+	for _, name := range partFiles {
 		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")
 	}
 	b.WriteString("end\n" + driver)
-	return inlined(b.String())
-}
-
-var (
-	constants = regexp.MustCompile(`(?m)^local ([A-Z][A-Z_]*(?:, [A-Z][A-Z_]*)*) = (-?[0-9][0-9 ^,-]*|'(?:\\0)+')$`)
-	names     = regexp.MustCompile(`[.]?\b[A-Z][A-Z_]*\b`) // a field of a table begins with a dot
-)
-
-// inlined replaces the names of constants in source by their values. Lua has no constants, and each local that a function captures
-// costs an allocation in each call.
-func inlined(source string) string {
-	numbers := map[string]string{}
-	source = constants.ReplaceAllStringFunc(source, func(line string) string {
-		parts := constants.FindStringSubmatch(line)
-		values := strings.Split(parts[2], ", ")
-		for i, name := range strings.Split(parts[1], ", ") {
-			numbers[name] = "(" + values[i] + ")"
-		}
-		return ""
-	})
-	return names.ReplaceAllStringFunc(source, func(name string) string { return cmp.Or(numbers[name], name) })
+	return b.String()
 }

@@ -1,9 +1,8 @@
--- settle: applies reservations to the state of their algorithm. Twin of each reserver in pkg/limiters. at returns the time by
+-- settle: applies reservations to the state of their algorithm. Twin of the settle methods of the algorithms in pkg/limiters. at returns the time by
 -- which settle finds a charge; charge charges an estimate; settle applies corrections.
 --
 -- In a sliding log, settle rewrites the entry of the charge and those after it, but only among the newest MAX_MOVED entries.
 local min, max = math.min, math.max
-local MAX_MOVED, SUMS = 10000, 2 ^ 21
 
 -- A window is open even after an estimate of 0: its start identifies it for the settle.
 local fixed_window = {}
@@ -31,6 +30,7 @@ function sliding_log.at(s, _, now) return max(now, s.newest) end
 
 -- The entries from a time on: the time and the hits of each.
 local function entries_from(s, log, at, now)
+  local SUMS = 2 ^ 21 -- of sliding_log.lua
   local i, last, entries, before, _ = log.search(s, s.first, log.last(s), now, log.is_after, at - 1), log.last(s), {}, s.base
   if i > s.first then _, before = log.record(s, i - 1, now) end
   if s.list and i <= s.tail then
@@ -62,6 +62,7 @@ end
 
 function sliding_log.settle(s, l, now, changes)
   if #changes == 0 then return false end
+  local MAX_MOVED = 10000
   local log, newest, first, due = l.algorithm, max(now, s.newest), math.huge, {}
   local after, beyond = newest - l.window, log.last(s) - MAX_MOVED
   if beyond >= s.first then after = max(after, (log.record(s, beyond, now))) end
@@ -86,6 +87,7 @@ function sliding_log.settle(s, l, now, changes)
   for _, e in ipairs(entries) do
     if e.hits > 0 then log.charge(s, wide, e.at, e.hits) end
   end
+  log.expire(s, l, now)
   return true
 end
 

@@ -1,10 +1,10 @@
 -- sliding_log: allows hits that fit together with those in (t - window, t]. Twin of pkg/limiters/slidinglog.go.
 --
--- KEYS    records of 9 bytes in the order of time: a string of at most SHORT records, or a list, which stays a list until it is
+-- KEYS    records of 9 bytes in the order of time: a string of at most SHORT = 64 records, or a list, which stays a list until it is
 --         empty. A record (at, sum) means that sum hits (modulo 2^21, more than twice the largest max) were logged up to and
 --         including time at (µs since 1970, modulo 2^51). Record 0 is not a hit: its sum is the count before the first hit, and
 --         its time is meaningless.
--- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), peek_over (0|1)
+-- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
@@ -14,27 +14,30 @@
 -- A state has the stored records from first to tail, followed by the unstored records in pend. Its base is the sum before the
 -- first of them, used is their number of hits, and newest the time of the last one. When the oldest records expire, the last of
 -- these becomes record 0.
-local M = { name = 'sliding_log', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0, search = 0, is_after = 0, record = 0, last = 0 }
+local M = {
+  name = 'sliding_log', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0, search = 0, is_after = 0, record = 0,
+  last = 0, expire = 0,
+}
 local floor, max, min = math.floor, math.max, math.min
-local SUMS, TIMES, HALF = 2 ^ 21, 2 ^ 51, 2 ^ 50
-local SHORT, SIZE = 64, 9
 local NONE = {}
 
 local function record_of(at, sum)
-  at = at % TIMES
-  return pack('>I6I3', at % 2 ^ 48, floor(at / 2 ^ 48) * SUMS + sum)
+  at = at % 2 ^ 51
+  return pack('>I6I3', at % 2 ^ 48, floor(at / 2 ^ 48) * 2 ^ 21 + sum)
 end
 
 -- The time and the sum of the record at byte from. Of the times that the stored one may stand for, it is the nearest to now.
 local function read(text, from, now)
+  local TIMES, HALF = 2 ^ 51, 2 ^ 50
   local low, rest = unpacked('>I6I3', text, from)
-  local sum = rest % SUMS
-  local at = (rest - sum) / SUMS * 2 ^ 48 + low
+  local sum = rest % 2 ^ 21
+  local at = (rest - sum) / 2 ^ 21 * 2 ^ 48 + low
   return now + (at - now % TIMES + TIMES + HALF) % TIMES - HALF, sum
 end
 
 -- The time and the sum of record i.
 local function record(s, i, now)
+  local SIZE = 9
   if i > s.tail then
     local r = s.pend[i - s.tail]
     return r.at, r.sum
@@ -65,7 +68,7 @@ end
 
 local function is_after(_, at, _, edge) return at > edge end
 
-local function reaches(s, _, sum, n) return (sum - s.base + SUMS) % SUMS >= n end
+local function reaches(s, _, sum, n) return (sum - s.base + 2 ^ 21) % 2 ^ 21 >= n end
 
 -- The first record whose sum reaches n hits, counted from the oldest.
 local function up_to(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
@@ -77,6 +80,7 @@ end
 
 -- text is the value of the key: false if it is absent, nil if it is unknown. For a list, GET is an error.
 function M.load(key, l, now, text)
+  local SIZE = 9
   if text == nil then text = redis.pcall('GET', key) end
   local s = { text = text or '', stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
   if not text then return s end
@@ -100,7 +104,7 @@ function M.load(key, l, now, text)
     s.first = search(s, 2, s.tail, now, is_after, edge)
     _, s.base = record(s, s.first - 1, now)
   end
-  s.used = (sum - s.base + SUMS) % SUMS
+  s.used = (sum - s.base + 2 ^ 21) % 2 ^ 21
   return s
 end
 
@@ -143,8 +147,17 @@ local function refund(s, now, n)
   if s.tail > keep then s.tail = keep end
   s.used = s.used - n
   local newest = pull_last(s, now)
-  newest.sum = (s.base + s.used) % SUMS
+  newest.sum = (s.base + s.used) % 2 ^ 21
   s.newest = newest.at
+  drop_front(s)
+end
+
+-- Drops the records before the window, after a charge at a time beyond the newest hit.
+function M.expire(s, l, now)
+  local first = search(s, s.first, last(s), now, is_after, max(now, s.newest) - l.window)
+  if first == s.first then return end
+  local _, base = record(s, first - 1, now)
+  s.first, s.base, s.used = first, base, s.used - (base - s.base + 2 ^ 21) % 2 ^ 21
   drop_front(s)
 end
 
@@ -158,14 +171,14 @@ function M.charge(s, l, now, n)
   local over = min(s.used + n - 2 * l.max, s.used)
   if over > 0 then
     s.first = up_to(s, now, over + 1)
-    s.base = (s.base + over) % SUMS
+    s.base = (s.base + over) % 2 ^ 21
     s.used = s.used - over
   end
   drop_front(s)
   local at = max(now, s.newest)
   local same = s.newest == at and s.used > 0
   s.used = s.used + n
-  local sum = (s.base + s.used) % SUMS
+  local sum = (s.base + s.used) % 2 ^ 21
   if same then
     pull_last(s, now).sum = sum
   else
@@ -194,6 +207,7 @@ local function is_untouched(s, now)
 end
 
 local function save_text(key, s, rest, px)
+  local SIZE = 9
   local standing = string.sub(s.text, s.first * SIZE + 1, (s.tail + 1) * SIZE)
   call('SET', key, table.concat({ record_of(0, s.base), standing, table.concat(rest) }), 'PX', digits(px))
 end
@@ -216,6 +230,7 @@ local function save_list(key, s, rest, px, l, now)
 end
 
 function M.save(key, s, l, reset, now)
+  local SHORT = 64
   if #s.pend == 1 and s.text and is_untouched(s, now) and s.stored < SHORT and keeps(s, l, now) then
     call('APPEND', key, record_of(s.pend[1].at, s.pend[1].sum))
     return
@@ -238,18 +253,19 @@ end
 
 -- For hits that fit in a short log, if none of its records has expired and its expiry was set in this quarter of a window.
 function M.quick(key, l, now, v, n)
+  local SHORT, SIZE = 64, 9
   local size = #v
   if size < 2 * SIZE or size >= SHORT * SIZE or size % SIZE > 0 then return end
   local newest, sum = read(v, size - SIZE + 1, now)
   if newest >= now or read(v, SIZE + 1, now) <= now - l.window then return end
   local _, base = read(v, 1, now)
-  local used, quarter = (sum - base + SUMS) % SUMS + n, l.window / 4
+  local used, quarter = (sum - base + 2 ^ 21) % 2 ^ 21 + n, l.window / 4
   if used > l.max or floor(newest / quarter) ~= floor(now / quarter) then return end
-  call('APPEND', key, record_of(now, (base + used) % SUMS))
+  call('APPEND', key, record_of(now, (base + used) % 2 ^ 21))
   return used, l.window
 end
 
--- For reserve.lua.
+-- For settle.lua.
 M.search, M.is_after, M.record, M.last = search, is_after, record, last
 
 return M

@@ -120,14 +120,9 @@ func AppendDropped(b []byte, at time.Time, lines int64) []byte {
 	return append(strconv.AppendInt(append(b, `","dropped":`...), lines, 10), '}', '\n')
 }
 
-// appendTime appends a time with microseconds. Package time has a fast path for RFC 3339, but only in whole seconds.
+// appendTime appends a time with microseconds.
 func appendTime(b []byte, at time.Time) []byte {
-	b = at.UTC().AppendFormat(b, time.RFC3339)
-	b = append(b[:len(b)-1], ".000000Z"...) // instead of the Z
-	for i, micros := len(b)-2, at.Nanosecond()/1000; micros > 0; i, micros = i-1, micros/10 {
-		b[i] += byte(micros % 10)
-	}
-	return b
+	return at.UTC().AppendFormat(b, "2006-01-02T15:04:05.000000Z07:00")
 }
 
 // appendString appends s as JSON. Bytes that are not UTF-8 become U+FFFD.

@@ -39,7 +39,7 @@ type file struct {
 	name    string
 	number  int // among the files
 	stdin   io.Reader
-	close   func() error // nil for standard input
+	opened  io.Closer // nil for standard input
 	bytes   *counter
 	reader  *Reader
 	line    Line // the next line
@@ -69,7 +69,7 @@ func IsRecordingName(name string) bool { return recordingName.MatchString(name) 
 // Open opens recordings. The path - is stdin, and a folder stands for the recordings in it. The error names the first file that
 // cannot be opened or read or that is given twice, or a folder without recordings.
 func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
-	paths, err := withoutFolders(paths)
+	paths, err := expandFolders(paths)
 	if err != nil {
 		return nil, err
 	}
@@ -80,12 +80,12 @@ func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
 			return nil, errors.Join(fmt.Errorf("recording %s is given twice: remove one", path), f.Close())
 		}
 		given[path] = true
-		one := &file{name: path, number: i}
+		rec := &file{name: path, number: i}
 		if path == "-" {
-			one.name, one.stdin = "standard input", stdin
+			rec.name, rec.stdin = "standard input", stdin
 		}
-		f.all = append(f.all, one)
-		if err := f.peek(one, path); err != nil {
+		f.all = append(f.all, rec)
+		if err := f.peek(rec, path); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
@@ -93,8 +93,8 @@ func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
 	return f, nil
 }
 
-// withoutFolders replaces each folder by the recordings in it, in the order of their times.
-func withoutFolders(paths []string) (all []string, err error) {
+// expandFolders replaces each folder by the recordings in it, in the order of their times.
+func expandFolders(paths []string) (all []string, err error) {
 	for _, path := range paths {
 		if info, err := os.Stat(path); path == "-" || err != nil || !info.IsDir() {
 			all = append(all, path)
@@ -111,16 +111,17 @@ func withoutFolders(paths []string) (all []string, err error) {
 			}
 		}
 		if len(all) == n {
-			return nil, fmt.Errorf("the folder %s has no file of RECORD_PATH (weir-*.ndjson.zst or weir-*.ndjson): name another folder, or the files in it", path)
+			return nil, fmt.Errorf("the folder %s has no file of RECORD_PATH (weir-*.ndjson.zst or weir-*.ndjson): name another folder, "+
+				"or the files in it", path)
 		}
 	}
 	return all, nil
 }
 
 // peek reads the first line of a file. It closes a regular file until that line is due.
-func (f *Files) peek(one *file, path string) error {
+func (f *Files) peek(rec *file, path string) error {
 	regular := false
-	if one.stdin == nil {
+	if rec.stdin == nil {
 		info, err := os.Stat(path)
 		if err != nil {
 			return err
@@ -130,19 +131,19 @@ func (f *Files) peek(one *file, path string) error {
 		}
 	}
 	f.sized = f.sized && regular
-	if err := one.open(f.o); err != nil {
+	if err := rec.open(f.o); err != nil {
 		return err
 	}
-	more := one.advance()
-	one.noted = one.reader.Recorded()
+	more := rec.advance()
+	rec.noted = rec.reader.Recorded()
 	if !more {
-		return f.end(one)
+		return f.end(rec)
 	}
-	f.next = append(f.next, one)
+	f.next = append(f.next, rec)
 	if !regular {
 		return nil
 	}
-	return one.shut()
+	return rec.close()
 }
 
 // open opens the file at its beginning.
@@ -153,12 +154,13 @@ func (f *file) open(o ReaderOptions) error {
 		if err != nil {
 			return err
 		}
-		in, f.close = opened, opened.Close
+		in, f.opened = opened, opened
 	}
 	f.bytes = &counter{Reader: in}
 	var err error
-	if f.reader, err = NewReader(f.bytes, o); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", f.name, err), f.shut())
+	f.reader, err = NewReader(f.bytes, o)
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", f.name, err), f.close())
 	}
 	return nil
 }
@@ -175,26 +177,26 @@ func (f *file) advance() bool {
 	return false
 }
 
-// shut closes the file, which may be opened again.
-func (f *file) shut() error {
+// close closes the file, which may be opened again.
+func (f *file) close() error {
 	if f.reader != nil {
 		f.reader.Close()
 		f.reader = nil
 	}
-	if f.close == nil {
+	if f.opened == nil {
 		return nil
 	}
-	err := f.close()
-	f.close = nil
+	err := f.opened.Close()
+	f.opened = nil
 	return err
 }
 
 // end closes a file and keeps its counts.
-func (f *Files) end(one *file) error {
-	one.skipped, one.lines, one.noted = one.reader.Skipped(), one.reader.Lines(), one.reader.Recorded()
-	f.read += one.bytes.n
-	one.bytes.n = 0
-	return one.shut()
+func (f *Files) end(rec *file) error {
+	rec.skipped, rec.lines, rec.noted = rec.reader.Skipped(), rec.reader.Lines(), rec.reader.Recorded()
+	f.read += rec.bytes.n
+	rec.bytes.n = 0
+	return rec.close()
 }
 
 // Next writes the next line to into. At the end of all files it returns [io.EOF]. It counts a file that becomes unreadable as
@@ -232,10 +234,10 @@ func (f *file) reopen(o ReaderOptions) error {
 
 // Lines returns the number of lines read so far, including skipped and empty ones.
 func (f *Files) Lines() (n int64) {
-	for _, one := range f.all {
-		n += one.lines
-		if one.reader != nil {
-			n += one.reader.Lines()
+	for _, rec := range f.all {
+		n += rec.lines
+		if rec.reader != nil {
+			n += rec.reader.Lines()
 		}
 	}
 	return n
@@ -244,16 +246,16 @@ func (f *Files) Lines() (n int64) {
 // Skipped returns the lines that were skipped so far, by file and kind.
 func (f *Files) Skipped() []FileSkipped {
 	var all []FileSkipped
-	for _, one := range f.all {
-		skipped := one.skipped
-		if one.reader != nil {
-			skipped = one.reader.Skipped()
+	for _, rec := range f.all {
+		skipped := rec.skipped
+		if rec.reader != nil {
+			skipped = rec.reader.Skipped()
 		}
 		for _, s := range skipped {
-			all = append(all, FileSkipped{File: one.name, Skipped: s})
+			all = append(all, FileSkipped{File: rec.name, Skipped: s})
 		}
-		if one.err != nil {
-			all = append(all, FileSkipped{File: one.name, Skipped: Skipped{Kind: Unreadable, Lines: 1, First: one.lines}, Error: one.err.Error()})
+		if rec.err != nil {
+			all = append(all, FileSkipped{File: rec.name, Skipped: Skipped{Kind: Unreadable, Lines: 1, First: rec.lines}, Error: rec.err.Error()})
 		}
 	}
 	return all
@@ -262,9 +264,9 @@ func (f *Files) Skipped() []FileSkipped {
 // Recorded returns the notes of the recorders at the starts of the files, each once.
 func (f *Files) Recorded() []Recorded {
 	var all []Recorded
-	for _, one := range f.all {
-		if !slices.Contains(all, one.noted) {
-			all = append(all, one.noted)
+	for _, rec := range f.all {
+		if !slices.Contains(all, rec.noted) {
+			all = append(all, rec.noted)
 		}
 	}
 	return all
@@ -273,9 +275,9 @@ func (f *Files) Recorded() []Recorded {
 // Bytes returns how many bytes have been read, and the total. The total is 0 if a recording is not a regular file.
 func (f *Files) Bytes() (read, total int64) {
 	read = f.read
-	for _, one := range f.all {
-		if one.reader != nil {
-			read += one.bytes.n
+	for _, rec := range f.all {
+		if rec.reader != nil {
+			read += rec.bytes.n
 		}
 	}
 	if f.sized {
@@ -287,8 +289,8 @@ func (f *Files) Bytes() (read, total int64) {
 // Close closes the files. It does not close standard input.
 func (f *Files) Close() error {
 	var errs []error
-	for _, one := range f.all {
-		errs = append(errs, one.shut())
+	for _, rec := range f.all {
+		errs = append(errs, rec.close())
 	}
 	f.next = nil
 	return errors.Join(errs...)

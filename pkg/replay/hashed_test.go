@@ -19,13 +19,13 @@ func TestHashedNamesNewRules(t *testing.T) {
 		}
 		for _, m := range h.List(matched) {
 			if all = append(all, m.Path); m.Key != "user_id" || m.Descriptors != 2 {
-				t.Errorf("%+v", m)
+				t.Errorf("%+v, want 2 descriptors with the key user_id", m)
 			}
 		}
 		return all
 	}
 	if got := names(parse(t, known), nil); len(got) != 1 || got[0] != "user_id=acme" {
-		t.Errorf("%q", got)
+		t.Errorf("rules %q, want user_id=acme alone", got)
 	}
 	if got := names(nil, nil); len(got) != 2 {
 		t.Errorf("without known rules: %q", got)

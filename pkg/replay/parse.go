@@ -25,7 +25,7 @@ func decodeLine(text []byte) (Line, Kind) {
 		Descriptors [][][]string    `json:"descriptors"`
 		Hits        json.RawMessage `json:"hits"`
 		Allowed     *bool           `json:"allowed"`
-		By          By              `json:"by"`
+		By          DecidedBy       `json:"by"`
 		LeftOut     int             `json:"left_out"`
 		Overrides   []*override     `json:"overrides"`
 	}
@@ -46,7 +46,8 @@ func decodeLine(text []byte) (Line, Kind) {
 	case in.Overrides != nil && len(in.Overrides) != len(in.Descriptors):
 		return Line{}, BadOverrides
 	}
-	line := Line{At: at, By: in.By, LeftOut: in.LeftOut, Request: decide.Request{Domain: in.Domain, Descriptors: make([]decide.Descriptor, len(in.Descriptors))}}
+	line := Line{At: at, By: in.By, LeftOut: in.LeftOut,
+		Request: decide.Request{Domain: in.Domain, Descriptors: make([]decide.Descriptor, len(in.Descriptors))}}
 	if in.Allowed != nil {
 		line.Allowed, line.HasAllowed = *in.Allowed, true
 	}
@@ -66,7 +67,8 @@ func decodeLine(text []byte) (Line, Kind) {
 		d.Refund = d.Hits < 0
 		if in.Overrides != nil && in.Overrides[i] != nil {
 			var ok bool
-			if d.Override, ok = in.Overrides[i].decoded(); !ok {
+			d.Override, ok = in.Overrides[i].decoded()
+			if !ok {
 				return Line{}, BadOverrides
 			}
 		}
@@ -140,13 +142,16 @@ func scan(text []byte) (line Line, ok bool) {
 	if !s.skip(`{"t":`) {
 		return line, false
 	}
-	if line.At, ok = s.time(); !ok || !s.skip(`,"domain":`) {
+	line.At, ok = s.time()
+	if !ok || !s.skip(`,"domain":`) {
 		return line, false
 	}
-	if line.Request.Domain, ok = s.string(); !ok || line.Request.Domain == "" || !s.skip(`,"descriptors":[`) {
+	line.Request.Domain, ok = s.string()
+	if !ok || line.Request.Domain == "" || !s.skip(`,"descriptors":[`) {
 		return line, false
 	}
-	if line.Request.Descriptors, ok = s.descriptors(); !ok {
+	line.Request.Descriptors, ok = s.descriptors()
+	if !ok {
 		return line, false
 	}
 	hits := int64(1)
@@ -169,7 +174,7 @@ func scan(text []byte) (line Line, ok bool) {
 		if by, ok = s.string(); !ok {
 			return line, false
 		}
-		line.By = By(by)
+		line.By = DecidedBy(by)
 	}
 	if s.skip(`,"left_out":`) {
 		n, ok := s.whole()
@@ -273,7 +278,8 @@ func (s *scanner) pair() (e descriptors.Entry, ok bool) {
 	if !s.skip("[") {
 		return e, false
 	}
-	if e.Key, ok = s.string(); !ok || e.Key == "" || !s.skip(",") {
+	e.Key, ok = s.string()
+	if !ok || e.Key == "" || !s.skip(",") {
 		return e, false
 	}
 	e.Value, ok = s.string()

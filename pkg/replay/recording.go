@@ -23,19 +23,19 @@ type Line struct {
 	Request decide.Request
 	// Allowed is the recorded outcome, if HasAllowed.
 	Allowed, HasAllowed bool
-	By                  By
+	By                  DecidedBy
 	// LeftOut is the number of descriptors of the request that the sample left out. Allowed then covers only the others.
 	LeftOut int
 }
 
-// A By is the origin of an outcome.
-type By string
+// DecidedBy names the decider of an outcome.
+type DecidedBy string
 
-// The origins. The origin is "" if the store alone decided.
+// The values of DecidedBy. It is "" if the store alone decided.
 const (
-	ByCache    By = "cache"    // the deny cache denied a descriptor
-	ByFallback By = "fallback" // the store failed, and on_store_error decided a descriptor
-	ByNobody   By = "error"    // the store failed, and a descriptor is undecided
+	ByCache    DecidedBy = "cache"    // the deny cache denied a descriptor
+	ByFallback DecidedBy = "fallback" // the store failed, and on_store_error decided a descriptor
+	ByNobody   DecidedBy = "error"    // the store failed, and a descriptor is undecided
 )
 
 // A Recorded is the note of a recorder at the start of a file.
@@ -124,7 +124,8 @@ func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 		return nil, errors.New("the recording is compressed by gzip: decompress it, or compress it by zstd")
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		// With a concurrency of 1 the decoder has no goroutines.
-		r.zstd, err = zstd.NewReader(plain, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxZstdMemory), zstd.WithDecoderMaxWindow(maxZstdMemory))
+		r.zstd, err = zstd.NewReader(plain, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxZstdMemory),
+			zstd.WithDecoderMaxWindow(maxZstdMemory))
 		if err != nil {
 			return nil, fmt.Errorf("read the recording: %w", err)
 		}
@@ -183,7 +184,8 @@ func (r *Reader) Skipped() []Skipped {
 
 func (r *Reader) skip(kind Kind, lines int64) {
 	s := r.skipped[kind]
-	if s.Kind = kind; s.Lines == 0 {
+	s.Kind = kind
+	if s.Lines == 0 {
 		s.First = r.lines.Number
 	}
 	s.Lines += lines
@@ -214,7 +216,8 @@ func (r *Reader) readNote(text []byte) bool {
 func (r *Reader) read() {
 	whole, tooLong, err := r.lines.Next()
 	text := bytes.TrimSpace(whole)
-	if r.err = err; err != nil {
+	r.err = err
+	if err != nil {
 		return
 	}
 	if tooLong {

@@ -143,6 +143,16 @@ func TestReaderReadsZstd(t *testing.T) {
 	}
 }
 
+func TestReaderSkipsByteOrderMark(t *testing.T) {
+	text := "\ufeff" + line(0, "a") + "\n" + line(1, "b") + "\n"
+	for _, in := range []string{text, string(compressed(t, text))} {
+		got, skipped, err := readAll(t, strings.NewReader(in), replay.ReaderOptions{})
+		if err != nil || len(skipped) > 0 || !slices.Equal(values(got), []string{"a", "b"}) {
+			t.Errorf("read %q, %v, %v", values(got), skipped, err)
+		}
+	}
+}
+
 // A recording that ends in the middle, such as after a crash, is read as far as possible, and the loss is reported.
 func TestReaderNamesGzip(t *testing.T) {
 	if _, err := replay.NewReader(strings.NewReader("\x1f\x8b\x08\x00"), replay.ReaderOptions{}); err == nil || !strings.Contains(err.Error(), "compressed by gzip: decompress it") {
@@ -173,7 +183,7 @@ func TestReaderReportsTruncatedRecordings(t *testing.T) {
 	}
 }
 
-func TestReaderOfAnEmptyRecording(t *testing.T) {
+func TestReaderOfAnEmptyRecordingEndsAtOnce(t *testing.T) {
 	for _, text := range []string{"", "\n\n"} {
 		if got, skipped, err := readAll(t, strings.NewReader(text), replay.ReaderOptions{}); err != nil || len(got)+len(skipped) > 0 {
 			t.Errorf("%q: %v, %v, %v", text, got, skipped, err)

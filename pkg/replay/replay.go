@@ -73,10 +73,10 @@ func (r *Replayer) Decide(at time.Time, request *decide.Request, into *decide.Re
 	at = at.Truncate(time.Microsecond)
 	switch {
 	case at.Before(earliest) || !at.Before(latest):
-		into.Reset()
+		into.Clear()
 		return fmt.Errorf("%w: it is %v", ErrOutOfRange, at)
 	case at.Before(r.now):
-		into.Reset()
+		into.Clear()
 		return fmt.Errorf("%w: %s after %s", ErrEarlier, at.UTC().Format(time.RFC3339Nano), r.now.UTC().Format(time.RFC3339Nano))
 	}
 	r.now, r.request = at, *request

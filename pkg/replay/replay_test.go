@@ -71,8 +71,8 @@ func TestReplayDecidesAtTheTimesGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := result.Decisions[0]
-		if result.Denied != step.denied || d.Reset != step.reset {
-			t.Errorf("%v %s: denied %t, reset after %v, want %t, %v", step.at, step.key, result.Denied, d.Reset, step.denied, step.reset)
+		if result.Denied != step.denied || d.UntilReset != step.reset {
+			t.Errorf("%v %s: denied %t, reset after %v, want %t, %v", step.at, step.key, result.Denied, d.UntilReset, step.denied, step.reset)
 		}
 	}
 }
@@ -140,9 +140,9 @@ func TestReplayEqualsTheReference(t *testing.T) {
 			t.Fatal(err)
 		}
 		g, w := got.Decisions[0], want.Decisions[0]
-		if g.Outcome != w.Outcome || g.Reason != w.Reason || g.Remaining != w.Remaining || g.Reset != w.Reset {
+		if g.Outcome != w.Outcome || g.Reason != w.Reason || g.Remaining != w.Remaining || g.UntilReset != w.UntilReset {
 			t.Fatalf("request %d at %v of %s: %v %v %d %v, want %v %v %d %v",
-				i, now, key, g.Outcome, g.Reason, g.Remaining, g.Reset, w.Outcome, w.Reason, w.Remaining, w.Reset)
+				i, now, key, g.Outcome, g.Reason, g.Remaining, g.UntilReset, w.Outcome, w.Reason, w.Remaining, w.UntilReset)
 		}
 		if got.Denied {
 			denied++
@@ -168,7 +168,7 @@ func TestReplayForgetsCountersInVirtualTime(t *testing.T) {
 		t.Errorf("%d counters at once", most)
 	}
 	if s := r.Stats(); s.Evicted+s.Rejected > 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v, want no evicted and no rejected key", s)
 	}
 }
 

@@ -48,7 +48,7 @@ func (c *call) release() {
 	c.malformed = nil
 	clear(c.request.Descriptors)
 	c.request = decide.Request{Descriptors: c.request.Descriptors[:0]}
-	c.observation.Reset()
+	c.observation.Clear()
 	c.observation.Err = nil // each call sets the other fields
 	calls.Put(c)
 }

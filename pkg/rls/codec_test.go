@@ -1,7 +1,6 @@
 package rls
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -98,7 +97,7 @@ func (m *message) proto() *ratelimitv3.RateLimitRequest {
 	return r
 }
 
-// testSameAsProto decodes wire with this package, into a call that was used before, and with proto.Unmarshal.
+// testSameAsProto decodes wire with this package, into a reused call, and with proto.Unmarshal. The results must be equal.
 func testSameAsProto(t *testing.T, c *call, wire []byte) {
 	t.Helper()
 	var want ratelimitv3.RateLimitRequest
@@ -116,7 +115,7 @@ func testSameAsProto(t *testing.T, c *call, wire []byte) {
 	if wantErr != nil {
 		return
 	}
-	// Past the bounds only the fact is kept that there are more.
+	// Beyond the bounds, the call has only the fact that there are more.
 	for _, d := range want.GetDescriptors() {
 		d.Entries = d.Entries[:min(len(d.GetEntries()), decide.MaxEntries+1)]
 	}
@@ -149,8 +148,7 @@ func discardUnknown(m protoreflect.Message) {
 	})
 }
 
-// randomMessage returns bytes that are almost a message: known and unknown fields, repeated, of a wrong wire type, in
-// over-long varints, or truncated.
+// randomMessage returns a message with mistakes: unknown or repeated fields, wrong wire types, over-long varints, a missing end.
 func randomMessage(r *rand.Rand, depth int) []byte {
 	var b []byte
 	for range r.IntN(5) {
@@ -257,7 +255,7 @@ func TestUnmarshalBoundsMemory(t *testing.T) {
 	}
 }
 
-// The next request in the same memory must not change a string that was kept from an earlier one.
+// A string of a request must not change when the next request reuses its memory.
 func TestDecodedTextOutlivesTheCall(t *testing.T) {
 	var c call
 	wire, err := proto.Marshal(&ratelimitv3.RateLimitRequest{Domain: "first", Descriptors: []*commonv3.RateLimitDescriptor{{
@@ -295,7 +293,7 @@ func randomDecision(r *rand.Rand, names []string) decide.Decision {
 			Name: names[r.IntN(len(names))], RequestsPerUnit: large(), UnitMultiplier: number(),
 			Unit: descriptors.Unit(1 + r.IntN(int(descriptors.Year))),
 		}
-		d.Reset = time.Duration(number()) * time.Second
+		d.UntilReset = time.Duration(number()) * time.Second
 		if r.IntN(2) == 0 {
 			d.Outcome = decide.Denied
 		}
@@ -395,14 +393,11 @@ func TestConcurrentCallsDoNotMix(t *testing.T) {
 // overTheWire serves a request as a gRPC server does.
 func overTheWire(t testing.TB, s *Service, wire []byte) *ratelimitv3.RateLimitResponse {
 	t.Helper()
-	handle := ServiceDesc(nil).Methods[0].Handler
-	reply, err := handle(s, context.Background(), func(into any) error {
-		return Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(wire)}, into)
-	}, nil)
+	response, err := ServeWire(t.Context(), s, wire)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return received(t, reply)
+	return decoded(t, response)
 }
 
 // received decodes a response by Envoy's generated type.
@@ -412,6 +407,11 @@ func received(t testing.TB, reply any) *ratelimitv3.RateLimitResponse {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return decoded(t, data)
+}
+
+func decoded(t testing.TB, data mem.BufferSlice) *ratelimitv3.RateLimitResponse {
+	t.Helper()
 	var got ratelimitv3.RateLimitResponse
 	if err := proto.Unmarshal(data.Materialize(), &got); err != nil {
 		t.Fatal(err)

@@ -18,18 +18,15 @@ type denial struct {
 	wait       time.Duration // until the request may be allowed; 0: unknown
 }
 
-// denialOf returns the denial to report: the denied descriptor with the longest wait. Descriptors in quota mode deny a request only
-// together, so among them it is the one with the shortest wait. It returns false if no descriptor is denied.
+// denialOf returns the denial to report: the descriptor with the longest wait. Descriptors in quota mode deny a request only together,
+// so among them it is the one with the shortest wait. It returns false if no descriptor denies the request.
 func denialOf(r *decide.Result) (denial, bool) {
-	shown, quota := -1, -1
-	quotasDeny, wait := true, time.Duration(0)
+	shown, quota, wait := -1, -1, time.Duration(0)
 	longer := func(i, j int) bool { return j < 0 || waitOf(&r.Decisions[i]) > waitOf(&r.Decisions[j]) }
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		switch {
-		case d.Reason == decide.Unlimited || d.End:
-		case d.Outcome != decide.Denied:
-			quotasDeny = quotasDeny && !d.Quota
+		case !r.Denies(d):
 		case !d.Quota:
 			wait = max(wait, retryWait(d))
 			if longer(i, shown) {
@@ -39,7 +36,7 @@ func denialOf(r *decide.Result) (denial, bool) {
 			quota = i
 		}
 	}
-	if quota >= 0 && quotasDeny {
+	if quota >= 0 {
 		wait = max(wait, retryWait(&r.Decisions[quota]))
 		if longer(quota, shown) {
 			shown = quota
@@ -57,7 +54,7 @@ func waitOf(d *decide.Decision) time.Duration {
 	if d.Reason == decide.NeverFits {
 		return math.MaxInt64
 	}
-	return d.Reset
+	return d.UntilReset
 }
 
 // retryWait returns the longest wait among the limits that deny a descriptor.
@@ -74,7 +71,7 @@ func retryWait(d *decide.Decision) (wait time.Duration) {
 // changed rules can help.
 func waitUnder(l *descriptors.RateLimit, v *limiters.Verdict) time.Duration {
 	if v.RetryAfter < 0 {
-		return max(v.ResetAfter, l.Limit.Window())
+		return max(v.ResetAfter, l.Compiled.Window())
 	}
 	return v.RetryAfter
 }

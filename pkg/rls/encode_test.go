@@ -28,7 +28,7 @@ func modes(t *testing.T) string {
 	return string(text)
 }
 
-// ask sends one descriptor for each of keys. A key with a "!" brings a limit of its own, of 0 a day.
+// ask sends one descriptor for each of keys. A key with a "!" has a limit in the request, of 0 a day.
 func ask(t *testing.T, s *Service, keys string) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	got, err := s.ShouldRateLimit(context.Background(), request(t, keys))
@@ -172,7 +172,7 @@ func TestNegativeHitsAreRefunds(t *testing.T) {
 	}
 }
 
-// A released slot says nothing about the request.
+// The headers show no descriptor that ended a lease.
 func TestHeadersShowNoEndedLease(t *testing.T) {
 	s := New(nil, Options{Headers: Headers{Limit: "L", Remaining: "M", Reset: "R"}})
 	limit := func(remaining int64, end bool) decide.Decision {

@@ -12,8 +12,8 @@ import (
 
 // An Admission admits or rejects gRPC requests.
 type Admission interface {
-	// Receive calls decode to fill message, and then admits the request. A non-nil error is the response.
-	Receive(ctx context.Context, decode func(message any) error, message Message) error
+	// Receive receives message, for example by decode, and then admits the request. A non-nil error is the response.
+	Receive(ctx context.Context, decode func(any) error, message Message) error
 	// Leave ends an admitted request.
 	Leave()
 }
@@ -33,7 +33,8 @@ func (admitAll) Receive(_ context.Context, decode func(any) error, message Messa
 func (admitAll) Leave() {}
 
 // ServiceDesc returns the description of the service for a gRPC server with [Codec]. It uses this package's decoder instead of the
-// generated one. It ignores interceptors, which would allocate for each request. A nil Admission admits every request.
+// generated one. A nil Admission admits every request. ShouldRateLimit skips unary interceptors, because a request through one of them
+// took 5 % more CPU.
 func ServiceDesc(a Admission) *grpc.ServiceDesc {
 	if a == nil {
 		a = admitAll{}
@@ -63,7 +64,7 @@ func (h handler) shouldRateLimit(
 }
 
 // serve answers a decoded call and releases it.
-func (s *Service) serve(ctx context.Context, c *call) (any, error) {
+func (s *Service) serve(ctx context.Context, c *call) (*encodedResponse, error) {
 	var encoded *encodedResponse
 	err := s.decide(ctx, c)
 	if err == nil {

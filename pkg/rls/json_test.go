@@ -60,13 +60,19 @@ func TestJSONErrorsNameTheFault(t *testing.T) {
 		`{"descriptors": [null]}`:                                           `descriptors[0]: want an object, got null`,
 		`{"descriptors": [{"isNegativeHits": "yes"}]}`:                      `descriptors[0].isNegativeHits: want true or false, got a string`,
 		`{"descriptors": [{"limit": {"unit": "MINUTES"}}]}`:                 `descriptors[0].limit.unit: unknown value "MINUTES": want one of UNKNOWN, SECOND, MINUTE`,
-		`{"hits_addend": -1}`:                                               `not a RateLimitRequest: `,
-		`{"descriptors": [{"entries": [{"key": "a"}], "hits_addend": {}}]}`: `not a RateLimitRequest: `,
-		`[]`:                           `the body: want an object, got a list`,
-		"{\n  \"domain\": \"ugc\",\n}": `line 3, column 1: not JSON (`,
-		`{"domain": "ugc"`:             `line 1, column 16: not JSON (`,
-		` `:                            `the body is empty`,
-		`{"` + strings.Repeat("x", 1000) + `\u0000": 1}`: `unknown field "xxx`,
+		`{"hits_addend": -1}`:                                               `hits_addend: want a whole number from 0 to 4294967295, got -1`,
+		`{"hitsAddend": 4294967296}`:                                        `hitsAddend: want a whole number from 0 to 4294967295, got 4294967296`,
+		`{"hitsAddend": "two"}`:                                             `hitsAddend: want a whole number from 0 to 4294967295, got "two"`,
+		`{"hits_addend": 1e3, "descriptors": [{"hitsAddend": 1.5}]}`:        `descriptors[0].hitsAddend: want a whole number from 0 to 18446744073709551615, got 1.5`,
+		`{"descriptors": [{"limit": {"requestsPerUnit": true}}]}`:           `descriptors[0].limit.requestsPerUnit: want a whole number, got a boolean`,
+		`{"descriptors": [{"limit": {"unitMultiplier": "-7"}}]}`:            `descriptors[0].limit.unitMultiplier: want a whole number from 0 to 4294967295, got "-7"`,
+		`{"descriptors": [{"entries": [{"key": "a"}], "hits_addend": {}}]}`: `descriptors[0].hits_addend: want a whole number, got an object`,
+		`{"domain": "a", "domain": "b"}`:                                    `not a RateLimitRequest: `,
+		`[]`:                                                                `the body: want an object, got a list`,
+		"{\n  \"domain\": \"ugc\",\n}":                                      `line 3, column 1: not JSON (`,
+		`{"domain": "ugc"`:                                                  `line 1, column 16: not JSON (`,
+		` `:                                                                 `the body is empty`,
+		`{"` + strings.Repeat("x", 1000) + `\u0000": 1}`:                    `unknown field "xxx`,
 	} {
 		f := newFixture(t)
 		w := httptest.NewRecorder()
@@ -80,7 +86,7 @@ func TestJSONErrorsNameTheFault(t *testing.T) {
 	}
 }
 
-// Every body gets a decision as JSON, or one short line of text without control characters.
+// The response to any body is a decision as JSON, or one short line of text without control characters.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"alice"},{"key":"action","value":"post"}]}]}`,

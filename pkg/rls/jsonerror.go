@@ -1,11 +1,14 @@
 package rls
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -22,10 +25,16 @@ func explainJSON(body []byte, message protoreflect.MessageDescriptor, cause erro
 	if len(strings.TrimSpace(string(body))) == 0 {
 		return errors.New("the body is empty: " + writeRequest)
 	}
-	var value any
-	if err := json.Unmarshal(body, &value); err != nil {
+	var syntax json.RawMessage
+	if err := json.Unmarshal(body, &syntax); err != nil {
 		line, column := position(body, err)
 		return fmt.Errorf("line %d, column %d: not JSON (%w): %s", line, column, err, writeRequest)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber() // a float64 would round large numbers
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return err
 	}
 	if err := checkMessage("", value, message); err != nil {
 		return err
@@ -36,12 +45,12 @@ func explainJSON(body []byte, message protoreflect.MessageDescriptor, cause erro
 
 // position returns the line and column, from 1, of a JSON syntax error.
 func position(body []byte, err error) (line, column int) {
-	at := len(body)
+	offset := len(body)
 	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
-		at = min(at, max(0, int(syntax.Offset)-1))
+		offset = min(offset, max(0, int(syntax.Offset)-1))
 	}
-	before := string(body[:at])
-	return 1 + strings.Count(before, "\n"), at - strings.LastIndexByte(before, '\n')
+	before := string(body[:offset])
+	return 1 + strings.Count(before, "\n"), offset - strings.LastIndexByte(before, '\n')
 }
 
 // checkMessage returns the first error in a JSON value of a message type. path locates the value; "" is the body.
@@ -56,11 +65,11 @@ func checkMessage(path string, value any, message protoreflect.MessageDescriptor
 		if field == nil {
 			field = fields.ByTextName(name)
 		}
-		at := strings.TrimPrefix(path+"."+name, ".")
+		fieldPath := strings.TrimPrefix(path+"."+name, ".")
 		if field == nil {
-			return unknownField(at, name, fields)
+			return unknownField(fieldPath, name, fields)
 		}
-		if err := checkField(at, object[name], field); err != nil {
+		if err := checkField(fieldPath, object[name], field); err != nil {
 			return err
 		}
 	}
@@ -90,7 +99,7 @@ func checkValue(path string, value any, field protoreflect.FieldDescriptor) erro
 	switch field.Kind() {
 	case protoreflect.MessageKind:
 		if field.Message().FullName().Parent() == "google.protobuf" { // a wrapper: in JSON, its value
-			return nil
+			return checkValue(path, value, field.Message().Fields().ByName("value"))
 		}
 		return checkMessage(path, value, field.Message())
 	case protoreflect.StringKind:
@@ -101,6 +110,10 @@ func checkValue(path string, value any, field protoreflect.FieldDescriptor) erro
 		if _, ok := value.(bool); !ok {
 			return wrongType(path, "true or false", value)
 		}
+	case protoreflect.Uint32Kind:
+		return checkUint(path, value, 32)
+	case protoreflect.Uint64Kind:
+		return checkUint(path, value, 64)
 	case protoreflect.EnumKind:
 		name, ok := value.(string)
 		if values := field.Enum().Values(); ok && values.ByName(protoreflect.Name(name)) == nil {
@@ -114,6 +127,26 @@ func checkValue(path string, value any, field protoreflect.FieldDescriptor) erro
 	return nil
 }
 
+// checkUint returns an error unless value is a whole number that fits into an unsigned integer of that many bits, or a string with one.
+func checkUint(path string, value any, bits int) error {
+	var number, got string
+	switch v := value.(type) {
+	case json.Number:
+		number, got = v.String(), shorten(v.String())
+	case string:
+		number, got = v, quoted(v)
+	default:
+		return wrongType(path, "a whole number", value)
+	}
+	if _, err := strconv.ParseUint(number, 10, bits); err == nil {
+		return nil
+	}
+	if f, err := strconv.ParseFloat(number, 64); err == nil && f >= 0 && f < math.Ldexp(1, bits) && f == math.Trunc(f) {
+		return nil // such as 1e3
+	}
+	return fmt.Errorf("%s: want a whole number from 0 to %d, got %s", path, uint64(math.MaxUint64)>>(64-bits), got)
+}
+
 func wrongType(path, want string, value any) error {
 	got := "null"
 	switch value.(type) {
@@ -123,7 +156,7 @@ func wrongType(path, want string, value any) error {
 		got = "a list"
 	case string:
 		got = "a string"
-	case float64:
+	case json.Number:
 		got = "a number"
 	case bool:
 		got = "a boolean"
@@ -135,22 +168,22 @@ func wrongType(path, want string, value any) error {
 }
 
 func unknownField(path, name string, fields protoreflect.FieldDescriptors) error {
-	at := ""
+	prefix := ""
 	if inner := strings.TrimSuffix(strings.TrimSuffix(path, name), "."); inner != "" {
-		at = inner + ": "
+		prefix = inner + ": "
 	}
 	var spellings []string
 	for i := range fields.Len() {
 		spellings = append(spellings, fields.Get(i).JSONName(), fields.Get(i).TextName())
 	}
 	if nearest := spelling.Nearest(name, spellings); nearest != "" {
-		return fmt.Errorf("%sunknown field %s, did you mean %q?", at, quoted(name), nearest)
+		return fmt.Errorf("%sunknown field %s, did you mean %q?", prefix, quoted(name), nearest)
 	}
 	known := make([]string, fields.Len())
 	for i := range known {
 		known[i] = fields.Get(i).TextName()
 	}
-	return fmt.Errorf("%sunknown field %s: want one of %s", at, quoted(name), strings.Join(known, ", "))
+	return fmt.Errorf("%sunknown field %s: want one of %s", prefix, quoted(name), strings.Join(known, ", "))
 }
 
 // maxQuoted bounds the text of a client that an error quotes, in bytes.

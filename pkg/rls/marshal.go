@@ -70,7 +70,9 @@ func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 func remaining(d *decide.Decision) uint32 { return saturated(d.Remaining) }
 
 // resetSeconds returns duration_until_reset rounded up to seconds. Envoy would round down, and clients would retry too early.
-func resetSeconds(d *decide.Decision) int64 { return int64((d.Reset + time.Second - 1) / time.Second) }
+func resetSeconds(d *decide.Decision) int64 {
+	return int64((d.UntilReset + time.Second - 1) / time.Second)
+}
 
 // marshal appends the response of a decided call to b. It appends optional parts as further messages, because concatenated messages
 // are merged when they are decoded.
@@ -84,7 +86,7 @@ func (s *Service) marshal(b []byte, c *call) ([]byte, error) {
 }
 
 func appendStatus(b []byte, d *decide.Decision) []byte {
-	b, status := openMessage(b, tagStatuses)
+	b, start := openMessage(b, tagStatuses)
 	b = appendNumber(b, tagCode, uint64(codeOf[d.Outcome]))
 	if l := d.Limit; l != nil {
 		var limit int
@@ -107,7 +109,7 @@ func appendStatus(b []byte, d *decide.Decision) []byte {
 		b, reset = openMessage(b, tagDurationUntilReset)
 		b = closeMessage(appendNumber(b, tagSeconds, uint64(resetSeconds(d))), reset)
 	}
-	return closeMessage(b, status)
+	return closeMessage(b, start)
 }
 
 var unitOfLimit = [...]ratelimitv3.RateLimitResponse_RateLimit_Unit{

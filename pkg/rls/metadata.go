@@ -24,21 +24,21 @@ func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 		}
 		sent[i] = shown
 	}
-	all := map[string]any{"domain": r.Domain, "descriptors": sent}
+	fields := map[string]any{"domain": r.Domain, "descriptors": sent}
 	if m.hitsAddend != 0 {
-		all["hitsAddend"] = m.hitsAddend
+		fields["hitsAddend"] = m.hitsAddend
 	}
-	merged := map[string]any{}
+	ruleMetadata := map[string]any{}
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		if d.Outcome == decide.Allowed && len(d.Limits) > 0 && d.Rule != nil && !d.Override {
-			mergeInto(merged, d.Rule.Metadata)
+			mergeInto(ruleMetadata, d.Rule.Metadata)
 		}
 	}
-	if len(merged) > 0 {
-		all["metadata"] = merged
+	if len(ruleMetadata) > 0 {
+		fields["metadata"] = ruleMetadata
 	}
-	s, err := structpb.NewStruct(all)
+	s, err := structpb.NewStruct(fields)
 	if err != nil {
 		return nil // invalid UTF-8, which a message cannot hold once it is decoded
 	}

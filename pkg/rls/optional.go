@@ -33,7 +33,8 @@ func (s *Service) appendOptional(b []byte, c *call) ([]byte, error) {
 	if s.options.DynamicMetadata {
 		var err error
 		metadata := &ratelimitv3.RateLimitResponse{DynamicMetadata: dynamicMetadata(&c.message, result)}
-		if b, err = (proto.MarshalOptions{}).MarshalAppend(b, metadata); err != nil {
+		b, err = (proto.MarshalOptions{}).MarshalAppend(b, metadata)
+		if err != nil {
 			return b, err
 		}
 	}
@@ -72,58 +73,58 @@ func (s *Service) appendLimitHeaders(b []byte, decisions []decide.Decision) []by
 }
 
 func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
-	of, known := denialOf(result)
+	denied, known := denialOf(result)
 	if !known {
 		return b
 	}
-	fields := of.fields(result.Rules)
+	fields := denied.fields(result.Rules)
 	b = appendDeniedBy(b, &fields)
 	if s.options.DeniedByHeader != "" {
 		b = appendHeader(b, s.options.DeniedByHeader, deniedByHeader(&fields))
 	}
 	if s.options.StandardHeaders {
-		b = appendPolicies(b, policies(result, &of))
-		b = appendHeader(b, "retry-after", strconv.FormatInt(retryAfter(of.wait, s.options.RetryAfterJitter), 10))
+		b = appendPolicies(b, policies(result, &denied))
+		b = appendHeader(b, "retry-after", strconv.FormatInt(retryAfter(denied.wait, s.options.RetryAfterJitter), 10))
 	}
 	if s.options.Receipts.Header != "" {
-		b = s.options.Receipts.append(b, result, &of)
+		b = s.options.Receipts.append(b, result, &denied)
 	}
-	if response := of.onDeny(result.Rules); response != nil {
-		b = appendOnDeny(b, response, result, &of)
+	if response := denied.onDeny(result.Rules); response != nil {
+		b = appendOnDeny(b, response, result, &denied)
 	}
 	return b
 }
 
 // append appends the header with a receipt.
-func (o *Receipts) append(b []byte, result *decide.Result, of *denial) []byte {
+func (o *Receipts) append(b []byte, result *decide.Result, denied *denial) []byte {
 	keys := o.Keys()
 	if keys == nil {
 		return b
 	}
-	r := receipt.Receipt{Time: time.Now(), Replica: o.Replica, Reason: of.reason()}
+	r := receipt.Receipt{Time: time.Now(), Replica: o.Replica, Reason: denied.reason()}
 	r.RulesVersion, _ = strconv.ParseUint(result.Rules.Version(), 16, 64)
-	if of.Rule != nil && !of.Override { // 0 stands for a limit that came with the request
-		r.Limit = of.Rule.Hash(max(0, of.limit))
+	if denied.Rule != nil && !denied.Override { // 0 stands for a limit that came with the request
+		r.Limit = denied.Rule.Hash(max(0, denied.limit))
 	}
-	if key := result.Key(of.descriptor); key != "" {
+	if key := result.Key(denied.descriptor); key != "" {
 		r.Key, _ = strconv.ParseUint(descriptors.KeyHash(o.KeySecret, key), 16, 64)
 	}
-	if of.limit >= 0 {
-		r.Used, r.Max = of.Verdicts[of.limit].Used, of.Limits[of.limit].Limit.Capacity()
+	if denied.limit >= 0 {
+		r.Used, r.Max = denied.Verdicts[denied.limit].Used, denied.Limits[denied.limit].Compiled.Capacity()
 	}
 	var text [receipt.Size]byte
 	return appendHeader(b, o.Header, string(keys.Append(text[:0], &r)))
 }
 
 // appendOnDeny appends the body and headers that the rules set. Envoy takes the content type from the headers.
-func appendOnDeny(b []byte, response *descriptors.OnDeny, result *decide.Result, of *denial) []byte {
+func appendOnDeny(b []byte, response *descriptors.OnDeny, result *decide.Result, denied *denial) []byte {
 	for _, h := range response.Headers {
 		b = appendHeader(b, h.Name, h.Value)
 	}
 	switch {
 	case response.Problem:
 		b = appendHeader(b, "content-type", "application/problem+json")
-		b = protowire.AppendBytes(append(b, tagRawBody), problemBody(result, of))
+		b = protowire.AppendBytes(append(b, tagRawBody), problemBody(result, denied))
 	case response.Body != "":
 		b = appendHeader(b, "content-type", response.ContentType)
 		b = appendText(b, tagRawBody, response.Body)
@@ -143,16 +144,16 @@ type problem struct {
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
 // problemBody describes a denial to the client, without any text of the request.
-func problemBody(result *decide.Result, of *denial) []byte {
+func problemBody(result *decide.Result, denied *denial) []byte {
 	p := problem{problemTypes + "quota-exceeded", "The request exceeds a limit", 429, nil}
-	switch reason := of.reason(); {
+	switch reason := denied.reason(); {
 	case reason == "penalty":
 		p.Type, p.Title = problemTypes+"abnormal-usage-detected", "The client is locked out because of too many denied requests"
-	case of.Reason == decide.StorePolicy:
+	case denied.Reason == decide.StorePolicy:
 		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "The service has a fault and cannot accept the request now"
 	}
-	for _, violated := range policies(result, of) {
-		if violated.wants {
+	for _, violated := range policies(result, denied) {
+		if violated.denies {
 			p.Violated = append(p.Violated, violated.name)
 		}
 	}

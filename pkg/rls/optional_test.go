@@ -54,7 +54,7 @@ func serviceOn(t *testing.T, text string, d decide.Options, o Options) (*Service
 	return New(decide.New(parsed(t, text), store, d), o), store
 }
 
-// A closing store has failed for the key "closed", and its policy denies every hit.
+// In a closing store, the key "closed" fails, and its policy denies every hit.
 type closing struct{ limiters.Store }
 
 func (c closing) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -96,7 +96,7 @@ func TestDenialNamesTheLimit(t *testing.T) {
 			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The request exceeds a limit","status":429,` +
 				`"violated-policies":["hourly"]}`, "application/problem+json"},
 		{"once once", "limit=0 reason=over_limit rule=once", "<p>once</p>", "text/html"},
-		// The client waits for the limit with the longest wait, whatever its position.
+		// The denial names the limit with the longest wait, whether it is the first or the last.
 		{"once once twice twice twice", "limit=0 reason=over_limit rule=twice", "of the domain", "text/plain; charset=utf-8"},
 		{"twice twice twice once once", "limit=0 reason=over_limit rule=twice", "of the domain", "text/plain; charset=utf-8"},
 		{"several several", "limit=1 reason=over_limit rule=several", "of the hour", "text/plain; charset=utf-8"},
@@ -172,7 +172,7 @@ func TestAllowedResponseHasNoDenial(t *testing.T) {
 	}
 }
 
-// A problem and its names hold nothing of the request.
+// A problem contains no text of the request.
 func TestProblemHasNoUserData(t *testing.T) {
 	s, _ := serviceOn(t, denials, decide.Options{}, Options{DeniedByHeader: "x-denied-by", StandardHeaders: true})
 	r := request(t, "named")
@@ -183,7 +183,7 @@ func TestProblemHasNoUserData(t *testing.T) {
 	}
 	text, err := protojson.Marshal(response)
 	if err != nil || strings.Contains(string(text), "secret") || bytes.Contains(response.GetRawBody(), []byte("secret")) {
-		t.Errorf("%s %s %v", text, response.GetRawBody(), err)
+		t.Errorf("%s %s %v, want neither an error nor the secret", text, response.GetRawBody(), err)
 	}
 }
 
@@ -217,7 +217,7 @@ descriptors:
   - {unit: hour, requests_per_unit: 5, name: hourly}
 `
 
-func TestStandardHeaders(t *testing.T) {
+func TestStandardHeadersFollowTheDraft(t *testing.T) {
 	for _, c := range []struct{ keys, policy, state string }{
 		{"minute", `"a \"quoted\" \\ name";q=10;w=60`, `"a \"quoted\" \\ name";r=9;t=60`},
 		{"small", `"small";q=10;w=1`, `"small";r=1;t=1`},
@@ -265,11 +265,11 @@ func TestStandardHeaders(t *testing.T) {
 func TestShadowModeHasNoRetryAfter(t *testing.T) {
 	s, _ := serviceOn(t, standard, decide.Options{ShadowMode: true}, Options{StandardHeaders: true})
 	if h := headersOf(t, ask(t, s, "none")); h["retry-after"] != "" || h["ratelimit-policy"] == "" {
-		t.Errorf("%v", h)
+		t.Errorf("headers %v, want a policy and no retry-after", h)
 	}
 }
 
-// The limit that denies is in the headers, whatever its position.
+// The limit that denies is in the headers, even if it comes after maxPolicies others.
 func TestStandardHeadersAreBounded(t *testing.T) {
 	s, _ := serviceOn(t, standard, decide.Options{}, Options{StandardHeaders: true})
 	h := headersOf(t, ask(t, s, strings.Repeat("small month minute ", 8)+"none"))
@@ -279,8 +279,8 @@ func TestStandardHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// For random rules, requests and times: both headers parse, have the same names, each once, and Retry-After is not before the
-// end of the wait of any limit that denies.
+// For random rules, requests and times, both headers parse and have the same names, each once. Retry-After is at least the wait of
+// every limit that denies.
 func TestStandardHeadersNameTheSameLimits(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	keys := strings.Fields("minute small large slots month shadow free none odd two")
@@ -327,7 +327,7 @@ func TestStandardHeadersNameTheSameLimits(t *testing.T) {
 	}
 }
 
-// Jitter only adds to a wait, at most its part, and not always the same.
+// Jitter adds at most its share to a wait, and never shortens it. It differs between responses.
 func TestRetryAfterJitterOnlyAdds(t *testing.T) {
 	for _, c := range []struct {
 		wait             time.Duration
@@ -422,7 +422,7 @@ func TestReceiptDescribesTheDenial(t *testing.T) {
 			t.Errorf("%s: %+v", c.keys, r)
 		}
 	}
-	// A limit that came with the request is none of the rule's, though the rule matches.
+	// The receipt for a limit that came with the request has the limit 0, although a rule matches.
 	s, _ := serviceOn(t, denials, decide.Options{}, Options{Receipts: receiptsOf(t)})
 	if r, err := receiptKeys.Open(headersOf(t, ask(t, s, "once!"))["x-receipt"]); err != nil || r.Limit != 0 {
 		t.Errorf("%v, %+v, want the limit 0", err, r)

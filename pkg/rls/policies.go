@@ -21,16 +21,16 @@ const (
 
 // A policy is a limit that applies to a request, as shown to clients.
 type policy struct {
-	name  string // unique in the response
-	limit *descriptors.RateLimit
-	state *limiters.Verdict
-	wants bool // the limit denies the request
+	name   string // unique in the response
+	limit  *descriptors.RateLimit
+	state  *limiters.Verdict
+	denies bool // this request
 }
 
 // policies returns at most maxPolicies limits of a request, in request order, including that of a non-nil denial. It omits limits
 // in shadow mode and limits whose state is unknown.
-func policies(r *decide.Result, of *denial) []policy {
-	var all []policy
+func policies(r *decide.Result, denied *denial) []policy {
+	var shown []policy
 	var names []string
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
@@ -42,21 +42,21 @@ func policies(r *decide.Result, of *denial) []policy {
 			if v.Err != nil || v.By == limiters.ByPolicy {
 				continue
 			}
-			explains := of != nil && of.descriptor == i && of.limit == j
-			if len(all) == maxPolicies && !explains {
+			explains := denied != nil && denied.descriptor == i && denied.limit == j
+			if len(shown) == maxPolicies && !explains {
 				continue
 			}
 			name := uniqueName(names, policyName(d, j))
 			names = append(names, name)
-			shown := policy{name, &d.Limits[j], v, !v.Allowed && d.Outcome == decide.Denied}
-			if len(all) < maxPolicies {
-				all = append(all, shown)
+			p := policy{name, &d.Limits[j], v, !v.Allowed && d.Outcome == decide.Denied}
+			if len(shown) < maxPolicies {
+				shown = append(shown, p)
 			} else {
-				all[maxPolicies-1] = shown
+				shown[maxPolicies-1] = p
 			}
 		}
 	}
-	return all
+	return shown
 }
 
 // policyName returns the name of limit i of d, or the path of its rule, as printable ASCII.
@@ -84,17 +84,17 @@ func uniqueName(names []string, name string) string {
 	return unique
 }
 
-func appendPolicies(b []byte, all []policy) []byte {
-	if len(all) == 0 {
+func appendPolicies(b []byte, policies []policy) []byte {
+	if len(policies) == 0 {
 		return b
 	}
 	var quotas, states []byte
-	for i := range all {
+	for i := range policies {
 		if i > 0 {
 			quotas, states = append(quotas, ", "...), append(states, ", "...)
 		}
-		quotas = all[i].appendQuota(appendString(quotas, all[i].name))
-		states = all[i].appendState(appendString(states, all[i].name))
+		quotas = policies[i].appendQuota(appendString(quotas, policies[i].name))
+		states = policies[i].appendState(appendString(states, policies[i].name))
 	}
 	return appendHeader(appendHeader(b, "ratelimit-policy", string(quotas)), "ratelimit", string(states))
 }
@@ -102,11 +102,11 @@ func appendPolicies(b []byte, all []policy) []byte {
 // appendQuota appends the quota and its window. If a funnel's capacity exceeds its rate, these are its capacity and the time to
 // drain it, because the remaining hits must not exceed the quota.
 func (p *policy) appendQuota(b []byte) []byte {
-	quota, window := p.limit.RequestsPerUnit, p.limit.Limit.Window()
-	if p.limit.Limit.IsConcurrency() {
+	quota, window := p.limit.RequestsPerUnit, p.limit.Compiled.Window()
+	if p.limit.Compiled.IsConcurrency() {
 		return append(appendParameter(b, "q", quota), `;qu="concurrent-requests"`...)
 	}
-	if capacity := p.limit.Limit.Capacity(); capacity > quota && quota > 0 {
+	if capacity := p.limit.Compiled.Capacity(); capacity > quota && quota > 0 {
 		window = time.Duration(float64(window) / float64(quota) * float64(capacity))
 		quota = capacity
 	}
@@ -120,7 +120,7 @@ func (p *policy) appendState(b []byte) []byte {
 	switch {
 	case !p.state.Allowed:
 		return appendParameter(b, "t", seconds(waitUnder(p.limit, p.state)))
-	case p.limit.Limit.IsConcurrency():
+	case p.limit.Compiled.IsConcurrency():
 		return b
 	}
 	return appendParameter(b, "t", seconds(p.state.ResetAfter))

@@ -84,7 +84,8 @@ func (s *Service) decideMessage(
 	c := newCall()
 	c.observation.GRPC = byGRPC
 	c.malformed = malformed(c.message.read(request))
-	if err = s.decide(ctx, c); err == nil {
+	err = s.decide(ctx, c)
+	if err == nil {
 		response, err = s.response(c)
 	}
 	s.observe(c, err)

@@ -46,7 +46,7 @@ type clocked struct {
 	fail func(key string) error
 	err  error
 
-	failed int // calls of fail, for one that has to count them
+	failed int // the number of calls of fail
 }
 
 func (c *clocked) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -74,7 +74,7 @@ type fixture struct {
 	observed []*Observation
 }
 
-// start is a Friday: the week of the limits has begun on Thursday.
+// start is a Friday. Weeks begin on Thursday, because 1970 did.
 var start = time.Date(2025, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func newFixture(t *testing.T) *fixture {
@@ -290,7 +290,7 @@ func TestMissingRulesAreUnavailable(t *testing.T) {
 	}
 	if _, err := s.ShouldRateLimit(context.Background(), r); status.Code(err) != codes.Unavailable ||
 		!strings.Contains(err.Error(), "no rate limit configuration loaded") {
-		t.Errorf("%v", err)
+		t.Errorf("error %v, want UNAVAILABLE: no rate limit configuration loaded", err)
 	}
 }
 
@@ -364,7 +364,7 @@ func TestObserverReceivesDecisions(t *testing.T) {
 	}
 	a := f.observed[0]
 	if !a.Denied || a.Code != codes.OK || a.Err != nil || a.Took <= 0 {
-		t.Errorf("%+v", a)
+		t.Errorf("%+v, want a denial, answered without an error", a)
 	}
 	var got []string
 	for _, d := range a.Decisions {
@@ -377,7 +377,7 @@ func TestObserverReceivesDecisions(t *testing.T) {
 	}
 	if len(got) != 4 || !strings.HasPrefix(got[0], "ugc user_id.action=never denied") ||
 		!strings.HasPrefix(got[1], "ugc user_id.action=search ok") || !strings.HasPrefix(got[3], "ugc  denied") {
-		t.Errorf("%q", got)
+		t.Errorf("log %q, want 4 lines: the first and the last denied, the second ok", got)
 	}
 }
 

@@ -56,11 +56,11 @@ func (m *message) unmarshal(bytes []byte) error {
 				return err
 			}
 		case tagDescriptors:
-			rest := r.enter()
+			outerEnd := r.enter()
 			if err := m.next().unmarshal(&r); err != nil {
 				return err
 			}
-			r.end = rest
+			r.end = outerEnd
 		case tagHitsAddend:
 			m.hitsAddend = uint32(r.varint())
 		default:
@@ -75,16 +75,16 @@ func (d *descriptor) unmarshal(r *reader) error {
 		var err error
 		switch tag := r.varint(); tag {
 		case tagEntries:
-			rest := r.enter()
+			outerEnd := r.enter()
 			var e descriptors.Entry
 			err = unmarshalEntry(&e, r)
 			d.add(e)
-			r.end = rest
+			r.end = outerEnd
 		case tagLimit:
 			d.hasLimit = true
-			rest := r.enter()
+			outerEnd := r.enter()
 			err = d.limit.unmarshal(r)
-			r.end = rest
+			r.end = outerEnd
 		case tagDescriptorAddend:
 			d.hasHitsAddend = true
 			err = r.wrapped(&d.hitsAddend)
@@ -140,7 +140,7 @@ func (l *limitOverride) unmarshal(r *reader) error {
 
 // wrapped reads a UInt32Value or a UInt64Value into n, which an empty message leaves unchanged.
 func (r *reader) wrapped(n *uint64) error {
-	rest := r.enter()
+	outerEnd := r.enter()
 	for r.at < r.end {
 		switch tag := r.varint(); tag {
 		case tagWrapped:
@@ -149,7 +149,7 @@ func (r *reader) wrapped(n *uint64) error {
 			r.skip(tag)
 		}
 	}
-	r.end = rest
+	r.end = outerEnd
 	return r.err()
 }
 
@@ -182,15 +182,15 @@ func (r *reader) longVarint() uint64 {
 }
 
 // enter begins a nested message. It returns the end of the outer message, which the caller must restore.
-func (r *reader) enter() (rest int) {
+func (r *reader) enter() (outerEnd int) {
 	n := r.varint()
-	rest = r.end
+	outerEnd = r.end
 	if n > uint64(r.end-r.at) {
 		r.fail()
-		return rest
+		return outerEnd
 	}
 	r.end = r.at + int(n)
-	return rest
+	return outerEnd
 }
 
 func (r *reader) string(s *string) error {

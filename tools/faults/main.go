@@ -54,9 +54,9 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	detect := mutation.seen
+	detect := mutation.failedTest
 	if *outside {
-		detect = mutation.seenOutside
+		detect = mutation.failedConformCheck
 	} else if err := passes(mutations); err != nil {
 		return err
 	}
@@ -155,9 +155,9 @@ func (m mutation) overlay(dir string) (string, error) {
 	return file, os.WriteFile(file, overlay, 0o600)
 }
 
-// seenOutside returns the first check of weir conform that fails against a Weir with the mutation: on Redis for a script, else in
+// failedConformCheck returns the first check of weir conform that fails against a Weir with the mutation: on Redis for a script, else in
 // memory. It returns "" if all pass.
-func (m mutation) seenOutside(dir string) (string, error) {
+func (m mutation) failedConformCheck(dir string) (string, error) {
 	overlay, err := m.overlay(dir)
 	if err != nil {
 		return "", err
@@ -174,8 +174,8 @@ func (m mutation) seenOutside(dir string) (string, error) {
 		"-only=^(protocol|semantics|counting|turns|crash)")) // the checks of clients need a machine with nothing else to do
 }
 
-// seen returns the test that fails with the mutation in the code, or "" if all pass.
-func (m mutation) seen(dir string) (string, error) {
+// failedTest returns the test that fails with the mutation in the code, or "" if all pass.
+func (m mutation) failedTest(dir string) (string, error) {
 	overlayFile, err := m.overlay(dir)
 	if err != nil {
 		return "", err

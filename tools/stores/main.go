@@ -197,14 +197,12 @@ func runTests(folder, binary string, env []string, run, skip string) map[string]
 	}
 	for name, v := range all {
 		if v == failed {
-			fmt.Printf("%s failed:\n%s\n", name, tail(out.String(), 4000))
+			fmt.Printf("%s failed:\n%s\n", name, out.String()[max(0, out.Len()-4000):])
 			break
 		}
 	}
 	return all
 }
-
-func tail(text string, n int) string { return text[max(0, len(text)-n):] }
 
 var version = regexp.MustCompile(`v=([0-9.]+)`)
 

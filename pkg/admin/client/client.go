@@ -65,7 +65,8 @@ func ReadToken(path string) (string, error) {
 		return "", fmt.Errorf("the token: %w", err)
 	}
 	for line := range strings.Lines(string(data)) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") {
 			return line, nil
 		}
 	}

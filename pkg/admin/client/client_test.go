@@ -99,30 +99,30 @@ func TestClientSpeaksWithTheServer(t *testing.T) {
 	key := admin.KeyRequest{Domain: "shop", Descriptor: []admin.Entry{{"user_id", "42"}}}
 	hit(t, f.Store, "4:shop|7:user_id*2:42")
 	if s, err := c.Status(ctx); err != nil || s.Replica != "r" || s.Rules != 1 {
-		t.Errorf("%+v %v", s, err)
+		t.Errorf("Status returns %+v %v, want replica r with 1 rule", s, err)
 	}
 	if rules, err := c.Rules(ctx, "shop", 10, 0); err != nil || len(rules) != 1 || rules[0].Path != "user_id" {
-		t.Errorf("%+v %v", rules, err)
+		t.Errorf("Rules returns %+v %v, want user_id alone", rules, err)
 	}
 	if state, err := c.Peek(ctx, key); err != nil || state.Limits[0].State.Used != 1 {
-		t.Errorf("%+v %v", state, err)
+		t.Errorf("Peek returns %+v %v, want 1 hit used", state, err)
 	}
 	record, err := c.Explain(ctx, admin.ExplainRequest{Domain: "shop", Descriptors: [][]admin.Entry{key.Descriptor}, Live: true})
 	if err != nil || record.Descriptors[0].Limits[0].State.Used != 1 {
-		t.Errorf("%+v %v", record, err)
+		t.Errorf("Explain returns %+v %v, want 1 hit used", record, err)
 	}
 	if done, err := c.Reset(ctx, key); err != nil || !done.Limits[0].Reset || !done.Notified {
-		t.Errorf("%+v %v", done, err)
+		t.Errorf("Reset returns %+v %v, want a reset limit, and notified replicas", done, err)
 	}
 	if _, err := c.Reset(ctx, key); !client.IsNotFound(err) || !strings.Contains(err.Error(), "nothing is stored") {
 		t.Error(err)
 	}
 	hit(t, f.Store, "4:shop|7:user_id*2:42")
 	if step, err := c.ResetByEntry(ctx, admin.EntryRequest{Domain: "shop", Entry: admin.Entry{"user_id", "42"}}); err != nil || step.Reset != 1 || !step.Done {
-		t.Errorf("%+v %v", step, err)
+		t.Errorf("ResetByEntry returns %+v %v, want one reset key, and the last step", step, err)
 	}
 	if top, err := c.Top(ctx, true, "shop", 7); err != nil || top.Total != 7 || top.Keys[0].Key[0][1] != "x" || top.Keys[0].Domain != "shop" {
-		t.Errorf("%+v %v", top, err)
+		t.Errorf("Top returns %+v %v, want a total of 7, and first the key x of shop", top, err)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestClientStreamsDecisions(t *testing.T) {
 		func(d admin.Decision) error { got = d.Rule; return nil },
 		func(n int64) error { drops = n; return enough })
 	if !errors.Is(err, enough) || got != "user_id" || drops != 5 {
-		t.Errorf("%v %q %d", err, got, drops)
+		t.Errorf("Decisions returns %v after %q and %d drops, want its callback's error after user_id and 5 drops", err, got, drops)
 	}
 	if err := c.Decisions(t.Context(), admin.Filter{Outcome: "no"}, nil, nil); err == nil || !strings.Contains(err.Error(), "query.outcome") {
 		t.Error(err)

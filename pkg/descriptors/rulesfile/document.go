@@ -8,37 +8,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Section is a kind of map in a YAML file, with the keys that it may have.
-type Section struct {
-	Name  string // in messages, such as "a step"
-	About string // in the schema
-	Keys  []Key
-}
-
-// A Key is a key of a [Section] with its JSON Schema.
-type Key struct {
-	Name   string
-	Schema map[string]any
-	About  string
-}
-
-// Schema returns the JSON Schema of s.
-func (s *Section) Schema() map[string]any { return s.section().schema() }
-
-func (s *Section) section() *section {
-	in := &section{name: s.Name, about: s.About, strict: true}
-	for _, k := range s.Keys {
-		in.keys = append(in.keys, key{k.Name, k.Schema, k.About, true})
-	}
-	return in
-}
-
 // A Document reads a YAML file whose grammar is not that of rules, and finds all of its faults. It has the bounds of a rules file
 // on nodes and nesting, and stops with a fault at a bound.
-type Document struct {
-	reader
-	sections map[*Section]*section
-}
+type Document struct{ reader }
 
 // A Node is a value in a [Document]. The zero Node is an absent value.
 type Node struct{ n *yaml.Node }
@@ -47,7 +19,7 @@ type Node struct{ n *yaml.Node }
 // records a fault and the root is absent. Messages refer to page, such as docs/rules.md. synonyms maps unknown keys, in lower case
 // and without '-', to advice such as "write 'after'".
 func NewDocument(f File, page string, synonyms map[string]string) (*Document, Node) {
-	d := &Document{reader: reader{file: f.Name, synonyms: synonyms}, sections: map[*Section]*section{}}
+	d := &Document{reader: reader{file: f.Name, synonyms: synonyms}}
 	root, more, err := decode(f.Data)
 	switch {
 	case err != nil:
@@ -94,12 +66,7 @@ func (d *Document) Fields(n Node, s *Section) (Fields, bool) {
 	if n.n == nil {
 		return Fields{}, false
 	}
-	in := d.sections[s]
-	if in == nil {
-		in = s.section()
-		d.sections[s] = in
-	}
-	f, ok := d.fields(n.n, in)
+	f, ok := d.fields(n.n, s)
 	return Fields{d, n, f}, ok
 }
 
@@ -153,8 +120,9 @@ func (f Fields) Duration(name string, maximum time.Duration) time.Duration {
 }
 
 func durationRemedy(v Node, maximum time.Duration) string {
-	if text := v.scalar(); text != "" && strings.Trim(text, "0123456789.") == "" {
-		return fmt.Sprintf("write a unit, such as %ss", short(text))
+	seconds := v.scalar() + "s"
+	if d, err := time.ParseDuration(seconds); err == nil && d <= maximum && strings.Trim(seconds, "0123456789.") == "s" {
+		return "write a unit, such as " + seconds
 	}
 	return fmt.Sprintf("write a duration from 0s to %.0fh, such as 90s or 1h30m", maximum.Hours())
 }

@@ -86,7 +86,8 @@ func (d *Draft) node() *yaml.Node {
 	if len(limits.Content) == 1 {
 		one, limits = limits.Content[0], nil
 	}
-	n := mapping(0, pair{"key", l.Key}, pair{"value", l.Value}, pair{"values", l.Values}, pair{"cidr", cidr}, pair{"share_threshold", l.ShareThreshold},
+	n := mapping(0, pair{"key", l.Key}, pair{"value", l.Value}, pair{"values", l.Values}, pair{"cidr", cidr},
+		pair{"share_threshold", l.ShareThreshold},
 		pair{"shadow_mode", d.ShadowMode}, pair{"rate_limit", one}, pair{"rate_limits", limits}, pair{"descriptors", d.below()})
 	n.Content[1].LineComment = d.Comment
 	return n
@@ -102,7 +103,8 @@ func (l *DraftLimit) node() *yaml.Node {
 		multiplier = 0
 	}
 	pairs := []pair{
-		{"name", l.Name}, {"algorithm", l.Algorithm}, {"concurrent_requests", l.ConcurrentRequests}, {"unit", l.Unit}, {"unit_multiplier", multiplier},
+		{"name", l.Name}, {"algorithm", l.Algorithm}, {"concurrent_requests", l.ConcurrentRequests}, {"unit", l.Unit},
+		{"unit_multiplier", multiplier},
 		{"requests_per_unit", requests}, {"capacity", l.Capacity}, {"window_start", l.WindowStart}, {"count_denied", l.CountDenied},
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.Parameters)) {

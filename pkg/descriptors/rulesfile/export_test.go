@@ -1,6 +1,6 @@
 package rulesfile
 
-// The ids that docs/lint.md must have a section for.
+// docs/lint.md must have a section for each of these ids.
 var (
 	WarningIDs = warningIDs
 	FaultIDs   = []string{invalid, kubernetesManifest, syntax}

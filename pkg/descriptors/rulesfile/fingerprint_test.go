@@ -13,10 +13,10 @@ func TestFingerprintDistinguishesFiles(t *testing.T) {
 		nil, {file("", "")}, {file("a", "")}, {file("", "a")}, {file("a", "b")}, {file("ab", "")},
 		{file("a", "b"), file("c", "d")}, {file("a", "bc"), file("", "d")},
 	} {
-		print := rulesfile.Fingerprint(files)
-		if j, ok := seen[print]; ok {
+		fingerprint := rulesfile.Fingerprint(files)
+		if j, ok := seen[fingerprint]; ok {
 			t.Errorf("sets %d and %d have one fingerprint", i, j)
 		}
-		seen[print] = i
+		seen[fingerprint] = i
 	}
 }

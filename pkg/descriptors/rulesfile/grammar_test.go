@@ -60,7 +60,7 @@ func TestFilesThatRatelimitRejectsAreRejected(t *testing.T) {
 		{descriptor("key: k, metadata: {a: !!binary /w==}"), "Envoy cannot receive binary data"},
 		{descriptor("key: k, metadata: {[a]: b}"), "a key of metadata is a list"},
 		{descriptor("key: k, metadata: 7"), "metadata is 7, not a map"},
-		// Under a key without effect, too.
+		// The value of a key without effect is checked too.
 		{"domain: d\nrate_limit: {limits: 5}\n", "unknown key 'limits'"},
 		{"domain: d\nkey: [a]\n", "an item of a list is the text 'a', not a map"},
 		{"domain: d\nname: [{unit: 1.5}]\n", "1.5 is not a whole number"},
@@ -96,7 +96,7 @@ func TestWeirKeysAreStrict(t *testing.T) {
 	}
 }
 
-// Each file loads with the one warning that it wants, or without a warning if the text is '-'.
+// Each file loads with exactly one warning, or without any if the text is '-'.
 func TestDescriptorWarningsNameLineAndRemedy(t *testing.T) {
 	limit := func(s string) string { return "[{key: k, rate_limit: {" + s + "}}]" }
 	const day = "rate_limit: {unit: day, requests_per_unit: 1}"
@@ -202,11 +202,11 @@ descriptors:
 	}
 	unlimited := rules.Match("d", entries("b=1"))
 	if unlimited == nil || !unlimited.HasName("two") {
-		t.Fatalf("%+v", unlimited)
+		t.Fatalf("%+v, want the rule named two", unlimited)
 	}
 	l, err := unlimited.OverrideBase().Limit(5, descriptors.Minute, 0)
 	if err != nil || sprint(l) != "{fixed_window 5 1m0s  true}" {
-		t.Errorf("%v %v", l, err)
+		t.Errorf("limit %v %v, want 5 per minute that count denied hits", l, err)
 	}
 }
 
@@ -272,7 +272,7 @@ func TestMergeDomainsJoinsFiles(t *testing.T) {
 	b := "domain: d\ndescriptors:\n- {key: k, value: '*b'" + rest
 	for _, tt := range []struct {
 		files []string
-		want  string // what k=ab comes under
+		want  string // the rule that matches k=ab
 	}{{[]string{a, b}, "k=a*"}, {[]string{b, "domain: e\n", a}, "k=*b"}} {
 		rules, _, err := rulesfile.ParseWith(merge, files(tt.files...)...)
 		if err != nil {
@@ -301,7 +301,7 @@ func TestMergeDomainsJoinsFiles(t *testing.T) {
 		"domain: d\ndescriptors: [{key: b, rate_limit: {unlimited: true, name: n}}]\n",
 		"domain: e\ndescriptors: [{key: b, rate_limit: {unlimited: true, name: n}}]\n")...)
 	if err != nil || len(warnings) > 0 {
-		t.Errorf("%v %v", err, warnings)
+		t.Errorf("%v %v, want no error and no warning", err, warnings)
 	}
 }
 

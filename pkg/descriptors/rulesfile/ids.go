@@ -18,6 +18,7 @@ const (
 	misplacedKey         = "misplaced-key"
 	missingRequests      = "missing-requests"
 	modifierWithoutLimit = "modifier-without-limit"
+	octalNumber          = "octal-number"
 	overlappingCIDR      = "overlapping-cidr"
 	overlayWithoutEffect = "overlay-without-effect"
 	patternInKey         = "pattern-in-key"
@@ -45,8 +46,8 @@ const (
 
 // warningIDs are the ids of all warnings, sorted.
 var warningIDs = []string{
-	addressForm, besideUnlimited, costCountsDenied, droppedDocument, duplicateInRatelimit, duplicateKey, duplicateName, forgeableID, hiddenBranch,
-	joinedKey, keyWithoutValue, localWithoutReplicas, metadataKey, misplacedKey, missingRequests, modifierWithoutLimit, overlappingCIDR,
-	overlayWithoutEffect, patternInKey, peekNeverDenied, prefixAsValue, regexValue, ruleWithoutEffect, sharedLease, similarKey,
+	addressForm, besideUnlimited, costCountsDenied, droppedDocument, duplicateInRatelimit, duplicateKey, duplicateName, forgeableID,
+	hiddenBranch, joinedKey, keyWithoutValue, localWithoutReplicas, metadataKey, misplacedKey, missingRequests, modifierWithoutLimit,
+	octalNumber, overlappingCIDR, overlayWithoutEffect, patternInKey, peekNeverDenied, prefixAsValue, regexValue, ruleWithoutEffect, sharedLease, similarKey,
 	surroundingSpace, templateValue, unknownIgnore, unknownReplaces, unreachableRule, unusedIgnore, zeroLimit,
 }

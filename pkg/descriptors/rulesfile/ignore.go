@@ -136,7 +136,8 @@ func silence(warnings Faults, all []ignore, unchecked ...string) Faults {
 		w := Fault{File: i.file, Line: i.line, Column: i.column, ID: unusedIgnore, Remedy: "remove it"}
 		switch {
 		case !slices.Contains(warningIDs, i.id):
-			w.ID, w.Message, w.Remedy = unknownIgnore, fmt.Sprintf("no warning has the id '%s'", short(strings.Map(printable, i.id))), suggestID(i.id)
+			w.ID, w.Message, w.Remedy = unknownIgnore, fmt.Sprintf("no warning has the id '%s'",
+				short(strings.Map(printable, i.id))), suggestID(i.id)
 			if i.id == "" {
 				w.Message = "the comment " + ignoreWord + " names no id"
 			}

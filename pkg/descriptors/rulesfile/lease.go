@@ -41,7 +41,7 @@ func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, a
 				borrowed = append(borrowed, key)
 			}
 		}
-		from = blame(o, borrowed)
+		from = overlayNote(o, borrowed)
 	}
 	fault := func(name, remedy string) {
 		p.fault(f[name].key, remedy+from, id+", so its descriptor cannot have %s", short(l.Key), name)

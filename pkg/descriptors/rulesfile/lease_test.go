@@ -25,21 +25,21 @@ func leaseEntries(id string) []descriptors.Entry {
 	return []descriptors.Entry{{Key: "user_id", Value: "alice"}, {Key: "lease", Value: id}}
 }
 
-func TestLeaseRules(t *testing.T) {
+func TestLeaseRulesAreParsed(t *testing.T) {
 	rules, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "f", Data: []byte(leaseRules)})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
 	rule := rules.Match("d", leaseEntries("1"))
 	if rule == nil || !rule.HasLeases() || len(rule.Limits) != 2 {
-		t.Fatalf("%+v", rule)
+		t.Fatalf("%+v, want a rule with leases and two limits", rule)
 	}
 	slots, budget := rule.Limits[0], rule.Limits[1]
-	if s := slots.Limit.Spec(); s.Max != 10 || s.Window != 0 || s.Params != (limiters.Params{LeaseTTL: 90 * time.Second}) || slots.Unit != descriptors.UnitUnknown {
-		t.Errorf("%+v", slots)
+	if s := slots.Compiled.Spec(); s.Max != 10 || s.Window != 0 || s.Params != (limiters.Params{LeaseTTL: 90 * time.Second}) || slots.Unit != descriptors.UnitUnknown {
+		t.Errorf("%+v, want 10 slots with a TTL of 90 s", slots)
 	}
-	if s := budget.Limit.Spec(); s.CountDenied || s.Params.String() != "reserve.ttl=2m0s reserve.unsettled=release" || !budget.Limit.HasLeases() {
-		t.Errorf("%+v", budget)
+	if s := budget.Compiled.Spec(); s.CountDenied || s.Params.String() != "reserve.ttl=2m0s reserve.unsettled=release" || !budget.Compiled.HasLeases() {
+		t.Errorf("%+v, want a reservation with a TTL of 2 min, released at its end", budget)
 	}
 	if a, b := descriptors.Key("d", rule, leaseEntries("1")), descriptors.Key("d", rule, leaseEntries("2")); a != b {
 		t.Errorf("the ids have the keys %q and %q", a, b)
@@ -58,7 +58,7 @@ func TestOverrideSetsSlots(t *testing.T) {
 		if err != nil {
 			t.Fatal(slots, err)
 		}
-		s := l.Limit.Spec()
+		s := l.Compiled.Spec()
 		if s.Algorithm != "concurrency" || s.Max != want || l.RequestsPerUnit != want || s.Window != 0 || s.Params.LeaseTTL != 90*time.Second {
 			t.Errorf("%d: %+v", slots, l)
 		}
@@ -78,17 +78,17 @@ func TestOverlaySetsConcurrency(t *testing.T) {
 		t.Fatal(err)
 	}
 	rule := parsed.Match("d", leaseEntries("1"))
-	if l := rule.Limits[0].Limit; !rule.HasLeases() || l.Spec().Max != 4 || l.Window() != 0 || time.Duration(l.Numbers(time.Time{})[1])*time.Microsecond != 5*time.Second {
-		t.Errorf("%+v", l.Spec())
+	if l := rule.Limits[0].Compiled; !rule.HasLeases() || l.Spec().Max != 4 || l.Window() != 0 || l.LeaseTTL() != 5*time.Second {
+		t.Errorf("%+v, want 4 slots with a TTL of 5 s", l.Spec())
 	}
-	// More slots than a key can have leases are a fault, which names the overlay that made slots of the number.
+	// More slots than a key can have leases are a fault. It names the overlay, which turned the number into slots.
 	_, _, err = rulesfile.ParseWith(rulesfile.Options{Overlay: o},
 		rulesfile.File{Name: "f", Data: []byte(strings.Replace(rules, "requests_per_unit: 4", "requests_per_unit: 10001", 1))})
 	const tooMany = "f:5:34: 10001 slots are too many: want at most 10000 for each key (the overlay sets algorithm, lease_ttl, at o:5:35)"
 	if err == nil || err.Error() != tooMany {
 		t.Errorf("%v\nwant %s", err, tooMany)
 	}
-	// The fault names the overlay that made the value an id.
+	// The fault names the overlay, which turned the value into a lease id.
 	_, _, err = rulesfile.ParseWith(rulesfile.Options{Overlay: o},
 		rulesfile.File{Name: "f", Data: []byte(strings.Replace(rules, "{key: lease,", "{key: lease, value_to_metric: true,", 1))})
 	const want = "f:5:22: the value of 'lease' is the id of a request, so its descriptor cannot have value_to_metric: " +

@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -10,24 +11,24 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// limits reads the limits of a descriptor into rule. It reports whether the descriptor has limits or is unlimited.
-func (p *parser) limits(f fields, at location, rule *descriptors.Rule) bool {
+// readLimits reads the limits of a descriptor into rule. It reports whether the descriptor has limits or is unlimited.
+func (p *parser) readLimits(f fields, at location, rule *descriptors.Rule) bool {
 	one, many := f["rate_limit"], f["rate_limits"]
 	if one.key != nil && many.key != nil {
 		p.fault(many.key, "move that limit into the list", "rate_limits replaces rate_limit, and both are given")
 	}
-	some := !p.empty(one) && p.single(one.value, at, rule)
+	some := !p.empty(one) && p.readSingleLimit(one.value, at, rule)
 	if many.key == nil {
 		return some
 	}
 	if n, ok := p.visit(many.value); ok && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		p.fault(n, "add a limit", "rate_limits is empty")
 	}
-	return p.list(many, at, rule) || some
+	return p.readLimitList(many, at, rule) || some
 }
 
-// single reads a rate_limit, the only limit of its rule.
-func (p *parser) single(n *yaml.Node, at location, rule *descriptors.Rule) bool {
+// readSingleLimit reads a rate_limit, the only limit of its rule.
+func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Rule) bool {
 	before := p.found
 	f, ok := p.fields(n, inRateLimit)
 	if !ok {
@@ -35,20 +36,22 @@ func (p *parser) single(n *yaml.Node, at location, rule *descriptors.Rule) bool 
 	}
 	rule.LimitName = p.name(f["name"], at.domain)
 	rule.Replaces = p.replaces(f["replaces"], at.domain, rule.LimitName)
-	if rule.Unlimited = p.flag(f["unlimited"]); rule.Unlimited {
-		return p.unlimited(f)
+	rule.Unlimited = p.flag(f["unlimited"])
+	if rule.Unlimited {
+		return p.checkUnlimited(f)
 	}
 	overlay := p.overlay(at)
-	l, ok := p.limit(n, f, overlay, before)
-	if l.Name = rule.LimitName; ok {
+	l, ok := p.readLimit(n, f, overlay, before)
+	l.Name = rule.LimitName
+	if ok {
 		rule.Limits = append(rule.Limits, l)
-		p.zero(f, l, overlay, rule)
+		p.warnZeroLimit(f, l, overlay, rule)
 	}
 	return ok
 }
 
-// zero warns about a limit that is 0 and so denies every request. A missing number has its own warning.
-func (p *parser) zero(f fields, l descriptors.RateLimit, overlay *policy, rule *descriptors.Rule) {
+// warnZeroLimit warns about a limit that is 0 and so denies every request. A missing number has its own warning.
+func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *policy, rule *descriptors.Rule) {
 	if l.RequestsPerUnit > 0 || rule.ShadowMode {
 		return
 	}
@@ -66,8 +69,8 @@ func (p *parser) zero(f fields, l descriptors.RateLimit, overlay *policy, rule *
 	}
 }
 
-// unlimited validates the keys of an unlimited rate_limit. It returns false after a fault.
-func (p *parser) unlimited(f fields) bool {
+// checkUnlimited validates the keys of an unlimited rate_limit. It returns false after a fault.
+func (p *parser) checkUnlimited(f fields) bool {
 	before := p.found
 	if unit, _ := p.text(f["unit"]); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
 		p.fault(f["unit"].key, "remove one of them", "should not specify rate limit unit when unlimited")
@@ -77,16 +80,16 @@ func (p *parser) unlimited(f fields) bool {
 	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.MaxPerWindow, 0) > 0 {
 		p.warn(besideUnlimited, f["requests_per_unit"].key, "remove it", "requests_per_unit has no effect when unlimited")
 	}
-	for _, k := range inRateLimit.keys {
-		if key := f[k.name].key; key != nil && k.new {
-			p.fault(key, "remove one of them", "%s has no meaning when unlimited", k.name)
+	for _, name := range inRateLimit.Keys {
+		if key := f[name].key; key != nil && isWeirs(name) {
+			p.fault(key, "remove one of them", "%s has no meaning when unlimited", name)
 		}
 	}
 	return p.found == before
 }
 
-// list reads rate_limits, the limits of one group. They must not share a counter.
-func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
+// readLimitList reads rate_limits, the limits of one group. They must not share a counter.
+func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) bool {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
 	for _, n := range p.maps(f) {
 		before := p.found
@@ -95,22 +98,23 @@ func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
 			continue
 		}
 		name := p.name(f["name"], at.domain)
-		l, ok := p.limit(n, f, nil, before)
+		l, ok := p.readLimit(n, f, nil, before)
 		if !ok {
 			continue
 		}
-		if ids[l.Limit.ID()] {
+		if ids[l.Compiled.ID()] {
 			p.fault(n, "keep the lower one, or change unit or unit_multiplier",
 				"duplicate limit in rate_limits: it would share its counter with an earlier one of the same algorithm and window")
 		}
-		ids[l.Limit.ID()] = true
-		if l.Name = name; rule.LimitName == "" {
+		ids[l.Compiled.ID()] = true
+		l.Name = name
+		if rule.LimitName == "" {
 			rule.LimitName = name
 		}
 		rule.Limits = append(rule.Limits, l)
-		p.zero(f, l, nil, rule)
+		p.warnZeroLimit(f, l, nil, rule)
 		reserves = reserves || f["reserve"].key != nil
-		switch spec := l.Limit.Spec(); {
+		switch spec := l.Compiled.Spec(); {
 		case !spec.CountDenied:
 		case f["count_denied"].key != nil:
 			counting = append(counting, f["count_denied"].key)
@@ -120,16 +124,17 @@ func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
 	}
 	for _, n := range counting {
 		if reserves {
-			p.warn(costCountsDenied, n, "set count_denied: false", "this limit counts denied hits, and its hits are costs because of the reserve beside "+
-				"it: one denied request can use up the limit")
+			p.warn(costCountsDenied, n, "set count_denied: false",
+				"this limit counts denied hits, and its hits are costs because of the reserve beside "+
+					"it: one denied request can use up the limit")
 		}
 	}
 	return len(rule.Limits) > 0
 }
 
-// limit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit omits. before is the number of faults
-// before the map was read. If the map itself has faults, limit suppresses those that follow from them.
-func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (descriptors.RateLimit, bool) {
+// readLimit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit omits. before is the number of faults
+// before the map was read. If the map itself has faults, readLimit suppresses those that follow from them.
+func (p *parser) readLimit(n *yaml.Node, f fields, overlay *policy, before int) (descriptors.RateLimit, bool) {
 	faultyKeys := p.found > before
 	own := p.policy(n, f)
 	sum, borrowed := own.completedBy(overlay)
@@ -152,7 +157,7 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (des
 	if overlay != nil && overlay.requests != nil {
 		requests, borrowed = overlay.requests.value, append(borrowed, "requests_per_unit")
 	}
-	from := blame(overlay, borrowed)
+	from := overlayNote(overlay, borrowed)
 	for key, s := range sum.strays() {
 		where := own.settings[key].key
 		if where == nil {
@@ -175,17 +180,19 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (des
 		l, err = newLimit(spec, requests, unit, multiplier)
 	}
 	if err != nil {
-		message, remedy, _ := strings.Cut(err.Error(), ": ")
-		p.fault(n, remedy+from, "%s", message)
+		invalid := &limiters.SpecError{Problem: err.Error()}
+		errors.As(err, &invalid)
+		p.fault(n, invalid.Remedy+from, "%s", invalid.Problem)
 		return l, false
 	}
-	if spec := l.Limit.Spec(); spec.Max > 0 && !l.Limit.DeniesPeekWithHit() {
-		p.warn(peekNeverDenied, n, "set count_denied: true, or peek: would_fit"+from, "a peek is never denied: peek is over, and denied hits of a %s do not count",
+	if spec := l.Compiled.Spec(); spec.Max > 0 && !l.Compiled.DeniesPeekWithHit() {
+		p.warn(peekNeverDenied, n, "set count_denied: true, or peek: would_fit"+from,
+			"a peek is never denied: peek is over, and denied hits of a %s do not count",
 			spec.Algorithm)
 	}
 	l.OnError, l.OnDeny = limiters.OnErrorOf(sum.settings["on_store_error"].value), sum.onDeny
 	if own.settings["on_store_error"].value == local {
-		p.local(own.settings["on_store_error"].key)
+		p.warnLocal(own.settings["on_store_error"].key)
 	}
 	return l, true
 }
@@ -257,7 +264,7 @@ func (p *parser) replaces(f field, domain, own string) []string {
 			p.fault(where, "remove it", "replaces should not contain name of same descriptor: '%s' is its own", short(name))
 		default:
 			names = append(names, name)
-			p.later(func() {
+			p.deferCheck(func() {
 				if _, known := p.names[nameIn{domain, name}]; !known {
 					p.warn(unknownReplaces, where, "give that limit the name, or remove it", "no limit of the domain '%s' has the name '%s'",
 						short(domain), short(name))

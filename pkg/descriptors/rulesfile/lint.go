@@ -113,8 +113,9 @@ func (l *linter) similar(b *branch, depth int) {
 		l.first[plain] = b
 	case first.level.Key != key && !l.warned[keyAtDepth{depth, key}]:
 		l.warned[keyAtDepth{depth, key}] = true
-		b.by.warn(similarKey, b.key, "write the key that Envoy sends in both rules", "the key '%s' differs from '%s' on %s only in case or in '-' and '_', "+
-			"and matches other requests", short(key), short(first.level.Key), b.by.where(first.point()))
+		b.by.warn(similarKey, b.key, "write the key that Envoy sends in both rules",
+			"the key '%s' differs from '%s' on %s only in case or in '-' and '_', "+
+				"and matches other requests", short(key), short(first.level.Key), b.by.where(first.point()))
 	}
 }
 
@@ -122,7 +123,8 @@ func (l *linter) similar(b *branch, depth int) {
 func (l *linter) unreachable(ix *index) {
 	for i, later := range ix.wild {
 		for _, first := range ix.wild[:i] {
-			if l.steps--; l.steps < 0 {
+			l.steps--
+			if l.steps < 0 {
 				return
 			}
 			if first.level.Covers(later.level.Entry) {
@@ -135,8 +137,9 @@ func (l *linter) unreachable(ix *index) {
 	for _, name := range slices.Sorted(maps.Keys(ix.byName)) {
 		b := ix.byName[name]
 		if first := l.firstWild(ix.wild, b.level.Entry); first != nil {
-			b.by.warn(unreachableRule, b.key, "remove one of the two rules", "unreachable, shadowed by %s: %v matches every value, and wildcards are "+
-				"tried before the key alone", b.by.where(first.point()), first)
+			b.by.warn(unreachableRule, b.key, "remove one of the two rules",
+				"unreachable, shadowed by %s: %v matches every value, and wildcards are "+
+					"tried before the key alone", b.by.where(first.point()), first)
 		}
 	}
 }
@@ -144,7 +147,8 @@ func (l *linter) unreachable(ix *index) {
 // firstWild returns the first wildcard that covers e; nil if none does.
 func (l *linter) firstWild(wild []*branch, e descriptors.Entry) *branch {
 	for _, w := range wild {
-		if l.steps--; l.steps < 0 {
+		l.steps--
+		if l.steps < 0 {
 			return nil
 		}
 		if w.level.Covers(e) {
@@ -173,7 +177,8 @@ func (l *linter) coveredPrefixes(ix *index) {
 			for _, other := range slices.SortedFunc(maps.Keys(others), comparePoints) {
 				lines = append(lines, b.by.where(other.point()))
 			}
-			b.by.warn(overlappingCIDR, b.claim(prefix), "remove it", "the prefix %s can never match, because longer prefixes cover all its addresses: %s",
+			b.by.warn(overlappingCIDR, b.claim(prefix), "remove it",
+				"the prefix %s can never match, because longer prefixes cover all its addresses: %s",
 				prefix, strings.Join(lines, ", "))
 		}
 	}
@@ -196,7 +201,8 @@ func (b *branch) claim(prefix netip.Prefix) *yaml.Node {
 
 // isCovered reports whether every address of p has a prefix at least as long as p. It adds the branches of these prefixes to by.
 func (l *linter) isCovered(all *bart.Table[*branch], p netip.Prefix, by map[*branch]bool) bool {
-	if l.steps--; l.steps < 0 {
+	l.steps--
+	if l.steps < 0 {
 		return false
 	}
 	if b, found := all.Get(p); found {
@@ -248,7 +254,8 @@ func (l *linter) hiding(ix *index, b *branch) {
 			id = overlappingCIDR
 		}
 		text := strings.Join(texts, ", ")
-		b.by.warn(id, b.key, "repeat "+text+" below this rule", "%v hides the rule on %s, which limits %s on %s: below this rule, these requests have no limit",
+		b.by.warn(id, b.key, "repeat "+text+" below this rule",
+			"%v hides the rule on %s, which limits %s on %s: below this rule, these requests have no limit",
 			b, b.by.where(general.point()), text, b.by.where(lost.point()))
 		return
 	}

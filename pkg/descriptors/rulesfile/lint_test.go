@@ -282,7 +282,7 @@ func TestLintFindsRegularExpressions(t *testing.T) {
 }
 
 // Envoy Gateway sets shadow_mode at each level above a limit, where it has no effect.
-func TestModifierAboveLimitsThatHaveIt(t *testing.T) {
+func TestLintFindsModifierAboveLimitsThatHaveIt(t *testing.T) {
 	const text = "domain: d\ndescriptors:\n  - key: a\n    shadow_mode: true\n    descriptors:\n" +
 		"      - {key: b, shadow_mode: true, descriptors: [{key: c, shadow_mode: true, rate_limit: &l {unit: day, requests_per_unit: 1}}]}\n"
 	wantLint(t, rulesfile.Options{}, text)
@@ -311,6 +311,20 @@ descriptors:
 		"7:78: the limit is 0 and denies every request: write a number of at least 1, or '# weir:ignore zero-limit' [zero-limit]")
 }
 
+// YAML 1.1 reads a number with a leading 0 as octal, and YAML 1.2 as decimal.
+func TestOctalNumbersAreReported(t *testing.T) {
+	wantLint(t, rulesfile.Options{}, `domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 010}}
+  - {key: b, rate_limit: {unit: minute, unit_multiplier: 0_17, requests_per_unit: 07}}
+  - {key: c, rate_limit: {unit: minute, requests_per_unit: 0o10}}
+  - {key: e, rate_limit: {unit: minute, requests_per_unit: 1_000}}
+  - {key: f, descriptors: [{key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 0x10}}]}
+`,
+		"3:60: the leading 0 makes 010 octal: Weir reads 8, as YAML 1.1 does, but YAML 1.2 reads 10: write 'requests_per_unit: 8' or 'requests_per_unit: 10' [octal-number]",
+		"4:58: the leading 0 makes 0_17 octal: Weir reads 15, as YAML 1.1 does, but YAML 1.2 reads 17: write 'unit_multiplier: 15' or 'unit_multiplier: 17' [octal-number]")
+}
+
 func TestLintFindsCostsWithCountDenied(t *testing.T) {
 	const text = `domain: d
 descriptors:
@@ -336,7 +350,7 @@ func TestLintFindsLocalWithoutReplicas(t *testing.T) {
 	wantLint(t, rulesfile.Options{ReplicasUnknown: true}, text, "2:1: on_store_error: local without a number of replicas: while Redis is down, "+
 		"each replica admits the whole limit: set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check [local-without-replicas]")
 	wantLint(t, rulesfile.Options{ReplicasUnknown: true}, strings.ReplaceAll(text, "local", "deny"))
-	// The comment is neither unused nor unknown if the check does not run.
+	// If the check does not run, the comment is reported neither as unused nor as unknown.
 	silent := strings.Replace(text, "local\n", "local # weir:ignore local-without-replicas\n", 1)
 	wantLint(t, rulesfile.Options{}, silent)
 	wantLint(t, rulesfile.Options{ReplicasUnknown: true}, silent)
@@ -368,7 +382,7 @@ descriptors:
 	}
 }
 
-func TestIgnoreComments(t *testing.T) {
+func TestIgnoreCommentsSilenceWarnings(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		lines []string
@@ -412,7 +426,7 @@ func TestIgnoreComments(t *testing.T) {
 	}
 }
 
-// A file of garbage ends after a number of faults, and its warnings are bounded too.
+// A file of garbage has a bounded number of faults and of warnings.
 func TestFaultsAndWarningsOfAFileAreBounded(t *testing.T) {
 	var garbage, zeros strings.Builder
 	garbage.WriteString("domain: d\n")
@@ -448,7 +462,7 @@ func TestLintIsSilentOnEnvoyGateway(t *testing.T) {
 			push = append(push, rulesfile.File{Name: fmt.Sprintf("%s.%d", path, i), Data: []byte(document)})
 		}
 		if _, warnings, err := rulesfile.ParseWith(rulesfile.Options{ReplicasUnknown: true}, push...); err != nil || len(warnings) > 0 {
-			t.Errorf("%v %v", err, warnings)
+			t.Errorf("%v %v, want no error and no warning", err, warnings)
 		}
 	}
 }

@@ -114,7 +114,8 @@ func (l *linter) general(ix *index, e descriptors.Entry, except *branch) *branch
 
 // generalOfPrefix returns the more general branch for the addresses of p, ignoring except.
 func (l *linter) generalOfPrefix(ix *index, key string, p netip.Prefix, except *branch) *branch {
-	if l.steps -= 100; l.steps < 0 {
+	l.steps -= 100
+	if l.steps < 0 {
 		return nil
 	}
 	if all := ix.byIP[key]; all != nil {

@@ -14,24 +14,7 @@ import (
 
 const defaultContentType = "text/plain; charset=utf-8"
 
-var inOnDeny = &section{"on_deny", "an on_deny", "The response to a denied request.", []key{
-	{"body", schema{"type": "string", "maxLength": descriptors.MaxDenyBody}, "The body of the response.", true},
-	{"content_type", schema{"type": "string", "minLength": 1}, "The type of the body. Default: " + defaultContentType + ".", true},
-	{"headers", schema{
-		"type": "object", "maxProperties": descriptors.MaxDenyHeaders, "minProperties": 1,
-		"propertyNames":        schema{"pattern": "^[0-9A-Za-z!#$%&'*+.^_`|~-]+$"},
-		"additionalProperties": schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1, "maxLength": descriptors.MaxDenyHeaderValue},
-	}, "Headers of the response, each a name and a value.", true},
-	{"problem", strictBoolean, "Send an application/problem+json with the names of the limits that deny the request.", true},
-}, true}
-
-// notWithProblem returns a schema that forbids key beside problem: true.
-func notWithProblem(key string) schema {
-	return schema{
-		"if":   schema{"properties": schema{"problem": schema{"const": true}}, "required": []string{"problem"}},
-		"then": schema{"properties": schema{key: false}},
-	}
-}
+var inOnDeny = &Section{Name: "an on_deny", Keys: []string{"body", "content_type", "headers", "problem"}}
 
 // onDeny reads an on_deny; nil if absent or faulty. Aliases of one on_deny share the result.
 func (r *reader) onDeny(f field) *descriptors.OnDeny {

@@ -64,7 +64,7 @@ func TestOnDenyIsParsed(t *testing.T) {
 	}
 }
 
-// An overlay adds responses to rules that arrive by xDS, and what the rules have wins.
+// An overlay adds responses to rules that arrive by xDS. The rule's own response takes precedence.
 func TestOverlaySetsOnDeny(t *testing.T) {
 	overlay, err := rulesfile.ParseOverlay(rulesfile.File{Name: "overlay.yaml", Data: []byte(`
 domain: d

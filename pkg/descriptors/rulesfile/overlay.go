@@ -21,14 +21,12 @@ type Overlay struct {
 }
 
 var (
-	overlayTop = &section{id: "overlay", name: "an overlay", keys: top.keys, strict: true}
+	overlayTop = &Section{Name: "an overlay", Keys: top.Keys}
 	// A descriptor of an overlay has only keys that match.
-	overlayDescriptor = &section{name: "a descriptor of an overlay", keys: []key{
-		*inDescriptor.key("key"), *inDescriptor.key("value"), *inDescriptor.key("values"), *inDescriptor.key("cidr"),
-		*inDescriptor.key("rate_limit"), *inDescriptor.key("descriptors"),
-	}, strict: true}
-	overlayLimit = &section{name: "a rate_limit of an overlay", keys: slices.Concat(
-		policyKeys, []key{*inRateLimit.key("requests_per_unit")}), strict: true}
+	overlayDescriptor = &Section{
+		Name: "a descriptor of an overlay", Keys: []string{"key", "value", "values", "cidr", "rate_limit", "descriptors"},
+	}
+	overlayLimit = &Section{Name: "a rate_limit of an overlay", Keys: append(slices.Clone(policyKeys), "requests_per_unit")}
 )
 
 // ParseOverlay parses files, one for each domain. They have the shape of rules, but a rate_limit may have only requests_per_unit
@@ -115,7 +113,7 @@ func (p *overlayParser) top(root *yaml.Node) {
 		p.domains[domain] = p.file
 		p.overlay.onError[domain], p.overlay.onDeny[domain] = p.onError(f["on_store_error"]), p.onDeny(f["on_deny"])
 		if p.overlay.onError[domain] == limiters.OnErrorLocal {
-			p.local(f["on_store_error"].key)
+			p.warnLocal(f["on_store_error"].key)
 		}
 	}
 	p.descriptors(f["descriptors"], p.builder.Domain(domain))
@@ -162,7 +160,7 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 	}
 	policy := p.policy(n, f)
 	if s := policy.settings["on_store_error"]; s.value == local {
-		p.local(s.key)
+		p.warnLocal(s.key)
 	}
 	if r := f["requests_per_unit"]; !p.null(r) {
 		policy.requests = &requests{r.key, p.number(r, 0, limiters.MaxPerWindow, 0)}

@@ -66,7 +66,7 @@ descriptors:
 		"k=p1":       "{fixed_window 5 1m0s window_start=first_hit true}",
 		"k=1":        "{fixed_window 5 1m0s  false}",
 		"k=1 deep=1": "{sliding_log 5 1m0s  true}",
-		// Settings of the rule win, a penalty as a whole.
+		// Settings of the rule take precedence over the overlay. A penalty is one setting.
 		"own=1":       "{funnel 5 1m0s capacity=2 penalty.after=9 penalty.within=1h0m0s penalty.for=1m30s penalty.factor=4 true}",
 		"penalized=1": "{sliding_log 5 1m0s penalty.after=3 penalty.within=1m0s penalty.for=1h0m0s false}",
 		"many=1":      "{fixed_window 5 1m0s  true}",
@@ -87,7 +87,8 @@ descriptors:
 	}
 }
 
-// TestOverlayMatchesAsRequestsDo checks the order: exact, wildcards in file order, the key alone. A choice is final.
+// TestOverlayMatchesAsRequestsDo checks the order of matching: the exact value, wildcards in the order of the file, the key alone.
+// As for requests, the first match is final.
 func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 	for _, tt := range []struct{ overlay, want string }{
 		{"[{key: k, rate_limit: {algorithm: funnel}}, {key: k, value: v, rate_limit: {algorithm: sliding_log}}]",
@@ -106,7 +107,7 @@ func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if got := rules.Match("d", entries("k=v")).Limits[0].Limit.Spec().Algorithm; got != tt.want {
+		if got := rules.Match("d", entries("k=v")).Limits[0].Compiled.Spec().Algorithm; got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.overlay, got, tt.want)
 		}
 	}
@@ -133,12 +134,12 @@ descriptors:
 	for request, want := range map[string]string{
 		"ip=10.0.0.1": "funnel", "ip=10.1.0.1": "sliding_log", "ip=10.2.0.1": "fixed_window", "plan=a": "sliding_log",
 	} {
-		if got := rules.Match("d", entries(request)).Limits[0].Limit.Spec().Algorithm; got != want {
+		if got := rules.Match("d", entries(request)).Limits[0].Compiled.Spec().Algorithm; got != want {
 			t.Errorf("%s: got %s, want %s", request, got, want)
 		}
 	}
 	if len(warnings) != 1 || warnings[0].Line != 5 {
-		t.Errorf("%v", warnings)
+		t.Errorf("warnings %v, want one, on line 5", warnings)
 	}
 }
 
@@ -210,8 +211,8 @@ descriptors:
 	}
 	for request, want := range map[string]int64{"k=v": 1<<52 - 1, "k=x": 0, "k=1": 5, "missing=1": 7} {
 		l := rules.Match("d", entries(request)).Limits[0]
-		if l.RequestsPerUnit != want || l.Limit.Spec().Max != want {
-			t.Errorf("%s: %d per unit, and a maximum of %d, want %d", request, l.RequestsPerUnit, l.Limit.Spec().Max, want)
+		if l.RequestsPerUnit != want || l.Compiled.Spec().Max != want {
+			t.Errorf("%s: %d per unit, and a maximum of %d, want %d", request, l.RequestsPerUnit, l.Compiled.Spec().Max, want)
 		}
 	}
 	for _, tt := range []struct{ overlay, want string }{
@@ -242,7 +243,7 @@ func TestOverlaySetsACalendar(t *testing.T) {
 }
 
 // With CalendarMonths, only the months of fixed windows that set no window_start change.
-func TestCalendarMonths(t *testing.T) {
+func TestCalendarMonthsAreParsed(t *testing.T) {
 	const text = `domain: d
 descriptors:
 - {key: month, rate_limit: {unit: month, requests_per_unit: 5}}

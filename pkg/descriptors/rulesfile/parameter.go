@@ -38,11 +38,11 @@ func allParameters() []parameter {
 	return all
 }
 
-func parameterKeys() []key {
-	var keys []key
+func parameterKeys() []string {
+	var keys []string
 	for _, p := range parameters {
 		if !p.inObject() {
-			keys = append(keys, key{p.Key, p.schema(), strings.Join(p.algorithms, ", ") + ": " + p.About, true})
+			keys = append(keys, p.Key)
 		}
 	}
 	return keys
@@ -58,38 +58,21 @@ func (p *parameter) in(object string) (key string, ok bool) {
 // objects maps the key of each object parameter to its section.
 var objects = allObjects()
 
-func allObjects() map[string]*section {
-	all := map[string]*section{}
+func allObjects() map[string]*Section {
+	all := map[string]*Section{}
 	for _, o := range parameters {
 		if o.Type != limiters.Object {
 			continue
 		}
-		s := &section{id: o.Key, name: "a " + o.Key, about: sentence(o.About), strict: true}
+		s := &Section{Name: "a " + o.Key}
 		for _, p := range parameters {
 			if name, ok := p.in(o.Key); ok {
-				s.keys = append(s.keys, key{name, p.schema(), sentence(p.About), true})
+				s.Keys = append(s.Keys, name)
 			}
 		}
 		all[o.Key] = s
 	}
 	return all
-}
-
-func sentence(about string) string { return strings.ToUpper(about[:1]) + about[1:] }
-
-func (p *parameter) schema() schema {
-	switch p.Type {
-	case limiters.Object:
-		return ref(p.Key)
-	case limiters.Choice:
-		return enum(p.Choices...)
-	case limiters.Duration:
-		return duration
-	case limiters.Zone:
-		return zoneText
-	default:
-		return wholeNumber(p.Min, p.Max)
-	}
 }
 
 // objectParameter reads the keys of an object into settings.
@@ -158,7 +141,8 @@ func (r *reader) duration(f field, p *parameter) string {
 	minimum, maximum := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
 	d, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || d < minimum || d > maximum || d%time.Microsecond != 0 {
-		r.fault(n, fmt.Sprintf("write a duration from %v to %.0fh, such as 90s or 1h30m", minimum, maximum.Hours()), "%s is %s", f.key.Value, shape(n))
+		r.fault(n, fmt.Sprintf("write a duration from %v to %.0fh, such as 90s or 1h30m", minimum, maximum.Hours()), "%s is %s",
+			f.key.Value, shape(n))
 		return ""
 	}
 	return d.String()

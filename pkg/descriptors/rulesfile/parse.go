@@ -91,8 +91,8 @@ type parser struct {
 	*build
 }
 
-// later defers check until all files are read.
-func (p *parser) later(check func()) { p.checks = append(p.checks, check) }
+// deferCheck defers check until all files are read.
+func (p *parser) deferCheck(check func()) { p.checks = append(p.checks, check) }
 
 func (p *parser) parse(data []byte) {
 	if root := p.root(data); root != nil {
@@ -109,14 +109,16 @@ func (r *reader) root(data []byte) *yaml.Node {
 		return nil
 	}
 	if more != nil {
-		r.warn(droppedDocument, more, "put each document in a file of its own", "only the first YAML document of a file is read, and this one is not")
+		r.warn(droppedDocument, more, "put each document in a file of its own",
+			"only the first YAML document of a file is read, and this one is not")
 	}
 	if root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
 		r.fault(root, domainRemedy, noDomain)
 		return nil
 	}
 	if kind := manifestKind(root); kind != "" {
-		r.record(&r.faults, kubernetesManifest, root, manifestRemedy(kind), fmt.Sprintf("this is a Kubernetes manifest of the kind %s, not a rules file", short(kind)))
+		r.record(&r.faults, kubernetesManifest, root, manifestRemedy(kind),
+			fmt.Sprintf("this is a Kubernetes manifest of the kind %s, not a rules file", short(kind)))
 		return nil
 	}
 	r.comments = ignores(r.file, data, root)

@@ -26,7 +26,7 @@ func parseWarned(t testing.TB, texts ...string) (*descriptors.Rules, rulesfile.F
 	return rules, warnings
 }
 
-func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Limit.Spec()) }
+func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Compiled.Spec()) }
 
 // entries reads "k=v k=v".
 func entries(text string) []descriptors.Entry {
@@ -53,7 +53,7 @@ func TestEveryAlgorithmIsParsed(t *testing.T) {
 	for r := range rules.All() {
 		line := r.Domain + " " + r.Name
 		for _, l := range r.Limits {
-			line += fmt.Sprintf(" [%d per %d %v: %+v]", l.RequestsPerUnit, l.UnitMultiplier, l.Unit, l.Limit.Spec())
+			line += fmt.Sprintf(" [%d per %d %v: %+v]", l.RequestsPerUnit, l.UnitMultiplier, l.Unit, l.Compiled.Spec())
 		}
 		got = append(got, line)
 	}
@@ -308,7 +308,7 @@ descriptors:
 		t.Fatal("no rule")
 	}
 	if l := r.Limits[0]; l.Unit != descriptors.Day || l.UnitMultiplier != 2 || l.RequestsPerUnit != 3 {
-		t.Errorf("%+v", l)
+		t.Errorf("%+v, want 3 per 2 days", l)
 	}
 }
 
@@ -336,7 +336,7 @@ func FuzzParse(f *testing.F) {
 			for _, fault := range faults {
 				message := fault.Message + fault.Remedy
 				if fault.Line < 1 || fault.Column < 1 || strings.Contains(message, "\n") {
-					t.Fatalf("%+v", fault)
+					t.Fatalf("%+v, want a position and a message of one line", fault)
 				}
 			}
 			return
@@ -352,7 +352,7 @@ func usable(t *testing.T, rules *descriptors.Rules) {
 		var path []descriptors.Entry
 		exact := true
 		if (len(r.Limits) == 0) != r.Unlimited || !rules.HasDomain(r.Domain) || r.Name == "" || len(r.Name) > 200 {
-			t.Fatalf("%+v", r)
+			t.Fatalf("%+v, want limits unless it is unlimited, a known domain, and a name of at most 200 bytes", r)
 		}
 		if levels := r.AppendStatLevels(nil, entries("a=b c")); len(levels) != 2 {
 			t.Fatalf("%+v: levels %q", r, levels)
@@ -377,8 +377,8 @@ func usable(t *testing.T, rules *descriptors.Rules) {
 			t.Fatalf("metadata %#v", r.Metadata)
 		}
 		for _, l := range r.Limits {
-			if l.Limit == nil || l.Unit.Duration() == 0 || l.UnitMultiplier == 0 {
-				t.Fatalf("%+v", l)
+			if l.Compiled == nil || l.Unit.Duration() == 0 || l.UnitMultiplier == 0 {
+				t.Fatalf("%+v, want a compiled limit with a unit and a multiplier", l)
 			}
 		}
 	}

@@ -72,16 +72,16 @@ func (p *policy) completedBy(under *policy) (sum *policy, borrowed []string) {
 		return p, nil
 	}
 	sum = &policy{file: p.file, at: p.at, settings: maps.Clone(p.settings), onDeny: cmp.Or(p.onDeny, under.onDeny)}
-	for _, k := range policyKeys {
-		if _, own := p.settings[k.name]; own {
+	for _, key := range policyKeys {
+		if _, own := p.settings[key]; own {
 			continue
 		}
-		if _, found := under.settings[k.name]; !found {
+		if _, found := under.settings[key]; !found {
 			continue
 		}
-		borrowed = append(borrowed, k.name)
+		borrowed = append(borrowed, key)
 		for name, s := range under.settings {
-			if name == k.name || strings.HasPrefix(name, k.name+".") {
+			if name == key || strings.HasPrefix(name, key+".") {
 				sum.settings[name] = s
 			}
 		}
@@ -133,8 +133,8 @@ func (p *policy) spec() (limiters.Spec, error) {
 	return s, nil
 }
 
-// blame returns a suffix for messages that names the keys taken from the overlay; "" if there are none.
-func blame(overlay *policy, borrowed []string) string {
+// overlayNote returns a suffix for messages that names the keys taken from the overlay; "" if there are none.
+func overlayNote(overlay *policy, borrowed []string) string {
 	if len(borrowed) == 0 {
 		return ""
 	}

@@ -46,7 +46,8 @@ type fields map[string]field
 
 // fault records a fault at n, or at the start of the file if n is nil. The remedy may be empty.
 func (r *reader) fault(n *yaml.Node, remedy, format string, args ...any) {
-	if r.found++; len(r.faults) >= maxFaults {
+	r.found++
+	if len(r.faults) >= maxFaults {
 		r.stopped = true
 		return
 	}
@@ -102,12 +103,12 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 }
 
 // fields reads a map with the keys of in. Of duplicate keys, the last one counts. Keys of the map override keys merged by "<<".
-func (r *reader) fields(n *yaml.Node, in *section) (fields, bool) {
+func (r *reader) fields(n *yaml.Node, in *Section) (fields, bool) {
 	all := fields{}
 	return all, r.collect(n, in, all)
 }
 
-func (r *reader) collect(n *yaml.Node, in *section, into fields) bool {
+func (r *reader) collect(n *yaml.Node, in *Section, into fields) bool {
 	n, ok := r.visit(n)
 	if !ok {
 		return false
@@ -146,19 +147,19 @@ func (r *reader) collect(n *yaml.Node, in *section, into fields) bool {
 	return true
 }
 
-func (r *reader) notMap(n *yaml.Node, in *section) {
+func (r *reader) notMap(n *yaml.Node, in *Section) {
 	switch {
 	case in == inRateLimit && n.Kind == yaml.SequenceNode:
 		r.fault(n, "use rate_limits for several limits", "rate_limit is a list")
-	case in.name == top.name || in.name == overlayTop.name:
+	case in == top || in == overlayTop:
 		r.fault(n, "begin with 'domain: <name>' and 'descriptors:'", "the file is %s, not a map", shape(n))
 	default:
-		r.fault(n, "write a map with the keys "+in.String(), "%s is %s, not a map", in.name, shape(n))
+		r.fault(n, "write a map with the keys "+in.String(), "%s is %s, not a map", in.Name, shape(n))
 	}
 }
 
 // merge reads the value of "<<": a map, or a list of maps in which earlier maps override later ones.
-func (r *reader) merge(n *yaml.Node, in *section, into fields) bool {
+func (r *reader) merge(n *yaml.Node, in *Section, into fields) bool {
 	n, ok := r.visit(n)
 	if !ok || n.Kind != yaml.SequenceNode {
 		return ok && r.collect(n, in, into)
@@ -257,6 +258,7 @@ func (r *reader) number(f field, minimum, maximum, otherwise int64) int64 {
 	var v int64
 	whole := n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" && n.Decode(&v) == nil
 	if whole && v >= minimum && v <= maximum {
+		r.suspectOctal(n, f.key.Value, v)
 		return v
 	}
 	r.fault(n, numberRemedy(n, f.key.Value, minimum, maximum), "%s is %s", f.key.Value, shape(n))

@@ -40,7 +40,17 @@ func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
 func (r *reader) suspectSpace(n *yaml.Node, what, text string) {
 	trimmed := strings.TrimFunc(text, func(c rune) bool { return unicode.IsSpace(c) || unicode.Is(unicode.Cf, c) })
 	if trimmed != text {
-		r.warn(surroundingSpace, n, "write '"+short(trimmed)+"'", "the %s %s begins or ends with a space, which requests hardly have", what, strconv.Quote(short(text)))
+		r.warn(surroundingSpace, n, "write '"+short(trimmed)+"'", "the %s %s begins or ends with a space, which requests hardly have",
+			what, strconv.Quote(short(text)))
+	}
+}
+
+// suspectOctal warns about a number, read as v, that readers of YAML 1.2 read as another one.
+func (r *reader) suspectOctal(n *yaml.Node, key string, v int64) {
+	decimal, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
+	if err == nil && decimal != v {
+		r.warn(octalNumber, n, fmt.Sprintf("write '%s: %d' or '%s: %d'", key, v, key, decimal),
+			"the leading 0 makes %s octal: Weir reads %d, as YAML 1.1 does, but YAML 1.2 reads %d", short(n.Value), v, decimal)
 	}
 }
 
@@ -55,7 +65,8 @@ func (p *parser) suspectValues(value *yaml.Node, claims []claimed) {
 		}
 		// Envoy's masked_remote_address sends a prefix as text.
 		if _, err := netip.ParsePrefix(c.Value); err == nil && c.Key != "masked_remote_address" {
-			p.warn(prefixAsValue, value, fmt.Sprintf("write 'cidr: [%s]'", c.Value), "the value '%s' is compared as text, and matches no address of this prefix", c.Value)
+			p.warn(prefixAsValue, value, fmt.Sprintf("write 'cidr: [%s]'", c.Value),
+				"the value '%s' is compared as text, and matches no address of this prefix", c.Value)
 		}
 		if a, err := netip.ParseAddr(c.Value); err == nil && a.String() != c.Value {
 			p.warn(addressForm, value, fmt.Sprintf("write '%s', or 'cidr: [%s]'", a, netip.PrefixFrom(a.WithZone(""), a.BitLen())),
@@ -67,7 +78,8 @@ func (p *parser) suspectValues(value *yaml.Node, claims []claimed) {
 			continue
 		}
 		if isRegex(c.Value) {
-			p.warn(regexValue, value, regexRemedy(c.Value), "the value '%s' looks like a regular expression, but only '*' has a meaning in it", short(c.Value))
+			p.warn(regexValue, value, regexRemedy(c.Value),
+				"the value '%s' looks like a regular expression, but only '*' has a meaning in it", short(c.Value))
 		}
 	}
 }

@@ -2,9 +2,11 @@ package rulesfile
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -20,13 +22,16 @@ const maxSearch = 8 << 20
 // explain converts an error of the YAML library to a mistake. The library often reports the first line of a block instead of the
 // faulty one, in the terms of its parser.
 func explain(data []byte, err error) mistake {
-	if line, column, bad := invalidUTF8(data); bad {
-		return mistake{line, column, "this is not UTF-8 text", "save the file as UTF-8"}
-	}
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	reported := 1
 	if _, e := fmt.Sscanf(text, "line %d:", &reported); e == nil {
 		_, text, _ = strings.Cut(text, ": ")
+	}
+	if byteOrder(data) != nil {
+		return mistake{reported, 1, "the file is UTF-16", "save it as UTF-8"}
+	}
+	if line, column, bad := invalidUTF8(data); bad {
+		return mistake{line, column, "this is not UTF-8 text", "save the file as UTF-8"}
 	}
 	if name := between(text, "unknown anchor '", "'"); name != "" {
 		line, column := position(data, max(bytes.Index(data, []byte("*"+name)), 0))
@@ -167,8 +172,34 @@ func between(text, before, after string) string {
 	return name
 }
 
+// byteOrder returns the byte order of data if it is UTF-16, or nil. Without a byte order mark, a text in ASCII has a zero byte in
+// its first character.
+func byteOrder(data []byte) binary.ByteOrder {
+	switch {
+	case bytes.HasPrefix(data, []byte{0xff, 0xfe}), len(data) > 1 && data[1] == 0:
+		return binary.LittleEndian
+	case bytes.HasPrefix(data, []byte{0xfe, 0xff}), len(data) > 1 && data[0] == 0:
+		return binary.BigEndian
+	default:
+		return nil
+	}
+}
+
+// UTF8 returns data, converted to UTF-8 if it is UTF-16.
+func UTF8(data []byte) []byte {
+	order := byteOrder(data)
+	if order == nil {
+		return data
+	}
+	units := make([]uint16, len(data)/2)
+	for i := range units {
+		units[i] = order.Uint16(data[2*i:])
+	}
+	return []byte(strings.TrimPrefix(string(utf16.Decode(units)), "\ufeff"))
+}
+
 func invalidUTF8(data []byte) (line, column int, bad bool) {
-	if utf8.Valid(data) || bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
+	if utf8.Valid(data) {
 		return 0, 0, false
 	}
 	at := 0

@@ -61,37 +61,40 @@ func (p *parser) top(root *yaml.Node) {
 		p.domains[domain] = to
 	case p.options.MergeDomains:
 		to = first
+	case p.generated:
+		p.fault(f["domain"].value, "send one resource for each domain, or set MERGE_DOMAIN_CONFIG",
+			"duplicate domain '%s' in config file: another resource, %s, has it too", short(domain), first.file)
 	default:
 		p.fault(f["domain"].value, "put all its descriptors in one file, or set MERGE_DOMAIN_CONFIG",
 			"duplicate domain '%s' in config file: %s has it too", short(domain), first.file)
 	}
-	p.onErrorOf(f["on_store_error"], to)
-	p.onDenyOf(f["on_deny"], to)
+	p.domainOnError(f["on_store_error"], to)
+	p.domainOnDeny(f["on_deny"], to)
 	p.descriptors(f["descriptors"], to.root, to.taken)
 }
 
-// onErrorOf reads on_store_error of a domain, on which its files must agree.
-func (p *parser) onErrorOf(f field, of *domainTree) {
+// domainOnError reads on_store_error of a domain, on which its files must agree.
+func (p *parser) domainOnError(f field, tree *domainTree) {
 	policy := p.onError(f)
 	if policy == limiters.OnErrorUnset {
 		return
 	}
-	domain := of.root.domain
+	domain := tree.root.domain
 	if before := p.builder.OnError(domain); before != limiters.OnErrorUnset && before != policy {
-		p.fault(f.key, "set it once", "on_store_error is '%s' here and '%s' in %s", policy, before, p.where(of.onError))
+		p.fault(f.key, "set it once", "on_store_error is '%s' here and '%s' in %s", policy, before, p.where(tree.onError))
 		return
 	}
 	p.builder.SetOnError(domain, policy)
-	of.onError = p.point(f.key)
+	tree.onError = p.point(f.key)
 	if policy == limiters.OnErrorLocal {
-		p.local(f.key)
+		p.warnLocal(f.key)
 	}
 }
 
 var local = limiters.OnErrorLocal.String()
 
-// local warns once for each file about on_store_error: local if the number of replicas is unknown.
-func (r *reader) local(key *yaml.Node) {
+// warnLocal warns once for each file about on_store_error: local if the number of replicas is unknown.
+func (r *reader) warnLocal(key *yaml.Node) {
 	if !r.hasLocal {
 		r.hasLocal = true
 		r.warn(localWithoutReplicas, key, "set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check",
@@ -99,16 +102,16 @@ func (r *reader) local(key *yaml.Node) {
 	}
 }
 
-// onDenyOf reads on_deny of a domain, which only one of its files may have.
-func (p *parser) onDenyOf(f field, of *domainTree) {
+// domainOnDeny reads on_deny of a domain, which only one of its files may have.
+func (p *parser) domainOnDeny(f field, tree *domainTree) {
 	response := p.onDeny(f)
-	switch domain := of.root.domain; {
+	switch domain := tree.root.domain; {
 	case response == nil:
-	case of.onDeny.line > 0:
-		p.fault(f.key, "set it once", "the domain has an on_deny already, in %s", p.where(of.onDeny))
+	case tree.onDeny.line > 0:
+		p.fault(f.key, "set it once", "the domain has an on_deny already, in %s", p.where(tree.onDeny))
 	default:
 		p.builder.SetOnDeny(domain, response)
-		of.onDeny = p.point(f.key)
+		tree.onDeny = p.point(f.key)
 	}
 }
 
@@ -149,7 +152,8 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	}
 	l, claims := p.matching(n, f, before)
 	l.ShareThreshold, l.ValueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
-	child := location{at.node.Add(l), &branch{by: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain, append(slices.Clip(at.path), l.Entry)}
+	child := location{at.node.Add(l), &branch{by: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
+		append(slices.Clip(at.path), l.Entry)}
 	if !p.generated {
 		at.branch.below = append(at.branch.below, child.branch)
 	}
@@ -166,21 +170,22 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 		p.suspect(f["key"].key, l)
 		p.suspectValues(f["value"].value, claims)
 	}
-	if child.branch.rule = p.rule(f, child); child.branch.rule != nil && child.branch.rule.HasLeases() {
+	child.branch.rule = p.rule(f, child)
+	if child.branch.rule != nil && child.branch.rule.HasLeases() {
 		p.leases(f, l, child.branch.rule, child)
 	}
 	p.descriptors(f["descriptors"], child, newSiblings())
 	if child.node.IsEmpty() {
-		p.later(func() { p.idle(n, child.node) })
+		p.deferCheck(func() { p.warnIdle(n, child.node) })
 	}
 }
 
-func (p *parser) setSource(of *descriptors.Node, n *yaml.Node) {
+func (p *parser) setSource(node *descriptors.Node, n *yaml.Node) {
 	if p.generated {
-		of.SetSource(p.file, 0)
+		node.SetSource(p.file, 0)
 		return
 	}
-	of.SetSource(p.file, n.Line)
+	node.SetSource(p.file, n.Line)
 }
 
 // rule reads the limits and modifiers of a descriptor; nil if there are none.
@@ -189,7 +194,7 @@ func (p *parser) rule(f fields, at location) *descriptors.Rule {
 		ShadowMode: p.flag(f["shadow_mode"]), QuotaMode: p.flag(f["quota_mode"]), Metadata: p.metadata(f["metadata"]),
 		DetailedMetric: p.flag(f["detailed_metric"]),
 	}
-	if p.limits(f, at, rule) {
+	if p.readLimits(f, at, rule) {
 		return at.node.SetRule(*rule)
 	}
 	if f["rate_limit"].key != nil || f["rate_limits"].key != nil {
@@ -200,7 +205,7 @@ func (p *parser) rule(f fields, at location) *descriptors.Rule {
 		"metadata": len(rule.Metadata) > 0,
 	} {
 		if set {
-			p.later(func() {
+			p.deferCheck(func() {
 				if !at.branch.allBelow(name) {
 					p.warn(modifierWithoutLimit, f[name].key, "move it beside the rate_limit, descriptors do not inherit it",
 						"%s has no effect without a rate_limit beside it", name)
@@ -256,10 +261,11 @@ func (b *branch) allBelow(modifier string) bool {
 	return some
 }
 
-// idle warns about a descriptor without limits and without descriptors, unless it exempts requests from another one at its level.
-func (p *parser) idle(n *yaml.Node, at *descriptors.Node) {
+// warnIdle warns about a descriptor without limits and without descriptors, unless it exempts requests from another one at its level.
+func (p *parser) warnIdle(n *yaml.Node, at *descriptors.Node) {
 	if at.Exempts() {
 		return
 	}
-	p.warn(ruleWithoutEffect, n, "add a rate_limit, or remove it", "the descriptor has neither a limit nor descriptors, and exempts nothing at its level")
+	p.warn(ruleWithoutEffect, n, "add a rate_limit, or remove it",
+		"the descriptor has neither a limit nor descriptors, and exempts nothing at its level")
 }

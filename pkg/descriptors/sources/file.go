@@ -1,11 +1,11 @@
 package sources
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
-	"sync"
-	"time"
+	"strings"
 
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
@@ -15,57 +15,41 @@ const (
 	MaxFileSize = 16 << 20
 	// MaxFiles is the maximum number of files and folders below a folder of rules.
 	MaxFiles = 10_000
-
-	defaultPoll   = 5 * time.Second
-	defaultStable = time.Second
 )
 
-// A File is a rules file or a folder of them. Its fields must be set before use. Its methods are safe for concurrent use, except
-// that only one Watch may run at a time.
-type File struct {
-	Path string
-	// Poll is the interval at which Watch reads the files without a notification; if not positive, 5 s.
-	Poll time.Duration
-	// Stable is how long files must be unchanged before Watch reports them; if not positive, 1 s.
-	Stable time.Duration
-
-	once   sync.Once
-	reload chan struct{}
-
-	mu       sync.Mutex
-	watching bool
-	loaded   string // fingerprint of the last files returned or reported; initially ""
-
-	afterRead func() // set by tests: Watch has read the files and decided
-	pollOnly  bool   // set by tests: Watch uses no notifications
-}
-
-// Read reads the file Path, or all regular files below the folder Path, sorted by relative name. It follows symbolic links and
+// Read reads the file path, or all regular files below the folder path, sorted by relative name. It follows symbolic links and
 // skips names with a leading dot, such as ..data of a mounted ConfigMap. It may read a file that is being written.
 //
 // If one file cannot be read, Read returns no files, because incomplete rules are worse than old rules. It also fails for a folder
 // without files ([ErrNoFile]), a file above [MaxFileSize] and a folder above [MaxFiles]. The error names the path.
-func (f *File) Read() ([]rulesfile.File, error) {
-	r := read(f.Path)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.watching {
-		f.loaded = r.content()
-	}
+func Read(path string) ([]rulesfile.File, error) {
+	r := read(path)
 	return r.files, r.err
 }
 
-// Reload makes Watch report the files at once, even if they are unchanged or unstable.
-func (f *File) Reload() {
-	select {
-	case f.reloads() <- struct{}{}:
-	default:
-	}
+// A File is a rules file or a folder of them that changes. Call [File.Read] first and then [File.Watch], from one goroutine at a time.
+type File struct {
+	Path   string
+	reload chan struct{}
+	loaded string // fingerprint of the last files returned or reported
 }
 
-func (f *File) reloads() chan struct{} {
-	f.once.Do(func() { f.reload = make(chan struct{}, 1) })
-	return f.reload
+// NewFile returns the file or folder path. It reads nothing.
+func NewFile(path string) *File { return &File{Path: path, reload: make(chan struct{}, 1)} }
+
+// Read reads the files, as [Read] does. Watch reports later changes.
+func (f *File) Read() ([]rulesfile.File, error) {
+	r := read(f.Path)
+	f.loaded = r.content()
+	return r.files, r.err
+}
+
+// Reload makes Watch read the files now and report them, even if they are unchanged or unstable. It may be called at any time.
+func (f *File) Reload() {
+	select {
+	case f.reload <- struct{}{}:
+	default:
+	}
 }
 
 // A reading is the result of reading the path once.
@@ -75,41 +59,46 @@ type reading struct {
 	stamps string // size and modification time of each file
 }
 
-func read(path string) reading {
+func read(path string) *reading {
 	found, err := list(path)
 	if err != nil {
-		return reading{err: err}
+		return &reading{err: err}
 	}
-	r := reading{files: make([]rulesfile.File, len(found.files))}
-	for i, l := range found.files {
-		data, err := readFile(l.path)
+	r := &reading{files: make([]rulesfile.File, len(found))}
+	var stamps strings.Builder
+	for i, l := range found {
+		data, err := readFile(l.path, l.size)
 		if err != nil {
-			return reading{err: err}
+			return &reading{err: err}
 		}
 		r.files[i] = rulesfile.File{Name: l.name, Data: data}
-		r.stamps += fmt.Sprintf("%d %d;", l.size, l.modified.UnixNano())
+		fmt.Fprintf(&stamps, "%d %d;", l.size, l.modified.UnixNano())
 	}
+	r.stamps = stamps.String()
 	return r
 }
 
-func readFile(path string) ([]byte, error) {
+// readFile reads a file of about size bytes.
+func readFile(path string, size int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, readError(err)
 	}
 	defer func() { _ = file.Close() }()
-	data, err := io.ReadAll(io.LimitReader(file, MaxFileSize+1))
+	var data bytes.Buffer
+	data.Grow(int(min(size, MaxFileSize)) + bytes.MinRead)
+	_, err = data.ReadFrom(io.LimitReader(file, MaxFileSize+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > MaxFileSize {
+	if data.Len() > MaxFileSize {
 		return nil, fmt.Errorf("read %s: larger than %d bytes, the maximum for a rules file: split it", path, MaxFileSize)
 	}
-	return data, nil
+	return data.Bytes(), nil
 }
 
 // content returns a fingerprint of the files or of the error. It is never "".
-func (r reading) content() string {
+func (r *reading) content() string {
 	if r.err != nil {
 		return "error: " + r.err.Error()
 	}

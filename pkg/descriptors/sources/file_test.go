@@ -3,8 +3,6 @@ package sources_test
 import (
 	"os"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -55,7 +53,7 @@ func TestReadFolderSkipsDotfiles(t *testing.T) {
 	write(t, other+"/deep/d.yaml", "5")
 	link(t, other, dir+"/linked")
 	must(t, syscall.Mkfifo(dir+"/pipe", 0o600))
-	files, err := (&sources.File{Path: dir}).Read()
+	files, err := sources.Read(dir)
 	if want := "a.txt=3 a/z.yaml=2 b.yaml=1 c.yaml=4 linked/deep/d.yaml=5"; err != nil || text(files) != want {
 		t.Errorf("got %q, %v\nwant %q", text(files), err, want)
 	}
@@ -65,7 +63,7 @@ func TestReadFileFollowsLink(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/real", "1")
 	link(t, "real", dir+"/rules.yaml")
-	files, err := (&sources.File{Path: dir + "/rules.yaml"}).Read()
+	files, err := sources.Read(dir + "/rules.yaml")
 	if want := dir + "/rules.yaml=1"; err != nil || text(files) != want {
 		t.Errorf("got %q, %v\nwant %q", text(files), err, want)
 	}
@@ -75,7 +73,7 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		make func(t *testing.T, dir string)
-		want string // with the path of the folder left out
+		want string // the error, without the path of the folder
 	}{
 		{"missing", func(t *testing.T, dir string) { must(t, os.Remove(dir)) }, "read : no such file or directory"},
 		{"empty", func(*testing.T, string) {}, "read : no rules file in this folder"},
@@ -112,18 +110,10 @@ func TestReadErrorsNameThePath(t *testing.T) {
 			dir := t.TempDir() + "/rules"
 			must(t, os.Mkdir(dir, 0o755))
 			tt.make(t, dir)
-			files, err := (&sources.File{Path: dir}).Read()
+			files, err := sources.Read(dir)
 			if err == nil || files != nil || !strings.Contains(strings.ReplaceAll(err.Error(), dir, ""), tt.want) {
 				t.Errorf("got %v, %v\nwant %s", text(files), err, tt.want)
 			}
 		})
 	}
-}
-
-func goroutines() []string {
-	buf := make([]byte, 1<<20)
-	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
-	return slices.DeleteFunc(stacks, func(s string) bool {
-		return !strings.Contains(s, "fsnotify") && !strings.Contains(s, "sources.(*File)")
-	})
 }

@@ -19,67 +19,59 @@ type listed struct {
 	modified time.Time
 }
 
-// A listing is the result of listing a path: the file itself, or the files below the folder.
+// A listing collects the files of a path.
 type listing struct {
 	files   []listed
-	folders []string
-	entries int
+	entries int // files and folders so far
 }
 
 // ErrNoFile is returned for an empty folder.
 var ErrNoFile = errors.New("no rules file in this folder")
 
-// list lists path. With an error, the listing is partial, but sufficient to watch.
-func list(path string) (*listing, error) {
-	l := &listing{}
+// list returns the file path itself, or the files below the folder path.
+func list(path string) ([]listed, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return l, readError(err)
+		return nil, readError(err)
 	case info.Mode().IsRegular():
-		l.files = []listed{{path, path, info.Size(), info.ModTime()}}
-		return l, nil
+		return []listed{{path, path, info.Size(), info.ModTime()}}, nil
 	case !info.IsDir():
-		return l, fmt.Errorf("read %s: neither a file nor a folder: name a rules file or a folder of rules files", path)
+		return nil, fmt.Errorf("read %s: neither a file nor a folder: name a rules file or a folder of rules files", path)
 	}
-	err = l.folder(path, "", []os.FileInfo{info})
-	if err == nil && len(l.files) == 0 {
-		err = fmt.Errorf("read %s: %w", path, ErrNoFile)
+	l := &listing{}
+	if err := l.addFolder(path, "", []os.FileInfo{info}); err != nil {
+		return nil, err
+	}
+	if len(l.files) == 0 {
+		return nil, fmt.Errorf("read %s: %w", path, ErrNoFile)
 	}
 	slices.SortFunc(l.files, func(a, b listed) int { return cmp.Compare(a.name, b.name) })
-	return l, err
+	return l.files, nil
 }
 
-// folder lists the folder path as name. parents are the folders from the root to path, against cyclic links. After an error it
-// continues and finally returns the first error.
-func (l *listing) folder(path, name string, parents []os.FileInfo) error {
-	l.folders = append(l.folders, path)
-	entries, first := os.ReadDir(path)
+// addFolder adds the files below the folder path as name. parents are the folders from the root to path, against cyclic links.
+func (l *listing) addFolder(path, name string, parents []os.FileInfo) error {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return readError(err)
+	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		if l.entries++; l.entries > MaxFiles {
+		l.entries++
+		if l.entries > MaxFiles {
 			return fmt.Errorf("read %s: more than %d files and folders: name a folder that has only rules files", path, MaxFiles)
 		}
-		err := l.entry(filepath.Join(path, e.Name()), filepath.Join(name, e.Name()), parents)
-		if err != nil && first == nil {
-			first = err
+		if err := l.addEntry(filepath.Join(path, e.Name()), filepath.Join(name, e.Name()), parents); err != nil {
+			return err
 		}
 	}
-	return first
+	return nil
 }
 
-// readError removes the system call's name from an error.
-func readError(err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
-		return fmt.Errorf("read %s: %w", path.Path, path.Err)
-	}
-	return err
-}
-
-func (l *listing) entry(path, name string, parents []os.FileInfo) error {
+func (l *listing) addEntry(path, name string, parents []os.FileInfo) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -90,7 +82,16 @@ func (l *listing) entry(path, name string, parents []os.FileInfo) error {
 		if slices.ContainsFunc(parents, func(p os.FileInfo) bool { return os.SameFile(p, info) }) {
 			return fmt.Errorf("read %s: a symbolic link to one of its own parent folders: remove the link", path)
 		}
-		return l.folder(path, name, append(slices.Clip(parents), info))
+		return l.addFolder(path, name, append(slices.Clip(parents), info))
 	}
 	return nil
+}
+
+// readError removes the system call's name from an error.
+func readError(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return fmt.Errorf("read %s: %w", path.Path, path.Err)
+	}
+	return err
 }

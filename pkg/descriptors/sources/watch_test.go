@@ -3,136 +3,243 @@ package sources_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
-	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// never is an interval that no test reaches.
-const never = time.Hour
+const rules = `domain: d
+descriptors:
+- key: a
+  rate_limit: {unit: hour, requests_per_unit: 1}
+- key: b
+  rate_limit:
+    unit: hour
+    requests_per_unit: 1000
+`
 
-// A watch is a running Watch and its reports.
-type watch struct {
+// firstHalf is valid YAML too, with a limit of 10 instead of 1000.
+var firstHalf = rules[:strings.Index(rules, "1000")+2]
+
+// A watched is a File that is watched, and the reports about it.
+type watched struct {
+	*sources.File
 	t       *testing.T
-	reports chan string
+	mu      sync.Mutex
+	reports []string
 }
 
-// start watches until the test ends. If f.Stable is 0, start sets it to 20 ms.
-func start(t *testing.T, f *sources.File) *watch {
-	w := &watch{t, make(chan string, 100)}
-	if f.Stable == 0 {
-		f.Stable = 20 * time.Millisecond
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() {
-		done <- f.Watch(ctx, func(files []rulesfile.File, err error) {
-			if err != nil {
-				w.reports <- "error " + err.Error()
-				return
-			}
-			w.reports <- text(files)
-		})
-	}()
-	t.Cleanup(func() {
+// watch reads path, and runs do while a Watch runs, in virtual time. Watch reads the files at each full second.
+func watch(t *testing.T, path string, do func(*watched)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{t: t, File: sources.NewFile(path)}
+		_, _ = w.Read()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.Watch(ctx, w.report) }()
+		do(w)
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Watch: %v", err)
-		}
-		left, deadline := goroutines(), time.Now().Add(time.Second)
-		for len(left) > 0 && time.Now().Before(deadline) {
-			runtime.Gosched() // a goroutine may be about to end
-			left = goroutines()
-		}
-		if len(left) > 0 {
-			t.Errorf("left behind:\n%s", strings.Join(left, "\n\n"))
+			t.Errorf("Watch returned %v, want the error of the context", err)
 		}
 	})
-	return w
 }
 
-// await waits for a report that contains want. Every earlier report must contain one of passing.
-func (w *watch) await(want string, passing ...string) {
+func (w *watched) report(files []rulesfile.File, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.reports = append(w.reports, "error "+err.Error())
+		return
+	}
+	w.reports = append(w.reports, text(files))
+}
+
+// take returns the reports since the last call.
+func (w *watched) take() []string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	got := w.reports
+	w.reports = nil
+	return got
+}
+
+func (w *watched) want(when string, want ...string) {
 	w.t.Helper()
-	deadline := time.After(10 * time.Second)
-	for {
-		select {
-		case got := <-w.reports:
-			if strings.Contains(got, want) {
-				return
-			}
-			if !contains(passing, got) {
-				w.t.Fatalf("got %q, want %q", got, want)
-			}
-		case <-deadline:
-			w.t.Fatalf("no report, want %q", want)
-		}
+	if got := w.take(); strings.Join(got, "|") != strings.Join(want, "|") {
+		w.t.Errorf("%s: reports %q, want %q", when, got, want)
 	}
 }
 
-func contains(passing []string, got string) bool {
-	for _, p := range passing {
-		if strings.Contains(got, p) {
-			return true
-		}
-	}
-	return false
-}
-
-func TestWatchWithoutReadReportsInitialFiles(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/a", "1")
-	start(t, &sources.File{Path: dir, Poll: never}).await("a=1")
+func TestWatchReportsAChangeWithinTwoSeconds(t *testing.T) {
+	path := t.TempDir() + "/rules.yaml"
+	write(t, path, "1")
+	watch(t, path, func(w *watched) {
+		time.Sleep(10*time.Second + time.Millisecond)
+		w.want("without a change")
+		write(t, path, "2")
+		time.Sleep(2 * time.Second)
+		w.want("2 s after the change", path+"=2")
+		time.Sleep(time.Minute)
+		w.want("without a further change")
+	})
 }
 
 func TestWatchReportsChangesAfterRead(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/a", "1")
-	f := &sources.File{Path: dir, Poll: never}
-	_, err := f.Read()
-	must(t, err)
-	write(t, dir+"/a", "2")
-	w := start(t, f)
-	w.await("a=2")
-	// A Read during Watch does not hide a change from Watch.
-	write(t, dir+"/a", "3")
-	_, err = f.Read()
-	must(t, err)
-	w.await("a=3")
+	synctest.Test(t, func(t *testing.T) {
+		path := t.TempDir() + "/rules.yaml"
+		write(t, path, "1")
+		f := sources.NewFile(path)
+		_, err := f.Read()
+		must(t, err)
+		write(t, path, "2")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var got []string
+		_ = f.Watch(ctx, func(files []rulesfile.File, err error) { got = append(got, text(files), fmt.Sprint(err)) })
+		if want := []string{path + "=2", "<nil>"}; !slices.Equal(got, want) {
+			t.Errorf("Watch reports %q, want %q", got, want)
+		}
+	})
 }
 
-func TestWatchReportsOnlyChanges(t *testing.T) {
+// TestHalfWrittenFileIsNotLoaded writes a file in place with pauses, as scp does over a slow network.
+func TestHalfWrittenFileIsNotLoaded(t *testing.T) {
+	path := t.TempDir() + "/rules.yaml"
+	write(t, path, rules)
+	watch(t, path, func(w *watched) {
+		time.Sleep(500 * time.Millisecond)
+		write(t, path, firstHalf)
+		time.Sleep(900 * time.Millisecond) // Watch reads the first half.
+		write(t, path, rules+"#")
+		time.Sleep(900 * time.Millisecond)
+		write(t, path, rules+"##")
+		w.want("while the file is written")
+		time.Sleep(2 * time.Second)
+		w.want("2 s after the last write", path+"="+rules+"##")
+	})
+}
+
+// A folder is loaded as a whole, after the last of its files has changed.
+func TestFolderIsLoadedInOneStep(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a", "1")
-	f := &sources.File{Path: dir, Poll: time.Millisecond}
-	_, err := f.Read()
-	must(t, err)
-	w := start(t, f)
-	must(t, os.Chmod(dir+"/a", 0o644))
-	move := func(name, text string) {
-		other := t.TempDir() + "/" + name
-		write(t, other, text)
-		must(t, os.Rename(other, dir+"/"+name))
-	}
-	move("a", "1")
-	move("b", "2")
-	w.await("a=1 b=2")
+	watch(t, dir, func(w *watched) {
+		time.Sleep(500 * time.Millisecond)
+		for _, name := range []string{"a", "b", "c"} {
+			write(t, dir+"/"+name, "2")
+			time.Sleep(900 * time.Millisecond)
+		}
+		w.want("while the files change")
+		time.Sleep(2 * time.Second)
+		w.want("after the last change", "a=2 b=2 c=2")
+	})
+}
+
+func TestStableNeedsEqualModificationTimes(t *testing.T) {
+	path := t.TempDir() + "/rules.yaml"
+	write(t, path, rules)
+	watch(t, path, func(w *watched) {
+		for i := range 10 {
+			write(t, path, firstHalf)
+			modified := time.Unix(int64(i), 0)
+			must(t, os.Chtimes(path, modified, modified))
+			time.Sleep(900 * time.Millisecond)
+		}
+		w.want("while the same half is written again and again")
+		time.Sleep(2 * time.Second)
+		w.want("after the last write", path+"="+firstHalf)
+	})
+}
+
+func TestRevertedChangeIsNotReported(t *testing.T) {
+	path := t.TempDir() + "/rules.yaml"
+	write(t, path, rules)
+	watch(t, path, func(w *watched) {
+		write(t, path, firstHalf)
+		time.Sleep(1500 * time.Millisecond)
+		write(t, path, rules)
+		time.Sleep(time.Minute)
+		w.want("after the revert")
+	})
+}
+
+func TestConstantlyChangingFilesAreAnError(t *testing.T) {
+	path := t.TempDir() + "/rules.yaml"
+	write(t, path, rules)
+	watch(t, path, func(w *watched) {
+		for i := range 300 {
+			write(t, path, rules+strings.Repeat("#", i+1))
+			time.Sleep(500 * time.Millisecond)
+		}
+		if got := w.take(); len(got) != 1 || !strings.Contains(got[0], path+": the files have kept changing for 1m0s") {
+			t.Errorf("reports %q, want one error", got)
+		}
+		write(t, path, rules)
+		time.Sleep(3 * time.Second)
+		w.want("back to the first version", path+"="+rules)
+	})
+}
+
+func TestReloadLoadsWithoutWaiting(t *testing.T) {
+	path := t.TempDir() + "/rules.yaml"
+	write(t, path, rules)
+	watch(t, path, func(w *watched) {
+		write(t, path, firstHalf)
+		w.Reload()
+		w.want("a changed file", path+"="+firstHalf)
+		w.Reload()
+		w.want("an unchanged file", path+"="+firstHalf)
+	})
+}
+
+func TestWatchReportsEqualFilesOnlyOnce(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a", "1")
+	watch(t, dir, func(w *watched) {
+		move := func(name, text string) {
+			other := t.TempDir() + "/" + name
+			write(t, other, text)
+			must(t, os.Rename(other, dir+"/"+name))
+			time.Sleep(3 * time.Second)
+		}
+		must(t, os.Chmod(dir+"/a", 0o644))
+		move("a", "1")
+		w.want("the same content in another file")
+		move("b", "2")
+		w.want("a new file", "a=1 b=2")
+	})
+}
+
+func TestWatchReportsAMissingFileOnce(t *testing.T) {
+	path := t.TempDir() + "/a"
+	write(t, path, "1")
+	watch(t, path, func(w *watched) {
+		must(t, os.Remove(path))
+		time.Sleep(time.Minute)
+		w.want("the file is removed", "error read "+path+": no such file or directory")
+		write(t, path, "1")
+		time.Sleep(3 * time.Second)
+		w.want("the file is back", path+"=1")
+	})
 }
 
 func TestWatchReportsEveryKindOfChange(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		setup func(t *testing.T, dir string)
-		path  string // in dir
-		// After change, Watch reports want, possibly after some of passing.
-		change  func(t *testing.T, dir string)
-		want    string
-		passing []string
+		name   string
+		setup  func(t *testing.T, dir string)
+		path   string // in dir
+		change func(t *testing.T, dir string)
+		want   string // the report, without dir
 	}{
 		{
 			name:   "a file is written in place",
@@ -199,7 +306,7 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 				write(t, dir+"/rules/..2/a.yaml", "2")
 				link(t, "..2", dir+"/rules/..data")
 			},
-			want: "a.yaml=2",
+			want: "rules/a.yaml=2",
 		},
 		{
 			name: "a symbolic link on the path is replaced, as RUNTIME_ROOT is",
@@ -233,24 +340,23 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 				link(t, "../far/file", dir+"/rules/a")
 				link(t, "../far/folder", dir+"/rules/b")
 			},
-			path:    "rules",
-			change:  func(t *testing.T, dir string) { write(t, dir+"/far/file", "2"); write(t, dir+"/far/folder/file", "3") },
-			want:    "a=2 b/file=3 own=1",
-			passing: []string{"a=2"},
+			path:   "rules",
+			change: func(t *testing.T, dir string) { write(t, dir+"/far/file", "2"); write(t, dir+"/far/folder/file", "3") },
+			want:   "a=2 b/file=3 own=1",
 		},
 		{
 			name:   "the path is removed",
 			setup:  func(t *testing.T, dir string) { write(t, dir+"/x/rules/a", "1") },
 			path:   "x/rules",
 			change: func(t *testing.T, dir string) { must(t, os.RemoveAll(dir+"/x")) },
-			want:   "no such file or directory", passing: []string{"no rules file"},
+			want:   "error read x/rules: no such file or directory",
 		},
 		{
 			name:   "the path appears",
 			setup:  func(*testing.T, string) {},
 			path:   "x/y/rules",
 			change: func(t *testing.T, dir string) { write(t, dir+"/x/y/rules/a", "1") },
-			want:   "a=1", passing: []string{"no rules file", "a="},
+			want:   "a=1",
 		},
 		{
 			name:  "a folder on the path is replaced",
@@ -260,94 +366,19 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 				must(t, os.Rename(dir+"/x", dir+"/z"))
 				must(t, os.Rename(dir+"/y", dir+"/x"))
 			},
-			want: "a=2", passing: []string{"no such file"},
+			want: "a=2",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			tt.setup(t, dir)
-			w := start(t, &sources.File{Path: dir + "/" + tt.path, Poll: never})
-			// Without a Read, Watch reports the first reading. By then it watches the folders.
-			w.await("")
-			tt.change(t, dir)
-			w.await(tt.want, tt.passing...)
+			watch(t, dir+"/"+tt.path, func(w *watched) {
+				tt.change(t, dir)
+				time.Sleep(3 * time.Second)
+				if got := strings.ReplaceAll(strings.Join(w.take(), "|"), dir+"/", ""); got != tt.want {
+					t.Errorf("reports %q, want %q", got, tt.want)
+				}
+			})
 		})
 	}
-}
-
-func TestWatchReportsAMissingFileOnce(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/a", "1")
-	w := start(t, &sources.File{Path: dir + "/a", Poll: time.Millisecond})
-	w.await("a=1")
-	must(t, os.Remove(dir+"/a"))
-	w.await("error read " + dir + "/a: no such file")
-	must(t, os.WriteFile(dir+"/b", []byte("1"), 0o600))
-	must(t, os.Rename(dir+"/b", dir+"/a"))
-	w.await("a=1")
-}
-
-// hidden returns a file, and a function that changes the file without a notification: through a hard link in another
-// folder.
-func hidden(t *testing.T) (path string, change func(text string)) {
-	t.Helper()
-	dir, other := t.TempDir(), t.TempDir()
-	write(t, dir+"/a", "1")
-	if err := os.Link(dir+"/a", other+"/b"); err != nil {
-		t.Skip(err)
-	}
-	return dir + "/a", func(text string) { write(t, other+"/b", text) }
-}
-
-func TestPollFindsChangesWithoutNotifications(t *testing.T) {
-	path, change := hidden(t)
-	w := start(t, &sources.File{Path: path, Poll: time.Millisecond})
-	w.await("a=1")
-	change("2")
-	w.await("a=2", "a=")
-}
-
-func TestReloadReportsAChangeAtOnce(t *testing.T) {
-	path, change := hidden(t)
-	f := &sources.File{Path: path, Poll: never, Stable: never}
-	w := start(t, f)
-	w.await("a=1")
-	change("2")
-	f.Reload()
-	w.await("a=2")
-}
-
-func TestReloadReportsUnchangedFiles(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/a", "1")
-	f := &sources.File{Path: dir, Poll: never, Stable: never}
-	w := start(t, f)
-	w.await("a=1")
-	f.Reload()
-	w.await("a=1")
-}
-
-// TestWatchReportsChangeDuringConstantNotifications creates a notification every 10 ms, so that there is never a pause in them.
-func TestWatchReportsChangeDuringConstantNotifications(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/a", "1")
-	w := start(t, &sources.File{Path: dir, Poll: never})
-	w.await("a=1")
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				_ = os.WriteFile(dir+"/.noise", nil, 0o600)
-			}
-		}
-	}()
-	defer func() { close(stop); <-stopped }()
-	write(t, dir+"/a", "2")
-	w.await("a=2")
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A debt is the number of hits of a key that the cache has denied and the store has not counted. If denied hits do not count, it is
-// 0, and sending it only renews the denial.
+// A debt is the number of hits of a key that the cache has denied and the store has not counted. If the limit does not count denied
+// hits, the debt is 0, and sending it only renews the denial.
 //
-// A debt must be counted only while its window is current, which only the store knows. So it is sent as a peek with
-// [limiters.Hit].Denied, which the store counts only if it denies the peek.
+// A debt must be counted only while its window is current, and only the store knows the window. So the cache sends a peek with
+// [limiters.Hit].Denied: if the store denies the peek, it counts the debt.
 type debt struct {
 	key        string
 	limit      *limiters.Limit
 	n          int64
 	hash       uint64 // of the key
-	generation uint32 // of the shard, when the debt was taken from it
+	generation uint32 // the generation of the shard when the debt was taken
 }
 
-// maxDebt bounds a debt; beyond it, hits go to the store. Twice maxDebt is far below limiters.MaxHits.
+// maxDebt bounds a debt: further hits go to the store. A restored debt may double it, which is far below limiters.MaxHits.
 const maxDebt = 1<<32 - 1
 
 func (d *debt) hit() limiters.Hit {
@@ -65,7 +65,7 @@ const (
 	forever = int64(math.MaxInt64)
 	// debtsPerCall bounds the debts in one call.
 	debtsPerCall = 50
-	// minSleep bounds the sleep of the goroutine from below, whatever MaxAge is.
+	// minSleep is the shortest sleep of the goroutine, whatever MaxAge is.
 	minSleep = int64(time.Millisecond)
 )
 
@@ -83,7 +83,7 @@ func (c *DenyCache) run(ctx context.Context) {
 			return
 		}
 		now := c.clock()
-		// Debts that are nearly due are sent too, which bounds wake-ups to sixteen in MaxAge.
+		// Debts that are nearly due are sent too, so that the goroutine wakes at most sixteen times in MaxAge.
 		next, err := c.flush(ctx, now-c.debtDelay()+c.maxAge/16)
 		sleep := max(minSleep, min(next, now)+c.debtDelay()-c.clock())
 		if err != nil {
@@ -93,8 +93,8 @@ func (c *DenyCache) run(ctx context.Context) {
 	}
 }
 
-// flush removes expired denials and sends the debts from before a time. It stops at the first call that fails, whose error it
-// returns, and when ctx ends. oldest is the time of the oldest remaining debt, or forever.
+// flush removes expired denials and sends the debts that began no later than before. It stops when ctx ends and at the first call
+// that fails. oldest is when the oldest remaining debt began, or forever.
 func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err error) {
 	oldest = forever
 	var debts []debt
@@ -129,7 +129,7 @@ func (c *DenyCache) send(debts []debt) (err error) {
 	if len(debts) == 0 {
 		return nil
 	}
-	ctx, cancel := c.call()
+	ctx, cancel := c.callContext()
 	defer cancel()
 	hits := make([]limiters.Hit, len(debts))
 	for i := range debts {
@@ -146,7 +146,7 @@ func (c *DenyCache) send(debts []debt) (err error) {
 	return nil
 }
 
-// takeSafely calls the store and recovers from panics, because no caller on this goroutine does.
+// takeSafely calls the store and recovers from panics. Nothing else on this goroutine recovers.
 func (c *DenyCache) takeSafely(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) (err error) {
 	defer split.RecoverTo(&err)
 	return c.store.Take(ctx, time.Time{}, groups, out)

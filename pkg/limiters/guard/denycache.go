@@ -63,7 +63,7 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	if o.MaxAge == 0 {
 		o.MaxAge = time.Second
 	}
-	o.MaxAge = min(o.MaxAge, limiters.MaxWindow) // so that no sum of times overflows
+	o.MaxAge = min(o.MaxAge, limiters.MaxWindow) // sums of times must not overflow
 	shards := 1
 	for shards < maxShards && o.MaxBytes/int64(2*shards) >= minShardBytes {
 		shards *= 2
@@ -75,13 +75,13 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	for i := range c.shards {
 		c.shards[i].init(c.maxAge)
 	}
-	c.begin(c.run)
+	c.startWorker(c.run)
 	return c
 }
 
 // Close stops the goroutine and sends all debts. It returns shortly after ctx ends, with an error if debts were not sent.
 func (c *DenyCache) Close(ctx context.Context) error {
-	defer c.end(ctx)()
+	defer c.stopWorker(ctx)()
 	c.Forget()
 	_, err := c.flush(ctx, forever)
 	return err
@@ -100,18 +100,18 @@ func (c *DenyCache) Forget() {
 
 // Stats returns the size and the counters.
 func (c *DenyCache) Stats() DenyStats {
-	all := DenyStats{Sent: c.sent.Load(), Lost: c.lost.Load()}
+	stats := DenyStats{Sent: c.sent.Load(), Lost: c.lost.Load()}
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		all.Entries += s.count
-		all.Bytes += s.bytes
-		all.Asked += s.asked
-		all.Answered += s.answered
-		all.NotRemembered += s.notRemembered
+		stats.Entries += s.count
+		stats.Bytes += s.bytes
+		stats.Asked += s.asked
+		stats.Answered += s.answered
+		stats.NotRemembered += s.notRemembered
 		s.mu.Unlock()
 	}
-	return all
+	return stats
 }
 
 // clock returns the monotonic time since the cache was created, in ns.
@@ -165,7 +165,7 @@ type lookup struct {
 
 // classify hashes the keys and marks hits that always go to the store: refunds, groups of several hits, and peeks with Denied.
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
-	for first, g := range eachGroup(groups) {
+	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			h, l := &g[i], &lookups[first+i]
 			l.hash = maphash.String(c.seed, h.Key)
@@ -189,7 +189,7 @@ func keyIsForwarded(lookups []lookup, i int) bool {
 func (c *DenyCache) answer(
 	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts *[]debt,
 ) (forwarded int) {
-	for first, g := range eachGroup(groups) {
+	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			if !c.answerHit(now, &g[i], lookups, first+i, &out[first+i], debts) {
 				forwarded++
@@ -226,19 +226,19 @@ func (c *DenyCache) answerHit(
 func (c *DenyCache) forward(
 	ctx context.Context, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts []debt,
 ) error {
-	var part split.Part
+	var forwarded split.Subset
 	for i := range debts {
-		part.AddHits(limiters.Group{debts[i].hit()}, -1)
+		forwarded.AddHits(limiters.Group{debts[i].hit()}, -1)
 	}
-	for first, g := range eachGroup(groups) {
+	for first, g := range limiters.EachGroup(groups) {
 		// The hits of a group are marked all or none.
 		if len(g) > 0 && lookups[first].forward {
-			part.Add(g, first)
+			forwarded.Add(g, first)
 		}
 	}
-	err := part.Take(ctx, c.store, time.Time{})
-	c.countSent(debts, part.Verdicts, err)
-	part.Scatter(out, err)
+	err := forwarded.Take(ctx, c.store, time.Time{})
+	c.countSent(debts, forwarded.Verdicts, err)
+	forwarded.Scatter(out, err)
 	return err
 }
 
@@ -246,7 +246,7 @@ func (c *DenyCache) forward(
 // may have been charged.
 func (c *DenyCache) recordDenials(from int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, err error) {
 	after := int64(0)
-	for first, g := range eachGroup(groups) {
+	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			h, l, v := &g[i], &lookups[first+i], &out[first+i]
 			if h.N < 0 {

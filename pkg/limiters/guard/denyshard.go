@@ -35,9 +35,9 @@ type denyEntry struct {
 	chain *denyEntry
 
 	pending bool  // answered hits since the last store call
-	since   int64 // time of the first such answer
-	counts  bool  // the limit counts denied hits, and no penalty denies
-	debt    int64 // answered hits that the store must count
+	since   int64 // when the first of them was answered
+	counts  bool  // answered hits add to the debt: the limit counts denied hits and has no penalty
+	debt    int64 // answered hits that the store has not counted
 
 	before, after *denyEntry // in its list
 }
@@ -46,11 +46,11 @@ type denyEntry struct {
 type denial struct {
 	minHits  int64 // this many hits or more are denied
 	used     int64 // the key's usage
-	expires  int64 // when the denial is no longer certain, or too old
-	retryAt  int64 // when minHits fit, at the latest
-	resetAt  int64 // when the key has fully reset, at the latest
+	expires  int64 // the denial is certain until then, and no older than MaxAge
+	retryAt  int64 // when minHits fit at the latest
+	resetAt  int64 // when the key has fully reset at the latest
 	recorded int64 // when the denial was recorded
-	offset   int64 // of the store's clock from the cache's, at most; 0 if the store does not report its time
+	offset   int64 // upper bound of the store's clock minus the cache's; 0 if the store does not report its time
 }
 
 // entryBytes approximates the memory of an entry and its map slot, without the text of its key.
@@ -90,28 +90,32 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		}
 		e.debt += h.N
 	}
-	// A peek must not renew a denial of several hits or one that allows peeks, because it says nothing about them. It must not
-	// renew a penalty either, because a peek denied after the penalty would be an offence.
+	// The store renews a denial by its verdict on a peek. A peek may be allowed while several hits are denied, or while the limit
+	// allows peeks. Under a penalty, a denied peek could be an offence.
 	if !e.pending && e.minHits == 1 && h.Limit.DeniesPeekWithHit() && !h.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}
-	retry, reset := microsUp(e.retryAt-now), microsUp(e.resetAt-now)
+	retryAfter, resetAfter := microsUp(e.retryAt-now), microsUp(e.resetAt-now)
 	used := min(e.used+e.debt, limiters.MaxHits)
 	*v = limiters.Verdict{
 		Used:       used,
 		Remaining:  max(0, h.Limit.Capacity()-used),
-		RetryAfter: h.Limit.RetryBound(n, e.minHits, retry, reset),
-		ResetAfter: reset,
+		RetryAfter: h.Limit.RetryBound(n, e.minHits, retryAfter, resetAfter),
+		ResetAfter: resetAfter,
 		By:         limiters.ByCache,
 	}
-	if h.Limit.HasPenalty() && n <= v.Remaining {
-		v.RetryAfter = retry // the limit itself allows the hits, so only the penalty denies them
+	penalty := h.Limit.HasPenalty() // if so, the denial ends no later than the key's penalty
+	if penalty && n <= v.Remaining {
+		v.RetryAfter = retryAfter // the limit itself allows the hits, so only the penalty denies them
+	}
+	if penalty {
+		v.Remaining = 0
 	}
 	if e.offset != 0 {
 		// now was read before the lock was taken, so the denial may be newer.
 		v.At, v.Order = (e.offset+max(now, e.recorded))/int64(time.Microsecond), math.MaxUint16
 	}
-	if h.Limit.HasPenalty() && v.RetryAfter == retry {
+	if penalty && v.RetryAfter == retryAfter {
 		*v = v.Penalize()
 	}
 	return true
@@ -128,7 +132,7 @@ func microsUp(ns int64) time.Duration {
 	return time.Duration((ns + us - 1) / us * us)
 }
 
-// remember records the denial of h, unless the shard has a wider one.
+// remember records the denial of h, unless the shard has one of fewer hits, or of as many hits that lasts longer.
 func (s *denyShard) remember(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
 	e := s.find(hash, h.Key, h.Limit)
 	if e == nil {
@@ -194,7 +198,7 @@ func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, bu
 	s.count++
 }
 
-// victim returns the entry to evict, or nil if all entries have business with the store.
+// victim returns the entry to evict, or nil if all entries wait for a call to the store.
 func (s *denyShard) victim(now int64) *denyEntry {
 	if e := s.idle.after; e != &s.idle {
 		return e
@@ -296,8 +300,8 @@ func (s *denyShard) sweep(now int64) {
 	}
 }
 
-// takeDue moves debts from before a time to debts, up to limit in total. It returns the time of the oldest remaining debt, or
-// forever.
+// takeDue moves the debts that began no later than before to debts, up to limit in total. It returns when the oldest remaining debt
+// began, or forever.
 func (s *denyShard) takeDue(now, before int64, limit int, debts []debt) ([]debt, int64) {
 	for e := s.pending.after; e != &s.pending; e = s.pending.after {
 		if e.since > before || len(debts) >= limit {

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -49,7 +48,7 @@ type FallbackOptions struct {
 
 // FallbackStats are the state and the counters of a Fallback.
 type FallbackStats struct {
-	Down    bool                             // the store has failed, and is not back
+	Down    bool                             // the store has failed and not recovered
 	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store failed to decide, by the policy applied
 }
 
@@ -101,12 +100,10 @@ func (f *Fallback) Take(
 		if f.down.CompareAndSwap(false, true) {
 			f.options.Changed(true, err)
 		}
-		for i := range out {
-			out[i] = limiters.Verdict{Err: err}
-		}
+		limiters.FailAll(out, err)
 	}
 	f.decide(ctx, t)
-	f.takeRest(ctx, t)
+	f.chargeAllowed(ctx, t)
 	if err != nil && !slices.ContainsFunc(out, isDecided) {
 		return err
 	}
@@ -126,54 +123,39 @@ func isDecided(v limiters.Verdict) bool { return v.Err == nil }
 func isDenied(v limiters.Verdict) bool  { return !v.Allowed }
 func isByStore(v limiters.Verdict) bool { return v.By == limiters.ByStore }
 
-// takeRest retries hits that the store allowed but did not charge because another hit of their group failed. Otherwise one failing
-// limit would let a client pass uncharged under the others.
-func (f *Fallback) takeRest(ctx context.Context, t fallbackTake) {
-	var part split.Part
+// chargeAllowed retries hits that the store allowed but did not charge because another hit of their group failed. Otherwise one
+// failing limit would let a client pass uncharged under the others.
+func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
+	var retried split.Subset
 	var policies []limiters.OnError
-	for first, g := range eachGroup(t.groups) {
+	for first, g := range limiters.EachGroup(t.groups) {
 		verdicts := t.out[first : first+len(g)]
 		if slices.ContainsFunc(verdicts, isDenied) {
 			continue
 		}
-		var rest limiters.Group
-		var at []int
+		var allowed limiters.Group
+		var indices []int
 		for i := range g {
 			if isByStore(verdicts[i]) {
-				rest, at = append(rest, g[i]), append(at, first+i)
+				allowed, indices = append(allowed, g[i]), append(indices, first+i)
 			}
 		}
-		if len(rest) == 0 || len(rest) == len(g) {
+		if len(allowed) == 0 || len(allowed) == len(g) {
 			continue
 		}
-		part.AddHits(rest, at...)
-		for _, i := range at {
+		retried.AddHits(allowed, indices...)
+		for _, i := range indices {
 			policies = append(policies, t.policies[i])
 		}
 	}
-	if part.Len() == 0 {
+	if retried.Len() == 0 {
 		return
 	}
-	if err := part.Take(ctx, f.store, t.now); err != nil {
-		for i := range part.Verdicts {
-			part.Verdicts[i] = limiters.Verdict{Err: err}
-		}
+	if err := retried.Take(ctx, f.store, t.now); err != nil {
+		limiters.FailAll(retried.Verdicts, err)
 	}
-	f.decide(ctx, fallbackTake{t.now, part.Groups, policies, part.Verdicts})
-	part.Scatter(t.out, nil)
-}
-
-// eachGroup yields each group with the index of its first hit among all hits.
-func eachGroup(groups []limiters.Group) iter.Seq2[int, limiters.Group] {
-	return func(yield func(int, limiters.Group) bool) {
-		first := 0
-		for _, g := range groups {
-			if !yield(first, g) {
-				return
-			}
-			first += len(g)
-		}
-	}
+	f.decide(ctx, fallbackTake{t.now, retried.Groups, policies, retried.Verdicts})
+	retried.Scatter(t.out, nil)
 }
 
 // recoveryTime is how long a failed store must work without errors to count as recovered. Without it, the state would flap while
@@ -209,7 +191,7 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 // decide applies the policies to hits whose verdicts are errors.
 func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
 	local := false
-	for first, g := range eachGroup(t.groups) {
+	for first, g := range limiters.EachGroup(t.groups) {
 		for i := range g {
 			h, policy, v := &g[i], t.policies[first+i], &t.out[first+i]
 			if v.Err == nil {
@@ -241,58 +223,67 @@ func (f *Fallback) count(h *limiters.Hit, policy limiters.OnError) {
 	}
 }
 
-// endLocally ends leases in the local store that the wrapped store has ended or, with all, that it failed to end. It ignores the
-// verdicts, and a canceled ctx, which must not keep a slot occupied.
+// endLocally ends leases in the local store that the wrapped store has ended or, with all, that it failed to end.
 func (f *Fallback) endLocally(ctx context.Context, t fallbackTake, all bool) {
-	var part split.Part
-	for first, g := range eachGroup(t.groups) {
+	var ends []limiters.Hit
+	for first, g := range limiters.EachGroup(t.groups) {
 		for i, h := range g {
 			if !h.End || t.policies[first+i] != limiters.OnErrorLocal || !all && t.out[first+i].Err != nil {
 				continue
 			}
-			if share, err := f.share(h.Limit, h.N); err == nil {
-				h.Limit = share
-			}
-			part.AddHits(limiters.Group{h}, -1)
+			ends = append(ends, h)
 		}
 	}
-	if part.Len() > 0 {
-		_ = part.Take(context.WithoutCancel(ctx), f.options.Local, t.now)
+	f.EndLocally(ctx, t.now, ends)
+}
+
+// EndLocally ends leases in the local store only. It is for leases that the wrapped store has certainly not charged, so that nothing
+// retries their ends there. It ignores a canceled ctx, which must not keep a slot occupied.
+func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiters.Hit) {
+	if len(ends) == 0 {
+		return
 	}
+	for i := range ends {
+		if share, err := f.share(ends[i].Limit, ends[i].N); err == nil {
+			ends[i].Limit = share
+		}
+	}
+	// The local store fails only a hit that needs memory, which the end of a lease does not.
+	_ = f.options.Local.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), make([]limiters.Verdict, len(ends)))
 }
 
 // decideLocally decides failed hits by this process's share. If the local store fails too, the verdict keeps the error of the
 // wrapped store. A group with a hit that is denied elsewhere is not charged.
 func (f *Fallback) decideLocally(ctx context.Context, t fallbackTake) {
-	var part split.Part
-	for first, g := range eachGroup(t.groups) {
-		f.addLocal(&part, first, g, t)
+	var local split.Subset
+	for first, g := range limiters.EachGroup(t.groups) {
+		f.addLocal(&local, first, g, t)
 	}
-	if part.Len() == 0 {
+	if local.Len() == 0 {
 		return
 	}
 	// The local store does not block, and must end a lease even if ctx is canceled.
-	err := part.Take(context.WithoutCancel(ctx), f.options.Local, t.now)
-	for first, g := range eachGroup(part.Groups) {
+	err := local.Take(context.WithoutCancel(ctx), f.options.Local, t.now)
+	for first, g := range limiters.EachGroup(local.Groups) {
 		for i := range g {
-			switch v := &part.Verdicts[first+i]; {
-			case part.At(first+i) < 0: // the denying hit
+			switch v, index := &local.Verdicts[first+i], local.Index(first+i); {
+			case index < 0: // the denying hit
 			case err != nil || v.Err != nil:
 				f.count(&g[i], limiters.OnErrorFail)
-				part.Omit(first + i)
+				local.Omit(first + i)
 			default:
-				v.By, v.Uncharged = limiters.ByShare, limiters.IsUncharged(t.out[part.At(first+i)].Err)
+				v.By, v.Uncharged = limiters.ByShare, limiters.IsUncharged(t.out[index].Err)
 				f.count(&g[i], limiters.OnErrorLocal)
 			}
 		}
 	}
-	part.Scatter(t.out, nil)
+	local.Scatter(t.out, nil)
 }
 
-// addLocal adds the hits of g that this process decides to part. It adds a denying hit if another hit of g was denied or failed.
-func (f *Fallback) addLocal(part *split.Part, first int, g limiters.Group, t fallbackTake) {
-	var local limiters.Group
-	var at []int
+// addLocal adds the hits of g that this process decides to local. It adds a denying hit if another hit of g was denied or failed.
+func (f *Fallback) addLocal(local *split.Subset, first int, g limiters.Group, t fallbackTake) {
+	var undecided limiters.Group
+	var indices []int
 	denied := false
 	for i, h := range g {
 		if v := &t.out[first+i]; v.Err == nil || t.policies[first+i] != limiters.OnErrorLocal {
@@ -300,7 +291,8 @@ func (f *Fallback) addLocal(part *split.Part, first int, g limiters.Group, t fal
 			continue
 		}
 		var err error
-		if h.Limit, err = f.share(h.Limit, h.N); f.options.Local == nil || err != nil {
+		h.Limit, err = f.share(h.Limit, h.N)
+		if f.options.Local == nil || err != nil {
 			f.count(&h, limiters.OnErrorFail)
 			denied = true
 			continue
@@ -308,15 +300,15 @@ func (f *Fallback) addLocal(part *split.Part, first int, g limiters.Group, t fal
 		if h.Lease != (limiters.LeaseID{}) && !f.leases.Load() {
 			f.leases.Store(true)
 		}
-		local, at = append(local, h), append(at, first+i)
+		undecided, indices = append(undecided, h), append(indices, first+i)
 	}
-	if len(local) == 0 {
+	if len(undecided) == 0 {
 		return
 	}
 	if denied {
-		local, at = append(local, limiters.DenyingHit(local[0].Key)), append(at, -1)
+		undecided, indices = append(undecided, limiters.DenyingHit(undecided[0].Key)), append(indices, -1)
 	}
-	part.AddHits(local, at...)
+	local.AddHits(undecided, indices...)
 }
 
 // share returns this process's share of a limit for hits of n.

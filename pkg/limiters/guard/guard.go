@@ -1,7 +1,7 @@
 // Package guard wraps a [limiters.Store]. It depends on no particular store or algorithm:
 //
 //   - [DenyCache] answers repeated denials from memory.
-//   - [EndQueue] retries ends of leases.
+//   - [EndRetrier] retries ends of leases.
 //   - [Fallback] decides by policies when the store fails.
 //   - [PerSecond] divides hits between two stores.
 //   - [Observed] reports calls.

@@ -141,6 +141,24 @@ func TestEndTimesOutAndEndsTheLocalLease(t *testing.T) {
 	}
 }
 
+// The end of a lease that only the local store has reaches only the local store, even if its context has ended.
+func TestEndLocallyCallsNoStore(t *testing.T) {
+	store, local := &flaky{Store: memory(), gone: true}, memory()
+	f := guard.NewFallback(store, guard.FallbackOptions{Local: local, Replicas: func() int { return 3 }})
+	takeGroups(t, under(f, limiters.OnErrorLocal), limiters.Group{lease("a")})
+	store.gone = false
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	f.EndLocally(ctx, time.Time{}, []limiters.Hit{lease("a", end)})
+	if got := takeGroups(t, local, limiters.Group{lease("z", peek)})[0].Used; got != 0 {
+		t.Errorf("%d slots in the local store, want none", got)
+	}
+	// A store that had got the end would remember it, and the take would hold no slot.
+	if got := takeGroups(t, store, limiters.Group{lease("a")})[0].Used; got != 1 {
+		t.Errorf("%d slots in the store after a take, want 1: the end reached it", got)
+	}
+}
+
 // An ending ends the context of each call.
 type ending struct {
 	limiters.Store

@@ -64,10 +64,10 @@ func TestRememberedPenaltyOfSeveralHits(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", limit, 3, "ok used=3 remaining=7 reset=3600s")
-		a.take("k", limit, 8, "denied used=3 remaining=7 retry=3600s reset=3600s")
+		a.take("k", limit, 8, "denied used=3 remaining=0 retry=3600s reset=3600s")
 		a.take("k", limit, 1, "penalized used=3 remaining=0 retry=90s reset=3600s")
 		a.take("k", limit, 7, "remembered: penalized used=3 remaining=0 retry=90s reset=3600s")
-		a.take("k", limit, 8, "remembered: denied used=3 remaining=7 retry=3600s reset=3600s")
-		a.take("k", limit, 11, "remembered: denied used=3 remaining=7 retry=never reset=3600s")
+		a.take("k", limit, 8, "remembered: denied used=3 remaining=0 retry=3600s reset=3600s")
+		a.take("k", limit, 11, "remembered: denied used=3 remaining=0 retry=never reset=3600s")
 	})
 }

@@ -27,21 +27,21 @@ func (s *PerSecond) Take(ctx context.Context, now time.Time, groups []limiters.G
 	case !slices.ContainsFunc(groups, isLonger):
 		return s.second.Take(ctx, now, groups, out)
 	}
-	var parts split.Parts
-	for first, g := range eachGroup(groups) {
+	var both split.FanOut
+	for first, g := range limiters.EachGroup(groups) {
 		if isPerSecond(g) {
-			parts.Add(s.second, g, first)
+			both.Add(s.second, g, first)
 		} else {
-			parts.Add(s.main, g, first)
+			both.Add(s.main, g, first)
 		}
 	}
-	return parts.Take(ctx, now, out)
+	return both.Take(ctx, now, out)
 }
 
-// isPerSecond reports whether all windows of g are one second. Limits with parts use the main store, which is persistent.
+// isPerSecond reports whether all windows of g are one second. Limits with a penalty or leases use the main store, which is persistent.
 func isPerSecond(g limiters.Group) bool {
 	for i := range g {
-		if l := g[i].Limit; l.Window() != time.Second || l.HasParts() {
+		if l := g[i].Limit; l.Window() != time.Second || l.HasPenaltyOrLeases() {
 			return false
 		}
 	}

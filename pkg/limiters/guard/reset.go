@@ -32,9 +32,9 @@ func (c *DenyCache) ForgetKeys(keys []limiters.Keyed) {
 // ResetMatching implements [limiters.Resetter].
 func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	c.ForgetMatching(match)
-	done, err := limiters.ResetMatching(ctx, c.store, match, cursor)
+	progress, err := limiters.ResetMatching(ctx, c.store, match, cursor)
 	c.ForgetMatching(match)
-	return done, err
+	return progress, err
 }
 
 // ForgetMatching is [DenyCache.ForgetKeys] for all keys that match.
@@ -77,17 +77,17 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.Keyed) (found []bo
 
 // ResetMatching implements [limiters.Resetter]. The first call of a pass also resets all local counters, even if the store fails.
 func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	done, err := limiters.ResetMatching(ctx, f.store, match, cursor)
+	progress, err := limiters.ResetMatching(ctx, f.store, match, cursor)
 	if f.options.Local == nil || cursor != "" {
-		return done, err
+		return progress, err
 	}
 	local, localErr := limiters.ResetMatching(ctx, f.options.Local, match, "")
 	if err != nil {
-		return done, err
+		return progress, err
 	}
-	done.Scanned += local.Scanned
-	done.Reset += local.Reset
-	return done, localErr
+	progress.Scanned += local.Scanned
+	progress.Reset += local.Reset
+	return progress, localErr
 }
 
 // Reset implements [limiters.Resetter]. A key may have counters in both stores, see [NewPerSecond].
@@ -105,25 +105,27 @@ const mainCursor, secondCursor = "m", "s"
 
 // ResetMatching implements [limiters.Resetter]. It passes over the main store and then over the second one.
 func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	if rest, ok := strings.CutPrefix(cursor, secondCursor); ok {
-		done, err := limiters.ResetMatching(ctx, s.second, match, rest)
-		if done.Cursor != "" {
-			done.Cursor = secondCursor + done.Cursor
+	if storeCursor, ok := strings.CutPrefix(cursor, secondCursor); ok {
+		progress, err := limiters.ResetMatching(ctx, s.second, match, storeCursor)
+		if progress.Cursor != "" {
+			progress.Cursor = secondCursor + progress.Cursor
 		}
-		return done, err
+		return progress, err
 	}
-	rest, ok := strings.CutPrefix(cursor, mainCursor)
+	storeCursor, ok := strings.CutPrefix(cursor, mainCursor)
 	if !ok && cursor != "" {
 		return limiters.Progress{}, limiters.ErrCursor
 	}
-	done, err := limiters.ResetMatching(ctx, s.main, match, rest)
+	progress, err := limiters.ResetMatching(ctx, s.main, match, storeCursor)
 	if err != nil {
-		return done, err
+		return progress, err
 	}
-	if done.Cursor = mainCursor + done.Cursor; done.Cursor == mainCursor {
-		done.Cursor = secondCursor // its pass begins
+	if progress.Cursor == "" {
+		progress.Cursor = secondCursor // the pass over the second store begins
+	} else {
+		progress.Cursor = mainCursor + progress.Cursor
 	}
-	return done, nil
+	return progress, nil
 }
 
 // Reset implements [limiters.Resetter].
@@ -137,13 +139,13 @@ func (o *Observed) ResetMatching(ctx context.Context, match func(key string) boo
 }
 
 // Reset implements [limiters.Resetter]. Pending ends are kept, because the reset may fail and ending an unknown id is harmless.
-func (q *EndQueue) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
-	return limiters.Reset(ctx, q.store, keys)
+func (r *EndRetrier) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+	return limiters.Reset(ctx, r.store, keys)
 }
 
 // ResetMatching implements [limiters.Resetter].
-func (q *EndQueue) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	return limiters.ResetMatching(ctx, q.store, match, cursor)
+func (r *EndRetrier) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+	return limiters.ResetMatching(ctx, r.store, match, cursor)
 }
 
 // either returns the elementwise or of a and b; missing elements are false.

@@ -112,29 +112,29 @@ func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
 // the store is back.
 func TestFailedResetLosesNoEnds(t *testing.T) {
 	limit := lease("a").Limit
-	for name, reset := range map[string]func(*guard.EndQueue) error{
-		"a key": func(q *guard.EndQueue) error {
-			_, err := q.Reset(t.Context(), []limiters.Keyed{limit.Keyed("k")})
+	for name, reset := range map[string]func(*guard.EndRetrier) error{
+		"a key": func(r *guard.EndRetrier) error {
+			_, err := r.Reset(t.Context(), []limiters.Keyed{limit.Keyed("k")})
 			return err
 		},
-		"matching keys": func(q *guard.EndQueue) error {
-			_, err := q.ResetMatching(t.Context(), func(string) bool { return true }, "")
+		"matching keys": func(r *guard.EndRetrier) error {
+			_, err := r.ResetMatching(t.Context(), func(string) bool { return true }, "")
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				q := guard.NewEndQueue(resetless{w.store})
-				w.Cleanup(func() { _ = q.Close(context.Background()) })
-				w.takes(q, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+				r := guard.NewEndRetrier(resetless{w.store})
+				w.Cleanup(func() { _ = r.Close(context.Background()) })
+				w.takes(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 				w.store.set(0, 0, errGone)
-				w.endFails(q, "a")
-				if err := reset(q); err == nil {
+				w.endFails(r, "a")
+				if err := reset(r); err == nil {
 					t.Error("no error, and the store is gone")
 				}
 				w.store.set(0, 0, nil)
 				time.Sleep(time.Second)
-				if got := q.Stats(); got != (guard.EndStats{Repeated: 1}) || w.held() != 0 {
+				if got := r.Stats(); got != (guard.EndStats{Recovered: 1}) || w.held() != 0 {
 					t.Errorf("%+v and %d slots held, want the end repeated", got, w.held())
 				}
 			})

@@ -87,7 +87,7 @@ func roundUp(n int64) int64 {
 	return (n + 1<<shift - 1) >> shift << shift
 }
 
-// Share returns a replica's part of l under [limiters.OnErrorLocal], for hits of 1. p bounds the probability that a client at
+// Share returns a replica's share of l under [limiters.OnErrorLocal], for hits of 1. p bounds the probability that a client at
 // exactly its limit is denied by some replica.
 func Share(l *limiters.Limit, replicas int64, p float64) (*limiters.Limit, error) {
 	return limiters.New(l.Spec().Scaled(func(whole int64) int64 { return share(whole, replicas, p) }))

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-var update = flag.Bool("update", false, "write the shares into docs/rules.md")
+var update = flag.Bool("update", false, "write the shares into docs/design.md")
 
 // exceeded returns the probability that more than m of n trials succeed, by exact fractions.
 func exceeded(n, m, replicas int64) float64 {
@@ -187,9 +187,9 @@ func TestShareRarelyDeniesAClientAtItsLimit(t *testing.T) {
 	}
 }
 
-// The table of docs/rules.md.
+// The table of docs/design.md.
 func TestSharesInTheDocs(t *testing.T) {
-	const path, begin, end = "../../../docs/rules.md", " -update -->\n", "<!-- end -->"
+	const path, begin, end = "../../../docs/design.md", " -update -->\n", "<!-- end -->"
 	limits, replicas := []int64{5, 60, 1000, 100_000}, []int64{2, 3, 10, 100}
 	var b strings.Builder
 	b.WriteString("| limit |")
@@ -212,7 +212,7 @@ func TestSharesInTheDocs(t *testing.T) {
 	before, rest, found := strings.Cut(string(file), begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		t.Fatal("docs/rules.md has no markers for the table of shares")
+		t.Fatal("docs/design.md has no markers for the table of shares")
 	}
 	want := before + begin + b.String() + end + after
 	if *update {
@@ -222,6 +222,6 @@ func TestSharesInTheDocs(t *testing.T) {
 		return
 	}
 	if want != string(file) {
-		t.Errorf("docs/rules.md has other shares: go test ./pkg/limiters/guard -run Shares -update\n%s", &b)
+		t.Errorf("docs/design.md has other shares: go test ./pkg/limiters/guard -run Shares -update\n%s", &b)
 	}
 }

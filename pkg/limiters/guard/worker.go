@@ -8,8 +8,8 @@ import (
 // callTimeout bounds a store call of a worker.
 const callTimeout = time.Second
 
-// A worker is the goroutine of a decorator that calls a store. Stopping it does not cancel a call in flight, whose hits would then
-// be undecided; only the deadline of end does.
+// A worker is the goroutine of a decorator that calls a store. Stopping the goroutine does not cancel a call in flight, because the
+// hits of the call would be undecided. Only the context of stopWorker cancels the call.
 type worker struct {
 	calls       context.Context //nolint:containedctx // the calls of a goroutine belong to no request
 	cancelCalls context.CancelFunc
@@ -17,8 +17,8 @@ type worker struct {
 	stopped     chan struct{}
 }
 
-// begin calls run on a goroutine. run must return when its context ends.
-func (w *worker) begin(run func(context.Context)) {
+// startWorker calls run on a goroutine. run must return when its context ends.
+func (w *worker) startWorker(run func(context.Context)) {
 	w.calls, w.cancelCalls = context.WithCancel(context.Background())
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop, w.stopped = stop, make(chan struct{})
@@ -28,13 +28,13 @@ func (w *worker) begin(run func(context.Context)) {
 	}()
 }
 
-// call returns the context of a store call.
-func (w *worker) call() (context.Context, context.CancelFunc) {
+// callContext returns the context of a store call.
+func (w *worker) callContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(w.calls, callTimeout)
 }
 
-// end stops the goroutine and waits for it. Calls are canceled when ctx ends or the returned function is called.
-func (w *worker) end(ctx context.Context) (done func()) {
+// stopWorker stops the goroutine and waits for it. Calls are canceled when ctx ends or the returned function is called.
+func (w *worker) stopWorker(ctx context.Context) (done func()) {
 	release := context.AfterFunc(ctx, w.cancelCalls)
 	w.stop()
 	<-w.stopped

@@ -211,7 +211,8 @@ func (r *rational) charge(now, n int64) {
 	if twice := new(big.Rat).SetInt64(2 * r.capacity); held.Cmp(twice) > 0 {
 		held = twice
 	}
-	if r.at, r.held = at, held; held.Sign() <= 0 {
+	r.at, r.held = at, held
+	if held.Sign() <= 0 {
 		r.at, r.held = 0, new(big.Rat)
 	}
 }
@@ -238,7 +239,7 @@ func TestLeasesAgreeWithNaiveModels(t *testing.T) {
 	for _, name := range limiters.Algorithms() {
 		t.Run(name, func(t *testing.T) {
 			ops := uint64(0)
-			for seed := uint64(1000); ops < Sequences(40_000); seed++ {
+			for seed := FirstSeed() + 1000; ops < Sequences(40_000); seed++ {
 				g := NewLeaseGenerator(name, seed)
 				g.limits = g.limits[:1]
 				spec := g.limits[0].Spec()

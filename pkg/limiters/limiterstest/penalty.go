@@ -29,11 +29,11 @@ func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
 	if rnd.IntN(2) == 0 || spec.Window == time.Second {
 		spec.Params.Penalty = randomPenalty(rnd)
 	}
-	g.limits = append(g.limits, MustLimit(spec))
-	n := g.limits[0].PenaltyNumbers()
-	for _, us := range []int64{n[1], n[2], n[4], n[5]} {
+	g.addReloaded(spec)
+	p := g.limits[0].Penalty()
+	for _, d := range []time.Duration{p.Within, p.For, p.Max, p.Forget} {
 		// Longer times would carry the clock of a sequence beyond 2^53 µs.
-		g.spans = append(g.spans, min(us, maxSpan))
+		g.spans = append(g.spans, min(d.Microseconds(), maxSpan))
 	}
 	return g
 }

@@ -3,7 +3,9 @@ package limiterstest
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,16 +31,42 @@ func Sequences(n uint64) uint64 {
 	return n
 }
 
+// Seeds yields the seeds of Sequences(n) random sequences, from FirstSeed on.
+func Seeds(n uint64) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		first := FirstSeed()
+		for i := range Sequences(n) {
+			if !yield(first + i) {
+				return
+			}
+		}
+	}
+}
+
+// FirstSeed returns the environment variable SEED, or 0 without it. A change is tested with the same sequences each time, so that a
+// failure comes from the change. The nightly workflow sets SEED, and plays others.
+func FirstSeed() uint64 {
+	text := os.Getenv("SEED")
+	if text == "" {
+		return 0
+	}
+	seed, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		panic(fmt.Errorf("SEED: want a whole number, got %q: %w", text, err))
+	}
+	return seed
+}
+
 // Random compares a store with the reference over random sequences. Calls have several hits, some in groups, on a few keys,
 // under limits whose maximum changes as in a reload. Time stands still, goes on to an edge, jumps ahead and steps back.
 func Random(t *testing.T, store limiters.Store) {
-	random(t, store, Sequences(sequences), NewGenerator)
+	random(t, store, sequences, NewGenerator)
 }
 
 func random(t *testing.T, store limiters.Store, sequences uint64, generator func(algorithm string, seed uint64) *Generator) {
 	for _, name := range Windowed() {
 		t.Run(name, func(t *testing.T) {
-			for seed := range sequences {
+			for seed := range Seeds(sequences) {
 				g := generator(name, seed)
 				if !agree(t, g, store, NewReference()) {
 					t.Fatalf("seed %d of %s: the stores disagree", seed, name)
@@ -52,7 +80,7 @@ func random(t *testing.T, store limiters.Store, sequences uint64, generator func
 func randomLeases(t *testing.T, store limiters.Store, sequences uint64) {
 	for _, name := range limiters.Algorithms() {
 		t.Run(name, func(t *testing.T) {
-			for seed := range sequences {
+			for seed := range Seeds(sequences) {
 				if !agree(t, NewLeaseGenerator(name, seed), store, NewReference()) {
 					t.Fatalf("seed %d of %s with leases: the stores disagree", seed, name)
 				}
@@ -64,7 +92,7 @@ func randomLeases(t *testing.T, store limiters.Store, sequences uint64) {
 // randomMixed is [Random] for calls whose hits are under limits of several algorithms, with penalties, leases and reservations. A
 // group may have any of them.
 func randomMixed(t *testing.T, store limiters.Store, sequences uint64) {
-	for seed := range sequences {
+	for seed := range Seeds(sequences) {
 		if !agree(t, NewMixedGenerator(seed), store, NewReference()) {
 			t.Fatalf("seed %d of mixed limits: the stores disagree", seed)
 		}
@@ -113,13 +141,28 @@ func sizes(groups []limiters.Group) []int {
 
 // A Generator makes a random sequence of calls. The same seed gives the same sequence.
 type Generator struct {
-	rnd    *rand.Rand
-	prefix string
-	limits []*limiters.Limit // all with one ID; the first is used most
-	spans  []int64           // times at whose edges something happens, in µs
-	mixed  bool              // each hit has a limit of its own; otherwise all hits of a call have the same
-	now    int64
-	last   []limiters.Verdict
+	rnd      *rand.Rand
+	prefix   string
+	limits   []*limiters.Limit // all with one ID; the first is used most
+	reloaded int               // how many of the last limits addReloaded has added
+	spans    []int64           // times at whose edges something happens, in µs
+	mixed    bool              // each hit has a limit of its own; otherwise all hits of a call have the same
+	now      int64
+	last     []limiters.Verdict
+}
+
+// addReloaded adds a limit that remembers a key for another time than the first limit, as after a reload: with another penalty or TTL,
+// or without.
+func (g *Generator) addReloaded(spec limiters.Spec) {
+	g.limits = append(g.limits, MustLimit(spec))
+	g.reloaded++
+}
+
+// WithoutReload removes the limits that remember a key for another time than the first limit. With them, a store that lets keys
+// expire forgets what the reference still remembers.
+func (g *Generator) WithoutReload() *Generator {
+	g.limits = g.limits[:len(g.limits)-g.reloaded]
+	return g
 }
 
 // NewGenerator returns a Generator for an algorithm and a seed.
@@ -183,9 +226,9 @@ func NewLeaseGenerator(algorithm string, seed uint64) *Generator {
 		return spec
 	}
 	g := newGenerator(rnd, fmt.Sprintf("%s leases %d ", algorithm, seed), withTTL(ttl))
-	g.limits = append(g.limits, MustLimit(withTTL(ttl/2+time.Millisecond)))
+	g.addReloaded(withTTL(ttl/2 + time.Millisecond))
 	if plain.Window != time.Second { // guard.PerSecond keeps it in another store
-		g.limits = append(g.limits, MustLimit(plain))
+		g.addReloaded(plain)
 	}
 	g.spans = append(g.spans, ttl.Microseconds(), limiters.EndedTTL.Microseconds())
 	return g
@@ -200,7 +243,8 @@ func newGenerator(rnd *rand.Rand, prefix string, spec limiters.Spec) *Generator 
 	}
 	for range 3 {
 		other := spec
-		if other.Max = pick(rnd, 0, 1, spec.Max/2, spec.Max+1, 2*spec.Max, 5); other.Max == 0 {
+		other.Max = pick(rnd, 0, 1, spec.Max/2, spec.Max+1, 2*spec.Max, 5)
+		if other.Max == 0 {
 			other = other.Scaled(func(int64) int64 { return 0 })
 		} else {
 			maximum := other.Max

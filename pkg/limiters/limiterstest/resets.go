@@ -126,7 +126,7 @@ func randomResets(t *testing.T, store limiters.Store, sequences uint64) {
 	generators := []func(string, uint64) *Generator{NewGenerator, NewPenaltyGenerator, NewLeaseGenerator}
 	for n, generator := range generators {
 		for _, name := range Windowed() {
-			for seed := range max(sequences/4, 1) {
+			for seed := range Seeds(max(sequences/4, 1)) {
 				g := generator(name, 1000*uint64(n+1)+seed)
 				with := func(s limiters.Store) limiters.Store {
 					return &resetting{s, rand.New(rand.NewPCG(seed, 7)), canMatch(store)}
@@ -170,7 +170,8 @@ func (r *resetting) Take(ctx context.Context, now time.Time, groups []limiters.G
 			if err != nil {
 				return err
 			}
-			if cursor = done.Cursor; cursor == "" {
+			cursor = done.Cursor
+			if cursor == "" {
 				break
 			}
 		}

@@ -44,28 +44,32 @@ func Traces(t *testing.T, store limiters.Store) {
 			t.Fatal(err)
 		}
 		t.Run(strings.TrimSuffix(path.Base(name), ".txt"), func(t *testing.T) {
-			if _, err := replay(t, store, name, string(text)); err != nil {
+			_, mismatches, err := replay(store, name, string(text))
+			if err != nil {
 				t.Fatal(err)
+			}
+			for _, m := range mismatches {
+				t.Error(m)
 			}
 		})
 	}
 }
 
-// replay runs the traces of a file and reports each verdict that differs. It returns the text with the actual verdicts.
-func replay(t *testing.T, store limiters.Store, file, text string) (string, error) {
+// replay runs the traces of a file. It returns the text with the actual verdicts, and a message for each verdict that differs.
+func replay(store limiters.Store, file, text string) (got string, mismatches []string, err error) {
 	var out []string
 	r := replayer{store: store, prefix: file}
 	for i, line := range strings.Split(text, "\n") {
 		got, err := r.line(line)
 		if err != nil {
-			return "", fmt.Errorf("%s:%d: %q: %w", file, i+1, line, err)
+			return "", nil, fmt.Errorf("%s:%d: %q: %w", file, i+1, line, err)
 		}
 		if got != line {
-			t.Errorf("%s:%d: trace %s\n got %s\nwant %s", file, i+1, r.trace, got, line)
+			mismatches = append(mismatches, fmt.Sprintf("%s:%d: trace %s\n got %s\nwant %s", file, i+1, r.trace, got, line))
 		}
 		out = append(out, got)
 	}
-	return strings.Join(out, "\n"), nil
+	return strings.Join(out, "\n"), mismatches, nil
 }
 
 type replayer struct {
@@ -126,7 +130,8 @@ func (r *replayer) limit(words []string) error {
 		}
 	}
 	var err error
-	if spec.Params, err = limiters.ParseParams(strings.Join(params, " ")); err != nil {
+	spec.Params, err = limiters.ParseParams(strings.Join(params, " "))
+	if err != nil {
 		return err
 	}
 	l, err := limiters.New(spec)

@@ -25,7 +25,8 @@ func benchKeys(b *testing.B) int {
 	n := 1_000_000
 	if text := os.Getenv("WEIR_BENCH_KEYS"); text != "" {
 		var err error
-		if n, err = strconv.Atoi(text); err != nil {
+		n, err = strconv.Atoi(text)
+		if err != nil {
 			b.Fatal(err)
 		}
 	}

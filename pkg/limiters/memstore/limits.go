@@ -45,7 +45,8 @@ func (ls *limits) acquire(l *limiters.Limit) (i uint32, bytes int) {
 // release removes a reference to a limit. It returns the freed bytes.
 func (ls *limits) release(i uint32) (bytes int) {
 	used := &ls.table.items[i]
-	if used.records--; used.records > 0 {
+	used.records--
+	if used.records > 0 {
 		return 0
 	}
 	delete(ls.bySpec, used.limit.Spec())

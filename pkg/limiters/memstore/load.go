@@ -44,12 +44,13 @@ func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 }
 
 func (s *Store) load(r io.Reader) (Loaded, error) {
-	in := &source{from: bufio.NewReaderSize(r, 64<<10)}
+	in := &snapshotReader{from: bufio.NewReaderSize(r, 64<<10)}
 	l := loader{store: s, take: take{store: s, own: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
-	var err error
-	if l.names, l.loaded.Saved, err = in.head(); err != nil {
+	names, saved, err := in.head()
+	if err != nil {
 		return Loaded{}, err
 	}
+	l.names, l.loaded.Saved = names, saved
 	for count := uint64(0); ; count++ {
 		n, err := in.next(4)
 		if err != nil {
@@ -70,29 +71,29 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 		if err != nil {
 			return Loaded{}, err
 		}
-		if err := l.key(&fields{b: b}); err != nil {
+		if err := l.key(&keyReader{b: b}); err != nil {
 			return Loaded{}, fmt.Errorf("%w: key %d: %w", ErrTorn, count+1, err)
 		}
 	}
 }
 
-// A source reads a snapshot and computes its checksum.
-type source struct {
+// A snapshotReader reads a snapshot and computes its checksum.
+type snapshotReader struct {
 	from *bufio.Reader
 	buf  []byte
 	crc  uint64
 }
 
 // next returns the next n bytes, valid until the next call. It allocates as bytes arrive rather than trusting n.
-func (in *source) next(n int) ([]byte, error) {
+func (in *snapshotReader) next(n int) ([]byte, error) {
 	const step = 1 << 20
-	for at := 0; at < n; {
-		to := min(n, at+step)
+	for read := 0; read < n; {
+		to := min(n, read+step)
 		if to > len(in.buf) {
 			in.buf = append(in.buf, make([]byte, to-len(in.buf))...)
 		}
-		got, err := io.ReadFull(in.from, in.buf[at:to])
-		at += got
+		got, err := io.ReadFull(in.from, in.buf[read:to])
+		read += got
 		switch {
 		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 			return nil, fmt.Errorf("%w: it ends too early", ErrTorn)
@@ -104,28 +105,33 @@ func (in *source) next(n int) ([]byte, error) {
 	return in.buf[:n], nil
 }
 
-func (in *source) head() (names []string, saved time.Time, err error) {
-	if b, err := in.next(len(magic)); errors.Is(err, ErrTorn) || err == nil && string(b) != magic {
+func (in *snapshotReader) head() (names []string, saved time.Time, err error) {
+	b, err := in.next(len(magic))
+	switch {
+	case errors.Is(err, ErrTorn) || err == nil && string(b) != magic:
 		return nil, saved, ErrForeign
-	} else if err != nil {
+	case err != nil:
 		return nil, saved, err
 	}
-	b, err := in.next(4)
+	b, err = in.next(4)
 	if err != nil {
 		return nil, saved, err
 	}
 	if v := binary.LittleEndian.Uint32(b); v != version {
 		return nil, saved, fmt.Errorf("%w: its format is %d: want %d", ErrVersion, v, version)
 	}
-	if b, err = in.next(9); err != nil {
+	b, err = in.next(9)
+	if err != nil {
 		return nil, saved, err
 	}
 	saved = time.UnixMicro(int64(binary.LittleEndian.Uint64(b)))
 	for range b[8] {
-		if b, err = in.next(1); err != nil {
+		b, err = in.next(1)
+		if err != nil {
 			return nil, saved, err
 		}
-		if b, err = in.next(int(b[0])); err != nil {
+		b, err = in.next(int(b[0]))
+		if err != nil {
 			return nil, saved, err
 		}
 		names = append(names, string(b))
@@ -134,13 +140,14 @@ func (in *source) head() (names []string, saved time.Time, err error) {
 }
 
 // tail checks the number of keys, the checksum and the end of the file.
-func (in *source) tail(count uint64) error {
+func (in *snapshotReader) tail(count uint64) error {
 	b, err := in.next(8)
 	if err != nil {
 		return err
 	}
 	want, is := binary.LittleEndian.Uint64(b), in.crc
-	if b, err = in.next(8); err != nil {
+	b, err = in.next(8)
+	if err != nil {
 		return err
 	}
 	if want != count || binary.LittleEndian.Uint64(b) != is {
@@ -155,13 +162,13 @@ func (in *source) tail(count uint64) error {
 	return nil
 }
 
-// fields decodes the fields of a key. After a missing field, all further fields are 0.
-type fields struct {
+// A keyReader reads the fields of a key. After a missing field, all further fields are 0.
+type keyReader struct {
 	b      []byte
 	failed bool
 }
 
-func (f *fields) bytes(n uint64) []byte {
+func (f *keyReader) bytes(n uint64) []byte {
 	if f.failed || n > uint64(len(f.b)) {
 		f.failed = true
 		return nil
@@ -171,25 +178,27 @@ func (f *fields) bytes(n uint64) []byte {
 	return b
 }
 
-func (f *fields) byte() byte {
+func (f *keyReader) byte() byte {
 	if b := f.bytes(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
-func (f *fields) int64() int64 {
+func (f *keyReader) int64() int64 {
 	if b := f.bytes(8); b != nil {
 		return int64(binary.LittleEndian.Uint64(b))
 	}
 	return 0
 }
 
-func (f *fields) uvarint() uint64 {
+func (f *keyReader) uvarint() uint64 {
 	v, n := binary.Uvarint(f.b)
-	if f.bytes(uint64(max(n, 0))); n <= 0 {
+	if n <= 0 {
 		f.failed = true
+		return 0
 	}
+	f.bytes(uint64(n))
 	return v
 }
 
@@ -242,7 +251,7 @@ func (l *loader) limit(f limitFields) *limiters.Limit {
 	return limit
 }
 
-func (l *loader) key(f *fields) error {
+func (l *loader) key(f *keyReader) error {
 	expiry, name, flags := f.int64(), int(f.byte()), f.byte()
 	maximum, window, capacity := f.uvarint(), f.uvarint(), f.uvarint()
 	key := string(f.bytes(f.uvarint()))
@@ -256,14 +265,16 @@ func (l *loader) key(f *fields) error {
 	algorithm, hasText := strings.CutSuffix(algorithm, extended)
 	var params string
 	if hasText || hasLeases {
-		if params = string(f.bytes(f.uvarint())); f.failed {
+		params = string(f.bytes(f.uvarint()))
+		if f.failed {
 			return errors.New("a field is missing")
 		}
 	}
 	var leases limiters.Leases
 	if hasLeases {
 		var err error
-		if leases, f.b, err = limiters.ReadLeases(f.b); err != nil {
+		leases, f.b, err = limiters.ReadLeases(f.b)
+		if err != nil {
 			return err
 		}
 	}
@@ -286,14 +297,14 @@ func (l *loader) key(f *fields) error {
 func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
 	s, own := l.store, l.take.own
 	verdict := limit.Check(state, own, 1)
-	ahead := state.Parts == nil && verdict.Used == 0 && limit.ResetTime(state) > own+limit.Window().Microseconds()
+	ahead := state.PenaltyAndLeases == nil && verdict.Used == 0 && limit.ResetTime(state) > own+limit.Window().Microseconds()
 	if expiry <= own || ahead || state.IsZero() {
 		l.loaded.Ended++
 		return
 	}
 	hash := s.hash(&limiters.Hit{Key: key, Limit: limit})
 	sh := &s.shards[hash%shardCount]
-	if p := sh.find(uint32(hash>>32), key, limit); p != 0 {
+	if p := sh.find(uint32(hash>>32), key, limit.ID()); p != 0 {
 		// A record that moved during Save occurs twice. This is the later copy.
 		s.remove(sh, p)
 	}
@@ -303,7 +314,7 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, e
 		l.loaded.LeftOut++
 		return
 	}
-	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsOverflow(limit) || state.Parts != nil)
+	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsOverflow(limit) || state.PenaltyAndLeases != nil)
 	if !ok {
 		l.loaded.LeftOut++
 		return

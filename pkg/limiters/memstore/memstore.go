@@ -55,8 +55,8 @@ type Store struct {
 // shardCount is the number of locks, see docs/adr/0007.
 const shardCount = 256
 
-// callerKeep extends the expiry of a key after a hit with the caller's own time, in µs. That clock may stop or step back, and would
-// then miss an expired state.
+// callerKeep is added to the expiry of a key after a hit with the caller's own time, in µs. The caller's clock may stop or step back,
+// and would then miss the state if it had expired.
 const callerKeep = int64(time.Hour / time.Microsecond)
 
 // New returns an empty Store.
@@ -95,8 +95,8 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	t.begin(s, out)
 	t.lock(now, groups)
 	defer t.unlock()
-	for i := range t.slots {
-		t.find(i)
+	for i := range t.records {
+		t.prepare(i)
 	}
 	limiters.Decide(t.now, groups, t.stateIndex, t.states, out)
 	for i := range out {

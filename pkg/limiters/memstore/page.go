@@ -2,18 +2,18 @@ package memstore
 
 import "math"
 
-// A position locates a record in its shard: the page number and the slot within the page. It is never 0.
+// A position locates a record in its shard: the page number and the row within the page. It is never 0.
 type position uint32
 
 const (
-	slotBits = 10
-	maxPages = 1<<(32-slotBits) - 1
+	rowBits  = 10
+	maxPages = 1<<(32-rowBits) - 1
 )
 
-func positionOf(page uint32, slot int) position { return position((page+1)<<slotBits | uint32(slot)) }
+func positionOf(page uint32, row int) position { return position((page+1)<<rowBits | uint32(row)) }
 
-func (p position) page() uint32 { return uint32(p>>slotBits) - 1 }
-func (p position) slot() int    { return int(p & (1<<slotBits - 1)) }
+func (p position) page() uint32 { return uint32(p>>rowBits) - 1 }
+func (p position) row() int     { return int(p & (1<<rowBits - 1)) }
 
 // A page is a contiguous block of records of one length. It never moves.
 type page struct {
@@ -23,15 +23,15 @@ type page struct {
 	length  uint16 // of a record, in bytes
 }
 
-func (pg *page) record(slot int) record {
-	at := slot * int(pg.length)
-	return record(pg.bytes[at : at+int(pg.length)])
+func (pg *page) record(row int) record {
+	start := row * int(pg.length)
+	return record(pg.bytes[start : start+int(pg.length)])
 }
 
 func (pg *page) full() bool { return (int(pg.n)+1)*int(pg.length) > len(pg.bytes) }
 
-// Pages double in size, because there may be many lengths and few keys. The largest are few enough for the garbage collector and
-// small enough to allocate within a Take.
+// Pages double in size, so that many record lengths with few keys take little memory. The largest pages are few enough for the garbage
+// collector, and small enough to allocate within a Take.
 const (
 	smallPage   = 512 // bytes
 	doublePages = 5   // how often the length of a page doubles: to 16 KiB
@@ -52,7 +52,7 @@ type sameLength struct {
 	filling int
 }
 
-func (ps *pages) record(p position) record { return ps.table.items[p.page()].record(p.slot()) }
+func (ps *pages) record(p position) record { return ps.table.items[p.page()].record(p.row()) }
 
 // add makes room for a record of a length in words, without clearing it. It returns false if the shard cannot have more pages.
 func (ps *pages) add(words int) (position, bool) {
@@ -68,7 +68,8 @@ func (ps *pages) add(words int) (position, bool) {
 	number := of.pages[of.filling]
 	pg := &ps.table.items[number]
 	p := positionOf(number, int(pg.n))
-	if pg.n++; pg.full() {
+	pg.n++
+	if pg.full() {
 		of.filling++
 	}
 	return p, true
@@ -91,7 +92,7 @@ func (ps *pages) remove(p position) (from position) {
 		ps.lowerSoonest(p, r.expiry())
 	}
 	if pg.n == 0 {
-		// One empty page is kept, so that a key that comes and goes at a page boundary does not allocate each time.
+		// One empty page is kept. Otherwise a key that is added and removed at a page boundary would allocate each time.
 		if last := len(of.pages) - 1; last > of.filling {
 			ps.table.remove(of.pages[last])
 			of.pages = of.pages[:last]

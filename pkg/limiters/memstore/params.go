@@ -1,10 +1,6 @@
 package memstore
 
-import (
-	"slices"
-
-	"github.com/weir-rls/weir/pkg/limiters"
-)
+import "github.com/weir-rls/weir/pkg/limiters"
 
 // Version 1 of a snapshot has fields for only two parameters: the capacity, and a flag for window_start=first_hit. For a limit with
 // any other parameter, the algorithm's name ends with '+', and the parameters follow the key as text. A reader that does not know
@@ -30,14 +26,7 @@ func isFirstHit(p limiters.Params) bool { return p.WindowStart == limiters.Start
 func snapshotNames() []string {
 	names := limiters.Algorithms()
 	for _, name := range limiters.Algorithms() {
-		if slices.ContainsFunc(limiters.Parameters(name), func(p limiters.Parameter) bool { return needsText(&p) }) {
-			names = append(names, name+extended)
-		}
-		names = append(names, name+leased)
+		names = append(names, name+extended, name+leased)
 	}
 	return names
-}
-
-func needsText(p *limiters.Parameter) bool {
-	return p.Key != "capacity" && (p.Key != "window_start" || !slices.Equal(p.Choices, []string{"clock", "first_hit"}))
 }

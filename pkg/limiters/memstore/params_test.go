@@ -80,9 +80,9 @@ func TestSnapshotReadsParametersAsText(t *testing.T) {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
 	b = append(append(b, "k\x0a"...), "capacity=3"...)
-	b = limiters.AppendState(b, limit, &limiters.State{A: s.clock(), B: 1_000_000, C: 1})
+	b = limiters.AppendState(b, limit, &limiters.State{CounterState: limiters.CounterState{A: s.clock(), B: 1_000_000, C: 1}})
 	l := loader{store: s, take: take{store: s, own: s.clock()}, names: []string{"funnel" + extended}, limits: map[limitFields]*limiters.Limit{}}
-	if err := l.key(&fields{b: b}); err != nil {
+	if err := l.key(&keyReader{b: b}); err != nil {
 		t.Fatal(err)
 	}
 	if got := specs(s); !maps.Equal(got, map[limiters.Spec]int{limit.Spec(): 1}) {

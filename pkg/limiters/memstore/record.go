@@ -42,11 +42,11 @@ func recordLen(key string, l *limiters.Limit, hasOverflow bool) int {
 	return n
 }
 
-// needsOverflow reports whether states under l may have a log or parts.
-func needsOverflow(l *limiters.Limit) bool { return l.Grows() || l.HasParts() }
+// needsOverflow reports whether states under l may have a log, a penalty or leases.
+func needsOverflow(l *limiters.Limit) bool { return l.Grows() || l.HasPenaltyOrLeases() }
 
-func (r record) word(at int) int64       { return int64(binary.LittleEndian.Uint64(r[at:])) }
-func (r record) setWord(at int, w int64) { binary.LittleEndian.PutUint64(r[at:], uint64(w)) }
+func (r record) word(offset int) int64       { return int64(binary.LittleEndian.Uint64(r[offset:])) }
+func (r record) setWord(offset int, w int64) { binary.LittleEndian.PutUint64(r[offset:], uint64(w)) }
 
 func (r record) expiry() int64     { return r.word(0) }
 func (r record) setExpiry(t int64) { r.setWord(0, t) }
@@ -73,8 +73,8 @@ func (r record) setOverflow(i uint32) {
 	r.setWord(len(r)-8, int64(i))
 }
 
-// An overflow holds the log and the parts of a state, which do not fit a record.
+// An overflow holds the pointers of a state, because a record has none.
 type overflow struct {
-	log   *limiters.Log
-	parts *limiters.Parts
+	log              *limiters.Log
+	penaltyAndLeases *limiters.PenaltyAndLeases
 }

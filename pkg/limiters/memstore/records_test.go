@@ -15,7 +15,7 @@ import (
 
 // Compares the index with a map, while keys are added, moved and removed. Many hashes are equal.
 func TestIndexMatchesMap(t *testing.T) {
-	for seed := range limiterstest.Sequences(30) {
+	for seed := range limiterstest.Seeds(30) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var x index
 		want := map[position]uint32{}
@@ -26,7 +26,7 @@ func TestIndexMatchesMap(t *testing.T) {
 			switch p := position(rnd.Uint32N(1<<20) + 1); {
 			case len(places) == 0 || rnd.IntN(10) < 8 == grow:
 				if _, found := want[p]; !found {
-					// Hashes at both ends: where the slots wrap around.
+					// Hashes at both ends: where the cells wrap around.
 					hash := rnd.Uint32N(hashes) * (1 - 2*rnd.Uint32N(2))
 					x.add(hash, p)
 					want[p], places = hash, append(places, p)
@@ -58,22 +58,22 @@ func checkIndex(t *testing.T, x *index, want map[position]uint32) {
 	if x.n != len(want) {
 		t.Fatalf("%d keys, want %d", x.n, len(want))
 	}
-	if len(x.slots) > max(4*minSlots, 4*x.n) || x.n*5 > len(x.slots)*4 {
-		t.Fatalf("%d keys in %d slots", x.n, len(x.slots))
+	if len(x.cells) > max(4*minCells, 4*x.n) || x.n*5 > len(x.cells)*4 {
+		t.Fatalf("%d keys in %d cells", x.n, len(x.cells))
 	}
 	held := 0
-	for _, slot := range x.slots {
-		if slot != 0 {
+	for _, cell := range x.cells {
+		if cell != 0 {
 			held++
 		}
 	}
 	if held != len(want) {
-		t.Fatalf("%d slots are taken, by %d keys", held, len(want))
+		t.Fatalf("%d cells are taken, by %d keys", held, len(want))
 	}
 	for p, hash := range want {
 		i := x.home(hash)
-		for x.slots[i] != uint64(hash)<<32|uint64(p) {
-			if x.slots[i] == 0 {
+		for x.cells[i] != uint64(hash)<<32|uint64(p) {
+			if x.cells[i] == 0 {
 				t.Fatalf("%d of hash %d is not found", p, hash)
 			}
 			i = x.next(i)
@@ -94,7 +94,7 @@ func TestShardMatchesMap(t *testing.T) {
 			limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 9, Window: window}))
 		}
 	}
-	for seed := range limiterstest.Sequences(8) {
+	for seed := range limiterstest.Seeds(8) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		s := New(Options{})
 		sh := &s.shards[0]
@@ -108,7 +108,7 @@ func TestShardMatchesMap(t *testing.T) {
 		for step := range 4000 {
 			k := id{strings.Repeat(string(rune('a'+rnd.IntN(3))), rnd.IntN(300)), limits[rnd.IntN(len(limits))]}
 			w := want[k]
-			if p := sh.find(hash(k), k.key, k.limit); (p == 0) != (w == nil) {
+			if p := sh.find(hash(k), k.key, k.limit.ID()); (p == 0) != (w == nil) {
 				t.Fatalf("seed %d, step %d: key of %d bytes: found at %d, known: %v", seed, step, len(k.key), p, w)
 			} else if w != nil {
 				w.p = p
@@ -130,7 +130,7 @@ func TestShardMatchesMap(t *testing.T) {
 				}
 				words := [3]int64{rnd.Int64() - 1<<62, rnd.Int64(), rnd.Int64()}
 				clear(words[k.limit.StateWords():])
-				w.state = limiters.State{A: words[0], B: words[1], C: words[2]}
+				w.state = limiters.State{CounterState: limiters.CounterState{A: words[0], B: words[1], C: words[2]}}
 				if k.limit.Grows() {
 					w.state.Log = &limiters.Log{}
 				}
@@ -146,7 +146,7 @@ func TestShardMatchesMap(t *testing.T) {
 		}
 		for k, w := range want {
 			var got limiters.State
-			p := sh.find(hash(k), k.key, k.limit)
+			p := sh.find(hash(k), k.key, k.limit.ID())
 			if p == 0 {
 				t.Fatalf("seed %d: a key of %d bytes is gone", seed, len(k.key))
 			}
@@ -171,6 +171,9 @@ func TestShardMatchesMap(t *testing.T) {
 
 // Pages are reused, in whatever order keys are added and removed.
 func TestPagesAreReused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("200,000 keys on one goroutine: not with -short")
+	}
 	s := New(Options{})
 	pages := func() (n int) {
 		for i := range s.shards {
@@ -263,7 +266,7 @@ func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 		for _, together := range []bool{false, true} {
 			hits, out := make([]limiters.Hit, count), make([]limiters.Verdict, count)
 			for i := range hits {
-				spec := limiters.Spec{Algorithm: limiters.Algorithms()[i%3], Max: 100_000, Window: time.Millisecond}
+				spec := limiters.Spec{Algorithm: []string{"fixed_window", "sliding_log", "funnel"}[i%3], Max: 100_000, Window: time.Millisecond}
 				hits[i] = limiters.Hit{Key: fmt.Sprint("key ", i), Limit: limiterstest.MustLimit(spec), N: 1}
 			}
 			groups := limiters.Singles(hits...)
@@ -332,7 +335,7 @@ func keysOf(s *Store, n int, l *limiters.Limit) (keys []string) {
 
 // A sweep skips only pages and shards without expired records. In the end it has removed every expired record.
 func TestSweepRemovesEveryExpiredKey(t *testing.T) {
-	for seed := range limiterstest.Sequences(20) {
+	for seed := range limiterstest.Seeds(20) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		s := New(Options{})
 		sh := &s.shards[0]
@@ -371,14 +374,14 @@ func checkSweep(t *testing.T, sh *shard, seed uint64, step int) {
 	c := &sh.cursor
 	for i := range sh.pages.table.items {
 		g := &sh.pages.table.items[i]
-		for slot := range int(g.n) {
+		for row := range int(g.n) {
 			page, all := g.soonest, sh.soonest
 			at := uint32(i)
 			switch {
 			case !c.sweeping:
 			case at < c.page:
 				all = min(all, c.soonest)
-			case at == c.page && c.begun && slot < int(c.slot):
+			case at == c.page && c.begun && row < int(c.row):
 				page = min(page, c.inPage)
 				all = page
 			case at == c.page && c.begun:
@@ -386,9 +389,9 @@ func checkSweep(t *testing.T, sh *shard, seed uint64, step int) {
 			default:
 				all = page
 			}
-			if expiry := g.record(slot).expiry(); expiry < page || expiry < all {
+			if expiry := g.record(row).expiry(); expiry < page || expiry < all {
 				t.Fatalf("seed %d, step %d: record %d of page %d expires at %d, and would be looked at from %d on, %d; %+v",
-					seed, step, slot, i, expiry, page, all, *c)
+					seed, step, row, i, expiry, page, all, *c)
 			}
 		}
 	}

@@ -14,35 +14,23 @@ func (s *Store) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool,
 			return found, err
 		}
 		hash := s.hashOf(k.Key, k.Window)
-		found[i] = s.resetKey(&s.shards[hash%shardCount], uint32(hash>>32), k)
+		sh := &s.shards[hash%shardCount]
+		sh.mu.Lock()
+		found[i] = s.resetKey(sh, uint32(hash>>32), k)
+		sh.mu.Unlock()
 	}
 	return found, nil
 }
 
-func (s *Store) resetKey(sh *shard, hash uint32, k limiters.Keyed) bool {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	p := sh.search(hash, func(r record) bool { return sh.text(r) == k.Key && sh.limits.get(r.limit()).ID() == k.ID })
+// resetKey resets a key and reports whether it had not expired. The lock of sh must be held.
+func (s *Store) resetKey(sh *shard, hash uint32, k limiters.Keyed) (found bool) {
+	p := sh.find(hash, k.Key, k.ID)
 	if p == 0 {
 		return false
 	}
-	expired := sh.record(p).expiry() <= s.clock()
+	found = sh.record(p).expiry() > s.clock()
 	s.remove(sh, p)
-	return !expired
-}
-
-// search returns the position of the record with a hash for which is returns true; 0 if there is none.
-func (sh *shard) search(hash uint32, is func(record) bool) position {
-	x := &sh.index[hash%subindexes]
-	if x.n == 0 {
-		return 0
-	}
-	for i := x.home(hash); x.slots[i] != 0; i = x.next(i) {
-		if slot := x.slots[i]; uint32(slot>>32) == hash && is(sh.record(position(slot))) {
-			return position(slot)
-		}
-	}
-	return 0
+	return found
 }
 
 // text returns the key of a record.
@@ -79,26 +67,20 @@ func (s *Store) resetSubindex(sh *shard, n int, match func(key string) bool) (sc
 	// Removing a record moves others, so the keys are collected first.
 	var keys []limiters.Keyed
 	var hashes []uint32
-	for _, slot := range sh.index[n].slots {
-		if slot == 0 {
+	for _, cell := range sh.index[n].cells {
+		if cell == 0 {
 			continue
 		}
 		scanned++
-		r := sh.record(position(slot))
+		r := sh.record(position(cell))
 		if key := sh.text(r); match(key) {
 			keys, hashes = append(keys, sh.limits.get(r.limit()).Keyed(key)), append(hashes, r.hash())
 		}
 	}
-	now := s.clock()
 	for i, k := range keys {
-		p := sh.search(hashes[i], func(r record) bool { return sh.text(r) == k.Key && sh.limits.get(r.limit()).ID() == k.ID })
-		if p == 0 {
-			continue
-		}
-		if sh.record(p).expiry() > now {
+		if s.resetKey(sh, hashes[i], k) {
 			reset++
 		}
-		s.remove(sh, p)
 	}
 	return scanned, reset
 }

@@ -39,7 +39,7 @@ var crcTable = crc64.MakeTable(crc64.ECMA)
 // time, for a few microseconds and the copy of one log, and holds no lock while it writes. Keys may be saved as of different
 // moments during Save.
 func (s *Store) Save(w io.Writer) (keys int64, err error) {
-	out := &sum{to: w}
+	out := &snapshotWriter{to: w}
 	b := append(make([]byte, 0, 2*perHold), magic...)
 	b = binary.LittleEndian.AppendUint32(b, version)
 	own := s.clock()
@@ -74,13 +74,13 @@ func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	return c.keys, out.write(binary.LittleEndian.AppendUint64(nil, out.crc))
 }
 
-// A sum is a writer that computes the checksum.
-type sum struct {
+// A snapshotWriter writes a snapshot and computes its checksum.
+type snapshotWriter struct {
 	to  io.Writer
 	crc uint64
 }
 
-func (s *sum) write(b []byte) error {
+func (s *snapshotWriter) write(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
@@ -89,8 +89,8 @@ func (s *sum) write(b []byte) error {
 	return err
 }
 
-// A copier copies the records of one length in a shard, a few at a time, from last to first. Records move only towards the first,
-// so one may be copied twice but is never missed.
+// A copier copies the records of one length in a shard, a few at a time, from last to first. Records move only towards the first, so a
+// record may be copied twice but is never missed.
 type copier struct {
 	names []string
 	own   int64
@@ -98,12 +98,12 @@ type copier struct {
 
 	words int
 	page  int // among the pages of this length
-	slot  int // the records of the page before this slot remain
-	wants int // bytes of the next log, to allocate outside of the lock
+	row   int // the records of the page before this row remain
+	wants int // bytes of the next log, which is allocated outside of the lock
 }
 
 func (c *copier) begin(words int) {
-	c.words, c.page, c.slot, c.wants = words, math.MaxInt, math.MaxInt, 0
+	c.words, c.page, c.row, c.wants = words, math.MaxInt, math.MaxInt, 0
 }
 
 // copy appends some records to b. It reports whether there are more.
@@ -112,16 +112,17 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 	defer sh.mu.Unlock()
 	of := &sh.pages.of[c.words]
 	if c.page >= len(of.pages) {
-		c.page, c.slot = len(of.pages)-1, math.MaxInt
+		c.page, c.row = len(of.pages)-1, math.MaxInt
 	}
-	for passed := 0; c.page >= 0; c.page, c.slot = c.page-1, math.MaxInt {
+	for passed := 0; c.page >= 0; c.page, c.row = c.page-1, math.MaxInt {
 		pg := &sh.pages.table.items[of.pages[c.page]]
-		for c.slot = min(c.slot, int(pg.n)); c.slot > 0; c.slot-- {
+		for c.row = min(c.row, int(pg.n)); c.row > 0; c.row-- {
 			// Skipping a record takes time too.
-			if passed++; len(b) >= perHold || passed > perHold/64 {
+			passed++
+			if len(b) >= perHold || passed > perHold/64 {
 				return b, true
 			}
-			r := pg.record(c.slot - 1)
+			r := pg.record(c.row - 1)
 			if r.expiry() <= c.own {
 				continue
 			}

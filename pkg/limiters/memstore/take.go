@@ -13,7 +13,7 @@ import (
 type take struct {
 	store      *Store
 	out        []limiters.Verdict
-	slots      []slot           // one for each hit
+	records    []hitRecord      // one for each hit
 	states     []limiters.State // one for each hit; the state of a key is that of its first hit
 	stateIndex []int            // index of each hit's state; -1: the hit cannot be decided
 	locked     shardSet
@@ -32,31 +32,31 @@ const maxKept = 256
 func (t *take) begin(s *Store, out []limiters.Verdict) {
 	t.store, t.out = s, out
 	n := len(out)
-	if n > cap(t.slots) {
-		t.slots, t.states, t.stateIndex = make([]slot, n), make([]limiters.State, n), make([]int, n)
+	if n > cap(t.records) {
+		t.records, t.states, t.stateIndex = make([]hitRecord, n), make([]limiters.State, n), make([]int, n)
 	}
-	t.slots, t.states, t.stateIndex = t.slots[:n], t.states[:n], t.stateIndex[:n]
+	t.records, t.states, t.stateIndex = t.records[:n], t.states[:n], t.stateIndex[:n]
 }
 
 // done clears the take and returns it to the pool.
 func (t *take) done() {
-	if cap(t.slots) > maxKept {
+	if cap(t.records) > maxKept {
 		return
 	}
-	clear(t.slots)
+	clear(t.records)
 	clear(t.states)
 	t.store, t.out, t.locked = nil, nil, shardSet{}
 	takes.Put(t)
 }
 
-// A slot is the state of one hit.
-type slot struct {
+// A hitRecord is a hit with the location of its record.
+type hitRecord struct {
 	hit           *limiters.Hit
 	shard         *shard
 	hash          uint32
 	position      position // of the record; 0: there is none
-	first         int      // the first hit of the same key, whose slot has the position and the size
-	overflowBytes int      // the size of the state's log and parts when it was read
+	first         int      // the first hit of the same key, whose hitRecord has the position and the size
+	overflowBytes int      // [limiters.State.GrownBytes] of the state when it was read
 }
 
 // A shardSet is a bit set of shards. Its order is the locking order.
@@ -69,25 +69,25 @@ func (s *Store) hashOf(key string, window time.Duration) uint64 {
 	return maphash.String(s.seed, key) ^ uint64(window)*0x9e3779b97f4a7c15
 }
 
-// lock hashes the keys and locks their shards. It reads the clock before locking, to hold locks briefly, and then uses the latest
-// time of the shards if that is later. Otherwise a Take that waited for a lock could find states from the future, and discard those
-// more than a window ahead.
+// lock hashes the keys and locks their shards. To hold the locks briefly, it reads the clock before locking. If the latest time of a
+// shard is later, lock uses that time. Otherwise a Take that waited for a lock could find states from the future, and discard states
+// that are more than a window ahead.
 func (t *take) lock(now time.Time, groups []limiters.Group) {
-	slots := t.slots
+	records := t.records
 	for _, g := range groups {
 		for i := range g {
-			sl := &slots[i]
+			hr := &records[i]
 			hash := t.store.hash(&g[i])
 			n := hash % shardCount
-			sl.hit, sl.shard, sl.hash = &g[i], &t.store.shards[n], uint32(hash>>32)
+			hr.hit, hr.shard, hr.hash = &g[i], &t.store.shards[n], uint32(hash>>32)
 			t.locked[n/64] |= 1 << (n % 64)
 		}
-		slots = slots[len(g):]
+		records = records[len(g):]
 	}
 	t.own, t.order = t.store.clock(), 0
-	for i, rest := range t.locked {
-		for ; rest != 0; rest &= rest - 1 {
-			sh := &t.store.shards[i*64+bits.TrailingZeros64(rest)]
+	for i, word := range t.locked {
+		for ; word != 0; word &= word - 1 {
+			sh := &t.store.shards[i*64+bits.TrailingZeros64(word)]
 			sh.mu.Lock()
 			switch {
 			case sh.latest > t.own:
@@ -104,37 +104,37 @@ func (t *take) lock(now time.Time, groups []limiters.Group) {
 }
 
 func (t *take) unlock() {
-	for i, rest := range t.locked {
-		for ; rest != 0; rest &= rest - 1 {
-			t.store.shards[i*64+bits.TrailingZeros64(rest)].mu.Unlock()
+	for i, word := range t.locked {
+		for ; word != 0; word &= word - 1 {
+			t.store.shards[i*64+bits.TrailingZeros64(word)].mu.Unlock()
 		}
 	}
 }
 
 // sweep sets the latest time and order of the shards, and removes some expired records.
 func (t *take) sweep() {
-	for i, rest := range t.locked {
-		for ; rest != 0; rest &= rest - 1 {
-			sh := &t.store.shards[i*64+bits.TrailingZeros64(rest)]
+	for i, word := range t.locked {
+		for ; word != 0; word &= word - 1 {
+			sh := &t.store.shards[i*64+bits.TrailingZeros64(word)]
 			sh.latest, sh.order = t.own, t.order
 			t.store.sweep(sh, t.own)
 		}
 	}
 }
 
-// find reads the state of hit i and makes room for its result. If there is no room, a hit that would be allowed fails with ErrFull.
-func (t *take) find(i int) {
-	h, v, first := t.slots[i].hit, &t.out[i], t.firstOf(i)
-	sl, s := &t.slots[first], &t.states[first]
+// prepare reads the state of hit i and makes room for its result. If there is no room, a hit that would be allowed fails with ErrFull.
+func (t *take) prepare(i int) {
+	h, v, first := t.records[i].hit, &t.out[i], t.firstOf(i)
+	hr, s := &t.records[first], &t.states[first]
 	*v, t.stateIndex[i] = limiters.Verdict{}, first
-	isNew := sl.position == 0
-	if h.Limit.HasParts() && !isNew {
-		t.ensureOverflow(sl, h)
+	isNew := hr.position == 0
+	if h.Limit.HasPenaltyOrLeases() && !isNew {
+		t.ensureOverflow(hr, h)
 	}
 	if (isNew || h.Limit.Grows()) && h.WouldCharge(s, t.now) {
-		room := t.makeRoom(sl.shard, isNew)
+		room := t.makeRoom(hr.shard, isNew)
 		if room && isNew {
-			sl.position, room = t.store.insert(sl.shard, sl.hash, h.Key, h.Limit, needsOverflow(h.Limit))
+			hr.position, room = t.store.insert(hr.shard, hr.hash, h.Key, h.Limit, needsOverflow(h.Limit))
 		}
 		if !room {
 			t.stateIndex[i] = -1
@@ -143,42 +143,43 @@ func (t *take) find(i int) {
 	}
 }
 
-// ensureOverflow gives the record of sl an overflow if the limit of h needs one. It replaces a record that another limit made
+// ensureOverflow gives the record of hr an overflow if the limit of h needs one. It replaces a record that another limit made
 // without one. writeBack writes the words that were read before.
-func (t *take) ensureOverflow(sl *slot, h *limiters.Hit) {
-	old := sl.position
-	if sl.shard.record(old).hasOverflow() {
+func (t *take) ensureOverflow(hr *hitRecord, h *limiters.Hit) {
+	old := hr.position
+	if hr.shard.record(old).hasOverflow() {
 		return
 	}
-	p, ok := t.store.insert(sl.shard, sl.hash, h.Key, h.Limit, true)
+	p, ok := t.store.insert(hr.shard, hr.hash, h.Key, h.Limit, true)
 	if !ok {
 		return
 	}
-	sl.position = p
-	sl.shard.setExpiry(p, sl.shard.record(old).expiry())
-	t.remove(sl.shard, old)
+	hr.position = p
+	hr.shard.setExpiry(p, hr.shard.record(old).expiry())
+	t.remove(hr.shard, old)
 }
 
 // firstOf returns the first hit on the key of hit i. If it is hit i, firstOf reads the record and the state.
 func (t *take) firstOf(i int) int {
-	sl := &t.slots[i]
-	h := sl.hit
+	hr := &t.records[i]
+	h := hr.hit
 	for j := range i {
-		e := &t.slots[j]
-		if e.hash == sl.hash && e.first == j && e.hit.Key == h.Key && sameState(e.hit.Limit, h.Limit) {
-			sl.first = j
+		e := &t.records[j]
+		if e.hash == hr.hash && e.first == j && e.hit.Key == h.Key && e.hit.Limit.ID() == h.Limit.ID() {
+			hr.first = j
 			return j
 		}
 	}
-	sl.first = i
-	if sl.position = sl.shard.find(sl.hash, h.Key, h.Limit); sl.position != 0 {
-		sl.shard.load(sl.shard.record(sl.position), &t.states[i])
-		sl.overflowBytes = t.states[i].GrownBytes()
+	hr.first = i
+	hr.position = hr.shard.find(hr.hash, h.Key, h.Limit.ID())
+	if hr.position != 0 {
+		hr.shard.load(hr.shard.record(hr.position), &t.states[i])
+		hr.overflowBytes = t.states[i].GrownBytes()
 	}
 	return i
 }
 
-// decideWithoutRoom decides a hit for whose result there is no room.
+// decideWithoutRoom decides a hit if there is no room for its result.
 func (t *take) decideWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
 	checked := h.Limit.Check(s, t.now, h.N)
 	if h.End {
@@ -195,41 +196,41 @@ func (t *take) decideWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters
 
 // writeBack writes states and expiries, and removes records of zero states.
 func (t *take) writeBack() {
-	for i := range t.slots {
-		l, first := t.slots[i].hit.Limit, t.slots[i].first
-		sl, s := &t.slots[first], &t.states[first]
-		if sl.position == 0 {
+	for i := range t.records {
+		l, first := t.records[i].hit.Limit, t.records[i].first
+		hr, s := &t.records[first], &t.states[first]
+		if hr.position == 0 {
 			continue
 		}
-		r := sl.shard.record(sl.position)
+		r := hr.shard.record(hr.position)
 		if first != i {
-			t.store.keepSmallest(sl.shard, r, l, t.own)
+			t.store.keepMostProtective(hr.shard, r, l, t.own)
 			continue
 		}
-		sl.shard.save(r, s)
-		if size := s.GrownBytes(); size != sl.overflowBytes {
-			t.store.bytes.Add(int64(size - sl.overflowBytes))
+		hr.shard.save(r, s)
+		if size := s.GrownBytes(); size != hr.overflowBytes {
+			t.store.bytes.Add(int64(size - hr.overflowBytes))
 		}
 		if s.IsZero() {
-			p := sl.position
-			sl.position = 0
-			t.remove(sl.shard, p)
+			p := hr.position
+			hr.position = 0
+			t.remove(hr.shard, p)
 			continue
 		}
-		t.store.keepSmallest(sl.shard, r, l, t.own)
+		t.store.keepMostProtective(hr.shard, r, l, t.own)
 		expiry := t.own + max(0, l.ResetTime(s)-t.now) + t.keep
-		if s.Parts != nil {
-			// Another limit may need the parts for longer.
+		if s.PenaltyAndLeases != nil {
+			// Another limit may need the penalty or the leases for longer.
 			expiry = max(expiry, r.expiry())
 		}
-		sl.shard.setExpiry(sl.position, expiry)
+		hr.shard.setExpiry(hr.position, expiry)
 	}
 }
 
 // holds reports whether the take uses a record, which must not be evicted.
 func (t *take) holds(sh *shard, p position) bool {
-	for i := range t.slots {
-		if sl := &t.slots[i]; sl.position == p && sl.shard == sh {
+	for i := range t.records {
+		if hr := &t.records[i]; hr.position == p && hr.shard == sh {
 			return true
 		}
 	}
@@ -239,9 +240,9 @@ func (t *take) holds(sh *shard, p position) bool {
 // remove removes a record that this take does not use.
 func (t *take) remove(sh *shard, p position) {
 	from := t.store.remove(sh, p)
-	for i := range t.slots {
-		if sl := &t.slots[i]; sl.position == from && sl.shard == sh {
-			sl.position = p
+	for i := range t.records {
+		if hr := &t.records[i]; hr.position == from && hr.shard == sh {
+			hr.position = p
 		}
 	}
 }

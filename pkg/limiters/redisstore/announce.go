@@ -32,7 +32,8 @@ func (s *Store) Messages(name string) (*Messages, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redisstore: %w", err)
 	}
-	if m.sealer, err = cipher.NewGCMWithRandomNonce(block); err != nil {
+	m.sealer, err = cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
 		return nil, fmt.Errorf("redisstore: %w", err)
 	}
 	return m, nil
@@ -78,7 +79,8 @@ func (m *Messages) Receive(ctx context.Context, connected func(), received func(
 		// Redis answers a ping after pingInterval, which reveals a dead connection.
 		event, err := subscription.ReceiveTimeout(ctx, pingInterval)
 		if isTimeout(err) {
-			if err = subscription.Ping(ctx); err == nil {
+			err = subscription.Ping(ctx)
+			if err == nil {
 				event, err = subscription.ReceiveTimeout(ctx, pingInterval)
 			}
 		}

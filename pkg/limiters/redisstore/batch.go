@@ -8,18 +8,19 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
 // A batch holds the arguments of one script call; batch.lua documents them and the reply.
 type batch struct {
 	now    time.Time
-	latest time.Time // the call charges nothing if it runs later; zero: only the deadline of its context counts
+	latest time.Time // a call that runs later charges nothing; zero: only the deadline of the context counts
 	hits   []*limiters.Hit
-	group  []uint16 // the number of each hit's group, from 1; 0: a group of one
+	group  []uint16 // the number of each hit's group, from 1; 0: the hit is alone in its group
 	keys   []string // of the hits, in Redis
 
 	distinct []string // keys, each once
-	limits   []limitPart
+	limits   []scriptLimit
 	limitOf  []int  // the index in limits of each hit's limit, from 1
 	runs     []byte // see run.go
 	times    [2 * wordSize]byte
@@ -38,19 +39,17 @@ const wordSize = 8 // bytes of a number
 // maxHits bounds the hits of a batch, whose indices have two bytes.
 const maxHits = math.MaxUint16
 
-// maxBatchHits bounds the hits of a batch so that their keys fit too: a hit has up to three.
-const maxBatchHits = maxHits / 3
+// maxBatchHits bounds the hits of a batch so that their keys fit too.
+const maxBatchHits = maxHits / len(keySuffixes)
 
 // countKeys returns an upper bound of the number of keys.
 func countKeys(groups []limiters.Group) (n int) {
 	for _, g := range groups {
 		for i := range g {
-			n++
-			if reserves(g[i].Limit) {
-				n++
-			}
-			if g[i].Limit.HasPenalty() {
-				n++
+			for kind := range keySuffixes {
+				if (scriptLimit{g[i].Limit, keyKind(kind)}).exists() {
+					n++
+				}
 			}
 		}
 	}
@@ -109,7 +108,7 @@ func (b *batch) encode(groups []limiters.Group) {
 		b.counts[i]++
 	}
 	for i := range b.hits {
-		b.limitOf = append(b.limitOf, b.limitIndex(limitPart{b.hits[i].Limit, partLimit}))
+		b.limitOf = append(b.limitOf, b.limitIndex(scriptLimit{b.hits[i].Limit, usageKey}))
 	}
 	b.encodeRuns()
 }
@@ -127,13 +126,13 @@ func (b *batch) keyIndex(key string) int {
 // count returns the N of hit i, or the Denied hits of a peek.
 func (b *batch) count(i int) (n int64, peek bool) {
 	h := b.hits[i]
-	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 && !h.Limit.HasParts() {
+	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 && !h.Limit.HasPenaltyOrLeases() {
 		return limiters.ClampHits(h.Denied), true
 	}
 	return limiters.ClampHits(h.N), false
 }
 
-func (b *batch) limitIndex(l limitPart) int {
+func (b *batch) limitIndex(l scriptLimit) int {
 	if i := slices.Index(b.limits, l); i >= 0 {
 		return i + 1
 	}
@@ -159,57 +158,50 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	b.limitArgs = b.limitArgs[:0]
 	for _, l := range b.limits {
 		first := len(b.limitArgs)
-		b.limitArgs = appendLimit(b.limitArgs, l, date)
+		b.limitArgs = l.append(b.limitArgs, date)
 		args = append(args, b.limitArgs[first:])
 	}
 	b.arguments = append(args, b.runs)
 	return b.arguments
 }
 
-// A limitPart is a limit, or the part of it that a further key of its hits is for. The script has an argument for each.
-type limitPart struct {
-	limit *limiters.Limit
-	part  partKind
-}
-
-// A partKind names the purpose of a key of a hit.
-type partKind byte
+// A keyKind is the content of a key of a hit.
+type keyKind byte
 
 const (
-	partLimit partKind = iota // the limit itself
-	partReserve
-	partPenalty
+	usageKey        keyKind = iota // the state of the algorithm; every hit has this key
+	reservationsKey                // under a limit that reserves
+	penaltyKey                     // under a limit with a penalty
 )
 
-// name returns the name of the functions of l in the script.
-func (l limitPart) name() string {
-	switch l.part {
-	case partReserve:
-		return "reserve"
-	case partPenalty:
-		return "penalty"
+var keySuffixes = [...]string{reservationsKey: reserveSuffix, penaltyKey: penaltySuffix}
+
+// A scriptLimit is a limit for the keys of one kind. The script gets an argument for each.
+type scriptLimit struct {
+	limit *limiters.Limit
+	kind  keyKind
+}
+
+// exists reports whether hits under the limit have a key of the kind.
+func (l scriptLimit) exists() bool {
+	switch l.kind {
+	case reservationsKey:
+		return l.limit.Reserves()
+	case penaltyKey:
+		return l.limit.HasPenalty()
 	default:
-		return l.limit.Spec().Algorithm
+		return true
 	}
 }
 
-func (l limitPart) numbers(now time.Time) []int64 {
-	switch l.part {
-	case partReserve:
-		return l.limit.ReserveNumbers()
-	case partPenalty:
-		return l.limit.PenaltyNumbers()
+// append appends the element of ARGV for l at now.
+func (l scriptLimit) append(b []byte, now time.Time) []byte {
+	switch l.kind {
+	case reservationsKey:
+		return redisscripts.AppendReserve(b, l.limit)
+	case penaltyKey:
+		return redisscripts.AppendPenalty(b, l.limit)
 	default:
-		return l.limit.Numbers(now)
+		return redisscripts.AppendLimit(b, l.limit, now)
 	}
-}
-
-// appendLimit appends the argument of the script for l: its name, a zero byte, and its numbers at now as big-endian integers
-// of 8 bytes.
-func appendLimit(to []byte, l limitPart, now time.Time) []byte {
-	to = append(append(to, l.name()...), 0)
-	for _, n := range l.numbers(now) {
-		to = binary.BigEndian.AppendUint64(to, uint64(n))
-	}
-	return to
 }

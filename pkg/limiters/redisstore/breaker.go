@@ -21,7 +21,7 @@ const (
 	// failuresToOpen is the number of consecutive failures that open the breaker. Calls are made one at a time, so this
 	// takes at most as many timeouts.
 	failuresToOpen = 5
-	// openDuration is how long the breaker stays open, and so the maximum delay before a recovery is noticed.
+	// openDuration is the time that the breaker stays open. A recovery is noticed at most so much later.
 	openDuration = 200 * time.Millisecond
 )
 
@@ -41,7 +41,7 @@ func (b *breaker) rejects(busy bool) bool {
 
 // record records the result of a call that had budget until its deadline.
 //
-// Under load a call may have little of its timeout left. Such timeouts count at most once per full timeout without a reply.
+// Under load a call may have little of its timeout left. Timeouts of such calls count at most once in a full timeout without a reply.
 func (b *breaker) record(err error, budget, timeout time.Duration) {
 	if errors.Is(err, errLate) {
 		return // the node replied; only the clients' deadlines were too short
@@ -59,7 +59,7 @@ func (b *breaker) record(err error, budget, timeout time.Duration) {
 type outcome int
 
 const (
-	neutral outcome = iota // the result says nothing about the node
+	neutral outcome = iota // the result does not show whether the node works
 	success
 	failure
 )
@@ -103,9 +103,8 @@ func replyOf(err error) redis.Error {
 	return reply
 }
 
-// isTimeout reports whether err is a timeout. This includes errLate: the call arrived after its deadline.
+// isTimeout reports whether err is a timeout.
 func isTimeout(err error) bool {
 	var n net.Error
-	return errors.Is(err, errLate) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.As(err, &n) && n.Timeout()
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &n) && n.Timeout()
 }

@@ -111,7 +111,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 
 // When the breaker opens, all waiters are rejected at once and have charged nothing.
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
-	q := &queue{timeout: 20 * time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+	q := &queue{timeout: time.Hour, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
 	q.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
@@ -148,7 +148,7 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	go func() { takes.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(q.timeout / 2):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the waiters wait until the end of their time")
 	}
 	q.running.Wait()
@@ -180,8 +180,6 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, neutral},
 		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, failure},
 		{context.Canceled, timeout, neutral},
-		{fmt.Errorf("take: %w", errLate), timeout, failure},
-		{fmt.Errorf("take: %w", errLate), time.Millisecond, neutral},
 		{wire("LOADING Redis is loading the dataset in memory"), timeout, failure},
 		{wire("READONLY You can't write against a read only replica."), timeout, failure},
 		{wire("CLUSTERDOWN The cluster is down"), timeout, failure},
@@ -234,7 +232,7 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 	defer takes.Wait()
 	begun := time.Now()
 	for q.counts.breakerRejected.Load() == 0 {
-		if time.Since(begun) > 30*time.Second {
+		if time.Since(begun) > 2*time.Minute {
 			t.Fatalf("after %d failed calls no Take was rejected", q.counts.calls.Load())
 		}
 		for range 4 {
@@ -251,7 +249,7 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 }
 
 // Calls succeed, time out, fail or panic at random. A rejected Take has charged nothing. A decided Take has its own verdicts
-// and has charged once. Every Take returns in time, and the queue continues.
+// and has charged once. Every Take returns, and the queue continues.
 func TestQueueWithRandomFailures(t *testing.T) {
 	t.Parallel()
 	const timeout, clients, each = 5 * time.Millisecond, 24, 60
@@ -323,18 +321,14 @@ func TestQueueWithRandomFailures(t *testing.T) {
 					if own.IntN(4) == 0 {
 						within = time.Duration(own.IntN(int(timeout)))
 					}
-					begun := time.Now()
 					_ = attempt(fmt.Sprint(c, " ", i), int64(c*each+i), 1+own.IntN(3), within)
-					if took := time.Since(begun); took > 5*time.Second {
-						t.Errorf("seed %d: a Take took %v", seed, took)
-					}
 					if own.IntN(3) == 0 {
 						time.Sleep(time.Duration(own.IntN(int(2 * timeout))))
 					}
 				}
 			})
 		}
-		all.Wait()
+		returns(t, "every Take", all.Wait)
 		q.running.Wait()
 		if !q.idle() || q.countWaiting() != 0 {
 			t.Errorf("seed %d: idle %v, %d wait", seed, q.idle(), q.countWaiting())
@@ -342,17 +336,23 @@ func TestQueueWithRandomFailures(t *testing.T) {
 		mu.Lock()
 		well = true
 		mu.Unlock()
-		begun := time.Now()
-		for i := 0; ; i++ {
-			err := attempt(fmt.Sprint("again ", i), 1, 1, time.Hour)
-			if err == nil {
-				break
-			}
-			if time.Since(begun) > 10*time.Second {
-				t.Fatalf("seed %d: it does not come back: %v", seed, err)
-			}
-			time.Sleep(time.Millisecond)
-		}
+		again := 0
+		redistest.Await(t, fmt.Sprintf("seed %d: an answer", seed), func(context.Context) error {
+			again++
+			return attempt(fmt.Sprint("again ", again), 1, 1, time.Hour)
+		})
+	}
+}
+
+// returns calls f, and fails the test if f has not returned after 2 minutes.
+func returns(t *testing.T, what string, f func()) {
+	t.Helper()
+	returned := make(chan struct{})
+	go func() { defer close(returned); f() }()
+	select {
+	case <-returned:
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("%s has not returned after 2 minutes", what)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 func TestCloseWaitsForTakes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for range 300 {
+	for range 100 {
 		s := open(t, server)
 		var takes sync.WaitGroup
 		for range 6 {

@@ -35,18 +35,17 @@ const maxNodes = 1024
 
 // take decides groups on the nodes that own their slots.
 func (n *nodes) take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	// The timeout includes loading the slots.
+	// Loading the slots counts towards the timeout.
 	ctx, cancel := context.WithTimeout(ctx, n.store.timeout)
 	defer cancel()
 	keys := n.store.namer.keys(groups)
-	slots, queues, first, spans := slotsOf(groups, keys), make([]*queue, len(groups)), 0, false
+	slots, queues, first, spans := make([]uint16, len(groups)), make([]*queue, len(groups)), 0, false
 	for i, g := range groups {
 		own := keys[first : first+len(g)]
+		slots[i] = slotOf(own[0])
 		if len(g) > 1 && spansSlots(own) {
 			spans = true
-			for j := range g {
-				out[first+j] = limiters.Verdict{Err: ErrGroupSpansSlots}
-			}
+			limiters.FailAll(out[first:first+len(g)], ErrGroupSpansSlots)
 		} else if j := slices.Index(slots[:i], slots[i]); j >= 0 && queues[j] != nil {
 			queues[i] = queues[j] // keep the order of hits of one slot
 		} else {
@@ -64,15 +63,15 @@ func (n *nodes) take(ctx context.Context, now time.Time, groups []limiters.Group
 	if !spans && !slices.ContainsFunc(queues, func(q *queue) bool { return q != queues[0] }) {
 		return queues[0].Take(ctx, now, groups, out)
 	}
-	var parts split.Parts
+	var calls split.FanOut
 	first = 0
 	for i, g := range groups {
 		if queues[i] != nil {
-			parts.Add(queues[i], g, first)
+			calls.Add(queues[i], g, first)
 		}
 		first += len(g)
 	}
-	return parts.Take(ctx, now, out)
+	return calls.Take(ctx, now, out)
 }
 
 // queueFor returns the queue of the node that owns key.
@@ -131,7 +130,7 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	defer n.mu.Unlock()
 	result := err
 	if replyOf(err) != nil {
-		result = errNoSlots // any reply but the slots is a failure
+		result = errNoSlots // a reply without the slots is a failure too
 	}
 	n.slotsBreaker.record(result, budget, n.store.timeout)
 	n.slotsUnknown.Store(n.slotsBreaker.failures > 0)

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
@@ -119,7 +118,7 @@ func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 	}
 	t.Cleanup(next.Stop)
 	z.set("redis.weir.test", "127.0.0.1")
-	l := newLedger(t, openAt(t, connect.Options{Addr: "redis.weir.test:" + port, Timeout: time.Second}), "k")
+	l := newLedger(t, openAt(t, connect.Options{Addr: "redis.weir.test:" + port}), "k")
 	if err := l.hit(); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +165,7 @@ func TestHostNamesOfClusterNodesAreResolved(t *testing.T) {
 			return err
 		})
 	}
-	s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
+	s := openCluster(t, c)
 	l := newLedger(t, s, keysOn(c, 1, 1)[0])
 	if err := l.hit(); err != nil {
 		t.Fatal(err)
@@ -197,7 +196,7 @@ func TestHostNameFromSentinelsIsResolved(t *testing.T) {
 	if master, err := sentinel.Do(t.Context(), "sentinel", "get-master-addr-by-name", "named").StringSlice(); err != nil || master[0] != "localhost" {
 		t.Fatalf("the Sentinel says %q, %v", master, err)
 	}
-	l := newLedger(t, openAt(t, connect.Options{Type: connect.Sentinel, Master: "named", Addrs: w.Addrs(), Timeout: time.Second}), "k")
+	l := newLedger(t, openAt(t, connect.Options{Type: connect.Sentinel, Master: "named", Addrs: w.Addrs()}), "k")
 	for range 3 {
 		l.back()
 		disconnect(t, w.Master)

@@ -74,7 +74,7 @@ func TestKeysExpireAfterReset(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for _, name := range limiterstest.Windowed() {
-		for seed, runs := uint64(0), 0; runs < 30; seed++ {
+		for seed, runs := limiterstest.FirstSeed(), uint64(0); runs < limiterstest.Sequences(30); seed++ {
 			g := limiterstest.NewGenerator(name, seed)
 			now, groups := g.Next()
 			usual := groups[0][0].Limit

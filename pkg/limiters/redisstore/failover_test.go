@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -32,13 +33,14 @@ type stream struct {
 
 	mu      sync.Mutex
 	charged map[int64]bool // by number: whether the hit's Take succeeded
-	since   time.Time      // the time of the last error
-	first   time.Time      // the first answer after that
+	right   int64          // how many hits that matter have succeeded
 	errs    map[string]int
+
+	matters func(n int64) bool // whether a hit is of the node that fails
 }
 
-func flow(t *testing.T, s *Store) *stream {
-	f := &stream{t: t, store: s, charged: map[int64]bool{}, errs: map[string]int{}}
+func flow(t *testing.T, s *Store, matters func(n int64) bool) *stream {
+	f := &stream{t: t, store: s, charged: map[int64]bool{}, errs: map[string]int{}, matters: matters}
 	for range 4 {
 		f.runs.Go(f.run)
 	}
@@ -69,9 +71,8 @@ func (f *stream) record(n int64, err error) {
 	switch {
 	case err != nil:
 		f.errs[kindOf(err)]++
-		f.since, f.first = time.Now(), time.Time{}
-	case f.first.IsZero():
-		f.first = time.Now()
+	case f.matters(n):
+		f.right++
 	}
 }
 
@@ -84,21 +85,17 @@ func kindOf(err error) string {
 	return text[max(0, len(text)-60):]
 }
 
-// answered waits until a number of consecutive hits succeed.
+// answered waits until a number of further hits that matter succeed.
 func (f *stream) answered(many int64) {
 	f.t.Helper()
 	f.mu.Lock()
-	begin := time.Now()
+	target := f.right + many
 	f.mu.Unlock()
-	target := f.next.Load() + many
 	redistest.Await(f.t, "answers", func(context.Context) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.since.After(begin) {
-			begin, target = f.since, f.next.Load()+many
-		}
-		if f.first.IsZero() || f.next.Load() < target {
-			return fmt.Errorf("%d hits, %v", f.next.Load(), f.errs)
+		if f.right < target {
+			return fmt.Errorf("%d of %d hits, %v", f.right, target, f.errs)
 		}
 		return nil
 	})
@@ -129,20 +126,24 @@ func (f *stream) check(now *Store) (lost int) {
 	const many = 1000
 	numbers := make([]int64, 0, many)
 	for n := int64(1); n <= f.next.Load(); n++ {
-		if numbers = append(numbers, n); len(numbers) < many && n < f.next.Load() {
+		numbers = append(numbers, n)
+		if len(numbers) < many && n < f.next.Load() {
 			continue
 		}
 		hits, out := make([]limiters.Hit, len(numbers)), make([]limiters.Verdict, len(numbers))
 		for i, n := range numbers {
 			hits[i] = limiters.Hit{Key: fmt.Sprint("hit ", n), Limit: hourly}
 		}
-		if err := now.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
-			f.t.Fatal(err)
-		}
+		// A cluster with a short node timeout may be down for a moment on a busy machine.
+		redistest.Await(f.t, "the usage of all hits", func(ctx context.Context) error {
+			err := now.Take(ctx, time.Time{}, limiters.Singles(hits...), out)
+			for i := range out {
+				err = cmp.Or(err, out[i].Err)
+			}
+			return err
+		})
 		for i, n := range numbers {
 			switch v := out[i]; {
-			case v.Err != nil:
-				f.t.Fatal(v.Err)
 			case v.Used > 1:
 				f.t.Errorf("hit %d was charged %d times", n, v.Used)
 			case f.charged[n] && v.Used == 0:
@@ -155,54 +156,56 @@ func (f *stream) check(now *Store) (lost int) {
 	return lost
 }
 
-// backAfter returns the time from start to the first answer.
-func (f *stream) backAfter(start time.Time) time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return max(0, f.first.Sub(start))
-}
+// A request asks for a failover.
+type request func(ctx context.Context) error
 
-func awaitMaster(t *testing.T, server *redistest.Server) time.Time {
+// awaitMaster waits until a replica is the master. It repeats the request, if any, because a busy machine may abort the failover.
+func awaitMaster(t *testing.T, replica *redistest.Server, ask request) {
 	t.Helper()
-	redistest.Await(t, "the replica to be the master", server.CheckMaster)
-	return time.Now()
+	var asked time.Time
+	redistest.Await(t, "the replica to be the master", func(ctx context.Context) error {
+		err := replica.CheckMaster(ctx)
+		if err != nil && ask != nil && time.Since(asked) > 20*time.Second {
+			asked = time.Now()
+			err = errors.Join(err, ask(ctx))
+		}
+		return err
+	})
 }
 
-// A master dies with calls in flight. The store follows to the replica that the Sentinels promote.
+// A master dies with calls in flight. The store follows to the replica that the Sentinels promote. It does not wait for a connection to a
+// server that hangs, which would take an hour.
 func TestSentinelFailoverIsFollowed(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(t *testing.T, w *redistest.SentinelSet){
-		"killed": func(t *testing.T, w *redistest.SentinelSet) {
+	for name, fail := range map[string]func(t *testing.T, w *redistest.SentinelSet) request{
+		"killed": func(t *testing.T, w *redistest.SentinelSet) request {
 			w.DetectFailures(t)
 			w.Master.Stop()
+			return nil
 		},
 		// It still answers, as a replica once the Sentinels have demoted it.
-		"asked for": func(t *testing.T, w *redistest.SentinelSet) {
-			if err := w.Sentinels[0].Client(t).Do(t.Context(), "sentinel", "failover", w.Name).Err(); err != nil {
-				t.Fatal(err)
-			}
+		"asked for": func(t *testing.T, w *redistest.SentinelSet) request {
+			c := w.Sentinels[0].Client(t)
+			return func(ctx context.Context) error { return c.Do(ctx, "sentinel", "failover", w.Name).Err() }
 		},
 		// Neither it nor a Sentinel answers.
-		"frozen": func(t *testing.T, w *redistest.SentinelSet) {
+		"frozen": func(t *testing.T, w *redistest.SentinelSet) request {
 			w.DetectFailures(t)
 			for _, server := range []*redistest.Server{w.Master, w.Sentinels[0]} {
 				if err := server.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
 				}
 			}
+			return nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := redistest.StartSentinels(t, "mymaster", 3, redistest.Secrets{})
 			f := flow(t, openAt(t, connect.Options{
-				Type: connect.Sentinel, Master: w.Name, Addrs: w.Addrs()[:1], Timeout: 100 * time.Millisecond, DialTimeout: 10 * time.Second,
-			}))
+				Type: connect.Sentinel, Master: w.Name, Addrs: w.Addrs()[:1], Timeout: 100 * time.Millisecond, DialTimeout: time.Hour,
+			}), func(int64) bool { return true })
 			f.answered(200)
-			if n := f.failures(); n > 0 && name != "asked for" {
-				t.Logf("%d failed before: %v", n, f.errs)
-			}
-			fail(t, w)
-			promoted := awaitMaster(t, w.Replica)
+			awaitMaster(t, w.Replica, fail(t, w))
 			// The store asks one Sentinel. Each learns the new master from the others.
 			asked := w.Sentinels
 			if name == "frozen" {
@@ -219,7 +222,6 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 				})
 				_ = c.Close()
 			}
-			said := time.Now()
 			// Until then the old master continues to answer, and its charges are lost.
 			after, there := f.next.Load()+1, w.Replica.Client(t)
 			redistest.Await(t, "a hit at the new master", func(ctx context.Context) error {
@@ -231,67 +233,93 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 				}
 				return errors.New("none")
 			})
-			if took := time.Since(said); took > soon && name == "asked for" {
-				t.Errorf("the old master was left %v after the Sentinels had named the new one", took)
-			}
 			f.answered(200)
-			t.Logf("back %v after the promotion, %v after the Sentinels said so", f.backAfter(promoted), f.backAfter(said))
-			if took := f.backAfter(said); took > soon {
-				t.Errorf("back %v after the Sentinels had named the master", took)
-			}
 			f.check(openAt(t, connect.Options{Type: connect.Sentinel, Master: w.Name, Addrs: w.Addrs()[2:]}))
 		})
 	}
 }
 
-// A master of a cluster dies, or hands over, with calls in flight. The store follows to its replica.
+// A master of a cluster dies, or hands over, with calls in flight. The store follows to its replica. Each call that fails lets it read the
+// slots, so only a few calls go to the old master. By itself, go-redis reads the slots once a minute, after hundreds of calls.
 func TestClusterFailoverIsFollowed(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(t *testing.T, master, replica *redistest.Server){
-		"killed": func(_ *testing.T, master, _ *redistest.Server) { master.Stop() },
-		"frozen": func(t *testing.T, master, _ *redistest.Server) {
-			if err := master.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+	for name, fail := range map[string]func(t *testing.T, c *redistest.Cluster, replica *redistest.Server) request{
+		"killed": func(t *testing.T, c *redistest.Cluster, replica *redistest.Server) request {
+			c.DetectFailures(t, replica)
+			c.Servers[1].Stop()
+			return nil
 		},
-		"handed over": func(t *testing.T, _, replica *redistest.Server) {
-			if err := replica.Client(t).ClusterFailover(t.Context()).Err(); err != nil {
+		"frozen": func(t *testing.T, c *redistest.Cluster, replica *redistest.Server) request {
+			c.DetectFailures(t, replica)
+			if err := c.Servers[1].Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
+			return nil
+		},
+		"handed over": func(t *testing.T, _ *redistest.Cluster, replica *redistest.Server) request {
+			c := replica.Client(t)
+			return func(ctx context.Context) error { return c.ClusterFailover(ctx).Err() }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			settings, timeout := []string{"--cluster-node-timeout", "1000"}, 200*time.Millisecond
+			timeout := 200 * time.Millisecond
 			if name == "handed over" {
-				settings, timeout = nil, longTimeout // meanwhile the master lets all writes wait
+				timeout = longTimeout // meanwhile the master lets all writes wait
 			}
-			c := redistest.StartCluster(t, 3, settings...)
-			replica := c.AddReplica(t, 1, settings...)
-			s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout, c.DialTimeout = timeout, 10*time.Second })
-			f := flow(t, s)
-			f.answered(200)
-			before := f.failures()
-			fail(t, c.Servers[1], replica)
-			promoted := awaitMaster(t, replica)
-			f.answered(200)
-			t.Logf("back %v after the promotion", f.backAfter(promoted))
-			if took := f.backAfter(promoted); took > soon {
-				t.Errorf("back %v after the replica was the master", took)
+			c := redistest.StartCluster(t, 3)
+			replica := c.AddReplica(t, 1)
+			s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout, c.DialTimeout = timeout, time.Hour })
+			f := flow(t, s, func(n int64) bool {
+				return c.Owner(int(slotOf(keyOf("", &limiters.Hit{Key: fmt.Sprint("hit ", n), Limit: hourly})))) == 1
+			})
+			f.answered(100)
+			awaitMaster(t, replica, fail(t, c, replica))
+			for _, node := range []*redistest.Server{c.Servers[0], c.Servers[2]} {
+				awaitMasterAt(t, node, replica)
+			}
+			before := failedCalls(s, c.Servers[1].Addr)
+			f.answered(100)
+			if n := failedCalls(s, c.Servers[1].Addr) - before; n > 20 {
+				t.Errorf("%d calls went to the old master after all nodes had the slots of the new one", n)
 			}
 			lost := f.check(openCluster(t, c, func(c *connect.Options, _ *Options) { c.Addrs = append(c.Addrs[:1], c.Addrs[2:]...) }))
-			// For a moment neither node serves the slots. CLUSTERDOWN fails a call and charges nothing.
-			if n := f.failures() - before; name == "handed over" && (n > 10 || lost > 0) {
-				t.Errorf("%d hits failed and %d were lost while the master handed over: %v", n, lost, f.errs)
+			if name == "handed over" && lost > 0 {
+				t.Errorf("%d hits were lost while the master handed over: %v", lost, f.errs)
 			}
 		})
 	}
+}
+
+// awaitMasterAt waits until a node of a cluster regards another as a master, and so replies with its slots.
+func awaitMasterAt(t *testing.T, node, master *redistest.Server) {
+	t.Helper()
+	c := node.Client(t)
+	redistest.Await(t, master.Addr+" to be a master at "+node.Addr, func(ctx context.Context) error {
+		text, err := c.ClusterNodes(ctx).Result()
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, master.Addr+"@") && strings.Contains(line, " master ") {
+				return nil
+			}
+		}
+		return errors.Join(err, fmt.Errorf("its nodes are %q", text))
+	})
+}
+
+// failedCalls returns the number of calls to a node that have failed since its last answer.
+func failedCalls(s *Store, addr string) int {
+	s.nodes.mu.Lock()
+	q := s.nodes.queues[addr]
+	s.nodes.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.breaker.failures
 }
 
 // A node replies CLUSTERDOWN while other slots are not served, and answers again when they are.
 func TestClusterRecoversAfterClusterDown(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
-	s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
+	s := openCluster(t, c)
 	mine, other := newLedger(t, s, keysOn(c, 1, 1)[0]), newLedger(t, s, keysOn(c, 2, 1)[0])
 	slot := int(slotOf(keyOf("", &limiters.Hit{Key: keysOn(c, 1, 2)[1], Limit: hourly})))
 	for _, l := range []*ledger{mine, other} {
@@ -357,9 +385,7 @@ func TestLateConnectionsAreNotKept(t *testing.T) {
 	}
 	l.back()
 	for range 20 {
-		if err := l.hit(); err != nil {
-			t.Fatal(err)
-		}
+		l.back()
 	}
 	if n := s.client.PoolStats().IdleConns; n > 2 {
 		t.Errorf("%d connections are kept, want at most 2", n)
@@ -378,30 +404,47 @@ func TestLoadingSlotsHasATimeout(t *testing.T) {
 	defer silent.Close()
 	s := openAt(t, connect.Options{
 		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, TLS: &tls.Config{MinVersion: tls.VersionTLS12},
-		Timeout: time.Second, DialTimeout: 3 * longTimeout,
+		Timeout: time.Second, DialTimeout: time.Hour,
 	})
-	start := time.Now()
-	if err := s.cluster.ForEachMaster(context.Background(), nil); err == nil || time.Since(start) > longTimeout {
-		t.Errorf("%v after %v", err, time.Since(start))
-	}
+	returns(t, "the request for the slots", func() {
+		if err := s.cluster.ForEachMaster(context.Background(), nil); err == nil {
+			t.Error("want an error")
+		}
+	})
 }
 
 // The timeout of a Take includes the reading of slots, however many nodes are asked for them.
 func TestTimeoutIncludesLoadingSlotsFromEveryNode(t *testing.T) {
 	t.Parallel()
-	const nodes, timeout = 30, 500 * time.Millisecond
+	const nodes = 30
 	var addrs []string
+	var asked atomic.Int64
 	for range nodes {
 		silent, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
+		var accepting sync.WaitGroup
+		defer accepting.Wait()
 		defer silent.Close()
+		accepting.Go(func() {
+			for {
+				conn, err := silent.Accept()
+				if err != nil {
+					return
+				}
+				asked.Add(1)
+				defer conn.Close()
+			}
+		})
 		addrs = append(addrs, silent.Addr().String())
 	}
-	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: addrs, Timeout: timeout})
-	start := time.Now()
-	if _, err := take(t, s, hitsOf("a")...); err == nil || time.Since(start) > nodes*timeout*2/3 {
-		t.Errorf("%v after %v, want an error after about %v", err, time.Since(start), timeout)
+	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: addrs, Timeout: 500 * time.Millisecond})
+	if _, err := take(t, s, hitsOf("a")...); err == nil {
+		t.Error("want an error")
+	}
+	// The request to the first node uses up the timeout.
+	if n := asked.Load(); n > nodes/2 {
+		t.Errorf("a Take has asked %d nodes for the slots, want one", n)
 	}
 }

@@ -21,12 +21,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// soon bounds the time until recovery is noticed: the breaker's open time once or twice, plus the delays of a busy machine.
-// Without the code under test it takes at least ten seconds.
-const soon = 5 * time.Second
-
 // many is a limit that is never reached, so its usage is the number of charged hits.
-var many = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
+var many = limiterstest.MustLimit(limiters.Spec{
+	Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit},
+})
 
 // A ledger makes hits on one key of a store, and records their results.
 type ledger struct {
@@ -77,11 +75,7 @@ func (l *ledger) refused(want string) {
 // back makes hits until one is answered.
 func (l *ledger) back() {
 	l.t.Helper()
-	start := time.Now()
 	redistest.Await(l.t, "an answer", func(context.Context) error { return l.hit() })
-	if took := time.Since(start); took > soon {
-		l.t.Errorf("back after %v", took)
-	}
 }
 
 // used returns the key's usage.
@@ -97,14 +91,9 @@ func (l *ledger) used() int64 {
 // check compares the usage in Redis with the results: it has all hits that succeeded, and perhaps some that failed.
 func (l *ledger) check() {
 	l.t.Helper()
-	l.mu.Lock()
-	charged, unsure := l.charged, l.unsure
-	l.mu.Unlock()
-	if err := l.hit(); err != nil {
-		l.t.Fatal(err)
-	}
-	if used := l.last - 1; used < charged || used > charged+unsure {
-		l.t.Errorf("%d are charged, want the %d that succeeded, and at most %d more; errors: %v", used, charged, unsure, l.errs)
+	l.back()
+	if l.last < l.charged || l.last > l.charged+l.unsure {
+		l.t.Errorf("%d are charged, want the %d that succeeded, and at most %d more; errors: %v", l.last, l.charged, l.unsure, l.errs)
 	}
 }
 
@@ -123,7 +112,7 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	if err := l.hit(); err != nil {
 		t.Fatal(err)
 	}
-	// Each of these keys takes 400 µs to load. Redis accepts connections after every 2 MB.
+	// Each of these keys takes 3 ms to load, until the test sets the delay to 0. Redis accepts connections after every 2 MB.
 	c := server.Client(t)
 	_, err = c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range 3_000 {
@@ -138,7 +127,7 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Stop()
-	again, err := redistest.RunLoading(addr, append(settings, "--key-load-delay", "400")...)
+	again, err := redistest.RunLoading(addr, append(settings, "--key-load-delay", "3000")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +148,7 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	if _, err := l.store.EvictionPolicy(t.Context()); !redis.IsLoadingError(err) {
 		t.Errorf("%v, want a Redis that loads not to be ready", err)
 	}
+	again.Client(t).ConfigSet(t.Context(), "key-load-delay", "0")
 	redistest.Await(t, "the end of loading", func(ctx context.Context) error { return c.Ping(ctx).Err() })
 	l.back()
 	l.check()
@@ -169,7 +159,7 @@ func behindName(t *testing.T, to string) (*Store, *redistest.Proxy) {
 	t.Helper()
 	name := redistest.NewProxy(t)
 	name.SetTarget(to)
-	return openAt(t, connect.Options{Addr: name.Addr, Timeout: time.Second}), name
+	return openAt(t, connect.Options{Addr: name.Addr}), name
 }
 
 // A replica without its master replies MASTERDOWN. The store drops the connection, because the name may resolve to a master
@@ -212,11 +202,11 @@ func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 	}
 }
 
-// Another client's script blocks Redis. Calls time out, and after busy-reply-threshold they fail with BUSY until the script
-// ends. None of them is charged.
+// Another client's script blocks Redis. After busy-reply-threshold, calls fail with BUSY until the script ends. None of them is
+// charged.
 func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "200")
-	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr, Timeout: 100 * time.Millisecond}), "k")
+	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr}), "k")
 	l.back()
 	before := l.used()
 	var slow sync.WaitGroup
@@ -225,7 +215,6 @@ func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 		defer c.Close()
 		_ = c.Eval(context.Background(), "while true do end", nil).Err()
 	})
-	// A hit that was sent before the script may be charged without an answer.
 	c := server.Client(t)
 	redistest.Await(t, "BUSY", func(ctx context.Context) error {
 		if err := c.Ping(ctx).Err(); !redis.HasErrorPrefix(err, "BUSY") {
@@ -259,8 +248,7 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 		looks[i] = limiters.Hit{Key: fmt.Sprint("other ", i), Limit: many}
 	}
 	c := server.Client(t)
-	killed := fmt.Errorf("no call was killed")
-	for range 20 {
+	redistest.Await(t, "a call to be killed", func(context.Context) error {
 		done := make(chan struct{})
 		var kills sync.WaitGroup
 		kills.Go(func() {
@@ -276,14 +264,14 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 		err := s.Take(t.Context(), time.Time{}, limiters.Singles(looks...), make([]limiters.Verdict, len(looks)))
 		close(done)
 		kills.Wait()
-		if err != nil {
-			killed = err
-			break
+		if err == nil {
+			return errors.New("the script ended before it")
 		}
-	}
-	if !strings.Contains(killed.Error(), "killed by user") {
-		t.Fatalf("%v: want it to say that the script was killed", killed)
-	}
+		if !strings.Contains(err.Error(), "killed by user") {
+			t.Fatalf("%v: want it to say that the script was killed", err)
+		}
+		return nil
+	})
 	l.back()
 	l.check()
 }
@@ -318,7 +306,7 @@ func TestScriptFlushUnderTrafficLosesNoHit(t *testing.T) {
 func TestRedisThatStartsLaterIsFound(t *testing.T) {
 	t.Parallel()
 	addr := redistest.FreeAddr(t)
-	l := newLedger(t, openAt(t, connect.Options{Addr: addr, Timeout: 100 * time.Millisecond}), "k")
+	l := newLedger(t, openAt(t, connect.Options{Addr: addr}), "k")
 	for range 2 * failuresToOpen {
 		l.refused("connection refused")
 	}
@@ -383,9 +371,11 @@ func TestDistantRedisRecoversAfterLostConnection(t *testing.T) {
 	server := redistest.Start(t)
 	const roundTrip, timeout = 60 * time.Millisecond, 100 * time.Millisecond
 	far := redistest.SlowProxy(t, server.Addr, roundTrip)
-	l := newLedger(t, openAt(t, connect.Options{Addr: far, Timeout: timeout}), "k")
-	redistest.Await(t, "a first answer", func(context.Context) error { return l.hit() })
-	if took, err := l.store.RoundTrip(t.Context()); err != nil || took < roundTrip || took > roundTrip+soon {
+	l := newLedger(t, openAt(t, connect.Options{Addr: far, Timeout: timeout, DialTimeout: longTimeout}), "k")
+	l.back()
+	start := time.Now()
+	// The result is the shortest of several round trips, which are made one after the other.
+	if took, err := l.store.RoundTrip(t.Context()); err != nil || took < roundTrip || took > time.Since(start)/3 {
 		t.Errorf("%v, %v: want the %v that it takes", took, err, roundTrip)
 	}
 	for range 3 {

@@ -75,7 +75,7 @@ func (n keyNamer) parse(name string) (key string, ok bool) {
 
 // Suffixes of the further keys of a hit. No limit's ID ends with one.
 const (
-	reserveSuffix = "r"
+	reserveSuffix = "h"
 	penaltySuffix = "p"
 )
 
@@ -95,18 +95,18 @@ type keyBuffer struct {
 }
 
 // keysIn is keys with a buffer. The slice is valid until the buffer is reused; the strings remain valid.
-func (n keyNamer) keysIn(r *keyBuffer, groups []limiters.Group) []string {
-	r.text, r.ends, r.keys = r.text[:0], r.ends[:0], r.keys[:0]
+func (n keyNamer) keysIn(buffer *keyBuffer, groups []limiters.Group) []string {
+	buffer.text, buffer.ends, buffer.keys = buffer.text[:0], buffer.ends[:0], buffer.keys[:0]
 	for _, g := range groups {
 		for i := range g {
-			r.text = n.append(r.text, &g[i])
-			r.ends = append(r.ends, len(r.text))
+			buffer.text = n.append(buffer.text, &g[i])
+			buffer.ends = append(buffer.ends, len(buffer.text))
 		}
 	}
-	all, from := string(r.text), 0
-	for _, end := range r.ends {
-		r.keys = append(r.keys, all[from:end])
-		from = end
+	names, start := string(buffer.text), 0
+	for _, end := range buffer.ends {
+		buffer.keys = append(buffer.keys, names[start:end])
+		start = end
 	}
-	return r.keys
+	return buffer.keys
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -71,7 +72,8 @@ func (c *leaseCalls) next() (time.Time, []limiters.Group) {
 		}
 		g := limiters.Group{hit}
 		for c.rnd.IntN(3) == 0 {
-			if hit = c.hit(); hit.End {
+			hit = c.hit()
+			if hit.End {
 				hit = limiters.Hit{Key: c.prefix + "beside", Limit: c.beside, N: int64(c.rnd.IntN(60))}
 			}
 			g = append(g, hit)
@@ -99,8 +101,8 @@ func (c *leaseCalls) hit() limiters.Hit {
 	return h
 }
 
-// newReservationCalls is newLeaseCalls for reservations. With more ids, the key of the reservations grows from a string to a sorted
-// set, and becomes a string when that is empty.
+// newReservationCalls is newLeaseCalls for reservations. With more ids, the key of the reservations grows from a hash to a sorted
+// set, and becomes a hash when that is empty.
 func newReservationCalls(seed uint64) *leaseCalls {
 	c := newLeaseCalls(seed)
 	c.prefix, c.ids = fmt.Sprint("reservations ", seed, " "), []int{6, 20, 200}[seed%3]
@@ -127,7 +129,7 @@ func TestReservationsMatchReference(t *testing.T) { matchReference(t, newReserva
 func matchReference(t *testing.T, calls func(seed uint64) *leaseCalls) {
 	server := redistest.Start(t)
 	s := open(t, server)
-	for seed := range uint64(60) {
+	for seed := range limiterstest.Seeds(60) {
 		c, reference := calls(seed), limiterstest.NewReference()
 		steps := 100
 		if c.ids > 100 {
@@ -168,7 +170,7 @@ func lengths(groups []limiters.Group) (n []int) {
 func TestTooManyLeases(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 40, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Reserve: limiters.ReserveSpec{TTL: time.Hour}}})
+	limit := reserving("fixed_window", 1<<40)
 	hits := make([]limiters.Hit, limiters.MaxLeases+2)
 	for _, end := range []bool{false, true} {
 		for i := range hits {
@@ -279,11 +281,27 @@ func TestLeasesHaveAnExpiry(t *testing.T) {
 		if left < 59*time.Minute || left > 76*time.Minute {
 			t.Errorf("expires in %v", left)
 		}
-		if _, err = take(t, s, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(1), End: true}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(2), End: true}); err != nil {
+		_, err = take(t, s, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(1), End: true}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(2), End: true})
+		if err != nil {
 			t.Fatal(err)
 		}
 		if n := c.Exists(t.Context(), keyOf("", &hit)).Val(); n != 0 {
 			t.Error("the key exists without leases")
+		}
+	}
+}
+
+// The key of leases expires after the last of them, also if the TTL of the rule becomes longer.
+func TestLeasesOutliveTheLatest(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	for id, ttl := range []time.Duration{time.Minute, time.Minute, time.Hour, time.Hour} {
+		hit, start := limiters.Hit{Key: "k", Limit: slotsOfKey(5, ttl), N: 1, Lease: leaseID(id)}, time.Now()
+		if out, err := take(t, s, hit); err != nil || out[0].Used != int64(id+1) {
+			t.Fatal(err, out)
+		}
+		if left := c.PTTL(t.Context(), keyOf("", &hit)).Val(); left+time.Since(start) < ttl || left > 76*time.Minute {
+			t.Errorf("a lease of %v: the key expires in %v", ttl, left)
 		}
 	}
 }
@@ -336,7 +354,7 @@ func TestGroupWithALeaseFailsOnAFullRedis(t *testing.T) {
 func TestReservationsNeedFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1000, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Hour}}})
+	limit := reserving("funnel", 1000)
 	hit := func(key, id int, end bool) limiters.Hit {
 		return limiters.Hit{Key: fmt.Sprint("key ", key), Limit: limit, N: 2, Lease: leaseID(id), End: end}
 	}
@@ -359,21 +377,40 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 			t.Fatal(err, out[0])
 		}
 		calls := commands(t, c)
-		if calls["mget"] != 1 || calls["get"] != 0 || calls["set"]+calls["setrange"]+calls["append"] > 2*keys || calls["zmscore"]+calls["zadd"] > 0 {
+		writes := calls["set"] + calls["setrange"] + calls["hset"] + calls["hdel"] + calls["del"] + calls["pexpire"]
+		if calls["mget"] != 1 || calls["get"] != 0 || writes > 2*keys || calls["hmget"] > keys || calls["hgetall"] > 0 || calls["zmscore"]+calls["zadd"] > 0 {
 			t.Errorf("end %v: %v", hits[0].End, calls)
-		}
-		left := c.PTTL(t.Context(), keyOf("", &hits[0])+reserveSuffix).Val()
-		if left < 59*time.Minute || left > 76*time.Minute {
-			t.Errorf("the reservations expire in %v", left)
 		}
 	}
 }
 
-// A list of reservations keeps settled ones for a while, but not many, and is deleted with the last open one.
+// The hash of a key expires after its last reservation, also if the TTL of the rule becomes longer. That is so for each hit, with
+// and without a penalty.
+func TestReservationsHaveAnExpiry(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	for _, penalty := range []limiters.PenaltySpec{{}, {After: 2, Within: time.Minute, For: time.Hour}} {
+		for id, ttl := range []time.Duration{time.Minute, time.Hour, time.Minute, time.Hour} {
+			hit := limiters.Hit{Key: fmt.Sprint("penalty for ", penalty.For), Limit: limiterstest.MustLimit(limiters.Spec{
+				Algorithm: "funnel", Max: 100, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: ttl}, Penalty: penalty},
+			}), N: 2, Lease: leaseID(id)}
+			start := time.Now()
+			if out, err := take(t, s, hit); err != nil || out[0].Err != nil || !out[0].Allowed {
+				t.Fatal(err, out)
+			}
+			left := c.PTTL(t.Context(), keyOf("", &hit)+reserveSuffix).Val()
+			if left+time.Since(start) < ttl || left > 76*time.Minute {
+				t.Errorf("%s, a reservation of %v: the hash expires in %v", hit.Key, ttl, left)
+			}
+		}
+	}
+}
+
+// The hash of a key has its open reservations and no settled ones. It is deleted with the last one, or expires soon after it.
 func TestSettledReservationsAreRemoved(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 100_000, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Hour}}})
+	limit := reserving("funnel", 100_000)
 	hit := func(id int, end bool) limiters.Hit {
 		return limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(id), End: end}
 	}
@@ -384,26 +421,68 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 		}
 	}
 	first := hit(0, false)
-	list := keyOf("", &first) + reserveSuffix
+	name := keyOf("", &first) + reserveSuffix
+	for range 3 {
+		do(hit(0, false))
+		do(hit(0, true))
+		if n := c.Exists(t.Context(), name).Val(); n != 0 {
+			t.Fatal("the hash of one reservation outlives it")
+		}
+	}
+	if err := c.ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
 	for _, order := range []string{"oldest first", "newest first", "random"} {
 		open := []int{}
 		for id := range 200 {
 			do(hit(id, false))
-			if open = append(open, id); len(open) < 5 {
-				continue
+			open = append(open, id)
+			if len(open) == 5 {
+				at := map[string]int{"oldest first": 0, "newest first": 4, "random": rand.IntN(5)}[order]
+				do(hit(open[at], true))
+				open = slices.Delete(open, at, at+1)
 			}
-			at := map[string]int{"oldest first": 0, "newest first": 4, "random": rand.IntN(5)}[order]
-			do(hit(open[at], true))
-			open = slices.Delete(open, at, at+1)
-			if n := c.StrLen(t.Context(), list).Val(); n > 8+40*13 && order != "random" || n > 8+40*64 {
-				t.Fatalf("%s: a list of %d bytes has %d reservations", order, n, len(open))
+			if n := c.HLen(t.Context(), name).Val(); n != int64(len(open))+1 { // with the head
+				t.Fatalf("%s: a hash of %d fields has %d reservations", order, n, len(open))
 			}
 		}
 		for _, id := range open {
 			do(hit(id, true))
 		}
-		if n := c.Exists(t.Context(), list).Val(); n != 0 {
-			t.Errorf("%s: the list exists without a reservation", order)
+		if n := c.HLen(t.Context(), name).Val(); n > 1 {
+			t.Errorf("%s: %d fields, want at most the head", order, n)
+		}
+		if left := c.PTTL(t.Context(), name).Val(); left > 76*time.Minute || left == -1 {
+			t.Errorf("%s: the hash expires in %v", order, left)
+		}
+	}
+	if calls := commands(t, c); calls["hgetall"] > 0 {
+		t.Errorf("%d hits have read the whole hash, want none", calls["hgetall"])
+	}
+}
+
+// The next hit after the time for which ids that ended are remembered removes them. Further hits need not read the whole hash.
+func TestEndedIDsAreRemoved(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	limit := reserving("funnel", 100)
+	for _, step := range []struct {
+		after         time.Duration
+		id            int
+		end           bool
+		fields, reads int // the fields with the head; the reads of the whole hash so far
+	}{
+		{0, 1, false, 2, 0}, {0, 2, false, 3, 0}, {0, 9, true, 4, 1}, {limiters.EndedTTL - time.Microsecond, 3, false, 5, 2},
+		{limiters.EndedTTL, 1, true, 3, 3}, {limiters.EndedTTL, 2, true, 2, 3},
+	} {
+		hit := limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(step.id), End: step.end}
+		out := make([]limiters.Verdict, 1)
+		if err := s.Take(t.Context(), logStart.Add(step.after), limiters.Singles(hit), out); err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+		reads := commands(t, c)["hgetall"]
+		if n := c.HLen(t.Context(), keyOf("", &hit)+reserveSuffix).Val(); n != int64(step.fields) || reads != step.reads {
+			t.Errorf("%+v: %d fields and %d reads", step, n, reads)
 		}
 	}
 }
@@ -412,7 +491,7 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 func TestFullRedisSettlesReservations(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Reserve: limiters.ReserveSpec{TTL: time.Hour}}})
+	limit := reserving("fixed_window", 100)
 	hit := func(id int, n int64, end bool) limiters.Hit {
 		return limiters.Hit{Key: "k", Limit: limit, N: n, Lease: leaseID(id), End: end}
 	}
@@ -431,30 +510,65 @@ func TestFullRedisSettlesReservations(t *testing.T) {
 	}
 }
 
-// A list in another form fails the hits of its key: neither a take nor a settle changes anything.
+// A hash in another form fails the hits of its key: neither a take nor a settle changes anything.
 func TestUnreadableReservationsFailTheirHits(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Reserve: limiters.ReserveSpec{TTL: time.Hour}}})
-	for name, value := range map[string]string{
-		"a head of 6 bytes":       string(make([]byte, 6)) + string(make([]byte, 40)),
-		"a head alone":            string(make([]byte, 8)),
-		"half a record":           string(make([]byte, 28)),
-		"more ended ids than fit": "\x00\x00\x00\x00\x00\x00\x00\x02" + string(make([]byte, 40)),
+	limit := reserving("fixed_window", 1000)
+	id := leaseID(1)
+	head := "\x00\x00\x00\x00\x00\x01\x00\x00" + strings.Repeat("\x7f", 16)
+	for name, fields := range map[string]map[string]string{
+		"a short head":   {"h": head[:6]},
+		"a short record": {"h": head, string(id[:]): "12345678"},
+		"another field":  {"h": head[:6] + "\x00\x01" + head[8:], "field": "value"},
 	} {
 		for _, end := range []bool{false, true} {
-			h := limiters.Hit{Key: name, Limit: limit, N: 2, Lease: leaseID(1), End: end}
+			h := limiters.Hit{Key: name, Limit: limit, N: 2, Lease: id, End: end}
 			list := keyOf("", &h) + reserveSuffix
-			c.Set(t.Context(), list, value, 0)
+			c.HSet(t.Context(), list, fields)
 			out, err := take(t, s, h)
-			if readable := name == "a head alone"; err != nil || (out[0].Err == nil) != readable {
-				t.Errorf("%s, end %v: %+v %v", name, end, out[0], err)
-			} else if readable {
-				c.Del(t.Context(), list, keyOf("", &h))
-				continue
+			if err != nil || out[0].Err == nil {
+				t.Errorf("%s, end %v: %+v %v, want an error", name, end, out[0], err)
 			}
-			if n := c.Exists(t.Context(), keyOf("", &h)).Val(); n != 0 || c.Get(t.Context(), list).Val() != value {
+			if n := c.Exists(t.Context(), keyOf("", &h)).Val(); n != 0 || !maps.Equal(c.HGetAll(t.Context(), list).Val(), fields) {
 				t.Errorf("%s, end %v: the hit has changed something", name, end)
+			}
+		}
+	}
+}
+
+// A take and a settle under a limit whose key has another type or an unreadable value fail, and leave the key and the reservation
+// as they were.
+func TestReservationOnUnreadableKey(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	contents := map[string][]any{
+		"a set": {"sadd", "member"}, "a short value": {"set", "short"}, "a value of a funnel's length": {"set", strings.Repeat("x", 28)},
+	}
+	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
+		limit := reserving(algorithm, 1000)
+		for content, command := range contents {
+			first := limiters.Hit{Key: algorithm + content, Limit: limit, N: 20, Lease: leaseID(1)}
+			if out, err := take(t, s, first); err != nil || !out[0].Allowed {
+				t.Fatal(out, err)
+			}
+			key := keyOf("", &first)
+			reserved := c.HGetAll(t.Context(), key+reserveSuffix).Val()
+			c.Del(t.Context(), key)
+			if err := c.Do(t.Context(), slices.Insert(command, 1, any(key))...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			before := c.Dump(t.Context(), key).Val()
+			second, settle := first, first
+			second.Lease = leaseID(2)
+			settle.N, settle.End = 8, true
+			for name, h := range map[string]limiters.Hit{"take": second, "settle": settle} {
+				if out, err := take(t, s, h); err != nil || out[0].Err == nil {
+					t.Errorf("%s, %s, %s: %+v %v, want an error", algorithm, content, name, out[0], err)
+				}
+				if c.Dump(t.Context(), key).Val() != before || !maps.Equal(c.HGetAll(t.Context(), key+reserveSuffix).Val(), reserved) {
+					t.Errorf("%s, %s, %s: the hit has changed the key or its reservations", algorithm, content, name)
+				}
 			}
 		}
 	}

@@ -165,7 +165,7 @@ func TestLongLogMatchesReference(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server)
-	for seed := range uint64(6) {
+	for seed := range limiterstest.Seeds(6) {
 		rnd, reference := rand.New(rand.NewPCG(seed, 3)), limiterstest.NewReference()
 		var limits []*limiters.Limit
 		for _, maximum := range []int64{300, 300, 300, 90, 70, 1000} {

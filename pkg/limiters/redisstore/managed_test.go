@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/redistest"
@@ -202,7 +201,7 @@ func TestClusterAsSingleIsReported(t *testing.T) {
 func TestIdleConnectionsThatRedisEndsFailNoCall(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--timeout", "1")
-	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr, Timeout: time.Second}), "k")
+	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr}), "k")
 	watcher := server.Client(t)
 	for range 2 {
 		if err := l.hit(); err != nil {

@@ -36,8 +36,8 @@ type queue struct {
 	timeout    time.Duration   // of a Take, and of a call
 	maxBatch   int             // hits in a call that carries several Takes
 	maxWaiting int             // hits that may wait
-	counts     *counts         // of the store
-	running    *sync.WaitGroup // Close waits for it; includes each Take
+	counts     *counts         // the counters of the store
+	running    *sync.WaitGroup // Close waits for it; it includes each Take
 
 	mu          sync.Mutex
 	breaker     breaker
@@ -45,7 +45,7 @@ type queue struct {
 	waiters     []*waiter
 	waitingHits int // of the waiters
 
-	pending pending
+	next nextCall
 }
 
 // counts are the counters of a store over all of its queues.
@@ -56,13 +56,13 @@ type counts struct {
 	queueRejected, timedOut, breakerRejected atomic.Int64 // hits, see Stats
 }
 
-// pending is the next call, with the hits of several waiters. Only the queue's goroutine uses it.
-type pending struct {
+// A nextCall is the call after the current one, with the hits of several waiters. Only the queue's goroutine uses it.
+type nextCall struct {
 	waiters  []*waiter
 	groups   []limiters.Group // of the waiters
 	hits     int              // in groups
 	verdicts []limiters.Verdict
-	deadline time.Time // the latest of the waiters'
+	deadline time.Time // the latest deadline of the waiters
 }
 
 // A waiter is a queued Take, with copies of its hits.
@@ -171,15 +171,16 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 	var cause error
 	select {
 	case <-w.done:
-		w.timer.Stop()
-		err := w.err
-		copy(out, w.verdicts)
-		w.release()
-		return err
+		return w.result(out)
 	case <-ctx.Done():
-		w.timer.Stop()
 		cause = ctx.Err()
 	case <-w.timer.C:
+	}
+	select {
+	case <-w.done: // at the same time as the end of ctx
+		return w.result(out)
+	default:
+		w.timer.Stop()
 	}
 	// w cannot be reused, because the queue may still write to it.
 	if w.state.CompareAndSwap(stateWaiting, stateTimedOut) {
@@ -211,20 +212,25 @@ func (w *waiter) copy(groups []limiters.Group, n int) {
 	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
 }
 
-// release clears w and returns it to the pool.
-func (w *waiter) release() {
+// result copies the verdicts of an answered waiter to out, and returns its error. It clears w and returns it to the pool.
+func (w *waiter) result(out []limiters.Verdict) error {
+	w.timer.Stop()
+	err := w.err
+	copy(out, w.verdicts)
 	clear(w.hits)
 	clear(w.groups)
 	clear(w.verdicts)
 	w.err = nil
 	waiters.Put(w)
+	return err
 }
 
 // finish ends a call that a Take made itself. It starts the queue's goroutine if others wait.
 func (q *queue) finish(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.record(err); len(q.waiters) == 0 {
+	q.record(err)
+	if len(q.waiters) == 0 {
 		q.busy = false
 		return
 	}
@@ -233,7 +239,7 @@ func (q *queue) finish(err error) {
 
 // record passes the result of a call to the breaker, and rejects all waiters if the breaker has opened. The lock must be held.
 func (q *queue) record(err error) {
-	// The call had the whole timeout, whatever the deadlines of its clients.
+	// The call had the whole timeout, even if the deadlines of its clients were earlier.
 	q.breaker.record(err, q.timeout, q.timeout)
 	if !q.breaker.open() || len(q.waiters) == 0 {
 		return
@@ -264,8 +270,8 @@ func (q *queue) serve() {
 	}
 }
 
-// gather yields the processor while that brings more waiters. On an idle processor this takes no time; on a busy one, larger
-// batches reduce the cost of each hit.
+// gather yields the processor as long as new waiters arrive. On an idle processor it returns at once. On a busy processor, the larger
+// batch reduces the cost of each hit.
 func (q *queue) gather() {
 	for n, before := q.countWaiting(), -1; n > before && n < q.maxBatch; n = q.countWaiting() {
 		before = n
@@ -279,56 +285,56 @@ func (q *queue) countWaiting() int {
 	return q.waitingHits
 }
 
-// collect moves waiters with the same now to pending, up to maxBatch hits. If there are none, it marks the queue as idle and
+// collect moves waiters with the same now to the next call, up to maxBatch hits. If there are none, it marks the queue as idle and
 // returns false.
 func (q *queue) collect() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p := &q.pending
-	clear(p.groups)
-	p.waiters, p.groups, p.hits, p.deadline = p.waiters[:0], p.groups[:0], 0, time.Time{}
+	next := &q.next
+	clear(next.groups)
+	next.waiters, next.groups, next.hits, next.deadline = next.waiters[:0], next.groups[:0], 0, time.Time{}
 	taken := 0
 	for _, w := range q.waiters {
-		if len(p.waiters) > 0 && (p.hits+len(w.hits) > q.maxBatch || !w.now.Equal(p.waiters[0].now)) {
+		if len(next.waiters) > 0 && (next.hits+len(w.hits) > q.maxBatch || !w.now.Equal(next.waiters[0].now)) {
 			break
 		}
 		taken++
 		q.waitingHits -= len(w.hits)
 		if w.state.CompareAndSwap(stateWaiting, stateSent) {
-			p.add(w)
+			next.add(w)
 		}
 	}
 	q.waiters = slices.Delete(q.waiters, 0, taken)
-	q.busy = len(p.waiters) > 0
+	q.busy = len(next.waiters) > 0
 	return q.busy
 }
 
-func (p *pending) add(w *waiter) {
-	p.waiters = append(p.waiters, w)
-	if w.deadline.After(p.deadline) {
-		p.deadline = w.deadline
+func (next *nextCall) add(w *waiter) {
+	next.waiters = append(next.waiters, w)
+	if w.deadline.After(next.deadline) {
+		next.deadline = w.deadline
 	}
-	p.groups, p.hits = append(p.groups, w.groups...), p.hits+len(w.hits)
+	next.groups, next.hits = append(next.groups, w.groups...), next.hits+len(w.hits)
 }
 
 func (q *queue) send() {
-	p := &q.pending
-	p.verdicts = slices.Grow(p.verdicts[:0], p.hits)[:p.hits]
-	q.count(p.hits)
-	ctx, cancel := callContext(p.deadline, q.timeout)
+	next := &q.next
+	next.verdicts = slices.Grow(next.verdicts[:0], next.hits)[:next.hits]
+	q.count(next.hits)
+	ctx, cancel := callContext(next.deadline, q.timeout)
 	defer cancel()
-	err := q.guardedCall(ctx, p.waiters[0].now, p.groups, p.verdicts)
+	err := q.guardedCall(ctx, next.waiters[0].now, next.groups, next.verdicts)
 	q.mu.Lock()
 	q.record(err)
 	q.mu.Unlock()
 	from := 0
-	for _, w := range p.waiters {
+	for _, w := range next.waiters {
 		w.err = err
-		copy(w.verdicts, p.verdicts[from:])
+		copy(w.verdicts, next.verdicts[from:])
 		from += len(w.hits)
 	}
-	clear(p.verdicts)
-	q.wake(slices.Clone(p.waiters))
+	clear(next.verdicts)
+	q.wake(slices.Clone(next.waiters))
 }
 
 // wake wakes waiters on another goroutine, so that the next call is not delayed.

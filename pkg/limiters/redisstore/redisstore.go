@@ -8,7 +8,8 @@
 //   - A [breaker] rejects hits at once while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
 //   - A [script] decides all hits of a call at one time, the server's; in a cluster, it decides those of one slot. Its
-//     source is in pkg/redisscripts, so this package knows only whether a limit has leases or a penalty.
+//     source is in pkg/redisscripts, so this package contains no algorithm. It knows which keys a limit has, and which decider of the
+//     scripts takes a hit.
 //
 // A call is sent again only if it certainly has not run: after NOSCRIPT, and in a cluster after MOVED, ASK or TRYAGAIN.
 // After a lost connection or a timeout, the hits get an error and may have been charged. A call carries its deadline in
@@ -92,8 +93,8 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// enter adds a Take to running. It returns false after Close. A Take adds everything that it starts before it leaves, so running
-// never rises from 0 once Close waits.
+// enter adds a Take to running. It returns false after Close. A Take adds the goroutines that it starts before it leaves, so running
+// never rises from 0 while Close waits.
 func (s *Store) enter() bool {
 	s.closing.RLock()
 	defer s.closing.RUnlock()

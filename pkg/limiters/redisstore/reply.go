@@ -19,6 +19,8 @@ const (
 	resultPenalized // denied, and the penalty of the key ends at retry
 	resultTooManyLeases
 	resultBegan // as resultPenalized, and the penalty began with this hit
+
+	resultDuringPenalty = 8 // added to a denial during a penalty that ends before retry
 )
 
 // errLate is returned by a call that ran after its deadline. Nothing was charged.
@@ -62,18 +64,22 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 	if len(r.verdicts) != verdictSize*len(b.hits) {
 		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), len(b.hits), verdictSize)
 	}
-	at := r.server
+	decidedAt := r.server
 	if !b.now.IsZero() {
-		at = b.now.UnixMicro()
+		decidedAt = b.now.UnixMicro()
 	}
 	for i := range b.hits {
 		text := r.verdicts[verdictSize*i:]
 		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
 		v := limiters.NewVerdict(b.hits[i].Limit, text[0] == resultAllowed, used, retry, reset)
-		if v.At = at; b.now.IsZero() {
+		v.At = decidedAt
+		if b.now.IsZero() {
 			v.Order = uint16(i)
 		}
-		switch text[0] {
+		if text[0]&resultDuringPenalty != 0 {
+			v.Remaining = 0
+		}
+		switch text[0] &^ resultDuringPenalty {
 		case resultPenalized, resultBegan:
 			v = v.Penalize()
 			v.PenaltyBegan = text[0] == resultBegan

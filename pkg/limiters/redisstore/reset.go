@@ -46,29 +46,30 @@ const (
 
 // ResetMatching implements [limiters.Resetter]. One call visits about 10,000 keys in up to about 1 s. In a cluster, it visits the
 // masters in the order of their addresses. It may miss a key whose slot moves to another master meanwhile.
-func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (done limiters.Progress, err error) {
+func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (progress limiters.Progress, err error) {
 	if s.namer.hasher != nil {
-		return done, limiters.ErrHiddenKeys
+		return progress, limiters.ErrHiddenKeys
 	}
 	if !s.enter() {
-		return done, ErrClosed
+		return progress, ErrClosed
 	}
 	defer s.running.Done()
-	at, err := parseScan(cursor)
+	position, err := parseScan(cursor)
 	if err != nil {
-		return done, err
+		return progress, err
 	}
 	deadline := time.Now().Add(scanTime)
 	for visited := 0; visited < scanKeys && time.Now().Before(deadline); visited += scanCount {
-		if err = s.scan(ctx, &at, match, &done); err != nil {
-			return done, fmt.Errorf("redisstore: scan at %s: %w", s.address, readable(err))
+		err = s.scan(ctx, &position, match, &progress)
+		if err != nil {
+			return progress, fmt.Errorf("redisstore: scan at %s: %w", s.address, readable(err))
 		}
-		if at.done {
-			return done, nil
+		if position.done {
+			return progress, nil
 		}
 	}
-	done.Cursor = at.String()
-	return done, nil
+	progress.Cursor = position.String()
+	return progress, nil
 }
 
 // A scanPosition is a position in a pass.
@@ -91,7 +92,8 @@ func parseScan(text string) (p scanPosition, err error) {
 	if err != nil || !found {
 		return p, limiters.ErrCursor
 	}
-	if p.cursor, err = strconv.ParseUint(cursor, 10, 64); err != nil {
+	p.cursor, err = strconv.ParseUint(cursor, 10, 64)
+	if err != nil {
 		return p, limiters.ErrCursor
 	}
 	p.node = node
@@ -99,16 +101,16 @@ func parseScan(text string) (p scanPosition, err error) {
 }
 
 // scan visits some keys and advances the position.
-func (s *Store) scan(ctx context.Context, at *scanPosition, match func(key string) bool, done *limiters.Progress) error {
-	node, next, err := s.scanned(ctx, at)
+func (s *Store) scan(ctx context.Context, position *scanPosition, match func(key string) bool, progress *limiters.Progress) error {
+	node, next, err := s.scanned(ctx, position)
 	if err != nil {
 		return err
 	}
 	if node == nil { // there is no further master
-		at.done = true
+		position.done = true
 		return nil
 	}
-	names, cursor, err := node.Scan(ctx, at.cursor, escapeGlob(s.namer.prefix+format)+"*", scanCount).Result()
+	names, cursor, err := node.Scan(ctx, position.cursor, escapeGlob(s.namer.prefix+format)+"*", scanCount).Result()
 	if err != nil {
 		return err
 	}
@@ -117,7 +119,7 @@ func (s *Store) scan(ctx context.Context, at *scanPosition, match func(key strin
 		if !ok {
 			continue
 		}
-		done.Scanned++
+		progress.Scanned++
 		if !match(key) {
 			continue
 		}
@@ -126,16 +128,17 @@ func (s *Store) scan(ctx context.Context, at *scanPosition, match func(key strin
 		if err != nil {
 			return err
 		}
-		done.Reset += min(n, 1)
+		progress.Reset += min(n, 1)
 	}
-	if at.cursor = cursor; cursor == 0 {
-		at.node, at.done = next, next == ""
+	position.cursor = cursor
+	if cursor == 0 {
+		position.node, position.done = next, next == ""
 	}
 	return nil
 }
 
 // scanned returns the client of the master at a position, and the address of the next master; "" after the last.
-func (s *Store) scanned(ctx context.Context, at *scanPosition) (node redis.Cmdable, next string, err error) {
+func (s *Store) scanned(ctx context.Context, position *scanPosition) (node redis.Cmdable, next string, err error) {
 	if s.cluster == nil {
 		return s.client, "", nil
 	}
@@ -143,12 +146,12 @@ func (s *Store) scanned(ctx context.Context, at *scanPosition) (node redis.Cmdab
 	if err != nil {
 		return nil, "", err
 	}
-	i := slices.IndexFunc(masters, func(m *redis.Client) bool { return m.Options().Addr >= at.node })
+	i := slices.IndexFunc(masters, func(m *redis.Client) bool { return m.Options().Addr >= position.node })
 	if i < 0 {
 		return nil, "", nil
 	}
-	if addr := masters[i].Options().Addr; addr != at.node {
-		at.node, at.cursor = addr, 0
+	if addr := masters[i].Options().Addr; addr != position.node {
+		position.node, position.cursor = addr, 0
 	}
 	if i+1 < len(masters) {
 		next = masters[i+1].Options().Addr
@@ -159,15 +162,15 @@ func (s *Store) scanned(ctx context.Context, at *scanPosition) (node redis.Cmdab
 // masters returns the masters of the cluster, sorted by address.
 func (s *Store) masters(ctx context.Context) ([]*redis.Client, error) {
 	var mu sync.Mutex
-	var all []*redis.Client
+	var masters []*redis.Client
 	err := s.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, master)
+		masters = append(masters, master)
 		return nil
 	})
-	slices.SortFunc(all, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
-	return all, err
+	slices.SortFunc(masters, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+	return masters, err
 }
 
 // escapeGlob returns a pattern that matches only text.

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RoundTrip returns the shortest duration of a few calls without hits; for a cluster, that of the nearest master. If it exceeds the
-// timeout, every Take would fail. RoundTrip may connect, and it loads the script for the first Take.
+// RoundTrip returns the shortest duration of a few calls without hits, in a cluster to the nearest master. If it exceeds the timeout,
+// every Take would fail. RoundTrip connects if necessary, and loads the script for the first Take.
 func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.connectTime)
 	defer cancel()

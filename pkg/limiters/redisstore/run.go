@@ -2,22 +2,19 @@ package redisstore
 
 import (
 	"encoding/binary"
-
-	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // A runKind is the kind of a run. The header of batch.lua describes each kind.
 type runKind byte
 
 const (
-	kindShared   runKind = iota // equal hits on one key, or one hit of a group
-	kindAlone                   // equal hits, each on the next key; no group, no other hit on these keys
-	kindMixed                   // like kindAlone, but each hit has a limit and a count of its own
-	kindLeases                  // hits of limits whose state is leases, each with a key, a limit and a count of its own; no group
-	kindParts                   // one hit of a limit whose state has parts
+	kindSameKey  runKind = iota // equal hits on one key, or one hit of a group
+	kindAlone                   // hits on successive keys, without a group and without other hits on these keys
+	kindLeases                  // hits under limits with leases, without a group; each has its own key, limit and count
+	kindParts                   // one hit of a limit with a penalty or leases
 	kindReserves                // like kindLeases, for limits with reservations and no penalty
 
-	kindPeeks runKind = 8 // added to one of the first three: the hits are peeks, and their counts are Denied hits
+	kindPeeks runKind = 8 // added to one of the first two: the hits are peeks, and their counts are Denied hits
 )
 
 // The operations of a run of kindParts.
@@ -32,14 +29,14 @@ type run struct {
 	first int // index of the first hit
 	times int // number of hits
 	key   int // index of the first hit's key
-	limit int // index of the hits' limit
+	limit int // index of the hits' limit; 0: each hit has a limit and a count of its own
 	group uint16
 	n     int64 // N of each hit; with peeks, its Denied
 	peeks bool
 }
 
-// longRun is the length from which a run of equal hits does not become a mixed one. A run costs the script as much as a few
-// hits. Each hit of a mixed run costs a little more than one of a run of equal hits.
+// longRun is the length from which a run of equal hits accepts no other hits. A further run costs the script as much as a few hits, and
+// a hit with its own limit and count costs a little more than an equal hit.
 const longRun = 8
 
 // encodeRuns appends the runs of all hits.
@@ -53,7 +50,7 @@ func (b *batch) encodeRuns() {
 			next.kind = kindLeases
 		case b.group[i] == 0 && b.hits[i].Limit.HasLeases() && !b.hits[i].Limit.HasPenalty():
 			next.kind = kindReserves
-		case b.hits[i].Limit.HasParts():
+		case b.hits[i].Limit.HasPenaltyOrLeases():
 			next.kind = kindParts
 		case b.counts[b.index[i]] == 1 && b.group[i] == 0:
 			next.kind = kindAlone
@@ -75,13 +72,12 @@ func (r *run) join(next run) bool {
 	switch next.kind {
 	case kindLeases, kindReserves:
 		joins = r.kind == next.kind
-	case kindShared:
-		joins = r.kind == kindShared && next.key == r.key && equal
+	case kindSameKey:
+		joins = r.kind == kindSameKey && next.key == r.key && equal
 	case kindAlone:
-		alone := r.kind == kindAlone && (equal || r.times < longRun)
-		joins = (alone || r.kind == kindMixed) && next.key == r.key+r.times
+		joins = r.kind == kindAlone && next.key == r.key+r.times && (equal || r.limit == 0 || r.times < longRun)
 		if joins && !equal {
-			r.kind = kindMixed
+			r.limit = 0
 		}
 	}
 	if joins {
@@ -107,7 +103,8 @@ func (b *batch) appendRun(r *run) {
 	switch r.kind {
 	case kindParts:
 		to = b.appendLease(to, r.first)
-		to = append(to, b.further(r.first)...)
+		to = b.appendKey(to, r.first, reservationsKey)
+		to = b.appendKey(to, r.first, penaltyKey)
 	case kindLeases, kindReserves:
 		for i := r.first; i < r.first+r.times; i++ {
 			to = b.appendLease(to, i)
@@ -115,11 +112,11 @@ func (b *batch) appendRun(r *run) {
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
 			to = b.appendCount(to, i)
 			if r.kind == kindReserves {
-				to = append(to, b.further(i)[:4]...)
+				to = b.appendKey(to, i, reservationsKey)
 			}
 		}
-	case kindMixed:
-		for i := r.first; i < r.first+r.times; i++ {
+	default:
+		for i := r.first; r.limit == 0 && i < r.first+r.times; i++ {
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
 			to = b.appendCount(to, i)
 		}
@@ -141,22 +138,12 @@ func (b *batch) appendLease(to []byte, i int) []byte {
 	return append(append(to, op), b.hits[i].Lease[:]...)
 }
 
-// further returns the indices of the further keys of hit i and of their limits.
-func (b *batch) further(i int) []byte {
-	l, to := b.hits[i].Limit, make([]byte, 0, 8)
-	for _, part := range []struct {
-		has    bool
-		kind   partKind
-		suffix string
-	}{{reserves(l), partReserve, reserveSuffix}, {l.HasPenalty(), partPenalty, penaltySuffix}} {
-		key, limit := 0, 0
-		if part.has {
-			key, limit = b.keyIndex(b.keys[i]+part.suffix), b.limitIndex(limitPart{l, part.kind})
-		}
-		to = binary.BigEndian.AppendUint16(to, uint16(key))
-		to = binary.BigEndian.AppendUint16(to, uint16(limit))
+// appendKey appends the indices of the key of a kind of hit i and of its limit, or zeros if the hit has no such key.
+func (b *batch) appendKey(to []byte, i int, kind keyKind) []byte {
+	key, limit := 0, 0
+	if l := (scriptLimit{b.hits[i].Limit, kind}); l.exists() {
+		key, limit = b.keyIndex(b.keys[i]+keySuffixes[kind]), b.limitIndex(l)
 	}
-	return to
+	to = binary.BigEndian.AppendUint16(to, uint16(key))
+	return binary.BigEndian.AppendUint16(to, uint16(limit))
 }
-
-func reserves(l *limiters.Limit) bool { return l.ReserveNumbers() != nil }

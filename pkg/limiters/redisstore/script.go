@@ -22,8 +22,8 @@ func newScript(source string) script {
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
-// run calls the script for a batch. It repeats a call that certainly did not run. The second call carries the source if the server
-// did not have the script, and a new deadline if the clock was wrong or unknown.
+// run calls the script for a batch. It repeats a call only if the call certainly did not run. The second call carries the source if the
+// server did not have the script, and a new deadline if the clock was wrong or unknown.
 func (s script) run(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
 	r, err := s.once(ctx, c, clock, b)
 	if err == nil && r.late() && !tooLate(ctx) {

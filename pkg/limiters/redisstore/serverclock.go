@@ -11,7 +11,8 @@ import (
 // A frozen server or connection may run a call long after its caller got an error. So each call carries a deadline in the server's
 // time, after which the script charges nothing.
 //
-// Unless the server's clock is set back, a serverClock is never ahead of it, because the time in a reply is older than the reply.
+// A serverClock is never ahead of the server's clock, because the time in a reply is older than the reply, unless the server's clock is
+// set back.
 type serverClock struct {
 	start  time.Time
 	offset atomic.Int64 // the server's µs since 1970, minus our µs since start; 0: unknown

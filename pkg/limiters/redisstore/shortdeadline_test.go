@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -99,16 +100,14 @@ func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = server.Signal(syscall.SIGCONT) }()
-	for range 100 {
+	redistest.Await(t, "the breaker to open", func(context.Context) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-		var out [1]limiters.Verdict
-		err := s.Take(ctx, time.Time{}, limiters.Singles(hit), out[:])
-		cancel()
-		if errors.Is(err, ErrBreakerOpen) {
-			return
+		defer cancel()
+		if err := s.Take(ctx, time.Time{}, limiters.Singles(hit), make([]limiters.Verdict, 1)); !errors.Is(err, ErrBreakerOpen) {
+			return fmt.Errorf("it is closed: %w", err)
 		}
-	}
-	t.Error("the breaker is closed after 100 calls to a frozen Redis")
+		return nil
+	})
 }
 
 // scriptConnection returns the server's id of the connection that runs the script.

@@ -16,7 +16,7 @@ import (
 
 // A slotCall is a call with hits whose keys share a slot. It fails independently of other calls.
 type slotCall struct {
-	split.Part
+	split.Subset
 	keys   []string  // of the hits
 	latest time.Time // see batch
 	batch  *batch
@@ -36,16 +36,6 @@ func (sc *slotCall) read() {
 	sc.err = sc.batch.read(sc.reply, sc.Verdicts)
 }
 
-// slotsOf returns the slot of each group, by its first key.
-func slotsOf(groups []limiters.Group, keys []string) []uint16 {
-	slots, first := make([]uint16, len(groups)), 0
-	for i, g := range groups {
-		slots[i] = slotOf(keys[first])
-		first += len(g)
-	}
-	return slots
-}
-
 // spansSlots reports whether keys are in several slots.
 func spansSlots(keys []string) bool {
 	return slices.ContainsFunc(keys, func(key string) bool { return slotOf(key) != slotOf(keys[0]) })
@@ -53,19 +43,18 @@ func spansSlots(keys []string) bool {
 
 // splitBySlot makes a call for each slot, with groups in their order.
 func splitBySlot(now time.Time, groups []limiters.Group, keys []string) []*slotCall {
-	bySlot, first := map[uint16]*slotCall{}, 0
+	bySlot := map[uint16]*slotCall{}
 	var calls []*slotCall
-	for i, slot := range slotsOf(groups, keys) {
+	for first, g := range limiters.EachGroup(groups) {
+		slot := slotOf(keys[first])
 		sc := bySlot[slot]
 		if sc == nil {
 			sc = &slotCall{}
 			bySlot[slot] = sc
 			calls = append(calls, sc)
 		}
-		n := len(groups[i])
-		sc.Add(groups[i], first)
-		sc.keys = append(sc.keys, keys[first:first+n]...)
-		first += n
+		sc.Add(g, first)
+		sc.keys = append(sc.keys, keys[first:first+len(g)]...)
 	}
 	for _, sc := range calls {
 		sc.batch = newBatch(now, sc.Groups, sc.keys)
@@ -171,7 +160,8 @@ func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redi
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, sc := range calls {
-		if sc.reply, sc.err = commands[i].reply(clock); didNotRun(sc.err) || sc.err == nil && sc.reply.late() {
+		sc.reply, sc.err = commands[i].reply(clock)
+		if didNotRun(sc.err) || sc.err == nil && sc.reply.late() {
 			rest = append(rest, sc)
 		}
 	}

@@ -84,7 +84,8 @@ func TestHitsWithFurtherKeysFailWhileASlotMoves(t *testing.T) {
 				if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) {
 					t.Errorf("%s: %+v, %v; want TRYAGAIN for the hits with further keys", state, out, err)
 				}
-				if out, err = take(t, s, limiters.Hit{Key: user, Limit: week}); err != nil || out[0].Err != nil || out[0].Used != 1 {
+				out, err = take(t, s, limiters.Hit{Key: user, Limit: week})
+				if err != nil || out[0].Err != nil || out[0].Used != 1 {
 					t.Errorf("%s: %+v, %v; want 1 used beside them", state, out, err)
 				}
 			}

@@ -53,34 +53,36 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 // chargesOf returns a call for each key. Hits on one key keep their order and group.
 func chargesOf(sc *slotCall) keyCalls {
 	charges := newKeyCalls(sc.batch.now)
-	sc.eachGroup(func(g limiters.Group, first int, keys []string) {
+	for first, g := range limiters.EachGroup(sc.Groups) {
+		keys := sc.keys[first : first+len(g)]
 		if isMixed(g) && spansKeys(keys) {
-			return
+			continue
 		}
 		for i, key := range keys {
 			if slices.Index(keys, key) < i {
 				continue // added with the first hit on this key
 			}
 			var own limiters.Group
-			var at []int
+			var indices []int
 			for j, hit := range g[i:] {
 				if keys[i+j] == key {
 					if len(g) > 1 {
 						hit.Denied = 0 // ignored in a group, but not in a group of one
 					}
-					own, at = append(own, hit), append(at, first+i+j)
+					own, indices = append(own, hit), append(indices, first+i+j)
 				}
 			}
-			charges.of(key).AddHits(own, at...)
+			charges.callFor(key).AddHits(own, indices...)
 		}
-	})
+	}
 	return charges
 }
 
 // refundsOf returns refunds of the hits that were charged, after start, in groups that were denied.
 func refundsOf(sc *slotCall, start time.Time) keyCalls {
 	refunds := newKeyCalls(sc.batch.now)
-	sc.eachGroup(func(g limiters.Group, first int, keys []string) {
+	for first, g := range limiters.EachGroup(sc.Groups) {
+		keys := sc.keys[first : first+len(g)]
 		denied := func(i int) bool { return sc.Verdicts[first+i].Err != nil || !sc.Verdicts[first+i].Allowed }
 		var deniedKeys []string
 		for i := range g {
@@ -89,15 +91,16 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 			}
 		}
 		if len(deniedKeys) == 0 || !spansKeys(keys) {
-			return
+			continue
 		}
 		for i, hit := range g {
 			// A reservation with an estimate of 0 must be ended too.
 			if (hit.N > 0 || hit.TakesLease()) && !slices.Contains(deniedKeys, keys[i]) {
-				if hit.N, hit.Denied = -hit.N, 0; hit.Limit.HasLeases() {
+				hit.N, hit.Denied = -hit.N, 0
+				if hit.Limit.HasLeases() {
 					hit.N, hit.End = 0, true // a lease or a reservation is given up
 				}
-				refund := refunds.of(keys[i])
+				refund := refunds.callFor(keys[i])
 				refund.AddHits(limiters.Group{hit}, first+i)
 				if sc.batch.now.IsZero() && !hit.End {
 					// In the next fixed window, the refund would admit a hit too many.
@@ -105,17 +108,8 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 				}
 			}
 		}
-	})
-	return refunds
-}
-
-// eachGroup calls f for each group, with the index of its first hit and its keys.
-func (sc *slotCall) eachGroup(f func(g limiters.Group, first int, keys []string)) {
-	first := 0
-	for _, g := range sc.Groups {
-		f(g, first, sc.keys[first:first+len(g)])
-		first += len(g)
 	}
+	return refunds
 }
 
 func spansKeys(keys []string) bool {
@@ -145,8 +139,8 @@ type keyCalls struct {
 
 func newKeyCalls(now time.Time) keyCalls { return keyCalls{now: now, byKey: map[string]*slotCall{}} }
 
-// of returns the call for a key.
-func (k *keyCalls) of(key string) *slotCall {
+// callFor returns the call for a key.
+func (k *keyCalls) callFor(key string) *slotCall {
 	sc := k.byKey[key]
 	if sc == nil {
 		sc = &slotCall{keys: []string{key}}
@@ -179,8 +173,8 @@ func (k keyCalls) scatter(out []limiters.Verdict) {
 	}
 }
 
-// scatterRefunds replaces the verdicts of refunded hits, which were allowed by themselves. If a refund failed, the verdict of its
-// charge stays.
+// scatterRefunds replaces the verdicts of hits that were allowed and then refunded. If a refund failed, the verdict of its charge
+// stays.
 func (k keyCalls) scatterRefunds(out []limiters.Verdict) {
 	for _, sc := range k.calls {
 		if sc.err == nil {

@@ -98,7 +98,8 @@ func TestKeysAreThoseOfTheVersionBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stored []storedKey
-	if err = json.Unmarshal(text, &stored); err != nil {
+	err = json.Unmarshal(text, &stored)
+	if err != nil {
 		t.Fatal(err)
 	}
 	server := redistest.Start(t)

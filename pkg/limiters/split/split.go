@@ -1,5 +1,5 @@
-// Package split divides one Take into parts. Each part has its own store and fails by itself, by an error or by a panic, which
-// becomes an error.
+// Package split divides one Take among stores. Each store gets a subset of the groups and fails by itself, by an error or by a
+// panic, which becomes an error.
 package split
 
 import (
@@ -7,112 +7,111 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Part is a subset of the hits of a Take. A decorator adds the groups that it does not answer itself, calls Take with a store,
-// and writes the verdicts back with Scatter. The zero Part is empty.
-type Part struct {
+// A Subset has some of the hits of a Take. A decorator adds the groups that it does not answer itself, calls Take with a store, and
+// writes the verdicts back with Scatter. The zero Subset is empty.
+type Subset struct {
 	Groups   []limiters.Group
 	Verdicts []limiters.Verdict // one per hit of Groups, set by Take
-	at       []int              // the index of each hit's verdict in the whole Take; -1: the whole Take has no such hit
+	indices  []int              // the index of each hit's verdict in the whole Take; -1: the whole Take has no such hit
 }
 
 // Add adds a group of the whole Take, whose first hit has the verdict out[first] there.
-func (p *Part) Add(g limiters.Group, first int) {
-	p.Groups = append(p.Groups, g)
+func (s *Subset) Add(g limiters.Group, first int) {
+	s.Groups = append(s.Groups, g)
 	for i := range g {
-		p.at = append(p.at, first+i)
+		s.indices = append(s.indices, first+i)
 	}
 }
 
-// AddHits adds a group. at has the index of each hit's verdict in the whole Take, or -1 for a hit that is not in it.
-func (p *Part) AddHits(g limiters.Group, at ...int) {
-	p.Groups = append(p.Groups, g)
-	p.at = append(p.at, at...)
+// AddHits adds a group, with the index of each hit's verdict in the whole Take, or -1 for a hit that is not in it.
+func (s *Subset) AddHits(g limiters.Group, indices ...int) {
+	s.Groups = append(s.Groups, g)
+	s.indices = append(s.indices, indices...)
 }
 
-// At returns the index of hit i in the whole Take, or -1.
-func (p *Part) At(i int) int { return p.at[i] }
+// Index returns the index of hit i in the whole Take, or -1.
+func (s *Subset) Index(i int) int { return s.indices[i] }
 
-// Omit excludes hit i from [Part.Scatter].
-func (p *Part) Omit(i int) { p.at[i] = -1 }
+// Omit excludes hit i from [Subset.Scatter].
+func (s *Subset) Omit(i int) { s.indices[i] = -1 }
 
 // Len returns the number of hits.
-func (p *Part) Len() int { return len(p.at) }
+func (s *Subset) Len() int { return len(s.indices) }
 
-// Take calls store.Take with the hits of p.
-func (p *Part) Take(ctx context.Context, store limiters.Store, now time.Time) error {
-	p.Verdicts = make([]limiters.Verdict, len(p.at))
-	return store.Take(ctx, now, p.Groups, p.Verdicts)
+// Take calls store.Take with the hits of s.
+func (s *Subset) Take(ctx context.Context, store limiters.Store, now time.Time) error {
+	s.Verdicts = make([]limiters.Verdict, len(s.indices))
+	return store.Take(ctx, now, s.Groups, s.Verdicts)
 }
 
-// Scatter writes the verdicts of p to out, the verdicts of the whole Take. A non-nil err replaces each of them.
-func (p *Part) Scatter(out []limiters.Verdict, err error) {
-	for i, at := range p.at {
+// Scatter writes the verdicts of s to out, the verdicts of the whole Take. A non-nil err replaces each of them.
+func (s *Subset) Scatter(out []limiters.Verdict, err error) {
+	for i, index := range s.indices {
 		switch {
-		case at < 0:
+		case index < 0:
 		case err != nil:
-			out[at] = limiters.Verdict{Err: err}
+			out[index] = limiters.Verdict{Err: err}
 		default:
-			out[at] = p.Verdicts[i]
+			out[index] = s.Verdicts[i]
 		}
 	}
 }
 
-// Parts divides the groups of a Take among several stores. The zero Parts is empty.
-type Parts struct{ parts []storePart }
+// A FanOut divides the groups of a Take among several stores. The zero FanOut is empty.
+type FanOut struct{ subsets []storeSubset }
 
-type storePart struct {
-	Part
+type storeSubset struct {
+	Subset
 	store limiters.Store
 	err   error
 }
 
 // Add adds a group for store, which must be comparable. The first hit of the group has the verdict out[first] of the whole Take.
-func (ps *Parts) Add(store limiters.Store, g limiters.Group, first int) {
-	for i := range ps.parts {
-		if ps.parts[i].store == store {
-			ps.parts[i].Add(g, first)
-			return
-		}
+func (f *FanOut) Add(store limiters.Store, g limiters.Group, first int) {
+	i := slices.IndexFunc(f.subsets, func(s storeSubset) bool { return s.store == store })
+	if i < 0 {
+		i = len(f.subsets)
+		f.subsets = append(f.subsets, storeSubset{store: store})
 	}
-	ps.parts = append(ps.parts, storePart{store: store})
-	ps.parts[len(ps.parts)-1].Add(g, first)
+	f.subsets[i].Add(g, first)
 }
 
 // Take calls the stores concurrently and writes their verdicts to out. The error or panic (see [ErrPanic]) of a store becomes the
 // error of its hits. Take returns an error, joined from all, only if every store fails.
-func (ps *Parts) Take(ctx context.Context, now time.Time, out []limiters.Verdict) error {
-	if len(ps.parts) == 0 {
+func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict) error {
+	if len(f.subsets) == 0 {
 		return nil
 	}
 	var others sync.WaitGroup
-	for i := range ps.parts[1:] {
-		others.Go(func() { ps.parts[i+1].take(ctx, now) })
+	for i := range f.subsets[1:] {
+		others.Go(func() { f.subsets[i+1].take(ctx, now) })
 	}
-	ps.parts[0].take(ctx, now)
+	f.subsets[0].take(ctx, now)
 	others.Wait()
 	var errs []error
-	for i := range ps.parts {
-		p := &ps.parts[i]
-		p.Scatter(out, p.err)
-		if p.err != nil {
-			errs = append(errs, p.err)
+	for i := range f.subsets {
+		s := &f.subsets[i]
+		s.Scatter(out, s.err)
+		if s.err != nil {
+			errs = append(errs, s.err)
 		}
 	}
-	if len(errs) < len(ps.parts) {
+	if len(errs) < len(f.subsets) {
 		return nil
 	}
 	return errors.Join(errs...)
 }
 
-func (p *storePart) take(ctx context.Context, now time.Time) {
-	defer RecoverTo(&p.err)
-	p.err = p.Take(ctx, p.store, now)
+func (s *storeSubset) take(ctx context.Context, now time.Time) {
+	defer RecoverTo(&s.err)
+	s.err = s.Take(ctx, s.store, now)
 }
 
 // ErrPanic is the error of hits whose store panicked. They may have been charged.

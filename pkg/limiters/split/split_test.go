@@ -40,7 +40,7 @@ func hits(ns ...int64) limiters.Group {
 
 // divide decides groups of hits 0 1 2, 3, 4 5 and 6 by two stores in turn.
 func divide(a, b limiters.Store) ([]limiters.Verdict, error) {
-	var s split.Parts
+	var s split.FanOut
 	s.Add(a, hits(0, 1, 2), 0)
 	s.Add(b, hits(3), 3)
 	s.Add(a, hits(4, 5), 4)
@@ -102,17 +102,17 @@ func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
 	}
 }
 
-func TestPartWithHitsThatAreNotInTheWhole(t *testing.T) {
-	var p split.Part
-	p.AddHits(hits(10, 2, 11), -1, 2, -1)
-	p.Add(hits(0, 1), 0)
-	if err := p.Take(context.Background(), &echo{}, time.Time{}); err != nil || p.Len() != 5 || p.Verdicts[0].Used != 10 {
-		t.Fatal(err, p.Len(), p.Verdicts)
+func TestSubsetWithHitsThatAreNotInTheWhole(t *testing.T) {
+	var s split.Subset
+	s.AddHits(hits(10, 2, 11), -1, 2, -1)
+	s.Add(hits(0, 1), 0)
+	if err := s.Take(context.Background(), &echo{}, time.Time{}); err != nil || s.Len() != 5 || s.Verdicts[0].Used != 10 {
+		t.Fatal(err, s.Len(), s.Verdicts)
 	}
-	p.Omit(4)
+	s.Omit(4)
 	out := make([]limiters.Verdict, 3)
 	out[1].Used = 99
-	p.Scatter(out, nil)
+	s.Scatter(out, nil)
 	if out[0].Used != 0 || !out[0].Allowed || out[1].Used != 99 || out[2].Used != 2 {
 		t.Errorf("%+v", out)
 	}

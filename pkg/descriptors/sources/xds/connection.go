@@ -38,7 +38,8 @@ func (s *Source) open() (*grpc.ClientConn, error) {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(secure),
 		grpc.WithContextDialer(dial),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: cmp.Or(s.connectTimeout, defaultConnectTimeout)}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig,
+			MinConnectTimeout: cmp.Or(s.connectTimeout, defaultConnectTimeout)}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter}),
 		grpc.WithDisableServiceConfig(),
 	}

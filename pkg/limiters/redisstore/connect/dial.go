@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/internal/socket"
 )
 
-// dialer returns a dial function for go-redis. Unlike go-redis' own, it returns a [socket.Quick] connection, and ctx bounds the TLS
+// dialer returns a dial function for go-redis. Unlike go-redis' own, it returns a [socket.Wrap] connection, and ctx bounds the TLS
 // handshake.
 func (o Options) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	tcp := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
@@ -22,7 +22,7 @@ func (o Options) dialer() func(ctx context.Context, network, addr string) (net.C
 		if err != nil {
 			return nil, err
 		}
-		c = socket.Quick(c)
+		c = socket.Wrap(c)
 		if o.TLS == nil {
 			return c, nil
 		}

@@ -84,49 +84,49 @@ func parseSentinel(text string) (Options, error) {
 		return Options{}, errors.New("no Sentinels: " + want)
 	}
 	o := Options{Type: Sentinel, Master: name}
-	all, err := o.parseNodes(sentinels, "26379", 2)
+	common, err := o.parseNodes(sentinels, "26379", 2)
 	if err != nil {
 		return Options{}, err
 	}
-	if all.db != 0 {
+	if common.db != 0 {
 		return Options{}, errors.New("a Sentinel has no databases: want an address without a database number")
 	}
-	o.SentinelUsername, o.SentinelPassword = all.username, all.password
+	o.SentinelUsername, o.SentinelPassword = common.username, common.password
 	return o, nil
 }
 
 func parseCluster(text string) (Options, error) {
 	o := Options{Type: Cluster}
-	all, err := o.parseNodes(text, "6379", 1)
+	common, err := o.parseNodes(text, "6379", 1)
 	if err != nil {
 		return Options{}, err
 	}
-	if all.db != 0 {
+	if common.db != 0 {
 		return Options{}, errors.New("a cluster has only database 0: want an address without a database number")
 	}
-	o.Username, o.Password = all.username, all.password
+	o.Username, o.Password = common.username, common.password
 	return o, nil
 }
 
 // parseNodes parses a list of addresses into o.Addrs and returns their common settings. first is the number of the first address in
 // errors.
-func (o *Options) parseNodes(list, port string, first int) (all node, err error) {
+func (o *Options) parseNodes(list, port string, first int) (common node, err error) {
 	for i, text := range strings.Split(list, ",") {
 		n, err := parseNode(strings.TrimSpace(text), port)
 		if err != nil {
 			return node{}, fmt.Errorf("address %d of the list %w", first+i, err)
 		}
-		if n.password != "" && all.password != "" && (n.username != all.username || n.password != all.password) {
+		if n.password != "" && common.password != "" && (n.username != common.username || n.password != common.password) {
 			return node{}, fmt.Errorf("address %d of the list has another user or password: want the same for all", first+i)
 		}
 		if n.password != "" {
-			all.username, all.password = n.username, n.password
+			common.username, common.password = n.username, n.password
 		}
-		all.db, all.secure = max(all.db, n.db), all.secure || n.secure
+		common.db, common.secure = max(common.db, n.db), common.secure || n.secure
 		o.Addrs = append(o.Addrs, n.addr)
 	}
-	o.TLS = all.tls()
-	return all, nil
+	o.TLS = common.tls()
+	return common, nil
 }
 
 // A node is a parsed address.
@@ -185,7 +185,8 @@ func parseNode(text, port string) (node, error) {
 		db = query.Get("db")
 	}
 	if db != "" {
-		if n.db, err = strconv.Atoi(db); err != nil || n.db < 0 {
+		n.db, err = strconv.Atoi(db)
+		if err != nil || n.db < 0 {
 			return node{}, errors.New("names a database that is not a number: " + wantNode)
 		}
 	}

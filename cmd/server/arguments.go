@@ -1,0 +1,214 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/spelling"
+)
+
+func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
+	return kong.New(into, append([]kong.Option{
+		kong.Name("weir"),
+		kong.Description("A rate limit service for Envoy."),
+		kong.UsageOnError(),
+		kong.Vars{"redis_socket": settings.RedisSocket},
+		kong.ExplicitGroups(groups()),
+		kong.KindMapper(reflect.Bool, boolean{}),
+		want[string]("a text"),
+		want[int]("a whole number such as 10"),
+		want[int64]("a whole number such as 10"),
+		want[uint16]("a whole number from 0 to 65535"),
+		want[float32]("a number such as 0.5"),
+		want[float64]("a number such as 0.5"),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), value(decodeDuration)),
+	}, options...)...)
+}
+
+// want returns an option by which kong decodes values of T's kind, with errors that name the form of the value.
+func want[T any](form string) kong.Option {
+	mapper := kong.NewRegistry().RegisterDefaults().ForType(reflect.TypeFor[T]())
+	return kong.KindMapper(reflect.TypeFor[T]().Kind(), value(func(ctx *kong.DecodeContext, into reflect.Value) error {
+		text := ctx.Scan.Peek().String()
+		if mapper.Decode(ctx, into) != nil {
+			return fmt.Errorf("want %s, not %q", form, text)
+		}
+		return nil
+	}))
+}
+
+// value returns a mapper of flags and variables, which checks that there is a value before it calls decode. kong puts the name of the
+// flag before the errors.
+func value(decode kong.MapperFunc) kong.MapperFunc {
+	return func(ctx *kong.DecodeContext, into reflect.Value) error {
+		token, flag := ctx.Scan.Peek(), ctx.Value
+		text := token.String()
+		switch {
+		case token.IsEOL():
+			return errNoValue
+		case !token.IsValue():
+			return fmt.Errorf("%w, not %s: write %s=%s if that is the value", errNoValue, text, flag.ShortSummary(), text)
+		case flag.Enum != "" && !slices.Contains(flag.EnumSlice(), text):
+			return fmt.Errorf("want %s, not %q", oneOf(flag.EnumSlice()), text)
+		}
+		return decode(ctx, into)
+	}
+}
+
+var errNoValue = errors.New("want a value behind it")
+
+func decodeDuration(ctx *kong.DecodeContext, into reflect.Value) error {
+	text := ctx.Scan.Pop().String()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		if _, err := time.ParseDuration(text + "s"); err == nil && strings.Trim(text, "0123456789.") == "" {
+			return fmt.Errorf("%q has no unit: write %sms or %ss", text, text, text)
+		}
+		return fmt.Errorf("cannot read %q: write a duration such as 15ms, 2s or 1h30m", text)
+	}
+	into.SetInt(int64(d))
+	return nil
+}
+
+// boolean decodes the values of [strconv.ParseBool], as envoyproxy/ratelimit does.
+type boolean struct{}
+
+func (boolean) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	if ctx.Scan.Peek().Type != kong.FlagValueToken {
+		target.SetBool(true)
+		return nil
+	}
+	text := fmt.Sprint(ctx.Scan.Pop().Value)
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		return fmt.Errorf("cannot read %q: write true or false", text)
+	}
+	target.SetBool(value)
+	return nil
+}
+
+// IsBool implements [kong.BoolMapper], so that the flag needs no value.
+func (boolean) IsBool() bool { return true }
+
+// fromVariable matches kong's error for an invalid environment variable. kong names the flag, although the user set the variable.
+var fromVariable = regexp.MustCompile(`^--[a-z0-9-]+: (.*) \(from envar ([A-Z0-9_]+)=".*"\)$`)
+
+// argumentError returns err as a message that names the flag or variable that the user set, and the remedy.
+func argumentError(err error, args []string) string {
+	text := strings.TrimPrefix(err.Error(), "serve: ") // kong puts the name of the command before the error of Validate
+	if names, found := strings.CutPrefix(text, "expected one of "); found && len(args) > 0 {
+		return args[0] + ": want " + oneOf(strings.Split(strings.ReplaceAll(names, `"`, ""), ", "))
+	}
+	if flag, _, found := strings.Cut(text, ": missing value, "); found { // of a flag that may repeat
+		return flag + ": " + errNoValue.Error()
+	}
+	if argument, found := strings.CutPrefix(text, "unexpected argument "); found {
+		if strings.Contains(argument, "=") {
+			return text + ": join the entries of a descriptor with commas, such as a=1,b=2"
+		}
+		return text + ": remove it"
+	}
+	return fromVariable.ReplaceAllString(text, "$2: $1")
+}
+
+// oneOf joins choices, such as text, json or junit, without the empty one.
+func oneOf(choices []string) string {
+	choices = slices.DeleteFunc(choices, func(c string) bool { return c == "" })
+	last := len(choices) - 1
+	return strings.Join(choices[:last], ", ") + " or " + choices[last]
+}
+
+// usageExitCode returns the exit code for invalid arguments: 2, unless the command has a method UsageExitCode.
+func usageExitCode(parser *kong.Kong, args []string) int {
+	for _, command := range parser.Model.Children {
+		if len(args) == 0 || command.Name != args[0] {
+			continue
+		}
+		if c, ok := command.Target.Addr().Interface().(interface{ UsageExitCode() int }); ok {
+			return c.UsageExitCode()
+		}
+	}
+	return 2
+}
+
+// unknownCommand returns an error if args name an unknown command or subcommand. The error suggests the nearest command, or lists
+// all of them.
+func unknownCommand(parser *kong.Kong, args []string) error {
+	known, path := parser.Model.Children, ""
+	for _, arg := range args {
+		if len(known) == 0 || known[0].Type != kong.CommandNode || strings.HasPrefix(arg, "-") {
+			return nil
+		}
+		var names []string
+		var below *kong.Node
+		for _, command := range known {
+			names = append(names, command.Name)
+			if command.Name == arg {
+				below = command
+			}
+		}
+		switch nearest := spelling.Nearest(arg, names); {
+		case below != nil:
+			known, path = below.Children, path+arg+" "
+		case nearest != "":
+			return fmt.Errorf("unknown command %q: did you mean %q?", path+arg, path+nearest)
+		default:
+			return fmt.Errorf("unknown command %q: the commands are %s", path+arg, strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
+// dropUnknown removes unknown flags from args and warns about each one. envoyproxy/ratelimit ignores its arguments, and some
+// manifests contain flags of its forks.
+func dropUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
+	known := map[string]bool{"help": true}
+	for _, command := range parser.Model.Children {
+		for _, flag := range command.Flags {
+			known[flag.Name], known["no-"+flag.Name] = true, true
+		}
+	}
+	var kept []string
+	for _, arg := range args {
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if strings.HasPrefix(arg, "-") && !known[name] {
+			fmt.Fprintf(stderr, "weir: warning: unknown argument --%s ignored\n", name)
+			continue
+		}
+		kept = append(kept, arg)
+	}
+	return kept
+}
+
+// helpOf returns the help command for args, whose default command is serve.
+func helpOf(parser *kong.Kong, args []string) string {
+	for _, command := range parser.Model.Children {
+		if len(args) > 0 && command.Name == args[0] && command.Name != "serve" {
+			return "weir " + command.Name + " --help its arguments"
+		}
+	}
+	return "weir serve --help the settings"
+}
+
+// groups returns the headings of commands and settings in help texts.
+func groups() []kong.Group {
+	all := []kong.Group{
+		{Key: "rules", Title: "Write and test rules:"},
+		{Key: "evidence", Title: "Choose limits by evidence:"},
+		{Key: "running", Title: "Ask a running server:"},
+	}
+	for _, g := range settings.Groups {
+		all = append(all, kong.Group{Key: g.Key, Title: g.Title})
+	}
+	return all
+}

@@ -1,0 +1,55 @@
+package settings
+
+import "strings"
+
+// An Ineffective is a variable that is set without effect.
+type Ineffective struct {
+	Setting, Reason string
+	Expected        bool // the variable is one of [Inert]; any other is probably a mistake
+}
+
+// Ineffective returns the variables of environ, a list of name=value, and the settings that are set without effect. It returns an
+// error if envoyproxy/ratelimit would reject a variable of [Inert].
+func (s *Serve) Ineffective(environ []string) ([]Ineffective, error) {
+	values := map[string]string{}
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		values[name] = value
+	}
+	found, err := inert(values)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(found, s.unused()...), misspelled(values)...), nil
+}
+
+// unused returns the settings whose feature is off.
+func (s *Serve) unused() (found []Ineffective) {
+	for _, v := range []struct {
+		variable string
+		unused   bool
+		reason   string
+	}{
+		{"GRPC_SERVER_TLS_CERT", s.ServerCert != "" && !s.ServerUseTLS, noTLS},
+		{"GRPC_SERVER_TLS_KEY", s.ServerKey != "" && !s.ServerUseTLS, noTLS},
+		{"GRPC_CLIENT_TLS_SAN", s.ClientSAN != "" && !s.ServerUseTLS, noTLS},
+		{"MEMORY_SNAPSHOT", s.MemorySnapshot != "" && s.BackendType != Memory, "the counters are in Redis"},
+		{"RECORD_SECRET_FILE", s.RecordSecretFile != "" && s.RecordPath == "", "RECORD_PATH is not set: Weir records nothing"},
+		{"RETRY_AFTER_JITTER", s.RetryAfterJitter != "" && s.ResponseHeadersStandard == "", "RESPONSE_HEADERS_STANDARD is not set: Weir sends no Retry-After"},
+		{"RECEIPT_KEYS_FILE", s.ReceiptKeysFile != "" && s.ReceiptHeader == "", "RECEIPT_HEADER is not set: Weir sends no receipts"},
+		{"ADMIN_TOKEN_FILE", s.AdminTokenFile != "" && s.AdminAddr == "", noAdmin},
+		{"ADMIN_TLS_CERT", s.AdminCert != "" && s.AdminAddr == "", noAdmin},
+		{"ADMIN_TLS_KEY", s.AdminKey != "" && s.AdminAddr == "", noAdmin},
+		{"ADMIN_TLS_CLIENT_CA", s.AdminClientCA != "" && s.AdminAddr == "", noAdmin},
+	} {
+		if v.unused {
+			found = append(found, Ineffective{Setting: v.variable, Reason: v.reason})
+		}
+	}
+	return found
+}
+
+const (
+	noTLS   = "GRPC_SERVER_USE_TLS is not set: the rate limit service uses no TLS"
+	noAdmin = "ADMIN_ADDR is not set: there is no admin API"
+)

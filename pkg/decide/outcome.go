@@ -1,0 +1,120 @@
+package decide
+
+import "github.com/weir-rls/weir/pkg/limiters"
+
+// An Outcome is the result for a descriptor's hits.
+type Outcome uint8
+
+// The outcomes. A descriptor is Undecided if the store failed under on_store_error: error. The end of a lease is Allowed even then,
+// because Envoy ignores the response and guard.EndRetrier retries the end.
+const (
+	Allowed Outcome = iota
+	Denied
+	Undecided
+)
+
+// A Reason explains an [Outcome].
+type Reason uint8
+
+// The reasons.
+const (
+	NoEntries     Reason = iota // Allowed: the descriptor is empty. Envoy sends one when it skipped all actions.
+	UnknownDomain               // Allowed: no rules have the domain
+	NoRule                      // Allowed: no rule matches
+	Unlimited                   // Allowed: the rule says unlimited
+	Replaced                    // Allowed: another descriptor's rule replaces this one by name
+	WithinLimit                 // Allowed: the hits fit under every limit
+	OverLimit                   // Denied, or Allowed in shadow mode: the hits fit under Limit after UntilReset
+	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
+	NeverFits                   // as OverLimit, but Limit can never hold that many hits: waiting does not help
+	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
+	StoreError                  // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
+	BadLeaseID                  // Denied, or Allowed in shadow mode: the lease id is empty or too long; of an End: Allowed, nothing changes
+	Released                    // Allowed: the lease or reservation has ended, or there was none
+	Settled                     // Allowed: as Released, with the actual cost of a reservation
+)
+
+var reasonNames = [...]string{
+	NoEntries: "no_entries", UnknownDomain: "unknown_domain", NoRule: "no_rule", Unlimited: "unlimited", Replaced: "replaced",
+	WithinLimit: "within_limit", OverLimit: "over_limit", TooManyLeases: "too_many_leases", NeverFits: "never_fits", StorePolicy: "store_policy",
+	StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
+}
+
+// String returns the reason in snake_case.
+func (r Reason) String() string { return reasonNames[r] }
+
+// setOutcome sets the outcome of d, and its explanation, from its verdicts.
+func (d *Decision) setOutcome() {
+	i := explaining(d.Verdicts)
+	v := &d.Verdicts[i]
+	switch {
+	case v.Err != nil:
+		d.Reason = StoreError
+		if !d.Shadow && !d.End {
+			d.Outcome = Undecided
+		}
+		return
+	case d.End:
+		d.UntilReset = v.ResetAfter
+	case v.Allowed:
+		d.Reason, d.UntilReset = WithinLimit, v.ResetAfter
+	case v.RetryAfter < 0:
+		d.Reason, d.UntilReset = NeverFits, v.ResetAfter
+	case v.TooManyLeases:
+		d.Reason, d.UntilReset = TooManyLeases, v.RetryAfter
+	default:
+		d.Reason, d.UntilReset = OverLimit, v.RetryAfter
+	}
+	if !v.Allowed && !d.Shadow {
+		d.Outcome = Denied
+	}
+	if v.By == limiters.ByPolicy { // usage and reset are unknown
+		d.Reason, d.UntilReset = StorePolicy, 0
+		return
+	}
+	d.Limit, d.Remaining = &d.Limits[i], v.Remaining
+}
+
+// explaining returns the index of the verdict that explains the outcome: the denial with the longest wait, else the first error,
+// else the verdict with the fewest remaining hits. Of equal verdicts it is the first.
+func explaining(verdicts []limiters.Verdict) int {
+	best := 0
+	for i := range verdicts {
+		if explainsMore(&verdicts[i], &verdicts[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+func explainsMore(a, b *limiters.Verdict) bool {
+	switch ra, rb := rank(a), rank(b); {
+	case ra != rb:
+		return ra > rb
+	case ra == rankDenied:
+		// Converted to unsigned, a negative RetryAfter (never) is the longest wait.
+		return uint64(a.RetryAfter) > uint64(b.RetryAfter)
+	default:
+		return a.Remaining < b.Remaining
+	}
+}
+
+const (
+	rankByPolicy = iota // allowed; the remaining hits are unknown
+	rankAllowed
+	rankError
+	rankDenied
+)
+
+func rank(v *limiters.Verdict) int {
+	switch {
+	case v.Err != nil:
+		return rankError
+	case v.Allowed && v.By == limiters.ByPolicy:
+		return rankByPolicy
+	case v.Allowed:
+		return rankAllowed
+	default:
+		return rankDenied
+	}
+}

@@ -1,0 +1,104 @@
+package rulesfile
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+type schemaOfSection struct {
+	Properties map[string]map[string]any `json:"properties"`
+	Required   []string                  `json:"required"`
+}
+
+func schemaSections(t *testing.T) map[string]schemaOfSection {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/rules.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Defs map[string]schemaOfSection `json:"$defs"`
+	}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	return schema.Defs
+}
+
+func TestSchemaHasTheKeysOfTheGrammar(t *testing.T) {
+	want := map[string]*Section{
+		"file": top, "descriptor": inDescriptor, "rate_limit": inRateLimit, "limit": inRateLimits, "replaces": inReplaces, "on_deny": inOnDeny,
+	}
+	maps.Copy(want, objects)
+	got := schemaSections(t)
+	if len(got) != len(want) {
+		t.Errorf("the schema has %d sections, want %d", len(got), len(want))
+	}
+	for id, section := range want {
+		keys := slices.Sorted(maps.Keys(got[id].Properties))
+		if !slices.Equal(keys, slices.Sorted(slices.Values(section.Keys))) {
+			t.Errorf("%s: the schema has %q, want %q", id, keys, section.Keys)
+		}
+	}
+}
+
+func TestSchemaHasTheValuesOfTheGrammar(t *testing.T) {
+	sections := schemaSections(t)
+	same := func(key string, got any, want any) {
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: the schema has %v, want %v", key, got, want)
+		}
+	}
+	numbers := func(key string, property map[string]any, minimum, maximum int64) {
+		same(key, property["minimum"], float64(minimum))
+		same(key, property["maximum"], float64(maximum))
+	}
+	same("on_store_error", sections["file"].Properties["on_store_error"]["enum"], limiters.OnErrors())
+	for _, id := range []string{"rate_limit", "limit"} {
+		limit := sections[id].Properties
+		same("algorithm", limit["algorithm"]["enum"], limiters.Algorithms())
+		same("on_store_error", limit["on_store_error"]["enum"], limiters.OnErrors())
+		units := limit["unit"]["anyOf"].([]any)
+		same("unit", units[0].(map[string]any)["enum"], descriptors.UnitNames())
+		anyCase := units[1].(map[string]any)["pattern"].(string)
+		for _, unit := range descriptors.UnitNames() {
+			if !regexp.MustCompile(anyCase).MatchString(strings.ToUpper(unit)) {
+				t.Errorf("unit: the schema has no %s in capitals", unit)
+			}
+		}
+		numbers("unit_multiplier", limit["unit_multiplier"], 1, anyUint32)
+		numbers("requests_per_unit", limit["requests_per_unit"], 0, limiters.MaxPerWindow)
+		numbers("concurrent_requests", limit["concurrent_requests"], 0, limiters.MaxLeases)
+		for _, p := range parameters {
+			section, key := id, p.Key
+			if object, name, ok := strings.Cut(p.Key, "."); ok {
+				section, key = object, name
+				same(p.Key+" required", slices.Contains(sections[section].Required, key), p.Required)
+			}
+			property := sections[section].Properties[key]
+			switch p.Type {
+			case limiters.Choice:
+				same(p.Key, property["enum"], p.Choices)
+			case limiters.Integer:
+				numbers(p.Key, property, p.Min, p.Max)
+			case limiters.Object:
+				same(p.Key, property["$ref"], "#/$defs/"+p.Key)
+			default:
+				same(p.Key, property["type"], "string")
+			}
+		}
+	}
+	onDeny := sections["on_deny"].Properties
+	same("body", onDeny["body"]["maxLength"], descriptors.MaxDenyBody)
+	same("headers", onDeny["headers"]["maxProperties"], descriptors.MaxDenyHeaders)
+	same("a header", onDeny["headers"]["additionalProperties"].(map[string]any)["maxLength"], descriptors.MaxDenyHeaderValue)
+}

@@ -1,0 +1,216 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
+)
+
+// An EndRetrier is a Store that retries ends of leases that the wrapped store failed to decide. Otherwise, each request that ends
+// during an outage would hold its slot until its lease expires. A goroutine retries each end until the store decides it or the
+// lease has expired. The verdict of the failed end remains an error.
+//
+// At most 50,000 ends are pending, each once. They are in memory, so a restart loses them. Retrying an end
+// that the store has decided is harmless.
+type EndRetrier struct {
+	store limiters.Store
+	wake  chan struct{} // signals pending ends; capacity 1
+
+	mu      sync.Mutex
+	pending []pendingEnd
+	ids     map[endID]struct{} // of pending
+	stats   EndStats           // without Pending
+
+	worker
+}
+
+type pendingEnd struct {
+	hit     limiters.Hit
+	expires time.Time // when the lease expires at the latest
+}
+
+type endID struct {
+	key, limit string
+	lease      limiters.LeaseID
+}
+
+func (e *pendingEnd) id() endID { return endID{e.hit.Key, e.hit.Limit.ID(), e.hit.Lease} }
+
+// EndStats are the counters of an EndRetrier.
+type EndStats struct {
+	Pending   int64 // ends that wait for a retry
+	Recovered int64 // ends that failed at first, and that the store decided in a retry
+	Lost      int64 // ends that failed and are not retried: too many were pending, or the lease has expired
+}
+
+const (
+	maxPendingEnds = 50_000
+	endsPerCall    = 100
+	// Bounds of the pause before the pending ends are retried. It doubles while no retry succeeds.
+	minEndPause, maxEndPause = 20 * time.Millisecond, 500 * time.Millisecond
+)
+
+// NewEndRetrier returns an EndRetrier that wraps store, without taking ownership, and starts its goroutine. Call Close after the
+// last Take.
+func NewEndRetrier(store limiters.Store) *EndRetrier {
+	r := &EndRetrier{store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
+	r.startWorker(r.run)
+	return r
+}
+
+// Close stops the goroutine and retries pending ends once more. It returns shortly after ctx ends. The error has the number of
+// remaining leases.
+func (r *EndRetrier) Close(ctx context.Context) error {
+	defer r.stopWorker(ctx)()
+	r.retryAll(ctx)
+	if left := r.Stats().Pending; left > 0 {
+		return fmt.Errorf("guard: %d leases have not ended: the store fails", left)
+	}
+	return nil
+}
+
+// Stats returns the number of pending ends and the counters.
+func (r *EndRetrier) Stats() EndStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stats := r.stats
+	stats.Pending = int64(len(r.pending))
+	return stats
+}
+
+// Take implements limiters.Store. It does not retry ends of a call with a non-zero now.
+func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	err := r.store.Take(ctx, now, groups, out)
+	if (err != nil || slices.ContainsFunc(out, failed)) && now.IsZero() {
+		r.addFailed(groups, out, err)
+	}
+	return err
+}
+
+func (r *EndRetrier) addFailed(groups []limiters.Group, out []limiters.Verdict, err error) {
+	var ends []pendingEnd
+	for first, g := range limiters.EachGroup(groups) {
+		for i, h := range g {
+			if h.End && (err != nil || out[first+i].Err != nil) {
+				ends = append(ends, pendingEnd{h, time.Now().Add(h.Limit.LeaseTTL())})
+			}
+		}
+	}
+	if len(ends) > 0 {
+		r.add(ends)
+		select {
+		case r.wake <- struct{}{}:
+		default: // a signal is pending
+		}
+	}
+}
+
+func (r *EndRetrier) add(ends []pendingEnd) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range ends {
+		id := ends[i].id()
+		if _, isPending := r.ids[id]; isPending {
+			continue
+		}
+		if len(r.pending) >= maxPendingEnds {
+			r.stats.Lost++
+			continue
+		}
+		r.pending, r.ids[id] = append(r.pending, ends[i]), struct{}{}
+	}
+}
+
+func (r *EndRetrier) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-r.wake:
+		case <-ctx.Done():
+			return
+		}
+		for pause := minEndPause; r.Stats().Pending > 0; {
+			timer.Reset(pause)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return
+			}
+			pause = min(2*pause, maxEndPause)
+			if r.retryAll(ctx) {
+				pause = minEndPause
+			}
+		}
+	}
+}
+
+// retryAll retries every pending end once. It stops at the first call that fails as a whole, and starts none after ctx has ended. It
+// reports whether any end succeeded.
+func (r *EndRetrier) retryAll(ctx context.Context) (progress bool) {
+	for n := r.Stats().Pending; n > 0 && ctx.Err() == nil; n -= endsPerCall {
+		ends := r.takeOldest()
+		if len(ends) == 0 {
+			continue
+		}
+		left, err := r.retry(ends)
+		r.mu.Lock()
+		r.stats.Recovered += int64(len(ends) - len(left))
+		r.mu.Unlock()
+		progress = progress || len(left) < len(ends)
+		r.add(left)
+		if err != nil {
+			return progress
+		}
+	}
+	return progress
+}
+
+// takeOldest removes the oldest pending ends and returns those whose leases have not expired.
+func (r *EndRetrier) takeOldest() []pendingEnd {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, now := min(endsPerCall, len(r.pending)), time.Now()
+	ends := slices.Clone(r.pending[:n])
+	for i := range ends {
+		delete(r.ids, ends[i].id())
+	}
+	r.pending = r.pending[n:]
+	if len(r.pending) == 0 {
+		r.pending, r.ids = nil, map[endID]struct{}{}
+	}
+	ends = slices.DeleteFunc(ends, func(e pendingEnd) bool { return !now.Before(e.expires) })
+	r.stats.Lost += int64(n - len(ends))
+	return ends
+}
+
+// retry sends ends in one call. It returns the failed ends, and the error of a call that failed as a whole.
+func (r *EndRetrier) retry(ends []pendingEnd) (left []pendingEnd, err error) {
+	defer func() {
+		if err != nil {
+			left = ends
+		}
+	}()
+	defer split.RecoverTo(&err) // no caller on this goroutine recovers
+	ctx, cancel := r.callContext()
+	defer cancel()
+	hits := make([]limiters.Hit, len(ends))
+	for i := range ends {
+		hits[i] = ends[i].hit
+	}
+	out := make([]limiters.Verdict, len(hits))
+	if err := r.store.Take(ctx, time.Time{}, limiters.Singles(hits...), out); err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if out[i].Err != nil {
+			left = append(left, ends[i])
+		}
+	}
+	return left, nil
+}

@@ -1,0 +1,245 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+func (w *world) endRetrier() *guard.EndRetrier {
+	r := guard.NewEndRetrier(w.store)
+	w.Cleanup(func() { _ = r.Close(context.Background()) })
+	return r
+}
+
+// endFails sends the ends of ids, and checks that each fails.
+func (w *world) endFails(r *guard.EndRetrier, ids ...string) {
+	w.Helper()
+	for _, id := range ids {
+		out := make([]limiters.Verdict, 1)
+		if err := r.Take(context.Background(), time.Time{}, limiters.Singles(lease(id, end)), out); err == nil && out[0].Err == nil {
+			w.Errorf("the end of %s did not fail: %+v", id, out[0])
+		}
+	}
+}
+
+// held returns the slots held in the store itself.
+func (w *world) held() int64 {
+	return takeGroups(w, w.store.inner, limiters.Group{lease("z", peek)})[0].Used
+}
+
+func TestEndRetrierPassesTheSuite(t *testing.T) {
+	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+		r := guard.NewEndRetrier(memory())
+		t.Cleanup(func() { _ = r.Close(context.Background()) })
+		return r
+	})
+}
+
+// A stream ends while the store is down. Its slot is free soon after the store is back, long before its TTL.
+func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
+	for name, fail := range map[string]func(w *world, yes bool){
+		"unreachable": func(w *world, yes bool) { w.store.set(0, 0, map[bool]error{true: errGone}[yes]) },
+		"lost reply":  func(w *world, yes bool) { w.store.hears(map[bool]error{true: errGone}[yes]) },
+		"one key":     func(w *world, yes bool) { w.store.fails(map[bool]string{true: "k"}[yes]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				r := w.endRetrier()
+				w.takes(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+				fail(w, true)
+				w.endFails(r, "a")
+				time.Sleep(3 * time.Second)
+				if got := r.Stats(); got != (guard.EndStats{Pending: 1}) {
+					t.Errorf("during the failure: %+v, want one pending", got)
+				}
+				fail(w, false)
+				time.Sleep(time.Second)
+				if got := r.Stats(); got != (guard.EndStats{Recovered: 1}) || w.held() != 1 {
+					t.Errorf("after the failure: %+v and %d slots held, want one repeated and one slot of the other", got, w.held())
+				}
+				calls := w.store.calls.Load()
+				time.Sleep(time.Minute)
+				if got := w.store.calls.Load(); got != calls {
+					t.Errorf("%d calls without a pending end", got-calls)
+				}
+			})
+		})
+	}
+}
+
+// Only ends are repeated: a take that is run later would hold a slot for a request that is long over.
+func TestEndRetrierRepeatsNoTake(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.endRetrier()
+		w.store.set(0, 0, errGone)
+		for _, h := range []limiters.Hit{lease("a"), {Key: "k", Limit: twoALog, N: -1}, {Key: "k", Limit: twoALog, N: 1}} {
+			_ = r.Take(context.Background(), time.Time{}, limiters.Singles(h), make([]limiters.Verdict, 1))
+		}
+		_ = r.Take(context.Background(), time.Now(), limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
+		if got := r.Stats(); got != (guard.EndStats{}) {
+			t.Errorf("%+v, want nothing pending", got)
+		}
+	})
+}
+
+func TestEndRetrierIsBounded(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.endRetrier()
+		w.store.set(0, 0, errGone)
+		const maximum, more = 50_000, 7
+		for i := range maximum + more {
+			w.endFails(r, fmt.Sprint(i))
+		}
+		if got := r.Stats(); got.Pending+got.Lost != maximum+more || got.Lost < more || got.Pending > maximum {
+			t.Errorf("%+v, want %d pending and %d lost", got, maximum, more)
+		}
+		time.Sleep(11 * time.Second) // more than the TTL
+		if got := r.Stats(); got != (guard.EndStats{Lost: maximum + more}) {
+			t.Errorf("after the TTL: %+v, want all lost", got)
+		}
+	})
+}
+
+func TestEndRetrierSurvivesPanic(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.endRetrier()
+		w.takes(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+		w.store.set(0, 0, errGone)
+		w.endFails(r, "a")
+		w.store.panics(true)
+		time.Sleep(time.Second)
+		w.store.panics(false)
+		w.store.set(0, 0, nil)
+		time.Sleep(time.Second)
+		if got := w.held(); got != 0 {
+			t.Errorf("%d slots held, want none", got)
+		}
+	})
+}
+
+func TestEndRetrierRepeatsOnceMoreWhenClosed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for _, back := range []bool{true, false} {
+			r := guard.NewEndRetrier(w.store)
+			w.takes(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+			w.store.set(0, 0, errGone)
+			w.endFails(r, "a")
+			synctest.Wait()
+			if back {
+				w.store.set(0, 0, nil)
+			}
+			if err := r.Close(context.Background()); (err == nil) != back {
+				t.Errorf("the store is back: %t, Close: %v", back, err)
+			}
+			w.store.set(0, 0, nil)
+			if got := w.held(); (got == 0) != back {
+				t.Errorf("the store is back: %t, %d slots held", back, got)
+			}
+			time.Sleep(20 * time.Second)
+		}
+	})
+}
+
+// A release is repeated by Envoy or by a request that gives up. It is pending once.
+func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.endRetrier()
+		w.takes(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+		w.store.set(0, 0, errGone)
+		for range 3 {
+			w.endFails(r, "a", "b", "a")
+			time.Sleep(time.Second) // they are retried meanwhile
+		}
+		reserved := limiters.Hit{Key: "k", Limit: reserves, Lease: lease("a").Lease, End: true}
+		other := lease("a", end)
+		other.Key = "other"
+		for range 2 {
+			_ = r.Take(t.Context(), time.Time{}, limiters.Singles(reserved, other), make([]limiters.Verdict, 2))
+		}
+		if got := r.Stats(); got != (guard.EndStats{Pending: 4}) {
+			t.Errorf("%+v, want two ids of a key, one under another limit and one of another key", got)
+		}
+		w.store.set(0, 0, nil)
+		time.Sleep(time.Second)
+		if got := r.Stats(); got != (guard.EndStats{Recovered: 4}) || w.held() != 0 {
+			t.Errorf("%+v and %d slots held, want all repeated once", got, w.held())
+		}
+		w.store.set(0, 0, errGone)
+		w.endFails(r, "a")
+		if got := r.Stats().Pending; got != 1 {
+			t.Errorf("%d pending, want the end once more", got)
+		}
+	})
+}
+
+// A deaf store answers no call before the call's context ends.
+type deaf struct{ limiters.Store }
+
+func (d deaf) Take(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A muted store is deaf once mute is set.
+type muted struct {
+	limiters.Store
+	mute atomic.Bool
+}
+
+func (m *muted) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	if m.mute.Load() {
+		return deaf{}.Take(ctx, now, groups, out)
+	}
+	return m.Store.Take(ctx, now, groups, out)
+}
+
+// Close returns when its context ends, even if a call is under way as it begins.
+func TestCloseIsBounded(t *testing.T) {
+	const bound = 300 * time.Millisecond
+	for name, open := range map[string]func(w *world, store limiters.Store) interface{ Close(context.Context) error }{
+		"ends": func(w *world, store limiters.Store) interface{ Close(context.Context) error } {
+			r := guard.NewEndRetrier(store)
+			ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
+			defer cancel()
+			_ = r.Take(ctx, time.Time{}, limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
+			return r
+		},
+		"denials": func(w *world, _ limiters.Store) interface{ Close(context.Context) error } {
+			through := &muted{Store: w.store}
+			c := guard.NewDenyCache(through, guard.DenyOptions{MaxAge: time.Second})
+			counted := limit(limiters.Spec{Max: 2, CountDenied: true})
+			for range 5 {
+				take(w, c, limiters.Hit{Key: "k", Limit: counted, N: 2})
+			}
+			through.mute.Store(true) // the cache calls the store in a goroutine of its own
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, after := range []time.Duration{0, 10 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond} {
+				inWorld(t, func(w *world) {
+					part := open(w, deaf{})
+					time.Sleep(after)
+					synctest.Wait()
+					begin := time.Now()
+					ctx, cancel := context.WithTimeout(context.Background(), bound)
+					defer cancel()
+					if err := part.Close(ctx); err == nil {
+						t.Error("the store answered nothing, and Close no error")
+					}
+					if took := time.Since(begin); took > bound {
+						t.Errorf("closed %v after the start: took %v, want at most %v", after, took, bound)
+					}
+				})
+			}
+		})
+	}
+}

@@ -1,0 +1,132 @@
+package memstore
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+const (
+	sampleSize   = 8 // records of a shard that are checked for one to evict
+	sampleShards = 8 // shards that are checked
+)
+
+// makeRoom makes room for a new key or a growing one. It reports whether there is room. The lock of sh must be held.
+func (t *take) makeRoom(sh *shard, isNew bool) bool {
+	s := t.store
+	for range sampleShards {
+		if s.hasRoom(isNew) {
+			return true
+		}
+		if t.evictOne(sh) {
+			continue
+		}
+		other := s.another()
+		// The Take holds other locks, so it must not wait for this one.
+		if other != sh && other.mu.TryLock() {
+			t.evictOne(other)
+			other.mu.Unlock()
+		}
+	}
+	return s.hasRoom(isNew)
+}
+
+func (s *Store) hasRoom(isNew bool) bool {
+	return (!isNew || s.keys.Load() < s.max.MaxKeys) && s.bytes.Load() < s.max.MaxBytes
+}
+
+// another returns a random shard with records, if there is one.
+func (s *Store) another() *shard {
+	first := rand.IntN(shardCount)
+	for i := range shardCount {
+		if sh := &s.shards[(first+i)%shardCount]; sh.live.Load() > 0 {
+			return sh
+		}
+	}
+	return &s.shards[first]
+}
+
+// evictOne evicts a record of a sample: an expired one or, among keys not over their limits, the one that expires first. Keys over
+// their limits are never evicted, because that would admit their clients.
+func (t *take) evictOne(sh *shard) bool {
+	var best position
+	soonest := int64(math.MaxInt64)
+	if sh.live.Load() == 0 {
+		return false
+	}
+	for range sampleSize {
+		p := sh.pick()
+		if t.holds(sh, p) {
+			continue
+		}
+		r := sh.record(p)
+		expiry := r.expiry()
+		if expiry <= t.own {
+			best, soonest = p, expiry
+			break
+		}
+		if expiry >= soonest {
+			continue
+		}
+		var state limiters.State
+		sh.load(r, &state)
+		if sh.limits.get(r.limit()).Check(&state, t.own, 1).Allowed {
+			best, soonest = p, expiry
+		}
+	}
+	if best == 0 {
+		return false
+	}
+	if soonest > t.own {
+		t.store.evicted.Add(1)
+	}
+	t.remove(sh, best)
+	return true
+}
+
+// pick returns the position of a random record, which must exist.
+func (sh *shard) pick() position {
+	pages := sh.pages.table.items
+	n := rand.IntN(len(pages))
+	for pages[n].n == 0 {
+		n = (n + 1) % len(pages)
+	}
+	return positionOf(uint32(n), rand.IntN(int(pages[n].n)))
+}
+
+// keepMostProtective makes l the limit of a record if l protects the key more than the record's limit. So eviction spares a client that is
+// over any of its limits. It also replaces a limit without hits for a window, because new rules may have raised the limit. A limit of 0
+// needs no protection.
+func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, own int64) {
+	used := &sh.limits.table.items[r.limit()]
+	held := used.limit
+	if held == l || held.Capacity() == l.Capacity() && held.HasPenalty() == l.HasPenalty() {
+		used.hitAt = own
+		return
+	}
+	inUse := own-used.hitAt <= held.Window().Microseconds()
+	if l.Capacity() == 0 || inUse && protectsMore(held, l) {
+		return
+	}
+	i, more := sh.limits.acquire(l)
+	if i >= maxLimits {
+		sh.limits.release(i)
+		return
+	}
+	less := sh.limits.release(r.limit())
+	r.setLimit(i)
+	sh.limits.table.items[i].hitAt = own
+	if more != less {
+		s.bytes.Add(int64(more - less))
+	}
+}
+
+// protectsMore reports whether a key is over a before it is over b. A limit with a penalty comes first, because snapshots and eviction
+// find a penalty only through the limit of the record.
+func protectsMore(a, b *limiters.Limit) bool {
+	if a.HasPenalty() != b.HasPenalty() {
+		return a.HasPenalty()
+	}
+	return 0 < a.Capacity() && a.Capacity() < b.Capacity()
+}

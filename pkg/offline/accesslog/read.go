@@ -1,0 +1,264 @@
+package accesslog
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/weir-rls/weir/internal/lines"
+	"github.com/weir-rls/weir/internal/spelling"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// maxLine bounds a line of a log, in bytes.
+const maxLine = 256 << 10
+
+// A parser reads the lines of one log.
+type parser interface {
+	// next reads the next record and returns its first line, from 1. If the record is unreadable, reason says why; otherwise it is
+	// "". The error is io.EOF at the end.
+	next() (line int64, reason Reason, err error)
+	// field returns a field of the record.
+	field(name string) (string, bool)
+}
+
+// Read reads a log, which may be compressed by gzip or zstd. It returns an error for options that do not fit the log, and for a
+// full disk. A log that cannot be read to its end is listed in the report instead.
+func (c *Converter) Read(name string, in io.Reader) error {
+	plain, closer, err := decompress(in)
+	if err == nil {
+		defer closer()
+		err = c.read(name, plain)
+	}
+	var fatal *fatalError
+	if errors.As(err, &fatal) {
+		return fmt.Errorf("%s: %w", name, fatal.error)
+	}
+	if err != nil {
+		c.report.Broken = append(c.report.Broken, fmt.Errorf("%s: %w", name, err))
+	}
+	return nil
+}
+
+// A fatalError ends the conversion, because further logs would fail in the same way.
+type fatalError struct{ error }
+
+func (c *Converter) read(name string, in *bufio.Reader) error {
+	head := headOf(in)
+	p, err := c.parser(lines.NewReader(in, maxLine))
+	if errors.Is(err, io.EOF) {
+		return nil // an empty CSV
+	}
+	if err != nil {
+		if hint := c.hint(head); hint != "" {
+			return &fatalError{errors.New(hint)}
+		}
+		return err
+	}
+	read := c.report.Written + c.report.NoDescriptors
+	for {
+		line, reason, err := p.next()
+		if errors.Is(err, io.EOF) {
+			if hint := c.hint(head); hint != "" && c.report.Written+c.report.NoDescriptors == read {
+				c.report.Hints = append(c.report.Hints, name+": "+hint)
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c.report.Lines++
+		if reason == "" {
+			if reason, err = c.add(p); err != nil {
+				return &fatalError{err}
+			}
+		}
+		if reason != "" {
+			c.report.addUnreadable(name, line, reason)
+		}
+	}
+}
+
+// newParser returns a parser. It also returns the fields of the log, or nil if they may differ from line to line.
+func newParser(in *lines.Reader, o *Options) (p parser, known []string, err error) {
+	switch o.Format {
+	case Envoy, Nginx:
+		text, err := newTextLog(in, o.Format, o.Layout)
+		if err != nil {
+			return nil, nil, err
+		}
+		return text, text.names(), nil
+	case CSV:
+		table, err := newCSVLog(in, o.Columns, o.Comma)
+		if err != nil {
+			return nil, nil, err
+		}
+		return table, table.columns, nil
+	case JSON:
+		return &jsonLog{in: in}, nil, nil
+	}
+	return nil, nil, fmt.Errorf("unknown format %q: the formats are envoy, nginx, json and csv", o.Format)
+}
+
+// parser returns the parser of a log, and completes the options that depend on its fields.
+func (c *Converter) parser(in *lines.Reader) (parser, error) {
+	p, known, err := newParser(in, &c.o)
+	if errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, &fatalError{err}
+	}
+	c.complete(known)
+	if known != nil {
+		if err := c.checkFields(known); err != nil {
+			return nil, &fatalError{err}
+		}
+	}
+	return p, nil
+}
+
+// complete sets the fields of the time and of the status that the options leave out.
+func (c *Converter) complete(known []string) {
+	has := func(name string) bool { return known == nil || slices.Contains(known, name) }
+	c.times = timeFields{c.o.Time, c.o.EndTime, c.o.Duration, c.o.DurationUnit, c.o.Zone}
+	status := "status"
+	switch {
+	case c.o.Format == Nginx:
+		c.times.completeNginx(has)
+	case c.o.Format == CSV:
+		c.times.completeStart("time")
+	default:
+		c.times.completeStart("start_time")
+		status = "response_code"
+	}
+	if c.o.Status == "" && has(status) {
+		c.o.Status = status
+	}
+}
+
+// checkFields returns an error if the mapping uses a field that is not in known.
+func (c *Converter) checkFields(known []string) error {
+	wanted := []string{c.times.start, c.times.end, c.times.duration, c.o.Status}
+	for name := range c.fields {
+		wanted = append(wanted, name)
+	}
+	slices.Sort(wanted)
+	for _, name := range wanted {
+		if name == "" || slices.Contains(known, name) {
+			continue
+		}
+		hint := ": the"
+		if nearest := spelling.Nearest(name, known); nearest != "" {
+			hint = fmt.Sprintf(": did you mean %s? The", nearest)
+		}
+		return fmt.Errorf("the log has no field %q%s fields are %s", name, hint, joined(known))
+	}
+	return nil
+}
+
+// decompress returns the plain text of a log, and a function that releases memory.
+func decompress(in io.Reader) (*bufio.Reader, func(), error) {
+	plain := bufio.NewReaderSize(in, 1<<16)
+	magic, err := plain.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		r, err := gzip.NewReader(plain)
+		if err != nil {
+			return nil, nil, err
+		}
+		return bufio.NewReaderSize(r, 1<<16), func() { _ = r.Close() }, nil
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		const maxMemory = 128 << 20
+		r, err := zstd.NewReader(plain, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMemory),
+			zstd.WithDecoderMaxWindow(maxMemory))
+		if err != nil {
+			return nil, nil, err
+		}
+		return bufio.NewReaderSize(r, 1<<16), r.Close, nil
+	}
+	return plain, func() {}, nil
+}
+
+// headBytes is how much of the start of a log [Converter.hint] reads, in bytes, and headLines the most lines.
+const headBytes, headLines = 16 << 10, 20
+
+// headOf returns the first whole lines of a log without consuming them.
+func headOf(in *bufio.Reader) []byte {
+	head, err := in.Peek(headBytes)
+	if err == nil { // the log continues
+		head = head[:bytes.LastIndexByte(head, '\n')+1]
+	}
+	all := bytes.SplitAfterN(head, []byte("\n"), headLines+1)
+	return bytes.Clone(bytes.Join(all[:min(len(all), headLines)], nil))
+}
+
+// hint returns advice if the first lines of a log are a recording, or are readable in another format than that of the options. It
+// returns "" if the format of the options reads at least one of the lines.
+func (c *Converter) hint(head []byte) string {
+	reads := func(format Format, layout string, columns []string) (n, all int) {
+		p, _, err := newParser(lines.NewReader(bufio.NewReader(bytes.NewReader(head)), maxLine),
+			&Options{Format: format, Layout: layout, Columns: columns, Comma: c.o.Comma})
+		if err != nil {
+			return 0, 0
+		}
+		for {
+			_, reason, err := p.next()
+			if err != nil {
+				return n, all
+			}
+			all++
+			if reason == "" {
+				n++
+			}
+		}
+	}
+	if isRecording(head) {
+		return "it is a recording already"
+	}
+	if n, _ := reads(c.o.Format, c.o.Layout, c.o.Columns); n > 0 {
+		return ""
+	}
+	for _, format := range []Format{JSON, Envoy, Nginx, CSV} {
+		if n, all := reads(format, "", nil); n == 0 || n < all || format == CSV && !isTable(head, c.o.Comma) {
+			continue
+		}
+		switch {
+		case format != c.o.Format:
+			return fmt.Sprintf("its first lines are in the format %s, not %s", format, c.o.Format)
+		case c.o.Layout != "":
+			return fmt.Sprintf("its first lines are in the default format of %s: leave the format string out", format)
+		}
+	}
+	return ""
+}
+
+// isRecording reports whether a text begins with a line of a recording.
+func isRecording(head []byte) bool {
+	r, err := replay.NewReader(bytes.NewReader(head), replay.ReaderOptions{})
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	return r.Next(&replay.Line{}) == nil
+}
+
+// isTable reports whether each line of a text has several columns. Without this check, almost any text would pass as a table of one
+// column.
+func isTable(head []byte, comma rune) bool {
+	for line := range bytes.Lines(bytes.TrimSpace(head)) {
+		if !bytes.ContainsRune(line, comma) {
+			return false
+		}
+	}
+	return true
+}

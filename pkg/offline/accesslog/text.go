@@ -1,0 +1,259 @@
+package accesslog
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-rls/weir/internal/lines"
+)
+
+// A textLog reads lines of a layout: fields, and literal text between them.
+type textLog struct {
+	in       *lines.Reader
+	literals []string // before each field, and after the last one
+	fields   [][]string
+	index    map[string]int
+	nginx    bool
+	values   []string
+}
+
+func newTextLog(in *lines.Reader, format Format, layout string) (*textLog, error) {
+	t := &textLog{in: in, index: map[string]int{}, nginx: format == Nginx}
+	var err error
+	switch {
+	case format == Envoy && layout == "":
+		err = t.parseEnvoy(envoyLayout)
+	case format == Envoy:
+		err = t.parseEnvoy(strings.TrimRight(layout, "\r\n"))
+	case layout == "":
+		err = t.parseNginx(nginxLayout)
+	default:
+		err = t.parseNginx(strings.TrimSpace(layout))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the format of the log: %w", err)
+	}
+	for i := 1; i < len(t.fields); i++ {
+		if t.literals[i] == "" {
+			return nil, fmt.Errorf("the format of the log: no text separates %s and %s", t.fields[i-1][0], t.fields[i][0])
+		}
+	}
+	if len(t.fields) == 0 {
+		return nil, fmt.Errorf("the format of the log has no fields: write operators of Envoy such as %%START_TIME%%, or variables of " +
+			"nginx such as $time_local")
+	}
+	for i, names := range t.fields {
+		for _, name := range names {
+			if _, taken := t.index[name]; !taken {
+				t.index[name] = i
+			}
+		}
+	}
+	t.values = make([]string, len(t.fields))
+	return t, nil
+}
+
+// names returns the fields that a mapping may use.
+func (t *textLog) names() []string {
+	var all []string
+	for _, names := range t.fields {
+		all = append(all, names...)
+	}
+	if t.nginx && slices.Contains(all, "request") {
+		for _, name := range requestParts {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// requestParts are fields made of $request.
+var requestParts = []string{"method", "path", "protocol"}
+
+func (t *textLog) next() (int64, Reason, error) {
+	for {
+		line, tooLong, err := t.in.Next()
+		text := strings.TrimRight(string(line), "\r\n")
+		switch {
+		case err != nil:
+			return 0, "", err
+		case tooLong:
+			return t.in.Number, TooLong, nil
+		case text == "":
+			continue
+		}
+		return t.in.Number, t.split(text), nil
+	}
+}
+
+// split cuts a line into its fields. A field ends at the first occurrence of the literal that follows it.
+//
+// A client can send such a literal within a field, because Envoy escapes no quotes, and neither proxy escapes spaces. The rest of
+// that field would then move into the next one, and the literal that the proxy wrote would follow later, in this field or in
+// another. Therefore split reports a line as ambiguous if a field contains the literal that precedes it.
+func (t *textLog) split(line string) Reason {
+	if !strings.HasPrefix(line, t.literals[0]) {
+		return NotInFormat
+	}
+	before, from := 0, len(t.literals[0]) // of the literal before the field, and of the field
+	for i := range t.fields {
+		next, end := t.literals[i+1], len(line)
+		if i < len(t.fields)-1 {
+			if end = strings.Index(line[from:], next); end < 0 {
+				return NotInFormat
+			}
+			end += from
+		} else if end -= len(next); end < from || line[end:] != next {
+			return NotInFormat
+		}
+		if i > 0 && strings.Contains(line[before+1:end], t.literals[i]) {
+			return Ambiguous
+		}
+		t.values[i] = line[from:end]
+		before, from = end, end+len(next)
+	}
+	if t.nginx {
+		for i, v := range t.values {
+			t.values[i] = unescape(v)
+		}
+	}
+	return ""
+}
+
+// unescape decodes \xXX, the form in which nginx writes quotes, backslashes and bytes that are not printable ASCII.
+func unescape(text string) string {
+	if !strings.Contains(text, `\x`) {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if strings.HasPrefix(text[i:], `\x`) && i+4 <= len(text) {
+			if n, err := strconv.ParseUint(text[i+2:i+4], 16, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String()
+}
+
+func (t *textLog) field(name string) (string, bool) {
+	if i, ok := t.index[name]; ok {
+		return t.values[i], true
+	}
+	part := slices.Index(requestParts, name)
+	i, ok := t.index["request"]
+	if part < 0 || !ok {
+		return "", false
+	}
+	// A request that nginx could not read has other bytes there.
+	parts := strings.Split(t.values[i], " ")
+	if len(parts) != len(requestParts) {
+		return "", false
+	}
+	return parts[part], true
+}
+
+// The default layouts.
+const (
+	envoyLayout = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` +
+		`%BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" ` +
+		`"%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%"`
+	nginxLayout = `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"`
+)
+
+// parseEnvoy parses a format string of Envoy: %NAME%, %NAME(ARGUMENT)%, %NAME(ARGUMENT):LENGTH%, and %% for a percent sign.
+func (t *textLog) parseEnvoy(layout string) error {
+	literal := ""
+	for layout != "" {
+		before, rest, found := strings.Cut(layout, "%")
+		literal += before
+		if !found {
+			break
+		}
+		if strings.HasPrefix(rest, "%") {
+			literal, layout = literal+"%", rest[1:]
+			continue
+		}
+		end := strings.IndexByte(rest, '%')
+		if open := strings.IndexByte(rest, '('); open >= 0 && open < end { // an argument may contain percent signs
+			closed := strings.IndexByte(rest[open:], ')')
+			if closed < 0 {
+				return fmt.Errorf("%%%s has a '(' without a ')'", rest[:end])
+			}
+			if end = strings.IndexByte(rest[open+closed:], '%'); end >= 0 {
+				end += open + closed
+			}
+		}
+		if end < 0 {
+			return fmt.Errorf("%%%s has no second '%%': write %%%% for a percent sign", rest)
+		}
+		t.literals, literal = append(t.literals, literal), ""
+		t.fields = append(t.fields, envoyNames(rest[:end]))
+		layout = rest[end+1:]
+	}
+	t.literals = append(t.literals, literal)
+	return nil
+}
+
+// envoyNames returns the names of an operator: those of the headers of REQ(X?Y), and the operator itself for others.
+func envoyNames(operator string) []string {
+	operator = strings.ToLower(operator)
+	name, rest, hasArgument := strings.Cut(operator, "(")
+	if !hasArgument || strings.HasPrefix(name, "start_time") {
+		name, _, _ = strings.Cut(name, ":")
+		return []string{name}
+	}
+	argument, _, _ := strings.Cut(rest, ")")
+	if name != "req" {
+		return []string{name + "(" + argument + ")"}
+	}
+	var names []string
+	for _, header := range strings.Split(argument, "?") {
+		names = append(names, header)
+		if pseudo, ok := strings.CutPrefix(header, ":"); ok {
+			names = append(names, pseudo)
+		}
+	}
+	return names
+}
+
+// parseNginx parses a log_format of nginx: $name and ${name}.
+func (t *textLog) parseNginx(layout string) error {
+	literal := ""
+	for layout != "" {
+		before, rest, found := strings.Cut(layout, "$")
+		literal += before
+		if !found {
+			break
+		}
+		name, braced := "", strings.HasPrefix(rest, "{")
+		if braced {
+			var closed bool
+			if name, layout, closed = strings.Cut(rest[1:], "}"); !closed {
+				return fmt.Errorf("${%s has no '}'", rest[1:])
+			}
+		} else {
+			end := strings.IndexFunc(rest, func(c rune) bool {
+				return c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
+			})
+			if end < 0 {
+				end = len(rest)
+			}
+			name, layout = rest[:end], rest[end:]
+		}
+		if name == "" {
+			return fmt.Errorf("a '$' has no name behind it")
+		}
+		t.literals, literal = append(t.literals, literal), ""
+		t.fields = append(t.fields, []string{name})
+	}
+	t.literals = append(t.literals, literal)
+	return nil
+}

@@ -1,0 +1,131 @@
+package accesslog
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// timeFields are the fields from which the time of a request is computed.
+type timeFields struct {
+	start, end, duration string
+	unit                 time.Duration
+	zone                 *time.Location
+}
+
+// completeStart sets the field with the time of the start, unless the options name a field.
+func (f *timeFields) completeStart(name string) {
+	if f.start == "" && f.end == "" {
+		f.start = name
+	}
+}
+
+// completeNginx sets the fields that the log of nginx has. nginx logs the time at which a request ended.
+func (f *timeFields) completeNginx(has func(string) bool) {
+	if f.start != "" || f.end != "" {
+		return
+	}
+	f.end = "time_local"
+	for _, name := range []string{"time_iso8601", "msec"} {
+		if has(name) {
+			f.end = name
+		}
+	}
+	if f.duration == "" && has("request_time") {
+		f.duration, f.unit = "request_time", time.Second
+	}
+}
+
+var (
+	earliest = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
+	latest   = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// startOf returns the time at which the request of a record started, in whole microseconds.
+func (f *timeFields) startOf(field func(string) (string, bool)) (time.Time, Reason) {
+	name := f.start
+	if name == "" {
+		name = f.end
+	}
+	text, ok := value(field, name)
+	if !ok {
+		return time.Time{}, NoTime
+	}
+	at, reason := parseTime(text, f.zone)
+	if reason != "" {
+		return at, reason
+	}
+	if f.start == "" && f.duration != "" {
+		text, ok := value(field, f.duration)
+		took, isNumber := parseDecimal(text, f.unit)
+		if !ok || !isNumber {
+			return at, BadDuration
+		}
+		at = at.Add(-took)
+	}
+	if at = at.UTC().Truncate(time.Microsecond); at.Before(earliest) || !at.Before(latest) {
+		return at, BadTime
+	}
+	return at, ""
+}
+
+var (
+	zoned = []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02T15:04:05.999999999Z0700",
+		"2006-01-02 15:04:05.999999999 -0700", "02/Jan/2006:15:04:05 -0700", time.RFC1123Z}
+	local = []string{"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006/01/02 15:04:05.999999999", "02/Jan/2006:15:04:05"}
+)
+
+// parseTime parses a time of a known format. A number is in seconds, ms, µs or ns since 1970, by its length.
+func parseTime(text string, zone *time.Location) (time.Time, Reason) {
+	whole, _, _ := strings.Cut(text, ".")
+	if _, err := strconv.ParseUint(whole, 10, 64); err == nil {
+		unit := time.Second
+		switch n := len(whole); {
+		case n > 17:
+			unit = time.Nanosecond
+		case n > 14:
+			unit = time.Microsecond
+		case n > 11:
+			unit = time.Millisecond
+		}
+		since, ok := parseDecimal(text, unit)
+		if !ok {
+			return time.Time{}, BadTime
+		}
+		return time.Unix(0, int64(since)), ""
+	}
+	for _, layout := range zoned {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, ""
+		}
+	}
+	for _, layout := range local {
+		if zone == nil {
+			if _, err := time.Parse(layout, text); err == nil {
+				return time.Time{}, NoZone
+			}
+		} else if t, err := time.ParseInLocation(layout, text, zone); err == nil {
+			return t, ""
+		}
+	}
+	return time.Time{}, BadTime
+}
+
+// parseDecimal returns a number of units, such as 1.25 seconds, exact to the nanosecond. It reports false for a negative number and
+// for more than 292 years.
+func parseDecimal(text string, unit time.Duration) (time.Duration, bool) {
+	whole, fraction, _ := strings.Cut(text, ".")
+	n, err := strconv.ParseUint(whole, 10, 63)
+	if err != nil || n > uint64(1<<63-1)/uint64(unit)-1 {
+		return 0, false
+	}
+	d := time.Duration(n) * unit
+	for _, c := range fraction {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		unit /= 10
+		d += time.Duration(c-'0') * unit
+	}
+	return d, true
+}

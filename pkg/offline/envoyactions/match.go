@@ -1,0 +1,306 @@
+package envoyactions
+
+import (
+	"fmt"
+	"iter"
+	"regexp"
+	"strconv"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+)
+
+// An undecidable is the error of a condition that needs more than the configuration and the request.
+type undecidable string
+
+func (u undecidable) Error() string { return string(u) }
+
+// header returns the values of a header. Pseudo-headers come from the request line.
+func (r *Request) header(name string) []string {
+	switch name = strings.ToLower(name); name {
+	case ":path":
+		return []string{r.Path}
+	case ":method":
+		return []string{r.Method}
+	case ":authority", "host":
+		if r.Host == "" {
+			return nil
+		}
+		return []string{r.Host}
+	case ":scheme":
+		return []string{"http"}
+	}
+	var values []string
+	for _, h := range r.Headers {
+		if strings.EqualFold(h[0], name) {
+			values = append(values, h[1])
+		}
+	}
+	return values
+}
+
+// path returns the path without query and fragment, and the query.
+func (r *Request) path() (path, query string) {
+	path, _, _ = strings.Cut(r.Path, "#")
+	path, query, _ = strings.Cut(path, "?")
+	return path, query
+}
+
+// A parameter is a parameter of the query.
+type parameter struct{ name, value string }
+
+// parameters returns the parameters of the query. Like Envoy, it decodes %20, and keeps a plus sign.
+func (r *Request) parameters(decode bool) []parameter {
+	_, query := r.path()
+	var all []parameter
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		if decode {
+			name, value = unescape(name), unescape(value)
+		}
+		all = append(all, parameter{name, value})
+	}
+	return all
+}
+
+// unescape decodes each %XX, and leaves any other % as it is.
+func unescape(text string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, "%")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		if len(after) < 2 {
+			b.WriteString("%" + after)
+			return b.String()
+		}
+		if c, err := strconv.ParseUint(after[:2], 16, 8); err == nil {
+			b.WriteByte(byte(c))
+			text = after[2:]
+		} else {
+			b.WriteByte('%')
+			text = after
+		}
+	}
+}
+
+func first(all []parameter, name string) (value string, found bool) {
+	for _, p := range all {
+		if p.name == name {
+			return p.value, true
+		}
+	}
+	return "", false
+}
+
+// allMatch reports whether all conditions hold. If one does not hold, the result is false, even if another is undecidable.
+func allMatch(conditions iter.Seq2[bool, error]) (bool, error) {
+	var open error
+	for ok, err := range conditions {
+		switch {
+		case err == nil && !ok:
+			return false, nil
+		case open == nil:
+			open = err
+		}
+	}
+	return open == nil, open
+}
+
+// matchRoute evaluates the conditions of a route.
+func matchRoute(m *routev3.RouteMatch, r *Request) (bool, error) {
+	return allMatch(func(yield func(bool, error) bool) {
+		_ = yield(matchPath(m, r)) &&
+			yield(matchHeaders(m.GetHeaders(), r)) &&
+			yield(matchParameters(m.GetQueryParameters(), r.parameters(false))) &&
+			yield(matchRuntime(m)) &&
+			yield(m.GetGrpc() == nil || r.isGRPC(), nil) &&
+			yield(matchUnsupported(m))
+	})
+}
+
+func (r *Request) isGRPC() bool {
+	types := r.header("content-type")
+	return len(types) > 0 && strings.HasPrefix(types[0], "application/grpc")
+}
+
+// matchUnsupported names a condition that this package does not evaluate.
+func matchUnsupported(m *routev3.RouteMatch) (bool, error) {
+	switch {
+	case m.GetTlsContext() != nil:
+		return false, undecidable("tls_context is not supported")
+	case len(m.GetDynamicMetadata()) > 0:
+		return false, undecidable("dynamic_metadata is not supported")
+	case len(m.GetFilterState()) > 0:
+		return false, undecidable("filter_state is not supported")
+	case len(m.GetCookies()) > 0:
+		return false, undecidable("cookies is not supported")
+	}
+	return true, nil
+}
+
+func matchPath(m *routev3.RouteMatch, r *Request) (bool, error) {
+	path, _ := r.path()
+	fold := func(s string) string { return s }
+	if s := m.GetCaseSensitive(); s != nil && !s.GetValue() {
+		fold = strings.ToLower
+	}
+	switch by := m.GetPathSpecifier().(type) {
+	case *routev3.RouteMatch_Prefix:
+		return strings.HasPrefix(fold(path), fold(by.Prefix)), nil
+	case *routev3.RouteMatch_Path:
+		return fold(path) == fold(by.Path), nil
+	case *routev3.RouteMatch_PathSeparatedPrefix:
+		rest, ok := strings.CutPrefix(fold(path), fold(by.PathSeparatedPrefix))
+		return ok && (rest == "" || rest[0] == '/'), nil
+	case *routev3.RouteMatch_SafeRegex:
+		return matchRegex(by.SafeRegex, path)
+	case *routev3.RouteMatch_ConnectMatcher_:
+		return r.Method == "CONNECT", nil
+	case *routev3.RouteMatch_PathMatchPolicy:
+		return false, undecidable("path_match_policy is not supported")
+	}
+	return false, undecidable("the match has no condition for the path")
+}
+
+// matchRuntime evaluates runtime_fraction by its default value. Only 0 % and 100 % are decidable, and only without a runtime key.
+func matchRuntime(m *routev3.RouteMatch) (bool, error) {
+	fraction := m.GetRuntimeFraction()
+	if fraction == nil {
+		return true, nil
+	}
+	denominator := uint32(100)
+	switch fraction.GetDefaultValue().GetDenominator().String() {
+	case "TEN_THOUSAND":
+		denominator = 10_000
+	case "MILLION":
+		denominator = 1_000_000
+	}
+	switch n := fraction.GetDefaultValue().GetNumerator(); {
+	case fraction.GetRuntimeKey() != "":
+		return false, undecidable(fmt.Sprintf("runtime_fraction depends on the runtime key %q", fraction.GetRuntimeKey()))
+	case n == 0:
+		return false, nil
+	case n >= denominator:
+		return true, nil
+	}
+	return false, undecidable("runtime_fraction selects requests at random")
+}
+
+// matchRegex reports whether an expression matches the whole text. Go and Envoy share the syntax of RE2.
+func matchRegex(m *matcherv3.RegexMatcher, text string) (bool, error) {
+	compiled, err := regexp.Compile(`\A(?:` + m.GetRegex() + `)\z`)
+	if err != nil {
+		return false, undecidable(err.Error())
+	}
+	return compiled.MatchString(text), nil
+}
+
+func matchString(m *matcherv3.StringMatcher, text string) (bool, error) {
+	fold := func(s string) string { return s }
+	if m.GetIgnoreCase() {
+		fold = strings.ToLower
+	}
+	switch by := m.GetMatchPattern().(type) {
+	case *matcherv3.StringMatcher_Exact:
+		return fold(text) == fold(by.Exact), nil
+	case *matcherv3.StringMatcher_Prefix:
+		return strings.HasPrefix(fold(text), fold(by.Prefix)), nil
+	case *matcherv3.StringMatcher_Suffix:
+		return strings.HasSuffix(fold(text), fold(by.Suffix)), nil
+	case *matcherv3.StringMatcher_Contains:
+		return strings.Contains(fold(text), fold(by.Contains)), nil
+	case *matcherv3.StringMatcher_SafeRegex:
+		return matchRegex(by.SafeRegex, text)
+	}
+	return false, undecidable("the string matcher is a custom one, which is not supported")
+}
+
+// matchHeaders reports whether all matchers match.
+func matchHeaders(matchers []*routev3.HeaderMatcher, r *Request) (bool, error) {
+	return allMatch(func(yield func(bool, error) bool) {
+		for _, m := range matchers {
+			ok, err := matchHeader(m, r)
+			if err != nil {
+				err = fmt.Errorf("header %s: %w", m.GetName(), err)
+			}
+			if !yield(ok, err) {
+				return
+			}
+		}
+	})
+}
+
+func matchHeader(m *routev3.HeaderMatcher, r *Request) (bool, error) {
+	values := r.header(m.GetName())
+	present := len(values) > 0 || m.GetTreatMissingHeaderAsEmpty()
+	text := strings.Join(values, ",")
+	var ok bool
+	var err error
+	switch by := m.GetHeaderMatchSpecifier().(type) {
+	case nil:
+		return present != m.GetInvertMatch(), nil
+	case *routev3.HeaderMatcher_PresentMatch:
+		return (present == by.PresentMatch) != m.GetInvertMatch(), nil
+	case *routev3.HeaderMatcher_StringMatch:
+		ok, err = matchString(by.StringMatch, text)
+	case *routev3.HeaderMatcher_RangeMatch:
+		n, bad := strconv.ParseInt(text, 10, 64)
+		ok = bad == nil && n >= by.RangeMatch.GetStart() && n < by.RangeMatch.GetEnd()
+	default:
+		ok, err = matchDeprecated(m, text)
+	}
+	// Without the header nothing matches, not even an inverted matcher.
+	return present && ok != m.GetInvertMatch(), err
+}
+
+// matchDeprecated evaluates the header matchers that string_match has replaced. Envoy still accepts them, and old configurations
+// use them.
+//
+//nolint:staticcheck // deprecated fields are its purpose
+func matchDeprecated(m *routev3.HeaderMatcher, text string) (bool, error) {
+	switch {
+	case m.GetExactMatch() != "":
+		return text == m.GetExactMatch(), nil
+	case m.GetPrefixMatch() != "":
+		return strings.HasPrefix(text, m.GetPrefixMatch()), nil
+	case m.GetSuffixMatch() != "":
+		return strings.HasSuffix(text, m.GetSuffixMatch()), nil
+	case m.GetContainsMatch() != "":
+		return strings.Contains(text, m.GetContainsMatch()), nil
+	case m.GetSafeRegexMatch() != nil:
+		return matchRegex(m.GetSafeRegexMatch(), text)
+	}
+	return false, undecidable("the header matcher is not supported")
+}
+
+// matchParameters reports whether all matchers match.
+func matchParameters(matchers []*routev3.QueryParameterMatcher, parameters []parameter) (bool, error) {
+	return allMatch(func(yield func(bool, error) bool) {
+		for _, m := range matchers {
+			ok, err := matchParameter(m, parameters)
+			if err != nil {
+				err = fmt.Errorf("query parameter %s: %w", m.GetName(), err)
+			}
+			if !yield(ok, err) {
+				return
+			}
+		}
+	})
+}
+
+func matchParameter(m *routev3.QueryParameterMatcher, parameters []parameter) (bool, error) {
+	value, present := first(parameters, m.GetName())
+	switch by := m.GetQueryParameterMatchSpecifier().(type) {
+	case *routev3.QueryParameterMatcher_PresentMatch:
+		return present == by.PresentMatch, nil
+	case *routev3.QueryParameterMatcher_StringMatch:
+		if present {
+			return matchString(by.StringMatch, value)
+		}
+	}
+	return present, nil
+}

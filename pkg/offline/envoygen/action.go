@@ -1,0 +1,239 @@
+package envoygen
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	exprv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/rate_limit_descriptors/expr/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// idHeader is the header with the id of a request. A filter overwrites the header of a client.
+const idHeader = "x-weir-lease"
+
+// A descriptor is an element of rate_limits, and the comments above it.
+type descriptor struct {
+	comment string
+	notes   []string // above each action; empty without one
+	config  *routev3.RateLimit
+}
+
+// descriptorsOf returns the descriptors of a route: first those of the beginning of a request, then those of its end.
+func (c *Config) descriptorsOf(r *route) ([]descriptor, error) {
+	var begin, end []descriptor
+	seen := map[string]bool{}
+	for _, s := range r.shapes {
+		first, last, err := c.describe(s)
+		if err != nil {
+			return nil, err
+		}
+		begin = append(begin, first)
+		// Several values of a status share the descriptor of the end.
+		if text := last.config.String(); last.config != nil && !seen[text] {
+			seen[text] = true
+			end = append(end, last)
+		}
+	}
+	return append(begin, end...), nil
+}
+
+// describe returns the descriptors of the beginning and of the end of a request. The second has no config if Envoy does not call at
+// the end.
+func (c *Config) describe(s *shape) (first, last descriptor, err error) {
+	ends := slices.ContainsFunc(s.steps, func(s step) bool { return s.source.kind == fromStatus })
+	cost, hits := c.o.costOf(s.keys())
+	first = descriptor{comment: "rules: " + positions(s), config: &routev3.RateLimit{}}
+	last = descriptor{config: &routev3.RateLimit{ApplyOnStreamDone: true}}
+	for _, st := range s.steps {
+		a, note, err := c.action(st, false)
+		if err != nil {
+			return first, last, err
+		}
+		first.config.Actions, first.notes = append(first.config.Actions, a), append(first.notes, note)
+		if a, _, err = c.action(st, true); err != nil {
+			return first, last, err
+		}
+		last.config.Actions, last.notes = append(last.config.Actions, a), append(last.notes, "")
+	}
+	marker := func(key string) {
+		last.config.Actions = append(last.config.Actions, constant(key, "1"))
+		last.notes = append(last.notes, "")
+	}
+	switch {
+	case s.mode == concurrency:
+		first.comment += "; take a slot under the id of the request"
+		last.comment = "at the end of the request: release the slot of that id"
+		first.config.HitsAddend = hitsAddend(hits)
+		marker("release")
+	case s.mode == reserve:
+		first.comment += "; reserve an estimate under the id of the request"
+		last.comment = "at the end of the request: settle the reservation to the actual cost"
+		first.config.HitsAddend, last.config.HitsAddend = hitsAddend(hits), hitsAddend(cost)
+		marker("settle")
+	case cost != "" || ends:
+		first.comment += "; a peek, which charges nothing"
+		last.comment = "at the end of the request: charge it"
+		first.config.HitsAddend, last.config.HitsAddend = hitsAddend("0"), hitsAddend(cost)
+	default:
+		first.config.HitsAddend = hitsAddend(hits)
+		last.config = nil
+	}
+	return first, last, nil
+}
+
+// costOf returns the hits of a descriptor at the end and at the beginning of a request. Empty means 1.
+func (o *Options) costOf(keys string) (cost, hits string) {
+	find := func(all []string) string {
+		for _, text := range all {
+			if name, value, _ := strings.Cut(text, "="); name == keys {
+				return value
+			}
+		}
+		return ""
+	}
+	return find(o.Cost), find(o.Hits)
+}
+
+func hitsAddend(text string) *routev3.RateLimit_HitsAddend {
+	if text == "" {
+		return nil
+	}
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return &routev3.RateLimit_HitsAddend{Number: wrapperspb.UInt64(n)}
+	}
+	return &routev3.RateLimit_HitsAddend{Format: text}
+}
+
+// positions names the first rules that a descriptor is for.
+func positions(s *shape) string {
+	const maximum = 3
+	var all []string
+	for i, rule := range s.rules {
+		if i == maximum {
+			return strings.Join(all, ", ") + " and " + strconv.Itoa(len(s.rules)-maximum) + " more"
+		}
+		all = append(all, rule.Source())
+	}
+	return strings.Join(all, ", ")
+}
+
+// action returns the action of a step, at the beginning or the end of a request, and a comment for it.
+func (c *Config) action(st step, atEnd bool) (a *routev3.RateLimit_Action, note string, err error) {
+	s := st.source
+	switch s.kind {
+	case fromHeader, fromRequestID:
+		if !s.given && s.kind == fromHeader && wellKnown[strings.ToLower(st.key)].kind == "" {
+			note = st.key + ": the rules do not name a source, so this is the header " + s.arg
+		}
+		return header(st.key, s.arg), note, nil
+	case fromMethod:
+		return header(st.key, ":method"), "", nil
+	case fromHost:
+		return header(st.key, ":authority"), "", nil
+	case fromPath:
+		a, err = expression(st.key, "request.url_path")
+		return a, "the path without its query", err
+	case fromCEL:
+		a, err = expression(st.key, s.arg)
+		return a, "", err
+	case fromStatus:
+		if atEnd {
+			a, err = expression(st.key, s.outcome())
+			return a, "", err
+		}
+		return constant(st.key, st.value), "", nil
+	case fromConstant:
+		return constant(st.key, st.value), "", nil
+	case fromMatch:
+		return headerMatch(st), "", nil
+	case fromAddress, fromMasked:
+		return addressAction(st), "", nil
+	case fromQuery:
+		return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_QueryParameters_{
+			QueryParameters: &routev3.RateLimit_Action_QueryParameters{QueryParameterName: s.arg, DescriptorKey: st.key}}}, "", nil
+	case fromMetadata:
+		return metadataAction(st), "", nil
+	case fromSource:
+		return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_SourceCluster_{SourceCluster: &routev3.RateLimit_Action_SourceCluster{}}},
+			"the --service-cluster of Envoy", nil
+	default: // fromDestination
+		return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_DestinationCluster_{DestinationCluster: &routev3.RateLimit_Action_DestinationCluster{}}}, "", nil
+	}
+}
+
+func header(key, name string) *routev3.RateLimit_Action {
+	return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_RequestHeaders_{
+		RequestHeaders: &routev3.RateLimit_Action_RequestHeaders{HeaderName: name, DescriptorKey: key}}}
+}
+
+func constant(key, value string) *routev3.RateLimit_Action {
+	return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_GenericKey_{
+		GenericKey: &routev3.RateLimit_Action_GenericKey{DescriptorKey: key, DescriptorValue: value}}}
+}
+
+func expression(key, text string) (*routev3.RateLimit_Action, error) {
+	config, err := anypb.New(&exprv3.Descriptor{DescriptorKey: key, ExprSpecifier: &exprv3.Descriptor_Text{Text: text}})
+	if err != nil {
+		return nil, err
+	}
+	return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_Extension{
+		Extension: &corev3.TypedExtensionConfig{Name: "envoy.rate_limit_descriptors.expr", TypedConfig: config}}}, nil
+}
+
+func headerMatch(st step) *routev3.RateLimit_Action {
+	header := st.source.values[st.value]
+	return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_HeaderValueMatch_{
+		HeaderValueMatch: &routev3.RateLimit_Action_HeaderValueMatch{
+			DescriptorKey: st.key, DescriptorValue: st.value,
+			Headers: []*routev3.HeaderMatcher{{Name: header[0], HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
+				StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: header[1]}}}}},
+		}}}
+}
+
+// addressAction sends the address of the client. The actions remote_address and masked_remote_address have a fixed key; for another key,
+// a match of every address sends it.
+func addressAction(st step) *routev3.RateLimit_Action {
+	switch {
+	case st.source.kind == fromMasked:
+		m := &routev3.RateLimit_Action_MaskedRemoteAddress{V4PrefixMaskLen: wrapperspb.UInt32(defaultV4),
+			V6PrefixMaskLen: wrapperspb.UInt32(defaultV6)}
+		if st.source.v4 != 0 {
+			m.V4PrefixMaskLen = wrapperspb.UInt32(st.source.v4)
+		}
+		if st.source.v6 != 0 {
+			m.V6PrefixMaskLen = wrapperspb.UInt32(st.source.v6)
+		}
+		return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_MaskedRemoteAddress_{MaskedRemoteAddress: m}}
+	case st.key == "remote_address":
+		return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_RemoteAddress_{RemoteAddress: &routev3.RateLimit_Action_RemoteAddress{}}}
+	}
+	return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_RemoteAddressMatch_{
+		RemoteAddressMatch: &routev3.RateLimit_Action_RemoteAddressMatch{
+			DescriptorKey: st.key, DescriptorValue: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+			AddressMatcher: &matcherv3.AddressMatcher{Ranges: []*xdscorev3.CidrRange{
+				{AddressPrefix: "0.0.0.0", PrefixLen: wrapperspb.UInt32(0)}, {AddressPrefix: "::", PrefixLen: wrapperspb.UInt32(0)}}},
+		}}}
+}
+
+// The lengths of the prefixes that Envoy sends without others. One IPv6 client usually has a whole /64.
+const (
+	defaultV4 = 32
+	defaultV6 = 64
+)
+
+func metadataAction(st step) *routev3.RateLimit_Action {
+	namespace, path, _ := strings.Cut(st.source.arg, ":")
+	key := &metadatav3.MetadataKey{Key: namespace}
+	for name := range strings.SplitSeq(path, ".") {
+		key.Path = append(key.Path, &metadatav3.MetadataKey_PathSegment{Segment: &metadatav3.MetadataKey_PathSegment_Key{Key: name}})
+	}
+	return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_Metadata{
+		Metadata: &routev3.RateLimit_Action_MetaData{DescriptorKey: st.key, MetadataKey: key}}}
+}

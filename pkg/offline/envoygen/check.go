@@ -1,0 +1,165 @@
+package envoygen
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// suits returns an error if a source never sends a value that the level matches.
+func (p *planner) suits(s *source, l *descriptors.Level) error {
+	exact := exactValues(l)
+	switch s.kind {
+	case fromAddress:
+		p.address = true
+		for _, v := range exact {
+			if a, err := netip.ParseAddr(v); err != nil || a.String() != v {
+				return fmt.Errorf("envoy sends %s as an address such as 192.0.2.1 or 2001:db8::1, which is never %q: write such an address, "+
+					"or cidr", l.Key, v)
+			}
+		}
+	case fromMasked:
+		p.address = true
+		if l.Prefixes != nil {
+			return fmt.Errorf("envoy sends %s as a prefix such as 192.0.2.0/24, and cidr matches only addresses: write the key "+
+				"remote_address", l.Key)
+		}
+		return s.mask(l.Key, exact)
+	case fromPath:
+		p.path = true
+		for _, v := range exact {
+			if strings.ContainsAny(v, "?#") || !strings.HasPrefix(v, "/") {
+				return fmt.Errorf("the path begins with / and is sent without its query, so it is never %q: write it so, or set "+
+					"--from '%s=header::path'", v, l.Key)
+			}
+		}
+	case fromMatch, fromStatus:
+		if len(exact) == 0 {
+			return fmt.Errorf("--from has a %s for %s, and the rule names no exact value: write value or values", s.kind, l.Key)
+		}
+		for _, v := range exact {
+			if s.values[v] == nil {
+				return fmt.Errorf("--from does not say when %s is %q: add --from '%s=%s:%s=...'", l.Key, v, l.Key, s.kind, v)
+			}
+		}
+	}
+	return nil
+}
+
+// mask sets the lengths of prefixes from the values of the rules. Envoy sends one prefix for each address, so all values must have
+// the same length.
+func (s *source) mask(key string, exact []string) error {
+	for _, v := range exact {
+		prefix, err := netip.ParsePrefix(v)
+		if err != nil || prefix.Masked().String() != v {
+			return fmt.Errorf("envoy sends %s as a prefix such as 192.0.2.0/24, which is never %q: write such a prefix", key, v)
+		}
+		length, bits := &s.v4, uint32(prefix.Bits())
+		if prefix.Addr().Is6() {
+			length = &s.v6
+		}
+		if *length != 0 && *length != bits {
+			return fmt.Errorf("envoy sends one prefix of an address, of length %d, and the rule has %s: use the key remote_address with "+
+				"cidr", *length, v)
+		}
+		*length = bits
+	}
+	return nil
+}
+
+// modeOf returns when Envoy sends the descriptors of a rule. It reports a problem if the arguments do not fit the rule.
+func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (how mode, ok bool) {
+	at := rule.Source()
+	sh := &shape{steps: steps}
+	keys := sh.keys()
+	cost, hits := p.cost[keys], p.hits[keys]
+	p.used["cost "+keys], p.used["hits "+keys] = true, true
+	status := slices.ContainsFunc(steps, func(s step) bool { return s.source.kind == fromStatus })
+	for i := range rule.Limits {
+		l := &rule.Limits[i]
+		spec := l.Compiled.Spec()
+		switch {
+		case l.Compiled.IsConcurrency():
+			how = max(how, concurrency)
+		case l.Compiled.HasLeases():
+			how = reserve
+		case cost != "" && !spec.CountDenied && !rule.HasLeases():
+			p.problem(at, "the cost is charged at the end, and this limit does not count a cost that exceeds it: write count_denied: "+
+				"true with a fixed_window, or reserve")
+			return how, false
+		case (cost != "" || status) && peeksOver(spec):
+			p.note(at, "requests are denied once the usage exceeds %d; write peek: would_fit to deny them at %d", l.RequestsPerUnit,
+				l.RequestsPerUnit)
+		}
+	}
+	switch {
+	case how != plain && status:
+		p.problem(at, "a limit with leases cannot depend on the status of the response: give %s another source", keys)
+	case how == reserve && (cost == "" || hits == ""):
+		p.problem(at, "reserve needs the estimate and the actual cost, which the rules do not have: set --hits '%s=100' and --cost "+
+			"'%s=%%RESP(x-cost)%%'", keys, keys)
+	case how == concurrency && cost != "":
+		p.problem(at, "a limit of concurrency has no cost at the end of a request: remove --cost '%s=%s'", keys, cost)
+	case how == plain && (cost != "" || status) && hits != "":
+		p.problem(at, "the hits are charged at the end of the request: remove --hits '%s=%s'", keys, hits)
+	default:
+		return how, true
+	}
+	return how, false
+}
+
+// peeksOver reports whether a limit admits a peek at exactly the limit.
+func peeksOver(spec limiters.Spec) bool {
+	peek := spec.Params.Peek
+	return peek == limiters.PeekOver || peek == "" && spec.CountDenied && spec.Algorithm == limiters.DefaultAlgorithm
+}
+
+// finish reports constants that would be counted twice, and arguments without effect.
+func (p *planner) finish() {
+	for _, r := range p.routes {
+		p.checkShared(r)
+		for _, s := range r.shapes {
+			_, charged := p.cost[s.keys()]
+			ends := slices.ContainsFunc(s.steps, func(s step) bool { return s.source.kind == fromStatus })
+			p.atEnd = p.atEnd || charged || ends || s.mode != plain
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.from)) {
+		if !p.used[key] && len(p.problems) == 0 {
+			p.problem("", "no rule has the key %s, which --from or --route names; %s", key, nearest(key, slices.Sorted(maps.Keys(p.values))))
+		}
+	}
+	for flag, all := range map[string]map[string]string{"cost": p.cost, "hits": p.hits} {
+		for _, keys := range slices.Sorted(maps.Keys(all)) {
+			if !p.used[flag+" "+keys] && len(p.problems) == 0 {
+				p.problem("", "no rule has the keys %s, which --%s names; %s", keys, flag, nearest(keys, slices.Sorted(maps.Keys(p.paths))))
+			}
+		}
+	}
+}
+
+// checkShared reports a rule with one counter for several constants that a route sends together.
+func (p *planner) checkShared(r *route) {
+	sent := map[*descriptors.Rule]string{}
+	for _, s := range r.shapes {
+		for _, rule := range s.rules {
+			levels := rule.Levels()
+			for i, st := range s.steps {
+				if st.source.kind != fromConstant || !levels[i].ShareThreshold {
+					continue
+				}
+				if other, twice := sent[rule]; twice && other != st.value {
+					p.problem(rule.Source(),
+						"Envoy sends %s with the values %s and %s for each request, and share_threshold counts both: set --route for each value",
+						st.key, other, st.value)
+				}
+				sent[rule] = st.value
+			}
+		}
+	}
+}

@@ -1,0 +1,180 @@
+// Package envoygen writes Envoy's configuration for rules: the rate limit filter, its cluster, and the actions that send the descriptors of the
+// rules.
+//
+//	config, err := envoygen.New(rules, envoygen.Options{Service: "weir:8081", Upstream: "shop:8080"})
+//	text := config.Bootstrap()
+//
+// Rules name keys, but not where Envoy finds their values. Options.From, and a table of well-known keys, name these sources. New
+// returns Problems if Envoy's configuration cannot limit as the rules require, and Notes for every assumption.
+package envoygen
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/internal/spelling"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// Options configures New. Service is required, and Upstream for a bootstrap.
+type Options struct {
+	Domain string // the domain of the rules; may be empty if there is only one
+	// From has the sources of keys, such as user_id=header:x-user-id. A key that is not in From has a default source.
+	From []string
+	// Hits and Cost set the hits that a descriptor charges at the beginning and at the end of a request, such as
+	// tenant=%BYTES_SENT%. The keys of a descriptor, such as user_id.action, name it.
+	Hits, Cost []string
+	// Routes have constant values of keys, such as /login:generic_key=login. In an EnvoyFilter, the text before the colon is the name
+	// of a route.
+	Routes []string
+
+	Service, Upstream string // host:port
+	Timeout           time.Duration
+	FailureModeDeny   bool // Envoy denies requests that Weir does not decide
+	TrustedHops       int  // trusted proxies before Envoy, for the address of the client
+
+	Namespace, Selector, Context string // of the EnvoyFilter
+}
+
+// A Problem is a rule that Envoy cannot be configured to apply, or an argument without effect.
+type Problem struct {
+	At   string // the file and line of the rule; empty for an argument
+	Text string
+}
+
+// String returns the problem as a sentence, after its position.
+func (p Problem) String() string {
+	if p.At == "" {
+		return p.Text
+	}
+	return p.At + ": " + p.Text
+}
+
+// Problems are the error of New: every problem, in the order of the rules.
+type Problems []Problem
+
+// Error returns one line for each problem.
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// A Config is Envoy's configuration for the rules of a domain.
+type Config struct {
+	o      Options
+	domain string
+	routes []*route
+	notes  []Problem
+
+	leases   time.Duration // the shortest TTL of a lease of the rules; 0 without leases
+	idHeader bool          // a header carries the id of the request
+	address  bool          // an action sends the address of the client
+	path     bool          // an action sends the path
+	atEnd    bool          // Envoy calls at the end of a request
+}
+
+// Notes returns the assumptions that the configuration makes, each once.
+func (c *Config) Notes() []Problem { return c.notes }
+
+// Domain returns the domain of the rules.
+func (c *Config) Domain() string { return c.domain }
+
+// New plans the configuration for the rules of one domain. Its error is Problems, or an argument that cannot be read.
+func New(rules *descriptors.Rules, o Options) (*Config, error) {
+	domain, err := domainOf(rules, o.Domain)
+	if err != nil {
+		return nil, err
+	}
+	o.Service, err = hostPort("service", o.Service)
+	if err != nil {
+		return nil, err
+	}
+	if o.Upstream != "" {
+		o.Upstream, err = hostPort("upstream", o.Upstream)
+		if err != nil {
+			return nil, err
+		}
+	}
+	p := &planner{Config: &Config{o: o, domain: domain}}
+	if err := p.readArguments(); err != nil {
+		return nil, err
+	}
+	var all []*descriptors.Rule
+	for rule := range rules.All() {
+		if rule.Domain == domain {
+			all = append(all, rule)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("the domain %s has no rule: add descriptors with limits", domain)
+	}
+	p.collect(all)
+	for _, rule := range all {
+		p.addRule(rule)
+	}
+	p.finish()
+	if len(p.problems) > 0 {
+		return nil, p.problems
+	}
+	return p.Config, nil
+}
+
+func domainOf(rules *descriptors.Rules, domain string) (string, error) {
+	var names []string
+	for d := range rules.Domains() {
+		names = append(names, d.Name())
+	}
+	switch {
+	case len(names) == 0:
+		return "", errors.New("the rules have no domain: write 'domain:' and descriptors with limits")
+	case domain == "" && len(names) > 1:
+		return "", fmt.Errorf("the rules have several domains: set --domain to one of %s", strings.Join(names, ", "))
+	case domain == "":
+		return names[0], nil
+	case !slices.Contains(names, domain):
+		return "", fmt.Errorf("--domain %s: the rules have no such domain; %s", domain, nearest(domain, names))
+	}
+	return domain, nil
+}
+
+func nearest(name string, names []string) string {
+	if best := spelling.Nearest(name, names); best != "" {
+		return "did you mean " + best + "?"
+	}
+	return "they have " + strings.Join(names, ", ")
+}
+
+func hostPort(flag, text string) (string, error) {
+	host, port, err := net.SplitHostPort(text)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	if err != nil || bad != nil || n == 0 || host == "" {
+		return "", fmt.Errorf("--%s %q: want host:port, such as %s", flag, text,
+			cmp.Or(map[string]string{"service": "weir:8081"}[flag], "shop:8080"))
+	}
+	return text, nil
+}
+
+// note records an assumption, once.
+func (p *planner) note(at, format string, values ...any) {
+	problem := Problem{at, fmt.Sprintf(format, values...)}
+	if !slices.Contains(p.notes, problem) {
+		p.notes = append(p.notes, problem)
+	}
+}
+
+// problem records a problem, once.
+func (p *planner) problem(at, format string, values ...any) {
+	problem := Problem{at, fmt.Sprintf(format, values...)}
+	if !slices.Contains(p.problems, problem) {
+		p.problems = append(p.problems, problem)
+	}
+}

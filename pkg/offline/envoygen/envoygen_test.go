@@ -1,0 +1,462 @@
+package envoygen
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/offline/envoyactions"
+)
+
+func parse(t *testing.T, text string) *descriptors.Rules {
+	t.Helper()
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// with returns options with arguments such as "--from user=method".
+func with(arguments ...string) Options {
+	o := Options{Service: "127.0.0.1:8081", Upstream: "shop.example:8080"}
+	for _, a := range arguments {
+		flag, value, _ := strings.Cut(a, " ")
+		switch flag {
+		case "--from":
+			o.From = append(o.From, value)
+		case "--hits":
+			o.Hits = append(o.Hits, value)
+		case "--cost":
+			o.Cost = append(o.Cost, value)
+		case "--route":
+			o.Routes = append(o.Routes, value)
+		case "--domain":
+			o.Domain = value
+		}
+	}
+	return o
+}
+
+// one returns rules of one descriptor.
+func one(descriptor string) string {
+	return "domain: d\ndescriptors:\n  - " + descriptor + "\n    rate_limit: {unit: minute, requests_per_unit: 5}\n"
+}
+
+// A rule that Envoy cannot be configured for is named with its line, the cause and the remedy.
+func TestProblemsNameRuleAndRemedy(t *testing.T) {
+	lease := "domain: d\ndescriptors:\n  - key: user\n    descriptors:\n      - key: lease\n        rate_limit: "
+	reserve := lease + "{unit: day, requests_per_unit: 9, reserve: {ttl: 60s}}\n"
+	slots := lease + "{algorithm: concurrency, concurrent_requests: 2}\n"
+	sliding := "domain: d\ndescriptors:\n  - key: user\n    rate_limit: {algorithm: sliding_log, unit: day, requests_per_unit: 9}\n"
+	for _, c := range []struct {
+		rules string
+		o     Options
+		want  string
+	}{
+		{one("key: 'pa*'"), with(), `rules.yaml:3: the key "pa*" has a wildcard`},
+		{one("key: header_match\n    value: a"), with(), "rules.yaml:3: the rules do not say when Envoy sends the key header_match: set --from 'header_match=match:VALUE"},
+		{one("key: a/b"), with(), `the key "a/b" is not the name of a header: set --from`},
+		{one("key: generic_key"), with(), "no route sends generic_key=VALUE: add it to --route"},
+		{one("key: generic_key\n    value: a\n    rate_limit: {unit: day, requests_per_unit: 9}\n  - key: generic_key\n    value: b"), with(), "generic_key has the values a, b, and the rules do not say which route"},
+		{one("key: generic_key\n    value: a"), with("--route /x:generic_key=b"), "rules.yaml:3: no route sends generic_key=a"},
+		{one("key: k\n    values: [a, b]\n    share_threshold: true"), with("--from k=constant"), "Envoy sends k with the values a and b for each request, and share_threshold counts both"},
+		{one("key: remote_address\n    value: localhost"), with(), `never "localhost"`},
+		{one("key: masked_remote_address\n    cidr: [10.0.0.0/8]"), with(), "cidr matches only addresses: write the key remote_address"},
+		{one("key: masked_remote_address\n    values: [10.0.0.0/8, 10.1.0.0/16]"), with(), "envoy sends one prefix of an address, of length 8, and the rule has 10.1.0.0/16"},
+		{one("key: path\n    value: /a?b=c"), with(), `never "/a?b=c"`},
+		{one("key: k"), with("--from k=status:401"), "the rule names no exact value"},
+		{one("key: k\n    value: a"), with("--from k=match:b=x-k:1"), `--from does not say when k is "a"`},
+		{reserve, with(), "rules.yaml:5: reserve needs the estimate and the actual cost, which the rules do not have: set --hits 'user.lease=100' and --cost"},
+		{reserve, with("--hits user.lease=5"), "reserve needs the estimate and the actual cost"},
+		{reserve, with("--hits user.lease=5", "--cost user.lease=%BYTES_SENT%", "--from user=status:200"), "names no exact value"},
+		{slots, with("--cost user.lease=5"), "concurrency has no cost at the end"},
+		{slots, with("--from lease=method"), "it comes from a header, and not from method: write --from 'lease=header:NAME'"},
+		{sliding, with("--cost user=%BYTES_SENT%"), "this limit does not count a cost that exceeds it"},
+		{one("key: user"), with("--cost user=%BYTES_SENT%", "--hits user=3"), "remove --hits 'user=3'"},
+		{one("key: user"), with("--cost usr=%BYTES_SENT%"), "no rule has the keys usr, which --cost names; did you mean user?"},
+		{one("key: user"), with("--from usr=method"), "no rule has the key usr, which --from or --route names; did you mean user?"},
+		{one("key: user"), with("--domain e"), "--domain e: the rules have no such domain"},
+		{one("key: user"), with("--from user"), "want KEY=SOURCE"},
+		{one("key: user"), with("--from user=headr:x"), "want header:NAME, path, method"},
+		{one("key: 'a b'"), with(), `the key "a b" is not the name of a header: set --from 'a b=SOURCE'`},
+		{one("key: user"), with("--from user=header:a b"), `"a b" is not the name of a header: write header:NAME, such as header:x-user-id`},
+		{one("key: user"), with("--from user=query:"), "query needs a text after the colon: write query:TEXT"},
+		{one("key: user"), with("--from user=metadata:a"), "want metadata:NAMESPACE:KEY.PATH"},
+		{one("key: user"), with("--from user=masked_remote_address:40/1"), "want masked_remote_address:V4/V6"},
+		{one("key: user"), with("--from user=method:x"), "method takes no text after a colon: write method"},
+		{one("key: user\n    value: x"), with("--from user=masked_remote_address"), `which is never "x": write such a prefix`},
+		{one("key: user"), with("--from user=source_cluster"), "only under the key source_cluster: use that key in the rule, or another source"},
+		{one("key: user"), with("--from user=match:a"), "want match:VALUE=HEADER:TEXT"},
+		{one("key: user"), with("--from user=status:600"), "want status:CODES"},
+		{one("key: user"), with("--from user=method", "--from user=path"), "--from names the key user twice: remove one"},
+		{one("key: user"), with("--from user=status:a=401", "--from user=status:a=403"), `the value "a" is given twice: remove one`},
+		{one("key: user"), with("--hits user=-1"), "want a number of at most 1000000000, or one command"},
+		{one("key: user"), with("--cost user=%A% %B%"), "or one command"},
+		{one("key: user"), with("--cost user=2000000000"), "want a number of at most"},
+		{one("key: user"), with("--hits user"), "want KEYS=HITS"},
+		{one("key: user"), with("--hits user=1", "--hits user=2"), "--hits names user twice: remove one"},
+		{one("key: user"), with("--route /x"), "want PREFIX:KEY=VALUE"},
+		{one("key: user"), with("--route /x:user"), "want KEY=VALUE after the colon"},
+		{one("key: user"), with("--route /x:user=1", "--route /x:user=2"), "the route is given twice: give it once, with its pairs joined by commas"},
+		{one("key: user"), with("--from user=method", "--route /x:user=1"), "--from has another source of the key user: remove that --from"},
+		{one("key: user"), Options{Service: "weir"}, `--service "weir": want host:port`},
+		{one("key: user"), Options{Service: "weir:1", Upstream: "a:0"}, `--upstream "a:0": want host:port`},
+		{"domain: d\ndescriptors: []\n", with(), "the domain d has no rule: add descriptors with limits"},
+		{slots + "  - key: user\n    value: x\n    descriptors:\n      - key: lease\n        rate_limit: {unit: day, requests_per_unit: 1}\n", with(), "only one of them has leases: give them different keys"},
+	} {
+		_, err := New(parse(t, c.rules), c.o)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s\n%+v\ngives %v, want %q", c.rules, c.o, err, c.want)
+		}
+	}
+}
+
+// Every assumption that the output rests on is a note.
+func TestNotesNameAssumptions(t *testing.T) {
+	for _, c := range []struct {
+		rules string
+		o     Options
+		want  string
+	}{
+		{one("key: user"), with(), "user: the header x-user, because no --from names a source"},
+		{one("key: peer\n    cidr: [10.0.0.0/8]"), with(), "rules.yaml:3: peer: the address of the client, because the rule has prefixes"},
+		{one("key: user"), with("--from user=method", "--cost user=%BYTES_SENT%"), "rules.yaml:3: requests are denied once the usage exceeds 5; write peek: would_fit"},
+		{"domain: d\ndescriptors:\n  - key: user\n    descriptors:\n      - key: lease\n        rate_limit: {algorithm: concurrency, concurrent_requests: 2}\n",
+			with("--from user=method", "--from lease=header:x-id"), "no client may choose it"},
+	} {
+		config, err := New(parse(t, c.rules), c.o)
+		if err != nil {
+			t.Errorf("%s: %v", c.rules, err)
+			continue
+		}
+		if notes := Problems(config.Notes()).Error(); !strings.Contains(notes, c.want) {
+			t.Errorf("%s: notes %q, want %q", c.rules, notes, c.want)
+		}
+	}
+	config, err := New(parse(t, one("key: method\n    value: GET")), with())
+	if err != nil || len(config.Notes()) > 0 {
+		t.Errorf("%v, %v", config.Notes(), err)
+	}
+}
+
+// examples returns the rules of the documentation and of the examples.
+func examples(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	pages, err := filepath.Glob("../../../docs/recipes/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append(pages, "../../../docs/rules.md", "../../../docs/tutorial.md") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range regexp.MustCompile("(?ms)^```yaml(?: rules.yaml)?\n(domain:.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+			all[fmt.Sprintf("%s %d", filepath.Base(path), i+1)] = b[1]
+		}
+	}
+	for _, path := range []string{"../../../envoy/rules.yaml", "../../../deploy/k8s/base/rules.yaml"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[path] = string(text)
+	}
+	return all
+}
+
+// Every rule of the documentation is met by a request through the output, or is a problem with a sentence.
+func TestRequestsThroughOutputMeetEveryRule(t *testing.T) {
+	all := examples(t)
+	met, problems := 0, 0
+	for name, text := range all {
+		rules, err := rulesfile.Parse(rulesfile.File{Name: name, Data: []byte(text)})
+		if err != nil {
+			continue // an example of a mistake
+		}
+		config, err := New(rules, exampleOptions(text))
+		var named Problems
+		switch {
+		case errors.As(err, &named):
+			problems++
+			t.Logf("%s: %v", name, err)
+			continue
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		met += meet(t, name, rules, config)
+	}
+	if met < 60 || problems > 4 {
+		t.Errorf("%d rules met, %d files with problems", met, problems)
+	}
+}
+
+// exampleOptions returns the arguments that an example needs beside its rules.
+func exampleOptions(text string) Options {
+	switch {
+	case strings.Contains(text, "domain: tokens\n"):
+		const keys = "budget.plan.tenant.lease"
+		return with("--from budget=constant", "--hits budget=0", "--hits "+keys+"=100", "--cost "+keys+"=%RESP(x-cost)%")
+	case strings.Contains(text, "domain: llm\n"):
+		return with("--hits tenant.lease=100", "--cost tenant.lease=%RESP(x-cost)%")
+	case strings.Contains(text, "domain: login\n"):
+		return with("--from outcome=status:401,403")
+	}
+	return with()
+}
+
+// meet sends a request for each rule of each descriptor through the bootstrap, and returns their number.
+func meet(t *testing.T, name string, rules *descriptors.Rules, config *Config) (met int) {
+	t.Helper()
+	text, err := config.Bootstrap()
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	envoy, err := envoyactions.Parse(name, text)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, text)
+	}
+	for _, r := range config.routes {
+		for _, s := range r.shapes {
+			for _, rule := range s.rules {
+				request, want := witness(r, s, rule)
+				derived, err := envoy.Derive(request)
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				sent := slices.ContainsFunc(derived.RateLimits, func(l envoyactions.RateLimit) bool { return slices.Equal(l.Entries, entries(want)) })
+				if got := rules.Match(config.domain, entries(want)); !sent || got != rule {
+					t.Errorf("%s: %v meets %v, and the request %+v sends %+v", rule.Source(), want, got.Source(), request, derived.RateLimits)
+				}
+				met++
+			}
+		}
+	}
+	return met
+}
+
+func entries(all [][2]string) []descriptors.Entry {
+	var out []descriptors.Entry
+	for _, e := range all {
+		out = append(out, descriptors.Entry{Key: e[0], Value: e[1]})
+	}
+	return out
+}
+
+// witness returns a request that meets a rule, and the entries of its descriptor.
+func witness(r *route, s *shape, rule *descriptors.Rule) (*envoyactions.Request, [][2]string) {
+	request := &envoyactions.Request{Method: "GET", Path: "/" + strings.TrimPrefix(r.match, "/"), RemoteAddress: netip.MustParseAddr("192.0.2.1"), Metadata: map[string]string{}}
+	var want [][2]string
+	for i, l := range rule.Levels() {
+		value := valueOf(&l, s.steps[i].source)
+		if s.steps[i].value != "" {
+			value = s.steps[i].value
+		}
+		switch source := s.steps[i].source; source.kind {
+		case fromHeader, fromRequestID:
+			request.Headers = append(request.Headers, [2]string{source.arg, value})
+		case fromPath:
+			request.Path = value + "?query=1"
+		case fromMethod:
+			request.Method = value
+		case fromHost:
+			request.Host = value
+		case fromQuery:
+			request.Path += "?" + source.arg + "=" + value
+		case fromMetadata:
+			request.Metadata[source.arg] = value
+		case fromAddress:
+			request.RemoteAddress = netip.MustParseAddr(value)
+		case fromMasked:
+			request.RemoteAddress = netip.MustParsePrefix(value).Addr()
+		case fromMatch:
+			of := source.values[value]
+			request.Headers = append(request.Headers, [2]string{of[0], of[1]})
+		case fromDestination:
+			value = "backend"
+		}
+		want = append(want, [2]string{l.Key, value})
+	}
+	return request, want
+}
+
+// valueOf returns a value that a level matches.
+func valueOf(l *descriptors.Level, s *source) string {
+	switch {
+	case len(l.Prefixes) > 0:
+		return l.Prefixes[0].Addr().Next().String()
+	case len(l.Values) > 0:
+		return l.Values[0]
+	case l.Value != "":
+		return strings.ReplaceAll(l.Value, "*", "any")
+	case s.kind == fromAddress:
+		return "198.18.0.1"
+	case s.kind == fromMasked:
+		return "2001:db8::/64"
+	case s.kind == fromPath:
+		return "/any"
+	}
+	return "any"
+}
+
+// Every source makes the action that sends the key, and its value as the rules have it.
+func TestEverySourceSendsItsKey(t *testing.T) {
+	for _, c := range []struct{ descriptor, from string }{
+		{"key: user", "--from user=header:x-name"}, {"key: k\n    value: /a", "--from k=path"}, {"key: k", "--from k=method"},
+		{"key: k\n    value: shop.example", "--from k=host"}, {"key: k", "--from k=query:q"}, {"key: k", "--from k=metadata:a.b:c.d"},
+		{"key: k", "--from k=remote_address"}, {"key: remote_address", "--from remote_address=remote_address"},
+		{"key: masked_remote_address\n    value: 10.0.0.0/8", "--from masked_remote_address=masked_remote_address"},
+		{"key: k\n    values: [a, b]", "--from k=constant"}, {"key: k\n    value: a", "--from k=match:a=x-k:1"},
+		{"key: k\n    value: a", "--from k=status:failed=5xx,400-404"}, {"key: destination_cluster\n    value: backend", "--from destination_cluster=destination_cluster"},
+		{"key: k\n    value: a", "--route /p:k=a"}, {"key: k", "--route /p:k=a"},
+	} {
+		o := with(c.from)
+		if strings.Contains(c.from, "failed") {
+			o = with("--from k=status:a=5xx,400-404")
+		}
+		rules := parse(t, one(c.descriptor))
+		config, err := New(rules, o)
+		if err != nil {
+			t.Errorf("%s: %v", c.from, err)
+			continue
+		}
+		if meet(t, c.from, rules, config) == 0 {
+			t.Errorf("%s: no descriptor", c.from)
+		}
+	}
+}
+
+// The outcome of a response is one expression, with a value that no rule has for every other status.
+func TestStatusIsOneExpressionAtTheEnd(t *testing.T) {
+	rules := parse(t, "domain: d\ndescriptors:\n  - key: k\n    values: [bad, other]\n    rate_limit: {unit: day, requests_per_unit: 9}\n")
+	config, err := New(rules, with("--from k=status:bad=5xx,404", "--from k=status:other=401-403"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := config.Part("route")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `response.code >= 500 && response.code <= 599 || response.code == 404 ? "bad" : response.code >= 401 && response.code <= 403 ? "other" : "other_"`
+	if got := strings.Count(string(text), want); got != 1 || strings.Count(string(text), "number: 0") != 2 {
+		t.Errorf("%d expressions in\n%s", got, text)
+	}
+}
+
+// part returns a part of the output without comments.
+func part(t *testing.T, name, rules string, o Options) string {
+	t.Helper()
+	config, err := New(parse(t, rules), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := config.Bootstrap()
+	if name != "" {
+		text, err = config.Part(name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile(`(?m)^ *#.*\n`).ReplaceAllString(string(text), "")
+}
+
+// A limit with leases takes a slot under an id that a client cannot choose, and releases it at the end of the request. A reservation is settled
+// to the cost. A cost without a reservation is a peek first.
+func TestCallsAtTheEndOfARequest(t *testing.T) {
+	lease := "domain: d\ndescriptors:\n  - key: method\n    descriptors:\n      - key: lease\n        rate_limit: "
+	const entries = `          - actions:
+              - request_headers: {header_name: ':method', descriptor_key: method}
+`
+	const id = "              - request_headers: {header_name: x-weir-lease, descriptor_key: lease}\n"
+	for _, c := range []struct {
+		name, rules, want string
+		o                 Options
+	}{
+		{"concurrency", lease + "{algorithm: concurrency, concurrent_requests: 2}\n",
+			entries + id + entries + id + "              - generic_key: {descriptor_value: \"1\", descriptor_key: release}\n            apply_on_stream_done: true\n", with()},
+		{"reserve", lease + "{unit: day, requests_per_unit: 9, reserve: {ttl: 60s}}\n",
+			entries + id + "            hits_addend: {number: 7}\n" + entries + id + "              - generic_key: {descriptor_value: \"1\", descriptor_key: settle}\n" +
+				"            hits_addend: {format: '%RESP(x-cost)%'}\n            apply_on_stream_done: true\n",
+			with("--hits method.lease=7", "--cost method.lease=%RESP(x-cost)%")},
+		{"cost", one("key: method"), entries + "            hits_addend: {number: 0}\n" + entries + "            hits_addend: {format: '%BYTES_SENT%'}\n            apply_on_stream_done: true\n",
+			with("--cost method=%BYTES_SENT%")},
+		{"hits", one("key: method"), entries + "            hits_addend: {number: 10}\n", with("--hits method=10")},
+	} {
+		if got := part(t, "route", c.rules, c.o); !strings.HasSuffix(got, "rate_limits:\n"+c.want) {
+			t.Errorf("%s:\n%s\nwant the end\n%s", c.name, got, c.want)
+		}
+	}
+	slots := lease + "{algorithm: concurrency, concurrent_requests: 2, lease_ttl: 60s}\n"
+	for _, want := range []string{"max_stream_duration: 50s", `header: {key: x-weir-lease, value: "%UNIQUE_ID%"}`, "OVERWRITE_IF_EXISTS_OR_ADD"} {
+		if got := part(t, "", slots, with()); !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+	if got := part(t, "filter", slots, with("--from lease=header:x-id")); strings.Contains(got, "header_mutation") {
+		t.Errorf("a filter makes an id that no action sends:\n%s", got)
+	}
+}
+
+// The settings that a source needs are in the bootstrap.
+func TestBootstrapHasTheSettingsOfSources(t *testing.T) {
+	o := with()
+	o.TrustedHops = 2
+	if got := part(t, "", one("key: ip"), o); !strings.Contains(got, "use_remote_address: true") || !strings.Contains(got, "xff_num_trusted_hops: 2") {
+		t.Error(got)
+	}
+	if got := part(t, "", one("key: path"), with()); !strings.Contains(got, "normalize_path: true") || strings.Contains(got, "use_remote_address") {
+		t.Error(got)
+	}
+	if got := part(t, "route", one("key: masked_remote_address\n    values: [10.0.0.0/8, '2001:db8::/48']"), with()); !strings.Contains(got, "{v4_prefix_mask_len: 8, v6_prefix_mask_len: 48}") {
+		t.Error(got)
+	}
+}
+
+// A text in the arguments or the rules stays one value in the output.
+func TestTextsAreQuoted(t *testing.T) {
+	rules := parse(t, "domain: \"a: b # {c}\\nd\"\ndescriptors:\n  - key: generic_key\n    value: \"x: %REQ(a)% # y\\n- z\"\n    rate_limit: {unit: day, requests_per_unit: 1}\n")
+	config, err := New(rules, with())
+	if err != nil {
+		t.Fatal(err)
+	}
+	meet(t, "quoted", rules, config)
+	text, err := config.EnvoyFilter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc any
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// Envoy and Istio read YAML 1.1, in which these words are booleans: Envoy rejects a configuration with one of them where it wants a text.
+func TestWordsThatAreBooleansInEnvoyAreQuoted(t *testing.T) {
+	for _, word := range []string{"y", "N", "yes", "No", "ON", "off", "true", "False", "null", "~", "010", "0x1f", "1e3"} {
+		rules := parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", word))
+		config, err := New(rules, with())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := config.Part("route")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf("descriptor_value: %q", word); !strings.Contains(string(text), want) {
+			t.Errorf("want %s in\n%s", want, text)
+		}
+	}
+}

@@ -1,0 +1,350 @@
+package envoygen
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// maxDescriptors bounds the descriptors of a route. Envoy evaluates all of them for each request.
+const maxDescriptors = 1000
+
+// A route has the descriptors that Envoy sends for its requests.
+type route struct {
+	match  string            // a prefix of the path or, in an EnvoyFilter, the name of a route; "" for every request
+	values map[string]string // of keys that are constants on this route
+	shapes []*shape
+	byText map[string]*shape
+}
+
+// A shape is a descriptor that Envoy sends: a list of steps.
+type shape struct {
+	steps []step
+	mode  mode
+	rules []*descriptors.Rule
+}
+
+// A step makes one entry.
+type step struct {
+	key    string
+	source *source
+	value  string // of a constant, a match or a status
+}
+
+// A mode is when Envoy sends a shape.
+type mode int
+
+const (
+	plain       mode = iota // at the beginning of a request
+	concurrency             // at the beginning, and a release at the end
+	reserve                 // at the beginning with an estimate, and a settlement at the end
+)
+
+// keys returns the keys of a shape in the form of arguments, such as user_id.action.
+func (s *shape) keys() string {
+	names := make([]string, len(s.steps))
+	for i, st := range s.steps {
+		names[i] = st.key
+	}
+	return strings.Join(names, ".")
+}
+
+// A planner makes the shapes of rules.
+type planner struct {
+	*Config
+	problems   Problems
+	from       map[string]*source
+	hits, cost map[string]string
+	used       map[string]bool            // arguments with an effect
+	values     map[string]map[string]bool // the exact values of each key
+	paths      map[string]bool            // the keys of all rules, joined
+}
+
+// readArguments reads the options that name keys.
+func (p *planner) readArguments() error {
+	p.from, p.used = map[string]*source{}, map[string]bool{}
+	for _, text := range p.o.From {
+		key, from, ok := strings.Cut(text, "=")
+		if !ok || key == "" {
+			return fmt.Errorf("--from %q: want KEY=SOURCE, such as user_id=header:x-user-id", text)
+		}
+		s, err := readSource(key, from, p.from[key])
+		if err != nil {
+			return fmt.Errorf("--from %q: %w", text, err)
+		}
+		p.from[key] = s
+	}
+	var err error
+	p.hits, err = readHits("hits", p.o.Hits)
+	if err != nil {
+		return err
+	}
+	p.cost, err = readHits("cost", p.o.Cost)
+	if err != nil {
+		return err
+	}
+	for _, text := range p.o.Routes {
+		if err := p.readRoute(text); err != nil {
+			return fmt.Errorf("--route %q: %w", text, err)
+		}
+	}
+	if !slices.ContainsFunc(p.routes, func(r *route) bool { return r.match == "" }) {
+		p.routes = append(p.routes, &route{byText: map[string]*shape{}})
+	}
+	// Envoy takes the first route that matches.
+	slices.SortStableFunc(p.routes, func(a, b *route) int { return len(b.match) - len(a.match) })
+	return nil
+}
+
+// readHits reads arguments such as tenant=%BYTES_SENT%.
+func readHits(flag string, all []string) (map[string]string, error) {
+	read := map[string]string{}
+	for _, text := range all {
+		keys, hits, ok := strings.Cut(text, "=")
+		if !ok || keys == "" || hits == "" {
+			return nil, fmt.Errorf("--%s %q: want KEYS=HITS, such as tenant=%%BYTES_SENT%% or user_id.action=10", flag, text)
+		}
+		if n, err := strconv.ParseUint(hits, 10, 64); err == nil && n > 1e9 || err != nil && !isFormat(hits) {
+			return nil, fmt.Errorf("--%s %q: want a number of at most 1000000000, or one command of Envoy such as %%RESP(x-cost)%%", flag, text)
+		}
+		if read[keys] != "" {
+			return nil, fmt.Errorf("--%s names %s twice: remove one", flag, keys)
+		}
+		read[keys] = hits
+	}
+	return read, nil
+}
+
+// isFormat reports whether the text is one command of Envoy's formats.
+func isFormat(text string) bool {
+	return len(text) > 2 && text[0] == '%' && text[len(text)-1] == '%' && !strings.Contains(text[1:len(text)-1], "%")
+}
+
+func (p *planner) readRoute(text string) error {
+	match, pairs, ok := strings.Cut(text, ":")
+	if !ok || pairs == "" {
+		return errors.New("want PREFIX:KEY=VALUE, such as /login:generic_key=login")
+	}
+	if match == "/" {
+		match = ""
+	}
+	if slices.ContainsFunc(p.routes, func(r *route) bool { return r.match == match }) {
+		return errors.New("the route is given twice: give it once, with its pairs joined by commas")
+	}
+	r := &route{match: match, values: map[string]string{}, byText: map[string]*shape{}}
+	for pair := range strings.SplitSeq(pairs, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" || value == "" {
+			return errors.New("want KEY=VALUE after the colon, such as generic_key=login")
+		}
+		if s := p.from[key]; s != nil && s.kind != fromConstant {
+			return fmt.Errorf("--from has another source of the key %s: remove that --from", key)
+		}
+		r.values[key] = value
+		p.from[key] = &source{kind: fromConstant, given: true}
+	}
+	p.routes = append(p.routes, r)
+	return nil
+}
+
+// assigned reports whether a route has a value of a key.
+func (p *planner) assigned(key string) bool {
+	return slices.ContainsFunc(p.routes, func(r *route) bool { return r.values[key] != "" })
+}
+
+// collect notes the exact values of every key, and the keys of every rule.
+func (p *planner) collect(rules []*descriptors.Rule) {
+	p.values, p.paths = map[string]map[string]bool{}, map[string]bool{}
+	for _, rule := range rules {
+		var path []string
+		for _, l := range rule.Levels() {
+			path = append(path, l.Key)
+			if p.values[l.Key] == nil {
+				p.values[l.Key] = map[string]bool{}
+			}
+			for _, v := range exactValues(&l) {
+				p.values[l.Key][v] = true
+			}
+		}
+		p.paths[strings.Join(path, ".")] = true
+	}
+	for key, s := range p.from {
+		if only := s.values[""]; s.kind == fromStatus && only != nil && len(p.values[key]) == 1 {
+			s.values = map[string][]string{slices.Collect(maps.Keys(p.values[key]))[0]: only}
+		}
+	}
+}
+
+// exactValues returns the values that a level names without a wildcard.
+func exactValues(l *descriptors.Level) []string {
+	if l.Value != "" && !strings.Contains(l.Value, "*") {
+		return []string{l.Value}
+	}
+	return l.Values
+}
+
+// addRule adds the shapes of a rule to each route.
+func (p *planner) addRule(rule *descriptors.Rule) {
+	levels, at := rule.Levels(), rule.Source()
+	steps := make([]step, len(levels))
+	for i := range levels {
+		l := &levels[i]
+		if strings.Contains(l.Key, "*") {
+			p.problem(at, "the key %q has a wildcard, so it does not name the key that Envoy must send: write one rule for each key", l.Key)
+			return
+		}
+		isID := rule.HasLeases() && i == len(levels)-1
+		s, err := p.sourceOf(l, at, isID)
+		if err == nil {
+			err = p.suits(s, l)
+		}
+		if err != nil {
+			p.problem(at, "%s", err)
+			return
+		}
+		steps[i] = step{key: l.Key, source: s}
+	}
+	how, ok := p.modeOf(rule, steps)
+	if !ok {
+		return
+	}
+	sent := false
+	for _, r := range p.routes {
+		for _, values := range p.alternatives(r, levels, steps) {
+			sent = true
+			if !p.addShape(r, rule, values, how) {
+				return
+			}
+		}
+	}
+	if !sent {
+		p.problem(at, "no route sends %s: add it to --route, such as --route /PREFIX:%s", unsent(levels, steps), unsent(levels, steps))
+	}
+}
+
+// unsent names the constants that a rule needs.
+func unsent(levels []descriptors.Level, steps []step) string {
+	var all []string
+	for i, st := range steps {
+		if values := exactValues(&levels[i]); st.source.kind == fromConstant && len(values) > 0 {
+			all = append(all, st.key+"="+values[0])
+		} else if st.source.kind == fromConstant {
+			all = append(all, st.key+"=VALUE")
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+// sourceOf returns the source of the key of a level.
+func (p *planner) sourceOf(l *descriptors.Level, at string, isID bool) (*source, error) {
+	if s := p.from[l.Key]; s != nil {
+		p.used[l.Key] = true
+		if isID && s.kind != fromHeader {
+			return nil, fmt.Errorf("the value of %s is the id of the request: it comes from a header, and not from %s: write "+
+				"--from '%s=header:NAME'", l.Key, s.kind, l.Key)
+		}
+		if isID {
+			p.note(at, "the id of a request comes from the header %s: a filter must set it for each request, and no client may choose it", s.arg)
+		}
+		return s, nil
+	}
+	if isID {
+		p.idHeader = true
+		return &source{kind: fromRequestID, arg: idHeader}, nil
+	}
+	if l.Prefixes != nil && wellKnown[strings.ToLower(l.Key)].kind == "" {
+		p.note(at, "%s: the address of the client, because the rule has prefixes; --from '%s=header:NAME' names a header", l.Key, l.Key)
+		return &source{kind: fromAddress}, nil
+	}
+	s, unknown, err := defaultSource(l)
+	if err != nil {
+		return nil, err
+	}
+	if unknown {
+		p.note("", "%s: the header %s, because no --from names a source; a filter must set it, because a client can write any header",
+			l.Key, s.arg)
+	}
+	if s.kind == fromConstant && len(p.values[l.Key]) > 1 {
+		all := slices.Sorted(maps.Keys(p.values[l.Key]))
+		return nil, fmt.Errorf("%s has the values %s, and the rules do not say which route sends which: set --route '/PREFIX:%s=%s', "+
+			"or --from %s=constant to send all of them with every request",
+			l.Key, strings.Join(all, ", "), l.Key, all[0], l.Key)
+	}
+	return &s, nil
+}
+
+// alternatives returns the steps of a rule on a route, once for each combination of constants. It returns none if a route lacks a
+// value of a constant.
+func (p *planner) alternatives(r *route, levels []descriptors.Level, steps []step) [][]step {
+	all := [][]step{nil}
+	for i, st := range steps {
+		values := []string{""}
+		switch st.source.kind {
+		case fromConstant:
+			values = p.constants(r, &levels[i])
+		case fromMatch, fromStatus:
+			values = exactValues(&levels[i])
+		}
+		var longer [][]step
+		for _, before := range all {
+			for _, v := range values {
+				st.value = v
+				longer = append(longer, append(slices.Clone(before), st))
+			}
+			if len(longer) > maxDescriptors {
+				break
+			}
+		}
+		all = longer
+	}
+	return all
+}
+
+// constants returns the values of a constant on a route that a level matches.
+func (p *planner) constants(r *route, l *descriptors.Level) []string {
+	value, given := r.values[l.Key]
+	if !p.assigned(l.Key) {
+		return exactValues(l)
+	}
+	entry := descriptors.Entry{Key: l.Key, Value: value}
+	if given && (slices.Contains(l.Values, value) || len(l.Values)+len(l.Prefixes) == 0 && l.Covers(entry)) {
+		return []string{value}
+	}
+	return nil
+}
+
+// addShape adds a descriptor to a route. If the route has this descriptor already, addShape adds the rule to it.
+func (p *planner) addShape(r *route, rule *descriptors.Rule, steps []step, how mode) bool {
+	var text strings.Builder
+	for _, st := range steps {
+		fmt.Fprintf(&text, "%q=%q;", st.key, st.value)
+	}
+	s := r.byText[text.String()]
+	if s == nil {
+		s = &shape{steps: steps, mode: how}
+		r.byText[text.String()] = s
+		r.shapes = append(r.shapes, s)
+		if len(r.shapes) > maxDescriptors {
+			p.problem(rule.Source(), "a route would send more than %d descriptors for each request: use fewer constants", maxDescriptors)
+			return false
+		}
+	} else if s.mode != how {
+		p.problem(rule.Source(), "Envoy sends %s for this rule and for that of %s, and only one of them has %s: give them different keys",
+			s.keys(), s.rules[0].Source(), []string{"", "leases", "reservations"}[max(s.mode, how)])
+		return false
+	}
+	s.rules = append(s.rules, rule)
+	if how != plain {
+		for i := range rule.Limits {
+			if ttl := rule.Limits[i].Compiled.LeaseTTL(); ttl > 0 && (p.leases == 0 || ttl < p.leases) {
+				p.leases = ttl
+			}
+		}
+	}
+	return true
+}

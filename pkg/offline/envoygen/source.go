@@ -1,0 +1,204 @@
+package envoygen
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// A kind is where Envoy finds the value of a key.
+type kind string
+
+const (
+	fromHeader      kind = "header"
+	fromPath        kind = "path"
+	fromMethod      kind = "method"
+	fromHost        kind = "host"
+	fromQuery       kind = "query"
+	fromMetadata    kind = "metadata"
+	fromAddress     kind = "remote_address"
+	fromMasked      kind = "masked_remote_address"
+	fromConstant    kind = "constant"
+	fromMatch       kind = "match"
+	fromStatus      kind = "status"
+	fromCEL         kind = "cel"
+	fromSource      kind = "source_cluster"
+	fromDestination kind = "destination_cluster"
+	fromRequestID   kind = "request_id" // of a rule with leases
+)
+
+// sources describes the sources that --from takes.
+const sources = "header:NAME, path, method, host, query:NAME, metadata:NAMESPACE:KEY.PATH, remote_address, " +
+	"masked_remote_address:V4/V6, constant, match:VALUE=HEADER:TEXT, status:CODES, cel:EXPRESSION, source_cluster or destination_cluster"
+
+// A source is the kind and the argument of where Envoy finds the value of a key.
+type source struct {
+	kind   kind
+	arg    string
+	v4, v6 uint32              // of masked_remote_address
+	values map[string][]string // of match: header and text by value; of status: codes by value
+	given  bool                // an argument sets the source
+}
+
+// wellKnown are the sources of keys by default, in lower case.
+var wellKnown = map[string]source{
+	"remote_address": {kind: fromAddress}, "ip": {kind: fromAddress}, "client_ip": {kind: fromAddress}, "remote_ip": {kind: fromAddress},
+	"source_ip": {kind: fromAddress}, "masked_remote_address": {kind: fromMasked},
+	"path": {kind: fromPath}, "method": {kind: fromMethod}, "host": {kind: fromHost}, "authority": {kind: fromHost},
+	"user_agent": {kind: fromHeader, arg: "user-agent"}, "generic_key": {kind: fromConstant},
+	"source_cluster": {kind: fromSource}, "destination_cluster": {kind: fromDestination},
+}
+
+// matchKeys are the default keys of actions that need a condition.
+var matchKeys = []string{"header_match", "query_match", "remote_address_match"}
+
+var headerName = regexp.MustCompile("^:?[-!#$%&'*+.^_`|~0-9a-z]+$")
+
+// defaultSource returns the source of a key that --from does not name. For an unknown key it is a header with the name of the key.
+func defaultSource(l *descriptors.Level) (s source, unknown bool, err error) {
+	if known, ok := wellKnown[strings.ToLower(l.Key)]; ok {
+		return known, false, nil
+	}
+	if slices.Contains(matchKeys, l.Key) {
+		return s, false, fmt.Errorf("the rules do not say when Envoy sends the key %s: set --from '%s=match:VALUE=HEADER:TEXT'", l.Key, l.Key)
+	}
+	name := strings.ReplaceAll(strings.ToLower(l.Key), "_", "-")
+	if !strings.HasPrefix(name, "x-") && !strings.HasPrefix(name, ":") {
+		name = "x-" + name
+	}
+	if !headerName.MatchString(name) {
+		return s, false, fmt.Errorf("the key %q is not the name of a header: set --from '%s=SOURCE', where SOURCE is %s", l.Key, l.Key, sources)
+	}
+	return source{kind: fromHeader, arg: name}, true, nil
+}
+
+// readSource reads a source, and adds it to an earlier one of the same key.
+func readSource(key, text string, earlier *source) (*source, error) {
+	name, arg, _ := strings.Cut(text, ":")
+	s := &source{kind: kind(name), arg: arg, given: true}
+	if earlier != nil {
+		if earlier.kind != s.kind || s.kind != fromMatch && s.kind != fromStatus {
+			return nil, fmt.Errorf("--from names the key %s twice: remove one", key)
+		}
+		s.values = earlier.values
+	}
+	switch s.kind {
+	case fromHeader:
+		s.arg = strings.ToLower(arg)
+		if !headerName.MatchString(s.arg) {
+			return nil, fmt.Errorf("%q is not the name of a header: write header:NAME, such as header:x-user-id", arg)
+		}
+	case fromQuery, fromCEL:
+		if arg == "" {
+			return nil, fmt.Errorf("%s needs a text after the colon: write %s:TEXT", name, name)
+		}
+	case fromMetadata:
+		if namespace, path, ok := strings.Cut(arg, ":"); !ok || namespace == "" || path == "" {
+			return nil, errors.New("want metadata:NAMESPACE:KEY.PATH, such as metadata:envoy.filters.http.jwt_authn:claims.sub")
+		}
+	case fromMasked:
+		return s, s.readMask()
+	case fromMatch:
+		return s, s.readMatch()
+	case fromStatus:
+		return s, s.readStatus()
+	case fromPath, fromMethod, fromHost, fromAddress, fromConstant, fromSource, fromDestination:
+		if arg != "" {
+			return nil, fmt.Errorf("%s takes no text after a colon: write %s", name, name)
+		}
+		if (s.kind == fromSource || s.kind == fromDestination) && key != name {
+			return nil, fmt.Errorf("envoy sends the %s only under the key %s: use that key in the rule, or another source", name, name)
+		}
+	default:
+		return nil, fmt.Errorf("want %s", sources)
+	}
+	return s, nil
+}
+
+func (s *source) readMask() error {
+	if s.arg == "" {
+		return nil
+	}
+	four, six, ok := strings.Cut(s.arg, "/")
+	v4, err4 := strconv.ParseUint(four, 10, 8)
+	v6, err6 := strconv.ParseUint(six, 10, 8)
+	if !ok || err4 != nil || err6 != nil || v4 > 32 || v6 > 128 {
+		return errors.New("want masked_remote_address:V4/V6, the lengths of prefixes, such as 24/64")
+	}
+	s.v4, s.v6 = uint32(v4), uint32(v6)
+	return nil
+}
+
+func (s *source) readMatch() error {
+	value, condition, ok := strings.Cut(s.arg, "=")
+	header, text, colon := strings.Cut(condition, ":")
+	header = strings.ToLower(header)
+	if !ok || !colon || value == "" || !headerName.MatchString(header) {
+		return errors.New("want match:VALUE=HEADER:TEXT, such as match:partner=x-api-key:SECRET")
+	}
+	return s.addValue(value, []string{header, text})
+}
+
+var statusCodes = regexp.MustCompile(`^([1-5]xx|[1-5][0-9][0-9](-[1-5][0-9][0-9])?)$`)
+
+// readStatus reads CODES or VALUE=CODES. The value "" stands for the only value of the rules.
+func (s *source) readStatus() error {
+	value, codes, ok := strings.Cut(s.arg, "=")
+	if !ok {
+		value, codes = "", s.arg
+	}
+	all := strings.Split(codes, ",")
+	for _, c := range all {
+		if !statusCodes.MatchString(c) {
+			return errors.New("want status:CODES or status:VALUE=CODES, such as status:401,403 or status:failed=5xx,400-404")
+		}
+	}
+	return s.addValue(value, all)
+}
+
+func (s *source) addValue(value string, condition []string) error {
+	if s.values == nil {
+		s.values = map[string][]string{}
+	}
+	if s.values[value] != nil {
+		return fmt.Errorf("the value %q is given twice: remove one", value)
+	}
+	s.values[value] = condition
+	return nil
+}
+
+// condition returns a status list as a CEL expression.
+func condition(codes []string) string {
+	var all []string
+	for _, c := range codes {
+		first, last, isRange := strings.Cut(c, "-")
+		switch {
+		case strings.HasSuffix(c, "xx"):
+			all = append(all, fmt.Sprintf("response.code >= %c00 && response.code <= %c99", c[0], c[0]))
+		case isRange:
+			all = append(all, fmt.Sprintf("response.code >= %s && response.code <= %s", first, last))
+		default:
+			all = append(all, "response.code == "+c)
+		}
+	}
+	return strings.Join(all, " || ")
+}
+
+// outcome returns the CEL expression that is the value of the status, or a value that no rule has.
+func (s *source) outcome() string {
+	otherwise := "other"
+	for s.values[otherwise] != nil {
+		otherwise += "_"
+	}
+	var b strings.Builder
+	for _, value := range slices.Sorted(maps.Keys(s.values)) {
+		fmt.Fprintf(&b, "%s ? %s : ", condition(s.values[value]), strconv.Quote(value))
+	}
+	return b.String() + strconv.Quote(otherwise)
+}

@@ -1,0 +1,264 @@
+package envoygen
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+//go:embed templates
+var files embed.FS
+
+var templates = template.Must(template.New("").Funcs(template.FuncMap{"scalar": rulesfile.Quoted, "item": item}).ParseFS(files,
+	"templates/*.yaml"))
+
+// Parts are the names of the parts of a bootstrap.
+var Parts = []string{"filter", "route", "cluster"}
+
+// Bootstrap returns a complete configuration of Envoy.
+func (c *Config) Bootstrap() ([]byte, error) {
+	if c.o.Upstream == "" {
+		return nil, fmt.Errorf("want the address of the service that is limited: set --upstream host:port")
+	}
+	return c.execute("bootstrap.yaml")
+}
+
+// Part returns one of Parts: the filters, a virtual host, or the cluster.
+func (c *Config) Part(name string) ([]byte, error) {
+	if !slices.Contains(Parts, name) {
+		return nil, fmt.Errorf("no part %s: want %s", name, strings.Join(Parts, ", "))
+	}
+	return c.execute(name + ".yaml")
+}
+
+// EnvoyFilter returns an EnvoyFilter for Istio.
+func (c *Config) EnvoyFilter() ([]byte, error) { return c.execute("envoyfilter.yaml") }
+
+// A page has the values that the templates show.
+type page struct {
+	Leases, Path      bool // of the Config
+	Address, AtEnd    bool
+	RetryAfter        bool // Envoy has enable_retry_after_header
+	Routes            []pageRoute
+	DomainText        string
+	MaxStreamDuration string
+	Timeout           string
+	FailureModeDeny   bool
+	TrustedHops       int
+	Service, Upstream endpoint
+	Registry          string // the cluster in Istio's registry; "" if the service is outside of the mesh
+	Cluster           string
+	Namespace         string
+	Label, LabelValue string
+	Context           string
+	FilterItems       []string
+	ClusterText       string
+}
+
+// A pageRoute has the rate limits of a route, "" without any.
+type pageRoute struct{ Match, RateLimits, PerRoute string }
+
+// An endpoint is an address of a cluster.
+type endpoint struct{ Host, Port string }
+
+// Type returns the type of a cluster with the endpoint.
+func (e endpoint) Type() string {
+	if net.ParseIP(e.Host) != nil {
+		return "STATIC"
+	}
+	return "STRICT_DNS"
+}
+
+func (c *Config) execute(name string) ([]byte, error) {
+	p := page{
+		Leases: c.idHeader, Path: c.path, Address: c.address, AtEnd: c.atEnd, RetryAfter: name != "envoyfilter.yaml",
+		DomainText: rulesfile.Quoted(c.domain),
+		Timeout:    seconds(cmp.Or(c.o.Timeout, 100*time.Millisecond)), FailureModeDeny: c.o.FailureModeDeny, TrustedHops: c.o.TrustedHops,
+		Cluster: "weir", Namespace: cmp.Or(c.o.Namespace, "istio-system"), Context: cmp.Or(c.o.Context, "GATEWAY"),
+	}
+	p.Service.Host, p.Service.Port, _ = net.SplitHostPort(c.o.Service)
+	p.Upstream.Host, p.Upstream.Port, _ = net.SplitHostPort(c.o.Upstream)
+	p.Label, p.LabelValue, _ = strings.Cut(cmp.Or(c.o.Selector, "istio=ingressgateway"), "=")
+	if name == "envoyfilter.yaml" && strings.HasSuffix(p.Service.Host, ".svc.cluster.local") {
+		p.Registry = "outbound|" + p.Service.Port + "||" + p.Service.Host
+		p.Cluster = p.Registry
+	}
+	if c.leases > 0 {
+		// A request must end before its lease or reservation expires.
+		p.MaxStreamDuration = seconds((c.leases * 5 / 6).Truncate(time.Millisecond))
+	}
+	if err := c.fill(&p); err != nil {
+		return nil, err
+	}
+	return render(name, &p)
+}
+
+// fill renders the parts of a page that others contain.
+func (c *Config) fill(p *page) error {
+	filters := []string{"ratelimit.yaml"}
+	if p.Leases {
+		filters = []string{"id.yaml", "ratelimit.yaml"}
+	}
+	for _, name := range filters {
+		text, err := render(name, p)
+		if err != nil {
+			return err
+		}
+		p.FilterItems = append(p.FilterItems, string(text))
+	}
+	text, err := render("weir.yaml", p)
+	if err != nil {
+		return err
+	}
+	p.ClusterText = string(text)
+	for _, r := range c.routes {
+		all, err := c.descriptorsOf(r)
+		if err != nil {
+			return err
+		}
+		route := pageRoute{Match: r.match}
+		route.RateLimits, err = rateLimits(all)
+		if err != nil {
+			return err
+		}
+		if text, err = render("perroute.yaml", &route); err != nil {
+			return err
+		}
+		route.PerRoute = string(text)
+		p.Routes = append(p.Routes, route)
+	}
+	return nil
+}
+
+// Filters returns the filters as elements of a list.
+func (p *page) Filters() string {
+	var b strings.Builder
+	for _, f := range p.FilterItems {
+		b.WriteString("- " + item(2, f) + "\n")
+	}
+	return b.String()
+}
+
+// HostText returns the virtual host.
+func (p *page) HostText() (string, error) {
+	text, err := render("host.yaml", p)
+	return string(text), err
+}
+
+func render(name string, values any) ([]byte, error) {
+	var b bytes.Buffer
+	err := templates.ExecuteTemplate(&b, name, values)
+	return b.Bytes(), err
+}
+
+// seconds returns a duration as Envoy reads it.
+func seconds(d time.Duration) string { return fmt.Sprintf("%gs", d.Seconds()) }
+
+// item returns lines for a template that has indented the first of them already, without the last line break.
+func item(columns int, text string) string {
+	return strings.TrimSpace(indent(columns, text))
+}
+
+// indent moves all lines to the right.
+func indent(columns int, text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if line != "\n" {
+			b.WriteString(strings.Repeat(" ", columns))
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// rateLimits writes a list of rate_limits.
+func rateLimits(all []descriptor) (string, error) {
+	var b strings.Builder
+	commented := map[string]bool{}
+	for _, d := range all {
+		fmt.Fprintf(&b, "# %s\n- actions:\n", d.comment)
+		for i, a := range d.config.GetActions() {
+			text, err := block(a)
+			if err != nil {
+				return "", err
+			}
+			if i < len(d.notes) && d.notes[i] != "" && !commented[d.notes[i]] {
+				commented[d.notes[i]] = true
+				fmt.Fprintf(&b, "    # %s\n", d.notes[i])
+			}
+			b.WriteString("    - " + strings.TrimPrefix(indent(6, text), "      "))
+		}
+		if h := d.config.GetHitsAddend(); h != nil {
+			text, err := block(h)
+			if err != nil {
+				return "", err
+			}
+			b.WriteString("  hits_addend: " + text)
+		}
+		if d.config.GetApplyOnStreamDone() {
+			b.WriteString("  apply_on_stream_done: true\n")
+		}
+	}
+	return b.String(), nil
+}
+
+// block returns a message as YAML: each field on a line of its own, with its value in braces.
+func block(m proto.Message) (string, error) {
+	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil {
+		return "", err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return "", err
+	}
+	plainStyle(&doc)
+	fields := doc.Content[0]
+	if len(fields.Content) == 2 && fields.Content[1].Kind == yaml.MappingNode {
+		fields.Content[1].Style = yaml.FlowStyle
+		text, err := yaml.Marshal(&doc)
+		const longest = 130
+		if err != nil || len(text) <= longest {
+			return string(text), err
+		}
+		fields.Content[1].Style = 0
+	} else {
+		fields.Style = yaml.FlowStyle
+	}
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	err = e.Encode(&doc)
+	return b.String(), err
+}
+
+// isBoolean matches texts that are booleans in YAML 1.1. The encoder writes YAML 1.2, but Envoy and Istio read 1.1.
+var isBoolean = regexp.MustCompile(`^(?i:y|yes|n|no|on|off)$`)
+
+// plainStyle removes the braces and quotes of JSON. The encoder quotes what else needs it.
+func plainStyle(n *yaml.Node) {
+	n.Style = 0
+	if n.Value == "@type" || n.Tag == "!!str" && isBoolean.MatchString(n.Value) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	for i, child := range n.Content {
+		plainStyle(child)
+		// JSON has numbers of 64 bits as texts.
+		if i%2 == 1 && n.Kind == yaml.MappingNode && n.Content[i-1].Value == "number" {
+			child.Tag = "!!int"
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package rulesdiff
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-rls/weir/internal/spelling"
+)
+
+// A Condition is one or more comparisons of a figure of a [Report] with a number, such as
+//
+//	newly_denied_keys > 10 and newly_denied_requests_percent >= 0.5
+type Condition struct {
+	text string
+	all  []comparison
+}
+
+type comparison struct {
+	name, operator string
+	number         float64
+	value          func(*Report) float64
+}
+
+// figures are the names in a condition.
+var figures = []struct {
+	name  string
+	value func(*Report) float64
+}{
+	{"newly_denied_keys", func(r *Report) float64 { return float64(r.NewlyDeniedKeys) }},
+	{"newly_denied_requests", func(r *Report) float64 { return float64(r.NewlyDeniedRequests) }},
+	{"newly_allowed_keys", func(r *Report) float64 { return float64(r.NewlyAllowedKeys) }},
+	{"newly_allowed_requests", func(r *Report) float64 { return float64(r.NewlyAllowedRequests) }},
+	{"keys_with_newly_denied_requests", func(r *Report) float64 { return float64(r.KeysWithNewlyDenied) }},
+	{"keys_with_newly_allowed_requests", func(r *Report) float64 { return float64(r.KeysWithNewlyAllowed) }},
+	{"newly_denied_keys_percent", func(r *Report) float64 { return percent(r.NewlyDeniedKeys, r.Keys) }},
+	{"newly_denied_requests_percent", func(r *Report) float64 { return percent(r.NewlyDeniedRequests, r.Requests) }},
+	{"skipped_lines", func(r *Report) float64 { return float64(r.skippedLines()) }},
+	{"cannot_match", func(r *Report) float64 { return float64(len(r.CannotMatch)) }},
+}
+
+// figureNames returns the names that a [Condition] may have.
+func figureNames() []string {
+	var all []string
+	for _, f := range figures {
+		all = append(all, f.name)
+	}
+	return all
+}
+
+var operators = []string{">=", "<=", "==", "!=", ">", "<"}
+
+// ParseCondition parses comparisons of a name, an operator and a number, joined by "and".
+func ParseCondition(text string) (Condition, error) {
+	c := Condition{text: strings.Join(strings.Fields(text), " ")}
+	for _, part := range strings.Split(" "+c.text+" ", " and ") {
+		one, err := parseComparison(strings.TrimSpace(part))
+		if err != nil {
+			return c, fmt.Errorf("condition %q: %w. Write for example 'newly_denied_keys > 10'. The names are %s", text, err,
+				strings.Join(figureNames(), ", "))
+		}
+		c.all = append(c.all, one)
+	}
+	return c, nil
+}
+
+func parseComparison(text string) (comparison, error) {
+	at := strings.IndexAny(text, "<>=!")
+	if at < 0 {
+		return comparison{}, fmt.Errorf("%q is not a comparison: want a name, one of %s and a number", text, strings.Join(operators, " "))
+	}
+	c := comparison{name: strings.TrimSpace(text[:at])}
+	for _, f := range figures {
+		if f.name == c.name {
+			c.value = f.value
+		}
+	}
+	if c.value == nil {
+		hint := ""
+		if nearest := spelling.Nearest(c.name, figureNames()); nearest != "" {
+			hint = fmt.Sprintf(" (did you mean %s?)", nearest)
+		}
+		return c, fmt.Errorf("unknown name %q%s", c.name, hint)
+	}
+	for _, o := range operators {
+		if rest, ok := strings.CutPrefix(text[at:], o); ok {
+			c.operator = o
+			number, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			if err != nil || number != number || number < 0 {
+				return c, fmt.Errorf("%q is not a number of at least 0", strings.TrimSpace(rest))
+			}
+			c.number = number
+			return c, nil
+		}
+	}
+	return c, fmt.Errorf("%q has no known operator: the operators are %s", text, strings.Join(operators, " "))
+}
+
+// Holds reports whether every comparison holds.
+func (c Condition) Holds(r *Report) bool {
+	return !slices.ContainsFunc(c.all, func(one comparison) bool { return !one.holds(one.value(r)) })
+}
+
+// NeedsKeys reports whether c names a count of keys, which is exact only if [Report.KeysExact].
+func (c Condition) NeedsKeys() bool {
+	return slices.ContainsFunc(c.all, func(one comparison) bool { return strings.Contains(one.name, "keys") })
+}
+
+// String returns the condition as it was written, with single spaces.
+func (c Condition) String() string { return c.text }
+
+func (c comparison) holds(value float64) bool {
+	switch c.operator {
+	case ">":
+		return value > c.number
+	case ">=":
+		return value >= c.number
+	case "<":
+		return value < c.number
+	case "<=":
+		return value <= c.number
+	case "==":
+		return value == c.number
+	}
+	return value != c.number
+}
+
+func percent(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return 100 * float64(part) / float64(whole)
+}

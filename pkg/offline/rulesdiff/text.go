@@ -1,0 +1,171 @@
+package rulesdiff
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/internal/terminal"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+const (
+	maxLimits = 50  // of a text for people
+	maxListed = 20  // rules that cannot be matched
+	maxText   = 120 // bytes of a text from a recording or from rules
+)
+
+// bounded returns a text of a recording or of rules, bounded and with every control character as an escape.
+func bounded(text string) string { return terminal.Printable(descriptors.Bounded(text, maxText)) }
+
+// headline returns the verdict in one line.
+func (r *Report) headline() string {
+	switch {
+	case r.NewlyDeniedRequests+r.NewlyAllowedRequests > 0:
+		return fmt.Sprintf("newly denied: %s, %s; newly allowed: %s, %s", count(r.NewlyDeniedKeys, "key"),
+			count(r.NewlyDeniedRequests, "request"),
+			count(r.NewlyAllowedKeys, "key"), count(r.NewlyAllowedRequests, "request"))
+	case r.Old.Invalid != r.New.Invalid:
+		return "requests are invalid under one of the sets of rules"
+	case len(r.CannotMatch) > 0:
+		return "no verdict changes, but new rules could not be compared"
+	case r.Rules == (Changes{}):
+		return "no change"
+	}
+	return fmt.Sprintf("no change: %d rules added, %d removed, %d modified, and every verdict stays the same", r.Rules.Added,
+		r.Rules.Removed, r.Rules.Modified)
+}
+
+func count(n int64, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// notes returns the sentences that qualify the figures.
+func (r *Report) notes() []string {
+	var all []string
+	if !r.KeysExact {
+		all = append(all, "There were more keys than --max-keys. The counts of keys are lower bounds.")
+	}
+	if n := r.Old.EvictedKeys + r.New.EvictedKeys; n > 0 {
+		all = append(all, fmt.Sprintf("%s did not fit into memory. The counts are not exact.", count(n, "counter")))
+	}
+	if r.Old.Invalid+r.New.Invalid > 0 {
+		all = append(all, fmt.Sprintf("Requests without a verdict: %d under the old rules, %d under the new rules. They match too "+
+			"many limits.", r.Old.Invalid, r.New.Invalid))
+	}
+	if n := r.skippedLines(); n > 0 {
+		note := fmt.Sprintf("%s of the recording could not be compared.", count(n, "line"))
+		if slices.ContainsFunc(r.Skipped, func(s replay.FileSkipped) bool { return s.Kind == replay.Unreadable }) {
+			note = "The recording cannot be read to its end. " + note
+		}
+		all = append(all, note)
+	}
+	if r.New.Unmatched > r.Old.Unmatched {
+		all = append(all, fmt.Sprintf("%s more than before match no rule, and have no limit.", count(r.New.Unmatched-r.Old.Unmatched, "request")))
+	}
+	return all
+}
+
+func (r *Report) span() string {
+	if r.From == nil {
+		return "no requests"
+	}
+	return fmt.Sprintf("%s of %s from %s to %s", count(r.Requests, "request"), count(r.Keys, "key"), r.From.UTC().Format(time.RFC3339),
+		r.To.UTC().Format(time.RFC3339))
+}
+
+// Text returns the report for a terminal.
+func (r *Report) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%s\n\n", r.headline(), r.span())
+	table(&b, func(row func(...any)) {
+		row("RULES", "VERSION", "ALLOWED", "DENIED", "NO_RULE")
+		row("old", cmp.Or(r.Old.Version, "-"), r.Old.Allowed, r.Old.Denied, r.Old.Unmatched)
+		row("new", cmp.Or(r.New.Version, "-"), r.New.Allowed, r.New.Denied, r.New.Unmatched)
+	})
+	if len(r.Limits) > 0 {
+		b.WriteString("\n")
+		table(&b, func(row func(...any)) {
+			row("DOMAIN", "RULE", "LIMIT", "STATUS", "NEWLY_DENIED_KEYS", "REQUESTS", "NEWLY_ALLOWED_KEYS", "REQUESTS", "OLD", "NEW")
+			for i := range r.Limits[:min(len(r.Limits), maxLimits)] {
+				l := &r.Limits[i]
+				row(bounded(l.Domain), bounded(l.Path), bounded(cmp.Or(l.Name, "-")), l.status(), l.NewlyDeniedKeys, l.NewlyDeniedRequests,
+					l.NewlyAllowedKeys, l.NewlyAllowedRequests, bounded(cmp.Or(l.Old, "-")), bounded(cmp.Or(l.New, "-")))
+			}
+		})
+		if more := len(r.Limits) - maxLimits; more > 0 {
+			fmt.Fprintf(&b, "and %d more limits: -o json has all\n", more)
+		}
+	}
+	r.textKeys(&b)
+	if n := len(r.CannotMatch); n > 0 {
+		b.WriteString("\nThe recording has the values of these new rules only as hashes, so their effect is unknown:\n")
+		for _, c := range r.CannotMatch[:min(n, maxListed)] {
+			fmt.Fprintf(&b, "  %s (%s): the values of %s are hashes\n", bounded(c.Path), bounded(c.Source), bounded(c.Key))
+		}
+		if n > maxListed {
+			fmt.Fprintf(&b, "  and %d more: -o json has all\n", n-maxListed)
+		}
+	}
+	for _, note := range r.notes() {
+		b.WriteString("\n" + note + "\n")
+	}
+	return b.String()
+}
+
+func (r *Report) textKeys(b *strings.Builder) {
+	keys := false
+	for i := range r.Limits[:min(len(r.Limits), maxLimits)] {
+		keys = keys || len(r.Limits[i].WorstDenied)+len(r.Limits[i].WorstAllowed) > 0
+	}
+	if !keys {
+		return
+	}
+	b.WriteString("\nWorst keys:\n")
+	table(b, func(row func(...any)) {
+		row("RULE", "LIMIT", "CHANGE", "CHANGED", "REQUESTS", "KEY")
+		r.eachKey(func(l *Limit, change string, k *Key) {
+			row(bounded(l.Path), bounded(cmp.Or(l.Name, "-")), change, k.Changed, k.Requests, bounded(k.Key))
+		})
+	})
+}
+
+// eachKey calls f for each key that is listed.
+func (r *Report) eachKey(f func(l *Limit, change string, k *Key)) {
+	for i := range r.Limits[:min(len(r.Limits), maxLimits)] {
+		l := &r.Limits[i]
+		for j := range l.WorstDenied {
+			f(l, "newly denied", &l.WorstDenied[j])
+		}
+		for j := range l.WorstAllowed {
+			f(l, "newly allowed", &l.WorstAllowed[j])
+		}
+	}
+}
+
+// status returns the status for people: an added limit that no request reached is marked.
+func (l *Limit) status() string {
+	if l.Requests == 0 && l.New != "" {
+		return l.Status + ", no request"
+	}
+	return l.Status
+}
+
+// table writes rows in columns.
+func table(b *strings.Builder, rows func(row func(cells ...any))) {
+	var all []string
+	rows(func(cells ...any) {
+		texts := make([]string, len(cells))
+		for i, cell := range cells {
+			texts[i] = fmt.Sprint(cell)
+		}
+		all = append(all, strings.Join(texts, "\t"))
+	})
+	b.WriteString(terminal.Table(all...))
+}

@@ -1,0 +1,186 @@
+package rulesimport
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// Limitador reads a limits file of Limitador, or the limits of a Limitador resource of Kubernetes. Each namespace is a domain.
+func Limitador(name string, data []byte) (*Imported, error) {
+	documents, err := documentsOf(name, data)
+	if err != nil {
+		return nil, err
+	}
+	i := &Imported{name: name, additive: true}
+	p := &limitador{Imported: i}
+	for _, doc := range documents {
+		list := resolveAlias(doc)
+		if list.Kind == yaml.MappingNode {
+			spec := i.fieldsOf(i.fieldsOf(doc)["spec"])
+			list = spec["limits"]
+		}
+		if list == nil || list.Kind != yaml.SequenceNode {
+			return nil, fmt.Errorf("%s:%d: want a list of limits, as LIMITS_FILE has it, or a Limitador resource with spec.limits", name, doc.Line)
+		}
+		for _, n := range itemsOf(list) {
+			p.read(n)
+		}
+	}
+	for _, l := range p.limits {
+		p.add(l)
+	}
+	if len(p.limits) > 0 {
+		i.note(p.limits[0].line, "Limitador charges all limits of a request or none: set STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true "+
+			"for Weir to do so across descriptors")
+		i.note(p.limits[0].line, "Envoy must send one descriptor for each list of keys in the rules, in their order; weir gen envoy writes them")
+	}
+	return i, nil
+}
+
+// A limitador reads limits.
+type limitador struct {
+	*Imported
+	limits []limitadorLimit
+	order  []string // the keys of all limits, in the order in which they first occur
+	known  map[string]int
+}
+
+// A limitadorLimit is a limit that rules can express: its conditions compare values, and its variables are values.
+type limitadorLimit struct {
+	line      int
+	namespace string
+	values    map[string]string // the compared values, by key; "" for a variable
+	limit     rulesfile.DraftLimit
+}
+
+// reference matches a reference to a value of a descriptor, in the present or the former syntax.
+const reference = `(?:descriptors\[(\d+)\](?:\.([A-Za-z_][A-Za-z0-9_]*)|\[(?:'([^'\\]+)'|"([^"\\]+)")\])|([A-Za-z_][A-Za-z0-9_.:/-]*))`
+
+var (
+	variable  = regexp.MustCompile(`^\s*` + reference + `\s*$`)
+	condition = regexp.MustCompile(`^\s*` + reference + `\s*==\s*(?:'([^'\\]*)'|"([^"\\]*)")\s*$`)
+)
+
+func (p *limitador) read(n *yaml.Node) {
+	f := p.fieldsOf(n, "id", "namespace", "max_value", "seconds", "name", "conditions", "variables")
+	l := limitadorLimit{line: n.Line, namespace: textOf(f["namespace"]), values: map[string]string{}}
+	maximum, ok := numberOf(f["max_value"], maxRequests)
+	seconds, whole := numberOf(f["seconds"], maxSeconds)
+	switch {
+	case l.namespace == "":
+		p.problem(n.Line, "the limit has no namespace")
+		return
+	case !ok:
+		p.problem(firstLine(f["max_value"], n), "max_value is not a number from 0 to %d", int64(maxRequests))
+		return
+	case !whole || seconds == 0:
+		p.problem(firstLine(f["seconds"], n), "seconds is not a number from 1 to %d", maxSeconds)
+		return
+	}
+	unit, multiplier := windowOf(seconds)
+	l.limit = rulesfile.DraftLimit{
+		Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: maximum, WindowStart: "first_hit", CountDenied: uncounted,
+		Name: textOf(f["name"]),
+	}
+	index, sound := "", true
+	use := func(at *yaml.Node, key, of, value string) {
+		if index == "" {
+			index = of
+		}
+		if of != index {
+			p.problem(at.Line, "the limit reads descriptors[%s] and descriptors[%s], and a rule has one descriptor", index, of)
+			sound = false
+		}
+		if have, twice := l.values[key]; twice && have != "" && value != "" && have != value {
+			p.problem(at.Line, "no request has %s with the values %q and %q", key, have, value)
+			sound = false
+		}
+		if l.values[key] == "" {
+			l.values[key] = value
+		}
+		if !slices.Contains(p.order, key) {
+			p.order = append(p.order, key)
+		}
+	}
+	for _, c := range itemsOf(f["conditions"]) {
+		for _, part := range conjuncts(textOf(c)) {
+			m := condition.FindStringSubmatch(part)
+			if m == nil || strings.HasPrefix(m[5], "limit.") || m[6]+m[7] == "" || strings.Contains(m[6]+m[7], "*") {
+				p.problem(c.Line, "the condition %s does not compare a descriptor with a text: rules match only values", strings.TrimSpace(part))
+				sound = false
+				continue
+			}
+			use(c, m[2]+m[3]+m[4]+m[5], m[1], m[6]+m[7])
+		}
+	}
+	for _, v := range itemsOf(f["variables"]) {
+		m := variable.FindStringSubmatch(textOf(v))
+		if m == nil || strings.HasPrefix(m[5], "limit.") {
+			p.problem(v.Line, "the variable %s is not a value of a descriptor: rules count by values only", textOf(v))
+			sound = false
+			continue
+		}
+		use(v, m[2]+m[3]+m[4]+m[5], m[1], "")
+	}
+	switch {
+	case !sound:
+	case len(l.values) == 0:
+		// A descriptor has at least one entry.
+		p.flag("--from generic_key=constant")
+		l.values["generic_key"] = l.namespace
+		p.order = append(p.order, "generic_key")
+		fallthrough
+	default:
+		p.limits = append(p.limits, l)
+	}
+}
+
+// conjuncts splits a condition at && outside of quotes.
+func conjuncts(text string) []string {
+	var parts []string
+	start, quote := 0, byte(0)
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"':
+			quote = c
+		case c == '&' && i+1 < len(text) && text[i+1] == '&':
+			parts, start = append(parts, text[start:i]), i+2
+			i++
+		}
+	}
+	return append(parts, text[start:])
+}
+
+// add puts a limit into the tree of its domain.
+func (p *limitador) add(l limitadorLimit) {
+	var path []descriptors.Level
+	used := map[string]bool{}
+	identity := fmt.Sprintf("%q %s %d", l.namespace, l.limit.Unit, l.limit.UnitMultiplier)
+	for _, key := range p.order {
+		if value, ok := l.values[key]; ok && !used[key] {
+			used[key] = true
+			path = append(path, entry(key, value))
+			identity += fmt.Sprintf(" %q=%q", key, value)
+		}
+	}
+	if p.known == nil {
+		p.known = map[string]int{}
+	}
+	if first, twice := p.known[identity]; twice {
+		p.problem(l.line, "the limit has the namespace, conditions, variables and seconds of that in line %d: Limitador keeps one of them", first)
+		return
+	}
+	p.known[identity] = l.line
+	addLimit(p.domain(l.namespace).root.At(path), l.limit)
+}

@@ -1,0 +1,358 @@
+package rulesimport
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// Nginx reads the limits of a configuration of nginx: limit_req and limit_conn with their zones. domain is the domain of the rules.
+func Nginx(name string, data []byte, domain string) (*Imported, error) {
+	tree, err := nginxTree(name, data)
+	if err != nil {
+		return nil, err
+	}
+	p := &nginx{Imported: &Imported{name: name}, zones: map[string]*zone{}}
+	p.root = p.domain(cmp.Or(domain, "nginx"))
+	p.readZones(tree)
+	p.readScope(&scope{name: "the file"}, tree)
+	p.addZones()
+	p.noteGroups()
+	if len(p.root.root.Below) == 0 && len(p.Problems) == 0 {
+		return nil, fmt.Errorf("%s has no limit_req and no limit_conn: an include is not read, so pass the output of nginx -T", name)
+	}
+	return p.Imported, nil
+}
+
+type nginx struct {
+	*Imported
+	root   *domain
+	zones  map[string]*zone
+	order  []*zone
+	scopes []*scope
+
+	servers int
+}
+
+// A zone is a limit_req_zone or a limit_conn_zone.
+type zone struct {
+	name  string
+	line  int
+	path  []descriptors.Level
+	sound bool // rules can express the key
+	limit rulesfile.DraftLimit
+	uses  []use
+}
+
+// A use is a limit_req or a limit_conn.
+type use struct {
+	line     int
+	capacity int64 // of limit_req
+	slots    int64 // of limit_conn
+	dryRun   bool
+}
+
+// A scope is a server or a location of the configuration that serves requests.
+type scope struct {
+	kind   string // http, server or location; "" for the file
+	name   string // such as "location /login (line 12)"
+	prefix string // the prefix of a route of Envoy for these requests; "" without one
+	req    []*zone
+	conn   []*zone
+	dryRun [2]bool // limit_req_dry_run, limit_conn_dry_run
+}
+
+var zoneName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
+
+var rate = regexp.MustCompile(`^rate=([0-9]{1,9})r/([sm])$`)
+
+// readZones reads the zones, which may follow their uses.
+func (p *nginx) readZones(tree []*directive) {
+	for _, d := range tree {
+		switch d.words[0] {
+		case "limit_req_zone", "limit_conn_zone":
+			p.readZone(d)
+		case "include":
+			p.note(d.line, "include %s is not read: pass the output of nginx -T for all files", strings.Join(d.words[1:], " "))
+		case "limit_rate", "limit_rate_after":
+			p.problem(d.line, "%s limits bytes of one connection: Weir limits requests, or bytes of a key by weir gen --cost", d.words[0])
+		}
+		p.readZones(d.block)
+	}
+}
+
+func (p *nginx) readZone(d *directive) {
+	z := &zone{line: d.line}
+	if len(d.words) < 3 {
+		p.problem(d.line, "%s has no key and no zone", d.words[0])
+		return
+	}
+	for _, w := range d.words[2:] {
+		if name, ok := strings.CutPrefix(w, "zone="); ok {
+			z.name, _, _ = strings.Cut(name, ":")
+		}
+		if m := rate.FindStringSubmatch(w); m != nil {
+			n, _ := strconv.ParseInt(m[1], 10, 64)
+			z.limit = rulesfile.DraftLimit{Algorithm: "funnel", Unit: map[string]string{"s": "second", "m": "minute"}[m[2]], RequestsPerUnit: n}
+		}
+	}
+	kindOf := d.words[0]
+	if kindOf == "limit_conn_zone" {
+		z.limit = rulesfile.DraftLimit{Algorithm: "concurrency"}
+	}
+	if !zoneName.MatchString(z.name) || z.limit.Algorithm == "" || z.limit.Algorithm == "funnel" && z.limit.RequestsPerUnit == 0 {
+		p.problem(d.line, "%s %s: want zone=NAME:SIZE and, for requests, a rate such as rate=10r/s of at least 1", kindOf, z.name)
+		return
+	}
+	if p.zones[z.name] != nil {
+		p.problem(d.line, "the zone %s is defined twice", z.name)
+		return
+	}
+	z.path, z.sound = p.keyOf(d.line, z.name, d.words[1])
+	p.zones[z.name] = z
+	p.order = append(p.order, z)
+}
+
+var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
+
+// keyOf returns the descriptors that count by the key of a zone.
+func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.Level, ok bool) {
+	ok = true
+	for _, m := range nginxVariable.FindAllStringSubmatch(strings.ToLower(key), -1) {
+		name := m[1] + m[2]
+		switch {
+		case name == "binary_remote_addr" || name == "remote_addr":
+			path = append(path, entry("remote_address", ""))
+		case name == "server_name" || name == "host" || name == "http_host":
+			path = append(path, entry("host", ""))
+		case name == "uri" || name == "document_uri":
+			path = append(path, entry("path", ""))
+		case name == "request_uri":
+			path = append(path, entry("request_uri", ""))
+			p.flag("--from request_uri=header::path")
+		case name == "request_method":
+			path = append(path, entry("method", ""))
+		case strings.HasPrefix(name, "http_") && name != "http_":
+			header := strings.TrimPrefix(name, "http_")
+			path = append(path, entry(header, ""))
+			p.flag("--from %s=header:%s", header, strings.ReplaceAll(header, "_", "-"))
+		case strings.HasPrefix(name, "arg_") && name != "arg_":
+			path = append(path, entry(name, ""))
+			p.flag("--from %s=query:%s", name, strings.TrimPrefix(name, "arg_"))
+		default:
+			p.problem(line, "the zone %s counts by $%s, which is not a header, parameter, address, host, path or method of the request: "+
+				"write a rule by hand", zone, name)
+			ok = false
+		}
+	}
+	if rest := nginxVariable.ReplaceAllString(key, ""); len(path) == 0 && strings.Contains(rest, "$") {
+		p.problem(line, "the key %s of the zone %s has an unknown form", key, zone)
+		ok = false
+	}
+	return path, ok
+}
+
+// readScope reads the limits of a block and of its inner blocks. A block with limits of its own inherits none from its parent.
+func (p *nginx) readScope(s *scope, tree []*directive) {
+	var req, conn []*zone
+	for _, d := range tree {
+		if d.words[0] == "limit_req_dry_run" || d.words[0] == "limit_conn_dry_run" {
+			i := 0
+			if d.words[0] == "limit_conn_dry_run" {
+				i = 1
+			}
+			s.dryRun[i] = len(d.words) > 1 && d.words[1] == "on"
+		}
+	}
+	for _, d := range tree {
+		switch d.words[0] {
+		case "limit_req":
+			if z := p.readUse(s, d); z != nil {
+				req = append(req, z)
+			}
+		case "limit_conn":
+			if z := p.readUse(s, d); z != nil {
+				conn = append(conn, z)
+			}
+		case "limit_req_status", "limit_conn_status":
+			p.note(d.line, "%s: Envoy answers 429, or the rate_limited_status of its filter", strings.Join(d.words, " "))
+		}
+	}
+	if req != nil {
+		s.req = req
+	}
+	if conn != nil {
+		s.conn = conn
+	}
+	p.readInner(s, tree)
+}
+
+// readInner reads the inner blocks that serve requests. It adds the block itself as a scope if the block serves requests outside
+// them.
+func (p *nginx) readInner(s *scope, tree []*directive) {
+	inner, rooted := 0, false
+	for _, d := range tree {
+		kind := d.words[0]
+		if !d.open || kind != "http" && kind != "server" && kind != "location" {
+			continue
+		}
+		inner++
+		below := &scope{kind: kind, name: fmt.Sprintf("%s (line %d)", strings.Join(d.words, " "), d.line), req: s.req, conn: s.conn,
+			dryRun: s.dryRun}
+		switch kind {
+		case "location":
+			below.prefix = prefixOf(d.words)
+			rooted = rooted || below.prefix == "/"
+		case "server":
+			below.prefix = "/"
+			p.servers++
+		}
+		p.readScope(below, d.block)
+	}
+	if s.kind == "location" || s.kind == "server" && !rooted || inner == 0 {
+		p.scopes = append(p.scopes, s)
+	}
+}
+
+// prefixOf returns the prefix of a location, "" if it has none.
+func prefixOf(words []string) string {
+	switch {
+	case len(words) == 2 && strings.HasPrefix(words[1], "/"):
+		return words[1]
+	case len(words) == 3 && words[1] == "^~":
+		return words[2]
+	}
+	return ""
+}
+
+func (p *nginx) readUse(s *scope, d *directive) *zone {
+	if len(d.words) < 2 {
+		p.problem(d.line, "%s names no zone", d.words[0])
+		return nil
+	}
+	name, u := strings.TrimPrefix(d.words[1], "zone="), use{line: d.line, capacity: 1}
+	z := p.zones[name]
+	requests := d.words[0] == "limit_req"
+	if z == nil || requests != (z.limit.Algorithm == "funnel") {
+		p.problem(d.line, "%s: no such zone is in the file: %s", strings.Join(d.words, " "), name)
+		return nil
+	}
+	if !requests {
+		n, err := strconv.ParseInt(d.words[len(d.words)-1], 10, 64)
+		if err != nil || n < 1 || n > maxSlots {
+			p.problem(d.line, "limit_conn %s: want a number from 1 to %d", name, maxSlots)
+			return nil
+		}
+		u.slots, u.dryRun = n, s.dryRun[1]
+		z.uses = append(z.uses, u)
+		return z
+	}
+	u.dryRun = s.dryRun[0]
+	delayed := true
+	for _, w := range d.words[2:] {
+		burst, isBurst := strings.CutPrefix(w, "burst=")
+		n, err := strconv.ParseInt(burst, 10, 64)
+		switch {
+		case isBurst && err == nil && n >= 0 && n < 1<<31:
+			u.capacity = n + 1
+		case w == "nodelay":
+			delayed = false
+		case strings.HasPrefix(w, "delay="):
+		default:
+			p.problem(d.line, "limit_req zone=%s: %s is not known here", name, w)
+			return nil
+		}
+	}
+	if delayed && u.capacity > 1 {
+		p.note(d.line, "nginx delays the requests of a burst, and Weir admits them at once: both deny the same requests")
+	}
+	z.uses = append(z.uses, u)
+	return z
+}
+
+// addZones adds a rule for each used zone.
+func (p *nginx) addZones() {
+	for _, z := range p.order {
+		if len(z.uses) == 0 {
+			p.note(z.line, "the zone %s is not used", z.name)
+			continue
+		}
+		for _, u := range z.uses[1:] {
+			if u.capacity != z.uses[0].capacity || u.slots != z.uses[0].slots || u.dryRun != z.uses[0].dryRun {
+				p.problem(u.line, "the zone %s has another burst, number or dry run than in line %d, and a rule has one: the rules have "+
+					"that of line %d",
+					z.name, z.uses[0].line, z.uses[0].line)
+			}
+		}
+		if !z.sound {
+			continue
+		}
+		l := z.limit
+		l.Capacity, l.ConcurrentRequests = z.uses[0].capacity, z.uses[0].slots
+		path := z.path
+		if !p.everywhere(z) || len(path) == 0 {
+			path = append([]descriptors.Level{entry(z.name, "on")}, path...)
+			p.addRoutes(z)
+		}
+		if l.Algorithm == "concurrency" {
+			l.Capacity = 0
+			path = append(slices.Clone(path), entry("lease", ""))
+			p.note(z.line, "limit_conn %s: a request holds its slot for at most 60 s, the default of lease_ttl", z.name)
+		}
+		leaf := p.root.root.At(path)
+		addLimit(leaf, l)
+		leaf.Comment = fmt.Sprintf("zone %s, line %d", z.name, z.line)
+		leaf.ShadowMode = leaf.ShadowMode || z.uses[0].dryRun
+	}
+}
+
+// noteGroups notes a difference: nginx charges either all zones of a request or none.
+func (p *nginx) noteGroups() {
+	for _, s := range p.scopes {
+		if all := append(slices.Clone(s.req), s.conn...); len(all) > 1 {
+			p.note(all[0].line, "nginx charges all zones of a request or none: set STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true for Weir "+
+				"to do so across descriptors")
+			return
+		}
+	}
+}
+
+// has reports whether a zone limits the requests of a scope.
+func (s *scope) has(z *zone) bool { return slices.Contains(s.req, z) || slices.Contains(s.conn, z) }
+
+// everywhere reports whether the zone limits every request.
+func (p *nginx) everywhere(z *zone) bool {
+	return !slices.ContainsFunc(p.scopes, func(s *scope) bool { return !s.has(z) })
+}
+
+// addRoutes adds the routes that send the constant of a zone.
+func (p *nginx) addRoutes(z *zone) {
+	if p.everywhere(z) {
+		p.flag("--from %s=constant", z.name)
+		return
+	}
+	for _, s := range p.scopes {
+		switch {
+		case !s.has(z):
+		case s.prefix != "" && p.servers < 2:
+			// weir gen accepts one --route for each prefix.
+			add, start := z.name+"=on", "--route "+s.prefix+":"
+			if n := slices.IndexFunc(p.flags, func(f string) bool { return strings.HasPrefix(f, start) }); n >= 0 {
+				if !slices.Contains(strings.Split(strings.TrimPrefix(p.flags[n], start), ","), add) {
+					p.flags[n] += "," + add
+				}
+			} else {
+				p.flag("%s%s", start, add)
+			}
+		default:
+			p.note(z.line, "%s is under the zone %s: send the entry (%s, on) from the routes of Envoy that it corresponds to", s.name,
+				z.name, z.name)
+		}
+	}
+}

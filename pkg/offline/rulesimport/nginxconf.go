@@ -1,0 +1,147 @@
+package rulesimport
+
+import (
+	"fmt"
+	"strings"
+)
+
+// wantNginx is the remedy for a file in another syntax.
+const wantNginx = "pass the output of nginx -T"
+
+// A directive is a directive of nginx, with the directives in its block.
+type directive struct {
+	line  int
+	words []string
+	block []*directive
+	open  bool // it has a block
+}
+
+// maxDepth bounds the nesting of blocks.
+const maxDepth = 50
+
+// nginxTree reads a configuration of nginx.
+func nginxTree(name string, data []byte) ([]*directive, error) {
+	if err := checkSize(name, data); err != nil {
+		return nil, err
+	}
+	t := &nginxTokens{name: name, text: string(data), line: 1}
+	root := &directive{}
+	stack := []*directive{root}
+	current := &directive{}
+	for {
+		word, quoted, line, err := t.next()
+		top := stack[len(stack)-1]
+		switch {
+		case err != nil:
+			return nil, err
+		case word == "" && !quoted:
+			if len(stack) > 1 || len(current.words) > 0 {
+				return nil, fmt.Errorf("%s:%d: the file ends before ; or }: %s", name, t.line, wantNginx)
+			}
+			return root.block, nil
+		case !quoted && word == "}":
+			if len(stack) == 1 || len(current.words) > 0 {
+				return nil, fmt.Errorf("%s:%d: unexpected }: %s", name, line, wantNginx)
+			}
+			stack = stack[:len(stack)-1]
+		case !quoted && (word == ";" || word == "{"):
+			if len(current.words) == 0 {
+				return nil, fmt.Errorf("%s:%d: unexpected %s: %s", name, line, word, wantNginx)
+			}
+			top.block = append(top.block, current)
+			if word == "{" {
+				current.open = true
+				if stack = append(stack, current); len(stack) > maxDepth {
+					return nil, fmt.Errorf("%s:%d: more than %d blocks in each other", name, line, maxDepth)
+				}
+			}
+			current = &directive{}
+		default:
+			if len(current.words) == 0 {
+				current.line = line
+			}
+			current.words = append(current.words, word)
+		}
+	}
+}
+
+// nginxTokens splits a configuration of nginx into words and signs.
+type nginxTokens struct {
+	name, text string
+	at, line   int
+}
+
+// next returns the next word or sign. An empty word without quotes is the end of the text.
+func (t *nginxTokens) next() (word string, quoted bool, line int, err error) {
+	for t.at < len(t.text) {
+		switch c := t.text[t.at]; {
+		case c == '\n':
+			t.line++
+			t.at++
+		case c == ' ' || c == '\t' || c == '\r':
+			t.at++
+		case c == '#':
+			if n := strings.IndexByte(t.text[t.at:], '\n'); n >= 0 {
+				t.at += n
+			} else {
+				t.at = len(t.text)
+			}
+		case c == '{' || c == '}' || c == ';':
+			t.at++
+			return string(c), false, t.line, nil
+		case c == '\'' || c == '"':
+			t.at++
+			return t.quoted(c)
+		default:
+			return t.bare()
+		}
+	}
+	return "", false, t.line, nil
+}
+
+func (t *nginxTokens) quoted(quote byte) (string, bool, int, error) {
+	line := t.line
+	var b strings.Builder
+	for ; t.at < len(t.text); t.at++ {
+		switch c := t.text[t.at]; {
+		case c == quote:
+			t.at++
+			return b.String(), true, line, nil
+		case c == '\\' && t.at+1 < len(t.text) && (t.text[t.at+1] == quote || t.text[t.at+1] == '\\'):
+			t.at++
+			b.WriteByte(t.text[t.at])
+		default:
+			if c == '\n' {
+				t.line++
+			}
+			b.WriteByte(c)
+		}
+	}
+	return "", false, line, fmt.Errorf("%s:%d: the quote has no end: %s", t.name, line, wantNginx)
+}
+
+// bare reads a word without quotes, which may contain ${name}.
+func (t *nginxTokens) bare() (string, bool, int, error) {
+	start := t.at
+	for t.at < len(t.text) {
+		c := t.text[t.at]
+		switch {
+		case c == '$' && strings.HasPrefix(t.text[t.at:], "${"):
+			n := strings.IndexByte(t.text[t.at:], '}')
+			if n < 0 {
+				return "", false, t.line, fmt.Errorf("%s:%d: ${ has no end: %s", t.name, t.line, wantNginx)
+			}
+			t.line += strings.Count(t.text[t.at:t.at+n], "\n")
+			t.at += n
+		case c == '\\' && t.at+1 < len(t.text):
+			t.at++
+			if t.text[t.at] == '\n' {
+				t.line++
+			}
+		case strings.IndexByte(" \t\r\n;{}", c) >= 0:
+			return t.text[start:t.at], false, t.line, nil
+		}
+		t.at++
+	}
+	return t.text[start:], false, t.line, nil
+}

@@ -1,0 +1,111 @@
+package rulestest
+
+import (
+	"strconv"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// A Coverage counts how often tests have reached each limit, and how often the limit has denied them. The zero Coverage is empty.
+// Rules that several files test are counted together.
+type Coverage struct {
+	limits []Covered
+	index  map[limitID]int
+	of     map[*descriptors.Rule][]int // indices of the limits of a rule; one for an unlimited rule
+}
+
+// A Covered is a limit, or an unlimited rule, with these counts.
+type Covered struct {
+	Domain    string `json:"domain"`
+	Rule      string `json:"rule"`
+	Source    string `json:"source"`
+	Limit     string `json:"limit"` // the name, or the number within the rule
+	Algorithm string `json:"algorithm"`
+	Unlimited bool   `json:"unlimited"`
+	Reached   int64  `json:"reached"` // descriptors under the limit
+	Denied    int64  `json:"denied"`  // descriptors that the limit denied, or would have denied without shadow mode
+}
+
+// Covered reports whether the limit has denied a test, or a test has reached the unlimited rule.
+func (c *Covered) Covered() bool { return c.Denied > 0 || c.Unlimited && c.Reached > 0 }
+
+// A limitID identifies a limit across the files of tests, because rules that are loaded twice are different values.
+type limitID struct {
+	domain, rule, source string
+	path                 string // of rules of equal names
+	number               int
+}
+
+func idOf(rule *descriptors.Rule, number int) limitID {
+	id := limitID{domain: rule.Domain, rule: rule.Name, source: rule.Source(), number: number}
+	for _, l := range rule.Levels() {
+		id.path += strconv.Quote(l.Key) + "=" + strconv.Quote(l.Value)
+	}
+	return id
+}
+
+// add adds the limits of rules that c lacks.
+func (c *Coverage) add(rules *descriptors.Rules) {
+	if c.index == nil {
+		c.index, c.of = map[limitID]int{}, map[*descriptors.Rule][]int{}
+	}
+	for rule := range rules.All() {
+		for i := range max(1, len(rule.Limits)) {
+			id := idOf(rule, i)
+			if at, known := c.index[id]; known {
+				c.of[rule] = append(c.of[rule], at)
+				continue
+			}
+			c.of[rule] = append(c.of[rule], len(c.limits))
+			covered := Covered{Domain: rule.Domain, Rule: rule.Name, Source: id.source, Unlimited: rule.Unlimited}
+			if !rule.Unlimited {
+				l := &rule.Limits[i]
+				covered.Limit, covered.Algorithm = limitName{l.Name, strconv.Itoa(i)}.String(), l.Compiled.Spec().Algorithm
+			}
+			c.index[id] = len(c.limits)
+			c.limits = append(c.limits, covered)
+		}
+	}
+}
+
+func (c *Coverage) observe(r *decide.Result) {
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		switch {
+		case d.Rule == nil || d.Override:
+		case d.Rule.Unlimited:
+			c.limits[c.of[d.Rule][0]].Reached++
+		case len(d.Limits) == len(d.Rule.Limits): // the end of a lease is under some of them, and denied by none
+			for j := range d.Verdicts {
+				limit := &c.limits[c.of[d.Rule][j]]
+				limit.Reached++
+				if !d.Verdicts[j].Allowed && d.Verdicts[j].Err == nil {
+					limit.Denied++
+				}
+			}
+		}
+	}
+}
+
+// Limits returns every limit and unlimited rule, in the order of the files.
+func (c *Coverage) Limits() []Covered { return c.limits }
+
+// Counts returns the number of limits and unlimited rules, and of those that are covered.
+func (c *Coverage) Counts() (covered, all int) {
+	for i := range c.limits {
+		if c.limits[i].Covered() {
+			covered++
+		}
+	}
+	return covered, len(c.limits)
+}
+
+// Percent returns the covered part of the limits in percent, 100 without limits.
+func (c *Coverage) Percent() float64 {
+	covered, all := c.Counts()
+	if all == 0 {
+		return 100
+	}
+	return 100 * float64(covered) / float64(all)
+}

@@ -1,0 +1,330 @@
+package rulestest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/internal/spelling"
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/explain"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+const maxHits = limiters.MaxHits
+
+// expect reads the outcome that the requests of a step must have.
+func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
+	e := expectation{line: n.Line()}
+	if !n.IsMap() {
+		e.decision = p.verdict(n)
+		return e
+	}
+	f, ok := p.Fields(n, inExpect)
+	if !ok {
+		return e
+	}
+	if !slices.ContainsFunc(inExpect.Keys, f.Has) {
+		p.Fault(n, verdictRemedy, "expect is empty, so every outcome passes")
+	}
+	e.decision = p.wanted(f)
+	e.allowed, e.denied = p.count(f, "allowed"), p.count(f, "denied")
+	if counted := e.allowed != nil || e.denied != nil; counted && e.decision.denied != nil {
+		p.Fault(f.Key("verdict"), "remove it, or the numbers",
+			"a verdict is for every request, and the numbers of allowed or denied requests are given too")
+	}
+	if e.allowed != nil && e.denied != nil && *e.allowed+*e.denied != int64(s.Repeat) {
+		p.Fault(n, "correct one of them, or repeat", "%d allowed and %d denied are not %d requests", *e.allowed, *e.denied, s.Repeat)
+	}
+	if !f.Has("descriptors") {
+		return e
+	}
+	items := p.Items(f.Value("descriptors"), "descriptors")
+	for _, item := range items {
+		if !item.IsMap() {
+			e.descriptors = append(e.descriptors, p.verdict(item))
+		} else if f, ok := p.Fields(item, inDecision); ok {
+			e.descriptors = append(e.descriptors, p.wanted(f))
+		}
+	}
+	if want := len(s.request.Descriptors); len(items) != want {
+		p.Fault(f.Value("descriptors"), "write one for each descriptor of the request",
+			"%d descriptors are expected, and the request has %d", len(items), want)
+	}
+	return e
+}
+
+const verdictRemedy = "write allowed, denied, or a map such as {verdict: denied, retry_after: 60s}"
+
+func (p *parser) verdict(n rulesfile.Node) wanted {
+	text, ok := p.Item(n, "expect")
+	switch {
+	case !ok:
+	case text == "allowed", text == "denied":
+		denied := text == "denied"
+		return wanted{denied: &denied}
+	default:
+		remedy := verdictRemedy
+		if best := spelling.Nearest(text, []string{"allowed", "denied"}); best != "" {
+			remedy = "did you mean '" + best + "'?"
+		}
+		p.Fault(n, remedy, "a verdict is %s", n)
+	}
+	return wanted{}
+}
+
+func (p *parser) count(f rulesfile.Fields, name string) *int64 {
+	if !f.Has(name) {
+		return nil
+	}
+	n := f.Whole(name, 0, maxHits, 0)
+	return &n
+}
+
+// wanted reads the outcome that one decision must have.
+func (p *parser) wanted(f rulesfile.Fields) wanted {
+	w := wanted{remaining: p.count(f, "remaining"), used: p.count(f, "used")}
+	if f.Has("verdict") {
+		denied := f.Choice("verdict", "allowed", "denied") == "denied"
+		w.denied = &denied
+	}
+	for name, to := range map[string]**string{"rule": &w.rule, "limit": &w.limit} {
+		if f.Has(name) {
+			text := f.Text(name)
+			*to = &text
+		}
+	}
+	if f.Has("reason") {
+		text := f.Choice("reason", reasons...)
+		w.reason = &text
+	}
+	if f.Has("penalized") {
+		penalized := f.Bool("penalized")
+		w.penalized = &penalized
+	}
+	for name, to := range map[string]**time.Duration{"retry_after": &w.retryAfter, "reset_after": &w.resetAfter} {
+		if !f.Has(name) {
+			continue
+		}
+		d := never
+		if name != "retry_after" || f.Text(name) != "never" {
+			d = f.Duration(name, limiters.MaxWindow*2)
+		}
+		*to = &d
+	}
+	return w
+}
+
+// A Problem is one difference between the outcome of a request and what the test expects.
+type Problem struct {
+	Field string `json:"field"`
+	Want  string `json:"want"`
+	Got   string `json:"got"`
+}
+
+func (p Problem) String() string { return fmt.Sprintf("%s: want %s, got %s", p.Field, p.Want, p.Got) }
+
+// problems returns the differences between a result and the expectation. The numbers of e apply only to the last request of a step.
+func (e *expectation) problems(r *decide.Result, last bool) []Problem {
+	var all []Problem
+	if w := e.decision.denied; w != nil && *w != r.Denied {
+		all = append(all, Problem{"verdict", verdictOf(*w), verdictOf(r.Denied)})
+	}
+	w := e.decision
+	w.denied = nil
+	all = append(all, w.problems("", deciding(r), last)...)
+	for i := range e.descriptors {
+		prefix := ""
+		if len(e.descriptors) > 1 {
+			prefix = fmt.Sprintf("descriptors[%d].", i)
+		}
+		all = append(all, e.descriptors[i].problems(prefix, &r.Decisions[i], last)...)
+	}
+	return all
+}
+
+func verdictOf(denied bool) string {
+	if denied {
+		return "denied"
+	}
+	return "allowed"
+}
+
+// deciding returns the decision that explains the answer to a request. Of denied descriptors it is the one with the longest wait,
+// and otherwise the one with the least remaining hits. Of equal ones it is the first.
+func deciding(r *decide.Result) *decide.Decision {
+	best := 0
+	for i := range r.Decisions {
+		if decidesMore(&r.Decisions[i], &r.Decisions[best]) {
+			best = i
+		}
+	}
+	return &r.Decisions[best]
+}
+
+func decidesMore(d, than *decide.Decision) bool {
+	if a, b := d.Outcome == decide.Denied, than.Outcome == decide.Denied; a || b {
+		return a && (!b || d.Reason == decide.NeverFits && than.Reason != decide.NeverFits || d.UntilReset > than.UntilReset && than.Reason != decide.NeverFits)
+	}
+	return d.Limit != nil && (than.Limit == nil || d.Remaining < than.Remaining)
+}
+
+// problems returns the differences of one decision. prefix precedes the names of the fields.
+func (w *wanted) problems(prefix string, d *decide.Decision, last bool) []Problem {
+	var all []Problem
+	differ := func(field, want, got string) {
+		if want != got {
+			all = append(all, Problem{prefix + field, want, got})
+		}
+	}
+	if w.denied != nil {
+		differ("verdict", verdictOf(*w.denied), verdictOf(d.Outcome == decide.Denied))
+	}
+	if w.rule != nil {
+		differ("rule", orNone(*w.rule), orNone(d.RuleName()))
+	}
+	if w.reason != nil {
+		differ("reason", *w.reason, d.Reason.String())
+	}
+	name, verdict := limitOf(d)
+	if w.limit != nil && *w.limit != name.number {
+		differ("limit", orNone(*w.limit), name.String())
+	}
+	if w.penalized != nil {
+		differ("penalized", strconv.FormatBool(*w.penalized), strconv.FormatBool(verdict != nil && verdict.Penalized))
+	}
+	if !last {
+		return all
+	}
+	number := func(field string, want *int64, got int64) {
+		switch {
+		case want == nil:
+		case verdict == nil:
+			differ(field, strconv.FormatInt(*want, 10), "no limit")
+		default:
+			differ(field, strconv.FormatInt(*want, 10), strconv.FormatInt(got, 10))
+		}
+	}
+	number("remaining", w.remaining, d.Remaining)
+	if verdict != nil {
+		number("used", w.used, verdict.Used)
+	} else {
+		number("used", w.used, 0)
+	}
+	if w.retryAfter != nil {
+		differ("retry_after", wait(*w.retryAfter), retryAfter(d))
+	}
+	if w.resetAfter != nil {
+		got := "no limit"
+		if verdict != nil {
+			got = verdict.ResetAfter.String()
+		}
+		differ("reset_after", w.resetAfter.String(), got)
+	}
+	return all
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}
+
+func wait(d time.Duration) string {
+	if d == never {
+		return "never"
+	}
+	return d.String()
+}
+
+// retryAfter returns the time at which a denied hit fits. It also has a value for a rule in shadow mode, which denies nothing.
+func retryAfter(d *decide.Decision) string {
+	switch d.Reason {
+	case decide.NeverFits:
+		return "never"
+	case decide.OverLimit, decide.TooManyLeases:
+		return d.UntilReset.String()
+	case decide.BadLeaseID:
+		return "none, because the lease id is bad"
+	default:
+		return "none, because the request is within its limits"
+	}
+}
+
+// A limitName is the name of a limit and its number within its rule, from 0.
+type limitName struct{ name, number string }
+
+func (n limitName) String() string {
+	switch {
+	case n.number == "":
+		return "none"
+	case n.name == "":
+		return n.number
+	default:
+		return n.name
+	}
+}
+
+// limitOf returns the limit that explains a decision, and its verdict; nil if there is none.
+func limitOf(d *decide.Decision) (limitName, *limiters.Verdict) {
+	for i := range d.Limits {
+		if d.Limit == &d.Limits[i] {
+			return limitName{d.Limit.Name, strconv.Itoa(i)}, &d.Verdicts[i]
+		}
+	}
+	return limitName{}, nil
+}
+
+// unlimitedReason returns why no rule limits the requests of a step. It is empty if a rule limits them, or if the step expects a
+// reason, a rule or a limit. The first request represents the others, which differ only in their number.
+func (s *Suite) unlimitedReason(step *Step) string {
+	names := func(w wanted) bool { return w.reason != nil || w.rule != nil || w.limit != nil }
+	if names(step.want.decision) || slices.ContainsFunc(step.want.descriptors, names) {
+		return ""
+	}
+	request := step.request
+	request.Descriptors = slices.Clone(request.Descriptors)
+	for i := range request.Descriptors {
+		d := &request.Descriptors[i]
+		if d.Override != nil {
+			return ""
+		}
+		d.Entries = numbered(d.Entries, 1)
+	}
+	record := explain.With(explain.Options{Decide: s.settings.decide}, s.Rules, &request)
+	reason := ""
+	for i := range record.Descriptors {
+		d := &record.Descriptors[i]
+		if d.Result != decide.NoRule.String() && d.Result != decide.UnknownDomain.String() {
+			return ""
+		}
+		if reason == "" {
+			reason = d.Reason
+		}
+	}
+	return reason
+}
+
+// outcome describes a decision of a result in the form of an expectation.
+func outcome(r *decide.Result, d *decide.Decision) string {
+	parts := []string{"verdict: " + verdictOf(r.Denied)}
+	switch d.Reason {
+	case decide.WithinLimit:
+		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining))
+	case decide.OverLimit, decide.TooManyLeases, decide.NeverFits:
+		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+rulesfile.Quoted(d.RuleName()))
+		if name, _ := limitOf(d); name.name != "" || len(d.Limits) > 1 {
+			parts = append(parts, "limit: "+rulesfile.Quoted(name.String()))
+		}
+		if !r.Denied || d.Reason == decide.TooManyLeases {
+			parts = append(parts, "reason: "+d.Reason.String())
+		}
+	default:
+		parts = append(parts, "reason: "+d.Reason.String())
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}

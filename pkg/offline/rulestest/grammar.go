@@ -1,0 +1,51 @@
+package rulestest
+
+import "github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+
+// page describes the grammar.
+const page = "docs/test.md"
+
+// reasons are those of package decide that a test can expect. Its store never fails.
+var reasons = []string{
+	"no_entries", "unknown_domain", "no_rule", "unlimited", "replaced", "within_limit", "over_limit", "never_fits", "too_many_leases",
+	"bad_lease_id", "released", "settled",
+}
+
+// synonyms maps words to the keys of this grammar.
+var synonyms = map[string]string{
+	"all_or_nothing":  "write 'stop_cache_key_increment_when_overlimit', as the setting",
+	"calendar_months": "write 'use_calendar_month_rate_limit', as the setting",
+	"merge":           "write 'merge_domain_config', as the setting",
+	"config":          "write 'rules'",
+	"descriptor":      "write 'request'",
+	"wait":            "write 'after'",
+	"sleep":           "write 'after'",
+	"in":              "write 'after'",
+	"time":            "write 'at'",
+	"times":           "write 'repeat'",
+	"count":           "write 'repeat'",
+	"interval":        "write 'every'",
+	"expected":        "write 'expect'",
+	"want":            "write 'expect'",
+	"result":          "write 'verdict'",
+	"cost":            "write 'hits'",
+	"hits_addend":     "write 'hits'",
+	"cases":           "write 'tests'",
+	"descriptors":     "these are rules: weir check checks them, and weir test --init writes a first test file",
+}
+
+var (
+	inFile    = &rulesfile.Section{Name: "the test file", Keys: []string{"rules", "overlay", "domain", "options", "tests"}}
+	inOptions = &rulesfile.Section{Name: "options", Keys: []string{ // settings of the server, in lower case
+		"shadow_mode", "quota_mode", "stop_cache_key_increment_when_overlimit", "use_calendar_month_rate_limit", "merge_domain_config",
+	}}
+	inTest       = &rulesfile.Section{Name: "a test", Keys: []string{"name", "start", "domain", "steps"}}
+	inStep       = &rulesfile.Section{Name: "a step", Keys: []string{"at", "after", "request", "repeat", "every", "expect"}}
+	inRequest    = &rulesfile.Section{Name: "a request", Keys: []string{"domain", "descriptors", "hits", "is_negative_hits"}}
+	inDescriptor = &rulesfile.Section{Name: "a descriptor", Keys: []string{"entries", "hits", "is_negative_hits", "limit"}}
+	inLimit      = &rulesfile.Section{Name: "a limit", Keys: []string{"requests_per_unit", "unit", "unit_multiplier"}}
+	inExpect     = &rulesfile.Section{Name: "expect", Keys: append([]string{"allowed", "denied", "descriptors"}, inDecision.Keys...)}
+	inDecision   = &rulesfile.Section{Name: "a descriptor of expect", Keys: []string{
+		"verdict", "rule", "limit", "reason", "remaining", "used", "retry_after", "reset_after", "penalized",
+	}}
+)

@@ -1,0 +1,251 @@
+package rulestest
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// errNoLimits is returned for rules without limits.
+var errNoLimits = errors.New("the rules have no limits, so there is nothing to test")
+
+// Init returns a file of tests for rules. The tests pass. For each limit, one test fills the limit, expects the denial, and expects
+// the outcome after the wait. A comment names each limit that no test can reach. The tests name the rules by paths relative to file,
+// the path at which the caller will write the tests; "" stands for the working directory.
+func Init(source Source, file string) ([]byte, error) {
+	rules, err := source.load()
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Tests of %s, written by weir test --init. They show what the rules do. Change them to what the rules must do.\n",
+		filepath.Base(source.Rules))
+	b.WriteString("# yaml-language-server: $schema=https://raw.githubusercontent.com/weir-rls/weir/main/docs/test.schema.json\n")
+	if err := writeSource(&b, source, file); err != nil {
+		return nil, err
+	}
+	b.WriteString("tests:\n")
+	g := &generator{rules: rules, months: source.CalendarMonths, out: &b, names: map[string]int{}}
+	domains, n := rules.Counts()
+	if n == 0 {
+		return nil, errNoLimits
+	}
+	g.domains = domains > 1
+	for rule := range rules.All() {
+		g.rule(rule)
+	}
+	if g.tests == 0 {
+		return nil, fmt.Errorf("no request reaches a limit of the rules:\n%s", strings.TrimSpace(b.String()))
+	}
+	return []byte(b.String()), nil
+}
+
+func writeSource(b *strings.Builder, source Source, file string) error {
+	for _, p := range [][2]string{{"rules", source.Rules}, {"overlay", source.Overlay}} {
+		if p[1] == "" {
+			continue
+		}
+		path, err := relativeTo(p[1], file)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "%s: %s\n", p[0], rulesfile.Quoted(path))
+	}
+	var options []string
+	if source.CalendarMonths {
+		options = append(options, "use_calendar_month_rate_limit: true")
+	}
+	if source.MergeDomains {
+		options = append(options, "merge_domain_config: true")
+	}
+	if len(options) > 0 {
+		fmt.Fprintf(b, "options: {%s}\n", strings.Join(options, ", "))
+	}
+	return nil
+}
+
+// relativeTo returns a path relative to the folder of a file, or the path if it is absolute.
+func relativeTo(path, file string) (string, error) {
+	if filepath.IsAbs(path) {
+		return path, nil
+	}
+	from, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return "", err
+	}
+	to, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	relative, err := filepath.Rel(from, to)
+	return filepath.ToSlash(relative), err
+}
+
+// A generator writes the tests of rules.
+type generator struct {
+	rules   *descriptors.Rules
+	months  bool
+	domains bool // there are several
+	out     *strings.Builder
+	names   map[string]int
+	tests   int
+}
+
+func (g *generator) rule(rule *descriptors.Rule) {
+	entries := g.find(rule)
+	if entries == nil {
+		g.unreached(rule, "", "every request that it matches goes to another rule")
+		return
+	}
+	if rule.Unlimited {
+		r := g.newRecorder(rule, entries, DefaultStart)
+		r.send(sent{hits: 1})
+		g.write(rule, "unlimited", r)
+		return
+	}
+	denied := make([]bool, len(rule.Limits))
+	for i := range rule.Limits {
+		if denied[i] {
+			continue
+		}
+		r, err := g.deny(rule, i, entries)
+		if err != nil {
+			g.unreached(rule, rule.Limits[i].Rate(), err.Error())
+			continue
+		}
+		for j := range denied {
+			denied[j] = denied[j] || r.denied[j]
+		}
+		g.write(rule, rule.Limits[i].Rate(), r)
+	}
+}
+
+func (g *generator) unreached(rule *descriptors.Rule, limit, why string) {
+	name := strings.Join(strings.Fields(rule.Name+" "+limit), " ")
+	if source := rule.Source(); source != "" {
+		name += " (" + source + ")"
+	}
+	fmt.Fprintf(g.out, "  # Not tested: %s: %s.\n", name, why)
+}
+
+// write writes the steps of a recorder as a test.
+func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
+	name := rule.Name + ": " + about
+	if g.domains {
+		name = rule.Domain + ": " + name
+	}
+	g.names[name]++
+	if g.names[name] > 1 {
+		name += fmt.Sprintf(" (%d)", g.names[name])
+	}
+	g.tests++
+	fmt.Fprintf(g.out, "  - name: %s\n", rulesfile.Quoted(name))
+	if g.domains {
+		fmt.Fprintf(g.out, "    domain: %s\n", rulesfile.Quoted(rule.Domain))
+	}
+	if !r.start.Equal(DefaultStart) {
+		fmt.Fprintf(g.out, "    start: %s\n", r.start.Format(time.RFC3339Nano))
+	}
+	g.out.WriteString("    steps:\n")
+	for _, step := range r.steps {
+		g.out.WriteString(step)
+	}
+}
+
+// maxTried bounds the search for a request that reaches a rule.
+const maxTried = 20_000
+
+// find returns entries that reach a rule, or nil.
+func (g *generator) find(rule *descriptors.Rule) []descriptors.Entry {
+	levels := rule.Levels()
+	choices := make([][]descriptors.Entry, len(levels))
+	for i := range levels {
+		choices[i] = choicesOf(&levels[i])
+	}
+	domain, tried := g.rules.Domain(rule.Domain), 0
+	entries := make([]descriptors.Entry, len(levels))
+	var search func(level int) bool
+	search = func(level int) bool {
+		if level == len(levels) {
+			tried++
+			return domain.Match(entries) == rule
+		}
+		for _, choice := range choices[level] {
+			entries[level] = choice
+			if search(level + 1) {
+				return true
+			}
+			if tried > maxTried {
+				return false
+			}
+		}
+		return false
+	}
+	if !search(0) {
+		return nil
+	}
+	return entries
+}
+
+// anyTexts are texts for a '*', and values that rules rarely name.
+var anyTexts = []string{"example", "1", "x", "", "other", "a-b_c", "192.0.2.1", "2001:db8::1"}
+
+// choicesOf returns entries that a level matches, simplest first. Another level may match some of them earlier.
+func choicesOf(l *descriptors.Level) []descriptors.Entry {
+	var all []descriptors.Entry
+	switch {
+	case len(l.Values) > 0:
+		for _, v := range l.Values {
+			all = append(all, descriptors.Entry{Key: l.Key, Value: v})
+		}
+		return all
+	case len(l.Prefixes) > 0:
+		for _, p := range l.Prefixes {
+			for _, address := range addressesOf(p) {
+				all = append(all, descriptors.Entry{Key: l.Key, Value: address.String()})
+			}
+		}
+		return all
+	}
+	for _, key := range fillStars(l.Key) {
+		values := fillStars(l.Value)
+		if l.Value == "" {
+			values = anyTexts
+		}
+		for _, v := range values {
+			all = append(all, descriptors.Entry{Key: key, Value: v})
+		}
+	}
+	return all
+}
+
+// addressesOf returns addresses of a prefix: those with at most one bit set after it. Longer prefixes may take some of them.
+func addressesOf(p netip.Prefix) []netip.Addr {
+	first := p.Masked().Addr()
+	var all []netip.Addr
+	for bit := first.BitLen() - 1; bit >= p.Bits(); bit-- {
+		bytes := first.AsSlice()
+		bytes[bit/8] |= 1 << (7 - bit%8)
+		address, _ := netip.AddrFromSlice(bytes)
+		all = append(all, address)
+	}
+	return append(all, first)
+}
+
+// fillStars returns texts that a pattern matches.
+func fillStars(pattern string) []string {
+	if !strings.Contains(pattern, "*") {
+		return []string{pattern}
+	}
+	var all []string
+	for _, text := range anyTexts {
+		all = append(all, strings.ReplaceAll(pattern, "*", text))
+	}
+	return append(all, strings.ReplaceAll(pattern, "*", fmt.Sprint(len(pattern))+"th"))
+}

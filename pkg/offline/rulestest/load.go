@@ -1,0 +1,135 @@
+package rulestest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/sources"
+)
+
+// Load reads a file of tests and the rules that it names. The error is [rulesfile.Faults] of the tests or the rules, or the error
+// of an unreadable file.
+func Load(name string) (*Suite, error) {
+	data, err := readFile(name)
+	if err != nil {
+		return nil, err
+	}
+	p := parse(rulesfile.File{Name: name, Data: data})
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	if err := p.load(); err != nil {
+		return nil, err
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	return p.suite, nil
+}
+
+func readFile(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, sources.MaxFileSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > sources.MaxFileSize {
+		return nil, fmt.Errorf("%s is larger than %d bytes, the maximum for a test file: split it", name, sources.MaxFileSize)
+	}
+	return data, nil
+}
+
+// load reads the rules of the file, and sets the domains that the file omits.
+func (p *parser) load() error {
+	s := p.suite
+	files, overlay := p.read(s.rules, "rules"), p.read(s.overlay, "overlay")
+	if p.Err() != nil {
+		return nil
+	}
+	var err error
+	s.Rules, err = build(rulesfile.Options{MergeDomains: s.settings.merge, CalendarMonths: s.settings.decide.CalendarMonths}, files, overlay)
+	if err != nil {
+		return err
+	}
+	p.setDomains()
+	return nil
+}
+
+// read returns the files of paths, which are relative to the file of the tests.
+func (p *parser) read(paths []path, what string) []rulesfile.File {
+	var all []rulesfile.File
+	for _, path := range paths {
+		name := path.text
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(p.suite.File), name)
+		}
+		files, err := sources.Read(name)
+		if err != nil {
+			p.Fault(path.at, "write the path of a file or folder, relative to this file", "cannot read the %s: %v", what, err)
+		}
+		all = append(all, files...)
+	}
+	return all
+}
+
+// setDomains sets the domain of requests that have none.
+func (p *parser) setDomains() {
+	var names []string
+	for d := range p.suite.Rules.Domains() {
+		names = append(names, d.Name())
+	}
+	for i := range p.suite.Tests {
+		for j := range p.suite.Tests[i].Steps {
+			s := &p.suite.Tests[i].Steps[j]
+			if s.request.Domain != "" {
+				continue
+			}
+			if len(names) != 1 {
+				p.FaultAt(s.Line, "add 'domain:' to the file, the test or the request", "the request has no domain, and the rules have %d: %s",
+					len(names), strings.Join(names, ", "))
+				return
+			}
+			s.request.Domain = names[0]
+		}
+	}
+}
+
+// A Source names the rules for [Init], and the settings with which they are read.
+type Source struct {
+	Rules, Overlay               string // paths of files or folders; the overlay may be ""
+	MergeDomains, CalendarMonths bool
+}
+
+// load reads the rules.
+func (s *Source) load() (*descriptors.Rules, error) {
+	files, err := sources.Read(s.Rules)
+	var overlay []rulesfile.File
+	if err == nil && s.Overlay != "" {
+		overlay, err = sources.Read(s.Overlay)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return build(rulesfile.Options{MergeDomains: s.MergeDomains, CalendarMonths: s.CalendarMonths}, files, overlay)
+}
+
+// build parses rules with their overlay, if there is one.
+func build(o rulesfile.Options, files, overlay []rulesfile.File) (rules *descriptors.Rules, err error) {
+	if len(overlay) > 0 {
+		o.Overlay, err = rulesfile.ParseOverlay(overlay...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	rules, _, err = rulesfile.ParseWith(o, files...)
+	return rules, err
+}

@@ -1,0 +1,344 @@
+package rulestest
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// A path is the path of rules or of an overlay, with its position in the file.
+type path struct {
+	text string
+	at   rulesfile.Node
+}
+
+// A parser reads one file of tests.
+type parser struct {
+	*rulesfile.Document
+	suite    *Suite
+	domain   string
+	requests int64
+	lines    map[string]int // of the tests, by name
+}
+
+// parse reads a file without its rules. The suite is complete only if the document has no faults.
+func parse(f rulesfile.File) *parser {
+	d, root := rulesfile.NewDocument(f, page, synonyms)
+	p := &parser{Document: d, suite: &Suite{File: f.Name}, lines: map[string]int{}}
+	if file, ok := p.Fields(root, inFile); ok {
+		p.file(file)
+	}
+	return p
+}
+
+func (p *parser) file(f rulesfile.Fields) {
+	p.suite.rules, p.suite.overlay, p.domain = p.paths(f, "rules"), p.paths(f, "overlay"), f.Text("domain")
+	if !f.Has("rules") {
+		p.Fault(f.At(), "write 'rules: rules.yaml', relative to this file", "the file names no rules")
+	}
+	if f.Has("options") {
+		if o, ok := p.Fields(f.Value("options"), inOptions); ok {
+			p.suite.settings = settings{decide: decide.Options{
+				ShadowMode: o.Bool("shadow_mode"), QuotaMode: o.Bool("quota_mode"),
+				AllOrNothing:   o.Bool("stop_cache_key_increment_when_overlimit"),
+				CalendarMonths: o.Bool("use_calendar_month_rate_limit"),
+			}, merge: o.Bool("merge_domain_config")}
+		}
+	}
+	for _, n := range p.requiredList(f, "tests", "a test") {
+		if test, ok := p.Fields(n, inTest); ok {
+			p.test(test)
+		}
+	}
+}
+
+// requiredList returns the items of a list. It records a fault if the list is absent or empty.
+func (p *parser) requiredList(f rulesfile.Fields, name, item string) []rulesfile.Node {
+	if !f.Has(name) {
+		p.Fault(f.At(), "add '"+name+":'", "there are no %s", name)
+		return nil
+	}
+	v := f.Value(name)
+	items := p.Items(v, name)
+	if len(items) == 0 && v.IsList() {
+		p.Fault(v, "add "+item, "%s is empty", name)
+	}
+	return items
+}
+
+// paths reads one text or a list of texts.
+func (p *parser) paths(f rulesfile.Fields, name string) []path {
+	if !f.Has(name) {
+		return nil
+	}
+	items := []rulesfile.Node{f.Value(name)}
+	if items[0].IsList() {
+		items = p.Items(items[0], name)
+	}
+	var all []path
+	for _, n := range items {
+		text, ok := p.Item(n, name)
+		if ok && text == "" {
+			p.Fault(n, "write the path of a file or folder", "%s has no path", name)
+		}
+		all = append(all, path{text, n})
+	}
+	return all
+}
+
+func (p *parser) test(f rulesfile.Fields) {
+	t := Test{Name: f.Text("name"), Line: f.At().Line()}
+	switch first := p.lines[t.Name]; {
+	case t.Name == "" && !f.Has("name"):
+		p.Fault(f.At(), "add 'name:'", "the test has no name")
+	case t.Name == "":
+		p.Fault(f.Key("name"), "write what the rules must do", "the test has no name")
+	case first > 0:
+		p.Fault(f.Key("name"), "rename one", "the test at line %d has the name '%s' too", first, t.Name)
+	default:
+		p.lines[t.Name] = t.Line
+	}
+	clock := &clock{start: p.start(f)}
+	clock.now = clock.start
+	domain := cmp.Or(f.Text("domain"), p.domain)
+	for _, n := range p.requiredList(f, "steps", "a step") {
+		if step, ok := p.Fields(n, inStep); ok {
+			t.Steps = append(t.Steps, p.step(step, clock, domain))
+		}
+	}
+	p.suite.Tests = append(p.suite.Tests, t)
+}
+
+func (p *parser) start(f rulesfile.Fields) time.Time {
+	if !f.Has("start") {
+		return DefaultStart
+	}
+	t, ok := parseInstant(f.Text("start"))
+	if !ok || t.Year() < 1980 || t.Year() >= 2180 {
+		p.Fault(f.Value("start"), "write a time such as 2026-11-22T10:00:00Z, from 1980 to 2179", "start is %s", f.Value("start"))
+		return DefaultStart
+	}
+	return t
+}
+
+// parseInstant parses a time, or a date.
+func parseInstant(text string) (time.Time, bool) {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		t, err = time.Parse(time.DateOnly, text)
+	}
+	return t.Truncate(time.Microsecond), err == nil
+}
+
+// A clock holds the time of the last request.
+type clock struct{ start, now time.Time }
+
+func (p *parser) step(f rulesfile.Fields, c *clock, domain string) Step {
+	s := Step{Line: f.At().Line(), Repeat: int(f.Whole("repeat", 1, MaxRepeat, 1)), Every: f.Duration("every", MaxOffset)}
+	if f.Has("every") && s.Repeat == 1 && !f.Has("repeat") {
+		p.Fault(f.Key("every"), "add 'repeat:'", "every has no meaning without repeat")
+	}
+	s.At = p.at(f, c)
+	if s.Every > 0 && int64(s.Repeat-1) > int64(MaxOffset/s.Every) {
+		p.Fault(f.Key("every"), "repeat less often", "the last request of the step is more than %.0fh after the start of the test",
+			MaxOffset.Hours())
+	} else {
+		c.now = s.At.Add(time.Duration(s.Repeat-1) * s.Every)
+	}
+	if c.now.Sub(c.start) > MaxOffset {
+		p.Fault(f.At(), "correct its time", "the step is more than %.0fh after the start of the test", MaxOffset.Hours())
+		c.now = c.start
+	}
+	p.requests += int64(s.Repeat)
+	if p.requests > MaxRequests && p.requests-int64(s.Repeat) <= MaxRequests {
+		p.Fault(f.At(), "repeat less often, or split the file", "the steps of the file have more than %d requests", MaxRequests)
+	}
+	if !f.Has("request") {
+		p.Fault(f.At(), "add 'request: key=value'", "the step has no request")
+	} else {
+		s.request = p.request(f.Value("request"))
+		s.request.Domain = cmp.Or(s.request.Domain, domain)
+	}
+	s.Text = formatRequest(&s.request, domain)
+	for i := range s.request.Descriptors {
+		for _, e := range s.request.Descriptors[i].Entries {
+			s.numbered = s.numbered || strings.Contains(e.Value, number)
+		}
+	}
+	if !f.Has("expect") {
+		p.Fault(f.At(), "add 'expect: allowed' or 'expect: denied'", "the step expects nothing")
+	} else {
+		s.want = p.expect(f.Value("expect"), &s)
+	}
+	return s
+}
+
+// at returns the time of the first request of a step.
+func (p *parser) at(f rulesfile.Fields, c *clock) time.Time {
+	if f.Has("at") && f.Has("after") {
+		p.Fault(f.Key("after"), "remove one of them", "a step has at or after, and both are given")
+		return c.now
+	}
+	if !f.Has("at") {
+		return c.now.Add(f.Duration("after", MaxOffset))
+	}
+	at, isInstant := parseInstant(f.Text("at"))
+	if !isInstant {
+		at = c.start.Add(f.Duration("at", MaxOffset))
+	}
+	if at.Before(c.now) {
+		p.Fault(f.Value("at"), "put the steps in the order of their times", "the step is %v earlier than the one before", c.now.Sub(at))
+		return c.now
+	}
+	return at
+}
+
+func (p *parser) request(n rulesfile.Node) decide.Request {
+	if !n.IsMap() {
+		return decide.Request{Descriptors: p.descriptors(n, "request", hitCount{n: 1})}
+	}
+	f, ok := p.Fields(n, inRequest)
+	if !ok {
+		return decide.Request{}
+	}
+	if !f.Has("descriptors") {
+		p.Fault(n, "add 'descriptors:', or write the request as key=value", "the request has no descriptors")
+		return decide.Request{}
+	}
+	return decide.Request{Domain: f.Text("domain"), Descriptors: p.descriptors(f.Value("descriptors"), "descriptors", p.hits(f, hitCount{n: 1}))}
+}
+
+// A hitCount is the number of hits of a descriptor, or a refund.
+type hitCount struct {
+	n      int64
+	refund bool
+}
+
+func (p *parser) hits(f rulesfile.Fields, otherwise hitCount) hitCount {
+	h := hitCount{f.Whole("hits", 0, maxHits, otherwise.n), otherwise.refund}
+	if f.Has("is_negative_hits") {
+		h.refund = f.Bool("is_negative_hits")
+	}
+	return h
+}
+
+func (p *parser) descriptors(n rulesfile.Node, name string, hits hitCount) []decide.Descriptor {
+	if !n.IsList() {
+		return []decide.Descriptor{p.descriptor(n, name, hits)}
+	}
+	var all []decide.Descriptor
+	for _, item := range p.Items(n, name) {
+		all = append(all, p.descriptor(item, "a descriptor", hits))
+	}
+	if len(all) == 0 || len(all) > decide.MaxDescriptors {
+		p.Fault(n, fmt.Sprintf("write 1 to %d descriptors", decide.MaxDescriptors), "%s has %d descriptors", name, len(all))
+	}
+	return all
+}
+
+func (p *parser) descriptor(n rulesfile.Node, name string, hits hitCount) decide.Descriptor {
+	entries, d := n, decide.Descriptor{}
+	if n.IsMap() {
+		f, ok := p.Fields(n, inDescriptor)
+		if !ok {
+			return d
+		}
+		hits = p.hits(f, hits)
+		d.Override = p.limit(f)
+		if entries = f.Value("entries"); !f.Has("entries") {
+			p.Fault(n, "add 'entries: key=value'", "the descriptor has no entries")
+			return d
+		}
+		name = "entries"
+	}
+	text, ok := p.Item(entries, name)
+	if !ok {
+		return d
+	}
+	if text == "" && name == "request" {
+		p.Fault(entries, "write key=value", "the request is empty")
+	}
+	var err error
+	d.Entries, err = descriptors.ParseEntries(text)
+	if err != nil {
+		p.Fault(entries, "", "%v", err)
+	}
+	if len(d.Entries) > decide.MaxEntries {
+		p.Fault(entries, fmt.Sprintf("write at most %d", decide.MaxEntries), "the descriptor has %d entries", len(d.Entries))
+	}
+	d.Hits, d.Refund = hits.n, hits.refund
+	if d.Refund {
+		d.Hits = -d.Hits
+	}
+	return d
+}
+
+// limit reads the limit that a descriptor carries, or returns nil.
+func (p *parser) limit(f rulesfile.Fields) *decide.Override {
+	if !f.Has("limit") {
+		return nil
+	}
+	l, ok := p.Fields(f.Value("limit"), inLimit)
+	if !ok {
+		return nil
+	}
+	for _, name := range []string{"requests_per_unit", "unit"} {
+		if !l.Has(name) {
+			p.Fault(l.At(), "add it", "the limit has no %s", name)
+		}
+	}
+	return &decide.Override{
+		RequestsPerUnit: uint32(l.Whole("requests_per_unit", 0, 1<<32-1, 0)),
+		Unit:            descriptors.ParseUnit(l.Choice("unit", descriptors.UnitNames()...)),
+		UnitMultiplier:  uint32(l.Whole("unit_multiplier", 1, 1<<32-1, 1)),
+	}
+}
+
+// formatRequest returns a request in the syntax of a file, on one line. It omits the domain if it is the given one.
+func formatRequest(r *decide.Request, domain string) string {
+	parts := make([]string, len(r.Descriptors))
+	for i := range r.Descriptors {
+		d := &r.Descriptors[i]
+		parts[i] = formatEntries(d.Entries)
+		switch {
+		case d.Refund:
+			parts[i] += fmt.Sprintf(" (%d hits, is_negative_hits)", -d.Hits)
+		case d.Hits != 1:
+			parts[i] += fmt.Sprintf(" (%d hits)", d.Hits)
+		}
+	}
+	text := strings.Join(parts, " and ")
+	if r.Domain != domain {
+		text += ", domain " + r.Domain
+	}
+	return text
+}
+
+// number is the text in a value that stands for the number of the request in its step, from 1.
+const number = "{n}"
+
+// formatEntries is the inverse of [descriptors.ParseEntries].
+func formatEntries(entries []descriptors.Entry) string {
+	key := strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
+	value := strings.NewReplacer(`\`, `\\`, `,`, `\,`)
+	parts := make([]string, len(entries))
+	for i, e := range entries {
+		parts[i] = key.Replace(e.Key) + "=" + value.Replace(e.Value)
+	}
+	return strings.Join(parts, ",")
+}
+
+// numbered returns entries whose values contain the number of a request.
+func numbered(entries []descriptors.Entry, n int) []descriptors.Entry {
+	all := make([]descriptors.Entry, len(entries))
+	for i, e := range entries {
+		all[i] = descriptors.Entry{Key: e.Key, Value: strings.ReplaceAll(e.Value, number, strconv.Itoa(n))}
+	}
+	return all
+}

@@ -1,0 +1,273 @@
+package rulestest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+const (
+	// maxUnrolled is the largest limit that single requests fill. One request with many hits fills a larger limit.
+	maxUnrolled = 100
+	// maxChunks bounds the requests that fill a limit which has smaller limits beside it.
+	maxChunks = 100_000
+)
+
+// A recorder sends requests to one rule, and writes each as a step that expects its outcome.
+type recorder struct {
+	rule     *descriptors.Rule
+	entries  []descriptors.Entry
+	months   bool
+	start    time.Time
+	now      time.Time // of the last request
+	last     time.Time // of the last request that is a step
+	replayer *replay.Replayer
+	result   decide.Result
+	denied   []bool // limits that have denied a request
+	steps    []string
+	ids      int // lease ids used
+}
+
+func (g *generator) newRecorder(rule *descriptors.Rule, entries []descriptors.Entry, start time.Time) *recorder {
+	return &recorder{
+		rule: rule, entries: entries, months: g.months, start: start, now: start, last: start, denied: make([]bool, len(rule.Limits)),
+		replayer: replay.New(g.rules, replay.Options{Decide: decide.Options{CalendarMonths: g.months}}),
+	}
+}
+
+// A sent is a step to record.
+type sent struct {
+	hits   int64
+	refund bool
+	after  time.Duration
+	repeat int
+	every  time.Duration
+	id     string // of the lease; "" is a new one
+	end    string // a further last entry, such as settle
+}
+
+// decide decides a request without recording it.
+func (r *recorder) decide(s sent, id string) *decide.Decision {
+	request := decide.Request{Domain: r.rule.Domain,
+		Descriptors: []decide.Descriptor{{Entries: r.entriesOf(s, id), Hits: s.hits, Refund: s.refund}}}
+	if s.refund {
+		request.Descriptors[0].Hits = -s.hits
+	}
+	if err := r.replayer.Decide(r.now, &request, &r.result); err != nil || len(r.result.Decisions) == 0 {
+		return nil
+	}
+	d := &r.result.Decisions[0]
+	for i := range d.Verdicts {
+		if len(d.Verdicts) == len(r.denied) && !d.Verdicts[i].Allowed {
+			r.denied[i] = true
+		}
+	}
+	return d
+}
+
+func (r *recorder) entriesOf(s sent, id string) []descriptors.Entry {
+	entries := append([]descriptors.Entry(nil), r.entries...)
+	if r.rule.HasLeases() {
+		entries[len(entries)-1].Value = id
+	}
+	if s.end != "" {
+		entries = append(entries, descriptors.Entry{Key: s.end, Value: "1"})
+	}
+	return entries
+}
+
+// send sends the requests of a step, records the step, and returns the last decision.
+func (r *recorder) send(s sent) *decide.Decision {
+	r.now = r.now.Add(s.after)
+	after, repeat := r.now.Sub(r.last), max(1, s.repeat)
+	if s.id == "" {
+		r.ids++
+		s.id = fmt.Sprintf("id-%d", r.ids)
+	}
+	id := s.id
+	var d *decide.Decision
+	for i := range repeat {
+		if repeat > 1 && r.rule.HasLeases() {
+			s.id, id = "id-"+number, fmt.Sprintf("id-%d", i+1)
+		}
+		if i > 0 {
+			r.now = r.now.Add(s.every)
+		}
+		d = r.decide(s, id)
+	}
+	r.ids = max(r.ids, repeat)
+	r.last = r.now
+	if d != nil {
+		r.record(s, after, repeat, d)
+	}
+	return d
+}
+
+// record writes a step.
+func (r *recorder) record(s sent, after time.Duration, repeat int, d *decide.Decision) {
+	var b strings.Builder
+	lead := "      - "
+	line := func(format string, args ...any) {
+		b.WriteString(lead)
+		fmt.Fprintf(&b, format+"\n", args...)
+		lead = "        "
+	}
+	if after > 0 {
+		line("after: %v", after)
+	}
+	request := rulesfile.Quoted(formatEntries(r.entriesOf(s, s.id)))
+	switch {
+	case s.refund:
+		line("request: {descriptors: %s, hits: %d, is_negative_hits: true}", request, s.hits)
+	case s.hits != 1:
+		line("request: {descriptors: %s, hits: %d}", request, s.hits)
+	default:
+		line("request: %s", request)
+	}
+	if repeat > 1 {
+		line("repeat: %d", repeat)
+	}
+	if repeat > 1 && s.every > 0 {
+		line("every: %v", s.every)
+	}
+	line("expect: %s", outcome(&r.result, d))
+	r.steps = append(r.steps, b.String())
+}
+
+// deny records a test in which limit t of the rule denies a request.
+func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.Entry) (*recorder, error) {
+	limit := rule.Limits[t].Compiled
+	r := g.newRecorder(rule, entries, g.aligned(rule, t, entries))
+	chunk := limit.Capacity()
+	for i := range rule.Limits {
+		chunk = min(chunk, rule.Limits[i].Compiled.Capacity())
+	}
+	var d *decide.Decision
+	switch {
+	case limit.Capacity() == 0:
+		d = r.send(sent{hits: 1})
+	case chunk == 0:
+		return nil, errors.New("another limit of the rule denies every request")
+	case chunk == limit.Capacity():
+		if limit.Capacity() <= maxUnrolled && !rule.HasLeases() {
+			r.send(sent{hits: 1, repeat: int(limit.Capacity())})
+		} else {
+			r.send(sent{hits: limit.Capacity()})
+		}
+		d = r.send(sent{hits: 1})
+	default:
+		f, err := g.fill(r, t)
+		if err != nil {
+			return nil, err
+		}
+		r.send(sent{hits: f.chunk, repeat: f.chunks, every: f.every})
+		d = r.send(sent{hits: f.hits, after: f.every})
+	}
+	if d == nil || !r.denied[t] {
+		return nil, errors.New("the smaller limits of the rule deny first")
+	}
+	r.recover(t, d)
+	return r, nil
+}
+
+// recover records the outcome after a denial.
+func (r *recorder) recover(t int, d *decide.Decision) {
+	limit := r.rule.Limits[t].Compiled
+	switch {
+	case d.Reason != decide.OverLimit:
+		return
+	case limit.IsConcurrency():
+		r.send(sent{hits: 0, refund: true, id: "id-1"})
+		r.send(sent{hits: 1})
+	case limit.HasLeases() && len(r.rule.Limits) == 1: // a reservation
+		r.send(sent{hits: 0, id: "id-1", end: "settle"})
+		r.send(sent{hits: 1})
+	default:
+		r.send(sent{hits: 1, after: d.UntilReset})
+	}
+}
+
+// A filling is a way to fill a limit that has smaller limits beside it: chunks at an interval, and then a number of hits that no
+// longer fits.
+type filling struct {
+	chunk, hits int64
+	chunks      int
+	every       time.Duration
+}
+
+// fill returns a filling of limit t at a pace that the smaller limits allow. Its chunks are as large as the smallest limit or, if
+// that fails, single hits.
+func (g *generator) fill(r *recorder, t int) (filling, error) {
+	smallest := r.rule.Limits[t].Compiled.Capacity()
+	for i := range r.rule.Limits {
+		smallest = min(smallest, r.rule.Limits[i].Compiled.Capacity())
+	}
+	for _, chunk := range []int64{smallest, 1} {
+		f := filling{chunk: chunk, every: pace(r.rule, t, chunk)}
+		if g.newRecorder(r.rule, r.entries, r.start).try(&f, t) {
+			return f, nil
+		}
+	}
+	return filling{}, errors.New("the smaller limits of the rule deny first")
+}
+
+// pace returns an interval at which the limits smaller than t always allow chunks of hits.
+func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
+	for i := range rule.Limits {
+		limit := rule.Limits[i].Compiled
+		if limit.Capacity() >= rule.Limits[t].Compiled.Capacity() {
+			continue
+		}
+		spec := limit.Spec()
+		switch {
+		case limit.IsConcurrency():
+			every = max(every, limit.LeaseTTL())
+		case spec.Algorithm == "funnel":
+			every = max(every, time.Duration(float64(limit.Window())*float64(chunk)/float64(max(1, spec.Max))))
+		default:
+			every = max(every, limit.Window()/time.Duration(max(1, limit.Capacity()/chunk)))
+		}
+	}
+	return (every + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+// try fills limit t by f and completes f. It returns false if a limit denied.
+func (r *recorder) try(f *filling, t int) bool {
+	for f.chunks < maxChunks && r.now.Sub(r.start) < MaxOffset/2 {
+		f.chunks++
+		d := r.decide(sent{hits: f.chunk}, fmt.Sprintf("id-%d", f.chunks))
+		if d == nil || len(d.Verdicts) != len(r.denied) || d.Reason != decide.WithinLimit {
+			return false
+		}
+		r.now = r.now.Add(f.every)
+		peeked := r.decide(sent{hits: 0}, "id-0")
+		if peeked == nil || len(peeked.Verdicts) != len(r.denied) {
+			return false
+		}
+		if remaining := peeked.Verdicts[t].Remaining; remaining < f.chunk {
+			f.hits = remaining + 1
+			return true
+		}
+	}
+	return false
+}
+
+// aligned returns a start for a test of limit t: the beginning of a window, if windows begin at fixed times.
+func (g *generator) aligned(rule *descriptors.Rule, t int, entries []descriptors.Entry) time.Time {
+	limit := rule.Limits[t].Compiled
+	r := g.newRecorder(rule, entries, DefaultStart)
+	d := r.decide(sent{hits: 1}, "id-0")
+	if limit.Spec().Algorithm != "fixed_window" || d == nil || len(d.Verdicts) != len(rule.Limits) || !d.Verdicts[t].Allowed {
+		return DefaultStart
+	}
+	if reset := d.Verdicts[t].ResetAfter; reset < limit.Window() {
+		return DefaultStart.Add(reset)
+	}
+	return DefaultStart
+}

@@ -1,0 +1,183 @@
+package simulate
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// A client sends the requests of a recording by one client model.
+type client struct {
+	o        Options
+	rows     *limitRows
+	replayer *replay.Replayer
+	result   decide.Result
+	observe  func(*replay.Line, *decide.Result, error) // of each recorded request; may be nil
+	counts   Client
+	limits   []limitCount // by row
+	keys     int          // in limits
+	partial  bool         // reports that a denied key was not counted, because of Options.MaxKeys
+	waiting  retries
+	sequence int64
+}
+
+// A limitCount is the outcome of one limit under one client model.
+type limitCount struct {
+	requests, denied int64
+	keys             map[string]struct{} // denied
+}
+
+func newClient(m Model, rules *descriptors.Rules, rows *limitRows, o Options) *client {
+	return &client{
+		o: o, rows: rows, replayer: replay.New(rules, o.Replay), counts: Client{Model: m}, limits: make([]limitCount, len(rows.all)),
+	}
+}
+
+// recorded sends the retries whose time has come, and then a recorded request.
+func (c *client) recorded(line *replay.Line) {
+	at := line.At.UnixMicro()
+	for len(c.waiting) > 0 && c.waiting[0].at <= at {
+		next := heap.Pop(&c.waiting).(retry)
+		c.counts.Retries++
+		c.send(next, nil)
+	}
+	c.send(retry{at: at, request: &line.Request}, line)
+}
+
+// end counts the retries whose time is after the end of the recording.
+func (c *client) end() {
+	c.counts.Waiting = int64(len(c.waiting))
+	c.waiting = nil
+}
+
+// send sends one attempt. line is nil for a retry.
+func (c *client) send(r retry, line *replay.Line) {
+	err := c.replayer.Decide(microTime(r.at), r.request, &c.result)
+	if line != nil && c.observe != nil {
+		c.observe(line, &c.result, err)
+	}
+	c.counts.Attempts++
+	switch {
+	case err != nil:
+		c.counts.Failed++
+		if line == nil {
+			c.counts.GaveUp++
+		}
+		return
+	case c.result.Denied:
+		c.counts.Denied++
+	default:
+		c.counts.Allowed++
+		if line == nil {
+			c.counts.Recovered++
+		}
+	}
+	c.countLimits()
+	if c.result.Denied {
+		c.retry(r)
+	}
+}
+
+// retry queues the next retry of a denied request, if there is one.
+func (c *client) retry(r retry) {
+	wait, most := c.o.HammerInterval, c.o.HammerRetries
+	fits := true
+	if c.counts.Model == Obey {
+		most = c.o.ObeyRetries
+		wait, fits = retryAfter(&c.result)
+	}
+	switch {
+	case c.counts.Model == Drop || !fits || r.sent >= most:
+		c.counts.GaveUp++
+	case len(c.waiting) >= c.o.MaxWaiting:
+		c.counts.Overflowed++
+	default:
+		c.sequence++
+		heap.Push(&c.waiting, retry{r.at + wait.Microseconds(), c.sequence, r.request, r.sent + 1})
+	}
+}
+
+// retryAfter returns the wait that Retry-After gives a client. It returns false if waiting does not help. If all descriptors in
+// quota mode are denied, the shortest of their waits counts.
+func retryAfter(result *decide.Result) (time.Duration, bool) {
+	wait, quota, fits := time.Duration(0), time.Duration(-1), true
+	for i := range result.Decisions {
+		d := &result.Decisions[i]
+		if d.Outcome != decide.Denied {
+			continue
+		}
+		possible := d.Reason == decide.OverLimit || d.Reason == decide.TooManyLeases
+		switch {
+		case !d.Quota:
+			wait, fits = max(wait, d.UntilReset), fits && possible
+		case possible && (quota < 0 || d.UntilReset < quota):
+			quota = d.UntilReset
+		}
+	}
+	if wait == 0 && fits {
+		wait, fits = quota, quota >= 0
+	}
+	seconds := (wait + time.Second - 1) / time.Second
+	return max(seconds, 1) * time.Second, fits
+}
+
+// countLimits counts the verdicts of the last attempt.
+func (c *client) countLimits() {
+	for i := range c.result.Decisions {
+		d := &c.result.Decisions[i]
+		for j := range d.Verdicts {
+			count := &c.limits[c.rows.rowOf(d, j)]
+			count.requests++
+			if d.Verdicts[j].Allowed || d.Verdicts[j].Err != nil {
+				continue
+			}
+			count.denied++
+			if c.counts.Model != Drop { // the keys of Drop are in the statistics
+				c.countKey(count, c.result.Key(i))
+			}
+		}
+	}
+}
+
+func (c *client) countKey(count *limitCount, key string) {
+	if _, known := count.keys[key]; known {
+		return
+	}
+	if c.keys >= c.o.MaxKeys {
+		c.partial = true
+		return
+	}
+	if count.keys == nil {
+		count.keys = map[string]struct{}{}
+	}
+	c.keys++
+	count.keys[key] = struct{}{}
+}
+
+// A retry is a denied request that will be sent again.
+type retry struct {
+	at       int64 // in µs since 1970
+	sequence int64 // orders the retries of one time
+	request  *decide.Request
+	sent     int // retries, including this one
+}
+
+// retries are a [heap.Interface] in the order of their times.
+type retries []retry
+
+func (r retries) Len() int { return len(r) }
+func (r retries) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(r[i].at, r[j].at), cmp.Compare(r[i].sequence, r[j].sequence)) < 0
+}
+func (r retries) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
+func (r *retries) Push(x any)   { *r = append(*r, x.(retry)) }
+func (r *retries) Pop() any {
+	last := (*r)[len(*r)-1]
+	*r = slices.Delete(*r, len(*r)-1, len(*r))
+	return last
+}

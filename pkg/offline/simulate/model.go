@@ -1,0 +1,155 @@
+// Package simulate runs rules over recorded or synthetic requests, and reports which requests and keys the limits deny.
+//
+//	result, err := simulate.Run(ctx, rules, recording, simulate.Options{Clients: []simulate.Model{simulate.Obey}})
+//
+// Each client model has a [replay.Replayer] of its own, which runs the code of the server with a virtual clock. A simulation is
+// deterministic: equal rules, requests and options have equal results.
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// A Model is how clients react to a denial. Every model sends the recorded requests at their times. A retry is the same request at
+// a later time, and precedes a recorded request of the same time. Retries after the time of the last recorded request are not sent.
+type Model string
+
+// The client models. Real clients are probably between them, so their results form an interval.
+const (
+	// Drop never sends a denied request again.
+	Drop Model = "drop"
+	// Obey sends a denied request again after the Retry-After of each denial: the wait in whole seconds, rounded up, at least 1.
+	// It gives up after [Options.ObeyRetries] retries, or at once if the request can never fit.
+	Obey Model = "obey"
+	// Hammer sends a denied request again every [Options.HammerInterval]. It gives up after [Options.HammerRetries] retries.
+	Hammer Model = "hammer"
+)
+
+// Options configures [Run]. The zero value is the default configuration.
+type Options struct {
+	// Replay has the settings of the server. Here its MaxBytes defaults to 512 MiB, for each client model.
+	Replay replay.Options
+	// Clients are the client models besides Drop, which is always simulated.
+	Clients        []Model
+	ObeyRetries    int           // default 3
+	HammerInterval time.Duration // default 1 s
+	HammerRetries  int           // default 5
+	// MaxWaiting bounds the waiting retries of each model. Default 100,000.
+	MaxWaiting int
+	// SampleShare is the fraction of all keys that the recording has. 0 means 1, all keys.
+	SampleShare float64
+	// MaxKeys bounds the keys that have statistics, over all limits. Default 1,000,000.
+	MaxKeys int
+	// MaxEntries bounds the hits that are kept for comparisons, over all keys. Default 8,000,000, or 192 MB. Beyond it there is no
+	// [Comparison].
+	MaxEntries int
+}
+
+func (o Options) withDefaults() Options {
+	set := func(n *int, value int) {
+		if *n <= 0 {
+			*n = value
+		}
+	}
+	set(&o.ObeyRetries, 3)
+	set(&o.HammerRetries, 5)
+	set(&o.MaxWaiting, 100_000)
+	set(&o.MaxKeys, 1_000_000)
+	set(&o.MaxEntries, 8_000_000)
+	if o.HammerInterval <= 0 {
+		o.HammerInterval = time.Second
+	}
+	if o.Replay.MaxBytes == 0 {
+		o.Replay.MaxBytes = 512 << 20
+	}
+	return o
+}
+
+// A Source returns the requests of a recording in the order of their times, and then [io.EOF]. [replay.Files] and [Synthetic] are
+// Sources. A Source must not reuse the memory of a line.
+type Source interface {
+	Next(into *replay.Line) error
+}
+
+// batchSize is the number of lines that a client model receives at once.
+const batchSize = 256
+
+// Run simulates all requests of a source. It calls the source on the goroutine of the caller. It returns the error of the source,
+// or that of ctx if ctx has ended.
+func Run(ctx context.Context, rules *descriptors.Rules, source Source, o Options) (*Result, error) {
+	o = o.withDefaults()
+	rows := newLimitRows(rules)
+	stats := newStats(rules, rows, o)
+	clients := []*client{newClient(Drop, rules, rows, o)}
+	clients[0].observe = stats.observe
+	for _, m := range o.Clients {
+		switch m {
+		case Drop:
+		case Obey, Hammer:
+			clients = append(clients, newClient(m, rules, rows, o))
+		default:
+			return nil, fmt.Errorf("unknown client model %q: want one of %q", m, []Model{Drop, Obey, Hammer})
+		}
+	}
+	if err := feed(ctx, source, clients); err != nil {
+		return nil, err
+	}
+	return stats.result(rules, clients), nil
+}
+
+// feed sends all lines of a source to all clients, each on a goroutine of its own.
+func feed(ctx context.Context, source Source, clients []*client) error {
+	var working sync.WaitGroup
+	inputs := make([]chan []replay.Line, len(clients))
+	for i, c := range clients {
+		in := make(chan []replay.Line, 4)
+		inputs[i] = in
+		working.Go(func() {
+			for batch := range in {
+				for j := range batch {
+					c.recorded(&batch[j])
+				}
+			}
+			c.end()
+		})
+	}
+	defer working.Wait()
+	defer func() {
+		for _, in := range inputs {
+			close(in)
+		}
+	}()
+	for {
+		batch, err := nextBatch(source)
+		for _, in := range inputs {
+			in <- batch
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func nextBatch(source Source) ([]replay.Line, error) {
+	batch := make([]replay.Line, 0, batchSize)
+	for len(batch) < batchSize {
+		batch = append(batch, replay.Line{})
+		if err := source.Next(&batch[len(batch)-1]); err != nil {
+			return batch[:len(batch)-1], err
+		}
+	}
+	return batch, nil
+}

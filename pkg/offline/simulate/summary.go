@@ -1,0 +1,253 @@
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// result returns the Result. Observe no request afterwards.
+func (s *stats) result(rules *descriptors.Rules, clients []*client) *Result {
+	r := &s.r
+	r.RulesVersion = rules.Version()
+	for path, n := range s.unmatched {
+		path.Descriptors = n
+		r.UnmatchedPaths = append(r.UnmatchedPaths, path)
+	}
+	slices.SortFunc(r.UnmatchedPaths, func(a, b UnmatchedPath) int {
+		return cmp.Or(cmp.Compare(b.Descriptors, a.Descriptors), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Path, b.Path))
+	})
+	r.UnmatchedPaths = append([]UnmatchedPath{}, r.UnmatchedPaths[:min(len(r.UnmatchedPaths), MaxUnmatched)]...)
+	r.CannotMatch = s.hashed.List(func(rule *descriptors.Rule) bool { return s.matched[rule] })
+	r.Skipped = []replay.FileSkipped{}
+	r.Timeline = Timeline{
+		Start: s.buckets.start.UTC(), BucketSeconds: widths[s.buckets.width].Seconds(),
+		Allowed: s.allowed.full(s.buckets.n), Denied: s.denied.full(s.buckets.n),
+	}
+	for _, c := range clients {
+		r.Clients = append(r.Clients, c.counts)
+	}
+	r.Interval = intervalOf(r.Clients)
+	r.Limits = []LimitResult{}
+	for i := range s.rows.all {
+		row := &s.rows.all[i]
+		if s.limits[i] == nil && row.limit == nil {
+			continue // no request carried a limit
+		}
+		limit := row.describe()
+		if l := s.limits[i]; l != nil {
+			s.summarize(l, &limit)
+		}
+		for _, c := range clients {
+			count := &c.limits[i]
+			one := LimitClients{Model: c.counts.Model, Requests: count.requests, Denied: count.denied, KeysDenied: int64(len(count.keys))}
+			if one.Model == Drop {
+				one.KeysDenied = limit.KeysDenied
+			}
+			limit.Clients = append(limit.Clients, one)
+		}
+		r.Limits = append(r.Limits, limit)
+	}
+	s.sample()
+	s.warn(clients)
+	return r
+}
+
+// sample adds the estimates for all traffic.
+func (s *stats) sample() {
+	share := s.o.SampleShare
+	if share <= 0 || share >= 1 {
+		return
+	}
+	// A request may have several limits. Its squares are those of the limit in which they are largest.
+	requests, denied := 0.0, 0.0
+	for _, l := range s.limits {
+		if l == nil {
+			continue
+		}
+		squares, deniedSquares := 0.0, 0.0
+		for _, k := range l.keys {
+			squares += float64(k.requests) * float64(k.requests)
+			deniedSquares += float64(k.denied) * float64(k.denied)
+		}
+		requests, denied = max(requests, squares), max(denied, deniedSquares)
+	}
+	s.r.Sample = &Sample{
+		Share: share, Requests: estimateSum(float64(s.r.Requests), requests, share), Denied: estimateSum(float64(s.r.Denied), denied, share),
+	}
+}
+
+func (s *stats) warn(clients []*client) {
+	s.r.Warnings = []string{}
+	warn := func(format string, args ...any) { s.r.Warnings = append(s.r.Warnings, fmt.Sprintf(format, args...)) }
+	for _, c := range clients {
+		if size := c.replayer.Stats(); size.Evicted+size.Rejected > 0 {
+			warn("clients %s: the counters need more memory: %d counters were evicted, %d hits were refused",
+				c.counts.Model, size.Evicted, size.Rejected)
+		}
+		if c.partial {
+			warn("clients %s: more than %d keys were denied, so keys_denied is a lower bound", c.counts.Model, s.o.MaxKeys)
+		}
+		if c.counts.Overflowed > 0 {
+			warn("clients %s: %d denied requests were not sent again, because %d retries were waiting",
+				c.counts.Model, c.counts.Overflowed, s.o.MaxWaiting)
+		}
+	}
+	if s.keys >= s.o.MaxKeys {
+		warn("there are more than %d keys, so keys, keys_denied and the lists of keys are of the first only", s.o.MaxKeys)
+	}
+}
+
+func intervalOf(clients []Client) *Interval {
+	var i Interval
+	for n, c := range clients {
+		denied, share := float64(c.Denied), 0.0
+		if c.Attempts > 0 {
+			share = denied / float64(c.Attempts)
+		}
+		if n == 0 {
+			i = Interval{Range{denied, denied}, Range{share, share}}
+		}
+		i.Denied = Range{min(i.Denied.Low, denied), max(i.Denied.High, denied)}
+		i.DeniedShare = Range{min(i.DeniedShare.Low, share), max(i.DeniedShare.High, share)}
+	}
+	return &i
+}
+
+// describe returns the LimitResult of a limit without requests.
+func (row *limitRow) describe() LimitResult {
+	r := LimitResult{
+		Name: "override", Text: "limits of requests", Mode: "enforced",
+		AllowedOverTime: []int64{}, DeniedOverTime: []int64{}, TopKeys: []TopKey{},
+	}
+	if row.rule != nil {
+		r.Domain, r.Path, r.Source = row.rule.Domain, row.rule.Name, row.rule.Source()
+		switch {
+		case row.rule.ShadowMode:
+			r.Mode = "shadow"
+		case row.rule.QuotaMode:
+			r.Mode = "quota"
+		}
+	}
+	if l := row.limit; l != nil {
+		r.Name = cmp.Or(l.Name, strconv.Itoa(row.number))
+		r.Algorithm = l.Compiled.Spec().Algorithm
+		r.Text = l.Rate() + ", " + r.Algorithm
+		r.RequestsPerUnit, r.WindowSeconds = l.RequestsPerUnit, l.Compiled.Window().Seconds()
+	}
+	return r
+}
+
+// summarize fills in the statistics of a limit.
+func (s *stats) summarize(l *limitStats, r *LimitResult) {
+	r.Requests, r.Denied, r.Hits, r.NearLimit, r.Untracked = l.requests, l.denied, l.hits, l.near, l.untracked
+	r.Keys = int64(len(l.keys))
+	if l.peak > 0 {
+		r.Peak = &Peak{Used: l.peak, At: microTime(l.peakAt), Key: descriptors.KeyText(l.peakKey)}
+	}
+	r.AllowedOverTime, r.DeniedOverTime = l.allowedOver.full(s.buckets.n), l.deniedOver.full(s.buckets.n)
+	r.TopKeys = topKeys(l, r)
+	if share := s.o.SampleShare; share > 0 && share < 1 {
+		r.KeysEstimate, r.KeysDeniedEstimate = estimateKeys(r.Keys, share), estimateKeys(r.KeysDenied, share)
+	}
+	switch {
+	case l.compare == nil:
+		r.Comparison = &Comparison{Reason: l.whyNot}
+	case s.noCompare != "":
+		r.Comparison = &Comparison{Reason: s.noCompare}
+	default:
+		r.Comparison = l.compare.result()
+		r.Usage = usageOf(l, r.RequestsPerUnit)
+	}
+	if r.Comparison.Algorithms == nil {
+		r.Comparison.Algorithms = []AlgorithmResult{}
+	}
+}
+
+// topKeys returns the keys with the most denied requests. It also counts the denied keys, and the time that they were shut out.
+func topKeys(l *limitStats, r *LimitResult) []TopKey {
+	type denied struct {
+		text string
+		k    *keyStats
+	}
+	worse := func(a, b denied) int {
+		return cmp.Or(cmp.Compare(b.k.denied, a.k.denied), cmp.Compare(b.k.shutOut, a.k.shutOut), cmp.Compare(a.text, b.text))
+	}
+	var top []denied
+	shutOut := int64(0)
+	for text, k := range l.keys {
+		if k.denied == 0 {
+			continue
+		}
+		r.KeysDenied++
+		shutOut += k.shutOut
+		top = append(top, denied{text, k})
+		if len(top) >= 1000 {
+			slices.SortFunc(top, worse)
+			top = top[:MaxTopKeys]
+		}
+	}
+	slices.SortFunc(top, worse)
+	r.ShutOutSeconds = float64(shutOut) / 1e6
+	list := []TopKey{}
+	for _, d := range top[:min(len(top), MaxTopKeys)] {
+		list = append(list, TopKey{
+			Key: descriptors.KeyText(d.text), Requests: d.k.requests, Denied: d.k.denied,
+			FirstDenied: microTime(d.k.firstDenied), LastDenied: microTime(d.k.lastDenied), ShutOutSeconds: float64(d.k.shutOut) / 1e6,
+		})
+	}
+	return list
+}
+
+var usageBins = []int64{0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120, 150, 200, 300, 500, 1000}
+
+func usageOf(l *limitStats, limit int64) *Usage {
+	if len(l.keys) == 0 {
+		return nil
+	}
+	demand, requests := make([]int64, 0, len(l.keys)), make([]int64, 0, len(l.keys))
+	u := &Usage{}
+	for i, above := range usageBins {
+		bin := UsageBin{AbovePercent: above}
+		if i+1 < len(usageBins) {
+			bin.UpToPercent = usageBins[i+1]
+		}
+		u.Histogram = append(u.Histogram, bin)
+	}
+	for _, k := range l.keys {
+		demand, requests = append(demand, k.demand), append(requests, k.requests)
+		percent := 100 * float64(k.demand) / float64(limit)
+		i := len(usageBins) - 1
+		for i > 0 && percent <= float64(usageBins[i]) {
+			i--
+		}
+		u.Histogram[i].Keys++
+	}
+	u.Demand, u.Requests = quantilesOf(demand), quantilesOf(requests)
+	return u
+}
+
+// quantilesOf sorts the values. There is at least one.
+func quantilesOf(values []int64) Quantiles {
+	slices.Sort(values)
+	upTo := func(perMille int) int64 { return values[max(0, (len(values)*perMille+999)/1000-1)] }
+	return Quantiles{
+		Min: values[0], P50: upTo(500), P75: upTo(750), P90: upTo(900), P95: upTo(950), P99: upTo(990), P999: upTo(999), Max: upTo(1000),
+	}
+}
+
+// estimateKeys estimates the number of all keys from the number in a sample by hash of key.
+func estimateKeys(sampled int64, share float64) *Estimate {
+	low, high := replay.EstimateKeys(sampled, share)
+	return &Estimate{Value: float64(sampled) / share, Low: float64(low), High: float64(high)}
+}
+
+// estimateSum estimates a sum over all keys from the sum over a sample, and the sum of the squares of the addends.
+func estimateSum(sum, squares, share float64) Estimate {
+	low, high := replay.EstimateSum(sum, squares, share)
+	return Estimate{Value: sum / min(share, 1), Low: low, High: high}
+}

@@ -1,0 +1,306 @@
+package sizing
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+)
+
+// A Load is the traffic that a plan is for.
+type Load struct {
+	Users       int64         // distinct values that send within a window, of all keys without a value together
+	Rate        float64       // requests a second of all users at the peak, each under one rule; 0: unknown
+	Replicas    int64         // of Weir
+	Probability float64       // of a false limit, see [LocalLimit]
+	Lag         time.Duration // how far a replica of Redis is behind its master at a failover
+	// Values sets the number of values of keys whose values are not users, such as 20 for the key action.
+	Values map[string]int64
+}
+
+func (l *Load) check() error {
+	switch {
+	case l.Users < 1 || l.Users > 1<<40:
+		return fmt.Errorf("%d users are out of range: write a number from 1 to %d", l.Users, int64(1)<<40)
+	case !(l.Rate >= 0 && l.Rate <= 1e9):
+		return fmt.Errorf("a rate of %g is out of range: write the requests a second, from 0 to 1000000000", l.Rate)
+	case l.Lag < 0 || l.Lag > time.Hour:
+		return fmt.Errorf("a replication lag of %v is out of range: write a duration from 0s to 1h", l.Lag)
+	}
+	for key, n := range l.Values {
+		if n < 1 || n > 1<<40 {
+			return fmt.Errorf("%d values of the key %q are out of range: write a number from 1 to %d", n, key, int64(1)<<40)
+		}
+	}
+	_, err := Local(1, l.Replicas, l.Probability)
+	return err
+}
+
+// A Plan holds the resources that a load needs under some rules, and the bounds of its over-admission.
+type Plan struct {
+	Users       int64       `json:"users"`
+	Rate        float64     `json:"rate"`
+	Replicas    int64       `json:"replicas"`
+	Probability float64     `json:"probability"`
+	Limits      []LimitPlan `json:"limits"`
+	Keys        float64     `json:"keys"`         // of all limits, at most
+	MemoryBytes Range       `json:"memory_bytes"` // for the keys, if the counters are in Weir's memory
+	RedisBytes  Range       `json:"redis_bytes"`  // for the keys, if the counters are on Redis
+	Calls       Calls       `json:"redis_calls"`
+	// FailoverHits is the maximum number of admitted hits, over all keys, that a failover of Redis loses.
+	FailoverHits float64 `json:"failover_hits"`
+	CPU          Cores   `json:"cores"`
+}
+
+// Calls are the calls to Redis that a request under one rule makes. One call carries all waiting hits.
+type Calls struct {
+	PerRequest float64 `json:"per_request"` // at most, to one Redis
+	// Cluster is PerRequest for a Redis Cluster, in which each key of a request may be on another node.
+	Cluster   float64 `json:"per_request_cluster"`
+	PerSecond float64 `json:"per_second"` // at most, to one Redis, at the rate of the load
+}
+
+// Cores are the CPU cores that the rate needs. Busy is for 64 requests at once. Single is for one request at a time, which costs
+// more CPU for each.
+type Cores struct {
+	WeirInMemory CPU `json:"weir_in_memory"`
+	WeirOnRedis  CPU `json:"weir_on_redis"`
+	Redis        CPU `json:"redis"`
+}
+
+// A LimitPlan is the share of one limit in a plan.
+type LimitPlan struct {
+	Domain      string        `json:"domain"`
+	Path        string        `json:"path"`
+	Name        string        `json:"name,omitempty"`
+	Shadow      bool          `json:"shadow,omitempty"` // the limit denies nothing
+	Algorithm   string        `json:"algorithm"`
+	Limit       int64         `json:"limit"` // hits in a window, or slots
+	Capacity    int64         `json:"capacity"`
+	Window      time.Duration `json:"window_ns"`
+	Keys        float64       `json:"keys"` // that exist at the same time, at most
+	MemoryBytes Range         `json:"memory_bytes"`
+	RedisBytes  Range         `json:"redis_bytes"`
+	Over        Over          `json:"over"`
+}
+
+// Over holds the largest over-admission of one key, by cause.
+type Over struct {
+	// AnyWindow is the most that a limit without failures admits in any interval as long as its window; 0 without a window.
+	AnyWindow int64 `json:"any_window"`
+	DenyCache int64 `json:"deny_cache"` // always 0, because the cache only denies
+	// Memory applies if each replica counts in its own memory, without Redis: each replica admits the whole limit.
+	Memory int64 `json:"memory"`
+	// Policy is on_store_error. Under local, Share is the limit of each replica, and Outage the most that all replicas together admit in
+	// a window, beyond the hits that Redis has admitted. Outage is nil under a policy without a bound, which is allow, and error with
+	// failure_mode_deny: false.
+	Policy string `json:"on_store_error"`
+	Share  int64  `json:"local_share"`
+	Outage *int64 `json:"outage"`
+	// Failover applies if Redis fails over, or restarts without persistence, and loses all charges of a key.
+	Failover int64 `json:"failover"`
+}
+
+// NewPlan returns the plan of the rules.
+func NewPlan(rules *descriptors.Rules, load Load) (*Plan, error) {
+	if err := load.check(); err != nil {
+		return nil, err
+	}
+	p := &Plan{
+		Users: load.Users, Rate: load.Rate, Replicas: load.Replicas, Probability: load.Probability, Limits: []LimitPlan{},
+		FailoverHits: load.Rate * load.Lag.Seconds(),
+	}
+	unused := maps.Clone(load.Values)
+	for rule := range rules.All() {
+		keys := keysOf(rule, &load, unused)
+		for i := range rule.Limits {
+			limit, err := p.limit(rules, rule, i, keys, &load)
+			if err != nil {
+				return nil, err
+			}
+			p.Limits = append(p.Limits, limit)
+			p.Keys += limit.Keys
+			p.MemoryBytes, p.RedisBytes = p.MemoryBytes.plus(limit.MemoryBytes), p.RedisBytes.plus(limit.RedisBytes)
+		}
+		p.Calls.Cluster = max(p.Calls.Cluster, float64(len(rule.Limits)))
+	}
+	if len(p.Limits) == 0 {
+		return nil, errors.New("the rules have no limit: add a rate_limit to a descriptor")
+	}
+	for _, key := range slices.Sorted(maps.Keys(unused)) {
+		return nil, fmt.Errorf("no rule has the key %q without a value: correct its name, or leave it out", key)
+	}
+	p.Calls.PerRequest, p.Calls.PerSecond = 1, load.Rate
+	p.setCores()
+	return p, nil
+}
+
+// keysOf returns the number of counters under a rule if all users send within one window.
+func keysOf(rule *descriptors.Rule, load *Load, unused map[string]int64) float64 {
+	levels := rule.Levels()
+	if rule.HasLeases() {
+		levels = levels[:len(levels)-1] // the last entry, the id of a request, belongs to no key
+	}
+	keys, byUser := 1.0, false
+	for i := range levels {
+		l := &levels[i]
+		switch n, given := load.Values[l.Key]; {
+		case len(l.Values) > 0:
+			if !l.ShareThreshold {
+				keys *= float64(len(l.Values))
+			}
+		case len(l.Prefixes) > 0 && l.ShareThreshold:
+			keys *= float64(len(l.Prefixes))
+		case l.ShareThreshold, l.Value != "" && !l.IsShareable():
+		case given:
+			keys *= float64(n)
+			delete(unused, l.Key)
+		default:
+			byUser = true
+		}
+	}
+	if byUser {
+		keys *= float64(load.Users)
+	}
+	return keys
+}
+
+func (p *Plan) limit(rules *descriptors.Rules, rule *descriptors.Rule, i int, keys float64, load *Load) (LimitPlan, error) {
+	l := &rule.Limits[i]
+	spec := l.Compiled.Spec()
+	plan := LimitPlan{
+		Domain: rule.Domain, Path: rule.Name, Name: l.Name, Shadow: rule.ShadowMode,
+		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Compiled.Capacity(), Window: spec.Window,
+	}
+	lifetime, known := lifetime(l.Compiled)
+	plan.Keys = keys
+	if known && load.Rate > 0 {
+		plan.Keys = min(keys, math.Ceil(load.Rate*lifetime.Seconds()))
+	}
+	hits := 0.0
+	if l.Compiled.Grows() {
+		hits = plan.Keys * float64(l.Compiled.Capacity())
+		if known && load.Rate > 0 {
+			hits = min(hits, load.Rate*lifetime.Seconds())
+		}
+	}
+	size := func(s Size) Range { return s.Key.times(plan.Keys).plus(s.Hit.times(max(0, hits-plan.Keys))) }
+	plan.MemoryBytes, plan.RedisBytes = size(growing(Figures().Memory, l.Compiled)), size(growing(Figures().Redis, l.Compiled))
+	var err error
+	plan.Over, err = over(rules, rule, l, load)
+	return plan, err
+}
+
+// over returns the bounds of the over-admission under a limit.
+func over(rules *descriptors.Rules, rule *descriptors.Rule, l *descriptors.RateLimit, load *Load) (Over, error) {
+	share, err := guard.Share(l.Compiled, load.Replicas, load.Probability)
+	if err != nil {
+		return Over{}, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)
+	}
+	policy := rules.Domain(rule.Domain).OnError(l)
+	o := Over{
+		AnyWindow: maxInWindow(l.Compiled), Memory: product(load.Replicas-1, l.Compiled.Spec().Max),
+		Policy: policy.String(), Share: share.Spec().Max, Failover: l.Compiled.Capacity(),
+	}
+	switch policy {
+	case limiters.OnErrorDeny:
+		o.Outage = new(int64)
+	case limiters.OnErrorLocal:
+		together := product(load.Replicas, perWindow(share))
+		o.Outage = &together
+	}
+	return o, nil
+}
+
+// growing returns the size of a key, including the leases of its reservations.
+func growing(sizes map[string]Size, l *limiters.Limit) Size {
+	s := sizes[l.Spec().Algorithm]
+	if l.HasLeases() {
+		leases := sizes["concurrency"].Hit
+		s.Hit = s.Hit.plus(leases)
+	}
+	return s
+}
+
+// lifetime returns how long a hit keeps a key in the store. It returns false if a penalty may keep the key longer.
+func lifetime(l *limiters.Limit) (time.Duration, bool) {
+	spec := l.Spec()
+	if l.HasPenalty() || spec.Max == 0 {
+		return 0, false
+	}
+	if spec.Window == 0 {
+		return l.LeaseTTL(), true
+	}
+	return time.Duration(float64(spec.Window) * max(1, float64(l.Capacity())/float64(spec.Max))), true
+}
+
+// perWindow returns the most that a key may be admitted in one window, from an empty state.
+func perWindow(l *limiters.Limit) int64 {
+	spec := l.Spec()
+	if spec.Algorithm == "funnel" {
+		return l.Capacity() + spec.Max
+	}
+	return spec.Max
+}
+
+// product returns a * b, or the largest int64 if that is more.
+func product(a, b int64) int64 {
+	if high, low := bits.Mul64(uint64(a), uint64(b)); high == 0 && low <= math.MaxInt64 {
+		return int64(low)
+	}
+	return math.MaxInt64
+}
+
+// maxInWindow returns the most that a key may be admitted in any interval as long as the window, see docs/algorithms.md.
+func maxInWindow(l *limiters.Limit) int64 {
+	switch spec := l.Spec(); {
+	case spec.Window == 0:
+		return 0
+	case spec.Algorithm == "fixed_window":
+		return 2 * spec.Max
+	}
+	return perWindow(l)
+}
+
+// setCores sets the cores for the rate, from the measured algorithms among those of the rules.
+func (p *Plan) setCores() {
+	var algorithms []string
+	for i := range p.Limits {
+		if !slices.Contains(algorithms, p.Limits[i].Algorithm) {
+			algorithms = append(algorithms, p.Limits[i].Algorithm)
+		}
+	}
+	cores := func(measured map[string]CPU) (c CPU) {
+		for _, name := range algorithms {
+			if m, found := measured[name]; found {
+				c.Busy, c.Single = c.Busy.widest(m.Busy), c.Single.widest(m.Single)
+			}
+		}
+		return CPU{c.Busy.times(p.Rate / 1e6), c.Single.times(p.Rate / 1e6)}
+	}
+	m := Figures()
+	p.CPU = Cores{cores(m.InMemory), cores(m.Weir), cores(m.Store)}
+}
+
+// ParseValues parses texts such as action=20.
+func ParseValues(texts []string) (map[string]int64, error) {
+	values := make(map[string]int64)
+	for _, text := range texts {
+		key, number, found := strings.Cut(text, "=")
+		n, err := strconv.ParseInt(number, 10, 64)
+		if _, twice := values[key]; !found || err != nil || key == "" || twice {
+			return nil, fmt.Errorf("%q: want KEY=NUMBER, such as action=20, and each key once", text)
+		}
+		values[key] = n
+	}
+	return values, nil
+}

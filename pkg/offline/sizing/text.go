@@ -1,0 +1,182 @@
+package sizing
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/internal/terminal"
+)
+
+// Text returns l for people.
+func (l *LocalLimit) Text() string {
+	if l.Replicas == 1 {
+		return fmt.Sprintf("Local limit: %d requests in a window. One replica counts all requests, so its local limit is the whole limit.\n"+
+			"Set --replicas to the number of replicas that share the limit.\n", l.Requests)
+	}
+	rows := []string{"LOCAL LIMIT\tCHOICE\tONE REPLICA EXCEEDS IT\tANY REPLICA EXCEEDS IT\tFALSELY DENIED\tTOGETHER\tOVER"}
+	for _, c := range []struct {
+		choice string
+		*Candidate
+	}{{"equal part", &l.EqualPart}, {"one replica", &l.One}, {"any replica", &l.Any}} {
+		rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%d\t+%d (%.2f times)", c.Limit, c.choice, probability(c.OneExceeds, c.OneExceeds),
+			probability(c.AnyExceedsLow, c.AnyExceeds), percent(c.Denied), c.Together, c.Over, float64(c.Together)/float64(l.Requests)))
+	}
+	return fmt.Sprintf(`Local limit: %d requests in a window, %d replicas that each count by themselves, false-limit probability %g
+
+%s
+one replica: the smallest limit that a given replica exceeds with a probability of at most %[3]g
+any replica: the same for the first replica that exceeds it; on_store_error: local uses this choice
+TOGETHER: the most that all replicas admit in a window, if the requests do not spread evenly
+`, l.Requests, l.Replicas, l.Probability, terminal.Table(rows...))
+}
+
+func probability(low, high float64) string {
+	a, b := fmt.Sprintf("%.3g", low), fmt.Sprintf("%.3g", high)
+	if a == b {
+		return a
+	}
+	return a + " to " + b
+}
+
+func percent(part float64) string { return fmt.Sprintf("%.3g %%", 100*part) }
+
+// Text returns p for people.
+func (p *Plan) Text() string {
+	rows := []string{"DOMAIN\tRULE\tLIMIT\tALGORITHM\tKEYS\tIN WEIR'S MEMORY\tON REDIS"}
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%.0f\t%s\t%s", l.Domain, l.path(), l.text(), l.Algorithm, l.Keys,
+			bytesOf(l.MemoryBytes), bytesOf(l.RedisBytes)))
+	}
+	rows = append(rows, fmt.Sprintf("all\t\t\t\t%.0f\t%s\t%s", p.Keys, bytesOf(p.MemoryBytes), bytesOf(p.RedisBytes)))
+	text := fmt.Sprintf("Plan: %d users, %s, %d replicas, false-limit probability %g\n\nMemory of the keys, at most\n%s", p.Users,
+		rate(p.Rate), p.Replicas, p.Probability, terminal.Table(rows...)) +
+		fmt.Sprintf("\nRedis calls: at most %g for each request, and %g on a Redis Cluster; %s\n", p.Calls.PerRequest, p.Calls.Cluster,
+			p.callRate())
+	if p.Rate > 0 {
+		text += p.coresText()
+	}
+	return text + p.overText() + "\nMeasured on\n  " + strings.Join(Figures().Machines, "\n  ") + "\n"
+}
+
+func rate(perSecond float64) string {
+	if perSecond == 0 {
+		return "an unknown rate"
+	}
+	return fmt.Sprintf("%g requests a second", perSecond)
+}
+
+func (p *Plan) callRate() string {
+	if p.Rate == 0 {
+		return "set --rate for the calls a second"
+	}
+	return fmt.Sprintf("at most %g a second to one Redis. Denied requests that the deny cache answers cost none", p.Calls.PerSecond)
+}
+
+func (p *Plan) coresText() string {
+	rows := []string{"PROCESS\t64 REQUESTS AT ONCE\tONE AT A TIME"}
+	for _, row := range []struct {
+		name string
+		CPU
+	}{{"Weir, in memory", p.CPU.WeirInMemory}, {"Weir, on Redis", p.CPU.WeirOnRedis}, {"Redis", p.CPU.Redis}} {
+		if row.CPU != (CPU{}) {
+			rows = append(rows, fmt.Sprintf("%s\t%s\t%s", row.name, spread(row.Busy), spread(row.Single)))
+		}
+	}
+	return fmt.Sprintf("\nCores at %s with one descriptor\n%s", rate(p.Rate), terminal.Table(rows...))
+}
+
+func (p *Plan) overText() string {
+	rows := []string{"DOMAIN\tRULE\tLIMIT\tHEALTHY, ANY WINDOW\tDENY CACHE\tIN MEMORY\tREDIS DOWN\tFAILOVER"}
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		window := "no window"
+		if l.Over.AnyWindow > 0 {
+			window = fmt.Sprintf("+%d", l.Over.AnyWindow-l.Limit)
+		}
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t+%d\t+%d\t%s\t+%d",
+			l.Domain, l.path(), l.text(), window, l.Over.DenyCache, l.Over.Memory, l.Over.outage(p.Replicas), l.Over.Failover))
+	}
+	return fmt.Sprintf(`
+Admitted beyond the limit of one key, at most
+%s
+HEALTHY, ANY WINDOW: in any interval as long as the window; the windows of fixed_window by themselves are exact
+IN MEMORY: %d replicas without Redis, each with counters of its own
+REDIS DOWN: in each window, beside the hits that Redis has admitted; "all" with failure_mode_deny: false in Envoy, else nothing
+FAILOVER: once, if Redis forgets a key: a failover before replication, or a restart without persistence; all keys: at most %.0f hits
+`, terminal.Table(rows...), p.Replicas, p.FailoverHits)
+}
+
+func (o *Over) outage(replicas int64) string {
+	switch {
+	case o.Outage == nil:
+		return o.Policy + ": all"
+	case o.Policy == "local":
+		return fmt.Sprintf("local: +%d (%d × %d)", *o.Outage, replicas, o.Share)
+	}
+	return fmt.Sprintf("%s: +%d", o.Policy, *o.Outage)
+}
+
+func (l *LimitPlan) path() string {
+	path := l.Path
+	if l.Name != "" {
+		path += " (" + l.Name + ")"
+	}
+	if l.Shadow {
+		path += " (shadow)"
+	}
+	return path
+}
+
+func (l *LimitPlan) text() string {
+	n := strconv.FormatInt(l.Limit, 10)
+	if l.Window == 0 {
+		return n + " at once"
+	}
+	return n + " per " + duration(l.Window)
+}
+
+func duration(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= day && d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+// bytesOf formats a range with three digits, in the unit of its larger end.
+func bytesOf(r Range) string {
+	scale, unit := 1.0, "B"
+	for _, larger := range []string{"kB", "MB", "GB", "TB", "PB"} {
+		if r.High < 1000*scale {
+			break
+		}
+		scale, unit = scale*1000, larger
+	}
+	return spread(r.times(1/scale)) + " " + unit
+}
+
+func spread(r Range) string {
+	low, high := digits(r.Low), digits(r.High)
+	if low == high {
+		return high
+	}
+	return low + " to " + high
+}
+
+func digits(x float64) string {
+	if x == 0 {
+		return "0"
+	}
+	places := max(0, 2-int(math.Floor(math.Log10(x))))
+	return strconv.FormatFloat(x, 'f', min(places, 4), 64)
+}

@@ -1,0 +1,280 @@
+package suggest
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weir-rls/weir/internal/terminal"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A Recommendation is a limit for a rule, with the reasons for it.
+type Recommendation struct {
+	Algorithm  string `json:"algorithm"`
+	Unit       string `json:"unit"`
+	Multiplier uint32 `json:"unit_multiplier"`
+	Limit      int64  `json:"requests_per_unit"`
+	Name       string `json:"name,omitempty"` // of the limit in the rule
+	// Current is the limit in the rule, and Present its effect on the recording, including its capacity and its penalty.
+	Current *int64     `json:"current,omitempty"`
+	Present *Candidate `json:"present,omitempty"`
+	// Keys and Denied are the effect on the recording.
+	Keys   Estimate  `json:"keys_hit"`
+	Denied *Estimate `json:"requests_denied,omitempty"` // nil beyond MaxRuns
+	// Ordinary is the largest need of a key that is no outlier.
+	Ordinary int64 `json:"ordinary"`
+	// Outliers are the keys that the limit hits, largest needs first, at most 20.
+	Outliers []Outlier `json:"outliers"`
+	Reasons  []string  `json:"reasons"`
+
+	split     split
+	window    *Window
+	algorithm *Algorithm
+}
+
+// An Outlier is a key that a recommended limit hits.
+type Outlier struct {
+	Key   string `json:"key"`   // its entries, as arguments of weir peek
+	Needs *int64 `json:"needs"` // the smallest limit that denies none of its requests; nil if there is none
+
+	need int64
+}
+
+func newOutlier(key string, need int64) Outlier {
+	o := Outlier{Key: descriptors.KeyText(key), need: need}
+	if need != never {
+		o.Needs = &need
+	}
+	return o
+}
+
+func (r *Rule) recommendationFor(v *variant) *Recommendation {
+	for i := range r.Recommendations {
+		if r.Recommendations[i].algorithm.variant == v {
+			return &r.Recommendations[i]
+		}
+	}
+	return nil
+}
+
+// recommend adds a recommendation for each limit of a rule, or one recommendation for a path.
+func (c *Collector) recommend(r *Rule) {
+	if r.target.isPath {
+		c.recommendPath(r)
+		return
+	}
+	for i := range r.target.rule.Limits {
+		own := &r.target.rule.Limits[i]
+		for j := range r.Windows {
+			for k := range r.Windows[j].Algorithms {
+				if a := &r.Windows[j].Algorithms[k]; a.variant.own == own {
+					c.add(r, &r.Windows[j], a, "It keeps the algorithm and the window of the rule.")
+				}
+			}
+		}
+	}
+}
+
+// add adds a recommendation, unless every limit of the algorithm denies ordinary keys.
+func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
+	s := a.dist.split()
+	if s.ordinary == never {
+		r.Note = fmt.Sprintf("no %s of a %s denies nobody: its limits end at %s", a.Algorithm, w.name(), terminal.Grouped(a.variant.most))
+		return
+	}
+	rec := Recommendation{
+		Algorithm: a.Algorithm, Unit: w.Unit, Multiplier: w.Multiplier, Limit: min(s.withHeadroom(c.o.Headroom), a.variant.most),
+		Current: a.Current, Ordinary: s.ordinary, Outliers: []Outlier{}, Reasons: reasons, split: s, window: w, algorithm: a,
+	}
+	if own := a.variant.own; own != nil {
+		rec.Name = own.Name
+		if w.TooShort {
+			rec.Limit = max(rec.Limit, own.RequestsPerUnit)
+		}
+	}
+	rec.Keys = estimateKeys(a.dist.above(rec.Limit), r.Sample)
+	r.Recommendations = append(r.Recommendations, rec)
+}
+
+// maxLog is the largest limit for which a sliding log is recommended, because a log takes 16 bytes for every hit.
+const maxLog = 100
+
+// recommendPath chooses a window and an algorithm for a path without a rule.
+func (c *Collector) recommendPath(r *Rule) {
+	w, why := c.chooseWindow(r)
+	for i := range w.Algorithms {
+		if w.Algorithms[i].Algorithm == c.o.Algorithm {
+			c.add(r, w, &w.Algorithms[i], why)
+			return
+		}
+	}
+	algorithm, because := "sliding_log", fmt.Sprintf("no %s, wherever it begins, ever has more hits than the limit", w.name())
+	log := w.algorithm("sliding_log")
+	if s := log.dist.split(); w.length >= time.Hour {
+		algorithm, because = "fixed_window", "a quota that resets at a known time is easy to explain, and its state is two numbers"
+	} else if s.withHeadroom(c.o.Headroom) > maxLog {
+		algorithm, because = "funnel", "it spaces requests, and its state has a constant size; a sliding log remembers each hit"
+	}
+	c.add(r, w, w.algorithm(algorithm), why, fmt.Sprintf("The algorithm is %s: %s.", algorithm, because))
+}
+
+// chooseWindow returns the window that best separates outliers from ordinary keys. The recording must be at least twice as long.
+// Without outliers it returns a minute.
+func (c *Collector) chooseWindow(r *Rule) (w *Window, why string) {
+	chosen, widest := &r.Windows[0], 0.0
+	for i := range r.Windows {
+		w := &r.Windows[i]
+		if w.Unit == c.o.Unit.String() {
+			return w, "The window is the one that you chose."
+		}
+		if w.Recorded < 2 {
+			continue
+		}
+		if w.Unit == descriptors.Minute.String() && widest == 0 {
+			chosen = w
+		}
+		s := w.algorithm("sliding_log").dist.split()
+		if ratio := float64(s.least) / float64(max(1, s.ordinary)); s.outliers > 0 && ratio > widest {
+			chosen, widest = w, ratio
+		}
+	}
+	if widest > 0 {
+		return chosen, fmt.Sprintf("Of the windows that the recording has at least twice, a %s separates the keys that stand out from "+
+			"the others best.", chosen.name())
+	}
+	if chosen.Unit == descriptors.Minute.String() {
+		return chosen, "No key stands out in any window. A minute is the usual window; --window chooses another."
+	}
+	return chosen, "The recording is shorter than two minutes, so it suits no longer window."
+}
+
+func (w *Window) algorithm(name string) *Algorithm {
+	for i := range w.Algorithms {
+		if w.Algorithms[i].Algorithm == name {
+			return &w.Algorithms[i]
+		}
+	}
+	return nil
+}
+
+// name returns the window in words, such as minute or 15 minutes.
+func (w *Window) name() string {
+	if w.Multiplier == 1 {
+		return w.Unit
+	}
+	return fmt.Sprintf("window of %d %ss", w.Multiplier, w.Unit)
+}
+
+// per returns the window as it follows a number, such as "per minute".
+func (w *Window) per() string {
+	if w.Multiplier > 1 {
+		return fmt.Sprintf("per %d %ss", w.Multiplier, w.Unit)
+	}
+	return "per " + w.Unit
+}
+
+// explain completes a recommendation with its effect and its reasons.
+func (c *Collector) explain(r *Rule, rec *Recommendation) {
+	w, s := rec.window, &rec.split
+	for i := range rec.algorithm.Candidates {
+		if candidate := &rec.algorithm.Candidates[i]; candidate.Limit == rec.Limit {
+			rec.Denied = &candidate.Denied
+		}
+	}
+	say := func(format string, args ...any) { rec.Reasons = append(rec.Reasons, fmt.Sprintf(format, args...)) }
+	busiest := fmt.Sprintf("The busiest ordinary key needs %s %s.", terminal.Grouped(s.ordinary), w.per())
+	switch {
+	case w.TooShort && rec.Current != nil && rec.Limit == *rec.Current:
+		say("%s The recording is too short for a lower limit than the present one.", busiest)
+	case c.o.Headroom > 0:
+		say("%s With %g %% of headroom, rounded up, the limit is %s.", busiest, 100*c.o.Headroom, terminal.Grouped(rec.Limit))
+	default:
+		say("%s You asked for no headroom.", busiest)
+	}
+	switch {
+	case s.outliers > 0 && s.least == never:
+		say("%s. No limit admits all of their requests. Look at them before you enforce the limit: they may be attackers or scripts.",
+			keysStandOut(s.outliers))
+	case s.outliers > 0:
+		say("%s. The smallest need among them is %s, %.0f times as much. Look at them before you enforce the limit: they may be "+
+			"attackers or scripts.",
+			keysStandOut(s.outliers), terminal.Grouped(s.least), float64(s.least)/float64(max(1, s.ordinary)))
+	case r.Keys.N < outlierKeys:
+		say("With fewer than %d keys, no key is ordinary, so none can stand out. The limit denies none of the recorded requests.", outlierKeys)
+	default:
+		say("No key stands out, so the limit denies none of the recorded requests.")
+	}
+	if rec.Present != nil {
+		say("The present limit of %s hits %s and denies %s.", terminal.Grouped(*rec.Current), rec.Present.Keys.withNoun("key"),
+			rec.Present.Denied.withNoun("request"))
+	}
+	if capacity := rec.ownParams().Capacity; capacity != 0 {
+		say("The rule has a capacity of %d. The recommended limit has none: its number is the rate and the capacity.", capacity)
+	}
+	switch {
+	case w.TooShort:
+		more := "far more"
+		if w.Recorded > 0.01 {
+			more = fmt.Sprintf("up to %.0f times as much", max(2, math.Ceil(1/w.Recorded-0.02)))
+		}
+		say("Caution: the recording is shorter than the window. A whole %s may need %s.", w.name(), more)
+	case w.Recorded < 3:
+		say("Caution: the recording has only %.1f such windows. A busier one is likely.", w.Recorded)
+	}
+}
+
+// ownParams returns the settings of the limit in the rule.
+func (r *Recommendation) ownParams() limiters.Params {
+	if r.algorithm.variant.own == nil {
+		return limiters.Params{}
+	}
+	return r.algorithm.variant.own.Compiled.Spec().Params
+}
+
+func keysStandOut(n int64) string {
+	if n == 1 {
+		return "1 key stands out"
+	}
+	return terminal.Grouped(n) + " keys stand out"
+}
+
+// warnings returns the sentences about what makes the whole report less certain.
+func (c *Collector) warnings(r *Report) []string {
+	all := []string{}
+	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if r.Denied > 0 {
+		warn("The recording was made under a limiter: %s of %s lines were denied. They count as demand. Clients that repeat denied requests "+
+			"make the demand larger than it is, and clients that give up make it smaller.", terminal.Grouped(r.Denied), terminal.Grouped(r.Requests))
+	}
+	if c.share < 1 {
+		warn("The recording has a sample of %g %% of the keys. All numbers of keys and requests are estimates with intervals of 95 %%. "+
+			"A key outside of the sample may need more than the largest need.", 100*c.share)
+	}
+	for i := range r.Rules {
+		if t := r.Rules[i].target; t.halvings > 0 {
+			warn("The keys of %s are too many for the memory: 1 in %d was kept, by hash. Its numbers are estimates.", r.Rules[i].Path,
+				uint64(1)<<t.halvings)
+		}
+	}
+	for _, h := range c.hashed {
+		for _, m := range h.List(func(rule *descriptors.Rule) bool { return c.byRule[rule] == nil || c.byRule[rule].requests > 0 }) {
+			warn("%s matches values of %s, for which the recording has hashes in %s of its descriptors: it is not known which of them it "+
+				"would match.",
+				m.Path, m.Key, terminal.Grouped(m.Descriptors))
+		}
+	}
+	if r.Invalid > 0 {
+		warn("%s lines are requests that no server decides. They count nowhere.", terminal.Grouped(r.Invalid))
+	}
+	switch span := c.span(); {
+	case r.Requests == 0:
+		warn("The recording has no requests.")
+	case span < 24*time.Hour:
+		warn("The recording lasts %v. Other hours of the day may need more.", span.Round(time.Second))
+	case span < 7*24*time.Hour:
+		warn("The recording lasts %v. Other days of the week may need more.", span.Round(time.Second))
+	}
+	return all
+}

@@ -1,0 +1,180 @@
+package suggest
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// A Report is the limits that fit a recording. Its JSON is a contract; fields may be added.
+type Report struct {
+	Requests  int64     `json:"requests"` // lines
+	Unmatched int64     `json:"unmatched"`
+	Invalid   int64     `json:"invalid"` // lines that every server rejects
+	First     time.Time `json:"first"`
+	Last      time.Time `json:"last"`
+	Seconds   float64   `json:"seconds"`
+	// Denied is the number of lines that the recording denies. Outcomes is the number of lines with a recorded outcome.
+	Denied   int64    `json:"denied_when_recorded"`
+	Outcomes int64    `json:"with_outcome"`
+	Warnings []string `json:"warnings"`
+	Rules    []Rule   `json:"rules"`
+	// Paths are the key paths of the recording, most frequent first, at most 20.
+	Paths []KeyPath `json:"key_paths"`
+}
+
+// A Rule is a rule or a key path, with the needs of its keys.
+type Rule struct {
+	Domain string `json:"domain"`
+	Path   string `json:"path"`
+	Source string `json:"source,omitempty"` // file and line; empty for a key path
+	// Note is the reason for a missing recommendation, or "".
+	Note string `json:"note,omitempty"`
+
+	Requests   int64    `json:"requests"`
+	Hits       int64    `json:"hits"` // without refunds
+	Peeks      int64    `json:"peeks"`
+	Refunds    int64    `json:"refunds"`
+	Overridden int64    `json:"overridden"` // requests that carry a limit, which are left out
+	Denied     int64    `json:"denied_when_recorded"`
+	Keys       Estimate `json:"keys"`
+	// Sample is the share of the keys from which all numbers of keys and of denied requests are estimated. It is 1 if they are
+	// exact.
+	Sample float64 `json:"sample"`
+
+	Windows         []Window         `json:"windows"`
+	Recommendations []Recommendation `json:"recommendations"`
+
+	target *target
+}
+
+// A Window has the needs of the keys for one length of window.
+type Window struct {
+	Unit       string  `json:"unit"`
+	Multiplier uint32  `json:"unit_multiplier"`
+	Recorded   float64 `json:"recorded"` // the length of the recording, in windows
+	TooShort   bool    `json:"too_short"`
+	// Algorithms has the three algorithms. An algorithm occurs more than once if the rule uses it with several settings.
+	Algorithms []Algorithm `json:"algorithms"`
+
+	unit   descriptors.Unit
+	length time.Duration
+}
+
+// An Algorithm has the needs of the keys under one algorithm.
+type Algorithm struct {
+	Algorithm string `json:"algorithm"`
+	Settings  string `json:"settings,omitempty"` // settings of the rule, such as window_start=first_hit
+	Current   *int64 `json:"current,omitempty"`  // the limit in the rule
+	// Smallest is the smallest limit that denies no request; nil if there is none.
+	Smallest   *int64      `json:"smallest_denies_nobody"`
+	Candidates []Candidate `json:"candidates"`
+	Curve      []Point     `json:"curve"`
+
+	variant *variant
+	dist    *distribution
+	needs   []uint32 // in the order of the keys; beyond32: larger
+	limits  []int64  // to run
+}
+
+// A Candidate is a limit with its effect on the recording.
+type Candidate struct {
+	Limit  int64    `json:"limit"`
+	Keys   Estimate `json:"keys_hit"`
+	Denied Estimate `json:"requests_denied"`
+}
+
+// Report finds the limits. The Collector must not be used afterwards. The error is that of ctx, if ctx has ended.
+func (c *Collector) Report(ctx context.Context) (*Report, error) {
+	r := &Report{
+		Requests: c.requests, Unmatched: c.unmatched, Invalid: c.invalid, First: c.first, Last: c.end, Seconds: c.span().Seconds(),
+		Denied: c.denied, Outcomes: c.outcomes, Paths: c.seen.list(), Rules: []Rule{},
+	}
+	for _, t := range c.targets {
+		rule, err := c.analyze(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		t.keys = nil
+		r.Rules = append(r.Rules, *rule)
+	}
+	r.Warnings = c.warnings(r)
+	return r, nil
+}
+
+// span returns the length of the recording.
+func (c *Collector) span() time.Duration { return c.end.Sub(c.first) }
+
+// analyze finds the limits of one target.
+func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
+	sample := c.share / float64(uint64(1)<<t.halvings)
+	rule := &Rule{
+		Domain: t.rule.Domain, Path: t.rule.Name, Source: t.rule.Source(), Note: t.note,
+		Requests: t.requests, Hits: t.hits, Peeks: t.peeks, Refunds: t.refunds, Overridden: t.overridden, Denied: t.denied,
+		Keys: estimateKeys(int64(len(t.keys)), sample), Sample: sample, target: t,
+		Windows: []Window{}, Recommendations: []Recommendation{},
+	}
+	if rule.Note == "" && len(t.keys) == 0 {
+		rule.Note = "no request of the recording is under it"
+	}
+	if rule.Note != "" {
+		return rule, nil
+	}
+	limits := t.rule.Limits
+	if t.isPath {
+		limits = nil
+	}
+	var err error
+	rule.Windows, err = c.windowsOf(limits)
+	if err != nil {
+		return nil, err
+	}
+	keys := sortedKeys(t.keys)
+	if err := rule.measure(ctx, keys); err != nil {
+		return nil, err
+	}
+	c.recommend(rule)
+	if err := rule.runCandidates(ctx, keys); err != nil {
+		return nil, err
+	}
+	for i := range rule.Recommendations {
+		c.explain(rule, &rule.Recommendations[i])
+	}
+	for _, a := range rule.algorithms() {
+		a.needs = nil
+	}
+	return rule, nil
+}
+
+// algorithms returns the algorithms of all windows.
+func (r *Rule) algorithms() (all []*Algorithm) {
+	for i := range r.Windows {
+		for j := range r.Windows[i].Algorithms {
+			all = append(all, &r.Windows[i].Algorithms[j])
+		}
+	}
+	return all
+}
+
+// An Estimate is a number of keys or requests. If the keys were sampled, the true number lies between Low and High with a
+// confidence of 95 %. Otherwise all three are equal.
+type Estimate struct {
+	N    int64 `json:"n"`
+	Low  int64 `json:"low"`
+	High int64 `json:"high"`
+}
+
+// estimateKeys estimates the number of all keys from the number k in a sample. The sample has the fraction share of all keys.
+func estimateKeys(k int64, share float64) Estimate {
+	low, high := replay.EstimateKeys(k, share)
+	return Estimate{N: int64(math.Round(float64(k) / share)), Low: low, High: high}
+}
+
+// estimateSum estimates a sum over all keys from the sum in such a sample. squares is the sum of the squares of its addends.
+func estimateSum(sum int64, squares, share float64) Estimate {
+	low, high := replay.EstimateSum(float64(sum), squares, share)
+	return Estimate{N: int64(math.Round(float64(sum) / min(share, 1))), Low: int64(low), High: int64(math.Ceil(high))}
+}

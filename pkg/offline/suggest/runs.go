@@ -1,0 +1,217 @@
+package suggest
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// A key is a key of a target with its requests.
+type key struct {
+	text string
+	*history
+}
+
+func sortedKeys(all map[string]*history) []key {
+	keys := make([]key, 0, len(all))
+	for _, text := range slices.Sorted(maps.Keys(all)) {
+		keys = append(keys, key{text, all[text]})
+	}
+	return keys
+}
+
+// each calls do for each algorithm, on as many goroutines as there are processors, and waits for them.
+func each(ctx context.Context, all []*Algorithm, do func(context.Context, *Algorithm) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for _, a := range all {
+		group.Go(func() error { return do(ctx, a) })
+	}
+	return group.Wait()
+}
+
+// beyond32 stands for a need beyond 32 bits, which is computed again where it is used.
+const beyond32 = math.MaxUint32
+
+// measure finds the needs of the keys under each algorithm.
+func (r *Rule) measure(ctx context.Context, keys []key) error {
+	return each(ctx, r.algorithms(), func(ctx context.Context, a *Algorithm) error {
+		needs := make([]int64, len(keys))
+		a.needs = make([]uint32, len(keys))
+		largest := newRun(a.variant.largest)
+		for i := range keys {
+			if i%1024 == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
+			needs[i] = a.variant.need(keys[i].history, largest)
+			a.needs[i] = uint32(min(needs[i], beyond32))
+		}
+		a.dist = newDistribution(needs)
+		a.Curve = a.dist.curve(1 / r.Sample)
+		if largest := a.dist.largest(); largest != never {
+			a.Smallest = &largest
+		}
+		return nil
+	})
+}
+
+// maxCandidates bounds the limits of one window for which denied requests are counted.
+const maxCandidates = 6
+
+// candidateLimits returns the limits to run in a window: the recommended ones, the smallest that deny no request, some quantiles,
+// and limits between them. All algorithms get the same limits, so that their effects are comparable.
+func (r *Rule) candidateLimits(w *Window, length int) []int64 {
+	var wanted []int64
+	for i := range r.Recommendations {
+		if rec := &r.Recommendations[i]; rec.window == w {
+			wanted = append(wanted, rec.Limit)
+		}
+	}
+	base := w.algorithm("sliding_log").dist
+	for i := range w.Algorithms {
+		if a := &w.Algorithms[i]; a.Current != nil {
+			base = a.dist
+		}
+	}
+	wanted = append(wanted, base.largest(), base.quantile(0.99), base.quantile(0.9), base.quantile(0.999), base.quantile(0.5))
+	for i := range w.Algorithms {
+		wanted = append(wanted, w.Algorithms[i].dist.largest())
+	}
+	var limits []int64
+	for _, n := range wanted {
+		if n > 0 && n != never && len(limits) < length && !slices.Contains(limits, n) {
+			limits = append(limits, n)
+		}
+	}
+	slices.Sort(limits)
+	for len(limits) > 0 && len(limits) < length {
+		at, between := widestGap(limits)
+		if slices.Contains(limits, between) {
+			break
+		}
+		limits = slices.Insert(limits, at, between)
+	}
+	return limits
+}
+
+// widestGap returns the two neighboring limits with the largest ratio, as the index of the second and their geometric mean. The
+// first limit has the neighbor 1.
+func widestGap(limits []int64) (at int, between int64) {
+	widest := 0.0
+	for i, n := range limits {
+		before := int64(1)
+		if i > 0 {
+			before = limits[i-1]
+		}
+		if ratio := float64(n) / float64(before); ratio > widest {
+			at, between, widest = i, int64(math.Round(math.Sqrt(float64(n)*float64(before)))), ratio
+		}
+	}
+	return at, between
+}
+
+// runCandidates counts the denied requests of the limits of each window.
+func (r *Rule) runCandidates(ctx context.Context, keys []key) error {
+	all := r.algorithms()
+	length := min(maxCandidates, max(1, MaxRuns/len(all)))
+	for i := range r.Windows {
+		w := &r.Windows[i]
+		limits := r.candidateLimits(w, length)
+		for j := range w.Algorithms {
+			w.Algorithms[j].limits = limits
+		}
+	}
+	return each(ctx, all[:min(len(all), MaxRuns)], func(ctx context.Context, a *Algorithm) error {
+		rec := r.recommendationFor(a.variant)
+		sums, present, err := a.run(ctx, keys, rec)
+		for i := range sums {
+			a.Candidates = append(a.Candidates, sums[i].candidate(r.Sample))
+		}
+		if present != nil {
+			candidate := present.candidate(r.Sample)
+			rec.Present = &candidate
+		}
+		return err
+	})
+}
+
+// A sum counts the keys that a limit hits, and their denied requests.
+type sum struct {
+	limit, keys, denied int64
+	squares             float64 // the sum of the squares of the denied requests of each key
+	run                 *run
+}
+
+func (s *sum) candidate(sample float64) Candidate {
+	return Candidate{Limit: s.limit, Keys: estimateKeys(s.keys, sample), Denied: estimateSum(s.denied, s.squares, sample)}
+}
+
+// add runs the requests of a key and counts the denied ones.
+func (s *sum) add(h *history) {
+	if n := s.run.denied(h); n > 0 {
+		s.keys++
+		s.denied += n
+		s.squares += float64(n) * float64(n)
+	}
+}
+
+// run decides the requests of every key that one of the limits hits. Under a limit that denies no request of a key, there is
+// nothing to count, so it needs no run. The keys that the recommendation hits become its outliers. present is the limit in the rule.
+func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (sums []sum, present *sum, err error) {
+	v := a.variant
+	for _, n := range a.limits {
+		if l, err := v.limit(n); err == nil && n <= v.most {
+			sums = append(sums, sum{limit: n, run: newRun(l)})
+		}
+	}
+	least := int64(never) // the limit in the rule denies no request of a key with at most this need
+	if rec != nil && v.own != nil {
+		present = &sum{limit: v.own.RequestsPerUnit, run: newRun(v.own.Compiled)}
+		if least = present.limit; v.own.Compiled.Capacity() != present.limit {
+			least = -1
+		}
+	}
+	largest := newRun(v.largest)
+	for i := range keys {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		k, need := &keys[i], int64(a.needs[i])
+		if need == beyond32 {
+			need = v.need(k.history, largest)
+		}
+		if rec != nil && need > rec.Limit {
+			rec.addOutlier(k.text, need)
+		}
+		if need > least {
+			present.add(k.history)
+		}
+		for j := range sums {
+			if need <= sums[j].limit {
+				break // no larger limit hits the key either
+			}
+			sums[j].add(k.history)
+		}
+	}
+	return sums, present, nil
+}
+
+// maxOutliers bounds the keys that a recommendation names.
+const maxOutliers = 20
+
+func (r *Recommendation) addOutlier(key string, need int64) {
+	larger := func(o Outlier, need int64) int { return cmp.Compare(need, o.need) }
+	i, _ := slices.BinarySearchFunc(r.Outliers, need, larger)
+	for i < len(r.Outliers) && r.Outliers[i].need == need {
+		i++
+	}
+	if i < maxOutliers {
+		r.Outliers = slices.Insert(r.Outliers, i, newOutlier(key, need))
+		r.Outliers = r.Outliers[:min(len(r.Outliers), maxOutliers)]
+	}
+}

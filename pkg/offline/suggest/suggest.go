@@ -1,0 +1,416 @@
+// Package suggest finds limits for the traffic of a recording:
+//
+//	c, err := suggest.New(suggest.Options{Rules: rules})
+//	err = c.Add(&line) // each line, in the order of their times
+//	report, err := c.Report(ctx)
+//
+// A [Collector] keeps the times and hits of every key, in about five bytes for each request, so it reads the recording only once.
+// For each window and algorithm, [Collector.Report] then finds the smallest limit that denies no request of a key:
+//
+//   - fixed_window: the largest count of a window, counted by the code of the server
+//   - sliding_log: the largest count of the hits of one window, counted by the code of the server
+//   - funnel: the smallest N for which N hits in a window drain all backlogs in time, in a closed form; see [hull]
+//
+// A limit of N hits exactly the keys whose smallest limit is above N, so these smallest limits give the number of keys hit for
+// every N at once. To count the denied requests, Report needs a run for each limit, and makes at most [MaxRuns] for a rule. A run
+// decides the requests of a key by package limiters, as a server would.
+package suggest
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// MaxRuns bounds the limits of one rule for which denied requests are counted, in addition to the limits in the rule.
+const MaxRuns = 72
+
+// Options configures a [Collector].
+type Options struct {
+	// Rules are the rules for which to find limits. They may be nil if Paths is not empty.
+	Rules *descriptors.Rules
+	// Decide has the settings of the server that the rules are for.
+	Decide decide.Options
+	// Domain, if not empty, is the only domain of Rules for which to find limits.
+	Domain string
+	// Paths are key paths for which to find a limit. A descriptor that Rules limit belongs to no path.
+	Paths []Path
+
+	// Unit and Algorithm set the window and the algorithm of the recommendation for a path. By default the Collector chooses them.
+	Unit      descriptors.Unit
+	Algorithm string
+	// Headroom is how far a recommended limit is above the largest need of an ordinary key, as a fraction: 0.2 is 20 %.
+	Headroom float64
+
+	// MaxBytes bounds the memory for times and hits. Beyond it, the Collector keeps a sample of the keys, by their hash. Default
+	// 512 MiB.
+	MaxBytes int64
+}
+
+// A Path is a descriptor that a rule could match, such as user_id and action=login.
+type Path struct {
+	Domain string
+	Levels []descriptors.Level
+}
+
+const defaultMaxBytes = 512 << 20
+
+// minSample is the smallest number of keys from which a sample allows an estimate.
+const minSample = 100
+
+// ErrTooLong is returned for a recording in which a few keys have more requests than fit into MaxBytes.
+var ErrTooLong = errors.New("the recording is too long")
+
+// A Collector collects the requests of a recording by rule and key. It is not safe for concurrent use.
+type Collector struct {
+	o          Options
+	share      float64         // of the keys, see SetSampleShare
+	decider    *decide.Decider // nil without rules
+	paths      *decide.Decider // nil without paths
+	targets    []*target       // in the order of the rules, then of the paths
+	byRule     map[*descriptors.Rule]*target
+	seen       seenPaths
+	hashed     []*replay.Hashed // of the rules and of the paths
+	ruled      decide.Result
+	pathed     decide.Result
+	bytes      int64
+	requests   int64
+	unmatched  int64
+	invalid    int64
+	denied     int64 // lines with allowed: false
+	outcomes   int64 // lines with allowed
+	first, end time.Time
+}
+
+// A target is a rule or a path, with the requests of each of its keys.
+type target struct {
+	rule     *descriptors.Rule
+	isPath   bool
+	note     string // the reason for a missing recommendation
+	keys     map[string]*history
+	bytes    int64
+	halvings uint // only keys whose hash ends with this many zero bits are kept
+
+	requests, hits, peeks, refunds, denied, overridden int64
+}
+
+// New returns a Collector without requests.
+func New(o Options) (*Collector, error) {
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = defaultMaxBytes
+	}
+	c := &Collector{o: o, share: 1, byRule: map[*descriptors.Rule]*target{}}
+	if o.Rules != nil {
+		c.decider = decide.New(func() *descriptors.Rules { return o.Rules }, nil, o.Decide)
+		c.hashed = append(c.hashed, replay.NewHashed(o.Rules, nil))
+		for rule := range o.Rules.All() {
+			if o.Domain == "" || rule.Domain == o.Domain {
+				c.addTarget(&target{rule: rule, note: noteOf(rule)})
+			}
+		}
+	}
+	if len(o.Paths) == 0 {
+		return c, nil
+	}
+	rules, err := rulesOf(o.Paths)
+	if err != nil {
+		return nil, err
+	}
+	c.paths = decide.New(func() *descriptors.Rules { return rules }, nil, o.Decide)
+	c.hashed = append(c.hashed, replay.NewHashed(rules, nil))
+	for rule := range rules.All() {
+		c.addTarget(&target{rule: rule, isPath: true})
+	}
+	return c, nil
+}
+
+func (c *Collector) addTarget(t *target) {
+	t.keys = map[string]*history{}
+	c.targets = append(c.targets, t)
+	c.byRule[t.rule] = t
+}
+
+// noteOf returns the reason why a rule gets no recommendation, or "".
+func noteOf(rule *descriptors.Rule) string {
+	switch {
+	case rule.Unlimited:
+		return "the rule is unlimited"
+	case rule.HasLeases():
+		return "a limit of concurrency or with reserve depends on how long requests last, which no recording has"
+	}
+	return ""
+}
+
+// rulesOf returns rules with one limit at each path.
+func rulesOf(paths []Path) (*descriptors.Rules, error) {
+	b := descriptors.NewBuilder()
+	nodes := map[string]*descriptors.Node{}
+	limited := map[*descriptors.Node]bool{}
+	limit, err := descriptors.NewRateLimit(limiters.Spec{Algorithm: limiters.DefaultAlgorithm}, 1, descriptors.Minute, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range paths {
+		if p.Domain == "" || len(p.Levels) == 0 {
+			return nil, errors.New("a path needs a domain and a key")
+		}
+		node, path := b.Domain(p.Domain), fmt.Sprintf("%q", p.Domain)
+		for _, level := range p.Levels {
+			path += fmt.Sprintf(" %q=%q", level.Key, level.Value)
+			if nodes[path] == nil {
+				nodes[path] = node.Add(level)
+			}
+			node = nodes[path]
+		}
+		if !limited[node] {
+			limited[node] = true
+			node.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{limit}})
+		}
+	}
+	return b.Build(), nil
+}
+
+// Add adds a line. Lines must be in the order of their times. It returns [ErrTooLong], or [replay.ErrEarlier] for an earlier line,
+// which it does not add.
+func (c *Collector) Add(line *replay.Line) error {
+	if line.At.Before(c.end) {
+		return fmt.Errorf("%w: %s after %s", replay.ErrEarlier, line.At.Format(time.RFC3339Nano), c.end.Format(time.RFC3339Nano))
+	}
+	c.requests++
+	if c.first.IsZero() {
+		c.first = line.At
+	}
+	c.end = line.At
+	if line.HasAllowed {
+		c.outcomes++
+		if !line.Allowed {
+			c.denied++
+		}
+	}
+	c.seen.add(&line.Request)
+	for _, h := range c.hashed {
+		h.Add(&line.Request)
+	}
+	added := false
+	if c.decider != nil {
+		if err := c.decider.Plan(&line.Request, &c.ruled); err != nil {
+			c.invalid++
+			return nil
+		}
+		added = c.addAll(line, &c.ruled, nil)
+	}
+	if c.paths != nil {
+		if err := c.paths.Plan(&line.Request, &c.pathed); err != nil {
+			c.invalid++
+			return nil
+		}
+		added = c.addAll(line, &c.pathed, c.ruled.Decisions) || added
+	}
+	if !added {
+		c.unmatched++
+	}
+	return c.bound()
+}
+
+// SetSampleShare sets the share of all keys that the recording has, above 0 and at most 1, if it was sampled by key. The report
+// then has estimates.
+func (c *Collector) SetSampleShare(share float64) { c.share = share }
+
+// addAll adds the descriptors of a line that a rule of the Collector limits. For a path, it skips descriptors that Options.Rules
+// limit. It reports whether it added one.
+func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []decide.Decision) (added bool) {
+	for i := range planned.Decisions {
+		d := &planned.Decisions[i]
+		t := c.byRule[d.Rule]
+		switch {
+		case d.Rule == nil || t == nil || t.note != "" || d.End || len(d.Limits) == 0:
+			continue
+		case i < len(ruled) && ruled[i].Rule != nil:
+			continue
+		case d.Override:
+			t.overridden++
+			continue
+		}
+		added = true
+		if line.HasAllowed && !line.Allowed {
+			t.denied++
+		}
+		c.bytes += t.add(planned.Key(i), line.At.UnixMicro(), d.Hits)
+	}
+	return added
+}
+
+// add adds a request to a key. It returns the growth of the memory, in bytes.
+func (t *target) add(key string, at, hits int64) int64 {
+	t.requests++
+	switch {
+	case hits > 0:
+		t.hits += hits
+	case hits == 0:
+		t.peeks++
+	default:
+		t.refunds++
+	}
+	s := t.keys[key]
+	grown := int64(0)
+	if s == nil {
+		if !isSampled(key, t.halvings) {
+			return 0
+		}
+		s = &history{}
+		t.keys[key] = s
+		grown = int64(len(key)) + historyOverhead
+	}
+	before := cap(s.text)
+	s.add(at, hits)
+	grown += int64(cap(s.text) - before)
+	t.bytes += grown
+	return grown
+}
+
+// bound halves the keys of the largest target until the memory is within its bound.
+func (c *Collector) bound() error {
+	for c.bytes > c.o.MaxBytes {
+		largest := c.targets[0]
+		for _, t := range c.targets {
+			if t.bytes > largest.bytes {
+				largest = t
+			}
+		}
+		if len(largest.keys) < 2*minSample {
+			return fmt.Errorf("%w: %s has too few keys (%d) for a sample, and their requests need more than %d MiB: "+
+				"give a shorter recording, or more memory with --max-memory", ErrTooLong, largest.rule.Name, len(largest.keys), c.o.MaxBytes>>20)
+		}
+		c.bytes -= largest.halve()
+	}
+	return nil
+}
+
+// halve drops half of the keys, by their hash. It returns the number of freed bytes.
+func (t *target) halve() (freed int64) {
+	t.halvings++
+	for key, s := range t.keys {
+		if !isSampled(key, t.halvings) {
+			freed += int64(len(key)) + historyOverhead + int64(cap(s.text))
+			delete(t.keys, key)
+		}
+	}
+	t.bytes -= freed
+	return freed
+}
+
+// maxSeen bounds the key paths that are counted, and maxPaths the key paths in a report.
+const maxSeen, maxPaths = 1000, 20
+
+// seenPaths counts the key paths of a recording. It helps users who ask for a path that the recording does not have.
+type seenPaths struct {
+	paths map[string]*int64 // descriptors, by the domain, a zero byte and the keys
+	text  []byte
+}
+
+func (s *seenPaths) add(r *decide.Request) {
+	if s.paths == nil {
+		s.paths = map[string]*int64{}
+	}
+	for i := range r.Descriptors {
+		entries := r.Descriptors[i].Entries
+		s.text = append(append(s.text[:0], r.Domain...), 0)
+		for j := range entries {
+			if j > 0 {
+				s.text = append(s.text, ',')
+			}
+			s.text = append(s.text, entries[j].Key...)
+		}
+		p := s.paths[string(s.text)]
+		if p == nil {
+			if len(s.paths) == maxSeen {
+				continue
+			}
+			p = new(int64)
+			s.paths[string(s.text)] = p
+		}
+		*p++
+	}
+}
+
+// A KeyPath is the keys of a descriptor, with the number of descriptors that have them.
+type KeyPath struct {
+	Domain   string `json:"domain"`
+	Path     string `json:"path"` // the keys, separated by commas
+	Requests int64  `json:"requests"`
+}
+
+func (s *seenPaths) list() []KeyPath {
+	all := make([]KeyPath, 0, len(s.paths))
+	for text, p := range s.paths {
+		domain, path, _ := strings.Cut(text, "\x00")
+		all = append(all, KeyPath{domain, path, *p})
+	}
+	slices.SortFunc(all, func(a, b KeyPath) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), strings.Compare(a.Domain, b.Domain), strings.Compare(a.Path, b.Path))
+	})
+	return all[:min(len(all), maxPaths)]
+}
+
+// A history encodes the requests of one key in the order of their times. Each request is one varint, twice the time since the
+// previous request in µs. If its last bit is set, a second varint has the hits; otherwise they are 1.
+type history struct {
+	text []byte
+	last int64
+}
+
+// historyOverhead is the approximate memory of a key for the map and the allocator, in bytes, without its text and its history.
+const historyOverhead = 120
+
+func (h *history) add(at, hits int64) {
+	since := uint64(at-h.last) << 1
+	h.last = at
+	if hits == 1 {
+		h.text = binary.AppendUvarint(h.text, since)
+		return
+	}
+	h.text = binary.AppendVarint(binary.AppendUvarint(h.text, since|1), hits)
+}
+
+// A cursor reads a history.
+type cursor struct {
+	rest     []byte
+	at, hits int64
+}
+
+func (h *history) cursor() cursor { return cursor{rest: h.text} }
+
+// next reads a request into at and hits. It returns false at the end.
+func (c *cursor) next() bool {
+	if len(c.rest) == 0 {
+		return false
+	}
+	since, n := binary.Uvarint(c.rest)
+	c.rest, c.at, c.hits = c.rest[n:], c.at+int64(since>>1), 1
+	if since&1 != 0 {
+		c.hits, n = binary.Varint(c.rest)
+		c.rest = c.rest[n:]
+	}
+	return true
+}
+
+// isSampled reports whether a key belongs to a sample of 1 in 2^halvings. The prefix makes the sample independent of the hash by which
+// the recording may have been sampled.
+func isSampled(key string, halvings uint) bool {
+	if halvings == 0 {
+		return true
+	}
+	sum := sha256.Sum256([]byte("weir suggest\x00" + key))
+	return uint(bits.TrailingZeros64(binary.BigEndian.Uint64(sum[:]))) >= halvings
+}

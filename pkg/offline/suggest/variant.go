@@ -1,0 +1,222 @@
+package suggest
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// never is the need of a key that every limit denies.
+const never = math.MaxInt64
+
+// A variant is an algorithm with a window: a limit without its maximum.
+type variant struct {
+	spec       limiters.Spec
+	unit       descriptors.Unit
+	multiplier uint32
+	own        *descriptors.RateLimit // the limit of the rule with this algorithm and window, or nil
+	most       int64                  // the largest maximum
+	peekOver   bool                   // a peek is denied only above the limit, not at it
+	largest    *limiters.Limit        // the limit with the largest maximum; nil for a funnel
+}
+
+// newVariant returns the variant of a spec, without its penalty, reservation and capacity.
+func newVariant(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*variant, error) {
+	spec.Params.Capacity, spec.Params.Penalty, spec.Params.Reserve = 0, limiters.PenaltySpec{}, limiters.ReserveSpec{}
+	v := &variant{spec: spec, unit: unit, multiplier: multiplier, most: limiters.LargestMax(spec.Algorithm)}
+	largest, err := v.limit(v.most)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Algorithm != "funnel" {
+		v.largest = largest
+	}
+	one, err := v.limit(1)
+	if err != nil {
+		return nil, err
+	}
+	full, now := newRun(one), int64(1e15)
+	full.decide(now, 1)
+	v.peekOver = full.decide(now, 0).Allowed
+	return v, nil
+}
+
+func (v *variant) length() time.Duration { return v.unit.Duration() * time.Duration(v.multiplier) }
+
+// limit returns the limit of the variant with a maximum.
+func (v *variant) limit(maximum int64) (*limiters.Limit, error) {
+	l, err := descriptors.NewRateLimit(v.spec, maximum, v.unit, v.multiplier)
+	return l.Compiled, err
+}
+
+// need returns the smallest maximum that denies no request of a key, or never.
+func (v *variant) need(h *history, largest *run) int64 {
+	need := int64(0)
+	if v.largest == nil {
+		need = v.needOfFunnel(h)
+	} else {
+		need = v.needByRun(h, largest)
+	}
+	if need > v.most {
+		return never
+	}
+	return need
+}
+
+// needByRun decides the requests under the largest maximum. Until a request is denied, the usage does not depend on the maximum.
+func (v *variant) needByRun(h *history, r *run) (need int64) {
+	r.reset()
+	for c := h.cursor(); c.next(); {
+		verdict := r.decide(c.at, c.hits)
+		if !verdict.Allowed {
+			return never
+		}
+		need = max(need, v.needOf(c.hits, verdict.Used))
+	}
+	return need
+}
+
+// needOf returns the smallest maximum that admits n hits, if the usage after them is used.
+func (v *variant) needOf(hits, used int64) int64 {
+	switch {
+	case hits < 0:
+		return 0
+	case hits > 0:
+		return used
+	case v.peekOver:
+		return max(1, used)
+	}
+	return used + 1
+}
+
+func (v *variant) needOfFunnel(h *history) (need int64) {
+	backlog := hull{window: v.length().Microseconds()}
+	for c := h.cursor(); c.next(); {
+		switch n := c.hits; {
+		case n > v.most:
+			return never
+		case n > 0:
+			need = max(need, backlog.charge(c.at, n))
+		case n < 0:
+			backlog.refund(-n)
+		case v.peekOver:
+			need = max(need, 1, backlog.need(c.at, backlog.sum))
+		default:
+			need = max(need, 1, backlog.need(c.at, backlog.sum+1))
+		}
+	}
+	return need
+}
+
+// A run decides the requests of one key under one limit.
+type run struct {
+	state   []limiters.State
+	index   []int
+	groups  []limiters.Group
+	verdict []limiters.Verdict
+}
+
+func newRun(l *limiters.Limit) *run {
+	return &run{
+		state: make([]limiters.State, 1), index: make([]int, 1), verdict: make([]limiters.Verdict, 1),
+		groups: limiters.Singles(limiters.Hit{Limit: l}),
+	}
+}
+
+func (r *run) decide(at, hits int64) limiters.Verdict {
+	r.groups[0][0].N = hits
+	limiters.Decide(at, r.groups, r.index, r.state, r.verdict)
+	return r.verdict[0]
+}
+
+func (r *run) reset() { r.state[0] = limiters.State{} }
+
+// denied returns how many requests of a key the limit denies.
+func (r *run) denied(h *history) (n int64) {
+	r.reset()
+	for c := h.cursor(); c.next(); {
+		if !r.decide(c.at, c.hits).Allowed {
+			n++
+		}
+	}
+	return n
+}
+
+// whole is the smallest fraction of a window that counts as a whole window, because a recording of an hour ends with its last
+// request and so is slightly shorter.
+const whole = 0.99
+
+// windowsOf returns the windows for a target, each with every algorithm: a second, a minute, an hour, a day, and the windows of the
+// rule. A variant takes the settings of the rule's limit with this window and algorithm.
+func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) {
+	var all []Window
+	add := func(unit descriptors.Unit, multiplier uint32) {
+		if slices.ContainsFunc(all, func(w Window) bool { return w.Unit == unit.String() && w.Multiplier == multiplier }) {
+			return
+		}
+		length := unit.Duration() * time.Duration(multiplier)
+		recorded := c.span().Seconds() / length.Seconds()
+		all = append(all, Window{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < whole, unit: unit,
+			length: length})
+	}
+	for _, unit := range []descriptors.Unit{descriptors.Second, descriptors.Minute, descriptors.Hour, descriptors.Day} {
+		add(unit, 1)
+	}
+	var own []*variant
+	for i := range limits {
+		l := &limits[i]
+		v, err := newVariant(l.Compiled.Spec(), l.Unit, l.UnitMultiplier)
+		if err != nil {
+			return nil, err
+		}
+		v.own = l
+		own = append(own, v)
+		add(l.Unit, l.UnitMultiplier)
+	}
+	for i := range all {
+		w := &all[i]
+		for _, algorithm := range limiters.Algorithms() {
+			if !limiters.HasWindow(algorithm) {
+				continue
+			}
+			n := len(w.Algorithms)
+			for _, v := range own {
+				if v.spec.Algorithm == algorithm && v.unit == w.unit && v.multiplier == w.Multiplier {
+					w.Algorithms = append(w.Algorithms, v.result())
+				}
+			}
+			if len(w.Algorithms) > n {
+				continue
+			}
+			v, err := newVariant(limiters.Spec{Algorithm: algorithm, CountDenied: limiters.CountsDeniedByDefault(algorithm)}, w.unit, w.Multiplier)
+			if err != nil {
+				return nil, err
+			}
+			w.Algorithms = append(w.Algorithms, v.result())
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Window) int { return cmp.Compare(a.length, b.length) })
+	return all, nil
+}
+
+// result returns the result of a variant without figures.
+func (v *variant) result() Algorithm {
+	a := Algorithm{Algorithm: v.spec.Algorithm, Settings: v.params().String(), Candidates: []Candidate{}, variant: v}
+	if v.own != nil {
+		a.Current = &v.own.RequestsPerUnit
+	}
+	return a
+}
+
+// params returns the settings of the rule that the variant keeps.
+func (v *variant) params() limiters.Params {
+	l, err := v.limit(1)
+	if err != nil {
+		return limiters.Params{}
+	}
+	return l.Spec().Params
+}

@@ -1,0 +1,37 @@
+-- lease_runs: decides LEASES runs, see batch.lua. keys has the keys of the runs so far, see functions_of there. The algorithm
+-- decides a frequent hit at once; any other hit changes the state of its key, step by step.
+return function(now, server, keys, verdicts, text, limits)
+
+  -- Changes the state of a key by a hit with a lease or without one. It returns whether the hit is allowed, and the wait.
+  local function decide(set, s, id, lease, limit, n, ends)
+    set.lapse(s, now, id)
+    set.cut(s, now + limit.ttl)
+    if not ends then return set.take(s, lease, limit, now, n, server) end
+    if lease then set.finish(s, lease, now, 0, server) end
+    return true, 0
+  end
+
+  -- Decides the hits of a run from run.at on, which is the hit that is decided now.
+  return function(run)
+    local END, NO_ID = 1, '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+    for at = run.at, run.times do
+      run.at = at
+      local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.own + 29 * (at - 1))
+      limit = limits[limit]
+      local set, name, key, allowed, retry, scores, used, reset = limit.algorithm, KEYS[index], keys[index], true, 0
+      if not key and id ~= NO_ID then
+        scores = set.scores(name, id)
+        used, reset = set.quick(name, id, limit, now, n, op == END, scores, server)
+      end
+      if not used then
+        key = key or { name = name }
+        key.state = key.state or set.load(name, id, false, scores)
+        keys[index] = key
+        allowed, retry = decide(set, key.state, id, id ~= NO_ID and id, limit, n, op == END)
+        used, reset = set.usage(key.state, limit, now)
+      end
+      local i = 4 * (run.first + at)
+      verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = allowed and 1 or 0, used, retry, reset
+    end
+  end
+end
