@@ -21,9 +21,9 @@ type Diff struct {
 	Worst   int      `default:"10" placeholder:"N" help:"How many keys to list for each limit, worst first. 0: none, for a public comment."`
 	MaxKeys int      `default:"1000000" placeholder:"N" help:"How many keys to count. With more, counts of keys are lower bounds."`
 
-	OldOverlay   string `name:"old-overlay" placeholder:"FILE|DIR" help:"The overlay of the old rules. Default: the overlay of the new rules."`
-	rulesOptions `embed:""`
-	Together     bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none, as the server does with this setting."`
+	OldOverlay       string `name:"old-overlay" placeholder:"FILE|DIR" help:"The overlay of the old rules. Default: the overlay of the new rules."`
+	rulesOptions     `embed:""`
+	allOrNothingFlag `embed:""`
 
 	Old        string   `arg:"" optional:"" placeholder:"OLD" help:"The old rules: a YAML file or a folder of YAML files."`
 	New        string   `arg:"" optional:"" placeholder:"NEW" help:"The new rules."`
@@ -121,7 +121,7 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 	if d.Worst == 0 {
 		options.Worst = -1
 	}
-	options.Replay.Decide = decide.Options{CalendarMonths: d.Months, AllOrNothing: d.Together}
+	options.Replay.Decide = decide.Options{CalendarMonths: d.Months, AllOrNothing: d.AllOrNothing}
 	comparison := rulesdiff.New(old, now, options)
 	skipped, err := d.read(ctx, paths, comparison, to)
 	if err != nil {

@@ -153,6 +153,11 @@ type rulesOptions struct {
 	Months  bool   `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
 }
 
+// allOrNothingFlag is the setting of the server that becomes [decide.Options.AllOrNothing].
+type allOrNothingFlag struct {
+	AllOrNothing bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none, as the server does with this setting."`
+}
+
 // fromStdin reports whether the rules or the overlay are standard input.
 func (f *rulesFlags) fromStdin() bool { return slices.Contains(f.Config, "-") || f.Overlay == "-" }
 

@@ -18,8 +18,8 @@ import (
 
 // Simulate runs rules over recordings, or over a synthetic load.
 type Simulate struct {
-	rulesFlags `embed:""`
-	AllOrNone  bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none, as the server does with this setting."`
+	rulesFlags       `embed:""`
+	allOrNothingFlag `embed:""`
 
 	Clients     []string `default:"drop,obey,hammer" enum:"drop,obey,hammer" placeholder:"MODEL,…" help:"How clients react to a denial: drop, obey, hammer. drop is always simulated."`
 	SampleShare float64  `placeholder:"SHARE" help:"The share of keys that the recording has, such as 0.1. The results then have estimates for all traffic."`
@@ -95,7 +95,7 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 		return nil, err
 	}
 	options := simulate.Options{
-		Replay:      replay.Options{Decide: decide.Options{CalendarMonths: s.Months, AllOrNothing: s.AllOrNone}},
+		Replay:      replay.Options{Decide: decide.Options{CalendarMonths: s.Months, AllOrNothing: s.AllOrNothing}},
 		SampleShare: s.SampleShare,
 	}
 	for _, m := range s.Clients {
