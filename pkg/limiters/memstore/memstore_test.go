@@ -146,6 +146,27 @@ func TestLimitOfZeroKeepsTheState(t *testing.T) {
 	}
 }
 
+// The limits of a group may share a state, and any of them may need the state for the longest time.
+func TestExpiryIsTheLatestOfAllLimitsOfAKey(t *testing.T) {
+	s := New(Options{})
+	penalized := hourly
+	penalized.Window = time.Minute
+	plain := penalized
+	penalized.Params.Penalty = limiters.PenaltySpec{After: 3, Within: time.Hour, For: time.Hour}
+	group := limiters.Group{{Key: "k", Limit: limiterstest.MustLimit(plain), N: 1}, {Key: "k", Limit: limiterstest.MustLimit(penalized), N: 1}}
+	for i, after := range []time.Duration{0, 0, 0, 2 * time.Minute, 2 * time.Minute} {
+		advance(s, after)
+		s.Sweep()
+		out := make([]limiters.Verdict, len(group))
+		if err := s.Take(t.Context(), time.Time{}, []limiters.Group{group}, out); err != nil {
+			t.Fatal(err)
+		}
+		if allowed, began := i == 0 || i == 3, i == 4; out[1].Allowed != allowed || out[1].PenaltyBegan != began {
+			t.Errorf("group %d: %+v, want allowed: %t, and a penalty from the third denial: %t", i+1, out[1], allowed, began)
+		}
+	}
+}
+
 func TestMemoryBound(t *testing.T) {
 	denying := hourly
 	denying.Max = 1

@@ -203,19 +203,17 @@ func (t *take) writeBack() {
 			continue
 		}
 		r := hr.shard.record(hr.position)
-		if first != i {
-			t.store.keepMostProtective(hr.shard, r, l, t.own)
-			continue
-		}
-		hr.shard.save(r, s)
-		if size := s.GrownBytes(); size != hr.overflowBytes {
-			t.store.bytes.Add(int64(size - hr.overflowBytes))
-		}
-		if s.IsZero() {
-			p := hr.position
-			hr.position = 0
-			t.remove(hr.shard, p)
-			continue
+		if first == i {
+			hr.shard.save(r, s)
+			if size := s.GrownBytes(); size != hr.overflowBytes {
+				t.store.bytes.Add(int64(size - hr.overflowBytes))
+			}
+			if s.IsZero() {
+				p := hr.position
+				hr.position = 0
+				t.remove(hr.shard, p)
+				continue
+			}
 		}
 		t.store.keepMostProtective(hr.shard, r, l, t.own)
 		expiry := t.own + max(0, l.ResetTime(s)-t.now) + t.keep
