@@ -54,7 +54,7 @@ func (n *nodes) take(ctx context.Context, now time.Time, groups []limiters.Group
 				n.store.counts.breakerRejected.Add(int64(len(out)))
 			}
 			if err != nil {
-				return err // the slots are unknown; nothing was sent
+				return err
 			}
 			queues[i] = q
 		}
@@ -137,7 +137,10 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	if probing {
 		n.learning = false
 	}
-	return node, err
+	if err != nil {
+		return nil, limiters.Uncharged(err) // the slots are unknown, so nothing was sent
+	}
+	return node, nil
 }
 
 // errNoHosts is returned for a cluster that reports nodes without a host, which go-redis cannot use.

@@ -20,8 +20,8 @@ var (
 	ErrAuth = errors.New("the password was rejected")
 	// ErrGroupSpansSlots is the error of a group whose keys are in several slots of a cluster, which no script can charge
 	// atomically. Nothing was charged. Options.Tag can put keys into one slot.
-	ErrGroupSpansSlots = errors.New("redisstore: the keys of a group are in several slots of the cluster; " +
-		"they need a common hash tag")
+	ErrGroupSpansSlots = limiters.Uncharged(errors.New("redisstore: the keys of a group are in several slots of the cluster; " +
+		"they need a common hash tag"))
 )
 
 // A KeyError is the error of hits on a key that Redis could not decide, for example because the key has another type. Its text

@@ -105,7 +105,7 @@ func (s *Store) send(ctx context.Context, clock *serverClock, calls []*slotCall)
 		if err != nil {
 			// The slots are unknown, so nothing was sent.
 			for _, sc := range calls {
-				sc.err = err
+				sc.err = limiters.Uncharged(err)
 			}
 			return
 		}
