@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// ErrTooManyHits is returned by a Take of more hits than a call can carry.
-	ErrTooManyHits = limiters.Uncharged(fmt.Errorf("redisstore: more than %d hits in one Take", maxHits))
+	// ErrTooManyKeys is returned by a Take whose hits have more keys than a call can carry.
+	ErrTooManyKeys = limiters.Uncharged(fmt.Errorf("redisstore: the hits of one Take have more than %d keys", maxHits))
 	// ErrClosed is returned by a Take after Close.
 	ErrClosed = limiters.Uncharged(errors.New("redisstore: the store is closed"))
 	// ErrAuth reports that Redis or a Sentinel rejected the password.

@@ -111,7 +111,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		return err
 	}
 	if len(out) > maxBatchHits && countKeys(groups) > maxHits {
-		return ErrTooManyHits
+		return ErrTooManyKeys
 	}
 	if !s.enter() {
 		return ErrClosed

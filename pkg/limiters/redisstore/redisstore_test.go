@@ -123,11 +123,18 @@ func TestTooManyHitsChargeNothing(t *testing.T) {
 	s := open(t, server)
 	maximum := perHour(1 << 20)
 	hits := slices.Repeat([]limiters.Hit{{Key: "k", Limit: maximum, N: 1}}, 1<<16)
-	if _, err := take(t, s, hits...); !errors.Is(err, ErrTooManyHits) {
-		t.Errorf("%d hits: %v, want %v", len(hits), err, ErrTooManyHits)
+	if _, err := take(t, s, hits...); !errors.Is(err, ErrTooManyKeys) {
+		t.Errorf("%d hits: %v, want %v", len(hits), err, ErrTooManyKeys)
 	}
 	if out, err := take(t, s, hits[1:]...); err != nil || out[len(out)-1].Used != 1<<16-1 {
 		t.Errorf("one fewer: %v, want all charged, and none of the others", err)
+	}
+	penalized := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour, Params: limiters.Params{
+		Penalty: limiters.PenaltySpec{After: 1, Within: time.Hour, For: time.Hour},
+	}})
+	hits = slices.Repeat([]limiters.Hit{{Key: "p", Limit: penalized, N: 1}}, 40_000)
+	if _, err := take(t, s, hits...); !limiters.IsUncharged(err) || !strings.Contains(fmt.Sprint(err), "more than 65535 keys") {
+		t.Errorf("%d hits with two keys each: %v, want an error about the number of keys", len(hits), err)
 	}
 }
 
