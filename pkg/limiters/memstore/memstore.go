@@ -100,6 +100,9 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	}
 	limiters.Decide(t.now, groups, t.stateIndex, t.states, out)
 	for i := range out {
+		if out[i].Err != nil {
+			continue
+		}
 		out[i].At = t.now
 		if now.IsZero() {
 			out[i].Order = t.order

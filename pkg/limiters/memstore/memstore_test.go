@@ -188,8 +188,8 @@ func TestMemoryBound(t *testing.T) {
 			hit(t, s, fmt.Sprint(i), 1, denying)
 		}
 		for i := range 100 {
-			if v := hit(t, s, fmt.Sprint("new ", i), 1, denying); !errors.Is(v.Err, ErrFull) {
-				t.Fatalf("new key %d: %+v, want ErrFull", i, v)
+			if v := hit(t, s, fmt.Sprint("new ", i), 1, denying); !errors.Is(v.Err, ErrFull) || v.At != 0 || v.Order != 0 {
+				t.Fatalf("new key %d: %+v, want ErrFull without a time", i, v)
 			}
 		}
 		for i := range 100 {
