@@ -3,6 +3,7 @@ package descriptors_test
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -14,8 +15,11 @@ func TestLongLabelIsCutWithHash(t *testing.T) {
 	if len(a) > n || a == b || !strings.HasPrefix(a, "жжж") || strings.Contains(a, "\uFFFD") {
 		t.Errorf("%q and %q", a, b)
 	}
-	if got := descriptors.Bounded("\xff\xfe", n); got != "\uFFFD" {
-		t.Errorf("%q, want one replacement character", got)
+	for _, tail := range []string{"", strings.Repeat("x", n)} {
+		a, b := descriptors.Bounded("\xff"+tail, n), descriptors.Bounded("\xfe"+tail, n)
+		if len(a) > n || a == b || !utf8.ValidString(a) || !strings.HasPrefix(a, "\uFFFD") {
+			t.Errorf("%q and %q, want a replacement character and different hashes", a, b)
+		}
 	}
 	if s := strings.Repeat("x", n); descriptors.Bounded(s, n) != s {
 		t.Error("a text of the largest length was cut")
