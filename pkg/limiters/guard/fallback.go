@@ -240,9 +240,10 @@ func (f *Fallback) endLocally(ctx context.Context, t fallbackTake, all bool) {
 // EndLocally ends leases in the local store only. It is for leases that the wrapped store has certainly not charged, so that nothing
 // retries their ends there. It ignores a canceled ctx, which must not keep a slot occupied.
 func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiters.Hit) {
-	if len(ends) == 0 {
+	if len(ends) == 0 || f.options.Local == nil {
 		return
 	}
+	ends = slices.Clone(ends) // they belong to the caller
 	for i := range ends {
 		if share, err := f.share(ends[i].Limit, ends[i].N); err == nil {
 			ends[i].Limit = share

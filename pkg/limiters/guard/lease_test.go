@@ -149,7 +149,11 @@ func TestEndLocallyCallsNoStore(t *testing.T) {
 	store.gone = false
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	f.EndLocally(ctx, time.Time{}, []limiters.Hit{lease("a", end)})
+	ends := []limiters.Hit{lease("a", end)}
+	f.EndLocally(ctx, time.Time{}, ends)
+	if ends[0] != lease("a", end) {
+		t.Errorf("the caller's hit has become %+v", ends[0])
+	}
 	if got := takeGroups(t, local, limiters.Group{lease("z", peek)})[0].Used; got != 0 {
 		t.Errorf("%d slots in the local store, want none", got)
 	}
@@ -157,6 +161,10 @@ func TestEndLocallyCallsNoStore(t *testing.T) {
 	if got := takeGroups(t, store, limiters.Group{lease("a")})[0].Used; got != 1 {
 		t.Errorf("%d slots in the store after a take, want 1: the end reached it", got)
 	}
+}
+
+func TestEndLocallyWithoutALocalStore(t *testing.T) {
+	guard.NewFallback(memory(), guard.FallbackOptions{}).EndLocally(t.Context(), time.Time{}, []limiters.Hit{lease("a", end)})
 }
 
 // An ending ends the context of each call.
