@@ -68,8 +68,8 @@ type counter interface {
 	settle(s CounterState, now int64, corrections []correction) CounterState
 }
 
-// A definition declares an algorithm. Stores are independent of the algorithm, except that version 1 of memstore's snapshots names
-// two parameters.
+// A definition declares an algorithm. The memory store is independent of the algorithm, except that version 1 of its snapshots names
+// two parameters. The Redis store sends hits under concurrency to a decider of their own, and its scripts repeat each algorithm.
 type definition struct {
 	name string
 	// parameters are the algorithm's own settings.

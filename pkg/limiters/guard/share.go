@@ -125,7 +125,7 @@ func deviation(n int64, q, p float64) float64 {
 // a thousand. For larger limits it exceeds the exact share by a small part of its standard deviation.
 const tailTerms = 100
 
-// tail returns an upper bound of the probability that more than k of n trials succeed. k must be at least n*q, so that the terms
+// tail returns an upper bound of the probability that more than k of n trials succeed. k must be at least n*q-1, so that the terms
 // decrease.
 func tail(n, k int64, q float64) float64 {
 	sum, term := 0.0, mass(n, k+1, q)
