@@ -202,7 +202,7 @@ func (d *groupDecision) deny() {
 	}
 	for i := range d.group {
 		if d.isFirstOffence(i) {
-			d.out[i].PenaltyBegan = d.state(i).offend(d.group[i].Limit.penalty, d.now)
+			d.out[i].PenaltyBegan = d.state(i).withPenaltyAndLeases().Penalty.offend(d.group[i].Limit.penalty, d.now)
 		}
 	}
 	for i := range d.group {

@@ -37,7 +37,7 @@ type Limit struct {
 	hasLeases          bool
 	grows              bool
 	peekOver           bool              // see peek
-	penalty            *penaltyRule      // nil: none
+	penalty            *PenaltySpec      // with defaults; nil: none
 	slots              *concurrencyLimit // nil: the limit has a counter
 	ttl                int64             // of a lease or a reservation, in µs
 	reserves           bool

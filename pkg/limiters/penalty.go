@@ -14,7 +14,7 @@ type Penalty struct {
 	Level    int64 // penalties begun since the level was last 0
 }
 
-// A PenaltySpec configures a penalty; the zero value means none. Durations are whole microseconds.
+// A PenaltySpec configures a penalty; the zero value means none. Durations are whole microseconds. A [Limit] has it with its defaults.
 type PenaltySpec struct {
 	After  int64         // denied requests that begin a penalty
 	Within time.Duration // the window of those requests, from the first of them
@@ -24,22 +24,12 @@ type PenaltySpec struct {
 	Forget time.Duration // time after a penalty until the level returns to 0; Max by default
 }
 
-// A penaltyRule is a validated PenaltySpec with its defaults. Durations are in µs.
-type penaltyRule struct {
-	after   int64 // offences that begin a penalty
-	within  int64 // the window of the offences
-	lasts   int64 // length of the first penalty
-	factor  int64 // multiplies the length with each further penalty
-	longest int64 // maximum length of a penalty
-	forget  int64 // time after a penalty until the level returns to 0
-}
-
 const (
 	maxOffences     = 1_000_000
 	maxFactor       = 1000
 	minPenalty      = int64(time.Millisecond / time.Microsecond)
-	defaultLongest  = int64(24 * time.Hour / time.Microsecond)
-	maxPenaltyLevel = 63 // a penalty of 1 ms that has doubled so often is longer than MaxWindow
+	defaultMax      = 24 * time.Hour // the default of max
+	maxPenaltyLevel = 63             // a penalty of 1 ms that has doubled so often is longer than MaxWindow
 )
 
 var maxWindowMicros = MaxWindow.Microseconds()
@@ -71,62 +61,61 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 	if p == (PenaltySpec{}) {
 		return nil
 	}
-	longest := cmp.Or(p.Max.Microseconds(), defaultLongest)
-	r := &penaltyRule{
-		after: p.After, within: p.Within.Microseconds(), lasts: p.For.Microseconds(),
-		factor: max(1, p.Factor), longest: longest, forget: cmp.Or(p.Forget.Microseconds(), longest),
+	p.Factor = max(1, p.Factor)
+	p.Max = cmp.Or(p.Max, defaultMax)
+	p.Forget = cmp.Or(p.Forget, p.Max)
+	if p.For > p.Max {
+		return invalid("raise max in penalty, or shorten for", "a penalty of %v is longer than its max of %v", p.For, p.Max)
 	}
-	if r.lasts > r.longest {
-		return invalid("raise max in penalty, or shorten for",
-			"a penalty of %v is longer than its max of %v", micros(r.lasts), micros(r.longest))
-	}
-	l.penalty = r
+	l.penalty = &p
 	return nil
 }
 
-// wait returns the rest of the penalty at now; 0 outside of a penalty. It is at most r.longest, in case a clock stepped back or the
+// wait returns the rest of the penalty p at now; 0 outside of a penalty. It is at most spec.Max, in case a clock stepped back or the
 // maximum was lowered.
-func (r *penaltyRule) wait(p Penalty, now int64) int64 { return max(0, min(p.Until-now, r.longest)) }
-
-// deny returns the state after a penalty has denied a request.
-func (r *penaltyRule) deny(p Penalty, now int64) Penalty {
-	p.Until = now + r.wait(p, now)
-	return p
+func (p *Penalty) wait(spec *PenaltySpec, now int64) int64 {
+	return max(0, min(p.Until-now, spec.Max.Microseconds()))
 }
 
-// offend returns the state after an offence at now, outside of a penalty.
-func (r *penaltyRule) offend(p Penalty, now int64) Penalty {
+// offend updates p for a denied request, which is an offence unless a penalty denied it. It reports whether a penalty began.
+func (p *Penalty) offend(spec *PenaltySpec, now int64) (began bool) {
+	if wait := p.wait(spec, now); wait > 0 {
+		p.Until = now + wait
+		return false
+	}
+	within := spec.Within.Microseconds()
 	// A window that starts more than its length ahead was recorded before a clock was corrected.
-	if p.Offences == 0 || now-p.Since >= r.within || p.Since-now > r.within {
+	if p.Offences == 0 || now-p.Since >= within || p.Since-now > within {
 		p.Offences, p.Since = 0, now
 	}
 	p.Offences++
-	if p.Offences < r.after {
-		return p
+	if p.Offences < spec.After {
+		return false
 	}
-	if now >= p.Until+r.forget {
+	if now >= p.Until+spec.Forget.Microseconds() {
 		p.Level = 0
 	}
-	return Penalty{Until: now + r.duration(p.Level), Level: min(p.Level+1, maxPenaltyLevel)}
+	*p = Penalty{Until: now + spec.duration(p.Level), Level: min(p.Level+1, maxPenaltyLevel)}
+	return true
 }
 
-// duration returns the length of a penalty at a level.
-func (r *penaltyRule) duration(level int64) int64 {
-	d := r.lasts
-	for ; level > 0 && r.factor > 1 && d < r.longest; level-- {
-		d *= r.factor
+// duration returns the length of a penalty at a level, in µs.
+func (spec *PenaltySpec) duration(level int64) int64 {
+	d, longest := spec.For.Microseconds(), spec.Max.Microseconds()
+	for ; level > 0 && spec.Factor > 1 && d < longest; level-- {
+		d *= spec.Factor
 	}
-	return min(d, r.longest)
+	return min(d, longest)
 }
 
 // resetTime returns when p becomes equivalent to the zero Penalty, in µs since 1970.
-func (r *penaltyRule) resetTime(p Penalty) int64 {
+func (p *Penalty) resetTime(spec *PenaltySpec) int64 {
 	resetTime := int64(0)
 	if p.Offences > 0 {
-		resetTime = p.Since + r.within
+		resetTime = p.Since + spec.Within.Microseconds()
 	}
 	if p.Level > 0 {
-		resetTime = max(resetTime, p.Until+r.forget)
+		resetTime = max(resetTime, p.Until+spec.Forget.Microseconds())
 	}
 	return resetTime
 }
@@ -136,18 +125,7 @@ func (l *Limit) penaltyWait(s *State, now int64) int64 {
 	if l.penalty == nil || s.PenaltyAndLeases == nil {
 		return 0
 	}
-	return l.penalty.wait(s.Penalty, now)
-}
-
-// offend updates s for a denied request, which is an offence unless a penalty denied it. It reports whether a penalty began.
-func (s *State) offend(r *penaltyRule, now int64) (began bool) {
-	p := &s.withPenaltyAndLeases().Penalty
-	if r.wait(*p, now) > 0 {
-		*p = r.deny(*p, now)
-		return false
-	}
-	*p = r.offend(*p, now)
-	return r.wait(*p, now) > 0
+	return s.Penalty.wait(l.penalty, now)
 }
 
 // orPenalty returns the denial v, extended to the end of the key's penalty. A hit that never fits stays so. During a penalty no hit
@@ -180,9 +158,5 @@ func (l *Limit) Penalty() PenaltySpec {
 	if l.penalty == nil {
 		return PenaltySpec{}
 	}
-	r := l.penalty
-	return PenaltySpec{
-		After: r.after, Within: micros(r.within), For: micros(r.lasts),
-		Factor: r.factor, Max: micros(r.longest), Forget: micros(r.forget),
-	}
+	return *l.penalty
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func mustPenalty(t *testing.T, p PenaltySpec) *penaltyRule {
+func mustPenalty(t *testing.T, p PenaltySpec) *PenaltySpec {
 	t.Helper()
 	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Second, Params: Params{Penalty: p}})
 	if err != nil {
@@ -57,11 +57,11 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 			time.Millisecond, time.Second, 1000 * time.Second, 1_000_000 * time.Second, MaxWindow, MaxWindow}},
 	} {
 		c.penalty.After, c.penalty.Within = 1, time.Minute
-		r := mustPenalty(t, c.penalty)
+		spec := mustPenalty(t, c.penalty)
 		p, now := Penalty{}, int64(1_700_000_000_000_000)
 		for i, want := range c.want {
-			p = r.offend(p, now)
-			if got := micros(r.wait(p, now)); got != want {
+			p.offend(spec, now)
+			if got := micros(p.wait(spec, now)); got != want {
 				t.Errorf("%+v: penalty %d lasts %v, want %v", c.penalty, i+1, got, want)
 			}
 			now = p.Until
@@ -71,26 +71,29 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 
 // The time to compute a penalty does not grow with the number of earlier penalties.
 func TestPenaltyLevelIsBounded(t *testing.T) {
-	r := mustPenalty(t, PenaltySpec{After: 1, Within: time.Minute, For: time.Millisecond, Factor: 2, Max: MaxWindow})
+	spec := mustPenalty(t, PenaltySpec{After: 1, Within: time.Minute, For: time.Millisecond, Factor: 2, Max: MaxWindow})
 	p, now := Penalty{}, int64(1)
 	for range 1000 {
-		p = r.offend(p, now)
+		p.offend(spec, now)
 		now = p.Until
 	}
-	if p.Level != maxPenaltyLevel || r.duration(p.Level) != maxWindowMicros {
-		t.Errorf("level %d lasts %d µs", p.Level, r.duration(p.Level))
+	if p.Level != maxPenaltyLevel || spec.duration(p.Level) != maxWindowMicros {
+		t.Errorf("level %d lasts %d µs", p.Level, spec.duration(p.Level))
 	}
 }
 
 func TestPenaltyResetTime(t *testing.T) {
-	r := mustPenalty(t, PenaltySpec{After: 2, Within: 10 * time.Millisecond, For: 20 * time.Millisecond, Forget: 30 * time.Millisecond})
+	spec := mustPenalty(t, PenaltySpec{After: 2, Within: 10 * time.Millisecond, For: 20 * time.Millisecond, Forget: 30 * time.Millisecond})
 	const now = int64(1_000_000)
-	offended := r.offend(Penalty{}, now)
+	var once Penalty
+	once.offend(spec, now)
+	twice := once
+	twice.offend(spec, now+5)
 	for _, c := range []struct {
 		p    Penalty
 		want int64
-	}{{Penalty{}, 0}, {offended, now + 10_000}, {r.offend(offended, now+5), now + 5 + 50_000}} {
-		if got := r.resetTime(c.p); got != c.want {
+	}{{Penalty{}, 0}, {once, now + 10_000}, {twice, now + 5 + 50_000}} {
+		if got := c.p.resetTime(spec); got != c.want {
 			t.Errorf("%+v: %d, want %d", c.p, got, c.want)
 		}
 	}

@@ -68,7 +68,7 @@ func (p *PenaltyAndLeases) expires(l *Limit) int64 {
 	if l.penalty == nil {
 		return max(expires, p.Penalty.Until)
 	}
-	return max(expires, l.penalty.resetTime(p.Penalty))
+	return max(expires, p.Penalty.resetTime(l.penalty))
 }
 
 func (p *PenaltyAndLeases) size() int { return int(unsafe.Sizeof(*p)) + p.Leases.size() }
