@@ -16,9 +16,9 @@ const (
 	leaseEnded                  // the end arrived first: no lease, and a reservation is charged its actual cost
 )
 
-// step returns the effect of h on its lease. Expired leases must have been removed from s.
+// step returns the effect of h on its lease. h is not an End. Expired leases must have been removed from s.
 func (h *Hit) step(s *State, now int64) leaseStep {
-	if !h.Limit.HasLeases() || h.Lease == (LeaseID{}) || h.N < 0 || h.N == 0 && !h.Limit.reserves {
+	if !h.TakesLease() {
 		return leaseNone
 	}
 	if s.holds(h.Lease) {
