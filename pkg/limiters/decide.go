@@ -76,7 +76,7 @@ func (l *Limit) fits(s *State, now, n int64) (ok bool, retryAfter int64) {
 	if n < 0 {
 		return true, 0
 	}
-	if l.slots != nil {
+	if l.IsConcurrency() {
 		return l.slots.fits(s.PenaltyAndLeases, now, n)
 	}
 	return l.counter.fits(s.CounterState, now, n)
@@ -245,7 +245,7 @@ func (d *groupDecision) isFirstOffence(i int) bool {
 // verdict returns the verdict on a hit under l from the state after it; retryAfter is in µs.
 func verdict(now int64, l *Limit, s *State, ok bool, retryAfter int64) Verdict {
 	var used, resetAfter int64
-	if l.slots != nil {
+	if l.IsConcurrency() {
 		used, resetAfter = l.slots.usage(s.PenaltyAndLeases, now)
 	} else {
 		used, resetAfter = l.counter.usage(s.CounterState, now)

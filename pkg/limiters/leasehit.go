@@ -55,7 +55,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 		return
 	}
 	leases := &s.Leases
-	if l.slots != nil && leases.latest() <= now {
+	if l.IsConcurrency() && leases.latest() <= now {
 		*leases = Leases{} // the key has fully reset
 	}
 	var lapsed []correction
@@ -87,14 +87,14 @@ func (h *Hit) take(s *State, now int64) {
 	l, n := h.Limit, ClampHits(h.N)
 	switch h.step(s, now) {
 	case leaseNone:
-		if n != 0 && l.counter != nil {
+		if n != 0 && !l.IsConcurrency() {
 			s.charge(l, now, n)
 		}
 	case leaseHeld:
 	case leaseEnded:
 		ended, _ := s.Leases.ended.remove(h.Lease)
 		s.dropEmpty()
-		if ended.n > 0 && l.counter != nil {
+		if ended.n > 0 && !l.IsConcurrency() {
 			s.charge(l, now, ended.n)
 		}
 	case leaseOpens:

@@ -45,7 +45,7 @@ func (s *State) IsZero() bool { return *s == State{} }
 // ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := int64(0)
-	if l.counter != nil {
+	if !l.IsConcurrency() {
 		resetTime = l.counter.resetTime(s.CounterState)
 	}
 	if s.PenaltyAndLeases != nil {
