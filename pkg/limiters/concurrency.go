@@ -42,7 +42,8 @@ var concurrencyDefinition = definition{
 }
 
 // setSlots makes l a concurrency limit.
-func (l *Limit) setSlots(spec Spec) error {
+func (l *Limit) setSlots() error {
+	spec := &l.spec
 	if spec.CountDenied {
 		return invalid("leave out count_denied", "denied hits hold no slots")
 	}

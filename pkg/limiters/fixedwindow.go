@@ -46,10 +46,10 @@ var fixedWindowDefinition = definition{
 		spec.Max = MaxPerWindow
 		return spec
 	},
-	counter: func(spec Spec) (counter, error) {
+	counter: func(spec Spec, peekOver bool) (counter, error) {
 		l := windowLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
-			peekOver: spec.Params.Peek == PeekOver, firstHit: spec.Params.WindowStart == StartByFirstHit,
+			peekOver: peekOver, firstHit: spec.Params.WindowStart == StartByFirstHit,
 		}
 		if spec.Params.WindowStart == StartByCalendar {
 			c, err := newCalendar(spec)

@@ -56,10 +56,10 @@ var funnelDefinition = definition{
 		spec.Max = max(spec.Max, 1)
 		return spec
 	},
-	counter: func(spec Spec) (counter, error) {
+	counter: func(spec Spec, peekOver bool) (counter, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
-			peekOver: spec.Params.Peek == PeekOver, capacity: spec.Params.Capacity, drain: drain{den: 1},
+			peekOver: peekOver, capacity: spec.Params.Capacity, drain: drain{den: 1},
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {

@@ -89,9 +89,9 @@ type definition struct {
 	// neverFull returns the Spec with a maximum too large to reach. Its limit reads the same states, and a peek under it is denied
 	// only by the key's penalty. The Spec may be invalid. Nil for an algorithm without penalties.
 	neverFull func(Spec) Spec
-	// counter returns the counter of a limit or an error. Maximum, window and parameters are in range, and peek is set. Nil for
-	// concurrency, which has leases instead of a counter and a window.
-	counter func(Spec) (counter, error)
+	// counter returns the counter of a limit or an error. Maximum, window and parameters are in range. Nil for concurrency, which
+	// has leases instead of a counter and a window.
+	counter func(spec Spec, peekOver bool) (counter, error)
 }
 
 var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition, &concurrencyDefinition}
@@ -165,16 +165,9 @@ func New(spec Spec) (*Limit, error) {
 	); err != nil {
 		return nil, err
 	}
-	full := spec
-	if full.Params.Peek == "" {
-		full.Params.Peek = d.defaultPeek(spec.CountDenied)
-	}
-	l := &Limit{spec: spec, definition: d, peekOver: full.Params.Peek == PeekOver}
-	setAlgorithm := l.setCounter
-	if d.counter == nil {
-		setAlgorithm = l.setSlots
-	}
-	if err := setAlgorithm(full); err != nil {
+	l := &Limit{spec: spec, definition: d}
+	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countedPeekOver && spec.CountDenied
+	if err := l.setAlgorithm(); err != nil {
 		return nil, err
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
@@ -189,13 +182,16 @@ func New(spec Spec) (*Limit, error) {
 	return l, nil
 }
 
-// setCounter makes l count the hits of spec.
-func (l *Limit) setCounter(spec Spec) error {
-	c, err := l.definition.counter(spec)
+// setAlgorithm gives l its slots or its counter.
+func (l *Limit) setAlgorithm() error {
+	if l.definition.counter == nil {
+		return l.setSlots()
+	}
+	c, err := l.definition.counter(l.spec, l.peekOver)
 	if err != nil {
 		return err
 	}
-	l.counter, l.capacity, l.id = c, c.maxUsage(), c.tag()+strconv.FormatInt(spec.Window.Microseconds(), 10)
+	l.counter, l.capacity, l.id = c, c.maxUsage(), c.tag()+strconv.FormatInt(l.spec.Window.Microseconds(), 10)
 	return nil
 }
 
@@ -232,13 +228,6 @@ const (
 	PeekWouldFit = "would_fit"
 	PeekOver     = "over"
 )
-
-func (d *definition) defaultPeek(countDenied bool) string {
-	if d.countedPeekOver && countDenied {
-		return PeekOver
-	}
-	return PeekWouldFit
-}
 
 // Spec returns the limit's Spec, with default parameters set to zero, so that equivalent Specs are equal.
 func (l *Limit) Spec() Spec { return l.spec }
