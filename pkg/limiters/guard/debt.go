@@ -147,7 +147,6 @@ func (c *DenyCache) send(debts []debt) (err error) {
 }
 
 // takeSafely calls the store and recovers from panics. Nothing else on this goroutine recovers.
-func (c *DenyCache) takeSafely(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) (err error) {
-	defer split.RecoverTo(&err)
-	return c.store.Take(ctx, time.Time{}, groups, out)
+func (c *DenyCache) takeSafely(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	return split.Safely(func() error { return c.store.Take(ctx, time.Time{}, groups, out) })
 }

@@ -191,12 +191,6 @@ func (r *EndRetrier) takeOldest() []pendingEnd {
 
 // retry sends ends in one call. It returns the failed ends, and the error of a call that failed as a whole.
 func (r *EndRetrier) retry(ends []pendingEnd) (left []pendingEnd, err error) {
-	defer func() {
-		if err != nil {
-			left = ends
-		}
-	}()
-	defer split.RecoverTo(&err) // no caller on this goroutine recovers
 	ctx, cancel := r.callContext()
 	defer cancel()
 	hits := make([]limiters.Hit, len(ends))
@@ -204,8 +198,10 @@ func (r *EndRetrier) retry(ends []pendingEnd) (left []pendingEnd, err error) {
 		hits[i] = ends[i].hit
 	}
 	out := make([]limiters.Verdict, len(hits))
-	if err := r.store.Take(ctx, time.Time{}, limiters.Singles(hits...), out); err != nil {
-		return nil, err
+	// No caller on this goroutine recovers.
+	err = split.Safely(func() error { return r.store.Take(ctx, time.Time{}, limiters.Singles(hits...), out) })
+	if err != nil {
+		return ends, err
 	}
 	for i := range out {
 		if out[i].Err != nil {

@@ -155,14 +155,12 @@ func (q *queue) count(hits int) {
 }
 
 // guardedCall converts a panic to an error.
-func (q *queue) guardedCall(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) (err error) {
-	defer func() {
-		if errors.Is(err, split.ErrPanic) {
-			q.counts.panics.Add(1)
-		}
-	}()
-	defer split.RecoverTo(&err)
-	return q.call(ctx, now, groups, out)
+func (q *queue) guardedCall(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	err := split.Safely(func() error { return q.call(ctx, now, groups, out) })
+	if errors.Is(err, split.ErrPanic) {
+		q.counts.panics.Add(1)
+	}
+	return err
 }
 
 // await waits for the verdicts of w. If it times out before w is sent, nothing is charged.

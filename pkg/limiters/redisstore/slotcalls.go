@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -120,17 +119,13 @@ func (s *Store) send(ctx context.Context, clock *serverClock, calls []*slotCall)
 
 // guardedSend converts a panic to an error of calls.
 func (s *Store) guardedSend(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) {
-	var err error
-	defer func() {
-		if errors.Is(err, split.ErrPanic) {
-			s.counts.panics.Add(1)
-			for _, sc := range calls {
-				sc.err = err
-			}
+	err := split.Safely(func() error { s.sendTo(ctx, clock, node, calls); return nil })
+	if err != nil {
+		s.counts.panics.Add(1)
+		for _, sc := range calls {
+			sc.err = err
 		}
-	}()
-	defer split.RecoverTo(&err)
-	s.sendTo(ctx, clock, node, calls)
+	}
 }
 
 // sendTo sends calls in one pipeline to the node that should own their slots. If the node lacks the script or its time is unknown,

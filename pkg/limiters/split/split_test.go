@@ -118,11 +118,8 @@ func TestSubsetWithHitsThatAreNotInTheWhole(t *testing.T) {
 	}
 }
 
-func TestRecoverToKeepsTheStack(t *testing.T) {
-	err := func() (err error) {
-		defer split.RecoverTo(&err)
-		panic("out of order")
-	}()
+func TestErrorOfAPanicHasTheStack(t *testing.T) {
+	err := split.Safely(func() error { panic("out of order") })
 	if !errors.Is(err, split.ErrPanic) || !strings.Contains(err.Error(), "out of order") || !strings.Contains(err.Error(), "split_test.go") {
 		t.Error(err)
 	}
