@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A debt is the number of hits of a key that the cache has denied and the store has not counted. If the limit does not count denied
@@ -112,41 +111,33 @@ func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err 
 			i++
 		}
 		if full {
-			if err := c.send(debts); err != nil {
+			if err := c.sendDebts(debts); err != nil {
 				return oldest, err
 			}
 			debts = debts[:0]
 		}
 	}
-	if err := c.send(debts); err != nil {
+	if err := c.sendDebts(debts); err != nil {
 		return oldest, err
 	}
 	return oldest, ctx.Err()
 }
 
-// send sends debts in one call.
-func (c *DenyCache) send(debts []debt) (err error) {
+// sendDebts sends debts in one call.
+func (c *DenyCache) sendDebts(debts []debt) error {
 	if len(debts) == 0 {
 		return nil
 	}
-	ctx, cancel := c.callContext()
-	defer cancel()
 	hits := make([]limiters.Hit, len(debts))
 	for i := range debts {
 		hits[i] = debts[i].hit()
 	}
-	out := make([]limiters.Verdict, len(hits))
 	from := c.clock()
-	err = c.takeSafely(ctx, limiters.Singles(hits...), out)
+	out, err := c.send(c.store, hits)
 	c.countSent(debts, out, err)
 	if err != nil {
 		return fmt.Errorf("guard: denied hits of %d keys may not have been counted: %w", len(debts), err)
 	}
 	c.renew(from, debts, out)
 	return nil
-}
-
-// takeSafely calls the store and recovers from panics. Nothing else on this goroutine recovers.
-func (c *DenyCache) takeSafely(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
-	return split.Safely(func() error { return c.store.Take(ctx, time.Time{}, groups, out) })
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // An EndRetrier is a Store that retries ends of leases that the wrapped store failed to decide. Otherwise, each request that ends
@@ -191,15 +190,11 @@ func (r *EndRetrier) takeOldest() []pendingEnd {
 
 // retry sends ends in one call. It returns the failed ends, and the error of a call that failed as a whole.
 func (r *EndRetrier) retry(ends []pendingEnd) (left []pendingEnd, err error) {
-	ctx, cancel := r.callContext()
-	defer cancel()
 	hits := make([]limiters.Hit, len(ends))
 	for i := range ends {
 		hits[i] = ends[i].hit
 	}
-	out := make([]limiters.Verdict, len(hits))
-	// No caller on this goroutine recovers.
-	err = split.Safely(func() error { return r.store.Take(ctx, time.Time{}, limiters.Singles(hits...), out) })
+	out, err := r.send(r.store, hits)
 	if err != nil {
 		return ends, err
 	}

@@ -3,6 +3,9 @@ package guard
 import (
 	"context"
 	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // callTimeout bounds a store call of a worker.
@@ -28,9 +31,13 @@ func (w *worker) startWorker(run func(context.Context)) {
 	}()
 }
 
-// callContext returns the context of a store call.
-func (w *worker) callContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(w.calls, callTimeout)
+// send sends hits to store in one call, each in a group of its own. A panic becomes an error, because nothing else on the goroutine
+// recovers.
+func (w *worker) send(store limiters.Store, hits []limiters.Hit) ([]limiters.Verdict, error) {
+	ctx, cancel := context.WithTimeout(w.calls, callTimeout)
+	defer cancel()
+	out := make([]limiters.Verdict, len(hits))
+	return out, split.Safely(func() error { return store.Take(ctx, time.Time{}, limiters.Singles(hits...), out) })
 }
 
 // stopWorker stops the goroutine and waits for it. Calls are canceled when ctx ends or the returned function is called.
