@@ -115,10 +115,7 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 		n.learning = n.learning || probing
 		n.mu.Unlock()
 	}
-	budget := n.store.timeout
-	if deadline, bounded := ctx.Deadline(); bounded {
-		budget = time.Until(deadline)
-	}
+	had := budget(ctx, n.store.timeout)
 	node, err := n.store.cluster.MasterForKey(ctx, key)
 	if errors.Is(err, redis.Nil) {
 		err = errNoHosts
@@ -132,7 +129,7 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	if replyOf(err) != nil {
 		result = errNoSlots // a reply without the slots is a failure too
 	}
-	n.slotsBreaker.record(result, budget, n.store.timeout)
+	n.slotsBreaker.record(result, had, n.store.timeout)
 	n.slotsUnknown.Store(n.slotsBreaker.failures > 0)
 	if probing {
 		n.learning = false

@@ -117,7 +117,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	w := waiters.Get().(*waiter)
 	w.now = now
 	w.copy(groups, len(out))
-	w.deadline = time.Now().Add(q.budget(ctx))
+	w.deadline = time.Now().Add(budget(ctx, q.timeout))
 	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
 	q.waitingHits += len(out)
@@ -127,10 +127,10 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 
 // callNow makes a call for one Take on the caller's goroutine. It returns within the timeout even if ctx has none.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	budget := q.budget(ctx)
+	left := budget(ctx, q.timeout)
 	var cancel context.CancelFunc
-	if budget < q.timeout {
-		ctx, cancel = callContext(time.Now().Add(budget), q.timeout)
+	if left < q.timeout {
+		ctx, cancel = callContext(time.Now().Add(left), q.timeout)
 	} else {
 		ctx, cancel = context.WithTimeout(ctx, q.timeout)
 	}
@@ -141,12 +141,12 @@ func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Gr
 	return err
 }
 
-// budget returns the time until a Take must return.
-func (q *queue) budget(ctx context.Context) time.Duration {
+// budget returns the time until a Take with a timeout must return.
+func budget(ctx context.Context, timeout time.Duration) time.Duration {
 	if deadline, bounded := ctx.Deadline(); bounded {
-		return min(q.timeout, time.Until(deadline))
+		return min(timeout, time.Until(deadline))
 	}
-	return q.timeout
+	return timeout
 }
 
 func (q *queue) count(hits int) {
