@@ -31,8 +31,7 @@ type run struct {
 	key   int // index of the first hit's key
 	limit int // index of the hits' limit; 0: each hit has a limit and a count of its own
 	group uint16
-	n     int64 // N of each hit; with peeks, its Denied
-	peeks bool
+	n     int64 // N of each hit; with kindPeeks, its Denied
 }
 
 // longRun is the length from which a run of equal hits accepts no other hits. A further run costs the script as much as a few hits, and
@@ -44,7 +43,8 @@ func (b *batch) encodeRuns() {
 	var last run
 	for i := range b.hits {
 		next := run{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i]}
-		next.n, next.peeks = b.count(i)
+		n, peek := b.count(i)
+		next.n = n
 		switch {
 		case b.group[i] == 0 && b.hits[i].Limit.IsConcurrency():
 			next.kind = kindLeases
@@ -54,6 +54,9 @@ func (b *batch) encodeRuns() {
 			next.kind = kindParts
 		case b.counts[b.index[i]] == 1 && b.group[i] == 0:
 			next.kind = kindAlone
+		}
+		if peek {
+			next.kind += kindPeeks
 		}
 		if !last.join(next) {
 			b.appendRun(&last)
@@ -65,17 +68,17 @@ func (b *batch) encodeRuns() {
 
 // join adds the run next of one hit to r. It returns false if next does not belong to r.
 func (r *run) join(next run) bool {
-	if r.times == 0 || r.group != 0 || next.group != 0 || r.peeks != next.peeks {
+	if r.times == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind {
 		return false
 	}
 	joins, equal := false, next.limit == r.limit && next.n == r.n
-	switch next.kind {
+	switch next.kind &^ kindPeeks {
 	case kindLeases, kindReserves:
-		joins = r.kind == next.kind
+		joins = true
 	case kindSameKey:
-		joins = r.kind == kindSameKey && next.key == r.key && equal
+		joins = next.key == r.key && equal
 	case kindAlone:
-		joins = r.kind == kindAlone && next.key == r.key+r.times && (equal || r.limit == 0 || r.times < longRun)
+		joins = next.key == r.key+r.times && (equal || r.limit == 0 || r.times < longRun)
 		if joins && !equal {
 			r.limit = 0
 		}
@@ -92,11 +95,7 @@ func (b *batch) appendRun(r *run) {
 	}
 	to := binary.BigEndian.AppendUint16(b.runs, uint16(r.times))
 	to = binary.BigEndian.AppendUint16(to, uint16(r.key))
-	kind := r.kind
-	if r.peeks {
-		kind += kindPeeks
-	}
-	to = append(to, byte(kind))
+	to = append(to, byte(r.kind))
 	to = binary.BigEndian.AppendUint16(to, uint16(r.limit))
 	to = binary.BigEndian.AppendUint16(to, r.group)
 	to = binary.BigEndian.AppendUint64(to, uint64(r.n))
