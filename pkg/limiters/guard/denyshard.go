@@ -180,9 +180,11 @@ func (s *denyShard) restore(now int64, of *debt) bool {
 }
 
 func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
-	e := &denyEntry{denial: d, limit: h.Limit, hash: hash, counts: h.Limit.Spec().CountDenied && !h.Limit.HasPenalty()}
-	size := e.size() + int64(len(h.Key))
-	for s.bytes+size > budget {
+	e := &denyEntry{
+		denial: d, key: strings.Clone(h.Key), // which may be part of a larger string
+		limit: h.Limit, hash: hash, counts: h.Limit.Spec().CountDenied && !h.Limit.HasPenalty(),
+	}
+	for s.bytes+e.size() > budget {
 		victim := s.victim(now)
 		if victim == nil {
 			s.notRemembered++
@@ -190,11 +192,10 @@ func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, bu
 		}
 		s.remove(victim)
 	}
-	e.key = strings.Clone(h.Key) // which may be part of a larger string
 	e.chain = s.entries[hash]
 	s.entries[hash] = e
 	e.link(&s.idle)
-	s.bytes += size
+	s.bytes += e.size()
 	s.count++
 }
 
