@@ -104,19 +104,16 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		ResetAfter: resetAfter,
 		By:         limiters.ByCache,
 	}
-	penalty := h.Limit.HasPenalty() // if so, the denial ends no later than the key's penalty
-	if penalty && n <= v.Remaining {
-		v.RetryAfter = retryAfter // the limit itself allows the hits, so only the penalty denies them
-	}
-	if penalty {
-		v.Remaining = 0
-	}
 	if e.offset != 0 {
 		// now was read before the lock was taken, so the denial may be newer.
 		v.At, v.Order = (e.offset+max(now, e.recorded))/int64(time.Microsecond), math.MaxUint16
 	}
-	if penalty && v.RetryAfter == retryAfter {
-		*v = v.Penalize()
+	if h.Limit.HasPenalty() { // and the denial ends no later than the penalty of the key
+		if n <= v.Remaining || v.RetryAfter == retryAfter {
+			v.RetryAfter = retryAfter // the limit itself may allow the hits, so only the penalty denies them
+			*v = v.Penalize()
+		}
+		v.Remaining = 0
 	}
 	return true
 }
