@@ -98,7 +98,7 @@ func (l *windowLimit) fitsIn(count, left, n int64) (bool, int64) {
 	var ok bool
 	switch {
 	case n > 0:
-		ok = min(count+n, MaxHits) <= l.max
+		ok = count+n <= l.max
 	case l.peekOver:
 		// A limit of 0 counts nothing, so it has to deny peeks here.
 		ok = count <= l.max && l.max > 0
