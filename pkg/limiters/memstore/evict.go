@@ -62,7 +62,7 @@ func (t *take) evictOne(sh *shard) bool {
 		}
 		r := sh.record(p)
 		expiry := r.expiry()
-		if expiry <= t.own {
+		if expiry <= t.storeNow {
 			best, soonest = p, expiry
 			break
 		}
@@ -71,14 +71,14 @@ func (t *take) evictOne(sh *shard) bool {
 		}
 		var state limiters.State
 		sh.load(r, &state)
-		if sh.limits.get(r.limit()).Check(&state, t.own, 1).Allowed {
+		if sh.limits.get(r.limit()).Check(&state, t.storeNow, 1).Allowed {
 			best, soonest = p, expiry
 		}
 	}
 	if best == 0 {
 		return false
 	}
-	if soonest > t.own {
+	if soonest > t.storeNow {
 		t.store.evicted.Add(1)
 	}
 	t.remove(sh, best)
@@ -98,14 +98,14 @@ func (sh *shard) pick() position {
 // keepMostProtective makes l the limit of a record if l protects the key more than the record's limit. So eviction spares a client that is
 // over any of its limits. It also replaces a limit without hits for a window, because new rules may have raised the limit. A limit of 0
 // needs no protection.
-func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, own int64) {
+func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, storeNow int64) {
 	used := &sh.limits.table.items[r.limit()]
 	held := used.limit
 	if held == l || held.Capacity() == l.Capacity() && held.HasPenalty() == l.HasPenalty() {
-		used.hitAt = own
+		used.hitAt = storeNow
 		return
 	}
-	inUse := own-used.hitAt <= held.Window().Microseconds()
+	inUse := storeNow-used.hitAt <= held.Window().Microseconds()
 	if l.Capacity() == 0 || inUse && protectsMore(held, l) {
 		return
 	}
@@ -116,7 +116,7 @@ func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, own i
 	}
 	less := sh.limits.release(r.limit())
 	r.setLimit(i)
-	sh.limits.table.items[i].hitAt = own
+	sh.limits.table.items[i].hitAt = storeNow
 	if more != less {
 		s.bytes.Add(int64(more - less))
 	}

@@ -45,7 +45,7 @@ func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 
 func (s *Store) load(r io.Reader) (Loaded, error) {
 	in := &snapshotReader{from: bufio.NewReaderSize(r, 64<<10)}
-	l := loader{store: s, take: take{store: s, own: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
+	l := loader{store: s, take: take{store: s, storeNow: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
 	names, saved, err := in.head()
 	if err != nil {
 		return Loaded{}, err
@@ -295,10 +295,10 @@ func (l *loader) key(f *keyReader) error {
 }
 
 func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
-	s, own := l.store, l.take.own
-	verdict := limit.Check(state, own, 1)
-	ahead := state.PenaltyAndLeases == nil && verdict.Used == 0 && limit.ResetTime(state) > own+limit.Window().Microseconds()
-	if expiry <= own || ahead || state.IsZero() {
+	s, storeNow := l.store, l.take.storeNow
+	verdict := limit.Check(state, storeNow, 1)
+	ahead := state.PenaltyAndLeases == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()
+	if expiry <= storeNow || ahead || state.IsZero() {
 		l.loaded.Ended++
 		return
 	}
@@ -321,7 +321,7 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, e
 	}
 	r := sh.record(p)
 	sh.save(r, state)
-	sh.limits.table.items[r.limit()].hitAt = own
+	sh.limits.table.items[r.limit()].hitAt = storeNow
 	s.bytes.Add(size)
 	sh.setExpiry(p, expiry)
 }

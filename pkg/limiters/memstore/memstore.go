@@ -98,12 +98,12 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	for i := range t.records {
 		t.prepare(i)
 	}
-	limiters.Decide(t.now, groups, t.stateIndex, t.states, out)
+	limiters.Decide(t.decidedAt, groups, t.stateIndex, t.states, out)
 	for i := range out {
 		if out[i].Err != nil {
 			continue
 		}
-		out[i].At = t.now
+		out[i].At = t.decidedAt
 		if now.IsZero() {
 			out[i].Order = t.order
 		}

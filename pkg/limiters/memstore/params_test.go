@@ -81,7 +81,7 @@ func TestSnapshotReadsParametersAsText(t *testing.T) {
 	}
 	b = append(append(b, "k\x0a"...), "capacity=3"...)
 	b = limiters.AppendState(b, limit, &limiters.State{CounterState: limiters.CounterState{A: s.clock(), B: 1_000_000, C: 1}})
-	l := loader{store: s, take: take{store: s, own: s.clock()}, names: []string{"funnel" + extended}, limits: map[limitFields]*limiters.Limit{}}
+	l := loader{store: s, take: take{store: s, storeNow: s.clock()}, names: []string{"funnel" + extended}, limits: map[limitFields]*limiters.Limit{}}
 	if err := l.key(&keyReader{b: b}); err != nil {
 		t.Fatal(err)
 	}

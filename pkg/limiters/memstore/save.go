@@ -42,14 +42,14 @@ func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	out := &snapshotWriter{to: w}
 	b := append(make([]byte, 0, 2*perHold), magic...)
 	b = binary.LittleEndian.AppendUint32(b, version)
-	own := s.clock()
-	b = binary.LittleEndian.AppendUint64(b, uint64(own))
+	storeNow := s.clock()
+	b = binary.LittleEndian.AppendUint64(b, uint64(storeNow))
 	names := snapshotNames()
 	b = append(b, byte(len(names)))
 	for _, name := range names {
 		b = append(append(b, byte(len(name))), name...)
 	}
-	c := copier{names: names, own: own}
+	c := copier{names: names, storeNow: storeNow}
 	for i := range s.shards {
 		for words := range lengths {
 			c.begin(words)
@@ -92,9 +92,9 @@ func (s *snapshotWriter) write(b []byte) error {
 // A copier copies the records of one length in a shard, a few at a time, from last to first. Records move only towards the first, so a
 // record may be copied twice but is never missed.
 type copier struct {
-	names []string
-	own   int64
-	keys  int64
+	names    []string
+	storeNow int64
+	keys     int64
 
 	words int
 	page  int // among the pages of this length
@@ -123,7 +123,7 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 				return b, true
 			}
 			r := pg.record(c.row - 1)
-			if r.expiry() <= c.own {
+			if r.expiry() <= c.storeNow {
 				continue
 			}
 			var state limiters.State

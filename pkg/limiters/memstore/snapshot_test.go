@@ -403,7 +403,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		names := limiters.Algorithms()
 		b := saved(t, New(Options{}))
 		b = b[:len(b)-4-8-8]
-		c := copier{names: names, own: s.clock()}
+		c := copier{names: names, storeNow: s.clock()}
 		c.begin(recordLen("stay 00000", limit, false))
 		copied, holds, count := map[string]bool{}, 0, int64(1)
 		for more := true; more; holds++ {

@@ -42,10 +42,10 @@ func (s *Store) Sweep() {
 const sweepsPerSweep = 64
 
 // sweep removes some expired records. It skips pages and shards that have none.
-func (s *Store) sweep(sh *shard, own int64) {
+func (s *Store) sweep(sh *shard, storeNow int64) {
 	c := &sh.cursor
 	if !c.sweeping {
-		if sh.soonest > own {
+		if sh.soonest > storeNow {
 			return
 		}
 		// No page has a lower number than 0, so the invariant holds. setExpiry and remove lower the shard's soonest.
@@ -59,7 +59,7 @@ func (s *Store) sweep(sh *shard, own int64) {
 		}
 		pg := &sh.pages.table.items[c.page]
 		switch {
-		case !c.begun && pg.soonest > own:
+		case !c.begun && pg.soonest > storeNow:
 			c.soonest = min(c.soonest, pg.soonest)
 			c.page++
 		case !c.begun:
@@ -70,7 +70,7 @@ func (s *Store) sweep(sh *shard, own int64) {
 			c.soonest = min(c.soonest, pg.soonest)
 			c.page, c.begun = c.page+1, false
 		default:
-			if expiry := pg.record(int(c.row)).expiry(); expiry > own {
+			if expiry := pg.record(int(c.row)).expiry(); expiry > storeNow {
 				c.inPage = min(c.inPage, expiry)
 				c.row++
 			} else {

@@ -17,9 +17,10 @@ type take struct {
 	states     []limiters.State // one for each hit; the state of a key is that of its first hit
 	stateIndex []int            // index of each hit's state; -1: the hit cannot be decided
 	locked     shardSet
-	// Times in µs: of the decision, of the store's own clock, and the extension of expiries.
-	now, own, keep int64
-	// order exceeds that of every earlier Take of these shards with the same own.
+	decidedAt  int64 // the time of the decision
+	storeNow   int64 // the time by the store's clock
+	extend     int64 // added to expiries, in µs
+	// order exceeds that of every earlier Take of these shards with the same storeNow.
 	order uint16
 }
 
@@ -84,22 +85,22 @@ func (t *take) lock(now time.Time, groups []limiters.Group) {
 		}
 		records = records[len(g):]
 	}
-	t.own, t.order = t.store.clock(), 0
+	t.storeNow, t.order = t.store.clock(), 0
 	for i, word := range t.locked {
 		for ; word != 0; word &= word - 1 {
 			sh := &t.store.shards[i*64+bits.TrailingZeros64(word)]
 			sh.mu.Lock()
 			switch {
-			case sh.latest > t.own:
-				t.own, t.order = sh.latest, sh.order+1
-			case sh.latest == t.own:
+			case sh.latest > t.storeNow:
+				t.storeNow, t.order = sh.latest, sh.order+1
+			case sh.latest == t.storeNow:
 				t.order = max(t.order, sh.order+1)
 			}
 		}
 	}
-	t.now, t.keep = t.own, 0
+	t.decidedAt, t.extend = t.storeNow, 0
 	if !now.IsZero() {
-		t.now, t.keep = now.UnixMicro(), callerKeep
+		t.decidedAt, t.extend = now.UnixMicro(), callerKeep
 	}
 }
 
@@ -116,8 +117,8 @@ func (t *take) sweep() {
 	for i, word := range t.locked {
 		for ; word != 0; word &= word - 1 {
 			sh := &t.store.shards[i*64+bits.TrailingZeros64(word)]
-			sh.latest, sh.order = t.own, t.order
-			t.store.sweep(sh, t.own)
+			sh.latest, sh.order = t.storeNow, t.order
+			t.store.sweep(sh, t.storeNow)
 		}
 	}
 }
@@ -131,7 +132,7 @@ func (t *take) prepare(i int) {
 	if h.Limit.HasPenaltyOrLeases() && !isNew {
 		t.ensureOverflow(hr, h)
 	}
-	if (isNew || h.Limit.Grows()) && h.WouldCharge(s, t.now) {
+	if (isNew || h.Limit.Grows()) && h.WouldCharge(s, t.decidedAt) {
 		room := t.makeRoom(hr.shard, isNew)
 		if room && isNew {
 			hr.position, room = t.store.insert(hr.shard, hr.hash, h.Key, h.Limit, needsOverflow(h.Limit))
@@ -181,7 +182,7 @@ func (t *take) firstOf(i int) int {
 
 // decideWithoutRoom decides a hit if there is no room for its result.
 func (t *take) decideWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
-	checked := h.Limit.Check(s, t.now, h.N)
+	checked := h.Limit.Check(s, t.decidedAt, h.N)
 	if h.End {
 		// The end of an unknown id is not remembered.
 		checked.Allowed, checked.RetryAfter = true, 0
@@ -215,8 +216,8 @@ func (t *take) writeBack() {
 				continue
 			}
 		}
-		t.store.keepMostProtective(hr.shard, r, l, t.own)
-		expiry := t.own + max(0, l.ResetTime(s)-t.now) + t.keep
+		t.store.keepMostProtective(hr.shard, r, l, t.storeNow)
+		expiry := t.storeNow + max(0, l.ResetTime(s)-t.decidedAt) + t.extend
 		if s.PenaltyAndLeases != nil {
 			// Another limit may need the penalty or the leases for longer.
 			expiry = max(expiry, r.expiry())
