@@ -26,9 +26,9 @@ type resets struct {
 
 // A resetMessage names reset keys: by their names, or by a domain and an entry.
 type resetMessage struct {
-	Keys   []limiters.Keyed `json:"keys,omitempty"`
-	Domain string           `json:"domain,omitempty"`
-	Entry  [2]string        `json:"entry,omitzero"`
+	Keys   []limiters.StateName `json:"keys,omitempty"`
+	Domain string               `json:"domain,omitempty"`
+	Entry  [2]string            `json:"entry,omitzero"`
 }
 
 func (m resetMessage) matcher() func(key string) bool {
@@ -51,7 +51,7 @@ func newResets(s *store, redis *redisBackend, log *zap.Logger, metrics *telemetr
 const resetDelay = 20 * time.Millisecond
 
 // Reset implements admin.Resets.
-func (r *resets) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, notified bool, err error) {
+func (r *resets) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, notified bool, err error) {
 	notified, err = r.resetAndNotify(ctx, resetMessage{Keys: keys}, func() error {
 		found, err = r.store.fallback.Reset(ctx, keys)
 		return err
@@ -154,7 +154,7 @@ func (r *resets) received(text []byte) {
 }
 
 // forget removes the denials of keys, or of all keys that match.
-func (r *resets) forget(keys []limiters.Keyed, match func(key string) bool) {
+func (r *resets) forget(keys []limiters.StateName, match func(key string) bool) {
 	cache := r.store.denyCache
 	switch {
 	case cache == nil:

@@ -38,7 +38,7 @@ const (
 // Resets removes the states of keys from the store, and the denials that replicas remember. notified reports whether the other
 // replicas were notified.
 type Resets interface {
-	Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, notified bool, err error)
+	Reset(ctx context.Context, keys []limiters.StateName) (found []bool, notified bool, err error)
 	// ResetEntry makes one step of a pass over all keys, as [limiters.Resetter] does.
 	ResetEntry(ctx context.Context, domain string, entry descriptors.Entry, cursor string) (done limiters.Progress, notified bool, err error)
 }
@@ -105,11 +105,11 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	out := &resetOutput{KeyReset{
 		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: []LimitReset{},
 	}}
-	var keys []limiters.Keyed
+	var keys []limiters.StateName
 	for _, t := range targets {
 		for i := range t.rule.Limits {
 			l := &t.rule.Limits[i]
-			keys = append(keys, l.Compiled.Keyed(t.key))
+			keys = append(keys, l.Compiled.StateName(t.key))
 			out.Body.Limits = append(out.Body.Limits, LimitReset{
 				Rule: t.rule.Name, Name: l.Name, Source: t.rule.Source(), KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key),
 			})

@@ -16,7 +16,7 @@ type direct struct {
 	err error
 }
 
-func (d direct) Reset(ctx context.Context, keys []limiters.Keyed) ([]bool, bool, error) {
+func (d direct) Reset(ctx context.Context, keys []limiters.StateName) ([]bool, bool, error) {
 	if d.err != nil {
 		return nil, false, d.err
 	}
@@ -142,7 +142,7 @@ func TestPanicOfAResetIsAuditedAsFailed(t *testing.T) {
 
 type panicking struct{ Resets }
 
-func (panicking) Reset(context.Context, []limiters.Keyed) ([]bool, bool, error) { panic("a bug") }
+func (panicking) Reset(context.Context, []limiters.StateName) ([]bool, bool, error) { panic("a bug") }
 
 // The log has the line of a change before the caller has the answer.
 func TestChangesAreAuditedBeforeTheAnswer(t *testing.T) {

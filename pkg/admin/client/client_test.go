@@ -28,7 +28,7 @@ type fake struct {
 	decisions chan admin.Decision
 }
 
-func (f fake) Reset(ctx context.Context, keys []limiters.Keyed) ([]bool, bool, error) {
+func (f fake) Reset(ctx context.Context, keys []limiters.StateName) ([]bool, bool, error) {
 	found, err := limiters.Reset(ctx, f.Store, keys)
 	return found, true, err
 }

@@ -26,7 +26,7 @@ type flaky struct {
 	bad  string // hits on keys with this text fail
 }
 
-func (f *flaky) Reset(ctx context.Context, keys []limiters.Keyed) ([]bool, error) {
+func (f *flaky) Reset(ctx context.Context, keys []limiters.StateName) ([]bool, error) {
 	return limiters.Reset(ctx, f.Store, keys)
 }
 

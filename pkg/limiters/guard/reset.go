@@ -9,7 +9,7 @@ import (
 )
 
 // Reset implements [limiters.Resetter]. It drops unsent debts, which belong to the old state.
-func (c *DenyCache) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+func (c *DenyCache) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	c.ForgetKeys(keys)
 	found, err = limiters.Reset(ctx, c.store, keys)
 	c.ForgetKeys(keys) // again, because calls in flight may have recorded denials
@@ -18,7 +18,7 @@ func (c *DenyCache) Reset(ctx context.Context, keys []limiters.Keyed) (found []b
 
 // ForgetKeys removes the denials and debts of keys, including denials that calls in flight will return. Call it when another
 // process has reset the keys.
-func (c *DenyCache) ForgetKeys(keys []limiters.Keyed) {
+func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
 	for _, k := range keys {
 		hash := maphash.String(c.seed, k.Key)
 		s := c.shard(hash)
@@ -63,7 +63,7 @@ func (s *denyShard) removeIf(remove func(*denyEntry) bool, chain *denyEntry) {
 }
 
 // Reset implements [limiters.Resetter]. It resets local counters even if the store fails.
-func (f *Fallback) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	found, err = limiters.Reset(ctx, f.store, keys)
 	if f.options.Local == nil {
 		return found, err
@@ -91,7 +91,7 @@ func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) boo
 }
 
 // Reset implements [limiters.Resetter]. A key may have counters in both stores, see [NewPerSecond].
-func (s *PerSecond) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+func (s *PerSecond) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	found, err = limiters.Reset(ctx, s.main, keys)
 	if err != nil {
 		return found, err
@@ -129,7 +129,7 @@ func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bo
 }
 
 // Reset implements [limiters.Resetter].
-func (o *Observed) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+func (o *Observed) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	return limiters.Reset(ctx, o.Store, keys)
 }
 
@@ -139,7 +139,7 @@ func (o *Observed) ResetMatching(ctx context.Context, match func(key string) boo
 }
 
 // Reset implements [limiters.Resetter]. Pending ends are kept, because the reset may fail and ending an unknown id is harmless.
-func (r *EndRetrier) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+func (r *EndRetrier) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	return limiters.Reset(ctx, r.store, keys)
 }
 

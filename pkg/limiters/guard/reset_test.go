@@ -16,12 +16,12 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, CountDenied: true, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 	reset := map[string]func(*guard.DenyCache, limiters.Store) error{
 		"by this replica": func(c *guard.DenyCache, _ limiters.Store) error {
-			_, err := c.Reset(context.Background(), []limiters.Keyed{limit.Keyed("k")})
+			_, err := c.Reset(context.Background(), []limiters.StateName{limit.StateName("k")})
 			return err
 		},
 		"by another": func(c *guard.DenyCache, inner limiters.Store) error {
-			_, err := limiters.Reset(context.Background(), inner, []limiters.Keyed{limit.Keyed("k")})
-			c.ForgetKeys([]limiters.Keyed{limit.Keyed("k")})
+			_, err := limiters.Reset(context.Background(), inner, []limiters.StateName{limit.StateName("k")})
+			c.ForgetKeys([]limiters.StateName{limit.StateName("k")})
 			return err
 		},
 		"of matching keys": func(c *guard.DenyCache, _ limiters.Store) error {
@@ -75,7 +75,7 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 // A resetless store fails every reset.
 type resetless struct{ limiters.Store }
 
-func (resetless) Reset(context.Context, []limiters.Keyed) ([]bool, error) { return nil, errGone }
+func (resetless) Reset(context.Context, []limiters.StateName) ([]bool, error) { return nil, errGone }
 
 func (resetless) ResetMatching(context.Context, func(string) bool, string) (limiters.Progress, error) {
 	return limiters.Progress{}, errGone
@@ -85,7 +85,7 @@ func (resetless) ResetMatching(context.Context, func(string) bool, string) (limi
 func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
 	for name, reset := range map[string]func(*guard.Fallback) error{
 		"a key": func(f *guard.Fallback) error {
-			_, err := f.Reset(t.Context(), []limiters.Keyed{hourly.Keyed("k")})
+			_, err := f.Reset(t.Context(), []limiters.StateName{hourly.StateName("k")})
 			return err
 		},
 		"matching keys": func(f *guard.Fallback) error {
@@ -114,7 +114,7 @@ func TestFailedResetLosesNoEnds(t *testing.T) {
 	limit := lease("a").Limit
 	for name, reset := range map[string]func(*guard.EndRetrier) error{
 		"a key": func(r *guard.EndRetrier) error {
-			_, err := r.Reset(t.Context(), []limiters.Keyed{limit.Keyed("k")})
+			_, err := r.Reset(t.Context(), []limiters.StateName{limit.StateName("k")})
 			return err
 		},
 		"matching keys": func(r *guard.EndRetrier) error {

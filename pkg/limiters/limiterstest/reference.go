@@ -63,7 +63,7 @@ func (r *Reference) clock() (now time.Time, order uint16) {
 }
 
 // Reset implements [limiters.Resetter].
-func (r *Reference) Reset(_ context.Context, keys []limiters.Keyed) (found []bool, err error) {
+func (r *Reference) Reset(_ context.Context, keys []limiters.StateName) (found []bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found = make([]bool, len(keys))

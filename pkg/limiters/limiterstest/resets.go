@@ -65,7 +65,7 @@ func Resets(t *testing.T, store limiters.Store) {
 		key, other := fmt.Sprintf("1:d|4:user=2:a%d", n%10), fmt.Sprintf("1:d|4:user=2:b%d", n%10)
 		for round, reset := range []func() bool{
 			func() bool {
-				found, err := limiters.Reset(ctx, store, []limiters.Keyed{limit.Keyed(key), limit.Keyed("never hit")})
+				found, err := limiters.Reset(ctx, store, []limiters.StateName{limit.StateName(key), limit.StateName("never hit")})
 				if err != nil || len(found) != 2 || found[1] {
 					t.Fatalf("%+v: %v %v", spec, found, err)
 				}
@@ -156,7 +156,7 @@ func (r *resetting) Take(ctx context.Context, now time.Time, groups []limiters.G
 	}
 	switch r.rnd.IntN(8) {
 	case 0:
-		if _, err := limiters.Reset(ctx, r.Store, []limiters.Keyed{hit.Limit.Keyed(hit.Key)}); err != nil {
+		if _, err := limiters.Reset(ctx, r.Store, []limiters.StateName{hit.Limit.StateName(hit.Key)}); err != nil {
 			return err
 		}
 	case 1:

@@ -7,7 +7,7 @@ import (
 )
 
 // Reset implements [limiters.Resetter]. It locks one shard at a time.
-func (s *Store) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+func (s *Store) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	found = make([]bool, len(keys))
 	for i, k := range keys {
 		if err := ctx.Err(); err != nil {
@@ -23,7 +23,7 @@ func (s *Store) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool,
 }
 
 // resetKey resets a key and reports whether it had not expired. The lock of sh must be held.
-func (s *Store) resetKey(sh *shard, hash uint32, k limiters.Keyed) (found bool) {
+func (s *Store) resetKey(sh *shard, hash uint32, k limiters.StateName) (found bool) {
 	p := sh.find(hash, k.Key, k.ID)
 	if p == 0 {
 		return false
@@ -65,7 +65,7 @@ func (s *Store) resetSubindex(sh *shard, n int, match func(key string) bool) (sc
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	// Removing a record moves others, so the keys are collected first.
-	var keys []limiters.Keyed
+	var keys []limiters.StateName
 	var hashes []uint32
 	for _, cell := range sh.index[n].cells {
 		if cell == 0 {
@@ -74,7 +74,7 @@ func (s *Store) resetSubindex(sh *shard, n int, match func(key string) bool) (sc
 		scanned++
 		r := sh.record(position(cell))
 		if key := sh.text(r); match(key) {
-			keys, hashes = append(keys, sh.limits.get(r.limit()).Keyed(key)), append(hashes, r.hash())
+			keys, hashes = append(keys, sh.limits.get(r.limit()).StateName(key)), append(hashes, r.hash())
 		}
 	}
 	for i, k := range keys {

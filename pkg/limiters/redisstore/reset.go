@@ -16,7 +16,7 @@ import (
 )
 
 // Reset implements [limiters.Resetter]. It bypasses the queue, because operators accept longer waits.
-func (s *Store) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+func (s *Store) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	if !s.enter() {
 		return nil, ErrClosed
 	}

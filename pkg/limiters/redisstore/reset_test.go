@@ -122,7 +122,7 @@ func TestResetOfAnUnreachableRedisIsAnError(t *testing.T) {
 	s := New(connect.Options{Addr: server.Addr, Timeout: time.Second}, Options{})
 	defer s.Close()
 	server.Stop()
-	if _, err := s.Reset(context.Background(), []limiters.Keyed{hourly.Keyed("k")}); err == nil {
+	if _, err := s.Reset(context.Background(), []limiters.StateName{hourly.StateName("k")}); err == nil {
 		t.Error("no error")
 	}
 	if _, err := s.ResetMatching(context.Background(), isTen, ""); err == nil {
