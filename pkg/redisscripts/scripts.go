@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 var (
@@ -20,38 +22,13 @@ var (
 	files embed.FS
 )
 
-// An Algorithm is the Lua twin of an algorithm of pkg/limiters.
-type Algorithm struct {
-	Name   string
-	Source string
-}
-
-// Algorithms are the twins, in files named like the algorithms.
-var Algorithms = allAlgorithms()
-
-func allAlgorithms() []Algorithm {
-	entries, err := files.ReadDir(".")
-	if err != nil {
-		panic(err) // impossible: the files are part of the program
-	}
-	var all []Algorithm
-	for _, entry := range entries {
-		name := strings.TrimSuffix(entry.Name(), ".lua")
-		if name == "prelude" || name == "batch" || slices.Contains(partFiles, name) {
-			continue
-		}
-		all = append(all, Algorithm{name, source(name)})
-	}
-	return all
-}
-
 // partFiles are the files for limits whose state has parts.
 var partFiles = []string{"lease_runs", "parts", "penalty", "reservations", "reserve", "reserve_runs", "settle"}
 
 func source(name string) string {
 	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err)
+		panic(err) // impossible: the files are part of the program
 	}
 	return string(text)
 }
@@ -59,18 +36,15 @@ func source(name string) string {
 // packed is the number of verdicts that one call of struct.pack encodes. Each takes four values on Lua's stack.
 const packed = 64
 
-// Batch returns the source of the script: the driver with the given algorithms.
-func Batch(algorithms ...Algorithm) string {
+// Source returns the source of the script: the driver with all algorithms.
+func Source() string {
 	var b strings.Builder
 	b.WriteString(prelude)
 	// The format is a constant, because building the string would cost time in each call.
 	fmt.Fprintf(&b, "local PACKED, FORMAT = %d, '>I8%s'\n", packed, strings.Repeat("I1i8i8i8", packed))
 	// One function defines all algorithms on demand, because creating closures costs time, and most batches use one algorithm.
 	b.WriteString("local function algorithm_of(name)\n")
-	for _, a := range algorithms {
-		b.WriteString("if name == '" + a.Name + "' then\n" + a.Source + "end\n")
-	}
-	for _, name := range partFiles {
+	for _, name := range slices.Concat(limiters.Algorithms(), partFiles) {
 		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")
 	}
 	b.WriteString("end\n" + driver)

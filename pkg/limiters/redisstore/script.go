@@ -15,7 +15,7 @@ import (
 // A script is Lua source with the digest under which Redis caches it.
 type script struct{ source, digest string }
 
-var batchScript = sync.OnceValue(func() script { return newScript(redisscripts.Batch(redisscripts.Algorithms...)) })
+var batchScript = sync.OnceValue(func() script { return newScript(redisscripts.Source()) })
 
 func newScript(source string) script {
 	sum := sha1.Sum([]byte(source))
