@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
@@ -90,22 +92,21 @@ func newGRPC(
 	service *rls.Service, requests *admission.InFlight, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
 	stats *ratelimitstats.Stats, options ...grpc.ServerOption,
 ) *grpc.Server {
-	server := grpc.NewServer(append(options,
+	server := grpc.NewServer(slices.Concat(options, []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(pingsAllowed),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.MaxRecvMsgSize(maxOtherMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ForceServerCodecV2(rls.Codec()),
-		grpc.NumStreamWorkers(uint32(workersPerCPU*runtime.GOMAXPROCS(0))),
+		grpc.NumStreamWorkers(uint32(workersPerCPU * runtime.GOMAXPROCS(0))),
 		grpc.ChainUnaryInterceptor(stats.Unary, recoverUnary(log, metrics)),
-		grpc.ChainStreamInterceptor(recoverStream(log, metrics), boundStream),
-	)...)
+		grpc.ChainStreamInterceptor(recoverStream(log, metrics)),
+	}, grpcmessage.ServerOptions())...)
 	desc := rls.ServiceDesc(newAdmitter(requests, service))
 	server.RegisterService(recoverMethods(desc, log, metrics, stats), service)
 	checks := health.NewServer()
-	healthv1.RegisterHealthServer(boundedServer{server}, healthServer{checks})
+	healthv1.RegisterHealthServer(grpcmessage.Registrar{ServiceRegistrar: server}, grpcmessage.HealthServer{Server: checks, Service: serviceName})
 	reflection.Register(server)
 	ready.onChange(func(ready bool) {
 		serving := healthv1.HealthCheckResponse_NOT_SERVING

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net"
 	"strconv"
@@ -18,13 +17,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
-	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/pkg/rls"
+)
+
+const (
+	messageTimeout = 10 * time.Second // of the wait for a message after its headers
+	maxUntimed     = 8                // requests that may wait for their messages without a timer
 )
 
 // partialRequests sends the headers of n requests, without messages, over a new HTTP/2 connection. The connection stays open until
@@ -201,48 +204,13 @@ func TestCompressedMessagesAreRejected(t *testing.T) {
 	}
 }
 
-// A watch may last as long as its connection. It must not keep the name that the client sent, which may have 64 KiB.
-func TestHealthWatchDoesNotRetainRequest(t *testing.T) {
-	checks := health.NewServer()
-	checks.SetServingStatus(serviceName, healthv1.HealthCheckResponse_SERVING)
-	for _, c := range []struct {
-		name string
-		want healthv1.HealthCheckResponse_ServingStatus
-	}{
-		{"", healthv1.HealthCheckResponse_SERVING}, {serviceName, healthv1.HealthCheckResponse_SERVING},
-		{strings.Repeat("x", 1<<20), healthv1.HealthCheckResponse_SERVICE_UNKNOWN},
-	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		stream := &watchStream{ctx: ctx, sent: make(chan healthv1.HealthCheckResponse_ServingStatus, 1)}
-		request := &healthv1.HealthCheckRequest{Service: c.name}
-		request.ProtoReflect().SetUnknown(make([]byte, 1<<20))
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = healthServer{checks}.Watch(request, stream)
-		}()
-		if got := <-stream.sent; got != c.want {
-			t.Errorf("%.20q: %v, want %v", c.name, got, c.want)
-		}
-		if n := len(request.GetService()) + len(request.ProtoReflect().GetUnknown()); n > 20 {
-			t.Errorf("%.20q: the watch keeps %d bytes", c.name, n)
-		}
-		cancel()
-		<-ended
+// Other services hold names only.
+func TestLargeRequestsOfOtherServicesAreRejected(t *testing.T) {
+	checks := healthv1.NewHealthClient(inMemory(t, rls.Options{}))
+	_, err := checks.Check(t.Context(), &healthv1.HealthCheckRequest{Service: strings.Repeat("x", 64<<10)})
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("%v, want RESOURCE_EXHAUSTED", err)
 	}
-}
-
-type watchStream struct {
-	grpc.ServerStream
-	ctx  context.Context //nolint:containedctx // of the stream
-	sent chan healthv1.HealthCheckResponse_ServingStatus
-}
-
-func (s *watchStream) Context() context.Context { return s.ctx }
-
-func (s *watchStream) Send(r *healthv1.HealthCheckResponse) error {
-	s.sent <- r.GetStatus()
-	return nil
 }
 
 // Headers beyond 64 KiB are not kept. HPACK does not compress a tilde, which would take most of the time of this test.

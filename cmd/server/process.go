@@ -47,9 +47,6 @@ type process struct {
 // before the store, because a process that still holds a port has not saved its snapshot yet.
 func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, err error) {
 	started := time.Now()
-	if err := checkTransport(); err != nil {
-		return nil, err
-	}
 	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: newReadiness(), abandoned: make(chan struct{})}
 	defer func() {
 		if err != nil {
