@@ -53,6 +53,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/socket", "reads and writes sockets by raw system calls", ""},
 	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},
 	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory", ""},
+	{"internal/recovery", "makes a panic fail only its own request", ""},
 	{"internal/backoff", "computes the waits between attempts", ""},
 	{"internal/gctune", "tunes the garbage collector", ""},
 	{"internal/snapshot", "saves and loads the memory store's file", "pkg/limiters/memstore"},
@@ -97,7 +98,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/offline/sizing " +
 		"pkg/offline/suggest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/grpcmessage internal/listeners " +
-		"internal/observe internal/ratelimitstats internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
+		"internal/observe internal/ratelimitstats internal/recovery internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff"},
@@ -111,7 +112,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 
 // heavy lists libraries that only some packages may import.
 var heavy = []struct{ prefix, only, why string }{
-	{"google.golang.org/grpc", "pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage internal/ratelimitstats internal/telemetry internal/tracing cmd/server bench/bare",
+	{"google.golang.org/grpc", "pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage internal/ratelimitstats internal/recovery internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
 	{"google.golang.org/protobuf", "pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"a decision needs no protobuf: only the protocols import it"},

@@ -30,6 +30,8 @@ const (
 	maxUntimed     = 8                // requests that may wait for their messages without a timer
 )
 
+const shouldRateLimit = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
+
 // partialRequests sends the headers of n requests, without messages, over a new HTTP/2 connection. The connection stays open until
 // the test ends. statuses receives the grpc-status of each stream that the server ends.
 func partialRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderField) (statuses <-chan string) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/gctune"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
+	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
@@ -30,6 +31,7 @@ type process struct {
 	metrics  *telemetry.Metrics
 	stats    *ratelimitstats.Stats
 	ready    *readiness
+	panicked recovery.Report // logs and counts
 
 	sender    *statsd.Sender // nil unless the settings ask for it
 	rules     *ruleSource
@@ -53,6 +55,11 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 			p.close()
 		}
 	}()
+	logPanic := telemetry.PanicLog(log)
+	p.panicked = func(where string, value any) {
+		p.metrics.Panicked()
+		logPanic(where, value)
+	}
 	p.ready.onChange(func(ready bool) {
 		if ready {
 			log.Info("ready", zap.String("version", versionOf()), zap.Duration("took_seconds", time.Since(started)))
@@ -80,7 +87,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if err != nil {
 		return nil, err
 	}
-	p.store, err = openStore(ctx, s, p.rules.live.Load, log, p.metrics)
+	p.store, err = openStore(ctx, s, p.rules.live.Load, log, p.metrics, p.panicked)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/backoff"
-	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
@@ -20,7 +20,7 @@ import (
 type resets struct {
 	store    *store
 	messages *redisstore.Messages // nil without Redis
-	metrics  *telemetry.Metrics
+	panicked recovery.Report
 	log      *zap.Logger
 }
 
@@ -36,8 +36,8 @@ func (m resetMessage) matcher() func(key string) bool {
 }
 
 // newResets returns the resets of a store. redis is the server that carries the messages; nil without Redis.
-func newResets(s *store, redis *redisBackend, log *zap.Logger, metrics *telemetry.Metrics) (*resets, error) {
-	r := &resets{store: s, log: log, metrics: metrics}
+func newResets(s *store, redis *redisBackend, log *zap.Logger, panicked recovery.Report) (*resets, error) {
+	r := &resets{store: s, log: log, panicked: panicked}
 	if redis == nil {
 		return r, nil
 	}
@@ -133,12 +133,7 @@ func (r *resets) run(ctx context.Context) {
 var errResetMessage = errors.New("the message is from another version of Weir: run one version on all replicas")
 
 func (r *resets) received(text []byte) {
-	defer func() { // no handler recovers on this goroutine
-		if p := recover(); p != nil {
-			r.metrics.Panicked()
-			_ = logPanic(r.log, "reset message", p)
-		}
-	}()
+	defer r.panicked.Recover("reset message") // no handler recovers on this goroutine
 	var m resetMessage
 	if err := json.Unmarshal(text, &m); err != nil || len(m.Keys) == 0 && m.Entry[0] == "" {
 		r.log.Warn("reset by another replica not understood", zap.Error(errResetMessage))

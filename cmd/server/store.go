@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tracing"
@@ -54,6 +55,7 @@ type store struct {
 // openStore opens all parts of a store or none. rules returns the rules in force, for the metrics of the fallback.
 func openStore(
 	ctx context.Context, s *settings.Serve, rules func() *descriptors.Rules, log *zap.Logger, metrics *telemetry.Metrics,
+	panicked recovery.Report,
 ) (*store, error) {
 	b, err := openBackend(s, log, metrics)
 	if err != nil {
@@ -82,7 +84,7 @@ func openStore(
 	}
 	st.states, st.fallback = calls, guard.NewFallback(calls, options)
 	if s.AdminAddr != "" {
-		st.resets, err = newResets(st, redisOf(b), log, metrics)
+		st.resets, err = newResets(st, redisOf(b), log, panicked)
 		if err != nil {
 			st.close()
 			return nil, err

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"errors"
 	"io"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,14 @@ func OncePerSecond(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, time.Second, 1, 0)
 	}))
+}
+
+// PanicLog returns a function that logs the value of a recovered panic, where it was recovered, and the stack.
+func PanicLog(log *zap.Logger) func(where string, value any) {
+	return func(where string, value any) {
+		log.Error("bug in Weir, please report it", zap.String("method", where), zap.Any("panic", value),
+			zap.ByteString("stack", debug.Stack()))
+	}
 }
 
 // StoreLog returns a function that logs failures and recoveries of the store, at most one line of each in a second. A cluster
