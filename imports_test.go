@@ -54,6 +54,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},
 	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory", ""},
 	{"internal/recovery", "makes a panic fail only its own request", ""},
+	{"internal/resets", "resets keys in the store and on all replicas", "internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore"},
 	{"internal/backoff", "computes the waits between attempts", ""},
 	{"internal/gctune", "tunes the garbage collector", ""},
 	{"internal/snapshot", "saves and loads the memory store's file", "pkg/limiters/memstore"},
@@ -98,7 +99,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/offline/sizing " +
 		"pkg/offline/suggest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/grpcmessage internal/listeners " +
-		"internal/observe internal/ratelimitstats internal/recovery internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
+		"internal/observe internal/ratelimitstats internal/recovery internal/resets internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/recovery"
+	"github.com/weir-rls/weir/internal/resets"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tracing"
@@ -48,7 +50,7 @@ type store struct {
 	states    limiters.Store    // the part after fallback, for calls that on_store_error must not decide
 	local     *memstore.Store   // the counters of fallback for on_store_error: local; nil without Redis
 	replicas  *replicas         // divides the limits of local
-	resets    *resets           // nil without ADMIN_ADDR
+	resets    *resets.Resets    // nil without ADMIN_ADDR
 	log       *zap.Logger
 }
 
@@ -92,6 +94,24 @@ func openStore(
 	}
 	metrics.RegisterFallback(st.fallback.Stats, rules)
 	return st, nil
+}
+
+// newResets returns the resets of a store. redis is the server that carries the messages; nil without Redis.
+func newResets(st *store, redis *redisBackend, log *zap.Logger, panicked recovery.Report) (*resets.Resets, error) {
+	r := &resets.Resets{Store: st.fallback, Local: st.local, DenyCache: st.denyCache, Panicked: panicked}
+	if redis == nil {
+		return r, nil
+	}
+	r.Warn = func(what string, err error) {
+		fields := []zap.Field{zap.Error(err)}
+		if !errors.Is(err, resets.ErrMessage) {
+			fields = append(fields, zap.String("remedy", "give Weir's Redis user the permission to publish and subscribe: SECURITY.md lists it"))
+		}
+		log.Warn(what, fields...)
+	}
+	messages, err := redis.Messages("resets")
+	r.Messages = messages
+	return r, err
 }
 
 // redisOf returns the Redis for all limits except those per second; nil without Redis.
@@ -139,7 +159,7 @@ func (s *store) run(ctx context.Context, answered func()) {
 		parts.Go(func() { sweep(ctx, s.local) })
 	}
 	if s.resets != nil {
-		parts.Go(func() { s.resets.run(ctx) })
+		parts.Go(func() { s.resets.Run(ctx) })
 	}
 	parts.Wait()
 }
