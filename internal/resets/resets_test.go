@@ -48,8 +48,8 @@ func TestFailedResetSendsBothMessages(t *testing.T) {
 	})
 }
 
-// newReplica returns the resets of a replica. The replica has a deny cache in front of a shared store, and local counters. take takes
-// one hit of a key by the cache, and local by the local counters.
+// newReplica returns the resets of a replica, with a deny cache in front of a shared store, and with local counters. A call of take
+// takes one hit of a key by the cache, and a call of local takes one by the local counters.
 func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Resets, take, local func(key string) limiters.Verdict) {
 	t.Helper()
 	limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
