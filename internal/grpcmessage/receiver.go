@@ -35,11 +35,8 @@ const (
 	// maxUnfinished bounds the bytes of all messages that have arrived in part. The first piece of a message does not count, so
 	// unfinished messages cannot make Weir reject ordinary requests.
 	maxUnfinished = 64 << 20
-	// timeout bounds the wait for a message after the headers of its request.
+	// timeout bounds the wait for a message after the headers of its request. It may be up to twice as long in an untimedSet.
 	timeout = 10 * time.Second
-	// maxUntimed is the number of requests that may wait for their messages without a timer. Messages usually arrive with their
-	// headers, so under normal load no request pays for a timer.
-	maxUntimed = 8
 )
 
 var (
@@ -53,7 +50,7 @@ var (
 	errUnfinished = status.Errorf(codes.ResourceExhausted, "unfinished messages of all requests have more than %d bytes", maxUnfinished)
 	errCompressed = status.Error(codes.Unimplemented, "compressed messages are not supported: send the message without grpc-encoding")
 
-	errTimeout   = status.New(codes.DeadlineExceeded, "the message did not arrive within 10s of its headers")
+	errTimeout   = status.Newf(codes.DeadlineExceeded, "the message did not arrive within %v of its headers", timeout)
 	errTransport = status.Error(codes.Internal, "the transport of grpc-go has changed: build Weir with the version in its go.mod")
 )
 
@@ -90,7 +87,7 @@ func abortIfLate(stream transportStream) *time.Timer {
 type Receiver struct {
 	Codec encoding.CodecV2 // decodes messages; required
 
-	waiting    atomic.Int64 // requests without their messages
+	untimed    untimedSet
 	unfinished atomic.Int64 // bytes; see maxUnfinished
 }
 
@@ -104,8 +101,9 @@ func (r *Receiver) Receive(ctx context.Context, message any) error {
 	if err != nil {
 		return err
 	}
-	defer r.waiting.Add(-1)
-	if r.waiting.Add(1) > maxUntimed {
+	if slot, ok := r.untimed.add(stream); ok {
+		defer r.untimed.remove(slot)
+	} else {
 		defer abortIfLate(stream).Stop()
 	}
 	header := make([]byte, 5) // a byte of flags, and the size of the message

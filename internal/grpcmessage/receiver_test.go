@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,8 +28,10 @@ type sentStream struct {
 func (s *sentStream) RecvCompress() string             { return "" }
 func (s *sentStream) WriteStatus(*status.Status) error { return nil }
 
-func (s *sentStream) ReadMessageHeader(header []byte) error {
-	data, err := s.Read(len(header))
+func (s *sentStream) ReadMessageHeader(header []byte) error { return readHeader(s, header) }
+
+func readHeader(from interface{ Read(int) (mem.BufferSlice, error) }, header []byte) error {
+	data, err := from.Read(len(header))
 	copy(header, data.Materialize())
 	return err
 }
@@ -158,6 +162,8 @@ type blockedStream struct {
 	ended chan *status.Status
 }
 
+func (s *blockedStream) ReadMessageHeader(header []byte) error { return readHeader(s, header) }
+
 func (s *blockedStream) Read(n int) (mem.BufferSlice, error) {
 	if n > len(s.sent) {
 		return nil, (<-s.ended).Err()
@@ -168,4 +174,41 @@ func (s *blockedStream) Read(n int) (mem.BufferSlice, error) {
 func (s *blockedStream) WriteStatus(st *status.Status) error {
 	s.ended <- st
 	return nil
+}
+
+// Each request without a message ends with DEADLINE_EXCEEDED: those with timers of their own after 10 s, and the others within 20 s.
+// Requests that arrive in between get the slots of others, and their own time.
+func TestSilentRequestsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, start := Receiver{Codec: rawCodec{}}, time.Now()
+		var all sync.WaitGroup
+		var ended atomic.Int64
+		wait := func(longest time.Duration) {
+			all.Go(func() {
+				began := time.Now()
+				ctx := grpc.NewContextWithServerTransportStream(t.Context(), &blockedStream{ended: make(chan *status.Status, 2)})
+				err := r.Receive(ctx, new([]byte))
+				if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded || took < timeout || took > longest {
+					t.Errorf("begun after %v: %v after %v, want DEADLINE_EXCEEDED after %v to %v", began.Sub(start), err, took, timeout, longest)
+				}
+				ended.Add(1)
+			})
+		}
+		for range 2 * maxUntimed {
+			wait(2 * timeout)
+		}
+		synctest.Wait()
+		wait(timeout) // no slot is free
+		for range 5 {
+			time.Sleep(7 * time.Second)
+			wait(2 * timeout)
+		}
+		all.Wait()
+		if n := ended.Load(); n != 2*maxUntimed+6 {
+			t.Errorf("%d requests ended, want all %d", n, 2*maxUntimed+6)
+		}
+		if used := r.untimed.used.Load(); used != 0 {
+			t.Errorf("slots in use at the end: %b", used)
+		}
+	})
 }
