@@ -28,7 +28,7 @@ type SettingsChecker func() SettingsReport
 type SettingsReport struct {
 	Fault    string // why weir serve would not start; may have several lines; "" if it would
 	Warnings []string
-	InMemory bool // the store is in memory, so that it never fails
+	InMemory bool // counters are in memory, so on_store_error: local has no effect
 }
 
 // Validate reports a missing path.
