@@ -15,7 +15,7 @@ type Listeners struct {
 	DebugHost string `env:"DEBUG_HOST" default:"127.0.0.1" help:"The address of the debug pages. They show the rules, and their profiles use CPU: keep them private."`
 	DebugPort uint16 `env:"DEBUG_PORT" default:"6070" help:"The port of the debug pages. 0: any free port."`
 
-	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests decided at the same time, by gRPC and /json together. Weir sheds further requests: they get RESOURCE_EXHAUSTED by gRPC, or 503 by /json, at once. It sheds releases, settles and refunds by gRPC only beyond twice this number. 0: 256 for each CPU, about 10 ms of work."`
+	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests decided at the same time, by gRPC and /json together. Weir sheds further requests: they get RESOURCE_EXHAUSTED by gRPC, or 503 by /json, at once. It sheds releases, settles and refunds by gRPC only beyond twice this number. 0, the default, is 256 for each CPU, about 10 ms of work."`
 
 	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" name:"grpc-max-connection-age" default:"24h" help:"The age at which a connection must end, so that proxies find new replicas. 0: no limit."`
 	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" name:"grpc-max-connection-age-grace" default:"1h" help:"The time that a connection of that age has for the requests in flight. 0: no limit."`

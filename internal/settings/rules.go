@@ -11,8 +11,8 @@ import (
 type Rules struct {
 	Config                            string `env:"CONFIG_PATH" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. Default: RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY."`
 	Overlay                           string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"A YAML file or folder that sets algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error, on_deny and requests_per_unit for rules from another source, such as xDS."`
-	ShadowConfig                      string `env:"SHADOW_CONFIG" placeholder:"FILE|DIR" help:"Candidate rules, which decide every request a second time and never deny one. Metrics, GET /v1/shadow and the page show which requests they would newly deny or allow: see docs/shadow.md. The file may change, and may be missing."`
-	ShadowMaxBytes                    int64  `env:"SHADOW_MAX_BYTES" default:"0" placeholder:"BYTES" help:"The memory for the counters of SHADOW_CONFIG. Beyond it, keys are evicted, so the candidate denies too little. 0: 128 MiB, for about a million keys."`
+	ShadowConfig                      string `env:"SHADOW_CONFIG" placeholder:"FILE|DIR" help:"Candidate rules, which decide every request a second time and never deny one. Metrics, GET /v1/shadow and the admin page show which requests they would newly deny or allow: see docs/shadow.md. The file may change, and may be missing."`
+	ShadowMaxBytes                    int64  `env:"SHADOW_MAX_BYTES" default:"0" placeholder:"BYTES" help:"The memory for the counters of SHADOW_CONFIG. Beyond it, keys are evicted, so the candidate denies too little. 0, the default, is 128 MiB, for about a million keys."`
 	ConfigType                        string `env:"CONFIG_TYPE" default:"FILE" placeholder:"FILE|GRPC_XDS_SOTW" help:"The source of the rules: files, or an xDS server."`
 	RuntimeRoot                       string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"The first part of the path of the rules. CONFIG_PATH replaces all three parts."`
 	RuntimeSubdirectory               string `env:"RUNTIME_SUBDIRECTORY" help:"The second part of the path of the rules."`
@@ -61,7 +61,7 @@ type XDS struct {
 	BackoffInitial    time.Duration `env:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL" name:"xds-backoff-initial" default:"0s" help:"The first wait between two attempts to connect. Each further wait is twice as long. 0: CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL."`
 	BackoffMax        time.Duration `env:"XDS_CLIENT_BACKOFF_MAX_INTERVAL" name:"xds-backoff-max" default:"10s" help:"The longest wait between two attempts to connect."`
 	BackoffJitter     bool          `env:"XDS_CLIENT_BACKOFF_JITTER" name:"xds-backoff-jitter" default:"true" negatable:"" help:"Draw each wait at random, from 0 to its full length. Many replicas then do not connect at the same time."`
-	MaxMessageSize    int           `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES" name:"xds-max-message-size" default:"0" help:"The largest xDS message, in bytes. 0: 4 MiB."`
+	MaxMessageSize    int           `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES" name:"xds-max-message-size" default:"0" help:"The largest xDS message, in bytes. 0, the default, is 4 MiB."`
 }
 
 func (x *XDS) complete(errs *settingErrors, configType string) {
