@@ -159,6 +159,20 @@ func TestDenialOfQuotasIsThatOfTheShortestWait(t *testing.T) {
 	}
 }
 
+// While another quota is free, a quota that is over denies nothing, so a problem does not name it.
+func TestProblemNamesOnlyTheLimitsThatDeny(t *testing.T) {
+	s, _ := serviceOn(t, denials, decide.Options{}, Options{})
+	ask(t, s, "quota_hour")
+	for _, c := range []struct{ keys, want string }{
+		{"quota_hour quota_day named", `"violated-policies":["hourly"]`},
+		{"quota_hour named", `"violated-policies":["quota_hour","hourly"]`},
+	} {
+		if body := ask(t, s, c.keys).GetRawBody(); !bytes.Contains(body, []byte(c.want)) {
+			t.Errorf("%s: %s, want %s", c.keys, body, c.want)
+		}
+	}
+}
+
 func TestAllowedResponseHasNoDenial(t *testing.T) {
 	for name, o := range map[string]decide.Options{"plain": {}, "shadow mode": {ShadowMode: true}} {
 		s, _ := serviceOn(t, denials, o, Options{DeniedByHeader: "x-denied-by", Receipts: receiptsOf(t)})

@@ -24,7 +24,7 @@ type policy struct {
 	name   string // unique in the response
 	limit  *descriptors.RateLimit
 	state  *limiters.Verdict
-	denies bool // this request
+	denies bool // the request, see [decide.Result.Denies]
 }
 
 // policies returns at most maxPolicies limits of a request, in request order, including that of a non-nil denial. It omits limits
@@ -48,7 +48,7 @@ func policies(r *decide.Result, denied *denial) []policy {
 			}
 			name := uniqueName(names, policyName(d, j))
 			names = append(names, name)
-			p := policy{name, &d.Limits[j], v, !v.Allowed && d.Outcome == decide.Denied}
+			p := policy{name, &d.Limits[j], v, !v.Allowed && r.Denies(d)}
 			if len(shown) < maxPolicies {
 				shown = append(shown, p)
 			} else {
