@@ -126,7 +126,7 @@ func (p *policy) appendState(b []byte) []byte {
 	return appendParameter(b, "t", seconds(p.state.ResetAfter))
 }
 
-// seconds returns d rounded up to seconds, so that clients do not retry too early.
+// seconds returns d rounded up to seconds, so that clients do not retry too early. Envoy would round down.
 func seconds(d time.Duration) int64 {
 	return int64((min(d, math.MaxInt64-time.Second) + time.Second - 1) / time.Second)
 }
