@@ -225,6 +225,8 @@ descriptors:
 - {key: free, rate_limit: {unlimited: true}}
 - {key: none, rate_limit: {unit: minute, requests_per_unit: 0}}
 - {key: odd, rate_limit: {algorithm: funnel, unit: second, unit_multiplier: 7, requests_per_unit: 3}}
+- {key: years, rate_limit: {algorithm: funnel, unit: year, requests_per_unit: 13, capacity: 117}}
+- {key: longest, rate_limit: {algorithm: funnel, unit: year, requests_per_unit: 1, capacity: 71}}
 - key: two
   rate_limits:
   - {unit: second, requests_per_unit: 3}
@@ -237,6 +239,8 @@ func TestStandardHeadersFollowTheDraft(t *testing.T) {
 		{"small", `"small";q=10;w=1`, `"small";r=1;t=1`},
 		{"large", `"large";q=25;w=150`, `"large";r=24;t=6`},
 		{"odd", `"odd";q=3;w=7`, `"odd";r=2;t=3`},
+		{"years", `"years";q=117;w=283824000`, `"years";r=116;t=2425847`},
+		{"longest", `"longest";q=71;w=2239056000`, `"longest";r=70;t=31536000`},
 		{"slots", `"slots";q=2;qu="concurrent-requests"`, `"slots";r=1`},
 		{"month", `"Gr%C3%B6%C3%9Fe";q=999999999999999;w=2592000`, `"Gr%C3%B6%C3%9Fe";r=999999999999999;t=820800`},
 		{"two", `"two#0";q=3;w=1, "hourly";q=5;w=3600`, `"two#0";r=2;t=1, "hourly";r=4;t=3600`},

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -107,8 +108,9 @@ func (p *policy) appendQuota(b []byte) []byte {
 		return append(appendParameter(b, "q", quota), `;qu="concurrent-requests"`...)
 	}
 	if capacity := p.limit.Compiled.Capacity(); capacity > quota && quota > 0 {
-		window = time.Duration(float64(window) / float64(quota) * float64(capacity))
-		quota = capacity
+		hi, lo := bits.Mul64(uint64(window), uint64(capacity))
+		drained, _ := bits.Div64(hi, lo, uint64(quota)) // it fits, because no funnel takes more than 71 years to drain
+		quota, window = capacity, time.Duration(drained)
 	}
 	return appendParameter(appendParameter(b, "q", quota), "w", seconds(window))
 }
