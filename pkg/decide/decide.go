@@ -136,10 +136,9 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 			failure = "the store did not answer"
 		}
 	}
-	undecided := result.setOutcomes()
-	result.setDenied(d.options.ShadowMode)
+	result.setOutcomes(d.options.ShadowMode)
 	d.giveUp(ctx, r.Now, result)
-	if undecided && !result.Denied && !d.options.ShadowMode {
+	if result.combined.Undecided && !result.Denied && !d.options.ShadowMode {
 		return storeError(ctx, failure, result.StoreErr)
 	}
 	return nil

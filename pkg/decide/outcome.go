@@ -75,6 +75,26 @@ func (d *Decision) setOutcome() {
 	d.Limit, d.Remaining = &d.Limits[i], v.Remaining
 }
 
+// Combined is the outcome of descriptors together. The zero value is that of none.
+type Combined struct {
+	Undecided   bool // a descriptor is Undecided
+	denied      bool // a descriptor that is not in quota mode is Denied
+	quotaDenied bool // a descriptor in quota mode is Denied
+	quotaAllows bool // a descriptor in quota mode is not Denied, so that none in quota mode denies the request
+}
+
+// Add adds the outcome of d.
+func (c *Combined) Add(d *Decision) {
+	denied := d.Outcome == Denied
+	c.Undecided = c.Undecided || d.Outcome == Undecided
+	c.denied = c.denied || denied && !d.Quota
+	c.quotaDenied = c.quotaDenied || denied && d.Quota
+	c.quotaAllows = c.quotaAllows || !denied && d.Quota
+}
+
+// Denied reports whether the descriptors deny a request, apart from [Options.ShadowMode].
+func (c *Combined) Denied() bool { return c.denied || c.quotaDenied && !c.quotaAllows }
+
 // explaining returns the index of the verdict that explains the outcome: the denial with the longest wait, else the first error,
 // else the verdict with the fewest remaining hits. Of equal verdicts it is the first.
 func explaining(verdicts []limiters.Verdict) int {

@@ -88,11 +88,12 @@ const cacheOrder = 1<<16 - 1
 // hits of a request have the same time.
 func (r *Recorder) headOf(result *decide.Result, kept *selection) head {
 	h := head{leftOut: len(result.Decisions) - kept.n}
-	cached := int64(0)
+	cached, combined := int64(0), decide.Combined{}
 	for i := range result.Decisions {
 		if !kept.has(i) {
 			continue
 		}
+		combined.Add(&result.Decisions[i])
 		verdicts := result.Decisions[i].Verdicts
 		for j := range verdicts {
 			switch v := &verdicts[j]; {
@@ -112,34 +113,9 @@ func (r *Recorder) headOf(result *decide.Result, kept *selection) head {
 	if h.at == 0 && cached > 0 {
 		h.at, h.order = cached, cacheOrder
 	}
-	denied, undecided := r.outcome(result, kept)
-	h.allowed, h.known = !denied, denied || !undecided
+	denied := combined.Denied()
+	h.allowed, h.known = !denied || r.options.ShadowMode, denied || !combined.Undecided || r.options.ShadowMode
 	return h
-}
-
-// outcome returns the outcome of the descriptors in kept, as package decide combines them.
-func (r *Recorder) outcome(result *decide.Result, kept *selection) (denied, undecided bool) {
-	if r.options.ShadowMode {
-		return false, false
-	}
-	quotas, full := 0, 0
-	for i := range result.Decisions {
-		d := &result.Decisions[i]
-		if !kept.has(i) {
-			continue
-		}
-		over := d.Outcome == decide.Denied
-		undecided = undecided || d.Outcome == decide.Undecided
-		if d.Quota {
-			quotas++
-			if over {
-				full++
-			}
-			continue
-		}
-		denied = denied || over
-	}
-	return denied || quotas > 0 && quotas == full, undecided
 }
 
 // endedBefore selects the descriptors that the deny cache denied, if their denial may have ended before at, when the store decided
