@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -282,7 +283,7 @@ func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 	contained := 0
 	for run := range 100 {
 		random := rand.New(rand.NewPCG(uint64(run), 1))
-		r := &Recorder{options: Options{Sample: .1}, maxHash: thresholdOf(.1)}
+		r := &Recorder{options: Options{Sample: .1}, maxHash: keysample.Threshold(.1)}
 		hit, sampled := map[int]bool{}, map[int]bool{}
 		zipf := rand.NewZipf(random, 1.1, 1, 3000)
 		var result decide.Result

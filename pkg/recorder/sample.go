@@ -1,10 +1,8 @@
 package recorder
 
 import (
-	"github.com/cespare/xxhash/v2"
-
+	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/replay"
 )
@@ -36,7 +34,7 @@ func (r *Recorder) sample(result *decide.Result) (kept selection) {
 			kept.add(i)
 		case result.Decisions[i].Reason == decide.Replaced:
 			replaced++
-		case hashOf(result, i) <= r.maxHash:
+		case keysample.Hash(result, i) <= r.maxHash:
 			kept.add(i)
 		}
 	}
@@ -48,17 +46,6 @@ func (r *Recorder) sample(result *decide.Result) (kept selection) {
 		}
 	}
 	return kept
-}
-
-// hashOf returns the hash of the key of a descriptor, which is the same in all processes. A descriptor without a limit has a key
-// too.
-func hashOf(result *decide.Result, i int) uint64 {
-	if key := result.Key(i); key != "" {
-		return xxhash.Sum64String(key)
-	}
-	d := &result.Decisions[i]
-	var stack [256]byte
-	return xxhash.Sum64(descriptors.AppendKey(stack[:0], d.Domain, d.Rule, d.Entries))
 }
 
 // A head is the part of an entry that sorting needs, and the outcome.
