@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -55,7 +54,7 @@ func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Fa
 	}
 	r.metrics.Loaded(rules, time.Now(), nil)
 	r.stats.Loaded(rules, nil)
-	if r.warnLocal && decidesLocally(rules) {
+	if r.warnLocal && usesOnError(rules, limiters.OnErrorLocal) {
 		r.warnLocal = false
 		r.log.Warn("on_store_error: local without REPLICAS or REPLICAS_DNS: while Redis is down, each replica admits the whole limit")
 	}
@@ -91,16 +90,6 @@ func (r *ruleReport) logAgain() { r.lastError = "" }
 func countFields(rules *descriptors.Rules) []zap.Field {
 	domains, n := rules.Counts()
 	return []zap.Field{zap.Int("domains", domains), zap.Int("rules", n)}
-}
-
-// decidesLocally reports whether a rule has on_store_error: local.
-func decidesLocally(rules *descriptors.Rules) bool {
-	for d := range rules.Domains() {
-		if slices.Contains(d.OnErrors(), limiters.OnErrorLocal) {
-			return true
-		}
-	}
-	return false
 }
 
 // hasLeases reports whether a rule has leases or reservations.

@@ -237,13 +237,15 @@ func sweep(ctx context.Context, local *memstore.Store) {
 
 // canDecideWithoutStore reports whether on_store_error decides every request while the store is unreachable.
 func canDecideWithoutStore(rules *descriptors.Rules) bool {
-	if rules == nil {
-		return false
-	}
+	return rules != nil && !usesOnError(rules, limiters.OnErrorFail)
+}
+
+// usesOnError reports whether a limit of the rules has that on_store_error.
+func usesOnError(rules *descriptors.Rules, onError limiters.OnError) bool {
 	for d := range rules.Domains() {
-		if slices.Contains(d.OnErrors(), limiters.OnErrorFail) {
-			return false
+		if slices.Contains(d.OnErrors(), onError) {
+			return true
 		}
 	}
-	return true
+	return false
 }
