@@ -154,9 +154,11 @@ func (s *store) run(ctx context.Context, answered func()) {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.backend.run(ctx, answered) })
 	parts.Go(func() { s.replicas.watch(ctx) })
-	parts.Go(func() { s.watchIdle(ctx) })
+	// Without requests, only CheckIdle notices that the backend is up again.
+	parts.Go(func() { everySecond(ctx, func() { s.fallback.CheckIdle(ctx, s.backend.check) }) })
 	if s.local != nil {
-		parts.Go(func() { sweep(ctx, s.local) })
+		// While Redis answers, no request accesses the local store, so only Sweep removes its expired keys.
+		parts.Go(func() { everySecond(ctx, s.local.Sweep) })
 	}
 	if s.resets != nil {
 		parts.Go(func() { s.resets.Run(ctx) })
@@ -164,10 +166,10 @@ func (s *store) run(ctx context.Context, answered func()) {
 	parts.Wait()
 }
 
-// watchIdle checks the backend each second until ctx ends, if it is down and gets no requests.
-func (s *store) watchIdle(ctx context.Context) {
+// everySecond calls do every second until ctx ends.
+func everySecond(ctx context.Context, do func()) {
 	for backoff.Sleep(ctx, time.Second) == nil {
-		s.fallback.CheckIdle(ctx, s.backend.check)
+		do()
 	}
 }
 
@@ -217,21 +219,6 @@ func (s *store) closePart(part interface{ Close(context.Context) error }, failur
 	defer cancel()
 	if err := part.Close(ctx); err != nil {
 		s.log.Warn(failure, zap.Error(err))
-	}
-}
-
-// sweep removes expired keys every second until ctx ends. While Redis answers, no request accesses the local store, so nothing else
-// removes them.
-func sweep(ctx context.Context, local *memstore.Store) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			local.Sweep()
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 
