@@ -481,7 +481,7 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	found := false
 	for i := range all {
 		at := all[i].At.UnixMicro() - ahead
-		found = found || all[i].By == replay.ByFallback
+		found = found || all[i].By == replay.FromFallback
 		if at < before || at > after {
 			t.Fatalf("line %d of %q is %v away", i, all[i].By, time.Duration(at-before)*time.Microsecond)
 		}

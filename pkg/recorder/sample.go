@@ -59,7 +59,7 @@ type head struct {
 	leftOut        int
 }
 
-var decidedBy = [...]replay.DecidedBy{"", replay.ByCache, replay.ByFallback, replay.ByNobody}
+var decidedBy = [...]replay.Origin{"", replay.FromCache, replay.FromFallback, replay.FromNobody}
 
 const (
 	byStore = iota
