@@ -57,7 +57,8 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/resets", "resets keys in the store and on all replicas", "internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore"},
 	{"internal/backoff", "computes the waits between attempts", ""},
 	{"internal/gctune", "tunes the garbage collector", ""},
-	{"internal/snapshot", "saves and loads the memory store's file", "pkg/limiters/memstore"},
+	{"internal/atomicfile", "replaces files atomically", ""},
+	{"internal/snapshot", "saves and loads the memory store's file", "internal/atomicfile pkg/limiters/memstore"},
 	{"internal/lines", "reads lines of bounded length", ""},
 	{"internal/spelling", "finds the known word nearest to a misspelled one", ""},
 	{"internal/terminal", "prepares text for a terminal: columns, and escapes of control characters", ""},
@@ -99,7 +100,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/offline/simulate/report " +
 		"pkg/offline/sizing " +
 		"pkg/offline/suggest"},
-	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/grpcmessage internal/listeners " +
+	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/atomicfile internal/backoff internal/cli internal/gctune internal/grpcmessage internal/listeners " +
 		"internal/observe internal/ratelimitstats internal/recovery internal/resets internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},

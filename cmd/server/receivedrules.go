@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/weir-rls/weir/internal/snapshot"
+	"github.com/weir-rls/weir/internal/atomicfile"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -67,23 +67,15 @@ func (r *receivedRules) save(files []rulesfile.File) {
 	if r.path == "" || now == r.saved {
 		return
 	}
-	if _, err := snapshot.Save(r.path, receivedFiles(files)); err != nil {
-		r.log.Warn("received rules not saved", zap.String("rules_file", r.path), zap.Error(err))
-		return
-	}
-	r.saved = now
-}
-
-// receivedFiles encodes files as JSON.
-type receivedFiles []rulesfile.File
-
-// Save implements snapshot.Saver.
-func (files receivedFiles) Save(w io.Writer) (int64, error) {
 	content := struct {
 		Files []receivedFile `json:"files"`
 	}{[]receivedFile{}}
 	for _, f := range files {
 		content.Files = append(content.Files, receivedFile{f.Name, string(f.Data)})
 	}
-	return int64(len(files)), json.NewEncoder(w).Encode(content)
+	if err := atomicfile.Write(r.path, func(w io.Writer) error { return json.NewEncoder(w).Encode(content) }); err != nil {
+		r.log.Warn("received rules not saved", zap.String("rules_file", r.path), zap.Error(err))
+		return
+	}
+	r.saved = now
 }
