@@ -194,7 +194,7 @@ func (x *index) explainSelection(parent, id recordID, s *Step) {
 	case in != nil && in.siblings != nil:
 		s.Result, s.Descriptor = MatchedPrefix, s.Entry.Key+"="+in.name()
 		if address, ok := parseAddress(s.Entry.Value); ok {
-			s.in = longestOf(in.prefixes, address)
+			s.in = in.siblings.longest(address)
 		}
 	case in != nil:
 		s.Result, s.Descriptor = MatchedList, s.Entry.Key+"="+in.name()
@@ -205,16 +205,6 @@ func (x *index) explainSelection(parent, id recordID, s *Step) {
 	default:
 		s.Result, s.Descriptor = MatchedValue, x.entryOf(id).text()
 	}
-}
-
-// longestOf returns the longest of prefixes that contains address.
-func longestOf(prefixes []netip.Prefix, address netip.Addr) (longest netip.Prefix) {
-	for _, p := range prefixes {
-		if p.Contains(address) && (!longest.IsValid() || p.Bits() > longest.Bits()) {
-			longest = p
-		}
-	}
-	return longest
 }
 
 // text returns "key=value", or the key if the value is empty.
