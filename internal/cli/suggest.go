@@ -116,7 +116,7 @@ func (s *Suggest) report(ctx context.Context, to Streams) (*suggest.Report, erro
 		if err != nil {
 			return nil, err
 		}
-		if s.Domain != "" && len(s.Path) == 0 && !o.Rules.HasDomain(s.Domain) {
+		if s.Domain != "" && len(s.Path) == 0 && o.Rules.Domain(s.Domain) == nil {
 			return nil, fmt.Errorf("the rules have no domain %q: correct --domain", s.Domain)
 		}
 	}

@@ -227,10 +227,10 @@ func (s *Stats) Loaded(rules *descriptors.Rules, err error) {
 	}
 	s.rates.forget(func(id ruleID) bool {
 		if id.name == "" {
-			return !rules.HasDomain(id.domain)
+			return rules.Domain(id.domain) == nil
 		}
 		return !kept[id]
 	})
 	s.byRule.Reset(rules)
-	s.domains.forget(func(id ruleID) bool { return rules.HasDomain(id.domain) })
+	s.domains.forget(func(id ruleID) bool { return rules.Domain(id.domain) != nil })
 }

@@ -193,7 +193,7 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.hits.keep(rules)
 	m.keepDenials(rules)
 	m.leases.keep(rules)
-	m.unmatched.removeIf(func(l labelSet) bool { return !rules.HasDomain(l[0]) })
+	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l[0]) == nil })
 }
 
 // Panicked counts a recovered panic.

@@ -99,11 +99,6 @@ func (r *Rules) Domains() iter.Seq[*Domain] {
 	}
 }
 
-// HasDomain reports whether the rules have a domain.
-func (r *Rules) HasDomain(domain string) bool {
-	return r.Domain(domain) != nil
-}
-
 // All returns all rules in file order, including unlimited ones.
 func (r *Rules) All() iter.Seq[*Rule] {
 	return func(yield func(*Rule) bool) {
