@@ -196,7 +196,7 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 }
 
 var decidedByNames = [...]string{limiters.ByStore: "store", limiters.ByCache: "cache", limiters.ByShare: "share",
-	limiters.ByPolicy: "policy"}
+	limiters.ByOnError: "policy"}
 
 // Stats are the counts of an Observer since its start.
 type Stats struct {

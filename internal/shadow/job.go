@@ -111,7 +111,7 @@ func (j *job) copyText(s string) string {
 func decidedByStore(r *decide.Result) bool {
 	for i := range r.Decisions {
 		for j := range r.Decisions[i].Verdicts {
-			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By == limiters.ByPolicy || v.By == limiters.ByShare {
+			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By == limiters.ByOnError || v.By == limiters.ByShare {
 				return false
 			}
 		}

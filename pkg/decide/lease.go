@@ -108,7 +108,7 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 		case err != nil:
 		case v.Err != nil:
 			err = v.Err
-		case v.By == limiters.ByPolicy || v.By == limiters.ByShare:
+		case v.By == limiters.ByOnError || v.By == limiters.ByShare:
 			err = errNotGivenUp
 		}
 	}

@@ -68,7 +68,7 @@ func (d *Decision) setOutcome() {
 	if !v.Allowed && !d.Shadow {
 		d.Outcome = Denied
 	}
-	if v.By == limiters.ByPolicy { // usage and reset are unknown
+	if v.By == limiters.ByOnError { // usage and reset are unknown
 		d.Reason, d.UntilReset = StorePolicy, 0
 		return
 	}
@@ -130,7 +130,7 @@ func rank(v *limiters.Verdict) int {
 	switch {
 	case v.Err != nil:
 		return rankError
-	case v.Allowed && v.By == limiters.ByPolicy:
+	case v.Allowed && v.By == limiters.ByOnError:
 		return rankByPolicy
 	case v.Allowed:
 		return rankAllowed

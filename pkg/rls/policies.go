@@ -40,7 +40,7 @@ func policies(r *decide.Result, denied *denial) []policy {
 		}
 		for j := range d.Verdicts {
 			v := &d.Verdicts[j]
-			if v.Err != nil || v.By == limiters.ByPolicy {
+			if v.Err != nil || v.By == limiters.ByOnError {
 				continue
 			}
 			explains := denied != nil && denied.descriptor == i && denied.limit == j
