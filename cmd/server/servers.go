@@ -63,7 +63,7 @@ func (p *process) newServers() (*servers, error) {
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
 	}
-	service := rls.New(decide.NewWithPolicies(p.rules.live.Load, p.store.fallback, decideOptions(s)), options)
+	service := rls.New(decide.NewWithOnError(p.rules.live.Load, p.store.fallback, decideOptions(s)), options)
 	serverOptions, err := grpcOptions(&s.Listeners, log)
 	if err != nil {
 		return nil, err

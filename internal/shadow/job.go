@@ -18,7 +18,7 @@ type job struct {
 	text    strings.Builder     // all text of the request
 	bytes   int64               // of text
 	live    outcome
-	// decided is false if the store of the server failed: a policy decided, or nothing did.
+	// decided is false if the store of the server failed: on_store_error decided, or nothing did.
 	decided bool
 	version string // of the rules in force
 }

@@ -70,16 +70,16 @@ func (s *testStore) Take(ctx context.Context, now time.Time, groups []limiters.G
 
 func newDeciderOn(t testing.TB, store limiters.Store, rules string, o Options) *Decider {
 	t.Helper()
-	return newDeciderWithFallback(t, withoutPolicies{store}, rules, o)
+	return newDeciderWithFallback(t, withoutOnError{store}, rules, o)
 }
 
-func newDeciderWithFallback(t testing.TB, f PolicyStore, rules string, o Options) *Decider {
+func newDeciderWithFallback(t testing.TB, f OnErrorStore, rules string, o Options) *Decider {
 	t.Helper()
 	parsed, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(rules)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewWithPolicies(func() *descriptors.Rules { return parsed }, f, o)
+	return NewWithOnError(func() *descriptors.Rules { return parsed }, f, o)
 }
 
 func newDecider(t testing.TB, rules string, o Options) *Decider {
@@ -195,20 +195,20 @@ func TestOnStoreErrorDecides(t *testing.T) {
 	}
 }
 
-// A policyFallback keeps the policies of each call.
-type policyFallback struct {
-	withoutPolicies
+// An onErrorFallback keeps the on_store_error of each hit.
+type onErrorFallback struct {
+	withoutOnError
 	got []string
 }
 
-func (f *policyFallback) Take(
-	ctx context.Context, now time.Time, groups []limiters.Group, policies []limiters.OnError, out []limiters.Verdict,
+func (f *onErrorFallback) Take(
+	ctx context.Context, now time.Time, groups []limiters.Group, onErrors []limiters.OnError, out []limiters.Verdict,
 ) error {
-	f.got = append(f.got, fmt.Sprintf("%d: %v", len(out), policies))
-	return f.withoutPolicies.Take(ctx, now, groups, policies, out)
+	f.got = append(f.got, fmt.Sprintf("%d: %v", len(out), onErrors))
+	return f.withoutOnError.Take(ctx, now, groups, onErrors, out)
 }
 
-func TestEachHitHasThePolicyOfItsLimit(t *testing.T) {
+func TestEachHitHasTheOnErrorOfItsLimit(t *testing.T) {
 	const rules = `
 domain: modes
 on_store_error: allow
@@ -230,7 +230,7 @@ descriptors:
 		{"the last call ends the lease", "a", Options{}, []string{"3: [deny allow local]", "1: [local]"}},
 		{"a bad lease adds a denying hit", strings.Repeat("a", MaxLeaseID+1), Options{AllOrNothing: true}, []string{"2: [deny ]"}},
 	} {
-		f := &policyFallback{withoutPolicies: withoutPolicies{newStore()}}
+		f := &onErrorFallback{withoutOnError: withoutOnError{newStore()}}
 		var result Result
 		err := newDeciderWithFallback(t, f, rules, c.options).Decide(t.Context(), leaseRequest("full", "user lease="+c.lease), &result)
 		if err != nil || !slices.Equal(f.got, c.want) {

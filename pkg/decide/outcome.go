@@ -120,7 +120,7 @@ func explainsMore(a, b *limiters.Verdict) bool {
 }
 
 const (
-	rankByPolicy = iota // allowed; the remaining hits are unknown
+	rankByOnError = iota // allowed; the remaining hits are unknown
 	rankAllowed
 	rankError
 	rankDenied
@@ -131,7 +131,7 @@ func rank(v *limiters.Verdict) int {
 	case v.Err != nil:
 		return rankError
 	case v.Allowed && v.By == limiters.ByOnError:
-		return rankByPolicy
+		return rankByOnError
 	case v.Allowed:
 		return rankAllowed
 	default:

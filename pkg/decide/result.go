@@ -30,7 +30,7 @@ type Result struct {
 
 	hits     []limiters.Hit
 	groups   []limiters.Group   // slices of hits
-	policies []limiters.OnError // of hits
+	onErrors []limiters.OnError // of hits
 	verdicts []limiters.Verdict
 	key      []byte // scratch
 	leases   bool   // a hit has a lease
@@ -85,7 +85,7 @@ func (r *Result) Clear() {
 	clear(r.groups)
 	clear(r.verdicts)
 	*r = Result{
-		Decisions: r.Decisions, hits: r.hits[:0], groups: r.groups[:0], policies: r.policies[:0], verdicts: r.verdicts[:0], key: r.key[:0],
+		Decisions: r.Decisions, hits: r.hits[:0], groups: r.groups[:0], onErrors: r.onErrors[:0], verdicts: r.verdicts[:0], key: r.key[:0],
 	}
 }
 

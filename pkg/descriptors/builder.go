@@ -32,11 +32,11 @@ func (b *Builder) Domain(name string) *Node {
 }
 
 // SetOnError sets the domain's default of on_store_error. The domain must exist.
-func (b *Builder) SetOnError(domain string, policy limiters.OnError) {
-	b.domains[domain].onError = policy
+func (b *Builder) SetOnError(domain string, onError limiters.OnError) {
+	b.domains[domain].onError = onError
 }
 
-// OnError returns the policy of SetOnError, or limiters.OnErrorUnset.
+// OnError returns the value of SetOnError, or limiters.OnErrorUnset.
 func (b *Builder) OnError(domain string) limiters.OnError {
 	if d := b.domains[domain]; d != nil {
 		return d.onError

@@ -18,11 +18,11 @@ type Rules struct {
 
 // A Domain holds the rules of one domain. It is immutable. Nil is a domain without rules.
 type Domain struct {
-	name    string
-	index   *index
-	onError limiters.OnError
-	onDeny  *OnDeny
-	modes   []limiters.OnError // see OnErrors
+	name     string
+	index    *index
+	onError  limiters.OnError
+	onDeny   *OnDeny
+	onErrors []limiters.OnError // see OnErrors
 }
 
 // Domain returns a domain by name; nil if it does not exist.
@@ -36,7 +36,7 @@ func (r *Rules) Domain(name string) *Domain {
 // Name returns the domain's name, which does not share memory with a request.
 func (d *Domain) Name() string { return d.name }
 
-// OnError returns the policy of a limit in the domain: its own, or that of the domain, or [limiters.OnErrorFail].
+// OnError returns on_store_error of a limit in the domain: its own, or that of the domain, or [limiters.OnErrorFail].
 func (d *Domain) OnError(l *RateLimit) limiters.OnError {
 	return cmp.Or(l.OnError, d.onError, limiters.OnErrorFail)
 }
@@ -49,21 +49,21 @@ func (d *Domain) OnDeny() *OnDeny {
 	return d.onDeny
 }
 
-// OnErrors returns the distinct policies of all limits of the domain, sorted. It is empty if the domain has no limits.
-func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.modes) }
+// OnErrors returns the distinct values of on_store_error of all limits of the domain, sorted. It is empty if the domain has no limits.
+func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.onErrors) }
 
 // noteOnErrors computes OnErrors of all domains.
 func (r *Rules) noteOnErrors() {
 	for rule := range r.All() {
 		d := r.domains[rule.Domain]
 		for i := range rule.Limits {
-			if policy := d.OnError(&rule.Limits[i]); !slices.Contains(d.modes, policy) {
-				d.modes = append(d.modes, policy)
+			if onError := d.OnError(&rule.Limits[i]); !slices.Contains(d.onErrors, onError) {
+				d.onErrors = append(d.onErrors, onError)
 			}
 		}
 	}
 	for _, d := range r.domains {
-		slices.Sort(d.modes)
+		slices.Sort(d.onErrors)
 	}
 }
 
