@@ -42,7 +42,7 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 // for sliding logs, leases, reservations and penalties.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
-		if len(g) == 1 && !g[0].Limit.HasPenaltyOrLeases() {
+		if len(g) == 1 && !g[0].Limit.UsesExtraState() {
 			if stateIndex[0] >= 0 {
 				decideOne(now, &g[0], &states[stateIndex[0]], &out[0])
 			}
@@ -54,7 +54,7 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 	}
 }
 
-// decideOne decides an ungrouped hit under a limit without a penalty or leases, as most hits are. It is a short form of groupDecision,
+// decideOne decides an ungrouped hit under a limit without extra state, as most hits are. It is a short form of groupDecision,
 // which takes several times as long.
 func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 	l, n := h.Limit, ClampHits(h.N)
@@ -77,7 +77,7 @@ func (l *Limit) fits(s *State, now, n int64) (ok bool, retryAfter int64) {
 		return true, 0
 	}
 	if l.slots != nil {
-		return l.slots.fits(s.PenaltyAndLeases, now, n)
+		return l.slots.fits(s.ExtraState, now, n)
 	}
 	return l.counter.fits(s.CounterState, now, n)
 }
@@ -246,7 +246,7 @@ func (d *groupDecision) isFirstOffence(i int) bool {
 func verdict(now int64, l *Limit, s *State, ok bool, retryAfter int64) Verdict {
 	var used, resetAfter int64
 	if l.slots != nil {
-		used, resetAfter = l.slots.usage(s.PenaltyAndLeases, now)
+		used, resetAfter = l.slots.usage(s.ExtraState, now)
 	} else {
 		used, resetAfter = l.counter.usage(s.CounterState, now)
 	}

@@ -28,20 +28,20 @@ type Spec struct {
 
 // A Limit is a validated Spec with precomputed values. It is immutable and may be shared.
 type Limit struct {
-	spec               Spec
-	definition         *definition
-	counter            counter // nil: see IsConcurrency
-	id                 string
-	capacity           int64
-	hasPenaltyOrLeases bool // beside the fields that every hit reads
-	hasLeases          bool
-	grows              bool
-	peekOver           bool              // see peek
-	penalty            *penaltyRule      // nil: none
-	slots              *concurrencyLimit // nil: the limit has a counter
-	ttl                int64             // of a lease or a reservation, in µs
-	reserves           bool
-	releases           bool // expired reservations are settled to 0
+	spec           Spec
+	definition     *definition
+	counter        counter // nil: see IsConcurrency
+	id             string
+	capacity       int64
+	usesExtraState bool // beside the fields that every hit reads
+	hasLeases      bool
+	grows          bool
+	peekOver       bool              // see peek
+	penalty        *penaltyRule      // nil: none
+	slots          *concurrencyLimit // nil: the limit has a counter
+	ttl            int64             // of a lease or a reservation, in µs
+	reserves       bool
+	releases       bool // expired reservations are settled to 0
 }
 
 // A counter is an algorithm that counts the hits of a key in a [CounterState]. Its methods do no I/O and read no clock. They may
@@ -185,7 +185,7 @@ func New(spec Spec) (*Limit, error) {
 	}
 	d.clearDefaults(&l.spec.Params)
 	l.grows = d.grows || l.hasLeases
-	l.hasPenaltyOrLeases = l.hasLeases || l.penalty != nil
+	l.usesExtraState = l.hasLeases || l.penalty != nil
 	return l, nil
 }
 
@@ -265,8 +265,8 @@ func (l *Limit) PeekOver() bool { return l.peekOver }
 // Capacity returns the maximum usage at which hits can be allowed: the maximum, or the capacity of a funnel.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
-// HasPenaltyOrLeases reports whether l uses the [PenaltyAndLeases] of a State. Other limits ignore them.
-func (l *Limit) HasPenaltyOrLeases() bool { return l.hasPenaltyOrLeases }
+// UsesExtraState reports whether l uses the [ExtraState] of a State. Other limits ignore it.
+func (l *Limit) UsesExtraState() bool { return l.usesExtraState }
 
 // HasLeases reports whether hits under l have a [LeaseID]: the algorithm is concurrency, or the limit reserves.
 func (l *Limit) HasLeases() bool { return l.hasLeases }

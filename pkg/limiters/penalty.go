@@ -133,7 +133,7 @@ func (r *penaltyRule) resetTime(p Penalty) int64 {
 
 // penaltyWait returns the rest of a penalty under l; 0 outside of a penalty.
 func (l *Limit) penaltyWait(s *State, now int64) int64 {
-	if l.penalty == nil || s.PenaltyAndLeases == nil {
+	if l.penalty == nil || s.ExtraState == nil {
 		return 0
 	}
 	return l.penalty.wait(s.Penalty, now)
@@ -141,7 +141,7 @@ func (l *Limit) penaltyWait(s *State, now int64) int64 {
 
 // offend updates s for a denied request, which is an offence unless a penalty denied it. It reports whether a penalty began.
 func (s *State) offend(r *penaltyRule, now int64) (began bool) {
-	p := &s.withPenaltyAndLeases().Penalty
+	p := &s.withExtraState().Penalty
 	if r.wait(*p, now) > 0 {
 		*p = r.deny(*p, now)
 		return false

@@ -37,7 +37,7 @@ func allAlgorithms() []Algorithm {
 	var all []Algorithm
 	for _, entry := range entries {
 		name := strings.TrimSuffix(entry.Name(), ".lua")
-		if name == "prelude" || name == "batch" || slices.Contains(partFiles, name) {
+		if name == "prelude" || name == "batch" || slices.Contains(extraFiles, name) {
 			continue
 		}
 		all = append(all, Algorithm{name, source(name)})
@@ -45,8 +45,8 @@ func allAlgorithms() []Algorithm {
 	return all
 }
 
-// partFiles are the files for limits whose state has parts.
-var partFiles = []string{"lease_runs", "parts", "penalty", "reservations", "reserve", "reserve_runs", "settle"}
+// extraFiles are the files for limits with extra state.
+var extraFiles = []string{"extra_state", "lease_runs", "penalty", "reservations", "reserve", "reserve_runs", "settle"}
 
 func source(name string) string {
 	text, err := files.ReadFile(name + ".lua")
@@ -70,7 +70,7 @@ func Batch(algorithms ...Algorithm) string {
 	for _, a := range algorithms {
 		b.WriteString("if name == '" + a.Name + "' then\n" + a.Source + "end\n")
 	}
-	for _, name := range partFiles {
+	for _, name := range extraFiles {
 		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")
 	}
 	b.WriteString("end\n" + driver)
