@@ -79,7 +79,7 @@ func (l *Limit) fits(s *State, now, n int64) (ok bool, retryAfter int64) {
 	if l.slots != nil {
 		return l.slots.fits(s.ExtraState, now, n)
 	}
-	return l.counter.fits(s.CounterState, now, n)
+	return l.algorithm.fits(s.CounterState, now, n)
 }
 
 // countedIfDenied returns how many of n hits are charged although they are denied.
@@ -248,7 +248,7 @@ func verdict(now int64, l *Limit, s *State, ok bool, retryAfter int64) Verdict {
 	if l.slots != nil {
 		used, resetAfter = l.slots.usage(s.ExtraState, now)
 	} else {
-		used, resetAfter = l.counter.usage(s.CounterState, now)
+		used, resetAfter = l.algorithm.usage(s.CounterState, now)
 	}
 	return NewVerdict(l, ok, used, retryAfter, resetAfter)
 }

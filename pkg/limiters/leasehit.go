@@ -71,7 +71,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 		lapsed = append(lapsed, correction{r.at, -r.n})
 	}
 	if l.releases && len(lapsed) > 0 {
-		s.CounterState = l.counter.settle(s.CounterState, now, lapsed)
+		s.CounterState = l.algorithm.settle(s.CounterState, now, lapsed)
 	}
 	for range leasesPerHit {
 		if _, expired := leases.ended.popExpired(now); !expired {
@@ -87,20 +87,20 @@ func (h *Hit) take(s *State, now int64) {
 	l, n := h.Limit, ClampHits(h.N)
 	switch h.step(s, now) {
 	case leaseNone:
-		if n != 0 && l.counter != nil {
+		if n != 0 && l.algorithm != nil {
 			s.charge(l, now, n)
 		}
 	case leaseHeld:
 	case leaseEnded:
 		ended, _ := s.Leases.ended.remove(h.Lease)
 		s.dropEmpty()
-		if ended.n > 0 && l.counter != nil {
+		if ended.n > 0 && l.algorithm != nil {
 			s.charge(l, now, ended.n)
 		}
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
 		if l.reserves {
-			reserved, at := l.counter.reserve(s.CounterState, now, n)
+			reserved, at := l.algorithm.reserve(s.CounterState, now, n)
 			s.CounterState = reserved
 			opened.at = at
 		}
@@ -125,7 +125,7 @@ func (h *Hit) end(s *State, now int64) {
 	case !held:
 		leases.remember(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	case l.reserves:
-		s.CounterState = l.counter.settle(s.CounterState, now, []correction{{r.at, actual - r.n}})
+		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{r.at, actual - r.n}})
 	}
 	s.dropEmpty()
 }

@@ -30,7 +30,7 @@ type Spec struct {
 type Limit struct {
 	spec           Spec
 	definition     *definition
-	counter        counter // nil: see IsConcurrency
+	algorithm      algorithm // nil: see IsConcurrency
 	id             string
 	capacity       int64
 	usesExtraState bool // beside the fields that every hit reads
@@ -38,15 +38,15 @@ type Limit struct {
 	grows          bool
 	peekOver       bool              // see peek
 	penalty        *penaltyRule      // nil: none
-	slots          *concurrencyLimit // nil: the limit has a counter
+	slots          *concurrencyLimit // nil: the limit has an algorithm
 	ttl            int64             // of a lease or a reservation, in µs
 	reserves       bool
 	releases       bool // expired reservations are settled to 0
 }
 
-// A counter is an algorithm that counts the hits of a key in a [CounterState]. Its methods do no I/O and read no clock. They may
-// modify a [Log] in place. Times and durations are in µs. Every algorithm is a counter, except that of a [concurrencyLimit].
-type counter interface {
+// An algorithm counts the hits of a key in a [CounterState]. Its methods do no I/O and read no clock. They may modify a [Log] in
+// place. Times and durations are in µs. Concurrency does not implement it, because it counts leases: see [concurrencyLimit].
+type algorithm interface {
 	// tag returns the algorithm's part of Limit.ID. It must change if the meaning of the state changes, and only then.
 	tag() string
 	// maxUsage returns the maximum usage at which hits can be allowed.
@@ -89,9 +89,9 @@ type definition struct {
 	// neverFull returns the Spec with a maximum too large to reach. Its limit reads the same states, and a peek under it is denied
 	// only by the key's penalty. The Spec may be invalid. Nil for an algorithm without penalties.
 	neverFull func(Spec) Spec
-	// counter returns the counter of a limit or an error. Maximum, window and parameters are in range, and peek is set. Nil for
-	// concurrency, which has leases instead of a counter and a window.
-	counter func(Spec) (counter, error)
+	// algorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range, and peek is set. Nil for
+	// concurrency, which has leases instead of a count of hits and a window.
+	algorithm func(Spec) (algorithm, error)
 }
 
 var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition, &concurrencyDefinition}
@@ -127,7 +127,7 @@ func LargestMax(algorithm string) int64 {
 // HasWindow reports whether limits of an algorithm have a window.
 func HasWindow(algorithm string) bool {
 	d := definitionOf(algorithm)
-	return d != nil && d.counter != nil
+	return d != nil && d.algorithm != nil
 }
 
 // CountsDeniedByDefault returns the default of CountDenied in rules.
@@ -170,11 +170,11 @@ func New(spec Spec) (*Limit, error) {
 		full.Params.Peek = d.defaultPeek(spec.CountDenied)
 	}
 	l := &Limit{spec: spec, definition: d, peekOver: full.Params.Peek == PeekOver}
-	setAlgorithm := l.setCounter
-	if d.counter == nil {
-		setAlgorithm = l.setSlots
+	set := l.setAlgorithm
+	if d.algorithm == nil {
+		set = l.setSlots
 	}
-	if err := setAlgorithm(full); err != nil {
+	if err := set(full); err != nil {
 		return nil, err
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
@@ -189,13 +189,13 @@ func New(spec Spec) (*Limit, error) {
 	return l, nil
 }
 
-// setCounter makes l count the hits of spec.
-func (l *Limit) setCounter(spec Spec) error {
-	c, err := l.definition.counter(spec)
+// setAlgorithm makes l count the hits of spec.
+func (l *Limit) setAlgorithm(spec Spec) error {
+	a, err := l.definition.algorithm(spec)
 	if err != nil {
 		return err
 	}
-	l.counter, l.capacity, l.id = c, c.maxUsage(), c.tag()+strconv.FormatInt(spec.Window.Microseconds(), 10)
+	l.algorithm, l.capacity, l.id = a, a.maxUsage(), a.tag()+strconv.FormatInt(spec.Window.Microseconds(), 10)
 	return nil
 }
 
@@ -207,7 +207,7 @@ func checkRange(what string, n, minN, maxN int64) error {
 }
 
 func (d *definition) checkWindow(w time.Duration) error {
-	if d.counter == nil {
+	if d.algorithm == nil {
 		if w != 0 {
 			return invalid("want 0", "a window of %v has no meaning for the algorithm %s", w, d.name)
 		}

@@ -16,9 +16,9 @@ type CounterState struct {
 	Log     *Log // of a sliding log; changed in place; nil if nothing is logged
 }
 
-// charge charges n > 0 hits or refunds -n, whether or not they fit. The limit must have a counter.
+// charge charges n > 0 hits or refunds -n, whether or not they fit. l must not be a concurrency limit.
 func (s *State) charge(l *Limit, now, n int64) {
-	s.CounterState = l.counter.charge(s.CounterState, now, n)
+	s.CounterState = l.algorithm.charge(s.CounterState, now, n)
 }
 
 // GrownBytes returns the memory that s points to, in bytes: its log and its extra state.
@@ -45,8 +45,8 @@ func (s *State) IsZero() bool { return *s == State{} }
 // ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := int64(0)
-	if l.counter != nil {
-		resetTime = l.counter.resetTime(s.CounterState)
+	if l.algorithm != nil {
+		resetTime = l.algorithm.resetTime(s.CounterState)
 	}
 	if s.ExtraState != nil {
 		resetTime = max(resetTime, s.ExtraState.expires(l))
