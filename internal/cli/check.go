@@ -34,7 +34,7 @@ type SettingsReport struct {
 // Validate reports a missing path.
 func (c *Check) Validate() error {
 	if len(c.Paths) == 0 && !c.Settings {
-		return errors.New("want a file or folder, for example: weir check rules.yaml (- reads standard input)")
+		return errors.New("needs a file or folder, for example: weir check rules.yaml (- reads standard input)")
 	}
 	return nil
 }

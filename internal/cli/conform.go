@@ -25,7 +25,7 @@ type Conform struct {
 	Timeout     time.Duration `default:"0s" placeholder:"DURATION" help:"The timeout of the whole run. Default: 60s, and 90s more with --minute-turn."`
 	CallTimeout time.Duration `default:"5s" placeholder:"DURATION" help:"The timeout of a call. Default: 5s."`
 	Skew        time.Duration `default:"10ms" placeholder:"DURATION" help:"The largest difference between the clocks of the service's replicas. Default: 10ms."`
-	MinuteTurn  bool          `help:"Wait for the turn of a window of a minute, too."`
+	MinuteTurn  bool          `help:"Also test the boundary of a window of one minute, which takes up to 65s more."`
 	AllowErrors bool          `help:"Accept errors under concurrency, for a service on a faulty network. A failed call may or may not have been charged."`
 
 	TLS        bool   `name:"tls" help:"Connect by TLS."`
@@ -55,15 +55,15 @@ The exit code is 0 if no check failed, 1 if one failed, and 2 after a fault, suc
 func (c *Conform) Validate() error {
 	switch {
 	case c.Rules && c.List:
-		return errors.New("--rules not together with --list: write one of them")
+		return errors.New("--rules cannot be used with --list: remove one of them")
 	case (c.Rules || c.List) && c.Target != "":
-		return errors.New("--rules and --list need no address")
+		return errors.New("--rules and --list cannot be used with an address: remove it")
 	case c.Target == "" && !c.Rules && !c.List:
-		return errors.New("want the address of the service, for example: weir conform 127.0.0.1:8081")
+		return errors.New("needs the address of the service, for example: weir conform 127.0.0.1:8081")
 	case !c.TLS && (c.CA != "" || c.Cert != "" || c.Key != "" || c.ServerName != ""):
 		return errors.New("--ca, --cert, --key and --server-name need --tls")
 	case c.Timeout < 0 || c.CallTimeout <= 0 || c.Skew <= 0:
-		return errors.New("--timeout, --call-timeout and --skew: write a duration above 0, such as 1ms")
+		return errors.New("--timeout, --call-timeout and --skew must be above 0, such as 1ms")
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ With --fail-if, it is 2 if a condition holds, and otherwise 0.`
 // Validate reports missing rules.
 func (d *Diff) Validate() error {
 	if d.New == "" {
-		return errors.New("want two sets of rules, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
+		return errors.New("needs two sets of rules, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
 	}
 	return nil
 }
@@ -103,11 +103,11 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 	stdins := len(slices.DeleteFunc(slices.Clone(inputs), func(path string) bool { return path != "-" }))
 	switch {
 	case len(d.Against) == 0:
-		return nil, nil, errors.New("want --against with a recording, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
+		return nil, nil, errors.New("diff needs --against with a recording, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
 	case stdins > 1:
 		return nil, nil, errors.New("only one of the rules, the overlays and the recordings can be standard input")
 	case d.Worst < 0 || d.MaxKeys < 1:
-		return nil, nil, errors.New("--worst: want at least 0, and --max-keys: want at least 1")
+		return nil, nil, errors.New("--worst must be at least 0, and --max-keys at least 1")
 	}
 	old, err := d.loadFrom([]string{d.Old}, cmp.Or(d.OldOverlay, d.Overlay), to.In)
 	if err != nil {

@@ -20,7 +20,7 @@ type Gen struct {
 type genFlags struct {
 	rulesFlags `embed:""`
 
-	Domain  string        `help:"The domain. Rules with one domain need none."`
+	Domain  string        `help:"The domain. Optional if the rules have only one."`
 	From    []string      `sep:"none" placeholder:"KEY=SOURCE" help:"Where Envoy finds the value of a key, such as user_id=header:x-user-id. It may repeat."`
 	Hits    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits of a descriptor at the beginning of a request: a number or a format of Envoy, such as user_id.action=10. It may repeat."`
 	Cost    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits at the end of a request, such as 'tenant=%BYTES_SENT%'. It may repeat."`
@@ -36,9 +36,9 @@ func (f *genFlags) options() envoygen.Options {
 func (f *genFlags) Validate() error {
 	switch {
 	case len(f.Config) == 0:
-		return errors.New("want --config with the rules, for example: weir gen envoy --config rules.yaml --upstream shop:8080")
+		return errors.New("needs --config with the rules, for example: weir gen envoy --config rules.yaml --upstream shop:8080")
 	case f.Timeout <= 0:
-		return errors.New("--timeout: want more than 0, because Envoy would wait without a limit")
+		return errors.New("--timeout must be above 0, because Envoy would wait without a limit")
 	}
 	return nil
 }
@@ -105,9 +105,9 @@ func (g *GenEnvoy) Validate() error {
 	case err != nil:
 		return err
 	case g.Upstream == "" && g.Part == "":
-		return errors.New("want --upstream with the service behind Envoy, such as --upstream shop:8080, or --part")
+		return errors.New("needs --upstream with the service behind Envoy, such as --upstream shop:8080, or --part")
 	case g.TrustedHops < 0:
-		return errors.New("--trusted-hops: want 0 or more")
+		return errors.New("--trusted-hops must be at least 0")
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type importFlags struct {
 // missing returns an error with an example if the file is missing.
 func (f *importFlags) missing(command, example string) error {
 	if f.File == "" {
-		return fmt.Errorf("want a file, for example: weir import %s %s (- reads standard input)", command, example)
+		return fmt.Errorf("needs a file, for example: weir import %s %s (- reads standard input)", command, example)
 	}
 	return nil
 }

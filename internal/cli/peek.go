@@ -20,7 +20,7 @@ type Peek struct {
 // Validate reports a missing descriptor.
 func (p *Peek) Validate() error {
 	if p.Descriptor == "" {
-		return errors.New("want a descriptor, for example: weir peek user_id=42")
+		return errors.New("needs a descriptor, for example: weir peek user_id=42")
 	}
 	return nil
 }

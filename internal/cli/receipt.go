@@ -44,13 +44,13 @@ type denialRecord struct {
 func (e *Explain) validateReceipt() error {
 	switch {
 	case len(e.Config) == 0 || e.Live != "":
-		return errors.New("--receipt needs --config with the rules, and no server")
+		return errors.New("--receipt needs --config with the rules, and cannot be used with --live")
 	case e.Request != "":
-		return errors.New("--request not together with --receipt: write the descriptor as user_id=42,action=login")
+		return errors.New("--request cannot be used with --receipt: write the descriptor as user_id=42,action=login")
 	case e.Keys == "":
 		return errors.New("--receipt needs the keys of receipts: set --keys or RECEIPT_KEYS_FILE")
 	case len(e.Descriptors) > 1:
-		return errors.New("a receipt is of one descriptor: write one, as user_id=42,action=login")
+		return errors.New("a receipt belongs to one descriptor: write exactly one, such as user_id=42,action=login")
 	}
 	return nil
 }

@@ -150,10 +150,10 @@ func TestReceiptIsExplained(t *testing.T) {
 
 func TestReceiptArgumentErrorsNameTheRemedy(t *testing.T) {
 	for want, e := range map[string]Explain{
-		"--receipt needs --config with the rules, and no server":                                 {receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
-		"--request not together with --receipt: write the descriptor as user_id=42,action=login": {rulesFlags: rulesFlags{Config: []string{"c"}}, Request: "r", receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
-		"--receipt needs the keys of receipts: set --keys or RECEIPT_KEYS_FILE":                  {rulesFlags: rulesFlags{Config: []string{"c"}}, receiptFlags: receiptFlags{Receipt: "x"}},
-		"a receipt is of one descriptor: write one, as user_id=42,action=login": {
+		"--receipt needs --config with the rules, and cannot be used with --live":                  {receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
+		"--request cannot be used with --receipt: write the descriptor as user_id=42,action=login": {rulesFlags: rulesFlags{Config: []string{"c"}}, Request: "r", receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
+		"--receipt needs the keys of receipts: set --keys or RECEIPT_KEYS_FILE":                    {rulesFlags: rulesFlags{Config: []string{"c"}}, receiptFlags: receiptFlags{Receipt: "x"}},
+		"a receipt belongs to one descriptor: write exactly one, such as user_id=42,action=login": {
 			rulesFlags: rulesFlags{Config: []string{"c"}}, Descriptors: []string{"a=1", "b=1"}, receiptFlags: receiptFlags{Receipt: "x", Keys: "k"},
 		},
 	} {

@@ -27,9 +27,9 @@ type Reset struct {
 func (r *Reset) Validate() error {
 	switch {
 	case r.Descriptor != "" && r.Entry != "":
-		return errors.New("give a descriptor or --entry, not both")
+		return errors.New("--entry cannot be used with a descriptor: remove one of them")
 	case r.Descriptor == "" && r.Entry == "":
-		return errors.New("want a descriptor, for example: weir reset user_id=42,action=login, or every key with one entry: " +
+		return errors.New("needs a descriptor, for example: weir reset user_id=42,action=login, or every key with one entry: " +
 			"weir reset --entry user_id=42")
 	case r.Entry == "" && r.Cursor != "":
 		return errors.New("--cursor needs --entry")
@@ -123,7 +123,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 func parseEntry(text string) (descriptors.Entry, error) {
 	entries, err := descriptors.ParseEntries(text)
 	if err == nil && len(entries) != 1 {
-		err = errors.New("want one entry, such as user_id=42")
+		err = errors.New("write one entry, such as user_id=42")
 	}
 	if err != nil {
 		return descriptors.Entry{}, fmt.Errorf("--entry: %w", err)

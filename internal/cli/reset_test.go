@@ -111,7 +111,7 @@ func TestCommandsOfTheAdminAPICheckTheirArguments(t *testing.T) {
 		{(&Peek{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a"}}).Run, Fault, "has no '='"},
 		{(&Peek{AdminServer: AdminServer{Server: "x"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Fault, "is not the URL"},
 		{(&Peek{AdminServer: AdminServer{Server: url, adminCredentials: adminCredentials{TokenFile: "/no/such"}}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Fault, "the token"},
-		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d"}, Entry: "a=b,c=d", Yes: true}).Run, Fault, "want one entry"},
+		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d"}, Entry: "a=b,c=d", Yes: true}).Run, Fault, "write one entry"},
 		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Failed, "nothing is stored for this key"},
 		{(&Peek{AdminServer: AdminServer{Server: "http://127.0.0.1:1"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Fault, "connection refused"},
 	} {

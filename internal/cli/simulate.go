@@ -46,19 +46,19 @@ The exit code is 0, or 2 after a fault. Lines that cannot be replayed are skippe
 func (s *Simulate) Validate() error {
 	switch {
 	case len(s.Config) == 0:
-		return errors.New("want --config with the rules, for example: weir simulate --config rules.yaml recording.ndjson")
+		return errors.New("needs --config with the rules, for example: weir simulate --config rules.yaml recording.ndjson")
 	case len(s.Recordings) == 0 && s.Synthetic == "":
-		return errors.New("want a recording, or --synthetic with a load (- is standard input)")
+		return errors.New("needs a recording, or --synthetic with a load (- is standard input)")
 	case len(s.Recordings) > 0 && s.Synthetic != "":
-		return errors.New("--synthetic not together with recordings: it replaces them")
+		return errors.New("--synthetic cannot be used with recordings: remove one of them")
 	case s.Write != "" && s.Synthetic == "":
 		return errors.New("--write needs --synthetic with the load to write")
 	case s.Write == "-" && s.HTML != "":
-		return errors.New("--html not together with --write -, which simulates nothing")
+		return errors.New("--html cannot be used with --write -, which simulates nothing: write to a file")
 	case s.fromStdin() && slices.Contains(s.Recordings, "-"):
 		return errors.New("--config and a recording cannot both be standard input")
 	case s.SampleShare < 0 || s.SampleShare > 1:
-		return errors.New("--sample-share: write a number above 0 and at most 1")
+		return errors.New("--sample-share must be above 0 and at most 1")
 	}
 	for flag, path := range map[string]string{"--html": s.HTML, "--write": s.Write} {
 		if path == "" || path == "-" {

@@ -45,9 +45,9 @@ The exit code is 0 if at least one limit is recommended, 1 if none is, and 2 aft
 func (s *Suggest) Validate() error {
 	switch {
 	case len(s.Recordings) == 0:
-		return errors.New("want a recording, for example: weir suggest --config rules.yaml recording.ndjson.zst")
+		return errors.New("needs a recording, for example: weir suggest --config rules.yaml recording.ndjson.zst")
 	case len(s.Config) == 0 && len(s.Path) == 0:
-		return errors.New("want --config with the rules, or --domain and --path with a key path, for example: " +
+		return errors.New("needs --config with the rules, or --domain and --path with a key path, for example: " +
 			"weir suggest --domain shop --path user_id recording.ndjson")
 	case len(s.Path) > 0 && s.Domain == "":
 		return errors.New("--path needs --domain with the domain of the requests")
@@ -56,11 +56,11 @@ func (s *Suggest) Validate() error {
 	case s.fromStdin() && slices.Contains(s.Recordings, "-"):
 		return errors.New("--config and a recording cannot both be standard input")
 	case !(s.Headroom >= 0 && s.Headroom <= 1000):
-		return errors.New("--headroom: want a number from 0 to 1000")
+		return errors.New("--headroom must be from 0 to 1000")
 	case !(s.SampleShare >= 0 && s.SampleShare <= 1):
-		return errors.New("--sample-share: write a number above 0 and at most 1")
+		return errors.New("--sample-share must be above 0 and at most 1")
 	case s.MaxMemory < 1 || s.MaxMemory > math.MaxInt64>>20:
-		return errors.New("--max-memory: want a number of MiB above 0")
+		return errors.New("--max-memory must be above 0, in MiB")
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ type Tail struct {
 // Validate reports values that have no meaning.
 func (t *Tail) Validate() error {
 	if !(t.Sample > 0 && t.Sample <= 1) {
-		return errors.New("--sample: write a number above 0 and up to 1")
+		return errors.New("--sample must be above 0 and at most 1")
 	}
 	return nil
 }

@@ -33,14 +33,14 @@ type Test struct {
 func (t *Test) Validate() error {
 	switch {
 	case t.Init == "" && len(t.Files) == 0:
-		return errors.New("want a test file, for example: weir test rules_test.yaml (weir test --init rules.yaml writes a first one)")
+		return errors.New("needs a test file, for example: weir test rules_test.yaml (weir test --init rules.yaml writes a first one)")
 	case t.Init == "" && (t.Overlay != "" || t.Merge || t.Months):
 		return errors.New("--overlay, --merge-domain-config and --use-calendar-month-rate-limit need --init: in a test file, write " +
 			"them under 'overlay' and 'options'")
 	case t.Init != "" && len(t.Files) > 1:
-		return errors.New("--init writes one file")
+		return errors.New("--init writes one file: name one")
 	case t.MinCoverage < 0 || t.MinCoverage > 100:
-		return errors.New("--min-coverage: want a number from 0 to 100")
+		return errors.New("--min-coverage must be from 0 to 100")
 	}
 	_, err := compile("--run", t.Only)
 	return err

@@ -36,9 +36,9 @@ type Top struct {
 func (t *Top) Validate() error {
 	switch {
 	case t.N < 1 || t.N > 1000:
-		return errors.New("-n: write a number from 1 to 1000")
+		return errors.New("-n must be from 1 to 1000")
 	case t.Interval != 0 && t.Interval < 100*time.Millisecond:
-		return errors.New("--interval: write at least 100ms")
+		return errors.New("--interval must be at least 100ms")
 	}
 	return nil
 }

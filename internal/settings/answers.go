@@ -32,7 +32,7 @@ type Answers struct {
 
 func (a *Answers) complete(errs *settingErrors) {
 	if !(a.NearLimitRatio >= 0 && a.NearLimitRatio <= 1) { // NaN is neither
-		errs.add("NEAR_LIMIT_RATIO", "write a number from 0 to 1")
+		errs.must("NEAR_LIMIT_RATIO", "be from 0 to 1")
 	}
 	for variable, name := range map[string]string{
 		"LIMIT_LIMIT_HEADER": a.LimitHeader, "LIMIT_REMAINING_HEADER": a.RemainingHeader, "LIMIT_RESET_HEADER": a.ResetHeader,

@@ -32,10 +32,10 @@ const maxInFlight = 1 << 30
 
 func (l *Listeners) complete(errs *settingErrors) {
 	if l.MaxInFlight < 0 || l.MaxInFlight > maxInFlight {
-		errs.add("MAX_IN_FLIGHT", "must be from 0 (256 for each CPU) to %d", maxInFlight)
+		errs.must("MAX_IN_FLIGHT", "be from 0 (256 for each CPU) to %d", maxInFlight)
 	}
 	if l.MaxConnectionAge < 0 || l.MaxConnectionAgeGrace < 0 {
-		errs.add("GRPC_MAX_CONNECTION_AGE", "GRPC_MAX_CONNECTION_AGE and its grace must be at least 0 (0: no limit)")
+		errs.add("GRPC_MAX_CONNECTION_AGE", "it and its grace must be at least 0 (0: no limit)")
 	}
 	if l.ServerUseTLS && (l.ServerCert == "" || l.ServerKey == "") {
 		errs.add("GRPC_SERVER_USE_TLS", "set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too")

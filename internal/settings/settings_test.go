@@ -136,11 +136,16 @@ func TestErrorsNameTheVariable(t *testing.T) {
 			t.Fatalf("before: %v", err)
 		}
 		spoil(&s)
-		if err := s.Validate(); err == nil || !strings.HasPrefix(err.Error(), strings.TrimSpace(variable)+": ") ||
+		if err := s.Validate(); err == nil || !named(err, strings.TrimSpace(variable)) ||
 			strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", variable, err)
 		}
 	}
+}
+
+// named reports whether an error begins with the name of a variable.
+func named(err error, variable string) bool {
+	return strings.HasPrefix(err.Error(), variable+": ") || strings.HasPrefix(err.Error(), variable+" must ")
 }
 
 // Charts render unset variables as empty ones. The libraries of envoyproxy/ratelimit clamp values that are out of range.
@@ -195,7 +200,7 @@ func TestAllErrorsAreReported(t *testing.T) {
 	s := defaults()
 	s.BackendType, s.LogLevel, s.StoreTimeout = "memcache", "loud", 0
 	err := s.Validate()
-	for _, want := range []string{"BACKEND_TYPE: memcache is not supported", "LOG_LEVEL: ", "STORE_TIMEOUT: "} {
+	for _, want := range []string{"BACKEND_TYPE: memcache is not supported", "LOG_LEVEL: ", "STORE_TIMEOUT must "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %q", err, want)
 		}

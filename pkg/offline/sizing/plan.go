@@ -298,7 +298,7 @@ func ParseValues(texts []string) (map[string]int64, error) {
 		key, number, found := strings.Cut(text, "=")
 		n, err := strconv.ParseInt(number, 10, 64)
 		if _, twice := values[key]; !found || err != nil || key == "" || twice {
-			return nil, fmt.Errorf("%q: want KEY=NUMBER, such as action=20, and each key once", text)
+			return nil, fmt.Errorf("%q: write KEY=NUMBER, such as action=20, and each key once", text)
 		}
 		values[key] = n
 	}
