@@ -56,11 +56,12 @@ func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Fa
 	r.stats.Loaded(rules, nil)
 	if r.warnLocal && usesOnError(rules, limiters.OnErrorLocal) {
 		r.warnLocal = false
-		r.log.Warn("on_store_error: local without REPLICAS or REPLICAS_DNS: while Redis is down, each replica admits the whole limit")
+		r.log.Warn("while redis is down, each replica admits the whole limit under on_store_error: local",
+			zap.String("remedy", "set REPLICAS or REPLICAS_DNS"))
 	}
 	if r.warnLeases && hasLeases(rules) {
 		r.warnLeases = false
-		r.log.Warn("STORE_TIMEOUT is longer than an ended lease is remembered: a late request may hold its slot until the lease expires",
+		r.log.Warn("a request that arrives after its release may hold a slot until the lease expires",
 			zap.String("remedy", fmt.Sprintf("set STORE_TIMEOUT to at most %v", limiters.EndedTTL)))
 	}
 	fields := countFields(rules)

@@ -117,7 +117,7 @@ func (s *Stats) Observe(o *rls.Observation) {
 		s.methods.count(s.methods.shouldRateLimit, o.Took)
 	}
 	switch {
-	case o.Code == codes.OK || o.Code == codes.Canceled: // a call that the client cancelled is not an error
+	case o.Code == codes.OK || o.Code == codes.Canceled: // a call that the client canceled is not an error
 	case o.StoreErr != nil:
 		s.redisErrors.n.Add(1)
 	default: // the store was not called

@@ -71,7 +71,7 @@ func RequestLog(log *zap.Logger) func(*rls.Observation) {
 			logDenials(sampled, o)
 		}
 		if o.GiveUpErr != nil {
-			sampled.Warn("leases of a denied or cancelled request not ended", zap.Error(o.GiveUpErr))
+			sampled.Warn("leases of a denied or canceled request not ended", zap.Error(o.GiveUpErr))
 		}
 		if o.Err == nil {
 			return
@@ -113,7 +113,7 @@ func logDenials(log *zap.Logger, o *rls.Observation) {
 			if v := &d.Verdicts[j]; v.Allowed || v.Err != nil {
 				continue
 			}
-			log.Debug("request denied", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()),
+			log.Debug("limit denied a request", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()),
 				zap.String("limit", limitLabel(d, j)), zap.Bool("enforced", enforced(o, d)), zap.Bool("too_many_leases", d.Verdicts[j].TooManyLeases),
 				zap.Strings("entries", texts(d.Entries)))
 		}

@@ -294,7 +294,7 @@ func TestDenialByItsLeasesIsCertain(t *testing.T) {
 }
 
 // The client disconnects while the store decides. Envoy then cancels the call, and sends no release, so Weir must end the lease.
-func TestCancelledRequestGivesUpItsLease(t *testing.T) {
+func TestCanceledRequestGivesUpItsLease(t *testing.T) {
 	for name, intercept := range map[string]func(cancel func(), ctx context.Context, take func(context.Context) error) error{
 		"the store answers": func(cancel func(), ctx context.Context, take func(context.Context) error) error {
 			err := take(ctx)
@@ -371,9 +371,9 @@ func TestGiveUpEndsPossiblyChargedLeases(t *testing.T) {
 		{"denied by the store", limiters.Verdict{}, true, 0},
 		{"denied by the cache", limiters.Verdict{By: limiters.ByCache}, true, 0},
 		{"allowed by the share", limiters.Verdict{Allowed: true, By: limiters.ByShare}, true, 1},
-		{"cancelled, an error", limiters.Verdict{Err: errStore}, false, 1},
-		{"cancelled, not sent", limiters.Verdict{Err: limiters.Uncharged(context.Canceled)}, false, 0},
-		{"cancelled, allowed", limiters.Verdict{Allowed: true}, false, 1},
+		{"canceled, an error", limiters.Verdict{Err: errStore}, false, 1},
+		{"canceled, not sent", limiters.Verdict{Err: limiters.Uncharged(context.Canceled)}, false, 0},
+		{"canceled, allowed", limiters.Verdict{Allowed: true}, false, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
