@@ -71,12 +71,12 @@ func (r *Rules) noteOnErrors() {
 func (r *Rules) Match(domain string, entries []Entry) *Rule { return r.Domain(domain).Match(entries) }
 
 // Match returns the rule for entries, which may be unlimited; nil if the last entry reaches no rule. It does not allocate. Each
-// entry selects the first of these descriptors at its level, and Match never tries another one:
+// entry selects the first of these nodes at its level, and Match never tries another one:
 //
-//  1. the descriptor with its key and value, alone or in a list of values
-//  2. the descriptor with its key and the longest prefix that contains the address
+//  1. the node with its key and value, alone or in a list of values
+//  2. the node with its key and the longest prefix that contains the address
 //  3. the first in the file whose wildcards match
-//  4. the descriptor with its key and no value
+//  4. the node with its key and no value
 func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil
