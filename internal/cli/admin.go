@@ -121,13 +121,13 @@ func (k *adminKey) request(ctx context.Context, c *client.Client) (admin.KeyRequ
 }
 
 // printAdminError prints the error of an admin call. It returns [Failed] if the server does not know the key, and otherwise
-// [Fault].
+// [Error].
 func printAdminError(err error, to Streams) error {
-	_ = printFault(err, to)
+	_ = printError(err, to)
 	if client.IsNotFound(err) {
 		return Failed
 	}
-	return Fault
+	return Error
 }
 
 // printTable prints rows in aligned columns, without trailing spaces.

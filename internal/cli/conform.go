@@ -48,7 +48,7 @@ func (*Conform) Help() string {
 The checks charge only keys of their own, so they can run against a service that others use. The checks under crash send
 requests that crash some services, and run last.
 
-The exit code is 0 if no check failed, 1 if one failed, and 2 after a fault, such as a service without the rules.`
+The exit code is 0 if no check failed, 1 if one failed, and 2 after an error, such as a service without the rules.`
 }
 
 // Validate reports missing and conflicting arguments.
@@ -68,14 +68,14 @@ func (c *Conform) Validate() error {
 	return nil
 }
 
-// Run prints the report. It returns [Failed] if a check failed, and [Fault] after an error, which it prints.
+// Run prints the report. It returns [Failed] if a check failed, and [Error] after an error, which it prints.
 func (c *Conform) Run(ctx context.Context, to Streams) error {
 	if c.Rules || c.List {
-		return printFault(c.print(to.Out), to)
+		return printError(c.print(to.Out), to)
 	}
 	options, err := c.options()
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	var written error
 	if c.Output == "text" {
@@ -98,7 +98,7 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 	if err = errors.Join(err, written); err == nil && report.Failed > 0 {
 		return Failed
 	}
-	return printFault(err, to)
+	return printError(err, to)
 }
 
 // print prints the rules, or the checks.

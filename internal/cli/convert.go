@@ -52,15 +52,15 @@ func (*Convert) Help() string {
 A value is text with fields as %{name}. Filters change a field: %{path|segment 1}, %{path|path}, %{path|query user},
 %{x-forwarded-for|item -1}, %{address|host}, %{method|lower}, %{path|match ^/u/(\d+)}. docs/convert.md describes all filters.
 
-The exit code is 0 if every line was read, 1 if some lines could not be read, and 2 after a fault.`
+The exit code is 0 if every line was read, 1 if some lines could not be read, and 2 after an error.`
 }
 
-// Run writes the recording, and a report on standard error. It returns [Failed] if some lines were unreadable, and [Fault] after an
+// Run writes the recording, and a report on standard error. It returns [Failed] if some lines were unreadable, and [Error] after an
 // error, which it prints.
 func (c *Convert) Run(ctx context.Context, to Streams) error {
 	report, err := c.convert(ctx, to)
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	if report.Unreadable > 0 || len(report.Broken) > 0 {
 		return Failed

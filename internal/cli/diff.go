@@ -47,7 +47,7 @@ func (*Diff) Help() string {
   weir diff old/ new/ --against monday.ndjson.zst tuesday.ndjson.zst -o json
   weir diff old.yaml new.yaml --against day.ndjson.zst -o markdown --fail-if 'newly_denied_keys > 10'
 
-The exit code is 0 if no verdict changes, 2 if a verdict changes or a new rule cannot be compared, and 1 after a fault.
+The exit code is 0 if no verdict changes, 2 if a verdict changes or a new rule cannot be compared, and 1 after an error.
 With --fail-if, it is 2 if a condition holds, and otherwise 0.`
 }
 
@@ -66,7 +66,7 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 		err = d.print(report, to.Out)
 	}
 	if err != nil {
-		_ = printFault(err, to)
+		_ = printError(err, to)
 		return diffFault
 	}
 	if len(conditions) == 0 && report.Differs() {

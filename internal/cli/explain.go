@@ -42,7 +42,7 @@ func (*Explain) Help() string {
   weir explain --live http://127.0.0.1:6071 --token-file token user_id=42,action=login
   weir explain --receipt TEXT --keys receipt-keys --config rules.yaml user_id=42,action=login
 
-The exit code is 0 if every descriptor has a limit or needs none, 1 if one has no limit, and 2 after a fault.`
+The exit code is 0 if every descriptor has a limit or needs none, 1 if one has no limit, and 2 after an error.`
 }
 
 // Validate reports missing and conflicting arguments.
@@ -72,7 +72,7 @@ func (e *Explain) Validate() error {
 	return nil
 }
 
-// Run prints the explanation. It returns [Failed] if a descriptor has no limit, and [Fault] after an error, which it prints.
+// Run prints the explanation. It returns [Failed] if a descriptor has no limit, and [Error] after an error, which it prints.
 func (e *Explain) Run(ctx context.Context, to Streams) error {
 	if e.Receipt != "" {
 		return e.openReceipt(to)
@@ -82,7 +82,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 		err = record.Err()
 	}
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	if e.Output == "json" {
 		err = printJSON(to.Out, record)
@@ -92,7 +92,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 	if err == nil && !record.Covered() {
 		return Failed
 	}
-	return printFault(err, to)
+	return printError(err, to)
 }
 
 func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, error) {

@@ -44,7 +44,7 @@ func (f *genFlags) Validate() error {
 }
 
 // write plans the configuration and prints its notes and the result of text. It returns [Failed] if Envoy could not limit as the
-// rules say, and [Fault] after another error; it then prints only the error.
+// rules say, and [Error] after another error; it then prints only the error.
 func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Config) ([]byte, error)) error {
 	rules, err := f.load(to.In)
 	if err == nil {
@@ -62,7 +62,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 	}
 	var problems envoygen.Problems
 	if !errors.As(err, &problems) {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	printProblems(to.Err, problems)
 	return Failed
@@ -96,7 +96,7 @@ func (*GenEnvoy) Help() string {
 A SOURCE is header:NAME, path, method, host, query:NAME, metadata:NAMESPACE:KEY.PATH, remote_address,
 masked_remote_address:V4/V6, constant, match:VALUE=HEADER:TEXT, status:CODES or cel:EXPRESSION. docs/gen.md describes them.
 
-The exit code is 0, or 1 if Envoy has no configuration for a rule, or 2 after another fault. With 1 and 2 nothing is written.`
+The exit code is 0, or 1 if Envoy has no configuration for a rule, or 2 after another error. With 1 and 2 nothing is written.`
 }
 
 // Validate reports missing and conflicting arguments.

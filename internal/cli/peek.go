@@ -25,7 +25,7 @@ func (p *Peek) Validate() error {
 	return nil
 }
 
-// Run prints the limits of the descriptor with their states. It returns [Failed] if the descriptor has no limit, and [Fault] if the
+// Run prints the limits of the descriptor with their states. It returns [Failed] if the descriptor has no limit, and [Error] if the
 // server does not answer.
 func (p *Peek) Run(ctx context.Context, to Streams) error {
 	c, err := p.client()

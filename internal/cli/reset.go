@@ -37,7 +37,7 @@ func (r *Reset) Validate() error {
 	return nil
 }
 
-// Run resets the key. Its error is [Failed] if nothing is stored for the key, or the user does not confirm, and [Fault] if the server
+// Run resets the key. Its error is [Failed] if nothing is stored for the key, or the user does not confirm, and [Error] if the server
 // does not answer.
 func (r *Reset) Run(ctx context.Context, to Streams) error {
 	c, err := r.client()
@@ -138,7 +138,7 @@ func (r *Reset) confirm(domain string, to Streams) error {
 	}
 	if !isTerminal(to.In) {
 		fmt.Fprintln(to.Err, "weir: this resets every key with the entry: add --yes to confirm, because standard input is not a terminal")
-		return Fault
+		return Error
 	}
 	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", terminal.Printable(domain), terminal.Printable(r.Entry))
 	line, err := bufio.NewReader(to.In).ReadString('\n')

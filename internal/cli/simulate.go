@@ -39,7 +39,7 @@ func (*Simulate) Help() string {
   weir simulate --config rules.yaml --synthetic 'poisson rate=50 users=1000 zipf=1.1 descriptor=user_id={user}'
   weir simulate --config rules.yaml --html report.html recording.ndjson.zst
 
-The exit code is 0, or 2 after a fault. Lines that cannot be replayed are skipped, counted and reported on standard error.`
+The exit code is 0, or 2 after an error. Lines that cannot be replayed are skipped, counted and reported on standard error.`
 }
 
 // Validate reports missing and conflicting arguments.
@@ -71,7 +71,7 @@ func (s *Simulate) Validate() error {
 	return nil
 }
 
-// Run prints the result. Its error is [Fault] after a fault, which it prints.
+// Run prints the result. Its error is [Error] after an error, which it prints.
 func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	result, err := s.simulate(ctx, to)
 	if err == nil && result != nil && s.HTML != "" {
@@ -86,7 +86,7 @@ func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	default:
 		err = writeSimulation(to.Out, result, colored(to.Out))
 	}
-	return printFault(err, to)
+	return printError(err, to)
 }
 
 func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, error) {

@@ -38,7 +38,7 @@ func (*Suggest) Help() string {
   weir suggest --domain shop --path user_id,action recording.ndjson
   weir suggest --config rules.yaml --domain shop -o yaml recording.ndjson > suggested.yaml
 
-The exit code is 0 if at least one limit is recommended, 1 if none is, and 2 after a fault.`
+The exit code is 0 if at least one limit is recommended, 1 if none is, and 2 after an error.`
 }
 
 // Validate reports missing and conflicting arguments.
@@ -65,12 +65,12 @@ func (s *Suggest) Validate() error {
 	return nil
 }
 
-// Run prints limits for the traffic of the recordings. Its error is [Failed] if none is recommended, and [Fault] after a fault, which
+// Run prints limits for the traffic of the recordings. Its error is [Failed] if none is recommended, and [Error] after an error, which
 // it prints.
 func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	report, err := s.report(ctx, to)
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	recommended := slices.ContainsFunc(report.Rules, func(r suggest.Rule) bool { return len(r.Recommendations) > 0 })
 	if !recommended {
@@ -87,7 +87,7 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	default:
 		_, err = io.WriteString(to.Out, text)
 	}
-	code := printFault(err, to)
+	code := printError(err, to)
 	if !recommended && (err == nil || errors.Is(err, suggest.ErrNoYAML)) {
 		return Failed
 	}

@@ -43,11 +43,11 @@ func (t *Top) Validate() error {
 	return nil
 }
 
-// Run prints or shows the keys. Its error is [Fault] if the server refuses the call, or does not answer the only one.
+// Run prints or shows the keys. Its error is [Error] if the server refuses the call, or does not answer the only one.
 func (t *Top) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -77,7 +77,7 @@ func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error 
 		case ctx.Err() != nil:
 			return nil
 		case isRejected(err), err != nil && t.Interval == 0:
-			return printFault(err, to)
+			return printError(err, to)
 		case err != nil:
 			wait = max(wait, retries.Wait(failures))
 			failures++
@@ -163,7 +163,7 @@ func (t *Top) show(ctx context.Context, conn *client.Client, to Streams) error {
 		return fmt.Errorf("the terminal: %w", err)
 	}
 	if m, ok := last.(topModel); ok && isRejected(m.err) {
-		return printFault(m.err, to)
+		return printError(m.err, to)
 	}
 	return nil
 }
