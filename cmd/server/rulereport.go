@@ -17,7 +17,7 @@ import (
 
 // A ruleReport reports loads of rules to the log, the metrics and the readiness. It is not safe for concurrent use.
 type ruleReport struct {
-	source  string // file, folder or xDS server
+	source  string // file, folder or control plane
 	log     *zap.Logger
 	metrics *telemetry.Metrics
 	stats   *ratelimitstats.Stats

@@ -52,7 +52,7 @@ func newRuleSource(
 		}
 		r.received = receivedRules{path: s.RulesFile, log: log}
 		if files := r.received.read(); files != nil && r.load(files, nil) == nil {
-			log.Info("saved xDS rules are in force until the xDS server answers", zap.String("rules_file", s.RulesFile))
+			log.Info("saved xDS rules are in force until the control plane answers", zap.String("rules_file", s.RulesFile))
 		}
 		return r, nil
 	}
