@@ -79,7 +79,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 		return nil, err
 	}
 	p.shadow = openShadow(s, p.rules.parseOptions, log, p.metrics)
-	p.receipts, err = openReceiptKeys(&s.Answers, log)
+	p.receipts, err = openReceiptKeys(&s.Responses, log)
 	if err != nil {
 		return nil, err
 	}

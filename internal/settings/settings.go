@@ -1,6 +1,6 @@
 // Package settings declares Weir's settings. Each is a field with its flag, environment variable, default and help, from which
 // --help and docs/settings.md are generated. Variables of envoyproxy/ratelimit keep their names, values and defaults; those without
-// an effect in Weir are in [Inert].
+// an effect in Weir are in [IneffectiveVariables].
 package settings
 
 import (
@@ -17,7 +17,7 @@ type Serve struct {
 	Listeners   `embed:"" group:"listeners"`
 	Store       `embed:"" group:"store"`
 	PerSecond   `embed:"" group:"persecond"`
-	Answers     `embed:"" group:"answers"`
+	Responses   `embed:"" group:"responses"`
 	Stats       `embed:"" group:"stats"`
 	Observation `embed:"" group:"observation"`
 	Tracing     `embed:"" group:"tracing"`
@@ -32,7 +32,7 @@ var Groups = []struct{ Key, Title string }{
 	{"listeners", "Listeners:"},
 	{"store", "Store:"},
 	{"persecond", "A second Redis for limits per second:"},
-	{"answers", "Responses:"},
+	{"responses", "Responses:"},
 	{"stats", "Metrics:"},
 	{"observation", "Denial log, heaviest keys and recording:"},
 	{"tracing", "Traces (OpenTelemetry's OTEL_EXPORTER_OTLP_* variables apply too):"},
@@ -48,7 +48,7 @@ func (s *Serve) Validate() error {
 	s.Listeners.complete(&errs)
 	s.Store.complete(&errs)
 	s.PerSecond.complete(&errs, &s.Store)
-	s.Answers.complete(&errs)
+	s.Responses.complete(&errs)
 	s.Stats.complete(&errs)
 	s.Tracing.complete(&errs)
 	s.Admin.complete(&errs)

@@ -18,7 +18,7 @@ func defaults() Serve {
 		Listeners:   Listeners{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Hour},
 		Store:       Store{Redis: RedisServer{Type: "SINGLE", Timeout: time.Second, PoolSize: 1}, StoreTimeout: time.Second, StoreMaxBatch: 1, StoreMaxWaiting: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1, MemorySnapshotInterval: time.Minute, DenyCacheMax: time.Second, Replicas: 1, LocalFalseLimit: .001},
 		PerSecond:   PerSecond{PerSecondRedis: RedisServer{Type: "SINGLE", PoolSize: 1, Timeout: time.Second}},
-		Answers:     Answers{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
+		Responses:   Responses{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
 		Stats:       Stats{StatsdProtocol: "tcp", FlushInterval: time.Second, PrometheusPath: "/metrics"},
 		Tracing:     Tracing{TracingExporterProtocol: "http", TracingSamplingRate: 1},
 		Observation: Observation{DenialLogPerSecond: 1, RecordSample: 1, RecordPerSecond: 1, RecordFileBytes: 1 << 20, RecordMaxBytes: 2 << 20},
@@ -265,22 +265,22 @@ var ratelimit = strings.Fields(`
 	TRACING_SAMPLING_RATE GRPC_SERVER_TLS_CA_CERT
 `)
 
-func TestEveryVariableOfRatelimitIsASettingOrInert(t *testing.T) {
+func TestEveryVariableOfRatelimitIsASettingOrIneffective(t *testing.T) {
 	taken := variables()
-	for _, v := range Inert {
+	for _, v := range IneffectiveVariables {
 		if v.Why == "" {
 			t.Errorf("%s: no reason", v.Variable)
 		}
 	}
 	for _, v := range ratelimit {
 		if !slices.Contains(taken, v) {
-			t.Errorf("%s is neither a setting nor inert", v)
+			t.Errorf("%s is neither a setting nor ineffective", v)
 		}
 	}
 	seen := map[string]bool{}
 	for _, v := range taken {
 		if v == "" || seen[v] {
-			t.Errorf("%q is empty, or there twice: a setting is not inert", v)
+			t.Errorf("%q is empty, or there twice: a setting is not ineffective", v)
 		}
 		seen[v] = true
 	}
