@@ -110,7 +110,7 @@ func ask(t testing.TB, d *Decider, keys string) string {
 	return short(&result)
 }
 
-// short returns a result as text: ok or denied, and for each descriptor the outcome, remaining/limit and name.
+// short returns a result as text: ok or denied, and for each descriptor the outcome, with remaining/limit and name in brackets.
 func short(r *Result) string {
 	names := map[Outcome]string{Allowed: "ok", Denied: "over", Undecided: "undecided"}
 	text := "ok:"
@@ -121,7 +121,7 @@ func short(r *Result) string {
 		d := &r.Decisions[i]
 		text += " " + names[d.Outcome]
 		if d.Limit != nil {
-			text += fmt.Sprintf("%d/%d%s", d.Remaining, d.Limit.RequestsPerUnit, d.Limit.Name)
+			text += strings.TrimSuffix(fmt.Sprintf("(%d/%d %s", d.Remaining, d.Limit.RequestsPerUnit, d.Limit.Name), " ") + ")"
 		} else if d.Reason == Unlimited {
 			text += "(unlimited)"
 		}
@@ -134,11 +134,11 @@ func TestShadowModeFailsNoRequest(t *testing.T) {
 		options             Options
 		failKey, keys, want string
 	}{
-		{Options{}, "shadowed", "free shadowed", "ok: ok99/100free ok"},
-		{Options{}, "shadowed", "full shadowed", "over: over0/0 ok"},
+		{Options{}, "shadowed", "free shadowed", "ok: ok(99/100 free) ok"},
+		{Options{}, "shadowed", "full shadowed", "over: over(0/0) ok"},
 		{Options{}, "shadowed", "shadowed", "ok: ok"},
 		{Options{}, "free", "free shadowed", ""},
-		{Options{}, "free", "full free", "over: over0/0 undecided"},
+		{Options{}, "free", "full free", "over: over(0/0) undecided"},
 		{Options{ShadowMode: true}, "free", "free", "ok: undecided"},
 	} {
 		store := newStore()
@@ -171,9 +171,9 @@ func TestOnStoreErrorDecides(t *testing.T) {
 	for keys, want := range map[string]string{
 		"unset": "ok: ok", "unset!": "ok: ok", "free!": "ok: ok", "nobody!": "ok: ok", "shadowed": "ok: ok",
 		"denied": "over: over", "denied!": "over: over", "unset denied": "over: ok over",
-		"local": "ok: ok4/5",
+		"local": "ok: ok(4/5)",
 		// A limit that on_store_error: allow decided has no numbers, so the result has those of the other limit.
-		"mixed": "ok: ok2/3", "known": "ok: ok29/30",
+		"mixed": "ok: ok(2/3)", "known": "ok: ok(29/30)",
 		// The request is denied, even if the store failed for another limit.
 		"failing denied": "over: undecided over",
 	} {
@@ -373,7 +373,7 @@ func TestHitsAreChargedPeekedAndRefunded(t *testing.T) {
 	for i, c := range []struct {
 		hits int64
 		want string
-	}{{3, "ok: ok97/100free"}, {0, "ok: ok97/100free"}, {-2, "ok: ok99/100free"}, {-1 << 63, "ok: ok100/100free"}, {1<<63 - 1, "over: over0/100free"}} {
+	}{{3, "ok: ok(97/100 free)"}, {0, "ok: ok(97/100 free)"}, {-2, "ok: ok(99/100 free)"}, {-1 << 63, "ok: ok(100/100 free)"}, {1<<63 - 1, "over: over(0/100 free)"}} {
 		r := request("free")
 		r.Descriptors[0].Hits = c.hits
 		var result Result
@@ -449,7 +449,7 @@ descriptors:
       - {unit: second, requests_per_unit: 1, name: second}
 `
 	d := newDecider(t, rules, Options{})
-	for _, want := range []string{"ok: ok0/1minute", "over: over0/1hour"} {
+	for _, want := range []string{"ok: ok(0/1 minute)", "over: over(0/1 hour)"} {
 		if got := ask(t, d, "two"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
