@@ -173,7 +173,7 @@ func probeRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration)
 	}
 	took = took.Round(10 * time.Microsecond)
 	if took >= timeout {
-		return "", 0, fmt.Errorf("Redis takes %v for a call, longer than STORE_TIMEOUT (%v): %w", took, timeout, errRoundTripTooLong)
+		return "", 0, fmt.Errorf("redis takes %v for a call, longer than STORE_TIMEOUT (%v): %w", took, timeout, errRoundTripTooLong)
 	}
 	return policy, took, nil
 }

@@ -24,9 +24,9 @@ type call struct {
 	request    *ratelimitv3.RateLimitRequest
 	descriptor *commonv3.RateLimitDescriptor // the first one of the request
 
-	ended     time.Time // zero: not yet
-	answer    *ratelimitv3.RateLimitResponse
-	err       error
+	ended    time.Time // zero: not yet
+	answer   *ratelimitv3.RateLimitResponse
+	err      error
 	canceled bool // Envoy had canceled it when it ended
 }
 

@@ -31,8 +31,8 @@ func number(s string) error {
 	return err
 }
 
-// IneffectiveVariables are the variables of envoyproxy/ratelimit without an effect in Weir, with the reason. Weir validates their values and logs
-// each at start.
+// IneffectiveVariables are the variables of envoyproxy/ratelimit without an effect in Weir, with the reason. Weir validates their
+// values and logs each at start.
 var IneffectiveVariables = []struct {
 	Variable, Why string
 	kind          kind

@@ -54,8 +54,7 @@ func (l *Limit) ResetTime(s *State) int64 {
 	return resetTime
 }
 
-// An ExtraState is what a state has beside the count of hits: the penalty of a key, and its leases or reservations. It is independent
-// of the algorithm.
+// An ExtraState has the penalty of a key, and its leases or reservations. It is independent of the algorithm.
 type ExtraState struct {
 	Penalty Penalty
 	Leases  Leases
