@@ -90,9 +90,9 @@ fuzz: ## run every fuzz test for FUZZTIME (10s)
 faults: ## put mutations into the core, one at a time; the suite must detect each: RUN=funnel
 	@env=$$(tools/ensure redis) && eval "$$env" && go run ./tools/faults -run='$(RUN)'
 
-chaos: ## kill, freeze and disconnect servers under load for half an hour, and write docs/failure-modes.md: RUN=Frozen SOAK=10m
+chaos: ## kill, freeze and disconnect servers under load for half an hour, and write docs/failure-tests.md: RUN=Frozen SOAK=10m
 	@env=$$(tools/ensure envoy redis incumbent) && eval "$$env" && \
-	go test ./e2e/faults -count=1 -timeout=5h -parallel=1 -v -run='$(RUN)' -full -soak=$(SOAK) -page=$(CURDIR)/docs/failure-modes.md
+	go test ./e2e/faults -count=1 -timeout=5h -parallel=1 -v -run='$(RUN)' -full -soak=$(SOAK) -page=$(CURDIR)/docs/failure-tests.md
 
 stores: ## run the tests of the store on each server of docs/stores.md, and write its table: RUN=VALKEY
 	@env=$$(tools/ensure redis redis-versions stores) && eval "$$env" && go run ./tools/stores -run='$(RUN)'

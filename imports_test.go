@@ -22,7 +22,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/redisscripts", "embeds the Lua twins of the algorithms, and encodes their arguments", "pkg/limiters"},
 	{"pkg/limiters/redisstore", "sends hits to Redis, where the Lua scripts decide", "pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
 	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS", "internal/socket"},
-	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, per-second split", "pkg/limiters pkg/limiters/split"},
+	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends, per-second split, tracing hook", "pkg/limiters pkg/limiters/split"},
 	{"pkg/limiters/limiterstest", "tests any store against the core", "pkg/limiters"},
 	{"pkg/descriptors", "finds the limits of a request, without YAML", "internal/spelling pkg/limiters"},
 	{"pkg/descriptors/rulesfile", "reads YAML and builds rules", "internal/spelling pkg/descriptors pkg/limiters"},
@@ -37,7 +37,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/offline/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "internal/terminal pkg/descriptors pkg/limiters pkg/limiters/guard"},
 	{"pkg/offline/accesslog", "makes recordings from access logs", "internal/lines internal/spelling pkg/decide pkg/descriptors pkg/replay"},
 	{"pkg/offline/rulesdiff", "compares two sets of rules over the same requests", "internal/spelling internal/terminal pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
-	{"pkg/recorder", "records decided requests in files, for a replay", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+	{"pkg/recorder", "records decided requests in files, for a replay", "internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/offline/rulestest", "reads and runs tests of rules", "internal/spelling pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"pkg/offline/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile"},
@@ -52,9 +52,13 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/socket", "reads and writes sockets by raw system calls", ""},
 	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},
+	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory", ""},
+	{"internal/recovery", "makes a panic fail only its own request", ""},
+	{"internal/resets", "resets keys in the store and on all replicas", "internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore"},
 	{"internal/backoff", "computes the waits between attempts", ""},
 	{"internal/gctune", "tunes the garbage collector", ""},
-	{"internal/snapshot", "saves and loads the memory store's file", "pkg/limiters/memstore"},
+	{"internal/atomicfile", "replaces files atomically", ""},
+	{"internal/snapshot", "saves and loads the memory store's file", "internal/atomicfile pkg/limiters/memstore"},
 	{"internal/lines", "reads lines of bounded length", ""},
 	{"internal/spelling", "finds the known word nearest to a misspelled one", ""},
 	{"internal/terminal", "prepares text for a terminal: columns, and escapes of control characters", ""},
@@ -65,7 +69,8 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions", "pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
 	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
 	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
-	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log", "internal/spacesaving pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
+	{"internal/keysample", "selects a share of all keys by their hashes", "pkg/decide pkg/descriptors"},
+	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log", "internal/keysample internal/spacesaving pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences", "internal/spacesaving pkg/decide pkg/descriptors pkg/explain pkg/limiters pkg/limiters/memstore"},
 	{"internal/randomrules", "makes random rules and requests for tests", "pkg/descriptors"},
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
@@ -95,8 +100,8 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/offline/simulate/report " +
 		"pkg/offline/sizing " +
 		"pkg/offline/suggest"},
-	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
-		"internal/observe internal/ratelimitstats internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
+	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/atomicfile internal/backoff internal/cli internal/gctune internal/grpcmessage internal/listeners " +
+		"internal/observe internal/ratelimitstats internal/recovery internal/resets internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff"},
@@ -110,7 +115,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 
 // heavy lists libraries that only some packages may import.
 var heavy = []struct{ prefix, only, why string }{
-	{"google.golang.org/grpc", "pkg/conform pkg/rls pkg/descriptors/sources/xds internal/ratelimitstats internal/telemetry internal/tracing cmd/server bench/bare",
+	{"google.golang.org/grpc", "pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage internal/ratelimitstats internal/recovery internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
 	{"google.golang.org/protobuf", "pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"a decision needs no protobuf: only the protocols import it"},

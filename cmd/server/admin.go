@@ -65,10 +65,7 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 				zap.String("route", a.Route))
 		},
 		Answered: metrics.RegisterAdmin(), Page: page.Handler(),
-		Panicked: func(route string, value any) {
-			metrics.Panicked()
-			_ = logPanic(log, route, value)
-		},
+		Panicked: p.panicked,
 	}
 	if p.shadow != nil {
 		o.Shadow = func(limits, keys int) admin.Shadow { return p.shadow.report(limits, keys, store.replicas.now()) }

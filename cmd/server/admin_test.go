@@ -332,12 +332,12 @@ func TestPeekAndResetCommands(t *testing.T) {
 		{"peek --domain=other user_id=alice", 1, "no rules have the domain"},
 		{"peek other=alice", 1, "no limit applies"},
 		{"peek user_id", 2, "has no '='"},
-		{"peek", 2, "want a descriptor"},
+		{"peek", 2, "needs a descriptor"},
 		{"reset user_id=nobody", 1, "nothing is stored for this key"},
 		{"reset user_id=alice", 0, "reset"},
 		{"peek user_id=alice", 0, "user_id  -      fixed_window  0"},
 		{"reset --entry user_id=alice --yes", 1, "scanned 0, reset 0"},
-		{"reset", 2, "want a descriptor"},
+		{"reset", 2, "needs a descriptor"},
 		{"peek --token-file=/no/such/file user_id=alice", 2, "the token"},
 	} {
 		args := strings.Fields(c.args)

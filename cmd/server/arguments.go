@@ -25,23 +25,23 @@ func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
 		kong.Vars{"redis_socket": settings.RedisSocket},
 		kong.ExplicitGroups(groups()),
 		kong.KindMapper(reflect.Bool, boolean{}),
-		want[string]("a text"),
-		want[int]("a whole number such as 10"),
-		want[int64]("a whole number such as 10"),
-		want[uint16]("a whole number from 0 to 65535"),
-		want[float32]("a number such as 0.5"),
-		want[float64]("a number such as 0.5"),
+		mustBe[string]("a text"),
+		mustBe[int]("a whole number such as 10"),
+		mustBe[int64]("a whole number such as 10"),
+		mustBe[uint16]("a whole number from 0 to 65535"),
+		mustBe[float32]("a number such as 0.5"),
+		mustBe[float64]("a number such as 0.5"),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), value(decodeDuration)),
 	}, options...)...)
 }
 
-// want returns an option by which kong decodes values of T's kind, with errors that name the form of the value.
-func want[T any](form string) kong.Option {
+// mustBe returns an option by which kong decodes values of T's kind, with errors that name the form of the value.
+func mustBe[T any](form string) kong.Option {
 	mapper := kong.NewRegistry().RegisterDefaults().ForType(reflect.TypeFor[T]())
 	return kong.KindMapper(reflect.TypeFor[T]().Kind(), value(func(ctx *kong.DecodeContext, into reflect.Value) error {
 		text := ctx.Scan.Peek().String()
 		if mapper.Decode(ctx, into) != nil {
-			return fmt.Errorf("want %s, not %q", form, text)
+			return fmt.Errorf("must be %s, not %q", form, text)
 		}
 		return nil
 	}))
@@ -57,15 +57,15 @@ func value(decode kong.MapperFunc) kong.MapperFunc {
 		case token.IsEOL():
 			return errNoValue
 		case !token.IsValue():
-			return fmt.Errorf("%w, not %s: write %s=%s if that is the value", errNoValue, text, flag.ShortSummary(), text)
+			return fmt.Errorf("%w: write %s=%s if %s is the value", errNoValue, flag.ShortSummary(), text, text)
 		case flag.Enum != "" && !slices.Contains(flag.EnumSlice(), text):
-			return fmt.Errorf("want %s, not %q", oneOf(flag.EnumSlice()), text)
+			return fmt.Errorf("must be %s, not %q", oneOf(flag.EnumSlice()), text)
 		}
 		return decode(ctx, into)
 	}
 }
 
-var errNoValue = errors.New("want a value behind it")
+var errNoValue = errors.New("needs a value")
 
 func decodeDuration(ctx *kong.DecodeContext, into reflect.Value) error {
 	text := ctx.Scan.Pop().String()
@@ -103,14 +103,17 @@ func (boolean) IsBool() bool { return true }
 // fromVariable matches kong's error for an invalid environment variable. kong names the flag, although the user set the variable.
 var fromVariable = regexp.MustCompile(`^--[a-z0-9-]+: (.*) \(from envar ([A-Z0-9_]+)=".*"\)$`)
 
+// aboutSubject matches an error about a command, flag or variable whose text continues the name: kong puts a colon between them.
+var aboutSubject = regexp.MustCompile(`^([a-z ]+|-[a-z0-9-]+|[A-Z0-9_]+): (must|needs|cannot be used) `)
+
 // argumentError returns err as a message that names the flag or variable that the user set, and the remedy.
 func argumentError(err error, args []string) string {
 	text := strings.TrimPrefix(err.Error(), "serve: ") // kong puts the name of the command before the error of Validate
 	if names, found := strings.CutPrefix(text, "expected one of "); found && len(args) > 0 {
-		return args[0] + ": want " + oneOf(strings.Split(strings.ReplaceAll(names, `"`, ""), ", "))
+		return args[0] + " needs " + oneOf(strings.Split(strings.ReplaceAll(names, `"`, ""), ", "))
 	}
 	if flag, _, found := strings.Cut(text, ": missing value, "); found { // of a flag that may repeat
-		return flag + ": " + errNoValue.Error()
+		return flag + " " + errNoValue.Error()
 	}
 	if argument, found := strings.CutPrefix(text, "unexpected argument "); found {
 		if strings.Contains(argument, "=") {
@@ -118,7 +121,7 @@ func argumentError(err error, args []string) string {
 		}
 		return text + ": remove it"
 	}
-	return fromVariable.ReplaceAllString(text, "$2: $1")
+	return aboutSubject.ReplaceAllString(fromVariable.ReplaceAllString(text, "$2: $1"), "$1 $2 ")
 }
 
 // oneOf joins choices, such as text, json or junit, without the empty one.

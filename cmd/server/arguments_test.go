@@ -9,28 +9,28 @@ import (
 // An invalid value of each type is rejected with the name of its flag or variable, and with the form that it must have.
 func TestInvalidValuesNameTheRemedy(t *testing.T) {
 	for args, want := range map[string]string{
-		"--port=http":                    `--port: want a whole number from 0 to 65535, not "http"`,
-		"--port=65536":                   `--port: want a whole number from 0 to 65535, not "65536"`,
-		"--store-max-batch=many":         `--store-max-batch: want a whole number such as 10, not "many"`,
-		"--top-keys=many":                `--top-keys: want a whole number such as 10, not "many"`,
-		"--memory-max-keys=1e6":          `--memory-max-keys: want a whole number such as 10, not "1e6"`,
-		"--near-limit-ratio=half":        `--near-limit-ratio: want a number such as 0.5, not "half"`,
-		"--denial-log=half":              `--denial-log: want a number such as 0.5, not "half"`,
+		"--port=http":                    `--port must be a whole number from 0 to 65535, not "http"`,
+		"--port=65536":                   `--port must be a whole number from 0 to 65535, not "65536"`,
+		"--store-max-batch=many":         `--store-max-batch must be a whole number such as 10, not "many"`,
+		"--top-keys=many":                `--top-keys must be a whole number such as 10, not "many"`,
+		"--memory-max-keys=1e6":          `--memory-max-keys must be a whole number such as 10, not "1e6"`,
+		"--near-limit-ratio=half":        `--near-limit-ratio must be a number such as 0.5, not "half"`,
+		"--denial-log=half":              `--denial-log must be a number such as 0.5, not "half"`,
 		"--store-timeout=15":             `--store-timeout: "15" has no unit: write 15ms or 15s`,
 		"--store-timeout=soon":           `--store-timeout: cannot read "soon": write a duration such as 15ms, 2s or 1h30m`,
 		"--shadow-mode=perhaps":          `--shadow-mode: cannot read "perhaps": write true or false`,
-		"test -o yaml":                   `--output: want text, json or junit, not "yaml"`,
-		"simulate --clients drop,wait":   `--clients: want drop, obey or hammer, not "wait"`,
-		"gen envoy --part all":           `--part: want filter, route or cluster, not "all"`,
-		"--port":                         "--port: want a value behind it",
-		"explain -o":                     "--output: want a value behind it",
-		"explain --config":               "--config: want a value behind it",
-		"convert --columns":              "--columns: want a value behind it",
-		"--log-level --shadow-mode":      "--log-level: want a value behind it, not --shadow-mode: write --log-level=--shadow-mode if that is the value",
-		"gen envoy --trusted-hops -1":    "--trusted-hops: want a value behind it, not -1: write --trusted-hops=-1 if that is the value",
-		"explain --config --domain shop": "--config: want a value behind it, not --domain: write --config=--domain if that is the value",
-		"gen":                            "gen: want envoy or envoyfilter",
-		"import":                         "import: want limitador, nginx, kong or envoy-gateway",
+		"test -o yaml":                   `--output must be text, json or junit, not "yaml"`,
+		"simulate --clients drop,wait":   `--clients must be drop, obey or hammer, not "wait"`,
+		"gen envoy --part all":           `--part must be filter, route or cluster, not "all"`,
+		"--port":                         "--port needs a value",
+		"explain -o":                     "--output needs a value",
+		"explain --config":               "--config needs a value",
+		"convert --columns":              "--columns needs a value",
+		"--log-level --shadow-mode":      "--log-level needs a value: write --log-level=--shadow-mode if --shadow-mode is the value",
+		"gen envoy --trusted-hops -1":    "--trusted-hops needs a value: write --trusted-hops=-1 if -1 is the value",
+		"explain --config --domain shop": "--config needs a value: write --config=--domain if --domain is the value",
+		"gen":                            "gen needs envoy or envoyfilter",
+		"import":                         "import needs limitador, nginx, kong or envoy-gateway",
 	} {
 		if got := rejection(t, strings.Fields(args)...); got != want {
 			t.Errorf("%s\nprinted %s\nwant    %s", args, got, want)
@@ -41,18 +41,18 @@ func TestInvalidValuesNameTheRemedy(t *testing.T) {
 // The user set the variable, so an error names the variable and not its flag.
 func TestInvalidVariablesAreNamed(t *testing.T) {
 	for variable, test := range map[string]struct{ value, want string }{
-		"PORT":             {"99999", `want a whole number from 0 to 65535, not "99999"`},
-		"NEAR_LIMIT_RATIO": {`half" (from envar PORT="1`, `want a number such as 0.5, not "half\" (from envar PORT=\"1"`},
-		"TOP_KEYS":         {"1\n2", `want a whole number such as 10, not "1\n2"`},
-		"DRAIN_DELAY":      {"Inf", `cannot read "Inf": write a duration such as 15ms, 2s or 1h30m`},
-		"STORE_TIMEOUT":    {"15", `"15" has no unit: write 15ms or 15s`},
-		"SHADOW_MODE":      {"perhaps", `cannot read "perhaps": write true or false`},
-		"LOG_LEVEL":        {"loud", `unknown level "loud": write debug, info, warn or error`},
+		"PORT":             {"99999", ` must be a whole number from 0 to 65535, not "99999"`},
+		"NEAR_LIMIT_RATIO": {`half" (from envar PORT="1`, ` must be a number such as 0.5, not "half\" (from envar PORT=\"1"`},
+		"TOP_KEYS":         {"1\n2", ` must be a whole number such as 10, not "1\n2"`},
+		"DRAIN_DELAY":      {"Inf", `: cannot read "Inf": write a duration such as 15ms, 2s or 1h30m`},
+		"STORE_TIMEOUT":    {"15", `: "15" has no unit: write 15ms or 15s`},
+		"SHADOW_MODE":      {"perhaps", `: cannot read "perhaps": write true or false`},
+		"LOG_LEVEL":        {"loud", `: unknown level "loud": write debug, info, warn or error`},
 	} {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, test.value)
-			if got := rejection(t); got != variable+": "+test.want {
-				t.Errorf("printed %s\nwant    %s: %s", got, variable, test.want)
+			if got := rejection(t); got != variable+test.want {
+				t.Errorf("printed %s\nwant    %s%s", got, variable, test.want)
 			}
 		})
 	}

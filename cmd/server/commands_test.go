@@ -63,7 +63,7 @@ func TestCheckCommand(t *testing.T) {
 			bad + ":4:54: fault: requests_per_unit is -1", bad + ":5:5: fault: unknown key 'limits'",
 		}},
 		{"check " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
-		{"check", 2, nil, []string{"weir: check: want a file or folder, for example: weir check rules.yaml"}},
+		{"check", 2, nil, []string{"weir: check needs a file or folder, for example: weir check rules.yaml"}},
 		{"/bin/ratelimit check " + good, 0, []string{"ok: rules 1, domains 1, files 1\n"}, nil},
 	} {
 		c.test(t)
@@ -104,10 +104,10 @@ func TestServeArgumentErrors(t *testing.T) {
 	for _, c := range []commandTest{
 		{"--no-such-flag", 2, nil, []string{"no-such-flag"}},
 		{"--port=70000 --config " + good, 2, nil, []string{"port"}},
-		{"--port=http --config " + good, 2, nil, []string{`weir: --port: want a whole number from 0 to 65535, not "http"` + "\n"}},
+		{"--port=http --config " + good, 2, nil, []string{`weir: --port must be a whole number from 0 to 65535, not "http"` + "\n"}},
 		{"--backend-type=memcache --log-level=loud --store-timeout=0s --config " + good, 2, nil,
-			[]string{"BACKEND_TYPE: memcache is not supported", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT: must be more than 0"}},
-		{"--backend-type=redis --redis-auth=secret --redis-auth-file=" + empty + " --config " + good, 2, nil, []string{"REDIS_AUTH_FILE: not together with REDIS_AUTH"}},
+			[]string{"BACKEND_TYPE: memcache is not supported", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT must be above 0"}},
+		{"--backend-type=redis --redis-auth=secret --redis-auth-file=" + empty + " --config " + good, 2, nil, []string{"REDIS_AUTH_FILE: REDIS_AUTH is set too"}},
 	} {
 		c.test(t)
 	}

@@ -98,8 +98,8 @@ func TestDiffCommand(t *testing.T) {
 		{"diff " + two + " " + two + " --overlay " + overlay + " --against " + first, 0, []string{"no change\n"}, nil},
 		{"diff " + two + " " + bad + " --against " + first, 1, nil, []string{"the new rules: " + bad + ":1:9: "}},
 		{"diff " + bad + " " + two + " --against " + first, 1, nil, []string{"the old rules: " + bad + ":1:9: "}},
-		{"diff " + two + " " + one, 1, nil, []string{"want --against with a recording, for example: weir diff"}},
-		{"diff " + two, 1, nil, []string{"weir: diff: want two sets of rules, for example: "}},
+		{"diff " + two + " " + one, 1, nil, []string{"diff needs --against with a recording, for example: weir diff"}},
+		{"diff " + two, 1, nil, []string{"weir: diff needs two sets of rules, for example: "}},
 		{"diff - - --against " + first, 1, nil, []string{"only one of the rules, the overlays and the recordings can be standard input"}},
 		{"diff " + two + " " + one + " --against " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
 		{"diff " + two + " " + one + " --against " + junk, 1, nil, []string{"junk.ndjson:1: no JSON object", "no line can be replayed"}},
@@ -109,7 +109,7 @@ func TestDiffCommand(t *testing.T) {
 		{diff + " --fail-if skipped_lines>0", 2, nil, []string{"--fail-if: skipped_lines>0"}},
 		{diff + " --fail-if denied>1", 1, nil, []string{`unknown name "denied"`, "names are newly_denied_keys, "}},
 		{"diff " + two + " " + one + " --against " + other + " --max-keys 1 --fail-if newly_denied_keys>5", 1, []string{"The counts of keys are lower bounds."}, []string{"raise --max-keys"}},
-		{diff + " --max-keys 0", 1, nil, []string{"want at least 1"}},
+		{diff + " --max-keys 0", 1, nil, []string{"--max-keys at least 1"}},
 		{diff + " -o yaml", 1, nil, []string{"--output"}},
 	} {
 		c.test(t)

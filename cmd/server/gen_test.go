@@ -116,18 +116,18 @@ func TestGenCommand(t *testing.T) {
 		{"gen envoy --config " + two + " --domain b --part route", 0, []string{"x-b"}, nil},
 		{"gen envoy --config " + two + " --part route", 2, nil, []string{"set --domain to one of a, b"}},
 		{"gen envoy --config " + wild + " --part route", 1, nil, []string{`error: ` + wild + `:2: the key "u*" has a wildcard`, "nothing is written"}},
-		{"gen envoy --config " + good, 2, nil, []string{"want --upstream"}},
-		{"gen envoy --upstream shop:8080", 2, nil, []string{"want --config with the rules"}},
-		{"gen envoy --config " + good + " --part route --timeout 0s", 2, nil, []string{"--timeout: want more than 0"}},
-		{"gen envoy --config " + good + " --part route --trusted-hops=-1", 2, nil, []string{"--trusted-hops: want 0 or more"}},
-		{"gen envoy --config " + good + " --part route --from user_id", 2, nil, []string{"want KEY=SOURCE"}},
+		{"gen envoy --config " + good, 2, nil, []string{"gen envoy needs --upstream"}},
+		{"gen envoy --upstream shop:8080", 2, nil, []string{"gen envoy needs --config with the rules"}},
+		{"gen envoy --config " + good + " --part route --timeout 0s", 2, nil, []string{"--timeout must be above 0"}},
+		{"gen envoy --config " + good + " --part route --trusted-hops=-1", 2, nil, []string{"--trusted-hops must be at least 0"}},
+		{"gen envoy --config " + good + " --part route --from user_id", 2, nil, []string{"write KEY=SOURCE"}},
 		{"gen envoy --config " + filepath.Join(dir, "none") + " --part route", 2, nil,
 			[]string{"weir: read " + filepath.Join(dir, "none") + ": no such file or directory: correct the path\n"}},
-		{"gen envoy --config " + good + " --part route --trusted-hops=two", 2, nil, []string{`weir: --trusted-hops: want a whole number such as 10, not "two"` + "\n"}},
-		{"gen envoy --config " + good + " --part all", 2, nil, []string{`weir: --part: want filter, route or cluster, not "all"` + "\n"}},
-		{"suggest --sample-share=half --config " + good, 2, nil, []string{`weir: --sample-share: want a number such as 0.5, not "half"` + "\n"}},
+		{"gen envoy --config " + good + " --part route --trusted-hops=two", 2, nil, []string{`weir: --trusted-hops must be a whole number such as 10, not "two"` + "\n"}},
+		{"gen envoy --config " + good + " --part all", 2, nil, []string{`weir: --part must be filter, route or cluster, not "all"` + "\n"}},
+		{"suggest --sample-share=half --config " + good, 2, nil, []string{`weir: --sample-share must be a number such as 0.5, not "half"` + "\n"}},
 		{"suggest --config " + good + " " + filepath.Join(dir, "none"), 2, nil, []string{"weir: read " + filepath.Join(dir, "none") + ": no such file or directory: correct the path\n"}},
-		{"gen", 2, nil, []string{"weir: gen: want envoy or envoyfilter\n"}},
+		{"gen", 2, nil, []string{"weir: gen needs envoy or envoyfilter\n"}},
 	} {
 		c.test(t)
 	}
@@ -148,7 +148,7 @@ func TestImportCommand(t *testing.T) {
 		{"import kong " + limits, 2, nil, []string{"weir: ", "want a declarative configuration of Kong"}},
 		{"import envoy-gateway " + limits, 2, nil, []string{"has no BackendTrafficPolicy"}},
 		{"import nginx " + filepath.Join(dir, "none"), 2, nil, []string{"weir: read " + filepath.Join(dir, "none") + ": no such file or directory: correct the path\n"}},
-		{"import", 2, nil, []string{"weir: import: want limitador, nginx, kong or envoy-gateway\n"}},
+		{"import", 2, nil, []string{"weir: import needs limitador, nginx, kong or envoy-gateway\n"}},
 	} {
 		c.test(t)
 	}

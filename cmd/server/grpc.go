@@ -4,25 +4,23 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
+	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/settings"
-	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -87,25 +85,28 @@ func clientNames(s *settings.Listeners) (tlsfiles.Names, error) {
 }
 
 func newGRPC(
-	service *rls.Service, requests *admission.InFlight, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
-	stats *ratelimitstats.Stats, options ...grpc.ServerOption,
+	service *rls.Service, requests *admission.InFlight, ready *readiness, panicked recovery.Report, stats *ratelimitstats.Stats,
+	options ...grpc.ServerOption,
 ) *grpc.Server {
-	server := grpc.NewServer(append(options,
+	server := grpc.NewServer(slices.Concat(options, []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(pingsAllowed),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.MaxRecvMsgSize(maxOtherMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ForceServerCodecV2(rls.Codec()),
-		grpc.NumStreamWorkers(uint32(workersPerCPU*runtime.GOMAXPROCS(0))),
-		grpc.ChainUnaryInterceptor(stats.Unary, recoverUnary(log, metrics)),
-		grpc.ChainStreamInterceptor(recoverStream(log, metrics), boundStream),
-	)...)
+		grpc.NumStreamWorkers(uint32(workersPerCPU * runtime.GOMAXPROCS(0))),
+		grpc.ChainUnaryInterceptor(stats.Unary, panicked.Unary),
+		grpc.ChainStreamInterceptor(panicked.Stream),
+	}, grpcmessage.ServerOptions())...)
 	desc := rls.ServiceDesc(newAdmitter(requests, service))
-	server.RegisterService(recoverMethods(desc, log, metrics, stats), service)
+	recovery.Report(func(method string, value any) {
+		stats.Panicked()
+		panicked(method, value)
+	}).Methods(desc)
+	server.RegisterService(desc, service)
 	checks := health.NewServer()
-	healthv1.RegisterHealthServer(boundedServer{server}, healthServer{checks})
+	healthv1.RegisterHealthServer(grpcmessage.Registrar{ServiceRegistrar: server}, grpcmessage.HealthServer{Server: checks, Service: serviceName})
 	reflection.Register(server)
 	ready.onChange(func(ready bool) {
 		serving := healthv1.HealthCheckResponse_NOT_SERVING
@@ -116,64 +117,6 @@ func newGRPC(
 		checks.SetServingStatus(serviceName, serving)
 	})
 	return server
-}
-
-const shouldRateLimit = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
-
-// recoverMethods makes the methods of desc, which skip interceptors, recover from panics.
-func recoverMethods(
-	desc *grpc.ServiceDesc, log *zap.Logger, metrics *telemetry.Metrics, stats *ratelimitstats.Stats,
-) *grpc.ServiceDesc {
-	for i := range desc.Methods {
-		m := &desc.Methods[i]
-		name, handle := "/"+desc.ServiceName+"/"+m.MethodName, m.Handler
-		m.Handler = func(
-			service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
-		) (response any, err error) {
-			defer func() {
-				if p := recover(); p != nil {
-					metrics.Panicked()
-					stats.Panicked()
-					response, err = nil, logPanic(log, name, p)
-				}
-			}()
-			return handle(service, ctx, decode, nil)
-		}
-	}
-	return desc
-}
-
-// recoverUnary turns a panic of a handler into an INTERNAL error of that request.
-func recoverUnary(log *zap.Logger, metrics *telemetry.Metrics) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				metrics.Panicked()
-				reply, err = nil, logPanic(log, info.FullMethod, p)
-			}
-		}()
-		return handler(ctx, req)
-	}
-}
-
-// recoverStream is [recoverUnary] for streams.
-func recoverStream(log *zap.Logger, metrics *telemetry.Metrics) grpc.StreamServerInterceptor {
-	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				metrics.Panicked()
-				err = logPanic(log, info.FullMethod, p)
-			}
-		}()
-		return handler(service, stream)
-	}
-}
-
-// logPanic logs a panic and returns an INTERNAL error that reveals nothing of it.
-func logPanic(log *zap.Logger, method string, p any) error {
-	log.Error("bug in Weir, please report it", zap.String("method", method), zap.Any("panic", p),
-		zap.ByteString("stack", debug.Stack()))
-	return status.Error(codes.Internal, "internal error")
 }
 
 // idleToStop is how long no request may be in flight before stopGRPC closes the connections. It leaves time for messages whose

@@ -10,8 +10,6 @@ import (
 	"net/http/pprof"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -72,20 +70,6 @@ func newDebug(rules func() *descriptors.Rules) *http.Server {
 		}
 	})
 	return newServer(mux, 5*time.Minute)
-}
-
-// recoverHTTP turns a panic of next into a 500 for that request.
-func recoverHTTP(next http.Handler, log *zap.Logger, metrics *telemetry.Metrics) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if p := recover(); p != nil {
-				metrics.Panicked()
-				_ = logPanic(log, r.URL.Path, p)
-				http.Error(w, "Internal Server Error", http.StatusInternalServerError)
-			}
-		}()
-		next.ServeHTTP(w, r)
-	})
 }
 
 // newServer returns a server with timeouts for headers, body, response and idle connections. write is the timeout of a response.

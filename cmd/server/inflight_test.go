@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"io"
 	"net"
 	"strings"
 	"syscall"
@@ -14,14 +13,10 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/redistest"
-	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -112,36 +107,11 @@ func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 	}
 }
 
-// A request past its deadline, or without its client, is not received.
-func TestExpiredOrCanceledRequestIsNotDecoded(t *testing.T) {
-	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
-	requests := newAdmitter(admission.NewInFlight(1), service)
-	handle := rls.ServiceDesc(requests).Methods[0].Handler
-	late, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
-	defer cancel()
-	gone, leave := context.WithCancel(context.Background())
-	leave()
-	for ctx, want := range map[context.Context]codes.Code{late: codes.DeadlineExceeded, gone: codes.Canceled} {
-		stream := &sentStream{sent: framed(0, 0, nil), err: io.EOF}
-		_, err := handle(service, contextOf(ctx, stream), nil, nil)
-		if len(stream.sent) == 0 {
-			t.Error("the message was received")
-		}
-		if status.Code(err) != want {
-			t.Errorf("%v, want %v", err, want)
-		}
-	}
-	if n := requests.Stats().InFlight; n != 0 {
-		t.Errorf("%d requests in flight", n)
-	}
-}
-
 // A request that frees what another holds is shed only beyond twice the limit. Without its release, a slot would be held until the TTL,
 // and deny requests long after the load.
 func TestReleasesAreShedLast(t *testing.T) {
-	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
-	requests := newAdmitter(admission.NewInFlight(2), service)
-	handle := rls.ServiceDesc(requests).Methods[0].Handler
+	requests := admission.NewInFlight(2)
+	client := ratelimitv3.NewRateLimitServiceClient(inMemoryWith(t, requests, rls.Options{}))
 	decide := func(refund bool, keys ...string) codes.Code {
 		d := &commonv3.RateLimitDescriptor{}
 		for _, key := range keys {
@@ -150,13 +120,9 @@ func TestReleasesAreShedLast(t *testing.T) {
 		if refund {
 			d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(1), true
 		}
-		data, err := proto.Marshal(&ratelimitv3.RateLimitRequest{Domain: "d", Descriptors: []*commonv3.RateLimitDescriptor{
+		_, err := client.ShouldRateLimit(t.Context(), &ratelimitv3.RateLimitRequest{Domain: "d", Descriptors: []*commonv3.RateLimitDescriptor{
 			{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "other", Value: "1"}}}, d,
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = handle(service, contextOf(t.Context(), &sentStream{sent: framed(0, len(data), data), err: io.EOF}), nil, nil)
 		return status.Code(err)
 	}
 	const shed = codes.ResourceExhausted

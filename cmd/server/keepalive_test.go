@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
+	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -111,8 +111,7 @@ func serverInMemory(t *testing.T) (*grpc.Server, net.Conn) {
 	t.Helper()
 	l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
-	metrics := telemetry.NewMetrics("test")
-	server := newGRPC(service, admission.NewInFlight(1), newReadiness(), zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{}))
+	server := newGRPC(service, admission.NewInFlight(1), newReadiness(), unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(&l) }()
 	client, theirs := net.Pipe()
@@ -125,6 +124,11 @@ func serverInMemory(t *testing.T) (*grpc.Server, net.Conn) {
 		}
 	})
 	return server, client
+}
+
+// unexpectedPanic returns a report that fails the test.
+func unexpectedPanic(t *testing.T) recovery.Report {
+	return func(where string, value any) { t.Errorf("%s panicked: %v", where, value) }
 }
 
 // pipes is a listener of connections in memory.

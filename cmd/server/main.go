@@ -54,7 +54,7 @@ type commands struct {
 	Serve   serve   `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
 	Version version `cmd:"" help:"Print the version."`
 
-	Check   cli.Check   `cmd:"" group:"rules" help:"Print every fault of rules or settings."`
+	Check   cli.Check   `cmd:"" group:"rules" help:"Find faults of rules or settings."`
 	Explain cli.Explain `cmd:"" group:"rules" help:"Show which limits a request is under, and why."`
 	Test    cli.Test    `cmd:"" group:"rules" help:"Run tests of rules: requests at virtual times, with the verdicts that they must get."`
 	Gen     cli.Gen     `cmd:"" group:"rules" help:"Write the configuration of Envoy for rules."`

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net"
 	"strconv"
@@ -18,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
-	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
@@ -26,6 +24,13 @@ import (
 
 	"github.com/weir-rls/weir/pkg/rls"
 )
+
+const (
+	messageTimeout = 10 * time.Second // of the wait for a message after its headers
+	maxUntimed     = 8                // requests that may wait up to twice as long
+)
+
+const shouldRateLimit = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
 
 // partialRequests sends the headers of n requests, without messages, over a new HTTP/2 connection. The connection stays open until
 // the test ends. statuses receives the grpc-status of each stream that the server ends.
@@ -122,14 +127,14 @@ func TestPartialRequestsDoNotShedOthers(t *testing.T) {
 	}
 }
 
-// The server ends partial requests, because they hold memory. The first ones have no timer.
+// The server ends partial requests, because they hold memory. The first ones share a timer, and end later.
 func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := partialRequests(t, connInMemory(t), 128)
 		for _, c := range []struct {
 			after time.Duration
 			want  int
-		}{{messageTimeout - time.Nanosecond, 0}, {time.Nanosecond, 128 - maxUntimed}, {time.Hour, 0}} {
+		}{{messageTimeout - time.Nanosecond, 0}, {time.Nanosecond, 128 - maxUntimed}, {messageTimeout, maxUntimed}} {
 			time.Sleep(c.after)
 			synctest.Wait()
 			if n := len(ended); n != c.want {
@@ -201,48 +206,13 @@ func TestCompressedMessagesAreRejected(t *testing.T) {
 	}
 }
 
-// A watch may last as long as its connection. It must not keep the name that the client sent, which may have 64 KiB.
-func TestHealthWatchDoesNotRetainRequest(t *testing.T) {
-	checks := health.NewServer()
-	checks.SetServingStatus(serviceName, healthv1.HealthCheckResponse_SERVING)
-	for _, c := range []struct {
-		name string
-		want healthv1.HealthCheckResponse_ServingStatus
-	}{
-		{"", healthv1.HealthCheckResponse_SERVING}, {serviceName, healthv1.HealthCheckResponse_SERVING},
-		{strings.Repeat("x", 1<<20), healthv1.HealthCheckResponse_SERVICE_UNKNOWN},
-	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		stream := &watchStream{ctx: ctx, sent: make(chan healthv1.HealthCheckResponse_ServingStatus, 1)}
-		request := &healthv1.HealthCheckRequest{Service: c.name}
-		request.ProtoReflect().SetUnknown(make([]byte, 1<<20))
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = healthServer{checks}.Watch(request, stream)
-		}()
-		if got := <-stream.sent; got != c.want {
-			t.Errorf("%.20q: %v, want %v", c.name, got, c.want)
-		}
-		if n := len(request.GetService()) + len(request.ProtoReflect().GetUnknown()); n > 20 {
-			t.Errorf("%.20q: the watch keeps %d bytes", c.name, n)
-		}
-		cancel()
-		<-ended
+// Other services hold names only.
+func TestLargeRequestsOfOtherServicesAreRejected(t *testing.T) {
+	checks := healthv1.NewHealthClient(inMemory(t, rls.Options{}))
+	_, err := checks.Check(t.Context(), &healthv1.HealthCheckRequest{Service: strings.Repeat("x", 64<<10)})
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("%v, want RESOURCE_EXHAUSTED", err)
 	}
-}
-
-type watchStream struct {
-	grpc.ServerStream
-	ctx  context.Context //nolint:containedctx // of the stream
-	sent chan healthv1.HealthCheckResponse_ServingStatus
-}
-
-func (s *watchStream) Context() context.Context { return s.ctx }
-
-func (s *watchStream) Send(r *healthv1.HealthCheckResponse) error {
-	s.sent <- r.GetStatus()
-	return nil
 }
 
 // Headers beyond 64 KiB are not kept. HPACK does not compress a tilde, which would take most of the time of this test.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/gctune"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
+	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
@@ -30,6 +31,7 @@ type process struct {
 	metrics  *telemetry.Metrics
 	stats    *ratelimitstats.Stats
 	ready    *readiness
+	panicked recovery.Report // logs and counts
 
 	sender    *statsd.Sender // nil unless the settings ask for it
 	rules     *ruleSource
@@ -47,15 +49,17 @@ type process struct {
 // before the store, because a process that still holds a port has not saved its snapshot yet.
 func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, err error) {
 	started := time.Now()
-	if err := checkTransport(); err != nil {
-		return nil, err
-	}
 	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: newReadiness(), abandoned: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
+	logPanic := telemetry.PanicLog(log)
+	p.panicked = func(where string, value any) {
+		p.metrics.Panicked()
+		logPanic(where, value)
+	}
 	p.ready.onChange(func(ready bool) {
 		if ready {
 			log.Info("ready", zap.String("version", versionOf()), zap.Duration("took_seconds", time.Since(started)))
@@ -75,7 +79,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 		return nil, err
 	}
 	p.shadow = openShadow(s, p.rules.parseOptions, log, p.metrics)
-	p.receipts, err = openReceiptKeys(&s.Answers, log)
+	p.receipts, err = openReceiptKeys(&s.Responses, log)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +87,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if err != nil {
 		return nil, err
 	}
-	p.store, err = openStore(ctx, s, p.rules.live.Load, log, p.metrics)
+	p.store, err = openStore(ctx, s, p.rules.live.Load, log, p.metrics, p.panicked)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ type receiptKeys struct {
 }
 
 // openReceiptKeys reads the keys, or returns nil if the settings enable no receipts.
-func openReceiptKeys(s *settings.Answers, log *zap.Logger) (*receiptKeys, error) {
+func openReceiptKeys(s *settings.Responses, log *zap.Logger) (*receiptKeys, error) {
 	if s.ReceiptHeader == "" {
 		return nil, nil
 	}

@@ -10,11 +10,12 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/weir-rls/weir/internal/snapshot"
+	"github.com/weir-rls/weir/internal/atomicfile"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// A receivedRules stores the last rules from the xDS server in a file, so that a process can start while the server is unreachable.
+// A receivedRules stores the last rules from the control plane in a file, so that a process can start while the control plane is
+// unreachable.
 // An empty path disables the file.
 type receivedRules struct {
 	path  string
@@ -38,7 +39,7 @@ func (r *receivedRules) read() []rulesfile.File {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		r.log.Warn("saved xDS rules not read, waiting for the xDS server", zap.String("rules_file", r.path), zap.Error(err))
+		r.log.Warn("saved xDS rules not read, waiting for the control plane", zap.String("rules_file", r.path), zap.Error(err))
 		return nil
 	}
 	r.saved = rulesfile.Fingerprint(files)
@@ -52,7 +53,7 @@ func readReceived(path string) ([]rulesfile.File, error) {
 	}
 	var content struct{ Files []receivedFile }
 	if json.Unmarshal(text, &content) != nil || content.Files == nil {
-		return nil, fmt.Errorf(`%s is not {"files": [...]} as Weir writes it: remove it, and Weir writes a new one when the xDS server sends rules`, path)
+		return nil, fmt.Errorf(`%s is not {"files": [...]} as Weir writes it: remove it, and Weir writes a new one when the control plane sends rules`, path)
 	}
 	files := []rulesfile.File{}
 	for _, f := range content.Files {
@@ -67,23 +68,15 @@ func (r *receivedRules) save(files []rulesfile.File) {
 	if r.path == "" || now == r.saved {
 		return
 	}
-	if _, err := snapshot.Save(r.path, receivedFiles(files)); err != nil {
-		r.log.Warn("received rules not saved", zap.String("rules_file", r.path), zap.Error(err))
-		return
-	}
-	r.saved = now
-}
-
-// receivedFiles encodes files as JSON.
-type receivedFiles []rulesfile.File
-
-// Save implements snapshot.Saver.
-func (files receivedFiles) Save(w io.Writer) (int64, error) {
 	content := struct {
 		Files []receivedFile `json:"files"`
 	}{[]receivedFile{}}
 	for _, f := range files {
 		content.Files = append(content.Files, receivedFile{f.Name, string(f.Data)})
 	}
-	return int64(len(files)), json.NewEncoder(w).Encode(content)
+	if err := atomicfile.Write(r.path, func(w io.Writer) error { return json.NewEncoder(w).Encode(content) }); err != nil {
+		r.log.Warn("received rules not saved", zap.String("rules_file", r.path), zap.Error(err))
+		return
+	}
+	r.saved = now
 }

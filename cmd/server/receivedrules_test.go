@@ -36,7 +36,7 @@ func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 		write(t, path, text)
 		files := kept().read()
 		warnings := logged.TakeAll()
-		want := path + ` is not {"files": [...]} as Weir writes it: remove it, and Weir writes a new one when the xDS server sends rules`
+		want := path + ` is not {"files": [...]} as Weir writes it: remove it, and Weir writes a new one when the control plane sends rules`
 		if files != nil || len(warnings) != 1 || !strings.Contains(warnings[0].Message, "saved xDS rules not read") || warnings[0].ContextMap()["error"] != want {
 			t.Errorf("%q: read %v, %v, want %s", text, files, warnings, want)
 		}
@@ -48,7 +48,7 @@ func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 	}
 }
 
-// Weir starts with the rules of the file while the xDS server is unreachable, and is ready. A file with faults is not used.
+// Weir starts with the rules of the file while the control plane is unreachable, and is ready. A file with faults is not used.
 func TestStartWithReceivedRules(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.json")

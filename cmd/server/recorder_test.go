@@ -135,7 +135,7 @@ func replaysLive(t *testing.T, dir string, sent, denied int) (cached int) {
 		if line.LeftOut > 0 { // two lines of one request
 			parts++
 		}
-		if line.By == replay.ByCache {
+		if line.By == replay.FromCache {
 			cached++
 		}
 	}

@@ -135,7 +135,8 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 		policy, took, err := probeRedis(ctx, r, timeout)
 		if err == nil {
 			if policy != "" && policy != "noeviction" {
-				log.Warn("redis may drop counters: set its maxmemory-policy to noeviction", zap.String("maxmemory_policy", policy))
+				log.Warn("redis may evict counters", zap.String("maxmemory_policy", policy),
+					zap.String("remedy", "set its maxmemory-policy to noeviction"))
 			}
 			log.Info("redis answers", zap.Duration("took_seconds", took))
 			ready()
@@ -159,7 +160,7 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 	}
 }
 
-var errRoundTripTooLong = errors.New("every request would fail: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it")
+var errRoundTripTooLong = errors.New("raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it")
 
 func probeRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration) (policy string, took time.Duration, err error) {
 	policy, err = r.EvictionPolicy(ctx)
@@ -172,7 +173,7 @@ func probeRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration)
 	}
 	took = took.Round(10 * time.Microsecond)
 	if took >= timeout {
-		return "", 0, fmt.Errorf("it answers in %v, and STORE_TIMEOUT is %v: %w", took, timeout, errRoundTripTooLong)
+		return "", 0, fmt.Errorf("redis takes %v for a call, longer than STORE_TIMEOUT (%v): %w", took, timeout, errRoundTripTooLong)
 	}
 	return policy, took, nil
 }

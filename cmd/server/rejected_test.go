@@ -9,7 +9,6 @@ import (
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -55,9 +54,14 @@ func TestTooLargeRequestIsCountedInMetrics(t *testing.T) {
 // inMemory returns a connection to a server without rules.
 func inMemory(t *testing.T, o rls.Options) *grpc.ClientConn {
 	t.Helper()
+	return inMemoryWith(t, admission.NewInFlight(1), o)
+}
+
+// inMemoryWith is inMemory with a bound of requests in flight.
+func inMemoryWith(t *testing.T, requests *admission.InFlight, o rls.Options) *grpc.ClientConn {
+	t.Helper()
 	decider := decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{})
-	metrics := telemetry.NewMetrics("test")
-	server := newGRPC(rls.New(decider, o), admission.NewInFlight(1), newReadiness(), zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{}))
+	server := newGRPC(rls.New(decider, o), requests, newReadiness(), unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}))
 	l := bufconn.Listen(1 << 16)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,7 +17,7 @@ import (
 
 // A ruleReport reports loads of rules to the log, the metrics and the readiness. It is not safe for concurrent use.
 type ruleReport struct {
-	source  string // file, folder or xDS server
+	source  string // file, folder or control plane
 	log     *zap.Logger
 	metrics *telemetry.Metrics
 	stats   *ratelimitstats.Stats
@@ -55,13 +54,14 @@ func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Fa
 	}
 	r.metrics.Loaded(rules, time.Now(), nil)
 	r.stats.Loaded(rules, nil)
-	if r.warnLocal && decidesLocally(rules) {
+	if r.warnLocal && usesOnError(rules, limiters.OnErrorLocal) {
 		r.warnLocal = false
-		r.log.Warn("on_store_error: local without REPLICAS or REPLICAS_DNS: while Redis is down, each replica admits the whole limit")
+		r.log.Warn("while redis is down, each replica admits the whole limit under on_store_error: local",
+			zap.String("remedy", "set REPLICAS or REPLICAS_DNS"))
 	}
 	if r.warnLeases && hasLeases(rules) {
 		r.warnLeases = false
-		r.log.Warn("STORE_TIMEOUT is longer than an ended lease is remembered: a late request may hold its slot until the lease expires",
+		r.log.Warn("a request that arrives after its release may hold a slot until the lease expires",
 			zap.String("remedy", fmt.Sprintf("set STORE_TIMEOUT to at most %v", limiters.EndedTTL)))
 	}
 	fields := countFields(rules)
@@ -91,16 +91,6 @@ func (r *ruleReport) logAgain() { r.lastError = "" }
 func countFields(rules *descriptors.Rules) []zap.Field {
 	domains, n := rules.Counts()
 	return []zap.Field{zap.Int("domains", domains), zap.Int("rules", n)}
-}
-
-// decidesLocally reports whether a rule has on_store_error: local.
-func decidesLocally(rules *descriptors.Rules) bool {
-	for d := range rules.Domains() {
-		if slices.Contains(d.OnErrors(), limiters.OnErrorLocal) {
-			return true
-		}
-	}
-	return false
 }
 
 // hasLeases reports whether a rule has leases or reservations.

@@ -52,7 +52,7 @@ func newRuleSource(
 		}
 		r.received = receivedRules{path: s.RulesFile, log: log}
 		if files := r.received.read(); files != nil && r.load(files, nil) == nil {
-			log.Info("saved xDS rules are in force until the xDS server answers", zap.String("rules_file", s.RulesFile))
+			log.Info("saved xDS rules are in force until the control plane answers", zap.String("rules_file", s.RulesFile))
 		}
 		return r, nil
 	}
@@ -124,10 +124,10 @@ func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal, replace
 // reload reads the files now. The result is logged even if nothing has changed.
 func (r *ruleSource) reload() {
 	if r.xds != nil && r.overlayFile == nil {
-		r.log.Info("SIGHUP: nothing to read, the rules come by xDS")
+		r.log.Info("nothing to reload, the rules come from the control plane", zap.String("signal", "SIGHUP"))
 		return
 	}
-	r.log.Info("SIGHUP: reading the rules again")
+	r.log.Info("reloading the rules", zap.String("signal", "SIGHUP"))
 	r.logAgain()
 	for _, f := range []*sources.File{r.file, r.overlayFile} {
 		if f != nil {

@@ -63,7 +63,7 @@ func (p *process) newServers() (*servers, error) {
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
 	}
-	service := rls.New(decide.NewWithPolicies(p.rules.live.Load, p.store.fallback, decideOptions(s)), options)
+	service := rls.New(decide.NewWithOnError(p.rules.live.Load, p.store.fallback, decideOptions(s)), options)
 	serverOptions, err := grpcOptions(&s.Listeners, log)
 	if err != nil {
 		return nil, err
@@ -72,12 +72,12 @@ func (p *process) newServers() (*servers, error) {
 	metrics.RegisterLoad(requests.Stats)
 	var jsonHandler http.Handler // nil unless /json is served
 	if s.JSON {
-		jsonHandler = recoverHTTP(requests.Handler(service, rls.MaxBody), log, metrics)
+		jsonHandler = p.panicked.HTTP(requests.Handler(service, rls.MaxBody))
 	}
 	all := &servers{
 		requests:     requests,
 		observer:     observer,
-		grpc:         newGRPC(service, requests, p.ready, log, metrics, p.stats, append(serverOptions, p.store.traces.GRPC()...)...),
+		grpc:         newGRPC(service, requests, p.ready, p.panicked, p.stats, append(serverOptions, p.store.traces.GRPC()...)...),
 		grpcListener: admission.NewListener(l.grpc, requests),
 		http: []httpServer{
 			{"http", newHTTP(jsonHandler, p.ready, metrics), l.http},

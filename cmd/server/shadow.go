@@ -37,11 +37,11 @@ func openShadow(s *settings.Serve, options func() rulesfile.Options, log *zap.Lo
 		return nil
 	}
 	log = log.With(zap.String("shadow_config", s.ShadowConfig))
-	panicked := telemetry.OncePerSecond(log)
+	panicked := telemetry.PanicLog(telemetry.OncePerSecond(log)) // stats counts panics
 	f := &shadowFile{
 		Shadow: shadow.New(shadow.Options{
 			Decide: decideOptions(s), MaxBytes: s.ShadowMaxBytes, Secret: []byte(s.KeyHashSecret),
-			Panicked: func(value any) { _ = logPanic(panicked, "shadow", value) },
+			Panicked: func(value any) { panicked("shadow", value) },
 		}),
 		file: sources.NewFile(s.ShadowConfig), options: options, log: log,
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/recovery"
+	"github.com/weir-rls/weir/internal/resets"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tracing"
@@ -47,13 +50,14 @@ type store struct {
 	states    limiters.Store    // the part after fallback, for calls that on_store_error must not decide
 	local     *memstore.Store   // the counters of fallback for on_store_error: local; nil without Redis
 	replicas  *replicas         // divides the limits of local
-	resets    *resets           // nil without ADMIN_ADDR
+	resets    *resets.Resets    // nil without ADMIN_ADDR
 	log       *zap.Logger
 }
 
 // openStore opens all parts of a store or none. rules returns the rules in force, for the metrics of the fallback.
 func openStore(
 	ctx context.Context, s *settings.Serve, rules func() *descriptors.Rules, log *zap.Logger, metrics *telemetry.Metrics,
+	panicked recovery.Report,
 ) (*store, error) {
 	b, err := openBackend(s, log, metrics)
 	if err != nil {
@@ -82,7 +86,7 @@ func openStore(
 	}
 	st.states, st.fallback = calls, guard.NewFallback(calls, options)
 	if s.AdminAddr != "" {
-		st.resets, err = newResets(st, redisOf(b), log, metrics)
+		st.resets, err = newResets(st, redisOf(b), log, panicked)
 		if err != nil {
 			st.close()
 			return nil, err
@@ -90,6 +94,24 @@ func openStore(
 	}
 	metrics.RegisterFallback(st.fallback.Stats, rules)
 	return st, nil
+}
+
+// newResets returns the resets of a store. redis is the server that carries the messages; nil without Redis.
+func newResets(st *store, redis *redisBackend, log *zap.Logger, panicked recovery.Report) (*resets.Resets, error) {
+	r := &resets.Resets{Store: st.fallback, Local: st.local, DenyCache: st.denyCache, Panicked: panicked}
+	if redis == nil {
+		return r, nil
+	}
+	r.Warn = func(what string, err error) {
+		fields := []zap.Field{zap.Error(err)}
+		if !errors.Is(err, resets.ErrMessage) {
+			fields = append(fields, zap.String("remedy", "give Weir's Redis user the permission to publish and subscribe: SECURITY.md lists it"))
+		}
+		log.Warn(what, fields...)
+	}
+	messages, err := redis.Messages("resets")
+	r.Messages = messages
+	return r, err
 }
 
 // redisOf returns the Redis for all limits except those per second; nil without Redis.
@@ -132,20 +154,22 @@ func (s *store) run(ctx context.Context, answered func()) {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.backend.run(ctx, answered) })
 	parts.Go(func() { s.replicas.watch(ctx) })
-	parts.Go(func() { s.watchIdle(ctx) })
+	// Without requests, only CheckIdle notices that the backend is up again.
+	parts.Go(func() { everySecond(ctx, func() { s.fallback.CheckIdle(ctx, s.backend.check) }) })
 	if s.local != nil {
-		parts.Go(func() { sweep(ctx, s.local) })
+		// While Redis answers, no request accesses the local store, so only Sweep removes its expired keys.
+		parts.Go(func() { everySecond(ctx, s.local.Sweep) })
 	}
 	if s.resets != nil {
-		parts.Go(func() { s.resets.run(ctx) })
+		parts.Go(func() { s.resets.Run(ctx) })
 	}
 	parts.Wait()
 }
 
-// watchIdle checks the backend each second until ctx ends, if it is down and gets no requests.
-func (s *store) watchIdle(ctx context.Context) {
+// everySecond calls do every second until ctx ends.
+func everySecond(ctx context.Context, do func()) {
 	for backoff.Sleep(ctx, time.Second) == nil {
-		s.fallback.CheckIdle(ctx, s.backend.check)
+		do()
 	}
 }
 
@@ -198,30 +222,17 @@ func (s *store) closePart(part interface{ Close(context.Context) error }, failur
 	}
 }
 
-// sweep removes expired keys every second until ctx ends. While Redis answers, no request accesses the local store, so nothing else
-// removes them.
-func sweep(ctx context.Context, local *memstore.Store) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			local.Sweep()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // canDecideWithoutStore reports whether on_store_error decides every request while the store is unreachable.
 func canDecideWithoutStore(rules *descriptors.Rules) bool {
-	if rules == nil {
-		return false
-	}
+	return rules != nil && !usesOnError(rules, limiters.OnErrorFail)
+}
+
+// usesOnError reports whether a limit of the rules has that on_store_error.
+func usesOnError(rules *descriptors.Rules, onError limiters.OnError) bool {
 	for d := range rules.Domains() {
-		if slices.Contains(d.OnErrors(), limiters.OnErrorFail) {
-			return false
+		if slices.Contains(d.OnErrors(), onError) {
+			return true
 		}
 	}
-	return true
+	return false
 }

@@ -60,17 +60,17 @@ func (o *xdsObserver) notify(e xds.Event) {
 		if !o.lost.IsZero() {
 			fields = append(fields, zap.Duration("outage_seconds", time.Since(o.lost)), zap.Int("failed_attempts", o.attempts))
 		}
-		o.log.Info("xds: connected", fields...)
+		o.log.Info("control plane connected", fields...)
 		o.lost, o.attempts, o.logged = time.Time{}, 0, ""
 	case xds.Disconnected:
 		o.metrics.Connected(false)
 		o.disconnected(e)
 	case xds.Rejected:
 		o.metrics.Pushed(e.Kind.String())
-		o.log.Debug("xds: rejected", zap.String("xds_version", e.Version), zap.Error(e.Err))
+		o.log.Debug("rules from the control plane rejected", zap.String("xds_version", e.Version), zap.Error(e.Err))
 	default:
 		o.metrics.Pushed(e.Kind.String())
-		o.log.Debug("xds: "+e.Kind.String(), zap.String("xds_version", e.Version), zap.Int("resources", e.Files))
+		o.log.Debug("rules from the control plane "+e.Kind.String(), zap.String("xds_version", e.Version), zap.Int("resources", e.Files))
 	}
 }
 
@@ -87,5 +87,5 @@ func (o *xdsObserver) disconnected(e xds.Event) {
 	if text := e.Err.Error(); text != o.logged {
 		o.logged, write = text, o.log.Error
 	}
-	write("xds: not connected", zap.Error(e.Err), zap.Duration("retry_seconds", e.Retry))
+	write("control plane not connected", zap.Error(e.Err), zap.Duration("retry_seconds", e.Retry))
 }

@@ -119,7 +119,7 @@ func TestCorrectedOverlayPutsRejectedRulesInForce(t *testing.T) {
 	}
 	restarted := serving(t, append(environment, "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1")...)
 	if got := restarted.left("carol"); got != 2_000_000 {
-		t.Errorf("%d left after a restart without the xDS server, want 2000000", got)
+		t.Errorf("%d left after a restart without the control plane, want 2000000", got)
 	}
 
 	if rejection := plane.push("3", 5); rejection != "" {

@@ -3,7 +3,7 @@
 //
 // As a part of `make test`, each test takes some seconds under a small load, and asserts only bounds that hold on a busy
 // machine. `make chaos` runs the tests at full length, asserts the bounds of docs/failure-modes.md too, and writes the
-// measurements there.
+// measurements into docs/failure-tests.md.
 package faults
 
 import (

@@ -35,7 +35,7 @@ func record(r row) {
 	recorded.rows = append(recorded.rows, r)
 }
 
-// These lines enclose the measured part of the page. A row begins with its fault, and a run replaces the rows of its faults.
+// These lines enclose each measured table of the page. A row begins with its fault, and a run replaces the rows of its faults.
 const (
 	begin = "<!-- measured: make chaos -->\n"
 	end   = "<!-- end -->\n"
@@ -111,26 +111,34 @@ func publish() error {
 	return os.WriteFile(*page, []byte(text), 0o644)
 }
 
-// replaced returns the page with these lines instead of those of the same faults, or after them.
+// replaced returns the page with these lines instead of the rows of the same faults, in all measured tables. The first table gets
+// the lines of faults that have no row yet.
 func replaced(text string, lines []string) (string, error) {
-	before, rest, found := strings.Cut(text, begin)
-	old, after, ends := strings.Cut(rest, end)
-	if !found || !ends {
-		return "", fmt.Errorf("no %q and %q", begin, end)
-	}
-	var all []string
-	if _, rows, any := strings.Cut(old, "|---|\n"); any {
-		all = slices.Collect(strings.Lines(rows))
-	}
-	for _, line := range lines {
-		same := func(other string) bool { return fault(other) == fault(line) }
-		if i := slices.IndexFunc(all, same); i >= 0 {
-			all[i] = line
-		} else {
-			all = append(all, line)
+	lines = slices.Clone(lines)
+	tables := strings.Split(text, begin)
+	for i := len(tables) - 1; i >= 1; i-- {
+		old, after, ends := strings.Cut(tables[i], end)
+		if !ends {
+			return "", fmt.Errorf("%q without %q", begin, end)
 		}
+		_, rows, _ := strings.Cut(old, "|---|\n")
+		all := slices.Collect(strings.Lines(rows))
+		for j, row := range all {
+			same := func(line string) bool { return fault(line) == fault(row) }
+			if k := slices.IndexFunc(lines, same); k >= 0 {
+				all[j] = lines[k]
+				lines = slices.Delete(lines, k, k+1)
+			}
+		}
+		if i == 1 {
+			all = append(all, lines...)
+		}
+		tables[i] = head + strings.Join(all, "") + end + after
 	}
-	return before + begin + head + strings.Join(all, "") + end + after, nil
+	if len(tables) == 1 {
+		return "", fmt.Errorf("no %q", begin)
+	}
+	return strings.Join(tables, begin), nil
 }
 
 func fault(line string) string {

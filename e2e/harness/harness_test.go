@@ -21,7 +21,7 @@ func TestStartErrorHasExitCodeAndOutput(t *testing.T) {
 }
 
 // A canceled start leaves no process behind.
-func TestCancelledStartEndsProcess(t *testing.T) {
+func TestCanceledStartEndsProcess(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := exec.Command("sleep", "60")

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,18 +43,6 @@ func bytesByKeys(t *testing.T, measured, title, algorithm string) string {
 		least, most = min(least, n), max(most, n)
 	}
 	return fmt.Sprintf("%.0f to %.0f", least, most)
-}
-
-// docs/algorithms.md repeats the bytes of a key in Redis.
-func TestAlgorithmsPageMatchesCapacity(t *testing.T) {
-	counts := chapter(t, readFile(t, root+"/docs/algorithms.md"), "## How each one counts")
-	bytes := row(t, strings.ReplaceAll(counts, " B", " | "), "memory for a key of 40 bytes, in Redis")
-	bytes = slices.DeleteFunc(bytes, func(n float64) bool { return n == 0 }) // texts
-	for i, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
-		if want := row(t, chapter(t, readFile(t, root+"/docs/capacity.md"), "## Memory"), algorithm)[2]; len(bytes) != 3 || bytes[i] != want {
-			t.Errorf("%s: docs/algorithms.md has %v bytes, docs/capacity.md %v", algorithm, bytes, want)
-		}
-	}
 }
 
 // The table of replicas follows from the CPU time of a request: half a core each, at 70 %, and one more.

@@ -24,10 +24,10 @@ type call struct {
 	request    *ratelimitv3.RateLimitRequest
 	descriptor *commonv3.RateLimitDescriptor // the first one of the request
 
-	ended     time.Time // zero: not yet
-	answer    *ratelimitv3.RateLimitResponse
-	err       error
-	cancelled bool // Envoy had cancelled it when it ended
+	ended    time.Time // zero: not yet
+	answer   *ratelimitv3.RateLimitResponse
+	err      error
+	canceled bool // Envoy had canceled it when it ended
 }
 
 // hits returns the hits of the call.
@@ -138,7 +138,7 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, req *ratelimitv3.RateLim
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.ended, c.answer, c.err, c.cancelled = time.Now(), answer, err, ctx.Err() != nil
+	c.ended, c.answer, c.err, c.canceled = time.Now(), answer, err, ctx.Err() != nil
 	return answer, err
 }
 

@@ -202,7 +202,7 @@ func testFirstCallTimedOut(t *testing.T, s *scene) {
 			gate := s.store.slow.closeGate(t, s)
 			defer gate.abandon()
 			return s.admitUndecided(t, gate.forward(), func() bool {
-				// If Weir saw in time that Envoy cancelled, it has given up what the call took. Otherwise the call at
+				// If Weir saw in time that Envoy canceled, it has given up what the call took. Otherwise the call at
 				// the end frees it.
 				return !gate.open(t)
 			})
@@ -263,7 +263,7 @@ func (s *scene) admitUndecided(
 	}
 	s.wantCalls(t, 2)
 	s.wantUsed(t, s.kind, s.user, s.left+left, "after the end of both")
-	if first, _ := s.rec.of(s.user); !first[1].cancelled && first[1].err == nil {
+	if first, _ := s.rec.of(s.user); !first[1].canceled && first[1].err == nil {
 		t.Errorf("Envoy waited for the late answer: %v", first[1])
 	}
 	return true
@@ -321,7 +321,7 @@ func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
 				s.wantNoCallAtEnd(t)
 				return
 			}
-			t.Log("again: Weir answered before it saw that Envoy cancelled")
+			t.Log("again: Weir answered before it saw that Envoy canceled")
 		}
 		t.Error("Weir never gives up what the first call took")
 	})
@@ -343,13 +343,13 @@ func (s *scene) leaveWhileRedisIsLate(t *testing.T) bool {
 	return gate.open(t)
 }
 
-// leaveDuringFirstCall has the client leave, and returns once Envoy has cancelled the first call.
+// leaveDuringFirstCall has the client leave, and returns once Envoy has canceled the first call.
 func (s *scene) leaveDuringFirstCall(t *testing.T, st *stream) {
 	t.Helper()
 	st.leave()
 	until(t, "Envoy cancels the call", func() bool {
 		first, _ := s.rec.of(s.user)
-		return first[0].cancelled
+		return first[0].canceled
 	})
 }
 

@@ -65,7 +65,7 @@ func (s *adminCredentials) clientOf(flag, server string) (*client.Client, error)
 
 // An adminKey is the key named by the arguments.
 type adminKey struct {
-	Domain     string `short:"d" help:"The domain. Rules with one domain need none."`
+	Domain     string `short:"d" help:"The domain. Optional if the rules have only one."`
 	Descriptor string `arg:"" optional:"" help:"The entries of the descriptor, such as user_id=42,action=login. A backslash before a comma or = makes it part of a value."`
 }
 
@@ -121,13 +121,13 @@ func (k *adminKey) request(ctx context.Context, c *client.Client) (admin.KeyRequ
 }
 
 // printAdminError prints the error of an admin call. It returns [Failed] if the server does not know the key, and otherwise
-// [Fault].
+// [Error].
 func printAdminError(err error, to Streams) error {
-	_ = printFault(err, to)
+	_ = printError(err, to)
 	if client.IsNotFound(err) {
 		return Failed
 	}
-	return Fault
+	return Error
 }
 
 // printTable prints rows in aligned columns, without trailing spaces.

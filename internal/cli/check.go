@@ -28,13 +28,13 @@ type SettingsChecker func() SettingsReport
 type SettingsReport struct {
 	Fault    string // why weir serve would not start; may have several lines; "" if it would
 	Warnings []string
-	InMemory bool // the store is in memory, so that it never fails
+	InMemory bool // counters are in memory, so on_store_error: local has no effect
 }
 
 // Validate reports a missing path.
 func (c *Check) Validate() error {
 	if len(c.Paths) == 0 && !c.Settings {
-		return errors.New("want a file or folder, for example: weir check rules.yaml (- reads standard input)")
+		return errors.New("needs a file or folder, for example: weir check rules.yaml (- reads standard input)")
 	}
 	return nil
 }

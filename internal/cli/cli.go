@@ -28,7 +28,7 @@ type Exit int
 // Exit codes. Each command documents what Failed means for it.
 const (
 	Failed Exit = 1
-	Fault  Exit = 2
+	Error  Exit = 2
 )
 
 // Error implements error. The program does not print it.
@@ -42,9 +42,9 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// printFault prints an error, prefixed by the program's name or, for faults of rules, by file and line. It returns [Fault], or nil for
+// printError prints an error, prefixed by the program's name or, for faults of rules, by file and line. It returns [Error], or nil for
 // no error.
-func printFault(err error, to Streams) error {
+func printError(err error, to Streams) error {
 	switch {
 	case err == nil:
 		return nil
@@ -53,7 +53,7 @@ func printFault(err error, to Streams) error {
 	default:
 		printEscaped(to.Err, "weir:", ReadError(err))
 	}
-	return Fault
+	return Error
 }
 
 // printEscaped is [fmt.Fprintln] with escaped control characters, for values from untrusted files.

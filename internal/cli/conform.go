@@ -25,7 +25,7 @@ type Conform struct {
 	Timeout     time.Duration `default:"0s" placeholder:"DURATION" help:"The timeout of the whole run. Default: 60s, and 90s more with --minute-turn."`
 	CallTimeout time.Duration `default:"5s" placeholder:"DURATION" help:"The timeout of a call. Default: 5s."`
 	Skew        time.Duration `default:"10ms" placeholder:"DURATION" help:"The largest difference between the clocks of the service's replicas. Default: 10ms."`
-	MinuteTurn  bool          `help:"Wait for the turn of a window of a minute, too."`
+	MinuteTurn  bool          `help:"Also test the boundary of a window of one minute, which takes up to 65s more."`
 	AllowErrors bool          `help:"Accept errors under concurrency, for a service on a faulty network. A failed call may or may not have been charged."`
 
 	TLS        bool   `name:"tls" help:"Connect by TLS."`
@@ -48,34 +48,34 @@ func (*Conform) Help() string {
 The checks charge only keys of their own, so they can run against a service that others use. The checks under crash send
 requests that crash some services, and run last.
 
-The exit code is 0 if no check failed, 1 if one failed, and 2 after a fault, such as a service without the rules.`
+The exit code is 0 if no check failed, 1 if one failed, and 2 after an error, such as a service without the rules.`
 }
 
 // Validate reports missing and conflicting arguments.
 func (c *Conform) Validate() error {
 	switch {
 	case c.Rules && c.List:
-		return errors.New("--rules not together with --list: write one of them")
+		return errors.New("--rules cannot be used with --list: remove one of them")
 	case (c.Rules || c.List) && c.Target != "":
-		return errors.New("--rules and --list need no address")
+		return errors.New("--rules and --list cannot be used with an address: remove it")
 	case c.Target == "" && !c.Rules && !c.List:
-		return errors.New("want the address of the service, for example: weir conform 127.0.0.1:8081")
+		return errors.New("needs the address of the service, for example: weir conform 127.0.0.1:8081")
 	case !c.TLS && (c.CA != "" || c.Cert != "" || c.Key != "" || c.ServerName != ""):
 		return errors.New("--ca, --cert, --key and --server-name need --tls")
 	case c.Timeout < 0 || c.CallTimeout <= 0 || c.Skew <= 0:
-		return errors.New("--timeout, --call-timeout and --skew: write a duration above 0, such as 1ms")
+		return errors.New("--timeout, --call-timeout and --skew must be above 0, such as 1ms")
 	}
 	return nil
 }
 
-// Run prints the report. It returns [Failed] if a check failed, and [Fault] after an error, which it prints.
+// Run prints the report. It returns [Failed] if a check failed, and [Error] after an error, which it prints.
 func (c *Conform) Run(ctx context.Context, to Streams) error {
 	if c.Rules || c.List {
-		return printFault(c.print(to.Out), to)
+		return printError(c.print(to.Out), to)
 	}
 	options, err := c.options()
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	var written error
 	if c.Output == "text" {
@@ -98,7 +98,7 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 	if err = errors.Join(err, written); err == nil && report.Failed > 0 {
 		return Failed
 	}
-	return printFault(err, to)
+	return printError(err, to)
 }
 
 // print prints the rules, or the checks.

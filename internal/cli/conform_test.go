@@ -81,8 +81,8 @@ func TestConformExitCodes(t *testing.T) {
 		{"--only [ " + good, 2, "", `--only: "[" is not a regular expression: missing closing ]`},
 		{"--only nothing " + good, 2, "", "no check has an id that matches nothing: weir conform --list"},
 		{"--timeout 1ns " + good, 2, "", "does not answer"},
-		{"", 2, "", "want the address of the service"},
-		{"--rules " + good, 2, "", "--rules and --list need no address"},
+		{"", 2, "", "needs the address of the service"},
+		{"--rules " + good, 2, "", "--rules and --list cannot be used with an address"},
 		{"--ca x " + good, 2, "", "--ca, --cert, --key and --server-name need --tls"},
 		{"--tls --ca missing.pem " + good, 2, "", "missing.pem"},
 	} {

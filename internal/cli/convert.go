@@ -52,15 +52,15 @@ func (*Convert) Help() string {
 A value is text with fields as %{name}. Filters change a field: %{path|segment 1}, %{path|path}, %{path|query user},
 %{x-forwarded-for|item -1}, %{address|host}, %{method|lower}, %{path|match ^/u/(\d+)}. docs/convert.md describes all filters.
 
-The exit code is 0 if every line was read, 1 if some lines could not be read, and 2 after a fault.`
+The exit code is 0 if every line was read, 1 if some lines could not be read, and 2 after an error.`
 }
 
-// Run writes the recording, and a report on standard error. It returns [Failed] if some lines were unreadable, and [Fault] after an
+// Run writes the recording, and a report on standard error. It returns [Failed] if some lines were unreadable, and [Error] after an
 // error, which it prints.
 func (c *Convert) Run(ctx context.Context, to Streams) error {
 	report, err := c.convert(ctx, to)
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	if report.Unreadable > 0 || len(report.Broken) > 0 {
 		return Failed
@@ -107,11 +107,11 @@ func (c *Convert) options() (accesslog.Options, error) {
 	text := o.Format == accesslog.Envoy || o.Format == accesslog.Nginx
 	switch {
 	case c.Format == "":
-		return o, errors.New("want --format: envoy, nginx, json or csv")
+		return o, errors.New("convert needs --format envoy, nginx, json or csv")
 	case c.Domain == "":
-		return o, errors.New("want --domain with the domain of the rules")
+		return o, errors.New("convert needs --domain with the domain of the rules")
 	case len(c.Descriptors) == 0:
-		return o, errors.New("want --descriptor, for example: --descriptor 'user_id=%{x-user-id}'")
+		return o, errors.New("convert needs --descriptor, for example: --descriptor 'user_id=%{x-user-id}'")
 	case c.LogFormat != "" && !text:
 		return o, errors.New("--log-format needs --format envoy or nginx")
 	case len(c.Columns) > 0 && o.Format != accesslog.CSV:
@@ -119,7 +119,7 @@ func (c *Convert) options() (accesslog.Options, error) {
 	case size == 0 || size < len(c.Comma) && c.Comma != "tab" || strings.ContainsRune("\"\r\n\ufffd", comma):
 		return o, fmt.Errorf("--comma %q: write one character, or tab", c.Comma)
 	case c.Time != "" && (c.EndTime != "" || c.Duration != ""):
-		return o, errors.New("--time not together with --end-time and --duration: it is the start already")
+		return o, errors.New("--end-time and --duration cannot be used with --time: remove them")
 	case c.Duration != "" && c.EndTime == "":
 		return o, errors.New("--duration needs --end-time")
 	}

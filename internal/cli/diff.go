@@ -47,14 +47,14 @@ func (*Diff) Help() string {
   weir diff old/ new/ --against monday.ndjson.zst tuesday.ndjson.zst -o json
   weir diff old.yaml new.yaml --against day.ndjson.zst -o markdown --fail-if 'newly_denied_keys > 10'
 
-The exit code is 0 if no verdict changes, 2 if a verdict changes or a new rule cannot be compared, and 1 after a fault.
+The exit code is 0 if no verdict changes, 2 if a verdict changes or a new rule cannot be compared, and 1 after an error.
 With --fail-if, it is 2 if a condition holds, and otherwise 0.`
 }
 
 // Validate reports missing rules.
 func (d *Diff) Validate() error {
 	if d.New == "" {
-		return errors.New("want two sets of rules, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
+		return errors.New("needs two sets of rules, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 		err = d.print(report, to.Out)
 	}
 	if err != nil {
-		_ = printFault(err, to)
+		_ = printError(err, to)
 		return diffFault
 	}
 	if len(conditions) == 0 && report.Differs() {
@@ -103,11 +103,11 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 	stdins := len(slices.DeleteFunc(slices.Clone(inputs), func(path string) bool { return path != "-" }))
 	switch {
 	case len(d.Against) == 0:
-		return nil, nil, errors.New("want --against with a recording, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
+		return nil, nil, errors.New("diff needs --against with a recording, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
 	case stdins > 1:
 		return nil, nil, errors.New("only one of the rules, the overlays and the recordings can be standard input")
 	case d.Worst < 0 || d.MaxKeys < 1:
-		return nil, nil, errors.New("--worst: want at least 0, and --max-keys: want at least 1")
+		return nil, nil, errors.New("--worst must be at least 0, and --max-keys at least 1")
 	}
 	old, err := d.loadFrom([]string{d.Old}, cmp.Or(d.OldOverlay, d.Overlay), to.In)
 	if err != nil {

@@ -19,7 +19,7 @@ type Explain struct {
 	rulesFlags `embed:""`
 	KeySecret  string `env:"KEY_HASH_SECRET" hidden:"" help:"Print the hashes of keys."`
 
-	Domain  string `help:"The domain of the request. Rules with one domain need none."`
+	Domain  string `help:"The domain of the request. Optional if the rules have only one."`
 	Request string `placeholder:"FILE|-" help:"A RateLimitRequest in JSON, in place of descriptors. - is standard input."`
 	Output  string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 
@@ -42,7 +42,7 @@ func (*Explain) Help() string {
   weir explain --live http://127.0.0.1:6071 --token-file token user_id=42,action=login
   weir explain --receipt TEXT --keys receipt-keys --config rules.yaml user_id=42,action=login
 
-The exit code is 0 if every descriptor has a limit or needs none, 1 if one has no limit, and 2 after a fault.`
+The exit code is 0 if every descriptor has a limit or needs none, 1 if one has no limit, and 2 after an error.`
 }
 
 // Validate reports missing and conflicting arguments.
@@ -52,27 +52,27 @@ func (e *Explain) Validate() error {
 	}
 	switch {
 	case len(e.Config) == 0 && e.Live == "":
-		return errors.New("want --config with the rules, or --live with the address of a server, for example: " +
+		return errors.New("needs --config with the rules, or --live with the address of a server, for example: " +
 			"weir explain --config rules.yaml user_id=42")
 	case len(e.Config) > 0 && e.Live != "":
-		return errors.New("--config not together with --live, which explains by the rules of the server")
+		return errors.New("--config cannot be used with --live, which explains by the rules of the server: remove one of them")
 	case e.Envoy != "":
 		return e.validateEnvoy()
 	case e.envoyFlags.isSet():
 		return errors.New("--header, --path and the other flags of a request need --envoy with the configuration of Envoy")
 	case len(e.Descriptors) == 0 && e.Request == "":
-		return errors.New("want a descriptor, for example: weir explain --config rules.yaml user_id=42,action=login")
+		return errors.New("needs a descriptor, for example: weir explain --config rules.yaml user_id=42,action=login")
 	case len(e.Descriptors) > 0 && e.Request != "":
-		return errors.New("--request not together with descriptors: they are in the request")
+		return errors.New("--request cannot be used with descriptors: write them in the request")
 	case e.fromStdin() && e.Request == "-":
 		return errors.New("--config and --request cannot both be standard input")
 	case e.Live != "" && e.Request != "" && e.Domain != "":
-		return errors.New("--domain not together with --live and --request: the request has its domain")
+		return errors.New("--domain cannot be used with --live and --request: write the domain in the request")
 	}
 	return nil
 }
 
-// Run prints the explanation. It returns [Failed] if a descriptor has no limit, and [Fault] after an error, which it prints.
+// Run prints the explanation. It returns [Failed] if a descriptor has no limit, and [Error] after an error, which it prints.
 func (e *Explain) Run(ctx context.Context, to Streams) error {
 	if e.Receipt != "" {
 		return e.openReceipt(to)
@@ -82,7 +82,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 		err = record.Err()
 	}
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	if e.Output == "json" {
 		err = printJSON(to.Out, record)
@@ -92,7 +92,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 	if err == nil && !record.Covered() {
 		return Failed
 	}
-	return printFault(err, to)
+	return printError(err, to)
 }
 
 func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, error) {

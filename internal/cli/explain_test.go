@@ -121,7 +121,7 @@ func TestLiveExplanation(t *testing.T) {
 		"no such file":       {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}, adminCredentials: adminCredentials{TokenFile: token + "s"}},
 	} {
 		errs.Reset()
-		if err := asked.Run(t.Context(), streams); !errors.Is(err, Fault) || !strings.Contains(errs.String(), want) {
+		if err := asked.Run(t.Context(), streams); !errors.Is(err, Error) || !strings.Contains(errs.String(), want) {
 			t.Errorf("%v, printed %q, want %q", err, &errs, want)
 		}
 	}

@@ -40,9 +40,9 @@ func (f *envoyFlags) isSet() bool {
 func (e *Explain) validateEnvoy() error {
 	switch {
 	case e.Live != "":
-		return errors.New("--envoy not together with --live: pass the rules as --config")
+		return errors.New("--envoy cannot be used with --live: pass the rules as --config")
 	case e.Request != "" || len(e.Descriptors) > 0:
-		return errors.New("--envoy not together with descriptors or --request: Envoy makes the descriptors")
+		return errors.New("--envoy cannot be used with descriptors or --request, because Envoy makes the descriptors: remove them")
 	case e.fromStdin() && e.Envoy == "-":
 		return errors.New("--config and --envoy cannot both be standard input")
 	}
@@ -101,14 +101,14 @@ func (f *envoyFlags) request() (*envoyactions.Request, error) {
 		ServiceCluster: f.ServiceCluster, Listener: f.Listener, Filter: f.Filter,
 	}
 	if !strings.HasPrefix(request.Path, "/") {
-		return nil, fmt.Errorf("--path %q: it begins with /", f.Path)
+		return nil, fmt.Errorf("--path %q: write a path that begins with /", f.Path)
 	}
 	for _, h := range f.Header {
 		name, value, ok := strings.Cut(h, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		switch {
 		case !ok || name == "":
-			return nil, fmt.Errorf("--header %q: want 'name: value', such as 'x-user-id: 42'; for the pseudo-headers set --path, "+
+			return nil, fmt.Errorf("--header %q: write 'name: value', such as 'x-user-id: 42'; for the pseudo-headers set --path, "+
 				"--method and --host", h)
 		case strings.EqualFold(name, "host") && request.Host == "":
 			request.Host = value
@@ -126,7 +126,7 @@ func (f *envoyFlags) request() (*envoyactions.Request, error) {
 		var err error
 		request.RemoteAddress, err = netip.ParseAddr(f.RemoteAddress)
 		if err != nil {
-			return nil, fmt.Errorf("--remote-address %q: want an IP address, such as 192.0.2.1", f.RemoteAddress)
+			return nil, fmt.Errorf("--remote-address %q: write an IP address, such as 192.0.2.1", f.RemoteAddress)
 		}
 	}
 	return request, nil

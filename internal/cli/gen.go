@@ -20,7 +20,7 @@ type Gen struct {
 type genFlags struct {
 	rulesFlags `embed:""`
 
-	Domain  string        `help:"The domain. Rules with one domain need none."`
+	Domain  string        `help:"The domain. Optional if the rules have only one."`
 	From    []string      `sep:"none" placeholder:"KEY=SOURCE" help:"Where Envoy finds the value of a key, such as user_id=header:x-user-id. It may repeat."`
 	Hits    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits of a descriptor at the beginning of a request: a number or a format of Envoy, such as user_id.action=10. It may repeat."`
 	Cost    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits at the end of a request, such as 'tenant=%BYTES_SENT%'. It may repeat."`
@@ -36,15 +36,15 @@ func (f *genFlags) options() envoygen.Options {
 func (f *genFlags) Validate() error {
 	switch {
 	case len(f.Config) == 0:
-		return errors.New("want --config with the rules, for example: weir gen envoy --config rules.yaml --upstream shop:8080")
+		return errors.New("needs --config with the rules, for example: weir gen envoy --config rules.yaml --upstream shop:8080")
 	case f.Timeout <= 0:
-		return errors.New("--timeout: want more than 0, because Envoy would wait without a limit")
+		return errors.New("--timeout must be above 0, because Envoy would wait without a limit")
 	}
 	return nil
 }
 
 // write plans the configuration and prints its notes and the result of text. It returns [Failed] if Envoy could not limit as the
-// rules say, and [Fault] after another error; it then prints only the error.
+// rules say, and [Error] after another error; it then prints only the error.
 func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Config) ([]byte, error)) error {
 	rules, err := f.load(to.In)
 	if err == nil {
@@ -62,7 +62,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 	}
 	var problems envoygen.Problems
 	if !errors.As(err, &problems) {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	printProblems(to.Err, problems)
 	return Failed
@@ -96,7 +96,7 @@ func (*GenEnvoy) Help() string {
 A SOURCE is header:NAME, path, method, host, query:NAME, metadata:NAMESPACE:KEY.PATH, remote_address,
 masked_remote_address:V4/V6, constant, match:VALUE=HEADER:TEXT, status:CODES or cel:EXPRESSION. docs/gen.md describes them.
 
-The exit code is 0, or 1 if Envoy has no configuration for a rule, or 2 after another fault. With 1 and 2 nothing is written.`
+The exit code is 0, or 1 if Envoy has no configuration for a rule, or 2 after another error. With 1 and 2 nothing is written.`
 }
 
 // Validate reports missing and conflicting arguments.
@@ -105,9 +105,9 @@ func (g *GenEnvoy) Validate() error {
 	case err != nil:
 		return err
 	case g.Upstream == "" && g.Part == "":
-		return errors.New("want --upstream with the service behind Envoy, such as --upstream shop:8080, or --part")
+		return errors.New("needs --upstream with the service behind Envoy, such as --upstream shop:8080, or --part")
 	case g.TrustedHops < 0:
-		return errors.New("--trusted-hops: want 0 or more")
+		return errors.New("--trusted-hops must be at least 0")
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func (*Import) Help() string {
   weir import limitador limits.yaml > rules.yaml
   nginx -T | weir import nginx - > rules.yaml
 
-The exit code is 0 if every limit was imported, 1 if Weir has no equivalent for a limit, and 2 after another fault. With 1 and 2 nothing is
+The exit code is 0 if every limit was imported, 1 if Weir has no equivalent for a limit, and 2 after another error. With 1 and 2 nothing is
 written. With --partial, Weir writes the limits that it can import and exits with 0.`
 }
 
@@ -35,21 +35,21 @@ type importFlags struct {
 // missing returns an error with an example if the file is missing.
 func (f *importFlags) missing(command, example string) error {
 	if f.File == "" {
-		return fmt.Errorf("want a file, for example: weir import %s %s (- reads standard input)", command, example)
+		return fmt.Errorf("needs a file, for example: weir import %s %s (- reads standard input)", command, example)
 	}
 	return nil
 }
 
-// run reads the file and prints the rules. It returns [Failed] if the rules would lack a limit, and [Fault] after another error; it
+// run reads the file and prints the rules. It returns [Failed] if the rules would lack a limit, and [Error] after another error; it
 // then prints only the error.
 func (f *importFlags) run(to Streams, domain string, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
 	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile, "pass only the part that has the limits")
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	imported, err := read(name, data)
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	for _, note := range imported.Notes {
 		printEscaped(to.Err, "note:", terminal.Printable(note.String()))
@@ -63,7 +63,7 @@ func (f *importFlags) run(to Streams, domain string, read func(name string, data
 	}
 	text, err := imported.Rules(domain)
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	_, err = to.Out.Write(text)
 	return err

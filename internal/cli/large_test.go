@@ -44,7 +44,7 @@ func TestTooLargeInputIsAnErrorWithARemedy(t *testing.T) {
 	} {
 		errs := streams.Err.(*bytes.Buffer)
 		errs.Reset()
-		if err := c.run(); !errors.Is(err, cli.Fault) || !strings.Contains(errs.String(), c.want) {
+		if err := c.run(); !errors.Is(err, cli.Error) || !strings.Contains(errs.String(), c.want) {
 			t.Errorf("%s: %v, printed %q, want %q", name, err, errs, c.want)
 		}
 	}

@@ -20,12 +20,12 @@ type Peek struct {
 // Validate reports a missing descriptor.
 func (p *Peek) Validate() error {
 	if p.Descriptor == "" {
-		return errors.New("want a descriptor, for example: weir peek user_id=42")
+		return errors.New("needs a descriptor, for example: weir peek user_id=42")
 	}
 	return nil
 }
 
-// Run prints the limits of the descriptor with their states. It returns [Failed] if the descriptor has no limit, and [Fault] if the
+// Run prints the limits of the descriptor with their states. It returns [Failed] if the descriptor has no limit, and [Error] if the
 // server does not answer.
 func (p *Peek) Run(ctx context.Context, to Streams) error {
 	c, err := p.client()

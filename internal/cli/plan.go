@@ -32,7 +32,7 @@ func (*Plan) Help() string {
   weir plan --config rules.yaml --users 1000000 --rate 20000 --replicas 4
   weir plan --config rules.yaml --users 1000000 --values action=20
 
-The exit code is 0, or 2 after a fault. docs/plan.md describes every column.`
+The exit code is 0, or 2 after an error. docs/plan.md describes every column.`
 }
 
 // Validate reports missing and conflicting arguments.
@@ -40,7 +40,7 @@ func (p *Plan) Validate() error {
 	rules := len(p.Config) > 0
 	switch {
 	case p.Limit == 0 && !rules:
-		return errors.New("want --limit with the requests that replicas share, or --config with rules and --users, for example: " +
+		return errors.New("needs --limit with the requests that replicas share, or --config with rules and --users, for example: " +
 			"weir plan --limit 1000 --replicas 100")
 	case rules && p.Users == 0:
 		return errors.New("--config needs --users with the users that send within a window, for example: --users 100000")
@@ -57,13 +57,13 @@ type planReport struct {
 	Figures    *sizing.Measured   `json:"figures,omitempty"`
 }
 
-// Run prints the answers. It returns [Fault] after an error, which it prints.
+// Run prints the answers. It returns [Error] after an error, which it prints.
 func (p *Plan) Run(to Streams) error {
 	answers, err := p.answers(to.In)
 	if err == nil {
 		err = answers.print(to.Out, p.Output)
 	}
-	return printFault(err, to)
+	return printError(err, to)
 }
 
 func (p *Plan) answers(stdin io.Reader) (answers planReport, err error) {

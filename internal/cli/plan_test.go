@@ -88,8 +88,8 @@ func TestPlanErrorsNameTheRemedy(t *testing.T) {
 		err := c.plan.Validate()
 		if err != nil {
 			stderr.WriteString(err.Error())
-		} else if err = c.plan.Run(Streams{Out: &out, Err: &stderr}); !errors.Is(err, Fault) {
-			t.Errorf("%+v: got the error %v, want %v", c.plan, err, Fault)
+		} else if err = c.plan.Run(Streams{Out: &out, Err: &stderr}); !errors.Is(err, Error) {
+			t.Errorf("%+v: got the error %v, want %v", c.plan, err, Error)
 		}
 		if !strings.Contains(stderr.String(), c.want) || out.Len() > 0 {
 			t.Errorf("%+v: got %q and the output %q, want a fault with %q", c.plan, &stderr, &out, c.want)

@@ -44,23 +44,23 @@ type denialRecord struct {
 func (e *Explain) validateReceipt() error {
 	switch {
 	case len(e.Config) == 0 || e.Live != "":
-		return errors.New("--receipt needs --config with the rules, and no server")
+		return errors.New("--receipt needs --config with the rules, and cannot be used with --live")
 	case e.Request != "":
-		return errors.New("--request not together with --receipt: write the descriptor as user_id=42,action=login")
+		return errors.New("--request cannot be used with --receipt: write the descriptor as user_id=42,action=login")
 	case e.Keys == "":
 		return errors.New("--receipt needs the keys of receipts: set --keys or RECEIPT_KEYS_FILE")
 	case len(e.Descriptors) > 1:
-		return errors.New("a receipt is of one descriptor: write one, as user_id=42,action=login")
+		return errors.New("a receipt belongs to one descriptor: write exactly one, such as user_id=42,action=login")
 	}
 	return nil
 }
 
-// openReceipt prints a receipt. It returns [Fault] if the receipt is forged, expired or malformed, and [Failed] if the rules lack
+// openReceipt prints a receipt. It returns [Error] if the receipt is forged, expired or malformed, and [Failed] if the rules lack
 // the limit or the key is that of another descriptor.
 func (e *Explain) openReceipt(to Streams) error {
 	record, err := e.denial(to.In)
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	if e.Output == "json" {
 		err = printJSON(to.Out, record)
@@ -69,7 +69,7 @@ func (e *Explain) openReceipt(to Streams) error {
 	}
 	switch {
 	case err != nil:
-		return printFault(err, to)
+		return printError(err, to)
 	case !record.LimitKnown || record.KeyMatches != nil && !*record.KeyMatches:
 		return Failed
 	}

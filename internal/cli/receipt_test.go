@@ -32,7 +32,7 @@ type receiptCase struct {
 	name   string
 	change func(*receipt.Receipt)
 	args   func(*Explain)
-	want   string // of the text; or the whole error, if code is Fault
+	want   string // of the text; or the whole error, if code is Error
 	code   Exit
 }
 
@@ -100,18 +100,18 @@ func TestReceiptIsExplained(t *testing.T) {
 		{"a limit of the request", override, func(e *Explain) { e.Descriptors = []string{"x=1"} },
 			"limit    it came with the request, and is not in the rules\n", 0},
 		{"expired", func(r *receipt.Receipt) { r.Time = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC) }, nil,
-			"the receipt is expired: it is of 2025-01-02T03:04:05Z, and receipts are valid for 720h0m0s\n", Fault},
-		{"expired sooner", nil, func(e *Explain) { e.MaxAge = time.Minute }, "and receipts are valid for 1m0s\n", Fault},
-		{"forged", nil, func(e *Explain) { e.Receipt = e.Receipt[:50] + "AAAA" + e.Receipt[54:] }, "weir: " + receipt.ErrForged.Error() + "\n", Fault},
-		{"cut", nil, func(e *Explain) { e.Receipt = e.Receipt[:50] }, "weir: " + receipt.ErrMalformed.Error() + "\n", Fault},
+			"the receipt is expired: it is of 2025-01-02T03:04:05Z, and receipts are valid for 720h0m0s\n", Error},
+		{"expired sooner", nil, func(e *Explain) { e.MaxAge = time.Minute }, "and receipts are valid for 1m0s\n", Error},
+		{"forged", nil, func(e *Explain) { e.Receipt = e.Receipt[:50] + "AAAA" + e.Receipt[54:] }, "weir: " + receipt.ErrForged.Error() + "\n", Error},
+		{"cut", nil, func(e *Explain) { e.Receipt = e.Receipt[:50] }, "weir: " + receipt.ErrMalformed.Error() + "\n", Error},
 		{"another key", nil, func(e *Explain) {
 			e.Keys = path("new", base64.StdEncoding.EncodeToString([]byte(strings.Repeat("n", 32))))
 		},
-			receipt.ErrUnknownKey.Error() + "\n", Fault},
-		{"no key file", nil, func(e *Explain) { e.Keys = dir + "/absent" }, "no such file or directory: correct the path\n", Fault},
-		{"no keys", nil, func(e *Explain) { e.Keys = path("empty", "") }, "the file has no key: write 32 random bytes", Fault},
-		{"faulty rules", nil, func(e *Explain) { e.Config = []string{path("faulty.yaml", "domain: [")} }, "faulty.yaml:1:9", Fault},
-		{"a bad descriptor", nil, func(e *Explain) { e.Descriptors = []string{"ip"} }, "has no '='", Fault},
+			receipt.ErrUnknownKey.Error() + "\n", Error},
+		{"no key file", nil, func(e *Explain) { e.Keys = dir + "/absent" }, "no such file or directory: correct the path\n", Error},
+		{"no keys", nil, func(e *Explain) { e.Keys = path("empty", "") }, "the file has no key: write 32 random bytes", Error},
+		{"faulty rules", nil, func(e *Explain) { e.Config = []string{path("faulty.yaml", "domain: [")} }, "faulty.yaml:1:9", Error},
+		{"a bad descriptor", nil, func(e *Explain) { e.Descriptors = []string{"ip"} }, "has no '='", Error},
 	} {
 		e := &Explain{rulesFlags: rulesFlags{Config: []string{config}}, Output: "text", receiptFlags: receiptFlags{Receipt: sealFor(t, rules, keys, c.change), Keys: keyFile, MaxAge: 720 * time.Hour}}
 		if c.args != nil {
@@ -125,7 +125,7 @@ func TestReceiptIsExplained(t *testing.T) {
 		var code Exit
 		errors.As(err, &code)
 		said := out.String()
-		if c.code == Fault {
+		if c.code == Error {
 			if said = errs.String(); out.Len() > 0 {
 				t.Errorf("%s: prints %s", c.name, out.String())
 			}
@@ -133,7 +133,7 @@ func TestReceiptIsExplained(t *testing.T) {
 		if code != c.code || !strings.Contains(said, c.want) || strings.Contains(said+errs.String(), key) {
 			t.Errorf("%s: exit code %d, want %d:\n%s\nwant %s", c.name, code, c.code, out.String()+errs.String(), c.want)
 		}
-		if c.code == Fault {
+		if c.code == Error {
 			continue
 		}
 		out.Reset()
@@ -150,10 +150,10 @@ func TestReceiptIsExplained(t *testing.T) {
 
 func TestReceiptArgumentErrorsNameTheRemedy(t *testing.T) {
 	for want, e := range map[string]Explain{
-		"--receipt needs --config with the rules, and no server":                                 {receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
-		"--request not together with --receipt: write the descriptor as user_id=42,action=login": {rulesFlags: rulesFlags{Config: []string{"c"}}, Request: "r", receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
-		"--receipt needs the keys of receipts: set --keys or RECEIPT_KEYS_FILE":                  {rulesFlags: rulesFlags{Config: []string{"c"}}, receiptFlags: receiptFlags{Receipt: "x"}},
-		"a receipt is of one descriptor: write one, as user_id=42,action=login": {
+		"--receipt needs --config with the rules, and cannot be used with --live":                  {receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
+		"--request cannot be used with --receipt: write the descriptor as user_id=42,action=login": {rulesFlags: rulesFlags{Config: []string{"c"}}, Request: "r", receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
+		"--receipt needs the keys of receipts: set --keys or RECEIPT_KEYS_FILE":                    {rulesFlags: rulesFlags{Config: []string{"c"}}, receiptFlags: receiptFlags{Receipt: "x"}},
+		"a receipt belongs to one descriptor: write exactly one, such as user_id=42,action=login": {
 			rulesFlags: rulesFlags{Config: []string{"c"}}, Descriptors: []string{"a=1", "b=1"}, receiptFlags: receiptFlags{Receipt: "x", Keys: "k"},
 		},
 	} {

@@ -135,7 +135,7 @@ func (r *recordings) finish(errs io.Writer) error {
 	switch {
 	case !r.ended || r.read > 0:
 	case len(skipped) > 0:
-		err = errors.Join(errors.New("no line can be replayed: want lines of JSON as RECORD_PATH writes them (weir convert makes them "+
+		err = errors.Join(errors.New("no line can be replayed: pass lines of JSON as RECORD_PATH writes them (weir convert makes them "+
 			"from an access log)"), err)
 	default:
 		err = errors.Join(fmt.Errorf("%s no requests: record some with RECORD_PATH, or convert an access log with weir convert", r.summary()), err)

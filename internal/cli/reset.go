@@ -27,9 +27,9 @@ type Reset struct {
 func (r *Reset) Validate() error {
 	switch {
 	case r.Descriptor != "" && r.Entry != "":
-		return errors.New("give a descriptor or --entry, not both")
+		return errors.New("--entry cannot be used with a descriptor: remove one of them")
 	case r.Descriptor == "" && r.Entry == "":
-		return errors.New("want a descriptor, for example: weir reset user_id=42,action=login, or every key with one entry: " +
+		return errors.New("needs a descriptor, for example: weir reset user_id=42,action=login, or every key with one entry: " +
 			"weir reset --entry user_id=42")
 	case r.Entry == "" && r.Cursor != "":
 		return errors.New("--cursor needs --entry")
@@ -37,7 +37,7 @@ func (r *Reset) Validate() error {
 	return nil
 }
 
-// Run resets the key. Its error is [Failed] if nothing is stored for the key, or the user does not confirm, and [Fault] if the server
+// Run resets the key. Its error is [Failed] if nothing is stored for the key, or the user does not confirm, and [Error] if the server
 // does not answer.
 func (r *Reset) Run(ctx context.Context, to Streams) error {
 	c, err := r.client()
@@ -123,7 +123,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 func parseEntry(text string) (descriptors.Entry, error) {
 	entries, err := descriptors.ParseEntries(text)
 	if err == nil && len(entries) != 1 {
-		err = errors.New("want one entry, such as user_id=42")
+		err = errors.New("write one entry, such as user_id=42")
 	}
 	if err != nil {
 		return descriptors.Entry{}, fmt.Errorf("--entry: %w", err)
@@ -138,7 +138,7 @@ func (r *Reset) confirm(domain string, to Streams) error {
 	}
 	if !isTerminal(to.In) {
 		fmt.Fprintln(to.Err, "weir: this resets every key with the entry: add --yes to confirm, because standard input is not a terminal")
-		return Fault
+		return Error
 	}
 	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", terminal.Printable(domain), terminal.Printable(r.Entry))
 	line, err := bufio.NewReader(to.In).ReadString('\n')

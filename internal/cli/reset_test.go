@@ -57,7 +57,7 @@ func TestResetByEntryAsksOnATerminal(t *testing.T) {
 		{"YES\n", true, false, nil, ""},
 		{"\n", true, false, Failed, "nothing was reset"},
 		{"", true, false, Failed, "nothing was reset"},
-		{"y\n", false, false, Fault, "add --yes"},
+		{"y\n", false, false, Error, "add --yes"},
 		{"", false, true, nil, ""},
 	} {
 		isTerminal = func(any) bool { return tt.terminal }
@@ -108,12 +108,12 @@ func TestCommandsOfTheAdminAPICheckTheirArguments(t *testing.T) {
 		want error
 		says string
 	}{
-		{(&Peek{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a"}}).Run, Fault, "has no '='"},
-		{(&Peek{AdminServer: AdminServer{Server: "x"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Fault, "is not the URL"},
-		{(&Peek{AdminServer: AdminServer{Server: url, adminCredentials: adminCredentials{TokenFile: "/no/such"}}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Fault, "the token"},
-		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d"}, Entry: "a=b,c=d", Yes: true}).Run, Fault, "want one entry"},
+		{(&Peek{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a"}}).Run, Error, "has no '='"},
+		{(&Peek{AdminServer: AdminServer{Server: "x"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Error, "is not the URL"},
+		{(&Peek{AdminServer: AdminServer{Server: url, adminCredentials: adminCredentials{TokenFile: "/no/such"}}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Error, "the token"},
+		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d"}, Entry: "a=b,c=d", Yes: true}).Run, Error, "write one entry"},
 		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Failed, "nothing is stored for this key"},
-		{(&Peek{AdminServer: AdminServer{Server: "http://127.0.0.1:1"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Fault, "connection refused"},
+		{(&Peek{AdminServer: AdminServer{Server: "http://127.0.0.1:1"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Error, "connection refused"},
 	} {
 		if out, errs, err := ranWith("", tt.run); err != tt.want || !strings.Contains(errs, tt.says) || out != "" { //nolint:errorlint // an exit code
 			t.Errorf("%v %s %s, want %v %q", err, out, errs, tt.want, tt.says)

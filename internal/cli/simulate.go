@@ -39,26 +39,26 @@ func (*Simulate) Help() string {
   weir simulate --config rules.yaml --synthetic 'poisson rate=50 users=1000 zipf=1.1 descriptor=user_id={user}'
   weir simulate --config rules.yaml --html report.html recording.ndjson.zst
 
-The exit code is 0, or 2 after a fault. Lines that cannot be replayed are skipped, counted and reported on standard error.`
+The exit code is 0, or 2 after an error. Lines that cannot be replayed are skipped, counted and reported on standard error.`
 }
 
 // Validate reports missing and conflicting arguments.
 func (s *Simulate) Validate() error {
 	switch {
 	case len(s.Config) == 0:
-		return errors.New("want --config with the rules, for example: weir simulate --config rules.yaml recording.ndjson")
+		return errors.New("needs --config with the rules, for example: weir simulate --config rules.yaml recording.ndjson")
 	case len(s.Recordings) == 0 && s.Synthetic == "":
-		return errors.New("want a recording, or --synthetic with a load (- is standard input)")
+		return errors.New("needs a recording, or --synthetic with a load (- is standard input)")
 	case len(s.Recordings) > 0 && s.Synthetic != "":
-		return errors.New("--synthetic not together with recordings: it replaces them")
+		return errors.New("--synthetic cannot be used with recordings: remove one of them")
 	case s.Write != "" && s.Synthetic == "":
 		return errors.New("--write needs --synthetic with the load to write")
 	case s.Write == "-" && s.HTML != "":
-		return errors.New("--html not together with --write -, which simulates nothing")
+		return errors.New("--html cannot be used with --write -, which simulates nothing: write to a file")
 	case s.fromStdin() && slices.Contains(s.Recordings, "-"):
 		return errors.New("--config and a recording cannot both be standard input")
 	case s.SampleShare < 0 || s.SampleShare > 1:
-		return errors.New("--sample-share: write a number above 0 and at most 1")
+		return errors.New("--sample-share must be above 0 and at most 1")
 	}
 	for flag, path := range map[string]string{"--html": s.HTML, "--write": s.Write} {
 		if path == "" || path == "-" {
@@ -71,7 +71,7 @@ func (s *Simulate) Validate() error {
 	return nil
 }
 
-// Run prints the result. Its error is [Fault] after a fault, which it prints.
+// Run prints the result. Its error is [Error] after an error, which it prints.
 func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	result, err := s.simulate(ctx, to)
 	if err == nil && result != nil && s.HTML != "" {
@@ -86,7 +86,7 @@ func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	default:
 		err = writeSimulation(to.Out, result, colored(to.Out))
 	}
-	return printFault(err, to)
+	return printError(err, to)
 }
 
 func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, error) {

@@ -42,7 +42,7 @@ func TestSimulateWritesAReport(t *testing.T) {
 	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "--html: "+s.HTML+" is a folder: name a file in it") {
 		t.Errorf("a folder: got %v", err)
 	}
-	if err := s.Run(t.Context(), Streams{Out: &out, Err: &stderr}); !errors.Is(err, Fault) || !strings.Contains(stderr.String(), "--html") {
+	if err := s.Run(t.Context(), Streams{Out: &out, Err: &stderr}); !errors.Is(err, Error) || !strings.Contains(stderr.String(), "--html") {
 		t.Errorf("got %v and %q, want a fault", err, &stderr)
 	}
 	if left, _ := filepath.Glob(s.HTML + ".*"); len(left) > 0 {

@@ -38,16 +38,16 @@ func (*Suggest) Help() string {
   weir suggest --domain shop --path user_id,action recording.ndjson
   weir suggest --config rules.yaml --domain shop -o yaml recording.ndjson > suggested.yaml
 
-The exit code is 0 if at least one limit is recommended, 1 if none is, and 2 after a fault.`
+The exit code is 0 if at least one limit is recommended, 1 if none is, and 2 after an error.`
 }
 
 // Validate reports missing and conflicting arguments.
 func (s *Suggest) Validate() error {
 	switch {
 	case len(s.Recordings) == 0:
-		return errors.New("want a recording, for example: weir suggest --config rules.yaml recording.ndjson.zst")
+		return errors.New("needs a recording, for example: weir suggest --config rules.yaml recording.ndjson.zst")
 	case len(s.Config) == 0 && len(s.Path) == 0:
-		return errors.New("want --config with the rules, or --domain and --path with a key path, for example: " +
+		return errors.New("needs --config with the rules, or --domain and --path with a key path, for example: " +
 			"weir suggest --domain shop --path user_id recording.ndjson")
 	case len(s.Path) > 0 && s.Domain == "":
 		return errors.New("--path needs --domain with the domain of the requests")
@@ -56,21 +56,21 @@ func (s *Suggest) Validate() error {
 	case s.fromStdin() && slices.Contains(s.Recordings, "-"):
 		return errors.New("--config and a recording cannot both be standard input")
 	case !(s.Headroom >= 0 && s.Headroom <= 1000):
-		return errors.New("--headroom: want a number from 0 to 1000")
+		return errors.New("--headroom must be from 0 to 1000")
 	case !(s.SampleShare >= 0 && s.SampleShare <= 1):
-		return errors.New("--sample-share: write a number above 0 and at most 1")
+		return errors.New("--sample-share must be above 0 and at most 1")
 	case s.MaxMemory < 1 || s.MaxMemory > math.MaxInt64>>20:
-		return errors.New("--max-memory: want a number of MiB above 0")
+		return errors.New("--max-memory must be above 0, in MiB")
 	}
 	return nil
 }
 
-// Run prints limits for the traffic of the recordings. Its error is [Failed] if none is recommended, and [Fault] after a fault, which
+// Run prints limits for the traffic of the recordings. Its error is [Failed] if none is recommended, and [Error] after an error, which
 // it prints.
 func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	report, err := s.report(ctx, to)
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	recommended := slices.ContainsFunc(report.Rules, func(r suggest.Rule) bool { return len(r.Recommendations) > 0 })
 	if !recommended {
@@ -87,7 +87,7 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	default:
 		_, err = io.WriteString(to.Out, text)
 	}
-	code := printFault(err, to)
+	code := printError(err, to)
 	if !recommended && (err == nil || errors.Is(err, suggest.ErrNoYAML)) {
 		return Failed
 	}
@@ -116,7 +116,7 @@ func (s *Suggest) report(ctx context.Context, to Streams) (*suggest.Report, erro
 		if err != nil {
 			return nil, err
 		}
-		if s.Domain != "" && len(s.Path) == 0 && !o.Rules.HasDomain(s.Domain) {
+		if s.Domain != "" && len(s.Path) == 0 && o.Rules.Domain(s.Domain) == nil {
 			return nil, fmt.Errorf("the rules have no domain %q: correct --domain", s.Domain)
 		}
 	}

@@ -33,16 +33,16 @@ type Tail struct {
 // Validate reports values that have no meaning.
 func (t *Tail) Validate() error {
 	if !(t.Sample > 0 && t.Sample <= 1) {
-		return errors.New("--sample: write a number above 0 and up to 1")
+		return errors.New("--sample must be above 0 and at most 1")
 	}
 	return nil
 }
 
-// Run prints decisions until a signal. If the server goes away, it connects again. Its error is [Fault] if the server refuses the call.
+// Run prints decisions until a signal. If the server goes away, it connects again. Its error is [Error] if the server refuses the call.
 func (t *Tail) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -51,7 +51,7 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	if t.Entry != "" {
 		entry, err := parseEntry(t.Entry)
 		if err != nil {
-			return printFault(err, to)
+			return printError(err, to)
 		}
 		filter.Entry = admin.Entry{entry.Key, entry.Value}
 	}
@@ -71,7 +71,7 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 		case unwritten != nil:
 			return unwritten
 		case isRejected(err):
-			return printFault(err, to)
+			return printError(err, to)
 		}
 		wait := retries.Wait(failures)
 		printRetry(to.Err, err, wait)

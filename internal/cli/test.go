@@ -33,20 +33,20 @@ type Test struct {
 func (t *Test) Validate() error {
 	switch {
 	case t.Init == "" && len(t.Files) == 0:
-		return errors.New("want a test file, for example: weir test rules_test.yaml (weir test --init rules.yaml writes a first one)")
+		return errors.New("needs a test file, for example: weir test rules_test.yaml (weir test --init rules.yaml writes a first one)")
 	case t.Init == "" && (t.Overlay != "" || t.Merge || t.Months):
 		return errors.New("--overlay, --merge-domain-config and --use-calendar-month-rate-limit need --init: in a test file, write " +
 			"them under 'overlay' and 'options'")
 	case t.Init != "" && len(t.Files) > 1:
-		return errors.New("--init writes one file")
+		return errors.New("--init writes one file: name one")
 	case t.MinCoverage < 0 || t.MinCoverage > 100:
-		return errors.New("--min-coverage: want a number from 0 to 100")
+		return errors.New("--min-coverage must be from 0 to 100")
 	}
 	_, err := compile("--run", t.Only)
 	return err
 }
 
-// Run runs the tests of all files. Its error is [Failed] if a test fails or the coverage is too low, and [Fault] if a file has a
+// Run runs the tests of all files. Its error is [Failed] if a test fails or the coverage is too low, and [Error] if a file has a
 // fault.
 func (t *Test) Run(ctx context.Context, to Streams) error {
 	if t.Init != "" {
@@ -57,14 +57,14 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 	for _, name := range t.Files {
 		suite, err := rulestest.Load(name)
 		if err != nil {
-			_ = printFault(err, to)
+			_ = printError(err, to)
 			unusable = true
 			continue
 		}
 		suites = append(suites, suite)
 	}
 	if unusable {
-		return Fault
+		return Error
 	}
 	report := &rulestest.Report{Coverage: &rulestest.Coverage{}}
 	options := rulestest.Options{Only: regexp.MustCompile(t.Only), Coverage: report.Coverage}
@@ -72,11 +72,11 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 		results, err := suite.Run(ctx, options)
 		report.Results = append(report.Results, results...)
 		if err != nil {
-			return printFault(err, to)
+			return printError(err, to)
 		}
 	}
 	if len(report.Results) == 0 {
-		return printFault(fmt.Errorf("no test has a name that matches %q: correct --run", t.Only), to)
+		return printError(fmt.Errorf("no test has a name that matches %q: correct --run", t.Only), to)
 	}
 	for i := range report.Results {
 		for _, w := range report.Results[i].Warnings {
@@ -90,7 +90,7 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 func (t *Test) print(report *rulestest.Report, to Streams) error {
 	if t.JUnit != "" {
 		if err := writeFile(t.JUnit, os.O_CREATE|os.O_TRUNC, report.WriteJUnit); err != nil {
-			return printFault(err, to)
+			return printError(err, to)
 		}
 	}
 	var err error
@@ -166,7 +166,7 @@ func (t *Test) init(to Streams) error {
 	}
 	text, err := rulestest.Init(source, file)
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	write := func(w io.Writer) error {
 		_, err := w.Write(text)
@@ -179,7 +179,7 @@ func (t *Test) init(to Streams) error {
 		if errors.Is(err, os.ErrExist) {
 			err = fmt.Errorf("%s exists: remove it, or choose another name", file)
 		}
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	fmt.Fprintf(to.Err, "wrote %s: run weir test %s\n", file, file)
 	return nil

@@ -159,10 +159,10 @@ func TestTestInitWritesAFileThatPasses(t *testing.T) {
 
 func TestTestCommandRejectsInvalidArguments(t *testing.T) {
 	for want, command := range map[string]cli.Test{
-		"want a test file":            {},
-		"need --init":                 {Files: []string{"a"}, Overlay: "b"},
-		"--init writes one file":      {Init: "a", Files: []string{"b", "c"}},
-		"want a number from 0 to 100": {Files: []string{"a"}, MinCoverage: 101},
+		"needs a test file":                    {},
+		"need --init":                          {Files: []string{"a"}, Overlay: "b"},
+		"--init writes one file":               {Init: "a", Files: []string{"b", "c"}},
+		"--min-coverage must be from 0 to 100": {Files: []string{"a"}, MinCoverage: 101},
 		`--run: "(" is not a regular expression: missing closing )`: {Files: []string{"a"}, Only: "("},
 	} {
 		if err := command.Validate(); err == nil || !strings.Contains(err.Error(), want) {

@@ -36,18 +36,18 @@ type Top struct {
 func (t *Top) Validate() error {
 	switch {
 	case t.N < 1 || t.N > 1000:
-		return errors.New("-n: write a number from 1 to 1000")
+		return errors.New("-n must be from 1 to 1000")
 	case t.Interval != 0 && t.Interval < 100*time.Millisecond:
-		return errors.New("--interval: write at least 100ms")
+		return errors.New("--interval must be at least 100ms")
 	}
 	return nil
 }
 
-// Run prints or shows the keys. Its error is [Fault] if the server refuses the call, or does not answer the only one.
+// Run prints or shows the keys. Its error is [Error] if the server refuses the call, or does not answer the only one.
 func (t *Top) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {
-		return printFault(err, to)
+		return printError(err, to)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -77,7 +77,7 @@ func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error 
 		case ctx.Err() != nil:
 			return nil
 		case isRejected(err), err != nil && t.Interval == 0:
-			return printFault(err, to)
+			return printError(err, to)
 		case err != nil:
 			wait = max(wait, retries.Wait(failures))
 			failures++
@@ -163,7 +163,7 @@ func (t *Top) show(ctx context.Context, conn *client.Client, to Streams) error {
 		return fmt.Errorf("the terminal: %w", err)
 	}
 	if m, ok := last.(topModel); ok && isRejected(m.err) {
-		return printFault(m.err, to)
+		return printError(m.err, to)
 	}
 	return nil
 }

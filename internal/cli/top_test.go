@@ -142,7 +142,7 @@ func TestTopRepeatsAndOutlivesAnOutage(t *testing.T) {
 	}
 	top.Interval = 0
 	down.Store(true)
-	if _, errs, err := ranWith("", top.Run); err != Fault || errs == "" { //nolint:errorlint // an exit code
+	if _, errs, err := ranWith("", top.Run); err != Error || errs == "" { //nolint:errorlint // an exit code
 		t.Errorf("a server that cannot answer: %v %q, want the exit code 2", err, errs)
 	}
 }
@@ -155,7 +155,7 @@ func TestTopAndTailExitWith2IfCredentialsAreRejected(t *testing.T) {
 		"top --interval": (&Top{AdminServer: flags, By: "hits", N: 1, Output: "json", Interval: time.Second}).Run,
 		"tail":           (&Tail{AdminServer: flags, Sample: 1, Output: "text"}).Run,
 	} {
-		if out, errs, err := ranWith("", run); err != Fault || out != "" || !strings.Contains(errs, "credentials") { //nolint:errorlint // an exit code
+		if out, errs, err := ranWith("", run); err != Error || out != "" || !strings.Contains(errs, "credentials") { //nolint:errorlint // an exit code
 			t.Errorf("%s: %v %q %q", name, err, out, errs)
 		}
 	}

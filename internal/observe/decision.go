@@ -48,7 +48,7 @@ type Decision struct {
 	Algorithm    string          `json:"algorithm" doc:"The algorithm of that limit; empty without one."`
 	Key          []explain.Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty where KEY_HASH_SECRET hides keys."`
 	KeyHash      string          `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
-	Enforced     bool            `json:"enforced" doc:"Whether a denial is part of the response; false in shadow mode and quota mode."`
+	Enforced     bool            `json:"enforced" doc:"Whether the response denies the request; false for allowed hits, and if shadow mode or quota mode let the request pass."`
 	Outcome      string          `json:"outcome" enum:"allowed,denied,undecided" doc:"The outcome for the descriptor."`
 	Reason       string          `json:"reason" doc:"Why: for example within_limit, over_limit or no_rule."`
 	Hits         int64           `json:"hits" doc:"The hits of the request: 0 is a peek, less than 0 a refund."`

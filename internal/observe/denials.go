@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
@@ -44,8 +45,7 @@ func (l *denialLog) admit(now time.Time) (skipped int64, ok bool) {
 }
 
 func (o *Observer) logDenial(r *decide.Result, i, denying int) {
-	key := keyOf(r, i)
-	if sampleHash(key) > o.denials.keep {
+	if keysample.Hash(r, i) > o.denials.keep {
 		return
 	}
 	skipped, ok := o.denials.admit(time.Now())
@@ -56,7 +56,7 @@ func (o *Observer) logDenial(r *decide.Result, i, denying int) {
 	v := &d.Verdicts[denying]
 	o.options.LogDenial(&Denial{
 		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitName(denying), Algorithm: d.Limits[denying].Compiled.Spec().Algorithm,
-		KeyHash: o.hash(key), Enforced: enforced(r, d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
+		KeyHash: o.hash(r.Key(i)), Enforced: enforced(r, d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
 		Replica: o.options.Replica, RulesVersion: r.Rules.Version(), Suppressed: skipped,
 	})
 }

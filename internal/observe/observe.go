@@ -4,11 +4,9 @@ package observe
 
 import (
 	"context"
-	"math"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
+	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -38,7 +36,7 @@ type Observer struct {
 
 // New returns an Observer. [Observer.Run] must be running to age its counts.
 func New(o Options) *Observer {
-	observer := &Observer{options: o, denials: denialLog{keep: thresholdOf(o.DenialShare), rate: rate{perSecond: int64(o.DenialsPerSecond)}}}
+	observer := &Observer{options: o, denials: denialLog{keep: keysample.Threshold(o.DenialShare), rate: rate{perSecond: int64(o.DenialsPerSecond)}}}
 	if o.TopKeys > 0 {
 		observer.top = newTopKeys(o.TopKeys)
 	}
@@ -96,20 +94,6 @@ func (o *Observer) Observe(r *decide.Result) {
 
 // enforced reports whether the denial of d affects the response.
 func enforced(r *decide.Result, d *decide.Decision) bool { return r.Denied && !d.Shadow }
-
-// thresholdOf returns the maximum sample hash for a share of all keys; 0 selects none.
-func thresholdOf(share float64) uint64 {
-	switch {
-	case !(share > 0): // NaN too
-		return 0
-	case share >= 1:
-		return math.MaxUint64
-	}
-	return uint64(share * (1 << 32) * (1 << 32))
-}
-
-// sampleHash returns the hash by which keys are sampled. It is the same in all processes.
-func sampleHash(key string) uint64 { return xxhash.Sum64String(key) }
 
 func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.Secret, key) }
 

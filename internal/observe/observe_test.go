@@ -27,6 +27,7 @@ descriptors:
       - {name: burst, unit: hour, requests_per_unit: 3}
       - {unit: day, requests_per_unit: 1000}
   - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
   - {key: free, rate_limit: {unlimited: true}}
   - key: ip
     descriptors:
@@ -208,6 +209,7 @@ func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 	f.ask(3, "user_id=42")
 	f.ask(1, "user_id=42")
 	f.ask(2, "shadow=x")
+	f.ask(1, "quota=x") // the only one, so it denies the request
 	f.ask(1, "none=x")
 	for _, want := range []Decision{
 		{Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, Hits: 3, Outcome: Allowed, Reason: "within_limit",
@@ -216,6 +218,8 @@ func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 			Limit: "burst", Algorithm: "fixed_window", Used: 4, By: "store"},
 		{Rule: "shadow", Key: []explain.Entry{{"shadow", "x"}}, Hits: 2, Outcome: Denied, Reason: "never_fits",
 			Limit: "0", Algorithm: "fixed_window", Used: 2, By: "store"},
+		{Rule: "quota", Key: []explain.Entry{{"quota", "x"}}, Hits: 1, Outcome: Denied, Reason: "never_fits", Enforced: true,
+			Limit: "0", Algorithm: "fixed_window", By: "store"},
 		{Key: []explain.Entry{{"none", "x"}}, Hits: 1, Outcome: Allowed, Reason: "no_rule"},
 	} {
 		got := <-s.C

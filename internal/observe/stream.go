@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
@@ -56,7 +57,7 @@ type subscribers struct {
 // full, or beyond MaxPerSecond.
 func (o *Observer) Subscribe(f Filter) (*Subscription, error) {
 	s := &subscription{
-		filter: f, keep: thresholdOf(cmp.Or(f.Sample, 1)), queue: make(chan Decision, queueSize), owner: &o.subscribers,
+		filter: f, keep: keysample.Threshold(cmp.Or(f.Sample, 1)), queue: make(chan Decision, queueSize), owner: &o.subscribers,
 		rate: rate{perSecond: MaxPerSecond},
 	}
 	err := o.subscribers.change(func(all []*subscription) ([]*subscription, error) {
@@ -122,24 +123,22 @@ func (s *subscription) send(now time.Time, made func() *Decision) {
 func (o *Observer) publish(all []*subscription, r *decide.Result, i, denying int) {
 	d := &r.Decisions[i]
 	outcome := outcomeOf(d, denying)
-	var key string
-	var hash uint64
+	var hash uint64 // 0: not yet computed
 	var made *Decision
 	now := time.Now()
 	for _, s := range all {
 		if !selects(&s.filter, d, outcome) {
 			continue
 		}
-		if key == "" {
-			key = keyOf(r, i)
-			hash = sampleHash(key)
+		if hash == 0 {
+			hash = keysample.Hash(r, i)
 		}
 		if hash > s.keep {
 			continue
 		}
 		s.send(now, func() *Decision {
 			if made == nil {
-				made = o.decision(now, r, i, denying, outcome, key)
+				made = o.decision(now, r, i, denying, outcome)
 			}
 			return made
 		})
@@ -171,10 +170,10 @@ func selects(f *Filter, d *decide.Decision, outcome string) bool {
 }
 
 // decision copies descriptor i, so that the result does not refer to r, which is reused.
-func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, outcome, key string) *Decision {
+func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, outcome string) *Decision {
 	d := &r.Decisions[i]
 	made := &Decision{
-		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{}, KeyHash: o.hash(key), Hits: d.Hits,
+		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{}, KeyHash: o.hash(keyOf(r, i)), Hits: d.Hits,
 		Outcome: outcome,
 		Reason:  d.Reason.String(), Enforced: outcome == Denied && enforced(r, d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
 	}
@@ -197,7 +196,7 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 }
 
 var decidedByNames = [...]string{limiters.ByStore: "store", limiters.ByCache: "cache", limiters.ByShare: "share",
-	limiters.ByPolicy: "policy"}
+	limiters.ByOnError: "policy"}
 
 // Stats are the counts of an Observer since its start.
 type Stats struct {

@@ -117,7 +117,7 @@ func (s *Stats) Observe(o *rls.Observation) {
 		s.methods.count(s.methods.shouldRateLimit, o.Took)
 	}
 	switch {
-	case o.Code == codes.OK || o.Code == codes.Canceled: // a call that the client cancelled is not an error
+	case o.Code == codes.OK || o.Code == codes.Canceled: // a call that the client canceled is not an error
 	case o.StoreErr != nil:
 		s.redisErrors.n.Add(1)
 	default: // the store was not called
@@ -227,10 +227,10 @@ func (s *Stats) Loaded(rules *descriptors.Rules, err error) {
 	}
 	s.rates.forget(func(id ruleID) bool {
 		if id.name == "" {
-			return !rules.HasDomain(id.domain)
+			return rules.Domain(id.domain) == nil
 		}
 		return !kept[id]
 	})
 	s.byRule.Reset(rules)
-	s.domains.forget(func(id ruleID) bool { return rules.HasDomain(id.domain) })
+	s.domains.forget(func(id ruleID) bool { return rules.Domain(id.domain) != nil })
 }

@@ -15,7 +15,7 @@ type Listeners struct {
 	DebugHost string `env:"DEBUG_HOST" default:"127.0.0.1" help:"The address of the debug pages. They show the rules, and their profiles use CPU: keep them private."`
 	DebugPort uint16 `env:"DEBUG_PORT" default:"6070" help:"The port of the debug pages. 0: any free port."`
 
-	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests decided at the same time, by gRPC and /json together. Weir sheds further requests: they get RESOURCE_EXHAUSTED by gRPC, or 503 by /json, at once. It sheds releases, settles and refunds by gRPC only beyond twice this number. 0: 256 for each CPU, about 10 ms of work."`
+	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests decided at the same time, by gRPC and /json together. Weir sheds further requests: they get RESOURCE_EXHAUSTED by gRPC, or 503 by /json, at once. It sheds releases, settles and refunds by gRPC only beyond twice this number. 0, the default, is 256 for each CPU, about 10 ms of work."`
 
 	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" name:"grpc-max-connection-age" default:"24h" help:"The age at which a connection must end, so that proxies find new replicas. 0: no limit."`
 	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" name:"grpc-max-connection-age-grace" default:"1h" help:"The time that a connection of that age has for the requests in flight. 0: no limit."`
@@ -32,10 +32,10 @@ const maxInFlight = 1 << 30
 
 func (l *Listeners) complete(errs *settingErrors) {
 	if l.MaxInFlight < 0 || l.MaxInFlight > maxInFlight {
-		errs.add("MAX_IN_FLIGHT", "must be from 0 (256 for each CPU) to %d", maxInFlight)
+		errs.must("MAX_IN_FLIGHT", "be from 0 (256 for each CPU) to %d", maxInFlight)
 	}
 	if l.MaxConnectionAge < 0 || l.MaxConnectionAgeGrace < 0 {
-		errs.add("GRPC_MAX_CONNECTION_AGE", "GRPC_MAX_CONNECTION_AGE and its grace must be at least 0 (0: no limit)")
+		errs.add("GRPC_MAX_CONNECTION_AGE", "it and its grace must be at least 0 (0: no limit)")
 	}
 	if l.ServerUseTLS && (l.ServerCert == "" || l.ServerKey == "") {
 		errs.add("GRPC_SERVER_USE_TLS", "set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too")

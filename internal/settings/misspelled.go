@@ -45,10 +45,10 @@ func misspelled(environ map[string]string) (found []Ineffective) {
 	return found
 }
 
-// variables returns the variables of all settings, and those of Inert.
+// variables returns the variables of all settings, and those of IneffectiveVariables.
 func variables() []string {
 	names := variablesOf(reflect.TypeFor[Serve](), "")
-	for _, v := range Inert {
+	for _, v := range IneffectiveVariables {
 		names = append(names, v.Variable)
 	}
 	return names

@@ -11,9 +11,9 @@ import (
 type Rules struct {
 	Config                            string `env:"CONFIG_PATH" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. Default: RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY."`
 	Overlay                           string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"A YAML file or folder that sets algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error, on_deny and requests_per_unit for rules from another source, such as xDS."`
-	ShadowConfig                      string `env:"SHADOW_CONFIG" placeholder:"FILE|DIR" help:"Candidate rules, which decide every request a second time and never deny one. Metrics, GET /v1/shadow and the page show which requests they would newly deny or allow: see docs/shadow.md. The file may change, and may be missing."`
-	ShadowMaxBytes                    int64  `env:"SHADOW_MAX_BYTES" default:"0" placeholder:"BYTES" help:"The memory for the counters of SHADOW_CONFIG. Beyond it, keys are evicted, so the candidate denies too little. 0: 128 MiB, for about a million keys."`
-	ConfigType                        string `env:"CONFIG_TYPE" default:"FILE" placeholder:"FILE|GRPC_XDS_SOTW" help:"The source of the rules: files, or an xDS server."`
+	ShadowConfig                      string `env:"SHADOW_CONFIG" placeholder:"FILE|DIR" help:"Candidate rules, which decide every request a second time and never deny one. Metrics, GET /v1/shadow and the admin page show which requests they would newly deny or allow: see docs/shadow.md. The file may change, and may be missing."`
+	ShadowMaxBytes                    int64  `env:"SHADOW_MAX_BYTES" default:"0" placeholder:"BYTES" help:"The memory for the counters of SHADOW_CONFIG. Beyond it, keys are evicted, so the candidate denies too little. 0, the default, is 128 MiB, for about a million keys."`
+	ConfigType                        string `env:"CONFIG_TYPE" default:"FILE" placeholder:"FILE|GRPC_XDS_SOTW" help:"The source of the rules: files, or a control plane."`
 	RuntimeRoot                       string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"The first part of the path of the rules. CONFIG_PATH replaces all three parts."`
 	RuntimeSubdirectory               string `env:"RUNTIME_SUBDIRECTORY" help:"The second part of the path of the rules."`
 	RuntimeAppdirectory               string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"The third part of the path of the rules."`
@@ -33,7 +33,7 @@ func (r *Rules) complete(errs *settingErrors) {
 	setDefault(&r.ConfigType, FromFiles)
 	errs.oneOf("CONFIG_TYPE", &r.ConfigType, FromFiles, FromXDS)
 	if r.ShadowMaxBytes < 0 {
-		errs.add("SHADOW_MAX_BYTES", "must be at least 0 (0: 128 MiB)")
+		errs.must("SHADOW_MAX_BYTES", "be at least 0 (0: 128 MiB)")
 	}
 }
 
@@ -47,21 +47,21 @@ func (r *Rules) Path() string {
 
 // XDS are the settings of rules by xDS.
 type XDS struct {
-	NodeID            string        `env:"CONFIG_GRPC_XDS_NODE_ID" name:"xds-node-id" default:"default" help:"The node id that Weir sends to the xDS server. The server selects the rules by it."`
-	NodeMetadata      string        `env:"CONFIG_GRPC_XDS_NODE_METADATA" name:"xds-node-metadata" placeholder:"K=V,..." help:"The node metadata that Weir sends to the xDS server."`
-	ServerURL         string        `env:"CONFIG_GRPC_XDS_SERVER_URL" name:"xds-server-url" default:"localhost:18000" help:"The xDS server: host:port, or another gRPC target such as unix:///path."`
+	NodeID            string        `env:"CONFIG_GRPC_XDS_NODE_ID" name:"xds-node-id" default:"default" help:"The node id that Weir sends to the control plane. The server selects the rules by it."`
+	NodeMetadata      string        `env:"CONFIG_GRPC_XDS_NODE_METADATA" name:"xds-node-metadata" placeholder:"K=V,..." help:"The node metadata that Weir sends to the control plane."`
+	ServerURL         string        `env:"CONFIG_GRPC_XDS_SERVER_URL" name:"xds-server-url" default:"localhost:18000" help:"The control plane: host:port, or another gRPC target such as unix:///path."`
 	ConnectRetry      time.Duration `env:"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL" name:"xds-connect-retry" default:"3s" help:"The first wait between two attempts to connect, if XDS_CLIENT_BACKOFF_INITIAL_INTERVAL is 0."`
-	AdditionalHeaders string        `env:"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS" name:"xds-additional-headers" placeholder:"K:V,..." help:"Headers that Weir sends to the xDS server, such as authorization."`
-	UseTLS            bool          `env:"CONFIG_GRPC_XDS_SERVER_USE_TLS" name:"xds-use-tls" help:"Connect to the xDS server with TLS."`
-	ClientCert        string        `env:"CONFIG_GRPC_XDS_CLIENT_TLS_CERT" name:"xds-client-cert" placeholder:"FILE" help:"The client certificate for the xDS server, in PEM. Weir reads it for each connection."`
+	AdditionalHeaders string        `env:"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS" name:"xds-additional-headers" placeholder:"K:V,..." help:"Headers that Weir sends to the control plane, such as authorization."`
+	UseTLS            bool          `env:"CONFIG_GRPC_XDS_SERVER_USE_TLS" name:"xds-use-tls" help:"Connect to the control plane with TLS."`
+	ClientCert        string        `env:"CONFIG_GRPC_XDS_CLIENT_TLS_CERT" name:"xds-client-cert" placeholder:"FILE" help:"The client certificate for the control plane, in PEM. Weir reads it for each connection."`
 	ClientKey         string        `env:"CONFIG_GRPC_XDS_CLIENT_TLS_KEY" name:"xds-client-key" placeholder:"FILE" help:"The key of the client certificate, in PEM."`
-	ServerCA          string        `env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT" name:"xds-server-ca" placeholder:"FILE" help:"The CA that signs the certificate of the xDS server, in PEM. Default: the CAs of the system."`
-	ServerSAN         string        `env:"CONFIG_GRPC_XDS_SERVER_TLS_SAN" name:"xds-server-san" help:"The name that the certificate of the xDS server must have. Default: the host of the server."`
-	RulesFile         string        `env:"CONFIG_GRPC_XDS_RULES_FILE" name:"xds-rules-file" placeholder:"FILE" help:"A file for the rules that the xDS server has sent last. Weir writes it after each change and loads it at start, so that a restart during an outage of the server has rules. Its folder must be writable."`
+	ServerCA          string        `env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT" name:"xds-server-ca" placeholder:"FILE" help:"The CA that signs the certificate of the control plane, in PEM. Default: the CAs of the system."`
+	ServerSAN         string        `env:"CONFIG_GRPC_XDS_SERVER_TLS_SAN" name:"xds-server-san" help:"The name that the certificate of the control plane must have. Default: the host of the server."`
+	RulesFile         string        `env:"CONFIG_GRPC_XDS_RULES_FILE" name:"xds-rules-file" placeholder:"FILE" help:"A file for the rules that the control plane has sent last. Weir writes it after each change and loads it at start, so that a restart during an outage of the server has rules. Its folder must be writable."`
 	BackoffInitial    time.Duration `env:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL" name:"xds-backoff-initial" default:"0s" help:"The first wait between two attempts to connect. Each further wait is twice as long. 0: CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL."`
 	BackoffMax        time.Duration `env:"XDS_CLIENT_BACKOFF_MAX_INTERVAL" name:"xds-backoff-max" default:"10s" help:"The longest wait between two attempts to connect."`
 	BackoffJitter     bool          `env:"XDS_CLIENT_BACKOFF_JITTER" name:"xds-backoff-jitter" default:"true" negatable:"" help:"Draw each wait at random, from 0 to its full length. Many replicas then do not connect at the same time."`
-	MaxMessageSize    int           `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES" name:"xds-max-message-size" default:"0" help:"The largest xDS message, in bytes. 0: 4 MiB."`
+	MaxMessageSize    int           `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES" name:"xds-max-message-size" default:"0" help:"The largest xDS message, in bytes. 0, the default, is 4 MiB."`
 }
 
 func (x *XDS) complete(errs *settingErrors, configType string) {
@@ -75,7 +75,7 @@ func (x *XDS) complete(errs *settingErrors, configType string) {
 	positive(errs, "XDS_CLIENT_BACKOFF_MAX_INTERVAL", int64(x.BackoffMax))
 	x.BackoffInitial = min(x.BackoffInitial, x.BackoffMax)
 	if x.MaxMessageSize < 0 {
-		errs.add("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "must be at least 0")
+		errs.must("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "be at least 0")
 	}
 	if (x.ClientCert == "") != (x.ClientKey == "") {
 		errs.add("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "set both CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY, or neither")

@@ -1,6 +1,6 @@
 // Package settings declares Weir's settings. Each is a field with its flag, environment variable, default and help, from which
 // --help and docs/settings.md are generated. Variables of envoyproxy/ratelimit keep their names, values and defaults; those without
-// an effect in Weir are in [Inert].
+// an effect in Weir are in [IneffectiveVariables].
 package settings
 
 import (
@@ -17,7 +17,7 @@ type Serve struct {
 	Listeners   `embed:"" group:"listeners"`
 	Store       `embed:"" group:"store"`
 	PerSecond   `embed:"" group:"persecond"`
-	Answers     `embed:"" group:"answers"`
+	Responses   `embed:"" group:"responses"`
 	Stats       `embed:"" group:"stats"`
 	Observation `embed:"" group:"observation"`
 	Tracing     `embed:"" group:"tracing"`
@@ -32,7 +32,7 @@ var Groups = []struct{ Key, Title string }{
 	{"listeners", "Listeners:"},
 	{"store", "Store:"},
 	{"persecond", "A second Redis for limits per second:"},
-	{"answers", "Responses:"},
+	{"responses", "Responses:"},
 	{"stats", "Metrics:"},
 	{"observation", "Denial log, heaviest keys and recording:"},
 	{"tracing", "Traces (OpenTelemetry's OTEL_EXPORTER_OTLP_* variables apply too):"},
@@ -48,7 +48,7 @@ func (s *Serve) Validate() error {
 	s.Listeners.complete(&errs)
 	s.Store.complete(&errs)
 	s.PerSecond.complete(&errs, &s.Store)
-	s.Answers.complete(&errs)
+	s.Responses.complete(&errs)
 	s.Stats.complete(&errs)
 	s.Tracing.complete(&errs)
 	s.Admin.complete(&errs)
@@ -65,10 +65,10 @@ func (s *Serve) Validate() error {
 	}
 	if s.StopCacheKeyIncrementWhenOverlimit && s.UsePerSecondRedis {
 		errs.add("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
-			"not together with REDIS_PERSECOND: the limits of a request must be on one Redis")
+			"the limits of a request must be on one Redis: remove it or REDIS_PERSECOND")
 	}
 	if s.StopCacheKeyIncrementWhenOverlimit && s.RecordPath != "" && s.RecordSample < 1 {
-		errs.add("RECORD_SAMPLE", "not together with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: the verdict on a key then depends on keys outside of the sample. Write 1")
+		errs.add("RECORD_SAMPLE", "with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT, a verdict depends on keys outside of the sample: write 1")
 	}
 	return errors.Join(errs...)
 }
@@ -87,8 +87,14 @@ var Basic = []string{
 // settingErrors are errors that begin with the name of a variable.
 type settingErrors []error
 
+// add adds an error whose text follows the name of a variable and a colon.
 func (errs *settingErrors) add(variable, format string, args ...any) {
-	*errs = append(*errs, fmt.Errorf("%s: "+format, append([]any{variable}, args...)...))
+	*errs = append(*errs, fmt.Errorf(variable+": "+format, args...))
+}
+
+// must adds an error whose text follows the name of a variable and must.
+func (errs *settingErrors) must(variable, format string, args ...any) {
+	*errs = append(*errs, fmt.Errorf(variable+" must "+format, args...))
 }
 
 // oneOf replaces a value by the allowed value that is equal except for case. If there is none, it adds an error.
@@ -105,7 +111,7 @@ func (errs *settingErrors) oneOf(variable string, value *string, allowed ...stri
 // exclusive adds an error if a variable and the corresponding file are both set.
 func (errs *settingErrors) exclusive(variable, value, file string) {
 	if value != "" && file != "" {
-		errs.add(variable+"_FILE", "not together with %s: remove one of them", variable)
+		errs.add(variable+"_FILE", "%s is set too: remove one of them", variable)
 	}
 }
 
@@ -118,6 +124,6 @@ func setDefault(value *string, otherwise string) {
 
 func positive[T int | int64 | uint | uint64 | ~float64](errs *settingErrors, variable string, n T) {
 	if n <= 0 {
-		errs.add(variable, "must be more than 0")
+		errs.must(variable, "be above 0")
 	}
 }

@@ -18,7 +18,7 @@ func defaults() Serve {
 		Listeners:   Listeners{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Hour},
 		Store:       Store{Redis: RedisServer{Type: "SINGLE", Timeout: time.Second, PoolSize: 1}, StoreTimeout: time.Second, StoreMaxBatch: 1, StoreMaxWaiting: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1, MemorySnapshotInterval: time.Minute, DenyCacheMax: time.Second, Replicas: 1, LocalFalseLimit: .001},
 		PerSecond:   PerSecond{PerSecondRedis: RedisServer{Type: "SINGLE", PoolSize: 1, Timeout: time.Second}},
-		Answers:     Answers{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
+		Responses:   Responses{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
 		Stats:       Stats{StatsdProtocol: "tcp", FlushInterval: time.Second, PrometheusPath: "/metrics"},
 		Tracing:     Tracing{TracingExporterProtocol: "http", TracingSamplingRate: 1},
 		Observation: Observation{DenialLogPerSecond: 1, RecordSample: 1, RecordPerSecond: 1, RecordFileBytes: 1 << 20, RecordMaxBytes: 2 << 20},
@@ -136,11 +136,16 @@ func TestErrorsNameTheVariable(t *testing.T) {
 			t.Fatalf("before: %v", err)
 		}
 		spoil(&s)
-		if err := s.Validate(); err == nil || !strings.HasPrefix(err.Error(), strings.TrimSpace(variable)+": ") ||
+		if err := s.Validate(); err == nil || !named(err, strings.TrimSpace(variable)) ||
 			strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", variable, err)
 		}
 	}
+}
+
+// named reports whether an error begins with the name of a variable.
+func named(err error, variable string) bool {
+	return strings.HasPrefix(err.Error(), variable+": ") || strings.HasPrefix(err.Error(), variable+" must ")
 }
 
 // Charts render unset variables as empty ones. The libraries of envoyproxy/ratelimit clamp values that are out of range.
@@ -195,7 +200,7 @@ func TestAllErrorsAreReported(t *testing.T) {
 	s := defaults()
 	s.BackendType, s.LogLevel, s.StoreTimeout = "memcache", "loud", 0
 	err := s.Validate()
-	for _, want := range []string{"BACKEND_TYPE: memcache is not supported", "LOG_LEVEL: ", "STORE_TIMEOUT: "} {
+	for _, want := range []string{"BACKEND_TYPE: memcache is not supported", "LOG_LEVEL: ", "STORE_TIMEOUT must "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %q", err, want)
 		}
@@ -260,22 +265,22 @@ var ratelimit = strings.Fields(`
 	TRACING_SAMPLING_RATE GRPC_SERVER_TLS_CA_CERT
 `)
 
-func TestEveryVariableOfRatelimitIsASettingOrInert(t *testing.T) {
+func TestEveryVariableOfRatelimitIsASettingOrIneffective(t *testing.T) {
 	taken := variables()
-	for _, v := range Inert {
+	for _, v := range IneffectiveVariables {
 		if v.Why == "" {
 			t.Errorf("%s: no reason", v.Variable)
 		}
 	}
 	for _, v := range ratelimit {
 		if !slices.Contains(taken, v) {
-			t.Errorf("%s is neither a setting nor inert", v)
+			t.Errorf("%s is neither a setting nor ineffective", v)
 		}
 	}
 	seen := map[string]bool{}
 	for _, v := range taken {
 		if v == "" || seen[v] {
-			t.Errorf("%q is empty, or there twice: a setting is not inert", v)
+			t.Errorf("%q is empty, or there twice: a setting is not ineffective", v)
 		}
 		seen[v] = true
 	}

@@ -14,7 +14,7 @@ type Store struct {
 	RedisKey          string        `env:"REDIS_TLS_CLIENT_KEY" name:"redis-tls-client-key" placeholder:"FILE" help:"The key of the client certificate, in PEM."`
 	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA that signs the certificate of Redis, in PEM. Default: the CAs of the system."`
 	RedisSkipHostname bool          `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" name:"redis-tls-skip-hostname-verification" help:"Accept any name in the certificate of Redis. The CA is still verified."`
-	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"A prefix of every key in Redis. Set it if several Weirs with different rules share a Redis."`
+	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"A prefix of every key in Redis. Set it if several installations with different rules share a Redis."`
 	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas, under which Redis keys contain an HMAC-SHA256 instead of user data. A new secret resets all counters."`
 	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for one call to Redis. Then on_store_error decides. Keep it below the timeout of Envoy's rate limit filter, which is 20 ms by default. Above 5s, a late request may hold the slot of its lease until the lease expires."`
 	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits in one call to Redis. Each hit takes Redis 1 to 2 µs. Calls run one at a time, so a replica's throughput is at most this value divided by the round-trip time."`
@@ -28,7 +28,7 @@ type Store struct {
 	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest time that a denial stays in the deny cache, and so the longest delay of a refund by another replica. After half of it, Weir writes denied hits to Redis and rechecks keys that are still requested."`
 
 	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, keys that deny nobody are evicted first."`
-	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"The approximate memory for keys, in bytes. 0: 4 GiB, or half of the container's memory if that is less."`
+	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"The approximate memory for keys, in bytes. 0, the default, is 4 GiB, or half of the container's memory if that is less."`
 
 	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"A file for the counters in memory, saved at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded at start. It contains user data, and must belong to one process only. Default: none, so a restart resets all limits."`
 	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL" default:"1m" help:"The time between two saves. A crash loses the counts since the last one."`
@@ -70,22 +70,22 @@ func (s *Store) complete(errs *settingErrors) {
 		errs.add("REDIS_TLS_CLIENT_CERT", "set both REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
 	}
 	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < minSecret {
-		errs.add("KEY_HASH_SECRET", "must have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecret)
+		errs.must("KEY_HASH_SECRET", "have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecret)
 	}
 	positive(errs, "STORE_TIMEOUT", int64(s.StoreTimeout))
 	positive(errs, "STORE_MAX_BATCH", s.StoreMaxBatch)
 	positive(errs, "STORE_MAX_WAITING", s.StoreMaxWaiting)
 	positive(errs, "REPLICAS", s.Replicas)
 	if !(s.LocalFalseLimit > 0 && s.LocalFalseLimit < 1) {
-		errs.add("LOCAL_FALSE_LIMIT_PROBABILITY", "must be more than 0 and less than 1")
+		errs.must("LOCAL_FALSE_LIMIT_PROBABILITY", "be above 0 and below 1")
 	}
 	if s.LocalCacheSize < 0 {
-		errs.add("LOCAL_CACHE_SIZE_IN_BYTES", "must be at least 0 (0: no cache)")
+		errs.must("LOCAL_CACHE_SIZE_IN_BYTES", "be at least 0 (0: no cache)")
 	}
 	positive(errs, "DENY_CACHE_MAX", int64(s.DenyCacheMax))
 	positive(errs, "MEMORY_MAX_KEYS", s.MemoryMaxKeys)
 	if s.MemoryMaxBytes < 0 {
-		errs.add("MEMORY_MAX_BYTES", "must be at least 0 (0: 4 GiB, or half of the container's memory)")
+		errs.must("MEMORY_MAX_BYTES", "be at least 0 (0: 4 GiB, or half of the container's memory)")
 	}
 	positive(errs, "MEMORY_SNAPSHOT_INTERVAL", int64(s.MemorySnapshotInterval))
 }
@@ -102,7 +102,7 @@ type RedisServer struct {
 	URL          string        `env:"URL" default:"${url}" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts.${no_url}"`
 	SocketType   string        `env:"SOCKET_TYPE" placeholder:"tcp|unix" help:"The network of ${server}_URL. Default: unix if ${server}_URL begins with a slash, else tcp."`
 	Timeout      time.Duration `env:"TIMEOUT" default:"10s" help:"The longest time to connect to Redis. A call waits for STORE_TIMEOUT only, and a connection that takes longer serves later calls. 0: the default."`
-	PoolSize     int           `env:"POOL_SIZE" default:"10" help:"The most connections to each Redis or cluster node. Weir uses one at a time and keeps two."`
+	PoolSize     int           `env:"POOL_SIZE" default:"10" help:"The most connections to each Redis or cluster node. Calls that decide hits use one at a time; the others serve redirected commands and the admin API. Two stay open while idle."`
 	Auth         string        `env:"AUTH" placeholder:"[USER:]PASSWORD" help:"The password for Redis, with a user if Redis has ACLs."`
 	SentinelAuth string        `env:"SENTINEL_AUTH" placeholder:"[USER:]PASSWORD" help:"The password for the Sentinels, with a user if they have ACLs."`
 	AuthFile     string        `env:"AUTH_FILE" placeholder:"FILE" help:"A file with the value of ${server}_AUTH. Weir reads it for each connection, so a new password needs no restart."`
@@ -120,7 +120,7 @@ func (r *RedisServer) complete(errs *settingErrors, prefix string) {
 	errs.exclusive(prefix+"_AUTH", r.Auth, r.AuthFile)
 	errs.exclusive(prefix+"_SENTINEL_AUTH", r.SentinelAuth, r.SentinelFile)
 	if r.Timeout < 0 {
-		errs.add(prefix+"_TIMEOUT", "must be at least 0 (0: the default)")
+		errs.must(prefix+"_TIMEOUT", "be at least 0 (0: the default)")
 	}
 	positive(errs, prefix+"_POOL_SIZE", r.PoolSize)
 }

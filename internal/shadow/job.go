@@ -18,7 +18,7 @@ type job struct {
 	text    strings.Builder     // all text of the request
 	bytes   int64               // of text
 	live    outcome
-	// decided is false if the store of the server failed: a policy decided, or nothing did.
+	// decided is false if the store of the server failed: on_store_error decided, or nothing did.
 	decided bool
 	version string // of the rules in force
 }
@@ -111,7 +111,7 @@ func (j *job) copyText(s string) string {
 func decidedByStore(r *decide.Result) bool {
 	for i := range r.Decisions {
 		for j := range r.Decisions[i].Verdicts {
-			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By == limiters.ByPolicy || v.By == limiters.ByShare {
+			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By == limiters.ByOnError || v.By == limiters.ByShare {
 				return false
 			}
 		}

@@ -334,7 +334,7 @@ func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 			if err := s.decider.Decide(context.Background(), r, result); err != nil {
 				t.Fatal(err)
 			}
-			result.Decisions[0].Verdicts[0].By = limiters.ByPolicy
+			result.Decisions[0].Verdicts[0].By = limiters.ByOnError
 			s.Observe(r, result)
 		}
 		synctest.Wait()

@@ -126,7 +126,7 @@ func (s *Sender) Run(ctx context.Context) {
 			defer cancel()
 			s.flush(last, true)
 			if last.Err() != nil {
-				s.log.Warn("statsd: stopped before all counters were sent", zap.String("address", s.to.Address))
+				s.log.Warn("statsd stopped before all counters were sent", zap.String("address", s.to.Address))
 			}
 			if s.conn != nil {
 				_ = s.conn.Close()
@@ -160,7 +160,7 @@ func (s *Sender) flush(ctx context.Context, counters bool) {
 		return
 	}
 	if s.failed > 0 {
-		s.log.Info("statsd: connected", zap.String("address", s.to.Address))
+		s.log.Info("statsd connected", zap.String("address", s.to.Address))
 	}
 	s.failed = 0
 	s.up.Store(true)
@@ -288,7 +288,7 @@ func (s *Sender) fail(err error) {
 	}
 	s.up.Store(false)
 	if s.failed == 0 {
-		s.log.Warn("statsd: not connected; counters are kept, response times are dropped",
+		s.log.Warn("statsd not connected, response times are dropped",
 			zap.String("address", s.to.Address), zap.Error(err))
 	}
 	s.next = time.Now().Add(s.limits.connect.Wait(s.failed))

@@ -217,7 +217,7 @@ func TestCountersSurviveStatsdOutage(t *testing.T) {
 	if n := logs.FilterMessageSnippet("not connected").Len(); n != 1 {
 		t.Errorf("%d lines for one outage: %v", n, logs.All())
 	}
-	if n := logs.FilterMessageSnippet("statsd: connected").Len(); n != 1 {
+	if n := logs.FilterMessageSnippet("statsd connected").Len(); n != 1 {
 		t.Errorf("%d lines for one return: %v", n, logs.All())
 	}
 }

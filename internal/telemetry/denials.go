@@ -43,7 +43,7 @@ func (c *denialDetails) count(labels labelSet, hits int64, v *limiters.Verdict) 
 func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; !v.Allowed && v.Err == nil {
-			labels := labelSet{d.Domain, d.RuleName(), limitOf(d, i), strconv.FormatBool(enforced(o, d))}
+			labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i), strconv.FormatBool(enforced(o, d))}
 			m.denials.add(labels, 1)
 			m.details.count(labels, d.Hits, v)
 		}
@@ -53,27 +53,17 @@ func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 // enforced reports whether a descriptor's denial affects the response.
 func enforced(o *rls.Observation, d *decide.Decision) bool { return o.Denied && !d.Shadow }
 
-// limitOf returns the label of limit i of a descriptor.
-func limitOf(d *decide.Decision, i int) string {
-	if d.Override {
-		return overrideLimit
+// limitLabel returns the label of limit i of a descriptor, see [decide.Decision.LimitName].
+func limitLabel(d *decide.Decision, i int) string {
+	name := d.LimitName(i)
+	if len(name) > maxLimitName {
+		name = strings.ToValidUTF8(name[:maxLimitName], "")
 	}
-	return limitLabel(d.Limits, i)
+	return name
 }
 
 // overrideLimit is the label of limits in requests.
 const overrideLimit = "override"
-
-// limitLabel returns the name of a rule's limit, or its index from 0 if it has no name.
-func limitLabel(limits []descriptors.RateLimit, i int) string {
-	if name := limits[i].Name; name != "" {
-		if len(name) > maxLimitName {
-			name = strings.ToValidUTF8(name[:maxLimitName], "")
-		}
-		return name
-	}
-	return strconv.Itoa(i)
-}
 
 // maxLimitName bounds the label of a limit, in bytes, because rules do not bound names.
 const maxLimitName = 200
@@ -95,8 +85,9 @@ func (m *Metrics) keepDenials(rules *descriptors.Rules) {
 	for r := range rules.All() {
 		if id := ruleIDOf(r); counted[id] {
 			exist[limit{id, overrideLimit}] = true
+			d := decide.Decision{Limits: r.Limits}
 			for i := range r.Limits {
-				exist[limit{id, limitLabel(r.Limits, i)}] = true
+				exist[limit{id, limitLabel(&d, i)}] = true
 			}
 		}
 	}

@@ -180,7 +180,7 @@ var labels = []struct{ name, meaning, example, bound string }{
 
 var preamble = strings.ReplaceAll(`# Metrics
 
-Which metric answers your question, and what does it count? This page is for operators who build dashboards or look at Weir in an incident.
+This page lists every metric and what it counts, for operators who build dashboards or look at Weir in an incident.
 [Labels](#labels) explains the labels, and [runbooks.md](runbooks.md) the alerts on these metrics.
 
 | question | metric |

@@ -29,7 +29,7 @@ func newLeases() leases {
 			"Descriptors denied because their key has 10,000 open reservations, also in shadow mode.", "domain", "rule"),
 		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_leases_given_up_total",
-			Help: "Leases and reservations that Weir ended because their request was denied or cancelled. The result is error if the " +
+			Help: "Leases and reservations that Weir ended because their request was denied or canceled. The result is error if the " +
 				"store failed; with Redis, Weir then repeats the end.",
 		}, []string{"result"}),
 	}

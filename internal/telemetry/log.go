@@ -3,6 +3,7 @@ package telemetry
 import (
 	"errors"
 	"io"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +36,14 @@ func OncePerSecond(log *zap.Logger) *zap.Logger {
 	}))
 }
 
+// PanicLog returns a function that logs the value of a recovered panic, where it was recovered, and the stack.
+func PanicLog(log *zap.Logger) func(where string, value any) {
+	return func(where string, value any) {
+		log.Error("bug in Weir, please report it", zap.String("method", where), zap.Any("panic", value),
+			zap.ByteString("stack", debug.Stack()))
+	}
+}
+
 // StoreLog returns a function that logs failures and recoveries of the store, at most one line of each in a second. A cluster
 // without one of its nodes may alternate between them.
 func StoreLog(log *zap.Logger) func(down bool, err error) {
@@ -62,7 +71,7 @@ func RequestLog(log *zap.Logger) func(*rls.Observation) {
 			logDenials(sampled, o)
 		}
 		if o.GiveUpErr != nil {
-			sampled.Warn("leases of a denied or cancelled request not ended", zap.Error(o.GiveUpErr))
+			sampled.Warn("leases of a denied or canceled request not ended", zap.Error(o.GiveUpErr))
 		}
 		if o.Err == nil {
 			return
@@ -104,8 +113,8 @@ func logDenials(log *zap.Logger, o *rls.Observation) {
 			if v := &d.Verdicts[j]; v.Allowed || v.Err != nil {
 				continue
 			}
-			log.Debug("request denied", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()),
-				zap.String("limit", limitOf(d, j)), zap.Bool("enforced", enforced(o, d)), zap.Bool("too_many_leases", d.Verdicts[j].TooManyLeases),
+			log.Debug("limit denied a request", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()),
+				zap.String("limit", limitLabel(d, j)), zap.Bool("enforced", enforced(o, d)), zap.Bool("too_many_leases", d.Verdicts[j].TooManyLeases),
 				zap.Strings("entries", texts(d.Entries)))
 		}
 	}

@@ -157,7 +157,7 @@ func (m *Metrics) countHits(d *decide.Decision) {
 		}
 	}
 	if verdict == hitDenied && len(d.Verdicts) > 1 {
-		m.hits.denied.add(labelSet{d.Domain, d.RuleName(), limitOf(d, d.Denying())}, uint64(d.Hits))
+		m.hits.denied.add(labelSet{d.Domain, d.RuleName(), limitLabel(d, d.Denying())}, uint64(d.Hits))
 		verdict = hitDeniedBySeveral
 	}
 	m.hitsOf(d)[verdict].Add(uint64(d.Hits))
@@ -193,7 +193,7 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.hits.keep(rules)
 	m.keepDenials(rules)
 	m.leases.keep(rules)
-	m.unmatched.removeIf(func(l labelSet) bool { return !rules.HasDomain(l[0]) })
+	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l[0]) == nil })
 }
 
 // Panicked counts a recovered panic.

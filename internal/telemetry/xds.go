@@ -2,7 +2,7 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// XDS counts connections to an xDS server and its pushes.
+// XDS counts connections to a control plane and its pushes.
 type XDS struct {
 	connected prometheus.Gauge
 	pushes    *prometheus.CounterVec
@@ -12,10 +12,10 @@ type XDS struct {
 func NewXDS(registry prometheus.Registerer) *XDS {
 	x := &XDS{
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "weir_xds_connected", Help: "1 if a stream to the xDS server is open, else 0. Without a stream the last rules stay in force.",
+			Name: "weir_xds_connected", Help: "1 if a stream to the control plane is open, else 0. Without a stream the last rules stay in force.",
 		}),
 		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_xds_pushes_total", Help: "Pushes of the xDS server, by result: accepted, unchanged, or rejected. After a rejected push the previous rules stay in force.",
+			Name: "weir_xds_pushes_total", Help: "Pushes of the control plane, by result: accepted, unchanged, or rejected. After a rejected push the previous rules stay in force.",
 		}, []string{"result"}),
 	}
 	registry.MustRegister(x.connected, x.pushes)

@@ -156,7 +156,7 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 		return refuse(errNoResets)
 	case rules == nil:
 		return refuse(errNoRules)
-	case !rules.HasDomain(in.Body.Domain):
+	case rules.Domain(in.Body.Domain) == nil:
 		change.Domain, change.Detail = "", "no rules have the domain"
 		a.audit(ctx, change)
 		return nil, unknownDomain(rules, in.Body.Domain)

@@ -49,7 +49,7 @@ type rulesOutput struct {
 
 func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 	rules := a.options.Rules()
-	if in.Domain != "" && !rules.HasDomain(in.Domain) {
+	if in.Domain != "" && rules.Domain(in.Domain) == nil {
 		return nil, unknownDomain(rules, in.Domain)
 	}
 	rates, out := a.rates.ruleRates(rules), &rulesOutput{Body: []Rule{}}

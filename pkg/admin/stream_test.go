@@ -177,7 +177,7 @@ func (s *scripted) wantCancels(t *testing.T, want int64) {
 	t.Helper()
 	synctest.Wait()
 	if n := s.cancels.Load(); n != want {
-		t.Fatalf("%d subscriptions were cancelled, want %d", n, want)
+		t.Fatalf("%d subscriptions were canceled, want %d", n, want)
 	}
 }
 

@@ -23,7 +23,7 @@ func clientChecks() []check {
 		{"clients.stalled_writes", "Is another client served while clients send half of a request?", stalledWrites},
 		{"clients.silent_connections", "Is another client served while 100 connections send nothing?", silentConnections},
 		{"clients.malformed_load", "Do limits hold for a client while others send bad messages?", malformedLoad},
-		{"clients.cancelled_calls", "Is another client served while 32 clients cancel their calls at once?", cancelledCalls},
+		{"clients.cancelled_calls", "Is another client served while 32 clients cancel their calls at once?", canceledCalls},
 		{"clients.many_calls", "Is each of 1,000 calls at once on one connection served?", manyCalls},
 		{"clients.many_connections", "Is each of 200 connections served?", manyConnections},
 	}
@@ -174,9 +174,9 @@ func malformedLoad(t *trial) {
 	}
 }
 
-// cancelledCalls cancels calls after a short time, as Envoy does at its timeout. An immediate error is a choice of a service under
+// canceledCalls cancels calls after a short time, as Envoy does at its timeout. An immediate error is a choice of a service under
 // load. A missing answer is a fault.
-func cancelledCalls(t *trial) {
+func canceledCalls(t *trial) {
 	short := t.request(t.key("day_1000"))
 	defer t.background(func(i int) {
 		ctx, cancel := context.WithTimeout(t.ctx, time.Duration(50+i%8*50)*time.Microsecond)

@@ -319,7 +319,7 @@ func checks(chosen []algorithm) []check {
 		all = append(all, countingChecks(a)...)
 	}
 	for _, a := range chosen {
-		all = append(all, turnChecks(a)...)
+		all = append(all, boundaryChecks(a)...)
 	}
 	return slices.Concat(all, clientChecks(), crashChecks())
 }

@@ -15,10 +15,10 @@ const version = "1"
 
 // An algorithm is an algorithm whose rules the service may hold.
 type algorithm struct {
-	name   string
-	prefix string // of the keys of its rules
-	extra  string // in rate_limit
-	turn   func(*trial, algorithm)
+	name       string
+	prefix     string // of the keys of its rules
+	extra      string // in rate_limit
+	boundaries func(*trial, algorithm)
 }
 
 func (a algorithm) rule(name string) string { return a.prefix + name }
@@ -31,9 +31,9 @@ func parseAlgorithms(names []string) ([]algorithm, error) {
 		names = []string{"fixed_window"}
 	}
 	known := map[string]algorithm{
-		"fixed_window": {name: "fixed_window", turn: turnsOfWindow},
-		"sliding_log":  {name: "sliding_log", prefix: "log_", extra: "algorithm: sliding_log, ", turn: turnsOfLog},
-		"funnel":       {name: "funnel", prefix: "funnel_", extra: "algorithm: funnel, ", turn: turnsOfFunnel},
+		"fixed_window": {name: "fixed_window", boundaries: boundariesOfWindow},
+		"sliding_log":  {name: "sliding_log", prefix: "log_", extra: "algorithm: sliding_log, ", boundaries: boundariesOfLog},
+		"funnel":       {name: "funnel", prefix: "funnel_", extra: "algorithm: funnel, ", boundaries: boundariesOfFunnel},
 	}
 	var all []algorithm
 	for _, name := range names {

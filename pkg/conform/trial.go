@@ -146,7 +146,7 @@ func (t *trial) steady(d time.Duration) {
 		return a.err
 	})
 	if left := a.reset(); left > 0 && left < d && !sleep(t.ctx, left+time.Second) {
-		t.skip("a window of a day was about to turn")
+		t.skip("a window of a day was about to end")
 		t.stop()
 	}
 }

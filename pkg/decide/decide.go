@@ -25,7 +25,7 @@ import (
 // A Decider decides requests by the rules in force and a store. It is safe for concurrent use.
 type Decider struct {
 	rules     func() *descriptors.Rules
-	store     PolicyStore
+	store     OnErrorStore
 	options   Options
 	overrides overrideCache
 }
@@ -47,35 +47,35 @@ type Options struct {
 	CalendarMonths bool
 }
 
-// A PolicyStore is a [limiters.Store] that also gets the on_store_error policy of each hit. It decides a hit by its policy if the
-// store cannot, as guard.Fallback does.
-type PolicyStore interface {
-	Take(ctx context.Context, now time.Time, groups []limiters.Group, policies []limiters.OnError, out []limiters.Verdict) error
+// An OnErrorStore is a [limiters.Store] that also gets on_store_error of each hit, by which it decides a hit that the store cannot decide,
+// as guard.Fallback does.
+type OnErrorStore interface {
+	Take(ctx context.Context, now time.Time, groups []limiters.Group, onErrors []limiters.OnError, out []limiters.Verdict) error
 	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and Uncharged.
 	EndLocally(ctx context.Context, now time.Time, ends []limiters.Hit)
 }
 
-// New returns a Decider that ignores policies: a hit that the store cannot decide fails. It calls rules once for each request; nil
-// rules mean that none are loaded yet.
+// New returns a Decider that ignores on_store_error: a hit that the store cannot decide fails. It calls rules once for each request;
+// nil rules mean that none are loaded yet.
 func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
-	return NewWithPolicies(rules, withoutPolicies{store}, o)
+	return NewWithOnError(rules, withoutOnError{store}, o)
 }
 
-// NewWithPolicies is [New] with a store that decides by policies if it must.
-func NewWithPolicies(rules func() *descriptors.Rules, store PolicyStore, o Options) *Decider {
+// NewWithOnError is [New] with a store that decides by on_store_error if it must.
+func NewWithOnError(rules func() *descriptors.Rules, store OnErrorStore, o Options) *Decider {
 	return &Decider{rules: rules, store: store, options: o}
 }
 
-type withoutPolicies struct{ store limiters.Store }
+type withoutOnError struct{ store limiters.Store }
 
-func (w withoutPolicies) Take(
+func (w withoutOnError) Take(
 	ctx context.Context, now time.Time, groups []limiters.Group, _ []limiters.OnError, out []limiters.Verdict,
 ) error {
 	return w.store.Take(ctx, now, groups, out)
 }
 
-// EndLocally does nothing, because without policies no verdict is ByShare.
-func (withoutPolicies) EndLocally(context.Context, time.Time, []limiters.Hit) {}
+// EndLocally does nothing, because without on_store_error no verdict is ByShare.
+func (withoutOnError) EndLocally(context.Context, time.Time, []limiters.Hit) {}
 
 // Decide decides r and writes the outcome to result, which it clears first.
 //
@@ -128,7 +128,7 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 	failure := "the store could not decide every descriptor"
 	if len(result.hits) > 0 {
 		start := now()
-		err := d.store.Take(ctx, r.Now, result.groups, result.policies, result.verdicts)
+		err := d.store.Take(ctx, r.Now, result.groups, result.onErrors, result.verdicts)
 		result.decided = now()
 		result.StoreTook = result.decided - start
 		if err != nil {
@@ -136,10 +136,9 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 			failure = "the store did not answer"
 		}
 	}
-	undecided := result.setOutcomes()
-	result.setDenied(d.options.ShadowMode)
+	result.setOutcomes(d.options.ShadowMode)
 	d.giveUp(ctx, r.Now, result)
-	if undecided && !result.Denied && !d.options.ShadowMode {
+	if result.combined.Undecided && !result.Denied && !d.options.ShadowMode {
 		return storeError(ctx, failure, result.StoreErr)
 	}
 	return nil

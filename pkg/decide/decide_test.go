@@ -70,16 +70,16 @@ func (s *testStore) Take(ctx context.Context, now time.Time, groups []limiters.G
 
 func newDeciderOn(t testing.TB, store limiters.Store, rules string, o Options) *Decider {
 	t.Helper()
-	return newDeciderWithFallback(t, withoutPolicies{store}, rules, o)
+	return newDeciderWithFallback(t, withoutOnError{store}, rules, o)
 }
 
-func newDeciderWithFallback(t testing.TB, f PolicyStore, rules string, o Options) *Decider {
+func newDeciderWithFallback(t testing.TB, f OnErrorStore, rules string, o Options) *Decider {
 	t.Helper()
 	parsed, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(rules)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewWithPolicies(func() *descriptors.Rules { return parsed }, f, o)
+	return NewWithOnError(func() *descriptors.Rules { return parsed }, f, o)
 }
 
 func newDecider(t testing.TB, rules string, o Options) *Decider {
@@ -110,7 +110,7 @@ func ask(t testing.TB, d *Decider, keys string) string {
 	return short(&result)
 }
 
-// short returns a result as text: ok or denied, and for each descriptor the outcome, remaining/limit and name.
+// short returns a result as text: ok or denied, and for each descriptor the outcome, with remaining/limit and name in brackets.
 func short(r *Result) string {
 	names := map[Outcome]string{Allowed: "ok", Denied: "over", Undecided: "undecided"}
 	text := "ok:"
@@ -121,7 +121,7 @@ func short(r *Result) string {
 		d := &r.Decisions[i]
 		text += " " + names[d.Outcome]
 		if d.Limit != nil {
-			text += fmt.Sprintf("%d/%d%s", d.Remaining, d.Limit.RequestsPerUnit, d.Limit.Name)
+			text += strings.TrimSuffix(fmt.Sprintf("(%d/%d %s", d.Remaining, d.Limit.RequestsPerUnit, d.Limit.Name), " ") + ")"
 		} else if d.Reason == Unlimited {
 			text += "(unlimited)"
 		}
@@ -134,11 +134,11 @@ func TestShadowModeFailsNoRequest(t *testing.T) {
 		options             Options
 		failKey, keys, want string
 	}{
-		{Options{}, "shadowed", "free shadowed", "ok: ok99/100free ok"},
-		{Options{}, "shadowed", "full shadowed", "over: over0/0 ok"},
+		{Options{}, "shadowed", "free shadowed", "ok: ok(99/100 free) ok"},
+		{Options{}, "shadowed", "full shadowed", "over: over(0/0) ok"},
 		{Options{}, "shadowed", "shadowed", "ok: ok"},
 		{Options{}, "free", "free shadowed", ""},
-		{Options{}, "free", "full free", "over: over0/0 undecided"},
+		{Options{}, "free", "full free", "over: over(0/0) undecided"},
 		{Options{ShadowMode: true}, "free", "free", "ok: undecided"},
 	} {
 		store := newStore()
@@ -171,9 +171,9 @@ func TestOnStoreErrorDecides(t *testing.T) {
 	for keys, want := range map[string]string{
 		"unset": "ok: ok", "unset!": "ok: ok", "free!": "ok: ok", "nobody!": "ok: ok", "shadowed": "ok: ok",
 		"denied": "over: over", "denied!": "over: over", "unset denied": "over: ok over",
-		"local": "ok: ok4/5",
+		"local": "ok: ok(4/5)",
 		// A limit that on_store_error: allow decided has no numbers, so the result has those of the other limit.
-		"mixed": "ok: ok2/3", "known": "ok: ok29/30",
+		"mixed": "ok: ok(2/3)", "known": "ok: ok(29/30)",
 		// The request is denied, even if the store failed for another limit.
 		"failing denied": "over: undecided over",
 	} {
@@ -195,20 +195,20 @@ func TestOnStoreErrorDecides(t *testing.T) {
 	}
 }
 
-// A policyFallback keeps the policies of each call.
-type policyFallback struct {
-	withoutPolicies
+// An onErrorFallback keeps the on_store_error of each hit.
+type onErrorFallback struct {
+	withoutOnError
 	got []string
 }
 
-func (f *policyFallback) Take(
-	ctx context.Context, now time.Time, groups []limiters.Group, policies []limiters.OnError, out []limiters.Verdict,
+func (f *onErrorFallback) Take(
+	ctx context.Context, now time.Time, groups []limiters.Group, onErrors []limiters.OnError, out []limiters.Verdict,
 ) error {
-	f.got = append(f.got, fmt.Sprintf("%d: %v", len(out), policies))
-	return f.withoutPolicies.Take(ctx, now, groups, policies, out)
+	f.got = append(f.got, fmt.Sprintf("%d: %v", len(out), onErrors))
+	return f.withoutOnError.Take(ctx, now, groups, onErrors, out)
 }
 
-func TestEachHitHasThePolicyOfItsLimit(t *testing.T) {
+func TestEachHitHasTheOnErrorOfItsLimit(t *testing.T) {
 	const rules = `
 domain: modes
 on_store_error: allow
@@ -230,7 +230,7 @@ descriptors:
 		{"the last call ends the lease", "a", Options{}, []string{"3: [deny allow local]", "1: [local]"}},
 		{"a bad lease adds a denying hit", strings.Repeat("a", MaxLeaseID+1), Options{AllOrNothing: true}, []string{"2: [deny ]"}},
 	} {
-		f := &policyFallback{withoutPolicies: withoutPolicies{newStore()}}
+		f := &onErrorFallback{withoutOnError: withoutOnError{newStore()}}
 		var result Result
 		err := newDeciderWithFallback(t, f, rules, c.options).Decide(t.Context(), leaseRequest("full", "user lease="+c.lease), &result)
 		if err != nil || !slices.Equal(f.got, c.want) {
@@ -248,7 +248,7 @@ func TestVerdictNamesItsSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	local, denied := &result.Decisions[0], &result.Decisions[1]
-	if local.Verdicts[0].By != limiters.ByShare || denied.Verdicts[0].By != limiters.ByPolicy || denied.Reason != StorePolicy {
+	if local.Verdicts[0].By != limiters.ByShare || denied.Verdicts[0].By != limiters.ByOnError || denied.Reason != StorePolicy {
 		t.Errorf("%+v", result.Decisions)
 	}
 }
@@ -373,7 +373,7 @@ func TestHitsAreChargedPeekedAndRefunded(t *testing.T) {
 	for i, c := range []struct {
 		hits int64
 		want string
-	}{{3, "ok: ok97/100free"}, {0, "ok: ok97/100free"}, {-2, "ok: ok99/100free"}, {-1 << 63, "ok: ok100/100free"}, {1<<63 - 1, "over: over0/100free"}} {
+	}{{3, "ok: ok(97/100 free)"}, {0, "ok: ok(97/100 free)"}, {-2, "ok: ok(99/100 free)"}, {-1 << 63, "ok: ok(100/100 free)"}, {1<<63 - 1, "over: over(0/100 free)"}} {
 		r := request("free")
 		r.Descriptors[0].Hits = c.hits
 		var result Result
@@ -449,7 +449,7 @@ descriptors:
       - {unit: second, requests_per_unit: 1, name: second}
 `
 	d := newDecider(t, rules, Options{})
-	for _, want := range []string{"ok: ok0/1minute", "over: over0/1hour"} {
+	for _, want := range []string{"ok: ok(0/1 minute)", "over: over(0/1 hour)"} {
 		if got := ask(t, d, "two"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}

@@ -89,7 +89,7 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	if !result.Denied && !ended {
 		return
 	}
-	ends, policies, local := result.ends(ended)
+	ends, onErrors, local := result.ends(ended)
 	d.store.EndLocally(ctx, now, local)
 	result.GivenUp = len(ends) + len(local)
 	if len(ends) == 0 {
@@ -102,22 +102,22 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	verdicts := make([]limiters.Verdict, len(ends))
-	err := d.store.Take(ctx, now, limiters.Singles(ends...), policies, verdicts)
+	err := d.store.Take(ctx, now, limiters.Singles(ends...), onErrors, verdicts)
 	for i := range verdicts {
 		switch v := &verdicts[i]; {
 		case err != nil:
 		case v.Err != nil:
 			err = v.Err
-		case v.By == limiters.ByPolicy || v.By == limiters.ByShare:
+		case v.By == limiters.ByOnError || v.By == limiters.ByShare:
 			err = errNotGivenUp
 		}
 	}
 	result.GiveUpErr = err
 }
 
-// ends returns hits that end the leases that r may have taken, and their policies; local ends the leases that only this process
+// ends returns hits that end the leases that r may have taken, and their on_store_error; local ends the leases that only this process
 // granted. With again, ends includes those in r that the store may not have decided.
-func (r *Result) ends(again bool) (ends []limiters.Hit, policies []limiters.OnError, local []limiters.Hit) {
+func (r *Result) ends(again bool) (ends []limiters.Hit, onErrors []limiters.OnError, local []limiters.Hit) {
 	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, isCertainDenial)
@@ -127,19 +127,19 @@ func (r *Result) ends(again bool) (ends []limiters.Hit, policies []limiters.OnEr
 			switch {
 			case h.Lease == limiters.LeaseID{}:
 			case h.End && again && v.Err != nil:
-				ends, policies = append(ends, h), append(policies, r.policies[first+i])
+				ends, onErrors = append(ends, h), append(onErrors, r.onErrors[first+i])
 			case denied || !h.TakesLease() || limiters.IsUncharged(v.Err):
 			case !v.Uncharged:
-				ends, policies = append(ends, end), append(policies, r.policies[first+i])
+				ends, onErrors = append(ends, end), append(onErrors, r.onErrors[first+i])
 			case v.By == limiters.ByShare:
 				local = append(local, end)
 			}
 		}
 	}
-	return ends, policies, local
+	return ends, onErrors, local
 }
 
-// isCertainDenial reports whether the store denied a hit, so that its group was not charged. After a denial by a policy, it may
+// isCertainDenial reports whether the store denied a hit, so that its group was not charged. After a denial by on_store_error, it may
 // have been charged.
 func isCertainDenial(v limiters.Verdict) bool {
 	return v.Err == nil && !v.Allowed && (v.By == limiters.ByStore || v.By == limiters.ByCache)

@@ -294,7 +294,7 @@ func TestDenialByItsLeasesIsCertain(t *testing.T) {
 }
 
 // The client disconnects while the store decides. Envoy then cancels the call, and sends no release, so Weir must end the lease.
-func TestCancelledRequestGivesUpItsLease(t *testing.T) {
+func TestCanceledRequestGivesUpItsLease(t *testing.T) {
 	for name, intercept := range map[string]func(cancel func(), ctx context.Context, take func(context.Context) error) error{
 		"the store answers": func(cancel func(), ctx context.Context, take func(context.Context) error) error {
 			err := take(ctx)
@@ -367,13 +367,13 @@ func TestGiveUpEndsPossiblyChargedLeases(t *testing.T) {
 	}{
 		{"an error", limiters.Verdict{Err: errStore}, true, 1},
 		{"an error that charged nothing", limiters.Verdict{Err: limiters.Uncharged(errStore)}, true, 0},
-		{"denied by the policy after an error", limiters.Verdict{By: limiters.ByPolicy}, true, 1},
+		{"denied by on_store_error", limiters.Verdict{By: limiters.ByOnError}, true, 1},
 		{"denied by the store", limiters.Verdict{}, true, 0},
 		{"denied by the cache", limiters.Verdict{By: limiters.ByCache}, true, 0},
 		{"allowed by the share", limiters.Verdict{Allowed: true, By: limiters.ByShare}, true, 1},
-		{"cancelled, an error", limiters.Verdict{Err: errStore}, false, 1},
-		{"cancelled, not sent", limiters.Verdict{Err: limiters.Uncharged(context.Canceled)}, false, 0},
-		{"cancelled, allowed", limiters.Verdict{Allowed: true}, false, 1},
+		{"canceled, an error", limiters.Verdict{Err: errStore}, false, 1},
+		{"canceled, not sent", limiters.Verdict{Err: limiters.Uncharged(context.Canceled)}, false, 0},
+		{"canceled, allowed", limiters.Verdict{Allowed: true}, false, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -524,13 +524,13 @@ func TestLeaseSecretChangesIDs(t *testing.T) {
 	}
 }
 
-func TestGiveUpThatAPolicyDecidesIsAnError(t *testing.T) {
+func TestGiveUpThatOnErrorDecidesIsAnError(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})
 	store.intercept = func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
 		err := take(ctx)
 		if call == 1 {
-			out[0].By = limiters.ByPolicy
+			out[0].By = limiters.ByOnError
 		}
 		return err
 	}
@@ -545,7 +545,7 @@ func TestGiveUpThatAPolicyDecidesIsAnError(t *testing.T) {
 
 // A localEnds counts the ends for the local store.
 type localEnds struct {
-	withoutPolicies
+	withoutOnError
 	ends []limiters.Hit
 }
 
@@ -553,13 +553,13 @@ func (l *localEnds) EndLocally(_ context.Context, _ time.Time, ends []limiters.H
 	l.ends = append(l.ends, ends...)
 }
 
-// If a policy allowed a lease without any store, Weir ends nothing. If the share of this replica allowed the lease, the end is only
+// If on_store_error allowed a lease without any store, Weir ends nothing. If the share of this replica allowed the lease, the end is only
 // for the local store.
 func TestGiveUpOfUnchargedTakes(t *testing.T) {
-	for by, want := range map[limiters.DecidedBy]int{limiters.ByPolicy: 0, limiters.ByShare: 1} {
+	for by, want := range map[limiters.DecidedBy]int{limiters.ByOnError: 0, limiters.ByShare: 1} {
 		store := newLeaseStore()
 		d := newLeaseDecider(t, store, Options{})
-		local := &localEnds{withoutPolicies: withoutPolicies{store}}
+		local := &localEnds{withoutOnError: withoutOnError{store}}
 		d.store = local
 		store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
 			err := take(ctx)

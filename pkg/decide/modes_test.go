@@ -13,34 +13,34 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 		options    Options
 		keys, want string
 	}{
-		{Options{}, "full", "over: over0/0"},
-		{Options{}, "free unknown", "ok: ok99/100free ok"},
+		{Options{}, "full", "over: over(0/0)"},
+		{Options{}, "free unknown", "ok: ok(99/100 free) ok"},
 		// Shadow mode: counted, and allowed.
-		{Options{}, "shadowed", "ok: ok0/0"},
-		{Options{}, "shadowed full", "over: ok0/0 over0/0"},
-		{Options{ShadowMode: true}, "full free", "ok: over0/0 ok99/100free"},
+		{Options{}, "shadowed", "ok: ok(0/0)"},
+		{Options{}, "shadowed full", "over: ok(0/0) over(0/0)"},
+		{Options{ShadowMode: true}, "full free", "ok: over(0/0) ok(99/100 free)"},
 		// Quota mode: the request is denied only if all its descriptors in quota mode are over their limits.
-		{Options{}, "quota_full", "over: over0/0"},
-		{Options{}, "quota_full quota_free", "ok: over0/0 ok99/100"},
-		{Options{}, "quota_full free", "over: over0/0 ok99/100free"},
-		{Options{}, "quota_full quota_free full", "over: over0/0 ok99/100 over0/0"},
-		{Options{QuotaMode: true}, "full free", "ok: over0/0 ok99/100free"},
-		{Options{QuotaMode: true}, "full quota_full", "over: over0/0 over0/0"},
-		{Options{QuotaMode: true}, "full unknown", "ok: over0/0 ok"},
-		{Options{QuotaMode: true}, "full unlimited", "over: over0/0 ok(unlimited)"},
+		{Options{}, "quota_full", "over: over(0/0)"},
+		{Options{}, "quota_full quota_free", "ok: over(0/0) ok(99/100)"},
+		{Options{}, "quota_full free", "over: over(0/0) ok(99/100 free)"},
+		{Options{}, "quota_full quota_free full", "over: over(0/0) ok(99/100) over(0/0)"},
+		{Options{QuotaMode: true}, "full free", "ok: over(0/0) ok(99/100 free)"},
+		{Options{QuotaMode: true}, "full quota_full", "over: over(0/0) over(0/0)"},
+		{Options{QuotaMode: true}, "full unknown", "ok: over(0/0) ok"},
+		{Options{QuotaMode: true}, "full unlimited", "over: over(0/0) ok(unlimited)"},
 		// Unlimited: the descriptor has no current limit.
 		{Options{}, "unlimited", "ok: ok(unlimited)"},
-		{Options{}, "unlimited full", "over: ok(unlimited) over0/0"},
+		{Options{}, "unlimited full", "over: ok(unlimited) over(0/0)"},
 		// Replaces: a rule replaces others by name, even if it is replaced itself. An unlimited rule replaces, but is never replaced.
-		{Options{}, "named", "over: over0/0small"},
-		{Options{}, "named replacing", "ok: ok ok49/50big"},
-		{Options{}, "named replacing replacing_replacing", "ok: ok ok ok9/10"},
+		{Options{}, "named", "over: over(0/0 small)"},
+		{Options{}, "named replacing", "ok: ok ok(49/50 big)"},
+		{Options{}, "named replacing replacing_replacing", "ok: ok ok ok(9/10)"},
 		{Options{}, "named unlimited_replacing", "ok: ok ok(unlimited)"},
 		// An override has no name and no mode.
-		{Options{}, "shadowed!", "over: over0/0"},
-		{Options{}, "quota_full! quota_free", "over: over0/0 ok99/100"},
-		{Options{}, "named! replacing", "over: over0/0 ok49/50big"},
-		{Options{}, "unlimited!", "over: over0/0"},
+		{Options{}, "shadowed!", "over: over(0/0)"},
+		{Options{}, "quota_full! quota_free", "over: over(0/0) ok(99/100)"},
+		{Options{}, "named! replacing", "over: over(0/0) ok(49/50 big)"},
+		{Options{}, "unlimited!", "over: over(0/0)"},
 	} {
 		if got := ask(t, newDecider(t, modes, c.options), c.keys); got != c.want {
 			t.Errorf("%+v %s:\n got %s\nwant %s", c.options, c.keys, got, c.want)
@@ -49,7 +49,7 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 }
 
 func TestAllOrNothingChargesNoLimitOfADeniedRequest(t *testing.T) {
-	for allOrNothing, want := range map[bool]string{false: "over: ok98/100free over0/0", true: "over: ok100/100free over0/0"} {
+	for allOrNothing, want := range map[bool]string{false: "over: ok(98/100 free) over(0/0)", true: "over: ok(100/100 free) over(0/0)"} {
 		d := newDecider(t, modes, Options{AllOrNothing: allOrNothing})
 		ask(t, d, "free full")
 		if got := ask(t, d, "free full"); got != want {
@@ -64,14 +64,14 @@ func TestAllOrNothingExcludesLimitsThatCannotDeny(t *testing.T) {
 		options    Options
 		keys, want string // want is the result of the second of two equal requests
 	}{
-		{Options{}, "free shadowed", "ok: ok98/100free ok0/0"},
-		{Options{}, "free shadowed full", "over: ok100/100free ok0/0 over0/0"},
-		{Options{}, "quota_full quota_free free", "ok: over0/0 ok98/100 ok98/100free"},
-		{Options{}, "quota_free full free", "over: ok100/100 over0/0 ok100/100free"},
-		{Options{}, "quota_full free", "over: over0/0 ok100/100free"},
-		{Options{}, "quota_full quota_free full free", "over: over0/0 ok98/100 over0/0 ok100/100free"},
-		{Options{ShadowMode: true}, "full free", "ok: over0/0 ok98/100free"},
-		{Options{QuotaMode: true}, "full free", "ok: over0/0 ok98/100free"},
+		{Options{}, "free shadowed", "ok: ok(98/100 free) ok(0/0)"},
+		{Options{}, "free shadowed full", "over: ok(100/100 free) ok(0/0) over(0/0)"},
+		{Options{}, "quota_full quota_free free", "ok: over(0/0) ok(98/100) ok(98/100 free)"},
+		{Options{}, "quota_free full free", "over: ok(100/100) over(0/0) ok(100/100 free)"},
+		{Options{}, "quota_full free", "over: over(0/0) ok(100/100 free)"},
+		{Options{}, "quota_full quota_free full free", "over: over(0/0) ok(98/100) over(0/0) ok(100/100 free)"},
+		{Options{ShadowMode: true}, "full free", "ok: over(0/0) ok(98/100 free)"},
+		{Options{QuotaMode: true}, "full free", "ok: over(0/0) ok(98/100 free)"},
 	} {
 		c.options.AllOrNothing = true
 		d := newDecider(t, modes, c.options)

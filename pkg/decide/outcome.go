@@ -68,12 +68,32 @@ func (d *Decision) setOutcome() {
 	if !v.Allowed && !d.Shadow {
 		d.Outcome = Denied
 	}
-	if v.By == limiters.ByPolicy { // usage and reset are unknown
+	if v.By == limiters.ByOnError { // usage and reset are unknown
 		d.Reason, d.UntilReset = StorePolicy, 0
 		return
 	}
 	d.Limit, d.Remaining = &d.Limits[i], v.Remaining
 }
+
+// Combined is the outcome of descriptors together. The zero value is that of none.
+type Combined struct {
+	Undecided   bool // a descriptor is Undecided
+	denied      bool // a descriptor that is not in quota mode is Denied
+	quotaDenied bool // a descriptor in quota mode is Denied
+	quotaAllows bool // a descriptor in quota mode is not Denied, so that none in quota mode denies the request
+}
+
+// Add adds the outcome of d.
+func (c *Combined) Add(d *Decision) {
+	denied := d.Outcome == Denied
+	c.Undecided = c.Undecided || d.Outcome == Undecided
+	c.denied = c.denied || denied && !d.Quota
+	c.quotaDenied = c.quotaDenied || denied && d.Quota
+	c.quotaAllows = c.quotaAllows || !denied && d.Quota
+}
+
+// Denied reports whether the descriptors deny a request, apart from [Options.ShadowMode].
+func (c *Combined) Denied() bool { return c.denied || c.quotaDenied && !c.quotaAllows }
 
 // explaining returns the index of the verdict that explains the outcome: the denial with the longest wait, else the first error,
 // else the verdict with the fewest remaining hits. Of equal verdicts it is the first.
@@ -100,7 +120,7 @@ func explainsMore(a, b *limiters.Verdict) bool {
 }
 
 const (
-	rankByPolicy = iota // allowed; the remaining hits are unknown
+	rankByOnError = iota // allowed; the remaining hits are unknown
 	rankAllowed
 	rankError
 	rankDenied
@@ -110,8 +130,8 @@ func rank(v *limiters.Verdict) int {
 	switch {
 	case v.Err != nil:
 		return rankError
-	case v.Allowed && v.By == limiters.ByPolicy:
-		return rankByPolicy
+	case v.Allowed && v.By == limiters.ByOnError:
+		return rankByOnError
 	case v.Allowed:
 		return rankAllowed
 	default:

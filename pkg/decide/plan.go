@@ -159,7 +159,7 @@ func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain, qu
 	if denied && first < len(result.hits) {
 		// This hit has no decision.
 		result.hits = append(result.hits, limiters.DenyingHit(result.hits[first].Key))
-		result.policies = append(result.policies, limiters.OnErrorUnset)
+		result.onErrors = append(result.onErrors, limiters.OnErrorUnset)
 	}
 }
 
@@ -184,7 +184,7 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
 		r.hits = append(r.hits, limiters.Hit{Key: key, Limit: l.Compiled, N: decision.Hits, End: decision.End})
-		r.policies = append(r.policies, domain.OnError(l))
+		r.onErrors = append(r.onErrors, domain.OnError(l))
 		if r.leases && l.Compiled.HasLeases() {
 			r.hits[len(r.hits)-1].Lease = lease
 		}

@@ -30,18 +30,20 @@ type Result struct {
 
 	hits     []limiters.Hit
 	groups   []limiters.Group   // slices of hits
-	policies []limiters.OnError // of hits
+	onErrors []limiters.OnError // of hits
 	verdicts []limiters.Verdict
 	key      []byte // scratch
 	leases   bool   // a hit has a lease
 
-	quotasDenied bool // every descriptor in quota mode is denied
-	decided      time.Duration
+	combined Combined
+	decided  time.Duration
 }
 
 // Denies reports whether d, an element of r.Decisions, denies the request. In quota mode, it does so only if all others in quota mode
 // are denied too.
-func (r *Result) Denies(d *Decision) bool { return d.Outcome == Denied && (!d.Quota || r.quotasDenied) }
+func (r *Result) Denies(d *Decision) bool {
+	return d.Outcome == Denied && (!d.Quota || !r.combined.quotaAllows)
+}
 
 // A Decision is the outcome of one descriptor.
 type Decision struct {
@@ -83,7 +85,7 @@ func (r *Result) Clear() {
 	clear(r.groups)
 	clear(r.verdicts)
 	*r = Result{
-		Decisions: r.Decisions, hits: r.hits[:0], groups: r.groups[:0], policies: r.policies[:0], verdicts: r.verdicts[:0], key: r.key[:0],
+		Decisions: r.Decisions, hits: r.hits[:0], groups: r.groups[:0], onErrors: r.onErrors[:0], verdicts: r.verdicts[:0], key: r.key[:0],
 	}
 }
 
@@ -95,34 +97,20 @@ func (r *Result) clearDecisions() {
 // Size returns the capacity of r in elements, so that pools can discard large Results.
 func (r *Result) Size() int { return max(cap(r.Decisions), cap(r.hits)) }
 
-// setOutcomes sets the outcome of each descriptor from its verdicts. It reports whether any is undecided.
-func (r *Result) setOutcomes() (undecided bool) {
+// setOutcomes sets the outcome of each descriptor from its verdicts, and Denied from the outcomes, or Shadowed in shadow mode.
+func (r *Result) setOutcomes(shadowMode bool) {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
-		if len(d.Limits) == 0 {
-			continue
+		if len(d.Limits) > 0 {
+			d.Verdicts = r.verdicts[d.first : d.first+len(d.Limits)]
+			d.setOutcome()
+			if r.StoreErr == nil {
+				r.StoreErr = d.storeErr(i)
+			}
 		}
-		d.Verdicts = r.verdicts[d.first : d.first+len(d.Limits)]
-		d.setOutcome()
-		undecided = undecided || d.Outcome == Undecided
-		if r.StoreErr == nil {
-			r.StoreErr = d.storeErr(i)
-		}
+		r.combined.Add(d)
 	}
-	return undecided
-}
-
-// setDenied sets Denied, or Shadowed in shadow mode, from the outcomes.
-func (r *Result) setDenied(shadowMode bool) {
-	r.quotasDenied = true
-	for i := range r.Decisions {
-		d := &r.Decisions[i]
-		r.quotasDenied = r.quotasDenied && (!d.Quota || d.Outcome == Denied)
-	}
-	denied := false
-	for i := range r.Decisions {
-		denied = denied || r.Denies(&r.Decisions[i])
-	}
+	denied := r.combined.Denied()
 	r.Denied, r.Shadowed = denied && !shadowMode, denied && shadowMode
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Builder builds [Rules]. Descriptors must be added in file order, because the first matching wildcard wins. Call [NewBuilder];
+// A Builder builds [Rules]. Nodes must be added in file order, because the first matching wildcard wins. Call [NewBuilder];
 // the zero value is not usable. A Builder is not safe for concurrent use.
 type Builder struct {
 	domains map[string]*Domain
@@ -32,11 +32,11 @@ func (b *Builder) Domain(name string) *Node {
 }
 
 // SetOnError sets the domain's default of on_store_error. The domain must exist.
-func (b *Builder) SetOnError(domain string, policy limiters.OnError) {
-	b.domains[domain].onError = policy
+func (b *Builder) SetOnError(domain string, onError limiters.OnError) {
+	b.domains[domain].onError = onError
 }
 
-// OnError returns the policy of SetOnError, or limiters.OnErrorUnset.
+// OnError returns the value of SetOnError, or limiters.OnErrorUnset.
 func (b *Builder) OnError(domain string) limiters.OnError {
 	if d := b.domains[domain]; d != nil {
 		return d.onError
@@ -61,7 +61,7 @@ func (b *Builder) Build() *Rules {
 	return rules
 }
 
-// A Level is one descriptor on the path to a rule: what it matches, and its modifiers. At most one of Value, Values and Prefixes is
+// A Level is one node on the path to a rule: what it matches, and its modifiers. At most one of Value, Values and Prefixes is
 // set; without any, the level matches every value. A '*' in Key or Value matches any characters. With Values or Prefixes, Key has
 // no '*'.
 type Level struct {
@@ -78,7 +78,7 @@ func (l Level) IsShareable() bool {
 	return how != exact && how != keyOnly
 }
 
-// A Node is one descriptor in the tree of a domain, or the root of the tree.
+// A Node is one item of descriptors in a rules file, in the tree of its domain, or the root of the tree.
 type Node struct {
 	builder *Builder
 	domain  string
@@ -102,7 +102,7 @@ type wild struct {
 	node    *Node
 }
 
-// Add adds a descriptor below n. Siblings must not have the same entry, including those of Values, or the same key and prefix.
+// Add adds a node below n. Siblings must not have the same entry, including those of Values, or the same key and prefix.
 func (n *Node) Add(l Level) *Node {
 	in := &n.builder.intern
 	child := &Node{builder: n.builder, domain: n.domain, parent: n, level: level{
@@ -197,7 +197,7 @@ func (n *Node) path() []level {
 	return path
 }
 
-// IsEmpty reports whether n has neither a rule nor descriptors below it.
+// IsEmpty reports whether n has neither a rule nor nodes below it.
 func (n *Node) IsEmpty() bool {
 	return n.rule == nil && len(n.exact)+len(n.byIP)+len(n.wild)+len(n.byName) == 0
 }
@@ -219,7 +219,7 @@ func (n *Node) Exempts() bool {
 	})
 }
 
-// A pattern is a descriptor's key and value, at least one of which has a '*'.
+// A pattern is a node's key and value, at least one of which has a '*'.
 type pattern struct {
 	key, value glob
 	anyValue   bool

@@ -20,12 +20,12 @@ func (c Changes) Any() bool { return c != Changes{} }
 func Diff(old, now *Rules) Changes {
 	var c Changes
 	for d := range now.Domains() {
-		if !old.HasDomain(d.Name()) {
+		if old.Domain(d.Name()) == nil {
 			c.DomainsAdded++
 		}
 	}
 	for d := range old.Domains() {
-		if !now.HasDomain(d.Name()) {
+		if now.Domain(d.Name()) == nil {
 			c.DomainsRemoved++
 		}
 	}

@@ -123,7 +123,7 @@ func TestNilRulesMatchNothing(t *testing.T) {
 		for r := range rules.All() {
 			t.Errorf("a rule: %+v", r)
 		}
-		if rules.Match("d", nil) != nil || rules.HasDomain("") {
+		if rules.Match("d", nil) != nil || rules.Domain("") != nil {
 			t.Error("rules from nowhere")
 		}
 		if d, n := rules.Counts(); d+n > 0 {

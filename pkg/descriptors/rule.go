@@ -139,7 +139,7 @@ func matchingOf(l *Level) matching {
 
 func (l *level) entry() Entry { return Entry{l.key, l.value} }
 
-// Levels returns a copy of the descriptors on the path to r.
+// Levels returns a copy of the nodes on the path to r.
 func (r *Rule) Levels() []Level {
 	levels := make([]Level, len(r.path))
 	for i := range r.path {

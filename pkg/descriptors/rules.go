@@ -18,11 +18,11 @@ type Rules struct {
 
 // A Domain holds the rules of one domain. It is immutable. Nil is a domain without rules.
 type Domain struct {
-	name    string
-	index   *index
-	onError limiters.OnError
-	onDeny  *OnDeny
-	modes   []limiters.OnError // see OnErrors
+	name     string
+	index    *index
+	onError  limiters.OnError
+	onDeny   *OnDeny
+	onErrors []limiters.OnError // see OnErrors
 }
 
 // Domain returns a domain by name; nil if it does not exist.
@@ -36,7 +36,7 @@ func (r *Rules) Domain(name string) *Domain {
 // Name returns the domain's name, which does not share memory with a request.
 func (d *Domain) Name() string { return d.name }
 
-// OnError returns the policy of a limit in the domain: its own, or that of the domain, or [limiters.OnErrorFail].
+// OnError returns on_store_error of a limit in the domain: its own, or that of the domain, or [limiters.OnErrorFail].
 func (d *Domain) OnError(l *RateLimit) limiters.OnError {
 	return cmp.Or(l.OnError, d.onError, limiters.OnErrorFail)
 }
@@ -49,21 +49,21 @@ func (d *Domain) OnDeny() *OnDeny {
 	return d.onDeny
 }
 
-// OnErrors returns the distinct policies of all limits of the domain, sorted. It is empty if the domain has no limits.
-func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.modes) }
+// OnErrors returns the distinct values of on_store_error of all limits of the domain, sorted. It is empty if the domain has no limits.
+func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.onErrors) }
 
 // noteOnErrors computes OnErrors of all domains.
 func (r *Rules) noteOnErrors() {
 	for rule := range r.All() {
 		d := r.domains[rule.Domain]
 		for i := range rule.Limits {
-			if policy := d.OnError(&rule.Limits[i]); !slices.Contains(d.modes, policy) {
-				d.modes = append(d.modes, policy)
+			if onError := d.OnError(&rule.Limits[i]); !slices.Contains(d.onErrors, onError) {
+				d.onErrors = append(d.onErrors, onError)
 			}
 		}
 	}
 	for _, d := range r.domains {
-		slices.Sort(d.modes)
+		slices.Sort(d.onErrors)
 	}
 }
 
@@ -71,12 +71,12 @@ func (r *Rules) noteOnErrors() {
 func (r *Rules) Match(domain string, entries []Entry) *Rule { return r.Domain(domain).Match(entries) }
 
 // Match returns the rule for entries, which may be unlimited; nil if the last entry reaches no rule. It does not allocate. Each
-// entry selects the first of these descriptors at its level, and Match never tries another one:
+// entry selects the first of these nodes at its level, and Match never tries another one:
 //
-//  1. the descriptor with its key and value, alone or in a list of values
-//  2. the descriptor with its key and the longest prefix that contains the address
+//  1. the node with its key and value, alone or in a list of values
+//  2. the node with its key and the longest prefix that contains the address
 //  3. the first in the file whose wildcards match
-//  4. the descriptor with its key and no value
+//  4. the node with its key and no value
 func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil
@@ -97,11 +97,6 @@ func (r *Rules) Domains() iter.Seq[*Domain] {
 			}
 		}
 	}
-}
-
-// HasDomain reports whether the rules have a domain.
-func (r *Rules) HasDomain(domain string) bool {
-	return r.Domain(domain) != nil
 }
 
 // All returns all rules in file order, including unlimited ones.

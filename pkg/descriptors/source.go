@@ -2,7 +2,7 @@ package descriptors
 
 import "strconv"
 
-// A source is where descriptors come from: a file, and the position in an overlay that sets keys of them.
+// A source is where nodes come from: a file, and the position in an overlay that sets keys of them.
 type source struct{ file, overlay string }
 
 // SetSource sets the file and the line of n, from 1. Line 0 is for generated text without lines, such as an xDS resource. Call it

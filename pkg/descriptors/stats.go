@@ -5,8 +5,8 @@ import "slices"
 // AppendStatLevels appends to dst the name of each entry in metrics, unescaped. The entries must be those that r matched. A
 // name is
 //
-//	key_value     for a descriptor with a value
-//	key           for a descriptor without a value; with value_to_metric the key_value of the request
+//	key_value     for a node with a value
+//	key           for a node without a value; with value_to_metric the key_value of the request
 //	key_pattern*  for a wildcard; with value_to_metric the key_value of the request
 //	key_a,b       for a list of values or prefixes; with value_to_metric the key_value of the request
 //

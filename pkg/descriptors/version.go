@@ -15,7 +15,7 @@ import (
 )
 
 // Version returns a fingerprint of the decisions of r: 16 lower-case hexadecimal digits, equal in all processes with the same
-// rules. File names, comments and the order of descriptors do not affect it, except the order of wildcards at one level. Nil and
+// rules. File names, comments and the order of nodes do not affect it, except the order of wildcards at one level. Nil and
 // the zero value have the version "".
 func (r *Rules) Version() string {
 	if r == nil {
@@ -41,7 +41,7 @@ func (b *Builder) version() string {
 
 // A digester encodes the rules of a domain.
 type digester struct {
-	onError limiters.OnError // the policy of limits that set none
+	onError limiters.OnError // of limits that set none
 	onDeny  *OnDeny          // the response of limits that set none
 }
 

@@ -9,23 +9,23 @@ import (
 	"github.com/weir-rls/weir/internal/spelling"
 )
 
-// A Step explains which descriptor one entry selects, or why it selects none.
+// A Step explains which node of the rules one entry selects, or why it selects none.
 type Step struct {
 	Level  int   // of the entry, from 1
 	Entry  Entry // of the request
 	Result StepResult
 
-	Descriptor string // the selected descriptor, such as "path=/a*"; "" if there is none
-	Source     string // of the descriptor, as in [Rule.Source]
-	Rule       *Rule  // of the descriptor; nil: it has no limit
-	Hides      *Hidden
+	Node   string // the selected node, such as "path=/a*"; "" if there is none
+	Source string // of the node, as in [Rule.Source]
+	Rule   *Rule  // of the node; nil: it has no limit
+	Hides  *Hidden
 
-	above string       // the descriptor at the level above, "" at the top
+	above string       // the node at the level above, "" at the top
 	in    netip.Prefix // of MatchedPrefix
-	known known        // if the entry selects nothing, or the descriptor ends the walk without a rule
+	known known        // if the entry selects nothing, or the node ends the walk without a rule
 }
 
-// A StepResult classifies how an entry selects a descriptor, or the reason why it selects none.
+// A StepResult classifies how an entry selects a node, or the reason why it selects none.
 type StepResult uint8
 
 // The results. The first five are selections.
@@ -34,10 +34,10 @@ const (
 	MatchedList                       // the value is in a list of values
 	MatchedPrefix                     // the address is in a prefix
 	MatchedWildcard                   // the wildcard fits
-	MatchedKey                        // the key is equal, and the descriptor has no value
-	NoChild                           // the descriptor above has none below it, or the domain none at all
-	NoKey                             // no descriptor at this level has the key
-	NoValue                           // descriptors have the key, each with another value
+	MatchedKey                        // the key is equal, and the node has no value
+	NoChild                           // the node above has no children, or the domain no nodes
+	NoKey                             // no node at this level has the key
+	NoValue                           // nodes have the key, each with another value
 	NoWildcard                        // as NoValue, and at least one has a wildcard
 	NoPrefix                          // as NoValue, and at least one has prefixes
 	NoAddress                         // as NoPrefix, and the value is not an address
@@ -46,14 +46,14 @@ const (
 // Matched reports whether r is a selection.
 func (r StepResult) Matched() bool { return r <= MatchedKey }
 
-// A Hidden is a more general descriptor that leads to a rule, and that Match does not try because a selection is final.
+// A Hidden is a more general node that leads to a rule, and that Match does not try because a selection is final.
 type Hidden struct {
-	Descriptor, Source string // of the more general selection
-	Rule               *Rule  // at which the request would have ended
+	Node, Source string // of the more general selection
+	Rule         *Rule  // at which the request would have ended
 }
 
 // Walk explains [Domain.Match]. It returns a step for each entry up to the first that selects nothing. If all entries select a
-// descriptor, the Rule of the last step is the result of Match; otherwise the result is nil. Walk reads every record of the domain,
+// node, the Rule of the last step is the result of Match; otherwise the result is nil. Walk reads every record of the domain,
 // so it is slow for many rules. Nil has no steps.
 func (d *Domain) Walk(entries []Entry) []Step {
 	if d == nil {
@@ -73,7 +73,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 		}
 		x.explainSelection(id, next, &step)
 		steps = append(steps, step)
-		id, above = next, step.Descriptor
+		id, above = next, step.Node
 	}
 	if len(steps) == 0 {
 		return nil
@@ -99,7 +99,7 @@ func (x *index) findHidden(entries []Entry, path []recordID, steps []Step) {
 			if rule := x.findAny(other, entries[i+1:]); rule != nil {
 				general := Step{Entry: entries[i]}
 				x.explainSelection(path[i], other, &general)
-				steps[i].Hides = &Hidden{general.Descriptor, general.Source, rule}
+				steps[i].Hides = &Hidden{general.Node, general.Source, rule}
 				return
 			}
 		}
@@ -192,29 +192,19 @@ func (x *index) explainSelection(parent, id recordID, s *Step) {
 	inexact, isWild := x.inexactOf(parent), func(w wildRecord) bool { return w.id == id }
 	switch {
 	case in != nil && in.siblings != nil:
-		s.Result, s.Descriptor = MatchedPrefix, s.Entry.Key+"="+in.name()
+		s.Result, s.Node = MatchedPrefix, s.Entry.Key+"="+in.name()
 		if address, ok := parseAddress(s.Entry.Value); ok {
-			s.in = longestOf(in.prefixes, address)
+			s.in = in.siblings.longest(address)
 		}
 	case in != nil:
-		s.Result, s.Descriptor = MatchedList, s.Entry.Key+"="+in.name()
+		s.Result, s.Node = MatchedList, s.Entry.Key+"="+in.name()
 	case slices.ContainsFunc(inexact.wild, isWild):
-		s.Result, s.Descriptor = MatchedWildcard, x.entryOf(id).text()
+		s.Result, s.Node = MatchedWildcard, x.entryOf(id).text()
 	case inexact.byName[s.Entry.Key] == id:
-		s.Result, s.Descriptor = MatchedKey, s.Entry.Key
+		s.Result, s.Node = MatchedKey, s.Entry.Key
 	default:
-		s.Result, s.Descriptor = MatchedValue, x.entryOf(id).text()
+		s.Result, s.Node = MatchedValue, x.entryOf(id).text()
 	}
-}
-
-// longestOf returns the longest of prefixes that contains address.
-func longestOf(prefixes []netip.Prefix, address netip.Addr) (longest netip.Prefix) {
-	for _, p := range prefixes {
-		if p.Contains(address) && (!longest.IsValid() || p.Bits() > longest.Bits()) {
-			longest = p
-		}
-	}
-	return longest
 }
 
 // text returns "key=value", or the key if the value is empty.
@@ -257,7 +247,7 @@ func (x *index) children(id recordID) []recordID {
 	return children
 }
 
-// knownKeys returns the keys of the descriptors below a record.
+// knownKeys returns the keys of the nodes below a record.
 func (x *index) knownKeys(id recordID, misspelled string) known {
 	keys := map[string]bool{}
 	for _, child := range x.children(id) {

@@ -68,11 +68,11 @@ func check(s *descriptors.Step, request []descriptors.Entry, i int, unmatched bo
 	switch {
 	case s.Level != i+1 || s.Entry != request[i]:
 		return "the level or the entry is another"
-	case s.Result.Matched() != (s.Descriptor != "") || s.Result.Matched() != (s.Source != ""):
+	case s.Result.Matched() != (s.Node != "") || s.Result.Matched() != (s.Source != ""):
 		return "a selection without a descriptor and its source, or the other way round"
 	case !s.Result.Matched() && (s.Rule != nil || s.Brief() == ""):
 		return "no selection"
-	case s.Hides != nil && (!unmatched || s.Hides.Rule == nil || s.Hides.Descriptor == s.Descriptor):
+	case s.Hides != nil && (!unmatched || s.Hides.Rule == nil || s.Hides.Node == s.Node):
 		return "hides no other rule"
 	case s.Reason() == "" || strings.Contains(s.Reason(), "%!"):
 		return "reason " + s.Reason()
@@ -120,7 +120,7 @@ func TestWalkExplainsEachLevel(t *testing.T) {
 		steps := rules.Domain("d").Walk(entries(request))
 		var got []string
 		for i := range steps {
-			got = append(got, fmt.Sprintf("%s %s %s", steps[i].Descriptor, steps[i].Source, steps[i].Reason()))
+			got = append(got, fmt.Sprintf("%s %s %s", steps[i].Node, steps[i].Source, steps[i].Reason()))
 		}
 		if text := strings.Join(got, " | "); text != want {
 			t.Errorf("%s:\n got %s\nwant %s", request, text, want)

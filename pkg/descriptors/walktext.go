@@ -33,11 +33,11 @@ func (s *Step) Brief() string {
 	return ""
 }
 
-// Reason returns a clause that explains how the entry selects a descriptor, or why it selects none.
+// Reason returns a clause that explains how the entry selects a node, or why it selects none.
 func (s *Step) Reason() string {
 	reason := s.reason()
 	if h := s.Hides; h != nil {
-		reason += fmt.Sprintf("; this hides %s, which would have led to %s", located(h.Descriptor, h.Source),
+		reason += fmt.Sprintf("; this hides %s, which would have led to %s", located(h.Node, h.Source),
 			located(h.Rule.Name, h.Rule.Source()))
 	}
 	return reason
@@ -78,7 +78,7 @@ func (s *Step) below() string {
 	return "below " + s.above + " "
 }
 
-// Needs returns the entry that a request lacks if it ends at the descriptor of s, which has no rule.
+// Needs returns the entry that a request lacks if it ends at the node of s, which has no rule.
 func (s *Step) Needs() string {
 	if len(s.known.texts) == 0 {
 		return "the descriptor has neither a limit nor descriptors below it, which exempts the request"

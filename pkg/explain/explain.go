@@ -181,13 +181,13 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 	for _, s := range e.domain.Walk(planned) {
 		step := Step{
 			Level: s.Level, Entry: Entry{s.Entry.Key, s.Entry.Value}, Result: noMatch, Kind: s.Result.String(),
-			Descriptor: s.Descriptor, Source: s.Source, Reason: s.Reason(), brief: s.Brief(),
+			Descriptor: s.Node, Source: s.Source, Reason: s.Reason(), brief: s.Brief(),
 		}
 		if s.Result.Matched() {
 			step.Result = matched
 		}
 		if h := s.Hides; h != nil {
-			step.Hides = &Hidden{h.Descriptor, h.Source, h.Rule.Name, h.Rule.Source()}
+			step.Hides = &Hidden{h.Node, h.Source, h.Rule.Name, h.Rule.Source()}
 		}
 		d.Walk = append(d.Walk, step)
 		if s.Result.Matched() && s.Rule == nil && s.Level == len(planned) {

@@ -129,7 +129,7 @@ type calendarWindows struct {
 // CalendarWindows returns the starts of four consecutive windows, in µs since 1970. The second contains now. The limit must have
 // window_start=calendar.
 func (l *Limit) CalendarWindows(now time.Time) [4]int64 {
-	return l.counter.(*calendarLimit).calendar.windows(now.UnixMicro()).starts
+	return l.algorithm.(*calendarLimit).calendar.windows(now.UnixMicro()).starts
 }
 
 // start returns the start of the current or the next window, whichever contains the time t.

@@ -58,7 +58,7 @@ func (l *Limit) setSlots() error {
 
 // held returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds its slots until it
 // is dropped, or until the key has fully reset.
-func (l *concurrencyLimit) held(p *PenaltyAndLeases, now int64) (slots, first, last int64) {
+func (l *concurrencyLimit) held(p *ExtraState, now int64) (slots, first, last int64) {
 	if p == nil || p.Leases.latest() <= now {
 		return 0, 0, 0
 	}
@@ -71,7 +71,7 @@ func (l *concurrencyLimit) left(expires, now int64) int64 { return max(1, min(ex
 
 // fits reports whether n hits fit beside the leases in p at now, where 0 is a peek, and otherwise in how many µs they would;
 // negative: never.
-func (l *concurrencyLimit) fits(p *PenaltyAndLeases, now, n int64) (bool, int64) {
+func (l *concurrencyLimit) fits(p *ExtraState, now, n int64) (bool, int64) {
 	n = max(n, 1)
 	if n > l.max {
 		return false, -1
@@ -84,7 +84,7 @@ func (l *concurrencyLimit) fits(p *PenaltyAndLeases, now, n int64) (bool, int64)
 }
 
 // usage returns the slots held by the leases in p at now, and in how many µs the last of them expires.
-func (l *concurrencyLimit) usage(p *PenaltyAndLeases, now int64) (used, resetAfter int64) {
+func (l *concurrencyLimit) usage(p *ExtraState, now int64) (used, resetAfter int64) {
 	slots, _, last := l.held(p, now)
 	if slots == 0 {
 		return 0, 0

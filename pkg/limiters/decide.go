@@ -42,7 +42,7 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 // for sliding logs, leases, reservations and penalties.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
-		if len(g) == 1 && !g[0].Limit.HasPenaltyOrLeases() {
+		if len(g) == 1 && !g[0].Limit.UsesExtraState() {
 			if stateIndex[0] >= 0 {
 				decideOne(now, &g[0], &states[stateIndex[0]], &out[0])
 			}
@@ -54,7 +54,7 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 	}
 }
 
-// decideOne decides an ungrouped hit under a limit without a penalty or leases, as most hits are. It is a short form of groupDecision,
+// decideOne decides an ungrouped hit under a limit without extra state, as most hits are. It is a short form of groupDecision,
 // which takes several times as long.
 func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 	l, n := h.Limit, ClampHits(h.N)
@@ -77,9 +77,9 @@ func (l *Limit) fits(s *State, now, n int64) (ok bool, retryAfter int64) {
 		return true, 0
 	}
 	if l.IsConcurrency() {
-		return l.slots.fits(s.PenaltyAndLeases, now, n)
+		return l.slots.fits(s.ExtraState, now, n)
 	}
-	return l.counter.fits(s.CounterState, now, n)
+	return l.algorithm.fits(s.CounterState, now, n)
 }
 
 // countedIfDenied returns how many of n hits are charged although they are denied.
@@ -202,7 +202,7 @@ func (d *groupDecision) deny() {
 	}
 	for i := range d.group {
 		if d.isFirstOffence(i) {
-			d.out[i].PenaltyBegan = d.state(i).withPenaltyAndLeases().Penalty.offend(d.group[i].Limit.penalty, d.now)
+			d.out[i].PenaltyBegan = d.state(i).withExtraState().Penalty.offend(d.group[i].Limit.penalty, d.now)
 		}
 	}
 	for i := range d.group {
@@ -246,9 +246,9 @@ func (d *groupDecision) isFirstOffence(i int) bool {
 func verdict(now int64, l *Limit, s *State, ok bool, retryAfter int64) Verdict {
 	var used, resetAfter int64
 	if l.IsConcurrency() {
-		used, resetAfter = l.slots.usage(s.PenaltyAndLeases, now)
+		used, resetAfter = l.slots.usage(s.ExtraState, now)
 	} else {
-		used, resetAfter = l.counter.usage(s.CounterState, now)
+		used, resetAfter = l.algorithm.usage(s.CounterState, now)
 	}
 	return NewVerdict(l, ok, used, retryAfter, resetAfter)
 }

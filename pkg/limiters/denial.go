@@ -45,6 +45,6 @@ func (l *Limit) RetryBound(m, n int64, retryAfter, resetAfter time.Duration) tim
 		// The limit itself may allow n hits that its penalty denies. A lease may end at any time.
 		return resetAfter
 	default:
-		return min(resetAfter, retryAfter+micros(l.counter.extraWait(m-n)))
+		return min(resetAfter, retryAfter+micros(l.algorithm.extraWait(m-n)))
 	}
 }

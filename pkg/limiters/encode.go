@@ -24,7 +24,7 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 	}
 	if l.HasPenalty() {
 		var p Penalty
-		if s.PenaltyAndLeases != nil {
+		if s.ExtraState != nil {
 			p = s.Penalty
 		}
 		for _, n := range [...]int64{p.Offences, p.Since, p.Until, p.Level} {
@@ -87,7 +87,7 @@ func ReadState(l *Limit, b []byte) (State, error) {
 		}
 		b = b[penaltyLen:]
 		if p != (Penalty{}) {
-			s.PenaltyAndLeases = &PenaltyAndLeases{Penalty: p}
+			s.ExtraState = &ExtraState{Penalty: p}
 		}
 	}
 	if len(b) == 0 {

@@ -12,7 +12,7 @@ const leaseLen = 16 + 3*8
 var errLeases = errors.New("the leases of a state are invalid")
 
 // HasLeases reports whether s has open leases, or ids that ended before they were taken.
-func (s *State) HasLeases() bool { return s.PenaltyAndLeases != nil && !s.Leases.isEmpty() }
+func (s *State) HasLeases() bool { return s.ExtraState != nil && !s.Leases.isEmpty() }
 
 // AppendLeases appends the encoding of the leases of s to b.
 func AppendLeases(b []byte, s *State) []byte {
@@ -39,7 +39,7 @@ func LeasesLen(s *State) int {
 }
 
 func (s *State) leaseSets() [2]*leaseSet {
-	if s.PenaltyAndLeases == nil {
+	if s.ExtraState == nil {
 		return [2]*leaseSet{{}, {}}
 	}
 	return [2]*leaseSet{&s.Leases.open, &s.Leases.ended}
@@ -81,6 +81,6 @@ func within(n, maximum int64) bool { return n >= 0 && n <= maximum }
 
 // SetLeases replaces the leases of s.
 func (s *State) SetLeases(leases Leases) {
-	s.withPenaltyAndLeases().Leases = leases
+	s.withExtraState().Leases = leases
 	s.dropEmpty()
 }

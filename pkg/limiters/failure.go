@@ -59,6 +59,6 @@ const (
 	ByCache
 	// ByShare: the store failed, and this process decided by its share of the limit, which the verdict describes.
 	ByShare
-	// ByPolicy: the store failed, and the policy allowed or denied the hit regardless of the key.
-	ByPolicy
+	// ByOnError: the store failed, and [OnError] allowed or denied the hit regardless of the key.
+	ByOnError
 )

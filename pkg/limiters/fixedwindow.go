@@ -46,7 +46,7 @@ var fixedWindowDefinition = definition{
 		spec.Max = MaxPerWindow
 		return spec
 	},
-	counter: func(spec Spec, peekOver bool) (counter, error) {
+	algorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		l := windowLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
 			peekOver: peekOver, firstHit: spec.Params.WindowStart == StartByFirstHit,
@@ -145,7 +145,7 @@ func (l *windowLimit) settle(s CounterState, now int64, corrections []correction
 }
 
 // settleWindow applies the corrections for the window of l that begins at start.
-func settleWindow(l counter, s CounterState, now, start int64, corrections []correction) CounterState {
+func settleWindow(l algorithm, s CounterState, now, start int64, corrections []correction) CounterState {
 	for _, c := range corrections {
 		if c.delta != 0 && c.at == start {
 			s = l.charge(s, now, c.delta)

@@ -56,7 +56,7 @@ var funnelDefinition = definition{
 		spec.Max = max(spec.Max, 1)
 		return spec
 	},
-	counter: func(spec Spec, peekOver bool) (counter, error) {
+	algorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
 			peekOver: peekOver, capacity: spec.Params.Capacity, drain: drain{den: 1},
@@ -113,7 +113,7 @@ func (l *funnelLimit) maxUsage() int64 { return l.capacity }
 // DrainTime returns the time in which a funnel drains one hit: whole + num/den µs, in lowest terms. It is 0 for a maximum of 0. The
 // limit must be a funnel.
 func (l *Limit) DrainTime() (whole, num, den int64) {
-	d := l.counter.(*funnelLimit).drain
+	d := l.algorithm.(*funnelLimit).drain
 	return int64(d.num / d.den), int64(d.num % d.den), int64(d.den)
 }
 

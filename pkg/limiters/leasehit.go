@@ -24,7 +24,7 @@ func (h *Hit) step(s *State, now int64) leaseStep {
 	if s.holds(h.Lease) {
 		return leaseHeld
 	}
-	if s.PenaltyAndLeases != nil {
+	if s.ExtraState != nil {
 		if ended, found := s.Leases.ended.get(h.Lease); found && ended.expires > now {
 			return leaseEnded
 		}
@@ -33,7 +33,7 @@ func (h *Hit) step(s *State, now int64) leaseStep {
 }
 
 func (s *State) holds(id LeaseID) bool {
-	if s.PenaltyAndLeases == nil {
+	if s.ExtraState == nil {
 		return false
 	}
 	_, held := s.Leases.open.get(id)
@@ -41,7 +41,7 @@ func (s *State) holds(id LeaseID) bool {
 }
 
 func (s *State) openLeases() int {
-	if s.PenaltyAndLeases == nil {
+	if s.ExtraState == nil {
 		return 0
 	}
 	return s.Leases.open.len()
@@ -51,7 +51,7 @@ func (s *State) openLeases() int {
 // if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
 func (h *Hit) expireLeases(s *State, now int64) {
 	l := h.Limit
-	if s.PenaltyAndLeases == nil || !l.HasLeases() {
+	if s.ExtraState == nil || !l.HasLeases() {
 		return
 	}
 	leases := &s.Leases
@@ -71,7 +71,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 		lapsed = append(lapsed, correction{r.at, -r.n})
 	}
 	if l.releases && len(lapsed) > 0 {
-		s.CounterState = l.counter.settle(s.CounterState, now, lapsed)
+		s.CounterState = l.algorithm.settle(s.CounterState, now, lapsed)
 	}
 	for range leasesPerHit {
 		if _, expired := leases.ended.popExpired(now); !expired {
@@ -100,11 +100,11 @@ func (h *Hit) take(s *State, now int64) {
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
 		if l.reserves {
-			reserved, at := l.counter.reserve(s.CounterState, now, n)
+			reserved, at := l.algorithm.reserve(s.CounterState, now, n)
 			s.CounterState = reserved
 			opened.at = at
 		}
-		s.withPenaltyAndLeases().Leases.open.put(h.Lease, opened)
+		s.withExtraState().Leases.open.put(h.Lease, opened)
 	}
 }
 
@@ -119,13 +119,13 @@ func (h *Hit) end(s *State, now int64) {
 	if l.reserves {
 		actual = max(0, ClampHits(h.N))
 	}
-	leases := &s.withPenaltyAndLeases().Leases
+	leases := &s.withExtraState().Leases
 	r, held := leases.open.remove(h.Lease)
 	switch {
 	case !held:
 		leases.remember(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	case l.reserves:
-		s.CounterState = l.counter.settle(s.CounterState, now, []correction{{r.at, actual - r.n}})
+		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{r.at, actual - r.n}})
 	}
 	s.dropEmpty()
 }

@@ -153,7 +153,7 @@ func TestConcurrencySpec(t *testing.T) {
 		if (err != nil) != c.err {
 			t.Errorf("%+v: %v", c.spec, err)
 		}
-		if err == nil && (l.ID() != "s" || !l.HasLeases() || !l.HasPenaltyOrLeases() || l.HasPenalty()) {
+		if err == nil && (l.ID() != "s" || !l.HasLeases() || !l.UsesExtraState() || l.HasPenalty()) {
 			t.Errorf("%+v: %+v", c.spec, l)
 		}
 	}
@@ -162,8 +162,8 @@ func TestConcurrencySpec(t *testing.T) {
 func TestInvalidLeasesAreRejected(t *testing.T) {
 	var s State
 	id := NewLeaseID(nil, "a")
-	s.withPenaltyAndLeases().Leases.open.put(id, lease{expires: 5, n: 2, at: 3})
-	s.withPenaltyAndLeases().Leases.ended.put(id, lease{expires: 6, n: 4})
+	s.withExtraState().Leases.open.put(id, lease{expires: 5, n: 2, at: 3})
+	s.withExtraState().Leases.ended.put(id, lease{expires: 6, n: 4})
 	b := AppendLeases(nil, &s)
 	if len(b) != LeasesLen(&s) {
 		t.Errorf("%d bytes, want %d", len(b), LeasesLen(&s))

@@ -28,25 +28,25 @@ type Spec struct {
 
 // A Limit is a validated Spec with precomputed values. It is immutable and may be shared.
 type Limit struct {
-	spec               Spec
-	definition         *definition
-	counter            counter // nil: see IsConcurrency
-	id                 string
-	capacity           int64
-	hasPenaltyOrLeases bool // beside the fields that every hit reads
-	hasLeases          bool
-	grows              bool
-	peekOver           bool              // see peek
-	penalty            *PenaltySpec      // with defaults; nil: none
-	slots              *concurrencyLimit // nil: the limit has a counter
-	ttl                int64             // of a lease or a reservation, in µs
-	reserves           bool
-	releases           bool // expired reservations are settled to 0
+	spec           Spec
+	definition     *definition
+	algorithm      algorithm // nil: see IsConcurrency
+	id             string
+	capacity       int64
+	usesExtraState bool // beside the fields that every hit reads
+	hasLeases      bool
+	grows          bool
+	peekOver       bool              // see peek
+	penalty        *PenaltySpec      // with defaults; nil: none
+	slots          *concurrencyLimit // nil: the limit has an algorithm
+	ttl            int64             // of a lease or a reservation, in µs
+	reserves       bool
+	releases       bool // expired reservations are settled to 0
 }
 
-// A counter is an algorithm that counts the hits of a key in a [CounterState]. Its methods do no I/O and read no clock. They may
-// modify a [Log] in place. Times and durations are in µs. Every algorithm is a counter, except that of a [concurrencyLimit].
-type counter interface {
+// An algorithm counts the hits of a key in a [CounterState]. Its methods do no I/O and read no clock. They may modify a [Log] in
+// place. Times and durations are in µs. Concurrency does not implement it, because it counts leases: see [concurrencyLimit].
+type algorithm interface {
 	// tag returns the algorithm's part of Limit.ID. It must change if the meaning of the state changes, and only then.
 	tag() string
 	// maxUsage returns the maximum usage at which hits can be allowed.
@@ -89,9 +89,9 @@ type definition struct {
 	// neverFull returns the Spec with a maximum too large to reach. Its limit reads the same states, and a peek under it is denied
 	// only by the key's penalty. The Spec may be invalid. Nil for an algorithm without penalties.
 	neverFull func(Spec) Spec
-	// counter returns the counter of a limit or an error. Maximum, window and parameters are in range. Nil for concurrency, which
-	// has leases instead of a counter and a window.
-	counter func(spec Spec, peekOver bool) (counter, error)
+	// algorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range. Nil for concurrency, which
+	// has leases instead of a count of hits and a window.
+	algorithm func(spec Spec, peekOver bool) (algorithm, error)
 }
 
 var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition, &concurrencyDefinition}
@@ -127,7 +127,7 @@ func LargestMax(algorithm string) int64 {
 // HasWindow reports whether limits of an algorithm have a window.
 func HasWindow(algorithm string) bool {
 	d := definitionOf(algorithm)
-	return d != nil && d.counter != nil
+	return d != nil && d.algorithm != nil
 }
 
 // CountsDeniedByDefault returns the default of CountDenied in rules.
@@ -178,20 +178,20 @@ func New(spec Spec) (*Limit, error) {
 	}
 	d.clearDefaults(&l.spec.Params)
 	l.grows = d.grows || l.hasLeases
-	l.hasPenaltyOrLeases = l.hasLeases || l.penalty != nil
+	l.usesExtraState = l.hasLeases || l.penalty != nil
 	return l, nil
 }
 
-// setAlgorithm gives l its slots or its counter.
+// setAlgorithm gives l its slots or its algorithm.
 func (l *Limit) setAlgorithm() error {
-	if l.definition.counter == nil {
+	if l.definition.algorithm == nil {
 		return l.setSlots()
 	}
-	c, err := l.definition.counter(l.spec, l.peekOver)
+	a, err := l.definition.algorithm(l.spec, l.peekOver)
 	if err != nil {
 		return err
 	}
-	l.counter, l.capacity, l.id = c, c.maxUsage(), c.tag()+strconv.FormatInt(l.spec.Window.Microseconds(), 10)
+	l.algorithm, l.capacity, l.id = a, a.maxUsage(), a.tag()+strconv.FormatInt(l.spec.Window.Microseconds(), 10)
 	return nil
 }
 
@@ -203,7 +203,7 @@ func checkRange(what string, n, minN, maxN int64) error {
 }
 
 func (d *definition) checkWindow(w time.Duration) error {
-	if d.counter == nil {
+	if d.algorithm == nil {
 		if w != 0 {
 			return invalid("want 0", "a window of %v has no meaning for the algorithm %s", w, d.name)
 		}
@@ -254,8 +254,8 @@ func (l *Limit) PeekOver() bool { return l.peekOver }
 // Capacity returns the maximum usage at which hits can be allowed: the maximum, or the capacity of a funnel.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
-// HasPenaltyOrLeases reports whether l uses the [PenaltyAndLeases] of a State. Other limits ignore them.
-func (l *Limit) HasPenaltyOrLeases() bool { return l.hasPenaltyOrLeases }
+// UsesExtraState reports whether l uses the [ExtraState] of a State. Other limits ignore it.
+func (l *Limit) UsesExtraState() bool { return l.usesExtraState }
 
 // HasLeases reports whether hits under l have a [LeaseID]: the algorithm is concurrency, or the limit reserves.
 func (l *Limit) HasLeases() bool { return l.hasLeases }

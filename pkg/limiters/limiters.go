@@ -31,7 +31,7 @@ type Hit struct {
 	Limit *Limit
 	N     int64
 	// Denied is the number of hits that the caller has already rejected from its cache. They are charged if the peek is denied and
-	// the limit counts denied hits. Denied is ignored except in an ungrouped peek (N = 0) under a limit without a penalty or leases.
+	// the limit counts denied hits. Denied is ignored except in an ungrouped peek (N = 0) under a limit without extra state.
 	// Only a store can do both in one step: the hits must not count in a window that began after they were rejected.
 	Denied int64
 	// Lease identifies the request under a limit with leases, see [Limit.HasLeases]; zero for other limits.

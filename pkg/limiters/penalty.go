@@ -122,7 +122,7 @@ func (p *Penalty) resetTime(spec *PenaltySpec) int64 {
 
 // penaltyWait returns the rest of a penalty under l; 0 outside of a penalty.
 func (l *Limit) penaltyWait(s *State, now int64) int64 {
-	if l.penalty == nil || s.PenaltyAndLeases == nil {
+	if l.penalty == nil || s.ExtraState == nil {
 		return 0
 	}
 	return s.Penalty.wait(l.penalty, now)

@@ -6,7 +6,7 @@ import "unsafe"
 // concurrent use.
 type State struct {
 	CounterState
-	*PenaltyAndLeases // changed in place; nil if there are none
+	*ExtraState // changed in place; nil if there is none
 }
 
 // A CounterState is the count of hits for a key. The meaning of the words A, B and C depends on the algorithm, and a store must keep the
@@ -16,14 +16,14 @@ type CounterState struct {
 	Log     *Log // of a sliding log; changed in place; nil if nothing is logged
 }
 
-// charge charges n > 0 hits or refunds -n, whether or not they fit. The limit must have a counter.
+// charge charges n > 0 hits or refunds -n, whether or not they fit. l must not be a concurrency limit.
 func (s *State) charge(l *Limit, now, n int64) {
-	s.CounterState = l.counter.charge(s.CounterState, now, n)
+	s.CounterState = l.algorithm.charge(s.CounterState, now, n)
 }
 
-// GrownBytes returns the memory that s points to, in bytes: its log, penalty and leases.
+// GrownBytes returns the memory that s points to, in bytes: its log and its extra state.
 func (s *State) GrownBytes() int {
-	if s.Log == nil && s.PenaltyAndLeases == nil {
+	if s.Log == nil && s.ExtraState == nil {
 		return 0
 	}
 	return s.grownBytes()
@@ -33,8 +33,8 @@ func (s *State) grownBytes() (n int) {
 	if s.Log != nil {
 		n = s.Log.size()
 	}
-	if s.PenaltyAndLeases != nil {
-		n += s.PenaltyAndLeases.size()
+	if s.ExtraState != nil {
+		n += s.ExtraState.size()
 	}
 	return n
 }
@@ -46,24 +46,24 @@ func (s *State) IsZero() bool { return *s == State{} }
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := int64(0)
 	if !l.IsConcurrency() {
-		resetTime = l.counter.resetTime(s.CounterState)
+		resetTime = l.algorithm.resetTime(s.CounterState)
 	}
-	if s.PenaltyAndLeases != nil {
-		resetTime = max(resetTime, s.PenaltyAndLeases.expires(l))
+	if s.ExtraState != nil {
+		resetTime = max(resetTime, s.ExtraState.expires(l))
 	}
 	return resetTime
 }
 
-// PenaltyAndLeases are the penalty and the leases of a key. They are independent of the algorithm.
-type PenaltyAndLeases struct {
+// An ExtraState has the penalty of a key, and its leases or reservations. It is independent of the algorithm.
+type ExtraState struct {
 	Penalty Penalty
 	Leases  Leases
 }
 
-func (p *PenaltyAndLeases) isEmpty() bool { return p.Penalty == Penalty{} && p.Leases.isEmpty() }
+func (p *ExtraState) isEmpty() bool { return p.Penalty == Penalty{} && p.Leases.isEmpty() }
 
 // expires returns when limit l no longer needs p, in µs since 1970.
-func (p *PenaltyAndLeases) expires(l *Limit) int64 {
+func (p *ExtraState) expires(l *Limit) int64 {
 	expires := p.Leases.latest()
 	if l.penalty == nil {
 		return max(expires, p.Penalty.Until)
@@ -71,19 +71,19 @@ func (p *PenaltyAndLeases) expires(l *Limit) int64 {
 	return max(expires, p.Penalty.resetTime(l.penalty))
 }
 
-func (p *PenaltyAndLeases) size() int { return int(unsafe.Sizeof(*p)) + p.Leases.size() }
+func (p *ExtraState) size() int { return int(unsafe.Sizeof(*p)) + p.Leases.size() }
 
-// withPenaltyAndLeases returns the penalty and the leases of s, which it creates if there are none.
-func (s *State) withPenaltyAndLeases() *PenaltyAndLeases {
-	if s.PenaltyAndLeases == nil {
-		s.PenaltyAndLeases = &PenaltyAndLeases{}
+// withExtraState returns the extra state of s, which it creates if there is none.
+func (s *State) withExtraState() *ExtraState {
+	if s.ExtraState == nil {
+		s.ExtraState = &ExtraState{}
 	}
-	return s.PenaltyAndLeases
+	return s.ExtraState
 }
 
-// dropEmpty makes a state whose penalty and leases are empty equal to one that never had any.
+// dropEmpty makes a state whose extra state is empty equal to one that never had any.
 func (s *State) dropEmpty() {
-	if s.PenaltyAndLeases != nil && s.PenaltyAndLeases.isEmpty() {
-		s.PenaltyAndLeases = nil
+	if s.ExtraState != nil && s.ExtraState.isEmpty() {
+		s.ExtraState = nil
 	}
 }

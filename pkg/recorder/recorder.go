@@ -16,12 +16,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"math"
 	randv2 "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
@@ -140,7 +140,7 @@ func New(o Options) *Recorder {
 		o.retries = retryAfter
 	}
 	r := &Recorder{
-		options: o, maxHash: thresholdOf(o.Sample), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+		options: o, maxHash: keysample.Threshold(o.Sample), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	for i := range r.queues {
 		r.queues[i].entries = make([]byte, 0, queueBytes/4)
@@ -148,14 +148,6 @@ func New(o Options) *Recorder {
 	r.refill()
 	go newWriter(r).run()
 	return r
-}
-
-// thresholdOf returns the highest hash of a share of all keys.
-func thresholdOf(share float64) uint64 {
-	if share >= 1 {
-		return math.MaxUint64
-	}
-	return uint64(max(0, share) * (1 << 32) * (1 << 32))
 }
 
 // ErrUnwritten is returned by Close if its context ended before all lines were written.

@@ -473,7 +473,7 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 		r.Record(result)
 	}
 	result := d.decide("alice")
-	result.Decisions[0].Verdicts[0] = limiters.Verdict{Allowed: true, By: limiters.ByPolicy}
+	result.Decisions[0].Verdicts[0] = limiters.Verdict{Allowed: true, By: limiters.ByOnError}
 	r.Record(result)
 	closed(t, r)
 	after := time.Now().UnixMicro()
@@ -481,7 +481,7 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	found := false
 	for i := range all {
 		at := all[i].At.UnixMicro() - ahead
-		found = found || all[i].By == replay.ByFallback
+		found = found || all[i].By == replay.FromFallback
 		if at < before || at > after {
 			t.Fatalf("line %d of %q is %v away", i, all[i].By, time.Duration(at-before)*time.Microsecond)
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -282,7 +283,7 @@ func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 	contained := 0
 	for run := range 100 {
 		random := rand.New(rand.NewPCG(uint64(run), 1))
-		r := &Recorder{options: Options{Sample: .1}, maxHash: thresholdOf(.1)}
+		r := &Recorder{options: Options{Sample: .1}, maxHash: keysample.Threshold(.1)}
 		hit, sampled := map[int]bool{}, map[int]bool{}
 		zipf := rand.NewZipf(random, 1.1, 1, 3000)
 		var result decide.Result
@@ -317,14 +318,14 @@ func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		verdict limiters.Verdict
-		by      replay.DecidedBy
+		by      replay.Origin
 		known   bool
 	}{
 		"store":  {limiters.Verdict{Allowed: true, At: 1_795_373_037_431_903}, "", true},
-		"cache":  {limiters.Verdict{By: limiters.ByCache, At: 1_795_373_037_431_903}, replay.ByCache, true},
-		"policy": {limiters.Verdict{By: limiters.ByPolicy, Allowed: true}, replay.ByFallback, true},
-		"share":  {limiters.Verdict{By: limiters.ByShare, Allowed: true, At: 5}, replay.ByFallback, true},
-		"error":  {limiters.Verdict{Err: errors.New("gone")}, replay.ByNobody, false},
+		"cache":  {limiters.Verdict{By: limiters.ByCache, At: 1_795_373_037_431_903}, replay.FromCache, true},
+		"policy": {limiters.Verdict{By: limiters.ByOnError, Allowed: true}, replay.FromFallback, true},
+		"share":  {limiters.Verdict{By: limiters.ByShare, Allowed: true, At: 5}, replay.FromFallback, true},
+		"error":  {limiters.Verdict{Err: errors.New("gone")}, replay.FromNobody, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -342,7 +343,7 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 			if len(all) != 1 || all[0].By != tt.by || all[0].HasAllowed != tt.known || tt.known && all[0].Allowed != tt.verdict.Allowed {
 				t.Fatalf("lines %+v, want one, decided by %v, with its verdict", all, tt.by)
 			}
-			if ofStore := all[0].At.UnixMicro() == tt.verdict.At; ofStore != (tt.by == "" || tt.by == replay.ByCache) || time.Until(all[0].At) > 100*365*24*time.Hour {
+			if ofStore := all[0].At.UnixMicro() == tt.verdict.At; ofStore != (tt.by == "" || tt.by == replay.FromCache) || time.Until(all[0].At) > 100*365*24*time.Hour {
 				t.Errorf("at %v", all[0].At)
 			}
 		})

@@ -1,10 +1,8 @@
 package recorder
 
 import (
-	"github.com/cespare/xxhash/v2"
-
+	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/replay"
 )
@@ -36,7 +34,7 @@ func (r *Recorder) sample(result *decide.Result) (kept selection) {
 			kept.add(i)
 		case result.Decisions[i].Reason == decide.Replaced:
 			replaced++
-		case hashOf(result, i) <= r.maxHash:
+		case keysample.Hash(result, i) <= r.maxHash:
 			kept.add(i)
 		}
 	}
@@ -50,17 +48,6 @@ func (r *Recorder) sample(result *decide.Result) (kept selection) {
 	return kept
 }
 
-// hashOf returns the hash of the key of a descriptor, which is the same in all processes. A descriptor without a limit has a key
-// too.
-func hashOf(result *decide.Result, i int) uint64 {
-	if key := result.Key(i); key != "" {
-		return xxhash.Sum64String(key)
-	}
-	d := &result.Decisions[i]
-	var stack [256]byte
-	return xxhash.Sum64(descriptors.AppendKey(stack[:0], d.Domain, d.Rule, d.Entries))
-}
-
 // A head is the part of an entry that sorting needs, and the outcome.
 type head struct {
 	at    int64  // when the store decided, in µs since 1970; 0: the store decided nothing
@@ -72,7 +59,7 @@ type head struct {
 	leftOut        int
 }
 
-var decidedBy = [...]replay.DecidedBy{"", replay.ByCache, replay.ByFallback, replay.ByNobody}
+var decidedBy = [...]replay.Origin{"", replay.FromCache, replay.FromFallback, replay.FromNobody}
 
 const (
 	byStore = iota
@@ -88,11 +75,12 @@ const cacheOrder = 1<<16 - 1
 // hits of a request have the same time.
 func (r *Recorder) headOf(result *decide.Result, kept *selection) head {
 	h := head{leftOut: len(result.Decisions) - kept.n}
-	cached := int64(0)
+	cached, combined := int64(0), decide.Combined{}
 	for i := range result.Decisions {
 		if !kept.has(i) {
 			continue
 		}
+		combined.Add(&result.Decisions[i])
 		verdicts := result.Decisions[i].Verdicts
 		for j := range verdicts {
 			switch v := &verdicts[j]; {
@@ -112,34 +100,9 @@ func (r *Recorder) headOf(result *decide.Result, kept *selection) head {
 	if h.at == 0 && cached > 0 {
 		h.at, h.order = cached, cacheOrder
 	}
-	denied, undecided := r.outcome(result, kept)
-	h.allowed, h.known = !denied, denied || !undecided
+	denied := combined.Denied()
+	h.allowed, h.known = !denied || r.options.ShadowMode, denied || !combined.Undecided || r.options.ShadowMode
 	return h
-}
-
-// outcome returns the outcome of the descriptors in kept, as package decide combines them.
-func (r *Recorder) outcome(result *decide.Result, kept *selection) (denied, undecided bool) {
-	if r.options.ShadowMode {
-		return false, false
-	}
-	quotas, full := 0, 0
-	for i := range result.Decisions {
-		d := &result.Decisions[i]
-		if !kept.has(i) {
-			continue
-		}
-		over := d.Outcome == decide.Denied
-		undecided = undecided || d.Outcome == decide.Undecided
-		if d.Quota {
-			quotas++
-			if over {
-				full++
-			}
-			continue
-		}
-		denied = denied || over
-	}
-	return denied || quotas > 0 && quotas == full, undecided
 }
 
 // endedBefore selects the descriptors that the deny cache denied, if their denial may have ended before at, when the store decided

@@ -4,11 +4,11 @@
 -- quick. The function quick handles the most frequent case, hits that fit in an existing state: it charges and saves them, and
 -- returns used and reset. In any other case it changes nothing and returns nil.
 --
--- parts.lua can decide any group, and each of its steps is a function. The other deciders leave out the steps that their hits do not
--- need, because a hit in parts.lua costs several times as much:
+-- extra_state.lua can decide any group, and each of its steps is a function. The other deciders leave out the steps that their hits
+-- do not need, because a hit in extra_state.lua costs several times as much:
 --   decide_alone      hits on keys of their own, as most are: no state is kept for another hit
 --   decide_hits       hits on one key: one state for all
---   decide_group      a group without penalties and leases
+--   decide_group      a group without extra state
 --   lease_runs.lua    hits under concurrency limits, without a group
 --   reserve_runs.lua  hits under limits with reservations, without a group and a penalty
 --
@@ -29,12 +29,12 @@
 --           1 ALONE     hits each on the next key, in no group, and the only ones on their keys. They are decided and saved one
 --                       by one, see decide_alone. If the index of the limit is 0, each hit has 10 bytes of its own: limit, n
 --           2 LEASES    hits under concurrency limits, each with 29 bytes of its own: op, id, index of the key, limit, n
---           3 PARTS     one hit of a limit with a penalty or leases: op and id, then key and limit of its reservations, and key and
+--           3 EXTRA     one hit of a limit with extra state: op and id, then key and limit of its reservations, and key and
 --                       limit of its penalty, 2 bytes each, 0 = none
 --           4 RESERVES  hits under limits with reservations and no penalty, each with 33 bytes of its own: as LEASES, then key
 --                       and limit of the reservations
 --         op has 1 byte, 0 = take, 1 = end. id is a lease id of 16 bytes, zeros if there is none. lease_runs.lua,
---         parts.lua and reserve_runs.lua decide kinds 2 to 4.
+--         extra_state.lua and reserve_runs.lua decide kinds 2 to 4.
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. Without hits, the
 --         call ran after not_after. Results:
@@ -49,7 +49,7 @@
 --
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand, and a
 -- constant is a local of the function that uses it.
-local ALONE, LEASES, PARTS, RESERVES, PEEKS = 1, 2, 3, 4, 8
+local ALONE, LEASES, EXTRA, RESERVES, PEEKS = 1, 2, 3, 4, 8
 
 local now, not_after = unpacked('>I8I8', ARGV[1])
 local time = call('TIME')
@@ -76,7 +76,7 @@ do
     times, key, kind, limit, group, n, from = unpacked('>I2I2I1I2I2i8', text, from)
     local peeks, run = kind >= PEEKS
     if peeks then kind = kind - PEEKS end
-    if kind == PARTS then
+    if kind == EXTRA then
       local op, id, reserve_key, reserve, penalty_key, penalty
       op, id, reserve_key, reserve, penalty_key, penalty, from = unpacked('>I1c16I2I2I2I2', text, from)
       run = {
@@ -208,7 +208,7 @@ local function decide_alone(run, to, values, from)
   end
 end
 
--- functions_of returns the functions for SAME_KEY and PARTS runs, and for the rare hits of RESERVES runs. It creates them once.
+-- functions_of returns the functions for SAME_KEY and EXTRA runs, and for the rare hits of RESERVES runs. It creates them once.
 --
 -- batch.keys has the keys of the runs so far, but of ALONE ones, by index. The fields of a key:
 --   name      the key in Redis
@@ -305,7 +305,7 @@ local function functions_of(batch)
     end
   end
 
-  -- Hit i of a RESERVES run, as a PARTS run.
+  -- Hit i of a RESERVES run, as an EXTRA run.
   local function hit_of(run, i)
     local hit, id, index, limit, n, other, reserve = { first = run.first + i - 1, times = 1, group = 0 }
     hit.op, id, index, limit, n, other, reserve = unpacked('>I1c16I2I2i8I2I2', text, run.own + 33 * (i - 1))
@@ -319,14 +319,14 @@ local function functions_of(batch)
     return modules.settle[limit.algorithm.name]
   end
 
-  -- The functions of parts.lua, once they are needed.
-  local parts
-  local function parts_of()
-    parts = parts or algorithm_of('parts')(now, server, {
+  -- The functions of extra_state.lua, once they are needed.
+  local extra_state
+  local function extra_state_of()
+    extra_state = extra_state or algorithm_of('extra_state')(now, server, {
       key_at = key_at, state_of = state_of, guarded = guarded, report = report, failures = failures, verdicts = verdicts, modules = modules,
       algorithm_of = algorithm_of, reserver_of = reserver_of,
     })
-    return parts
+    return extra_state
   end
 
   -- The runs so far of a group that is not complete, and the function that decides it.
@@ -334,9 +334,9 @@ local function functions_of(batch)
 
   -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.
   local function decide_run(run, after)
-    local PARTS = 3
-    if run.kind == PARTS then
-      decide = parts_of().decide_group
+    local EXTRA = 3
+    if run.kind == EXTRA then
+      decide = extra_state_of().decide_group
     elseif run.group == 0 then
       return guarded(decide_hits, key_at(run.key), run)
     end
@@ -350,7 +350,7 @@ local function functions_of(batch)
   -- Saves the charged keys. Redis rejects that if it is full or a replica; then the charged hits fail, and so does the rest of
   -- their group. Nothing of that group has been written, because Redis rejects only the first write of a script.
   local function finish()
-    local SAME_KEY, PARTS, RESERVES = 0, 3, 4
+    local SAME_KEY, EXTRA, RESERVES = 0, 3, 4
     local complete = true
     for _, key in pairs(keys) do
       local limit, whole = key.charged, key.group or {}
@@ -379,15 +379,15 @@ local function functions_of(batch)
           local hit = hit_of(run, i)
           report_failure(hit.first, keys[hit.key], hit)
         end
-      elseif run.kind == SAME_KEY or run.kind == PARTS then
+      elseif run.kind == SAME_KEY or run.kind == EXTRA then
         for i = run.first, run.first + run.times - 1 do report_failure(i, keys[run.key], run) end
       end
     end
   end
 
   batch.functions = {
-    key_at = key_at, report = report, reserver_of = reserver_of, parts_of = parts_of, hit_of = hit_of, decide_run = decide_run,
-    finish = finish,
+    key_at = key_at, report = report, reserver_of = reserver_of, extra_state_of = extra_state_of, hit_of = hit_of,
+    decide_run = decide_run, finish = finish,
   }
   return batch.functions
 end

@@ -1,5 +1,5 @@
--- reserve_runs: decides RESERVES runs, see batch.lua. It decides frequent hits itself, and leaves the others to parts.lua, which is
--- defined on demand, because creating its functions costs as much as several hits.
+-- reserve_runs: decides RESERVES runs, see batch.lua. It decides frequent hits itself, and leaves the others to extra_state.lua,
+-- which is defined on demand, because creating its functions costs as much as several hits.
 --
 -- A frequent hit reads and writes one record of the hash of its key, see reservations.lua. It never reads the whole hash, because
 -- Lua hashes every byte of each string that it creates. A frequent hit of an at_once algorithm needs no state of its key either.
@@ -67,7 +67,7 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
 
       if not frequent then
         local driver = loaded(index, limit, value)
-        driver.parts_of().decide_group({ driver.hit_of(run, at) })
+        driver.extra_state_of().decide_group({ driver.hit_of(run, at) })
       else
         -- A value that cannot be read is an error before anything is written.
         local quick = at_once and value ~= nil and not key

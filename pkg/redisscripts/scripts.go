@@ -22,8 +22,8 @@ var (
 	files embed.FS
 )
 
-// partFiles are the files for limits whose state has parts.
-var partFiles = []string{"lease_runs", "parts", "penalty", "reservations", "reserve", "reserve_runs", "settle"}
+// extraFiles are the files for limits with extra state.
+var extraFiles = []string{"extra_state", "lease_runs", "penalty", "reservations", "reserve", "reserve_runs", "settle"}
 
 func source(name string) string {
 	text, err := files.ReadFile(name + ".lua")
@@ -44,7 +44,7 @@ func Source() string {
 	fmt.Fprintf(&b, "local PACKED, FORMAT = %d, '>I8%s'\n", packed, strings.Repeat("I1i8i8i8", packed))
 	// One function defines all algorithms on demand, because creating closures costs time, and most batches use one algorithm.
 	b.WriteString("local function algorithm_of(name)\n")
-	for _, name := range slices.Concat(limiters.Algorithms(), partFiles) {
+	for _, name := range slices.Concat(limiters.Algorithms(), extraFiles) {
 		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")
 	}
 	b.WriteString("end\n" + driver)

@@ -49,7 +49,7 @@ func TestMarksOfALineAreReadBack(t *testing.T) {
 		if decoded, slow := decodeLine([]byte(strings.TrimSpace(text))); slow != "" || !reflect.DeepEqual(decoded, line) {
 			t.Errorf("%+v by encoding/json, %+v in the plain form", decoded, line)
 		}
-		if kind != "" || line.By != ByCache || line.LeftOut != 3 || line.Allowed || !line.HasAllowed {
+		if kind != "" || line.By != FromCache || line.LeftOut != 3 || line.Allowed || !line.HasAllowed {
 			t.Errorf("%s: %q, %+v", text, kind, line)
 		}
 		if again := AppendLine(nil, &line); string(again) != strings.TrimSpace(text)+"\n" {

@@ -25,7 +25,7 @@ func decodeLine(text []byte) (Line, Kind) {
 		Descriptors [][][]string    `json:"descriptors"`
 		Hits        json.RawMessage `json:"hits"`
 		Allowed     *bool           `json:"allowed"`
-		By          DecidedBy       `json:"by"`
+		By          Origin          `json:"by"`
 		LeftOut     int             `json:"left_out"`
 		Overrides   []*override     `json:"overrides"`
 	}
@@ -174,7 +174,7 @@ func scan(text []byte) (line Line, ok bool) {
 		if by, ok = s.string(); !ok {
 			return line, false
 		}
-		line.By = DecidedBy(by)
+		line.By = Origin(by)
 	}
 	if s.skip(`,"left_out":`) {
 		n, ok := s.whole()

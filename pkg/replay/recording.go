@@ -23,19 +23,19 @@ type Line struct {
 	Request decide.Request
 	// Allowed is the recorded outcome, if HasAllowed.
 	Allowed, HasAllowed bool
-	By                  DecidedBy
+	By                  Origin
 	// LeftOut is the number of descriptors of the request that the sample left out. Allowed then covers only the others.
 	LeftOut int
 }
 
-// DecidedBy names the decider of an outcome.
-type DecidedBy string
+// An Origin names the decider of an outcome.
+type Origin string
 
-// The values of DecidedBy. It is "" if the store alone decided.
+// The origins. An Origin is "" if the store alone decided.
 const (
-	ByCache    DecidedBy = "cache"    // the deny cache denied a descriptor
-	ByFallback DecidedBy = "fallback" // the store failed, and on_store_error decided a descriptor
-	ByNobody   DecidedBy = "error"    // the store failed, and a descriptor is undecided
+	FromCache    Origin = "cache"    // the deny cache denied a descriptor
+	FromFallback Origin = "fallback" // the store failed, and on_store_error decided a descriptor
+	FromNobody   Origin = "error"    // the store failed, and a descriptor is undecided
 )
 
 // A Recorded is the note of a recorder at the start of a file.

@@ -303,7 +303,7 @@ func randomDecision(r *rand.Rand, names []string) decide.Decision {
 
 // statusMessage returns the status of a decision as Envoy's generated type.
 func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_DescriptorStatus {
-	m := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: codeOf[d.Outcome], LimitRemaining: remaining(d)}
+	m := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: codeOf[d.Outcome], LimitRemaining: saturated(d.Remaining)}
 	if d.Limit == nil {
 		return m
 	}
@@ -315,7 +315,7 @@ func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_Descriptor
 	if d.Limit.UnitMultiplier > 1 {
 		m.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(d.Limit.UnitMultiplier)
 	}
-	m.DurationUntilReset = &durationpb.Duration{Seconds: resetSeconds(d)}
+	m.DurationUntilReset = &durationpb.Duration{Seconds: seconds(d.UntilReset)}
 	return m
 }
 

@@ -60,7 +60,7 @@ func waitOf(d *decide.Decision) time.Duration {
 // retryWait returns the longest wait among the limits that deny a descriptor.
 func retryWait(d *decide.Decision) (wait time.Duration) {
 	for i := range d.Verdicts {
-		if v := &d.Verdicts[i]; v.Err == nil && !v.Allowed && v.By != limiters.ByPolicy {
+		if v := &d.Verdicts[i]; v.Err == nil && !v.Allowed && v.By != limiters.ByOnError {
 			wait = max(wait, waitUnder(&d.Limits[i], v))
 		}
 	}

@@ -2,7 +2,6 @@ package rls
 
 import (
 	"math"
-	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -67,13 +66,6 @@ func overallCode(r *decide.Result) ratelimitv3.RateLimitResponse_Code {
 // saturated converts n to 32 bits, as requests_per_unit and limit_remaining have; larger values become the maximum.
 func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-func remaining(d *decide.Decision) uint32 { return saturated(d.Remaining) }
-
-// resetSeconds returns duration_until_reset rounded up to seconds. Envoy would round down, and clients would retry too early.
-func resetSeconds(d *decide.Decision) int64 {
-	return int64((d.UntilReset + time.Second - 1) / time.Second)
-}
-
 // marshal appends the response of a decided call to b. It appends optional parts as further messages, because concatenated messages
 // are merged when they are decoded.
 func (s *Service) marshal(b []byte, c *call) ([]byte, error) {
@@ -103,11 +95,11 @@ func appendStatus(b []byte, d *decide.Decision) []byte {
 		}
 		b = closeMessage(b, limit)
 	}
-	b = appendNumber(b, tagLimitRemaining, uint64(remaining(d)))
+	b = appendNumber(b, tagLimitRemaining, uint64(saturated(d.Remaining)))
 	if d.Limit != nil {
 		var reset int
 		b, reset = openMessage(b, tagDurationUntilReset)
-		b = closeMessage(appendNumber(b, tagSeconds, uint64(resetSeconds(d))), reset)
+		b = closeMessage(appendNumber(b, tagSeconds, uint64(seconds(d.UntilReset))), reset)
 	}
 	return closeMessage(b, start)
 }

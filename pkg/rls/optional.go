@@ -68,8 +68,8 @@ func (s *Service) appendLimitHeaders(b []byte, decisions []decide.Decision) []by
 	}
 	h := s.options.Headers
 	b = appendHeader(b, h.Limit, strconv.FormatInt(int64(saturated(shown.Limit.RequestsPerUnit)), 10))
-	b = appendHeader(b, h.Remaining, strconv.FormatInt(int64(remaining(shown)), 10))
-	return appendHeader(b, h.Reset, strconv.FormatInt(resetSeconds(shown), 10))
+	b = appendHeader(b, h.Remaining, strconv.FormatInt(int64(saturated(shown.Remaining)), 10))
+	return appendHeader(b, h.Reset, strconv.FormatInt(seconds(shown.UntilReset), 10))
 }
 
 func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {

@@ -61,7 +61,7 @@ func (c closing) Take(ctx context.Context, now time.Time, groups []limiters.Grou
 	err := c.Store.Take(ctx, now, groups, out)
 	for i, h := range slices.Concat(groups...) {
 		if strings.Contains(h.Key, "closed") {
-			out[i] = limiters.Verdict{By: limiters.ByPolicy}
+			out[i] = limiters.Verdict{By: limiters.ByOnError}
 		}
 	}
 	return err
@@ -159,6 +159,20 @@ func TestDenialOfQuotasIsThatOfTheShortestWait(t *testing.T) {
 	}
 }
 
+// While another quota is free, a quota that is over denies nothing, so a problem does not name it.
+func TestProblemNamesOnlyTheLimitsThatDeny(t *testing.T) {
+	s, _ := serviceOn(t, denials, decide.Options{}, Options{})
+	ask(t, s, "quota_hour")
+	for _, c := range []struct{ keys, want string }{
+		{"quota_hour quota_day named", `"violated-policies":["hourly"]`},
+		{"quota_hour named", `"violated-policies":["quota_hour","hourly"]`},
+	} {
+		if body := ask(t, s, c.keys).GetRawBody(); !bytes.Contains(body, []byte(c.want)) {
+			t.Errorf("%s: %s, want %s", c.keys, body, c.want)
+		}
+	}
+}
+
 func TestAllowedResponseHasNoDenial(t *testing.T) {
 	for name, o := range map[string]decide.Options{"plain": {}, "shadow mode": {ShadowMode: true}} {
 		s, _ := serviceOn(t, denials, o, Options{DeniedByHeader: "x-denied-by", Receipts: receiptsOf(t)})
@@ -211,6 +225,8 @@ descriptors:
 - {key: free, rate_limit: {unlimited: true}}
 - {key: none, rate_limit: {unit: minute, requests_per_unit: 0}}
 - {key: odd, rate_limit: {algorithm: funnel, unit: second, unit_multiplier: 7, requests_per_unit: 3}}
+- {key: years, rate_limit: {algorithm: funnel, unit: year, requests_per_unit: 13, capacity: 117}}
+- {key: longest, rate_limit: {algorithm: funnel, unit: year, requests_per_unit: 1, capacity: 71}}
 - key: two
   rate_limits:
   - {unit: second, requests_per_unit: 3}
@@ -223,6 +239,8 @@ func TestStandardHeadersFollowTheDraft(t *testing.T) {
 		{"small", `"small";q=10;w=1`, `"small";r=1;t=1`},
 		{"large", `"large";q=25;w=150`, `"large";r=24;t=6`},
 		{"odd", `"odd";q=3;w=7`, `"odd";r=2;t=3`},
+		{"years", `"years";q=117;w=283824000`, `"years";r=116;t=2425847`},
+		{"longest", `"longest";q=71;w=2239056000`, `"longest";r=70;t=31536000`},
 		{"slots", `"slots";q=2;qu="concurrent-requests"`, `"slots";r=1`},
 		{"month", `"Gr%C3%B6%C3%9Fe";q=999999999999999;w=2592000`, `"Gr%C3%B6%C3%9Fe";r=999999999999999;t=820800`},
 		{"two", `"two#0";q=3;w=1, "hourly";q=5;w=3600`, `"two#0";r=2;t=1, "hourly";r=4;t=3600`},

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ type policy struct {
 	name   string // unique in the response
 	limit  *descriptors.RateLimit
 	state  *limiters.Verdict
-	denies bool // this request
+	denies bool // the request, see [decide.Result.Denies]
 }
 
 // policies returns at most maxPolicies limits of a request, in request order, including that of a non-nil denial. It omits limits
@@ -39,7 +40,7 @@ func policies(r *decide.Result, denied *denial) []policy {
 		}
 		for j := range d.Verdicts {
 			v := &d.Verdicts[j]
-			if v.Err != nil || v.By == limiters.ByPolicy {
+			if v.Err != nil || v.By == limiters.ByOnError {
 				continue
 			}
 			explains := denied != nil && denied.descriptor == i && denied.limit == j
@@ -48,7 +49,7 @@ func policies(r *decide.Result, denied *denial) []policy {
 			}
 			name := uniqueName(names, policyName(d, j))
 			names = append(names, name)
-			p := policy{name, &d.Limits[j], v, !v.Allowed && d.Outcome == decide.Denied}
+			p := policy{name, &d.Limits[j], v, !v.Allowed && r.Denies(d)}
 			if len(shown) < maxPolicies {
 				shown = append(shown, p)
 			} else {
@@ -107,8 +108,9 @@ func (p *policy) appendQuota(b []byte) []byte {
 		return append(appendParameter(b, "q", quota), `;qu="concurrent-requests"`...)
 	}
 	if capacity := p.limit.Compiled.Capacity(); capacity > quota && quota > 0 {
-		window = time.Duration(float64(window) / float64(quota) * float64(capacity))
-		quota = capacity
+		hi, lo := bits.Mul64(uint64(window), uint64(capacity))
+		drained, _ := bits.Div64(hi, lo, uint64(quota)) // it fits, because no funnel takes more than 71 years to drain
+		quota, window = capacity, time.Duration(drained)
 	}
 	return appendParameter(appendParameter(b, "q", quota), "w", seconds(window))
 }
@@ -126,7 +128,7 @@ func (p *policy) appendState(b []byte) []byte {
 	return appendParameter(b, "t", seconds(p.state.ResetAfter))
 }
 
-// seconds returns d rounded up to seconds, so that clients do not retry too early.
+// seconds returns d rounded up to seconds, so that clients do not retry too early. Envoy would round down.
 func seconds(d time.Duration) int64 {
 	return int64((min(d, math.MaxInt64-time.Second) + time.Second - 1) / time.Second)
 }

@@ -3,7 +3,9 @@ package rls
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -449,4 +451,23 @@ func FuzzShouldRateLimit(f *testing.F) {
 			t.Errorf("%v: %d statuses for %d descriptors", &r, len(got.GetStatuses()), len(r.GetDescriptors()))
 		}
 	})
+}
+
+// A slowStore denies all hits for the longest wait.
+type slowStore struct{ limiters.Store }
+
+func (slowStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+	for i := range out {
+		out[i] = limiters.Verdict{RetryAfter: math.MaxInt64}
+	}
+	return nil
+}
+
+func TestLongestWaitIsNotNegative(t *testing.T) {
+	s := New(decide.New(parsed(t, standard), slowStore{}, decide.Options{}), Options{Headers: Headers{"limit", "remaining", "reset"}})
+	r := ask(t, s, "minute")
+	const want = math.MaxInt64 / 1_000_000_000
+	if got := r.GetStatuses()[0].GetDurationUntilReset().GetSeconds(); got != want || headersOf(t, r)["reset"] != strconv.Itoa(want) {
+		t.Errorf("duration_until_reset of %d s, headers %v, want %d s", got, headersOf(t, r), want)
+	}
 }

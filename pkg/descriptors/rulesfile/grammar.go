@@ -33,12 +33,12 @@ var (
 		"key", "value", "values", "cidr", "rate_limit", "descriptors", "rate_limits", "shadow_mode", "quota_mode", "detailed_metric",
 		"value_to_metric", "share_threshold", "metadata",
 	}, true}
-	inRateLimit  = &Section{"a rate_limit", slices.Concat(rateKeys, []string{"unlimited", "replaces"}, policyKeys), true}
-	inRateLimits = &Section{"a limit of rate_limits", slices.Concat(rateKeys, policyKeys), false}
+	inRateLimit  = &Section{"a rate_limit", slices.Concat(rateKeys, []string{"unlimited", "replaces"}, settingKeys), true}
+	inRateLimits = &Section{"a limit of rate_limits", slices.Concat(rateKeys, settingKeys), false}
 	inReplaces   = &Section{"an item of replaces", []string{"name"}, true}
 
-	rateKeys   = []string{"unit", "requests_per_unit", "name", "unit_multiplier", "concurrent_requests"}
-	policyKeys = slices.Concat([]string{"algorithm"}, parameterKeys(), []string{"count_denied", "on_store_error", "on_deny"})
+	rateKeys    = []string{"unit", "requests_per_unit", "name", "unit_multiplier", "concurrent_requests"}
+	settingKeys = slices.Concat([]string{"algorithm"}, parameterKeys(), []string{"count_denied", "on_store_error", "on_deny"})
 )
 
 const anyUint32 = math.MaxUint32

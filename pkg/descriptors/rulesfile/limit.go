@@ -51,7 +51,7 @@ func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Ru
 }
 
 // warnZeroLimit warns about a limit that is 0 and so denies every request. A missing number has its own warning.
-func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *policy, rule *descriptors.Rule) {
+func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limitSettings, rule *descriptors.Rule) {
 	if l.RequestsPerUnit > 0 || rule.ShadowMode {
 		return
 	}
@@ -134,9 +134,9 @@ func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) boo
 
 // readLimit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit omits. before is the number of faults
 // before the map was read. If the map itself has faults, readLimit suppresses those that follow from them.
-func (p *parser) readLimit(n *yaml.Node, f fields, overlay *policy, before int) (descriptors.RateLimit, bool) {
+func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, before int) (descriptors.RateLimit, bool) {
 	faultyKeys := p.found > before
-	own := p.policy(n, f)
+	own := p.limitSettings(n, f)
 	sum, borrowed := own.completedBy(overlay)
 	unit, multiplier, requests := descriptors.UnitUnknown, uint32(1), int64(0)
 	switch slots := f["concurrent_requests"]; {
@@ -198,7 +198,7 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *policy, before int) 
 }
 
 // requests reads requests_per_unit of the limit n. It warns if both the limit and the overlay lack it.
-func (p *parser) requests(n *yaml.Node, f field, overlay *policy) int64 {
+func (p *parser) requests(n *yaml.Node, f field, overlay *limitSettings) int64 {
 	if !p.null(f) {
 		return p.number(f, 0, limiters.MaxPerWindow, 0)
 	}
@@ -275,8 +275,8 @@ func (p *parser) replaces(f field, domain, own string) []string {
 	return names
 }
 
-// overlay returns the overlay's policy for the rule at a location; nil if there is none.
-func (p *parser) overlay(at location) *policy {
+// overlay returns the overlay's settings for the rule at a location; nil if there is none.
+func (p *parser) overlay(at location) *limitSettings {
 	o := p.options.Overlay.match(at.domain, at.path)
 	if o != nil {
 		p.applied[o] = true

@@ -24,7 +24,7 @@ func lintSections(t *testing.T) (all []lintSection) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, body, _ := strings.Cut(string(page), "\n## Warnings\n")
+	_, body, _ := strings.Cut(string(page), "\n## Faults\n")
 	for _, part := range strings.Split(body, "\n### ")[1:] {
 		id, text, _ := strings.Cut(part, "\n")
 		s := lintSection{id: id, text: text}
@@ -45,7 +45,7 @@ func lintSections(t *testing.T) (all []lintSection) {
 	return all
 }
 
-// lintComments returns, by id, the last cell of the table of warnings: the line on which a comment silences the warning, or a dash.
+// lintComments returns, by id, the last cell of the table of warnings: the line on which a comment silences the warning, or n/a.
 func lintComments(t *testing.T) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile(root + "docs/lint.md")
@@ -102,7 +102,7 @@ func TestLintPageHasEveryID(t *testing.T) {
 		if after, err := s.find(s.fixed); err != nil || len(after) != 0 || s.fixed == "" {
 			t.Errorf("%s: its corrected example has %v, %v", s.id, after, err)
 		}
-		silenceable := comments[s.id] != "" && comments[s.id] != "–"
+		silenceable := comments[s.id] != "" && comments[s.id] != "n/a"
 		lines := strings.Split(s.warns, "\n")
 		lines[found[0].Line-1] += " # weir:ignore " + s.id
 		after, err := s.find(strings.Join(lines, "\n"))

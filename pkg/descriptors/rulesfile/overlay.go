@@ -9,11 +9,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// An Overlay sets the algorithm and policy of limits that do not set their own, such as limits by xDS. It is immutable and safe for
-// concurrent use. A nil Overlay sets nothing.
+// An Overlay sets the algorithm and other settings of limits that do not set their own, such as limits by xDS. It is immutable and
+// safe for concurrent use. A nil Overlay sets nothing.
 type Overlay struct {
-	rules    *descriptors.Rules // index of the policies; their limits are not used
-	policies map[*descriptors.Rule]*policy
+	rules    *descriptors.Rules // index of the keys of limits; no Rule has limits
+	limits   map[*descriptors.Rule]*limitSettings
 	onError  map[string]limiters.OnError // by domain
 	onDeny   map[string]*descriptors.OnDeny
 	warnings Faults
@@ -26,13 +26,13 @@ var (
 	overlayDescriptor = &Section{
 		Name: "a descriptor of an overlay", Keys: []string{"key", "value", "values", "cidr", "rate_limit", "descriptors"},
 	}
-	overlayLimit = &Section{Name: "a rate_limit of an overlay", Keys: append(slices.Clone(policyKeys), "requests_per_unit")}
+	overlayLimit = &Section{Name: "a rate_limit of an overlay", Keys: append(slices.Clone(settingKeys), "requests_per_unit")}
 )
 
 // ParseOverlay parses files, one for each domain. They have the shape of rules, but a rate_limit may have only requests_per_unit
 // and the keys that Weir adds. A non-nil error is [Faults].
 func ParseOverlay(files ...File) (*Overlay, error) {
-	o := &Overlay{policies: map[*descriptors.Rule]*policy{}, onError: map[string]limiters.OnError{}, onDeny: map[string]*descriptors.OnDeny{}}
+	o := &Overlay{limits: map[*descriptors.Rule]*limitSettings{}, onError: map[string]limiters.OnError{}, onDeny: map[string]*descriptors.OnDeny{}}
 	builder, domains := descriptors.NewBuilder(), map[string]string{}
 	var faults Faults
 	for _, f := range files {
@@ -51,13 +51,13 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 	return o, nil
 }
 
-// match returns the policy for the rule at path; nil if there is none. It matches the rule's keys and values as if they were a
+// match returns the settings for the rule at path; nil if there is none. It matches the rule's keys and values as if they were a
 // request.
-func (o *Overlay) match(domain string, path []descriptors.Entry) *policy {
+func (o *Overlay) match(domain string, path []descriptors.Entry) *limitSettings {
 	if o == nil {
 		return nil
 	}
-	return o.policies[o.rules.Match(domain, path)]
+	return o.limits[o.rules.Match(domain, path)]
 }
 
 // completeDomain sets on_store_error and on_deny of a domain whose rules omit them.
@@ -73,13 +73,13 @@ func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
 	}
 }
 
-// warn returns the warnings of the overlay, and one for each policy that matched no rule.
-func (o *Overlay) warn(applied map[*policy]bool) Faults {
+// warn returns the warnings of the overlay, and one for each limit that matched no rule.
+func (o *Overlay) warn(applied map[*limitSettings]bool) Faults {
 	if o == nil {
 		return nil
 	}
 	all := slices.Clone(o.warnings)
-	for _, p := range o.policies {
+	for _, p := range o.limits {
 		if !applied[p] {
 			all = append(all, Fault{p.file, p.at.Line, p.at.Column, overlayWithoutEffect,
 				"the overlay has no effect here, because it matches no rate_limit of the rules", "correct its keys and values, or remove it"})
@@ -158,18 +158,18 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 	if !ok {
 		return
 	}
-	policy := p.policy(n, f)
-	if s := policy.settings["on_store_error"]; s.value == local {
+	own := p.limitSettings(n, f)
+	if s := own.settings["on_store_error"]; s.value == local {
 		p.warnLocal(s.key)
 	}
 	if r := f["requests_per_unit"]; !p.null(r) {
-		policy.requests = &requests{r.key, p.number(r, 0, limiters.MaxPerWindow, 0)}
+		own.requests = &requests{r.key, p.number(r, 0, limiters.MaxPerWindow, 0)}
 	}
-	p.overlay.policies[at.SetRule(descriptors.Rule{Unlimited: true})] = policy
-	if policy.settings["algorithm"].key == nil {
+	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = own
+	if own.settings["algorithm"].key == nil {
 		return // the rules may set the algorithm
 	}
-	for key, s := range policy.strays() {
-		p.fault(policy.settings[key].key, s.remedy, "%s", s.message)
+	for key, s := range own.strays() {
+		p.fault(own.settings[key].key, s.remedy, "%s", s.message)
 	}
 }

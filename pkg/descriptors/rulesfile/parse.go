@@ -36,7 +36,7 @@ func Parse(files ...File) (*descriptors.Rules, error) {
 func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Faults, err error) {
 	b := &build{
 		options: o, builder: descriptors.NewBuilder(), domains: map[string]*domainTree{}, names: map[nameIn]point{},
-		applied: map[*policy]bool{},
+		applied: map[*limitSettings]bool{},
 	}
 	parsers := make([]*parser, len(files))
 	var faults Faults
@@ -77,10 +77,10 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Fau
 type build struct {
 	options Options
 	builder *descriptors.Builder
-	domains map[string]*domainTree // by domain
-	names   map[nameIn]point       // of limits, where first met
-	applied map[*policy]bool       // parts of the overlay that matched a rule
-	checks  []func()               // for warnings that need all files
+	domains map[string]*domainTree  // by domain
+	names   map[nameIn]point        // of limits, where first met
+	applied map[*limitSettings]bool // parts of the overlay that matched a rule
+	checks  []func()                // for warnings that need all files
 }
 
 type nameIn struct{ domain, name string }

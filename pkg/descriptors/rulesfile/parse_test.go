@@ -351,7 +351,7 @@ func usable(t *testing.T, rules *descriptors.Rules) {
 		n++
 		var path []descriptors.Entry
 		exact := true
-		if (len(r.Limits) == 0) != r.Unlimited || !rules.HasDomain(r.Domain) || r.Name == "" || len(r.Name) > 200 {
+		if (len(r.Limits) == 0) != r.Unlimited || rules.Domain(r.Domain) == nil || r.Name == "" || len(r.Name) > 200 {
 			t.Fatalf("%+v, want limits unless it is unlimited, a known domain, and a name of at most 200 bytes", r)
 		}
 		if levels := r.AppendStatLevels(nil, entries("a=b c")); len(levels) != 2 {

@@ -75,18 +75,18 @@ func (p *parser) top(root *yaml.Node) {
 
 // domainOnError reads on_store_error of a domain, on which its files must agree.
 func (p *parser) domainOnError(f field, tree *domainTree) {
-	policy := p.onError(f)
-	if policy == limiters.OnErrorUnset {
+	onError := p.onError(f)
+	if onError == limiters.OnErrorUnset {
 		return
 	}
 	domain := tree.root.domain
-	if before := p.builder.OnError(domain); before != limiters.OnErrorUnset && before != policy {
-		p.fault(f.key, "set it once", "on_store_error is '%s' here and '%s' in %s", policy, before, p.where(tree.onError))
+	if before := p.builder.OnError(domain); before != limiters.OnErrorUnset && before != onError {
+		p.fault(f.key, "set it once", "on_store_error is '%s' here and '%s' in %s", onError, before, p.where(tree.onError))
 		return
 	}
-	p.builder.SetOnError(domain, policy)
+	p.builder.SetOnError(domain, onError)
 	tree.onError = p.point(f.key)
-	if policy == limiters.OnErrorLocal {
+	if onError == limiters.OnErrorLocal {
 		p.warnLocal(f.key)
 	}
 }

@@ -200,10 +200,10 @@ func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
 			uncharged := limiters.IsUncharged(v.Err)
 			switch policy {
 			case limiters.OnErrorAllow:
-				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy, Uncharged: uncharged}
+				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByOnError, Uncharged: uncharged}
 			case limiters.OnErrorDeny:
 				// Refunds and ends of leases are never denied.
-				*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByPolicy, Uncharged: uncharged}
+				*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByOnError, Uncharged: uncharged}
 			case limiters.OnErrorLocal:
 				local = true
 				continue

@@ -38,10 +38,10 @@ func (s *PerSecond) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return both.Take(ctx, now, out)
 }
 
-// isPerSecond reports whether all windows of g are one second. Limits with a penalty or leases use the main store, which is persistent.
+// isPerSecond reports whether all windows of g are one second. Limits with extra state use the main store, which is persistent.
 func isPerSecond(g limiters.Group) bool {
 	for i := range g {
-		if l := g[i].Limit; l.Window() != time.Second || l.HasPenaltyOrLeases() {
+		if l := g[i].Limit; l.Window() != time.Second || l.UsesExtraState() {
 			return false
 		}
 	}

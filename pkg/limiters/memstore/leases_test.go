@@ -45,7 +45,7 @@ func TestLeasesTakeMemoryUntilTheyEnd(t *testing.T) {
 	}
 }
 
-// A record that a limit without a penalty or leases made has no overflow. A limit with reserve gives it one, and the usage stays.
+// A record that a limit without extra state made has no overflow. A limit with reserve gives it one, and the usage stays.
 func TestReserveKeepsTheUsageOfARecordWithoutOverflow(t *testing.T) {
 	for _, name := range limiterstest.Windowed() {
 		s := New(Options{})

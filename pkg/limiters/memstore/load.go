@@ -297,7 +297,7 @@ func (l *loader) key(f *keyReader) error {
 func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
 	s, storeNow := l.store, l.take.storeNow
 	verdict := limit.Check(state, storeNow, 1)
-	ahead := state.PenaltyAndLeases == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()
+	ahead := state.ExtraState == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()
 	if expiry <= storeNow || ahead || state.IsZero() {
 		l.loaded.Ended++
 		return
@@ -314,7 +314,7 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, e
 		l.loaded.LeftOut++
 		return
 	}
-	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsOverflow(limit) || state.PenaltyAndLeases != nil)
+	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsOverflow(limit) || state.ExtraState != nil)
 	if !ok {
 		l.loaded.LeftOut++
 		return

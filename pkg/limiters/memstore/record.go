@@ -42,8 +42,8 @@ func recordLen(key string, l *limiters.Limit, hasOverflow bool) int {
 	return n
 }
 
-// needsOverflow reports whether states under l may have a log, a penalty or leases.
-func needsOverflow(l *limiters.Limit) bool { return l.Grows() || l.HasPenaltyOrLeases() }
+// needsOverflow reports whether states under l may have a log or extra state.
+func needsOverflow(l *limiters.Limit) bool { return l.Grows() || l.UsesExtraState() }
 
 func (r record) word(offset int) int64       { return int64(binary.LittleEndian.Uint64(r[offset:])) }
 func (r record) setWord(offset int, w int64) { binary.LittleEndian.PutUint64(r[offset:], uint64(w)) }
@@ -75,6 +75,6 @@ func (r record) setOverflow(i uint32) {
 
 // An overflow holds the pointers of a state, because a record has none.
 type overflow struct {
-	log              *limiters.Log
-	penaltyAndLeases *limiters.PenaltyAndLeases
+	log   *limiters.Log
+	extra *limiters.ExtraState
 }

@@ -69,7 +69,7 @@ func (sh *shard) load(r record, s *limiters.State) {
 	if r.hasOverflow() {
 		offset -= 8
 		o := &sh.overflows.items[r.overflow()]
-		s.Log, s.PenaltyAndLeases = o.log, o.penaltyAndLeases
+		s.Log, s.ExtraState = o.log, o.extra
 	}
 	if n > 0 {
 		s.A = r.word(offset)
@@ -82,14 +82,14 @@ func (sh *shard) load(r record, s *limiters.State) {
 	}
 }
 
-// save writes the state of a record. Without an overflow it discards the penalty and the leases.
+// save writes the state of a record. Without an overflow it discards the extra state.
 func (sh *shard) save(r record, s *limiters.State) {
 	l := sh.limits.get(r.limit())
 	n := l.StateWords()
 	offset := len(r) - 8*n
 	if r.hasOverflow() {
 		offset -= 8
-		sh.overflows.items[r.overflow()] = overflow{s.Log, s.PenaltyAndLeases}
+		sh.overflows.items[r.overflow()] = overflow{s.Log, s.ExtraState}
 	}
 	if n > 0 {
 		r.setWord(offset, s.A)
@@ -143,7 +143,7 @@ func (sh *shard) size(r record) int {
 	}
 	if r.hasOverflow() {
 		o := &sh.overflows.items[r.overflow()]
-		n += perTableEntry + (&limiters.State{CounterState: limiters.CounterState{Log: o.log}, PenaltyAndLeases: o.penaltyAndLeases}).GrownBytes()
+		n += perTableEntry + (&limiters.State{CounterState: limiters.CounterState{Log: o.log}, ExtraState: o.extra}).GrownBytes()
 	}
 	return n
 }

@@ -129,7 +129,7 @@ func (t *take) prepare(i int) {
 	hr, s := &t.records[first], &t.states[first]
 	*v, t.stateIndex[i] = limiters.Verdict{}, first
 	isNew := hr.position == 0
-	if h.Limit.HasPenaltyOrLeases() && !isNew {
+	if h.Limit.UsesExtraState() && !isNew {
 		t.ensureOverflow(hr, h)
 	}
 	if (isNew || h.Limit.Grows()) && h.WouldCharge(s, t.decidedAt) {
@@ -218,8 +218,8 @@ func (t *take) writeBack() {
 		}
 		t.store.keepMostProtective(hr.shard, r, l, t.storeNow)
 		expiry := t.storeNow + max(0, l.ResetTime(s)-t.decidedAt) + t.extend
-		if s.PenaltyAndLeases != nil {
-			// Another limit may need the penalty or the leases for longer.
+		if s.ExtraState != nil {
+			// Another limit may need the extra state for longer.
 			expiry = max(expiry, r.expiry())
 		}
 		hr.shard.setExpiry(hr.position, expiry)

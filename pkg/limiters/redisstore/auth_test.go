@@ -90,7 +90,7 @@ func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 			t.Errorf("%s with a penalty: %+v, %v", name, out, err)
 		}
 	}
-	for _, limit := range append(withParts(5), slotsOfKey(5, time.Hour)) {
+	for _, limit := range append(withExtraState(5), slotsOfKey(5, time.Hour)) {
 		lease := limiters.Hit{Key: "lease", Limit: limit, N: 1, Lease: leaseID(1)}
 		end := lease
 		end.End = true

@@ -126,7 +126,7 @@ func (b *batch) keyIndex(key string) int {
 // count returns the N of hit i, or the Denied hits of a peek.
 func (b *batch) count(i int) (n int64, peek bool) {
 	h := b.hits[i]
-	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 && !h.Limit.HasPenaltyOrLeases() {
+	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 && !h.Limit.UsesExtraState() {
 		return limiters.ClampHits(h.Denied), true
 	}
 	return limiters.ClampHits(h.N), false

@@ -128,7 +128,7 @@ func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 		t.Errorf("%v, %d used, want 2", err, l.last)
 	}
 	old.Stop()
-	l.back()
+	l.awaitAnswer()
 	if l.last != 1 {
 		t.Errorf("%d used, want 1: this is another Redis", l.last)
 	}
@@ -136,11 +136,11 @@ func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 	z.set("redis.weir.test", "")
 	disconnect(t, next)
 	_ = l.hit()
-	l.refused("no such host")
+	l.mustFail("no such host")
 	z.set("redis.weir.test", "127.0.0.2")
 	l.charged = 1
-	l.back()
-	l.check()
+	l.awaitAnswer()
+	l.verify()
 }
 
 // Nodes of a cluster may announce host names instead of addresses.
@@ -173,10 +173,10 @@ func TestHostNamesOfClusterNodesAreResolved(t *testing.T) {
 	z.set("node1.weir.test", "127.0.0.3") // nobody is there
 	disconnect(t, c.Servers[1])
 	_ = l.hit()
-	l.refused("connection refused")
+	l.mustFail("connection refused")
 	z.set("node1.weir.test", "127.0.0.1")
-	l.back()
-	l.check()
+	l.awaitAnswer()
+	l.verify()
 }
 
 // Sentinels may report the master by its host name.
@@ -198,8 +198,8 @@ func TestHostNameFromSentinelsIsResolved(t *testing.T) {
 	}
 	l := newLedger(t, openAt(t, connect.Options{Type: connect.Sentinel, Master: "named", Addrs: w.Addrs()}), "k")
 	for range 3 {
-		l.back()
+		l.awaitAnswer()
 		disconnect(t, w.Master)
 	}
-	l.check()
+	l.verify()
 }

@@ -337,7 +337,7 @@ func TestClusterRecoversAfterClusterDown(t *testing.T) {
 		}
 		return nil
 	})
-	mine.refused("CLUSTERDOWN")
+	mine.mustFail("CLUSTERDOWN")
 	if err := other.hit(); err != nil {
 		t.Errorf("of another node: %v", err)
 	}
@@ -351,9 +351,9 @@ func TestClusterRecoversAfterClusterDown(t *testing.T) {
 		}
 		return err
 	})
-	mine.back()
-	mine.check()
-	other.check()
+	mine.awaitAnswer()
+	mine.verify()
+	other.verify()
 }
 
 // Connections that were begun while nothing answered are not kept: each would fail one call after a failover.
@@ -383,14 +383,14 @@ func TestLateConnectionsAreNotKept(t *testing.T) {
 	if err := server.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	l.back()
+	l.awaitAnswer()
 	for range 20 {
-		l.back()
+		l.awaitAnswer()
 	}
 	if n := s.client.PoolStats().IdleConns; n > 2 {
 		t.Errorf("%d connections are kept, want at most 2", n)
 	}
-	l.check()
+	l.verify()
 }
 
 // go-redis asks for the slots without a deadline. Without a bound, a node that accepts a connection and does not answer

@@ -64,22 +64,22 @@ func (l *ledger) hit() error {
 	return err
 }
 
-// refused makes a hit that must fail with this text, or with ErrBreakerOpen after earlier failures.
-func (l *ledger) refused(want string) {
+// mustFail makes a hit that must fail with this text, or with ErrBreakerOpen after earlier failures.
+func (l *ledger) mustFail(want string) {
 	l.t.Helper()
 	if err := l.hit(); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, ErrBreakerOpen) {
 		l.t.Errorf("%v, want %q", err, want)
 	}
 }
 
-// back makes hits until one is answered.
-func (l *ledger) back() {
+// awaitAnswer makes hits until one is answered.
+func (l *ledger) awaitAnswer() {
 	l.t.Helper()
 	redistest.Await(l.t, "an answer", func(context.Context) error { return l.hit() })
 }
 
-// used returns the key's usage.
-func (l *ledger) used() int64 {
+// usage returns the key's usage.
+func (l *ledger) usage() int64 {
 	l.t.Helper()
 	out, err := take(l.t, openAt(l.t, connect.Options{Addr: l.store.address}), limiters.Hit{Key: l.key, Limit: many})
 	if err != nil || out[0].Err != nil {
@@ -88,10 +88,10 @@ func (l *ledger) used() int64 {
 	return out[0].Used
 }
 
-// check compares the usage in Redis with the results: it has all hits that succeeded, and perhaps some that failed.
-func (l *ledger) check() {
+// verify compares the usage in Redis with the results: it has all hits that succeeded, and perhaps some that failed.
+func (l *ledger) verify() {
 	l.t.Helper()
-	l.back()
+	l.awaitAnswer()
 	if l.last < l.charged || l.last > l.charged+l.unsure {
 		l.t.Errorf("%d are charged, want the %d that succeeded, and at most %d more; errors: %v", l.last, l.charged, l.unsure, l.errs)
 	}
@@ -144,14 +144,14 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	if !loading {
 		t.Fatalf("it did not say LOADING: %v", l.errs)
 	}
-	l.refused("is loading the dataset in memory")
+	l.mustFail("is loading the dataset in memory")
 	if _, err := l.store.EvictionPolicy(t.Context()); !redis.IsLoadingError(err) {
 		t.Errorf("%v, want a Redis that loads not to be ready", err)
 	}
 	again.Client(t).ConfigSet(t.Context(), "key-load-delay", "0")
 	redistest.Await(t, "the end of loading", func(ctx context.Context) error { return c.Ping(ctx).Err() })
-	l.back()
-	l.check()
+	l.awaitAnswer()
+	l.verify()
 }
 
 // behindName returns a store whose Redis is behind a proxy, which can be pointed at another Redis.
@@ -175,12 +175,12 @@ func TestReplicaWithoutMasterIsLeft(t *testing.T) {
 	if err := old.Client(t).Do(t.Context(), "replicaof", host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
-	l.refused("MASTERDOWN Link with MASTER is down")
+	l.mustFail("MASTERDOWN Link with MASTER is down")
 	s.running.Wait()
 	name.SetTarget(master.Addr)
 	l.charged = 0 // the new one has nothing of the old
-	l.back()
-	l.check()
+	l.awaitAnswer()
+	l.verify()
 }
 
 // A master without its replica (min-replicas-to-write) rejects charges, and still denies hits.
@@ -207,8 +207,8 @@ func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "200")
 	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr}), "k")
-	l.back()
-	before := l.used()
+	l.awaitAnswer()
+	before := l.usage()
 	var slow sync.WaitGroup
 	slow.Go(func() {
 		c := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: -1, MaxRetries: -1})
@@ -223,17 +223,17 @@ func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 		return nil
 	})
 	for range 2 * failuresToOpen {
-		l.refused("is busy running a script")
+		l.mustFail("is busy running a script")
 	}
 	if err := c.ScriptKill(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	slow.Wait()
-	if after := l.used(); after != before {
+	if after := l.usage(); after != before {
 		t.Errorf("%d were charged that got an error: %v", after-before, l.errs)
 	}
-	l.back()
-	l.check()
+	l.awaitAnswer()
+	l.verify()
 }
 
 // Weir's script can be killed as long as it has written nothing. It then charges nothing, and fails the hits of that call
@@ -242,7 +242,7 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "1")
 	s := open(t, server)
 	l := newLedger(t, s, "k")
-	l.back()
+	l.awaitAnswer()
 	looks := make([]limiters.Hit, maxHits)
 	for i := range looks {
 		looks[i] = limiters.Hit{Key: fmt.Sprint("other ", i), Limit: many}
@@ -272,8 +272,8 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	l.back()
-	l.check()
+	l.awaitAnswer()
+	l.verify()
 }
 
 // While scripts are flushed repeatedly, no hit fails and none is charged twice.
@@ -300,7 +300,7 @@ func TestScriptFlushUnderTrafficLosesNoHit(t *testing.T) {
 	}
 	stop.Store(true)
 	callers.Wait()
-	l.check()
+	l.verify()
 }
 
 func TestRedisThatStartsLaterIsFound(t *testing.T) {
@@ -308,15 +308,15 @@ func TestRedisThatStartsLaterIsFound(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	l := newLedger(t, openAt(t, connect.Options{Addr: addr}), "k")
 	for range 2 * failuresToOpen {
-		l.refused("connection refused")
+		l.mustFail("connection refused")
 	}
 	server, err := redistest.Run(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	l.back()
-	l.check()
+	l.awaitAnswer()
+	l.verify()
 }
 
 // A Redis on a unix socket is found again after it has been restarted.
@@ -344,13 +344,13 @@ func TestUnixSocketPassesTheSuite(t *testing.T) {
 		return openAt(t, o)
 	})
 	l := newLedger(t, openAt(t, o), "over a socket")
-	l.back()
+	l.awaitAnswer()
 	server.Stop()
-	l.refused(socket)
+	l.mustFail(socket)
 	start()
 	l.charged = 0
-	l.back()
-	l.check()
+	l.awaitAnswer()
+	l.verify()
 }
 
 // shortDir returns a folder with a short path, because the path of a socket has at most 107 bytes.
@@ -372,7 +372,7 @@ func TestDistantRedisRecoversAfterLostConnection(t *testing.T) {
 	const roundTrip, timeout = 60 * time.Millisecond, 100 * time.Millisecond
 	far := redistest.SlowProxy(t, server.Addr, roundTrip)
 	l := newLedger(t, openAt(t, connect.Options{Addr: far, Timeout: timeout, DialTimeout: longTimeout}), "k")
-	l.back()
+	l.awaitAnswer()
 	start := time.Now()
 	// The result is the shortest of several round trips, which are made one after the other.
 	if took, err := l.store.RoundTrip(t.Context()); err != nil || took < roundTrip || took > time.Since(start)/3 {
@@ -380,7 +380,7 @@ func TestDistantRedisRecoversAfterLostConnection(t *testing.T) {
 	}
 	for range 3 {
 		disconnect(t, server)
-		l.back()
+		l.awaitAnswer()
 	}
-	l.check()
+	l.verify()
 }

@@ -52,7 +52,7 @@ func (n keyNamer) appendName(text []byte, key, id string) []byte {
 	return append(text, id...)
 }
 
-// parse returns the key in the name of a state or of one of its further keys. It returns false for other names and for hidden keys.
+// parse returns the key in the name of a state or of one of its extra keys. It returns false for other names and for hidden keys.
 func (n keyNamer) parse(name string) (key string, ok bool) {
 	rest, ours := strings.CutPrefix(name, n.prefix+format)
 	end := strings.LastIndexByte(rest, '}') // the ID that follows has no braces
@@ -73,7 +73,7 @@ func (n keyNamer) parse(name string) (key string, ok bool) {
 	return rest[tag+1:], true
 }
 
-// Suffixes of the further keys of a hit. No limit's ID ends with one.
+// Suffixes of the extra keys of a hit, which have its reservations and its penalty. No limit's ID ends with one.
 const (
 	reserveSuffix = "h"
 	penaltySuffix = "p"

@@ -218,5 +218,5 @@ func TestIdleConnectionsThatRedisEndsFailNoCall(t *testing.T) {
 	if err := l.hit(); err != nil {
 		t.Error(err)
 	}
-	l.check()
+	l.verify()
 }

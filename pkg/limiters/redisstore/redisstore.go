@@ -127,7 +127,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		err = s.queue.Take(ctx, now, groups, out)
 	}
 	if err != nil {
-		return fmt.Errorf("redisstore: take of %d hits at %s: %w", len(out), s.address, readable(err))
+		return fmt.Errorf("redis call with %d hits at %s failed: %w", len(out), s.address, readable(err))
 	}
 	return nil
 }

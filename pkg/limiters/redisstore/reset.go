@@ -32,7 +32,7 @@ func (s *Store) Reset(ctx context.Context, keys []limiters.StateName) (found []b
 	return found, nil
 }
 
-// unlink removes the key of a state and its further keys, which share a slot. It returns the number of removed keys.
+// unlink removes the key of a state and its extra keys, which share a slot. It returns the number of removed keys.
 func (s *Store) unlink(ctx context.Context, name string) (int64, error) {
 	return s.client.Unlink(ctx, name, name+reserveSuffix, name+penaltySuffix).Result()
 }
@@ -123,7 +123,7 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(key
 		if !match(key) {
 			continue
 		}
-		// The scan also returns further keys of a state. Removing one key of a state removes all.
+		// The scan also returns extra keys of a state. Removing one key of a state removes all.
 		n, err := s.unlink(ctx, strings.TrimSuffix(strings.TrimSuffix(name, reserveSuffix), penaltySuffix))
 		if err != nil {
 			return err

@@ -11,13 +11,13 @@ const (
 	kindSameKey  runKind = iota // equal hits on one key, or one hit of a group
 	kindAlone                   // hits on successive keys, without a group and without other hits on these keys
 	kindLeases                  // hits under limits with leases, without a group; each has its own key, limit and count
-	kindParts                   // one hit of a limit with a penalty or leases
+	kindExtra                   // one hit of a limit with extra state
 	kindReserves                // like kindLeases, for limits with reservations and no penalty
 
 	kindPeeks runKind = 8 // added to one of the first two: the hits are peeks, and their counts are Denied hits
 )
 
-// The operations of a run of kindParts.
+// The operations of a run of kindExtra.
 const (
 	opTake = iota
 	opEnd
@@ -50,8 +50,8 @@ func (b *batch) encodeRuns() {
 			next.kind = kindLeases
 		case b.group[i] == 0 && b.hits[i].Limit.HasLeases() && !b.hits[i].Limit.HasPenalty():
 			next.kind = kindReserves
-		case b.hits[i].Limit.HasPenaltyOrLeases():
-			next.kind = kindParts
+		case b.hits[i].Limit.UsesExtraState():
+			next.kind = kindExtra
 		case b.counts[b.index[i]] == 1 && b.group[i] == 0:
 			next.kind = kindAlone
 		}
@@ -100,7 +100,7 @@ func (b *batch) appendRun(r *run) {
 	to = binary.BigEndian.AppendUint16(to, r.group)
 	to = binary.BigEndian.AppendUint64(to, uint64(r.n))
 	switch r.kind {
-	case kindParts:
+	case kindExtra:
 		to = b.appendLease(to, r.first)
 		to = b.appendKey(to, r.first, reservationsKey)
 		to = b.appendKey(to, r.first, penaltyKey)

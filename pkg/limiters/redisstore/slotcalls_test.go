@@ -61,13 +61,13 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	keysExpire(t, c, 25*time.Hour)
 }
 
-// While a slot moves, a hit with further keys of which some do not exist fails with TRYAGAIN. It charges nothing, and neither
+// While a slot moves, a hit with extra keys of which some do not exist fails with TRYAGAIN. It charges nothing, and neither
 // does its group. A settle that failed can be repeated.
-func TestHitsWithFurtherKeysFailWhileASlotMoves(t *testing.T) {
+func TestHitsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c)
-	limits := withParts(5)
+	limits := withExtraState(5)
 	for i, user := range keysOn(c, 0, len(limits)) {
 		limit := limits[i]
 		t.Run(limit.Spec().Algorithm, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestHitsWithFurtherKeysFailWhileASlotMoves(t *testing.T) {
 				t.Helper()
 				out, err := takeGroups(t, s, limiters.Group{settle}, limiters.Group{hit(2), {Key: user, Limit: week, N: 1}})
 				if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) {
-					t.Errorf("%s: %+v, %v; want TRYAGAIN for the hits with further keys", state, out, err)
+					t.Errorf("%s: %+v, %v; want TRYAGAIN for the hits with extra keys", state, out, err)
 				}
 				out, err = take(t, s, limiters.Hit{Key: user, Limit: week})
 				if err != nil || out[0].Err != nil || out[0].Used != 1 {

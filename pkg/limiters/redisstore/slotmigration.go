@@ -10,7 +10,7 @@ import (
 
 // decideByKey decides calls that got TRYAGAIN, because a call over several keys fails while their slot moves. It charges a group
 // key by key, and refunds it if one of its hits is denied or fails, see ADR 5. A group with both charges and refunds keeps the
-// error, because refunds cannot be undone. A hit with a penalty or a reservation has further keys; it keeps the error unless one
+// error, because refunds cannot be undone. A hit with a penalty or a reservation has extra keys; it keeps the error unless one
 // node has all of them, see ADR 16.
 func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*slotCall) {
 	if len(calls) == 0 {

@@ -136,14 +136,14 @@ func TestKeysAreThoseOfTheVersionBefore(t *testing.T) {
 				t.Errorf("keys %q, %s has %q, want %q", c.Keys(t.Context(), "*").Val(), k.Key, got, k.Values)
 			}
 			decided("after its own hits", "")
-			parts := []string{"", "penalty.after=9 penalty.within=1m penalty.for=2h"}
+			extras := []string{"", "penalty.after=9 penalty.within=1m penalty.for=2h"}
 			if !k.CountDenied {
-				parts = append(parts, "reserve.ttl=1m", parts[1]+" reserve.ttl=1m")
+				extras = append(extras, "reserve.ttl=1m", extras[1]+" reserve.ttl=1m")
 			}
-			for _, further := range parts {
+			for _, extra := range extras {
 				c.FlushAll(t.Context())
 				k.put(t, c)
-				decided("of the stored key, with "+further, further)
+				decided("of the stored key, with "+extra, extra)
 			}
 		})
 	}

@@ -231,7 +231,7 @@ func ParseMetadata(text string) (path, value string, err error) {
 	path, value, ok := strings.Cut(text, "=")
 	namespace, key, colon := strings.Cut(path, ":")
 	if !ok || !colon || namespace == "" || key == "" {
-		return "", "", errors.New("want namespace:key.path=value, for example envoy.filters.http.jwt_authn:claims.sub=alice")
+		return "", "", errors.New("write namespace:key.path=value, for example envoy.filters.http.jwt_authn:claims.sub=alice")
 	}
 	return path, value, nil
 }

@@ -71,7 +71,7 @@ func (p *planner) readArguments() error {
 	for _, text := range p.o.From {
 		key, from, ok := strings.Cut(text, "=")
 		if !ok || key == "" {
-			return fmt.Errorf("--from %q: want KEY=SOURCE, such as user_id=header:x-user-id", text)
+			return fmt.Errorf("--from %q: write KEY=SOURCE, such as user_id=header:x-user-id", text)
 		}
 		s, err := readSource(key, from, p.from[key])
 		if err != nil {
@@ -107,10 +107,10 @@ func readHits(flag string, all []string) (map[string]string, error) {
 	for _, text := range all {
 		keys, hits, ok := strings.Cut(text, "=")
 		if !ok || keys == "" || hits == "" {
-			return nil, fmt.Errorf("--%s %q: want KEYS=HITS, such as tenant=%%BYTES_SENT%% or user_id.action=10", flag, text)
+			return nil, fmt.Errorf("--%s %q: write KEYS=HITS, such as tenant=%%BYTES_SENT%% or user_id.action=10", flag, text)
 		}
 		if n, err := strconv.ParseUint(hits, 10, 64); err == nil && n > 1e9 || err != nil && !isFormat(hits) {
-			return nil, fmt.Errorf("--%s %q: want a number of at most 1000000000, or one command of Envoy such as %%RESP(x-cost)%%", flag, text)
+			return nil, fmt.Errorf("--%s %q: write a number of at most 1000000000, or one command of Envoy such as %%RESP(x-cost)%%", flag, text)
 		}
 		if read[keys] != "" {
 			return nil, fmt.Errorf("--%s names %s twice: remove one", flag, keys)
@@ -128,7 +128,7 @@ func isFormat(text string) bool {
 func (p *planner) readRoute(text string) error {
 	match, pairs, ok := strings.Cut(text, ":")
 	if !ok || pairs == "" {
-		return errors.New("want PREFIX:KEY=VALUE, such as /login:generic_key=login")
+		return errors.New("write PREFIX:KEY=VALUE, such as /login:generic_key=login")
 	}
 	if match == "/" {
 		match = ""
@@ -140,7 +140,7 @@ func (p *planner) readRoute(text string) error {
 	for pair := range strings.SplitSeq(pairs, ",") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" || value == "" {
-			return errors.New("want KEY=VALUE after the colon, such as generic_key=login")
+			return errors.New("write KEY=VALUE after the colon, such as generic_key=login")
 		}
 		if s := p.from[key]; s != nil && s.kind != fromConstant {
 			return fmt.Errorf("--from has another source of the key %s: remove that --from", key)

@@ -100,7 +100,7 @@ func readSource(key, text string, earlier *source) (*source, error) {
 		}
 	case fromMetadata:
 		if namespace, path, ok := strings.Cut(arg, ":"); !ok || namespace == "" || path == "" {
-			return nil, errors.New("want metadata:NAMESPACE:KEY.PATH, such as metadata:envoy.filters.http.jwt_authn:claims.sub")
+			return nil, errors.New("write metadata:NAMESPACE:KEY.PATH, such as metadata:envoy.filters.http.jwt_authn:claims.sub")
 		}
 	case fromMasked:
 		return s, s.readMask()
@@ -116,7 +116,7 @@ func readSource(key, text string, earlier *source) (*source, error) {
 			return nil, fmt.Errorf("envoy sends the %s only under the key %s: use that key in the rule, or another source", name, name)
 		}
 	default:
-		return nil, fmt.Errorf("want %s", sources)
+		return nil, fmt.Errorf("write %s", sources)
 	}
 	return s, nil
 }
@@ -129,7 +129,7 @@ func (s *source) readMask() error {
 	v4, err4 := strconv.ParseUint(four, 10, 8)
 	v6, err6 := strconv.ParseUint(six, 10, 8)
 	if !ok || err4 != nil || err6 != nil || v4 > 32 || v6 > 128 {
-		return errors.New("want masked_remote_address:V4/V6, the lengths of prefixes, such as 24/64")
+		return errors.New("write masked_remote_address:V4/V6, the lengths of prefixes, such as 24/64")
 	}
 	s.v4, s.v6 = uint32(v4), uint32(v6)
 	return nil
@@ -140,7 +140,7 @@ func (s *source) readMatch() error {
 	header, text, colon := strings.Cut(condition, ":")
 	header = strings.ToLower(header)
 	if !ok || !colon || value == "" || !headerName.MatchString(header) {
-		return errors.New("want match:VALUE=HEADER:TEXT, such as match:partner=x-api-key:SECRET")
+		return errors.New("write match:VALUE=HEADER:TEXT, such as match:partner=x-api-key:SECRET")
 	}
 	return s.addValue(value, []string{header, text})
 }
@@ -156,7 +156,7 @@ func (s *source) readStatus() error {
 	all := strings.Split(codes, ",")
 	for _, c := range all {
 		if !statusCodes.MatchString(c) {
-			return errors.New("want status:CODES or status:VALUE=CODES, such as status:401,403 or status:failed=5xx,400-404")
+			return errors.New("write status:CODES or status:VALUE=CODES, such as status:401,403 or status:failed=5xx,400-404")
 		}
 	}
 	return s.addValue(value, all)

@@ -39,7 +39,7 @@ func (c *Config) Bootstrap() ([]byte, error) {
 // Part returns one of Parts: the filters, a virtual host, or the cluster.
 func (c *Config) Part(name string) ([]byte, error) {
 	if !slices.Contains(Parts, name) {
-		return nil, fmt.Errorf("no part %s: want %s", name, strings.Join(Parts, ", "))
+		return nil, fmt.Errorf("no part %s: write %s", name, strings.Join(Parts, ", "))
 	}
 	return c.execute(name + ".yaml")
 }

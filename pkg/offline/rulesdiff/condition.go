@@ -68,7 +68,7 @@ func ParseCondition(text string) (Condition, error) {
 func parseComparison(text string) (comparison, error) {
 	at := strings.IndexAny(text, "<>=!")
 	if at < 0 {
-		return comparison{}, fmt.Errorf("%q is not a comparison: want a name, one of %s and a number", text, strings.Join(operators, " "))
+		return comparison{}, fmt.Errorf("%q is not a comparison: write a name, one of %s and a number", text, strings.Join(operators, " "))
 	}
 	c := comparison{name: strings.TrimSpace(text[:at])}
 	for _, f := range figures {

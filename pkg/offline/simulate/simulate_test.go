@@ -131,7 +131,7 @@ func TestBurstAtBoundaryIsVisible(t *testing.T) {
 func TestRecordedVerdictsAreCompared(t *testing.T) {
 	t.Parallel()
 	var all []replay.Line
-	for i, by := range []replay.DecidedBy{"", "", replay.ByCache, replay.ByFallback, replay.ByNobody, "", ""} {
+	for i, by := range []replay.Origin{"", "", replay.FromCache, replay.FromFallback, replay.FromNobody, "", ""} {
 		line := at(float64(i)/100, 1, "user_id", "a")
 		line.Allowed, line.HasAllowed, line.By = true, i != 6, by
 		all = append(all, line)

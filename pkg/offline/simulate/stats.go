@@ -116,12 +116,12 @@ func (s *stats) compareRecorded(line *replay.Line, denied bool) {
 	r := &s.r.Recorded
 	comparable := true
 	switch line.By {
-	case replay.ByCache:
+	case replay.FromCache:
 		r.Cache++
-	case replay.ByFallback:
+	case replay.FromFallback:
 		r.Fallback++
 		comparable = false
-	case replay.ByNobody:
+	case replay.FromNobody:
 		r.Errors++
 		comparable = false
 	}

@@ -100,12 +100,12 @@ type Over struct {
 	DenyCache int64 `json:"deny_cache"` // always 0, because the cache only denies
 	// Memory applies if each replica counts in its own memory, without Redis: each replica admits the whole limit.
 	Memory int64 `json:"memory"`
-	// Policy is on_store_error. Under local, Share is the limit of each replica, and Outage the most that all replicas together admit in
-	// a window, beyond the hits that Redis has admitted. Outage is nil under a policy without a bound, which is allow, and error with
+	// OnError is on_store_error. Under local, Share is the limit of each replica, and Outage the most that all replicas together admit in
+	// a window, beyond the hits that Redis has admitted. Outage is nil under an OnError without a bound, which is allow, and error with
 	// failure_mode_deny: false.
-	Policy string `json:"on_store_error"`
-	Share  int64  `json:"local_share"`
-	Outage *int64 `json:"outage"`
+	OnError string `json:"on_store_error"`
+	Share   int64  `json:"local_share"`
+	Outage  *int64 `json:"outage"`
 	// Failover applies if Redis fails over, or restarts without persistence, and loses all charges of a key.
 	Failover int64 `json:"failover"`
 }
@@ -206,12 +206,12 @@ func over(rules *descriptors.Rules, rule *descriptors.Rule, l *descriptors.RateL
 	if err != nil {
 		return Over{}, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)
 	}
-	policy := rules.Domain(rule.Domain).OnError(l)
+	onError := rules.Domain(rule.Domain).OnError(l)
 	o := Over{
 		AnyWindow: maxInWindow(l.Compiled), Memory: product(load.Replicas-1, l.Compiled.Spec().Max),
-		Policy: policy.String(), Share: share.Spec().Max, Failover: l.Compiled.Capacity(),
+		OnError: onError.String(), Share: share.Spec().Max, Failover: l.Compiled.Capacity(),
 	}
-	switch policy {
+	switch onError {
 	case limiters.OnErrorDeny:
 		o.Outage = new(int64)
 	case limiters.OnErrorLocal:
@@ -298,7 +298,7 @@ func ParseValues(texts []string) (map[string]int64, error) {
 		key, number, found := strings.Cut(text, "=")
 		n, err := strconv.ParseInt(number, 10, 64)
 		if _, twice := values[key]; !found || err != nil || key == "" || twice {
-			return nil, fmt.Errorf("%q: want KEY=NUMBER, such as action=20, and each key once", text)
+			return nil, fmt.Errorf("%q: write KEY=NUMBER, such as action=20, and each key once", text)
 		}
 		values[key] = n
 	}

@@ -113,11 +113,11 @@ FAILOVER: once, if Redis forgets a key: a failover before replication, or a rest
 func (o *Over) outage(replicas int64) string {
 	switch {
 	case o.Outage == nil:
-		return o.Policy + ": all"
-	case o.Policy == "local":
+		return o.OnError + ": all"
+	case o.OnError == "local":
 		return fmt.Sprintf("local: +%d (%d × %d)", *o.Outage, replicas, o.Share)
 	}
-	return fmt.Sprintf("%s: +%d", o.Policy, *o.Outage)
+	return fmt.Sprintf("%s: +%d", o.OnError, *o.Outage)
 }
 
 func (l *LimitPlan) path() string {

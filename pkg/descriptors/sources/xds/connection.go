@@ -48,7 +48,7 @@ func (s *Source) open() (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient(s.Server, options...)
 	if err != nil {
-		return nil, fmt.Errorf("xDS server %q: %w", s.Server, err)
+		return nil, fmt.Errorf("control plane %q: %w", s.Server, err)
 	}
 	return conn, nil
 }

@@ -64,7 +64,7 @@ func (w *watch) connection(ctx context.Context) (outcome, error) {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return unreachable, fmt.Errorf("xDS server %q: %w", w.Server, err)
+		return unreachable, fmt.Errorf("control plane %q: %w", w.Server, err)
 	}
 	w.notify(Event{Kind: Connected})
 	opened := time.Now()
@@ -87,7 +87,7 @@ func (w *watch) connection(ctx context.Context) (outcome, error) {
 			if time.Since(opened) > w.waits.Max {
 				result = useful
 			}
-			return result, fmt.Errorf("xDS server %q: %w", w.Server, err)
+			return result, fmt.Errorf("control plane %q: %w", w.Server, err)
 		}
 		result = useful
 		s.send(w.handle(ctx, push))

@@ -1,4 +1,4 @@
-package main
+package grpcmessage
 
 import (
 	"bytes"
@@ -6,18 +6,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-
-	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // A sentStream is a transportStream with all that a client has sent. After it, reads return err.
@@ -30,8 +28,12 @@ type sentStream struct {
 func (s *sentStream) RecvCompress() string             { return "" }
 func (s *sentStream) WriteStatus(*status.Status) error { return nil }
 
-func (s *sentStream) ReadMessageHeader(header []byte) error {
-	data, err := s.Read(len(header))
+func (s *sentStream) ReadMessageHeader(header []byte) error { return readHeader(s, header) }
+
+func readHeader(from interface {
+	Read(int) (mem.BufferSlice, error)
+}, header []byte) error {
+	data, err := from.Read(len(header))
 	copy(header, data.Materialize())
 	return err
 }
@@ -67,7 +69,7 @@ func framed(flags byte, size int, message []byte) []byte {
 
 // A message arrives as it was sent, whatever its size. Every other stream has an error. In the end no byte is counted as unfinished.
 func TestMessagesAreReceived(t *testing.T) {
-	large := bytes.Repeat([]byte("0123456"), maxMessage/7+1)[:maxMessage]
+	large := bytes.Repeat([]byte("0123456"), maxSize/7+1)[:maxSize]
 	canceled := status.Error(codes.Canceled, "canceled")
 	for name, c := range map[string]struct {
 		sent []byte
@@ -80,8 +82,8 @@ func TestMessagesAreReceived(t *testing.T) {
 		"a byte":                     {framed(0, 1, large[:1]), io.EOF, 0, nil, 1},
 		"one piece":                  {framed(0, pieceSize, large[:pieceSize]), io.EOF, 0, nil, pieceSize},
 		"one piece and a byte":       {framed(0, pieceSize+1, large[:pieceSize+1]), io.EOF, 0, nil, pieceSize + 1},
-		"the largest":                {framed(0, maxMessage, large), io.EOF, 0, nil, maxMessage},
-		"larger":                     {framed(0, maxMessage+1, large), io.EOF, 0, errTooLarge, 0},
+		"the largest":                {framed(0, maxSize, large), io.EOF, 0, nil, maxSize},
+		"larger":                     {framed(0, maxSize+1, large), io.EOF, 0, errTooLarge, 0},
 		"much larger":                {framed(0, 1<<32-1, large), io.EOF, 0, errTooLarge, 0},
 		"none":                       {nil, io.EOF, 0, errNoMessage, 0},
 		"a part of the prefix":       {framed(0, 1, nil)[:3], io.EOF, 0, errNoMessage, 0},
@@ -100,10 +102,10 @@ func TestMessagesAreReceived(t *testing.T) {
 		"two pieces, room":           {framed(0, 2*pieceSize, large[:2*pieceSize]), io.EOF, maxUnfinished - pieceSize, nil, 2 * pieceSize},
 		"three pieces, room for two": {framed(0, 3*pieceSize, large[:3*pieceSize]), io.EOF, maxUnfinished - pieceSize, errUnfinished, 0},
 	} {
-		r := receiver{codec: rawCodec{}}
+		r := Receiver{Codec: rawCodec{}}
 		r.unfinished.Store(c.held)
 		var got []byte
-		err := r.receive(contextOf(t.Context(), &sentStream{sent: c.sent, err: c.err}), &got)
+		err := r.Receive(contextOf(t.Context(), &sentStream{sent: c.sent, err: c.err}), &got)
 		if !errors.Is(err, c.want) || err == nil && !bytes.Equal(got, large[:c.size]) {
 			t.Errorf("%s: %d bytes, %v, want %d and %v", name, len(got), err, c.size, c.want)
 		}
@@ -116,25 +118,28 @@ func TestMessagesAreReceived(t *testing.T) {
 	}
 }
 
-// Other services hold names only.
-func TestLargeRequestsOfOtherServicesAreRejected(t *testing.T) {
-	checks := healthv1.NewHealthClient(inMemory(t, rls.Options{}))
-	_, err := checks.Check(t.Context(), &healthv1.HealthCheckRequest{Service: strings.Repeat("x", maxOtherMessage)})
-	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("%v, want RESOURCE_EXHAUSTED", err)
-	}
-}
-
-// A release of grpc-go may change the type of its transport streams, which is internal. Then Weir does not start.
-func TestStreamsOfGRPCsTransportAreKnown(t *testing.T) {
-	if err := checkTransport(); err != nil {
-		t.Error(err)
+// A request past its deadline, or without its client, is not received.
+func TestExpiredOrCanceledRequestIsNotDecoded(t *testing.T) {
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for ctx, want := range map[context.Context]codes.Code{late: codes.DeadlineExceeded, gone: codes.Canceled} {
+		stream := &sentStream{sent: framed(0, 0, nil), err: io.EOF}
+		r := Receiver{Codec: rawCodec{}}
+		err := r.Receive(contextOf(ctx, stream), new([]byte))
+		if len(stream.sent) == 0 {
+			t.Error("the message was received")
+		}
+		if status.Code(err) != want {
+			t.Errorf("%v, want %v", err, want)
+		}
 	}
 }
 
 func TestUnknownTransportStreamIsInternalError(t *testing.T) {
-	r := receiver{codec: rawCodec{}}
-	err := r.receive(grpc.NewContextWithServerTransportStream(t.Context(), struct{ grpc.ServerTransportStream }{}), new([]byte))
+	r := Receiver{Codec: rawCodec{}}
+	err := r.Receive(grpc.NewContextWithServerTransportStream(t.Context(), struct{ grpc.ServerTransportStream }{}), new([]byte))
 	if status.Code(err) != codes.Internal {
 		t.Errorf("%v, want INTERNAL", err)
 	}
@@ -145,10 +150,10 @@ func TestLargePartialRequestsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stream := &blockedStream{sentStream: sentStream{sent: framed(0, 2*pieceSize, make([]byte, pieceSize))}, ended: make(chan *status.Status, 1)}
 		start := time.Now()
-		r := receiver{codec: rawCodec{}}
-		err := r.receive(grpc.NewContextWithServerTransportStream(t.Context(), stream), new([]byte))
-		if took := time.Since(start); status.Code(err) != codes.DeadlineExceeded || took != messageTimeout {
-			t.Errorf("%v after %v, want DEADLINE_EXCEEDED after %v", err, took, messageTimeout)
+		r := Receiver{Codec: rawCodec{}}
+		err := r.Receive(grpc.NewContextWithServerTransportStream(t.Context(), stream), new([]byte))
+		if took := time.Since(start); status.Code(err) != codes.DeadlineExceeded || took != timeout {
+			t.Errorf("%v after %v, want DEADLINE_EXCEEDED after %v", err, took, timeout)
 		}
 	})
 }
@@ -158,6 +163,8 @@ type blockedStream struct {
 	sentStream
 	ended chan *status.Status
 }
+
+func (s *blockedStream) ReadMessageHeader(header []byte) error { return readHeader(s, header) }
 
 func (s *blockedStream) Read(n int) (mem.BufferSlice, error) {
 	if n > len(s.sent) {
@@ -169,4 +176,41 @@ func (s *blockedStream) Read(n int) (mem.BufferSlice, error) {
 func (s *blockedStream) WriteStatus(st *status.Status) error {
 	s.ended <- st
 	return nil
+}
+
+// Each request without a message ends with DEADLINE_EXCEEDED: those with timers of their own after 10 s, and the others within 20 s.
+// Requests that arrive in between get the slots of others, and their own time.
+func TestSilentRequestsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, start := Receiver{Codec: rawCodec{}}, time.Now()
+		var all sync.WaitGroup
+		var ended atomic.Int64
+		wait := func(longest time.Duration) {
+			all.Go(func() {
+				began := time.Now()
+				ctx := grpc.NewContextWithServerTransportStream(t.Context(), &blockedStream{ended: make(chan *status.Status, 2)})
+				err := r.Receive(ctx, new([]byte))
+				if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded || took < timeout || took > longest {
+					t.Errorf("begun after %v: %v after %v, want DEADLINE_EXCEEDED after %v to %v", began.Sub(start), err, took, timeout, longest)
+				}
+				ended.Add(1)
+			})
+		}
+		for range 2 * maxUntimed {
+			wait(2 * timeout)
+		}
+		synctest.Wait()
+		wait(timeout) // no slot is free
+		for range 5 {
+			time.Sleep(7 * time.Second)
+			wait(2 * timeout)
+		}
+		all.Wait()
+		if n := ended.Load(); n != 2*maxUntimed+6 {
+			t.Errorf("%d requests ended, want all %d", n, 2*maxUntimed+6)
+		}
+		if used := r.untimed.used.Load(); used != 0 {
+			t.Errorf("slots in use at the end: %b", used)
+		}
+	})
 }

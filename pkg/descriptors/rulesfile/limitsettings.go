@@ -14,8 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A policy is a limit without its rate: algorithm, parameters, and behavior on failure and denial.
-type policy struct {
+// limitSettings are those of a limit without its rate: algorithm, parameters, and behavior on failure and denial.
+type limitSettings struct {
 	file     string
 	at       *yaml.Node // the map
 	settings map[string]setting
@@ -28,14 +28,14 @@ type requests struct {
 	value int64
 }
 
-// A setting is a key of a policy with its value as text; "" if the value is faulty.
+// A setting is a key of a limit with its value as text; "" if the value is faulty.
 type setting struct {
 	key   *yaml.Node
 	value string
 }
 
-func (r *reader) policy(n *yaml.Node, f fields) *policy {
-	p := &policy{file: r.file, at: n, settings: map[string]setting{}}
+func (r *reader) limitSettings(n *yaml.Node, f fields) *limitSettings {
+	p := &limitSettings{file: r.file, at: n, settings: map[string]setting{}}
 	set := func(name string, read func(field) string) {
 		if f[name].key != nil {
 			p.settings[name] = setting{f[name].key, read(f[name])}
@@ -67,12 +67,12 @@ func (r *reader) onError(f field) limiters.OnError {
 }
 
 // completedBy returns p completed by under, and the keys taken from under. An object is taken as a whole. A nil under is empty.
-func (p *policy) completedBy(under *policy) (sum *policy, borrowed []string) {
+func (p *limitSettings) completedBy(under *limitSettings) (sum *limitSettings, borrowed []string) {
 	if under == nil {
 		return p, nil
 	}
-	sum = &policy{file: p.file, at: p.at, settings: maps.Clone(p.settings), onDeny: cmp.Or(p.onDeny, under.onDeny)}
-	for _, key := range policyKeys {
+	sum = &limitSettings{file: p.file, at: p.at, settings: maps.Clone(p.settings), onDeny: cmp.Or(p.onDeny, under.onDeny)}
+	for _, key := range settingKeys {
 		if _, own := p.settings[key]; own {
 			continue
 		}
@@ -90,7 +90,7 @@ func (p *policy) completedBy(under *policy) (sum *policy, borrowed []string) {
 }
 
 // algorithm returns the name of the algorithm; "" if it is faulty.
-func (p *policy) algorithm() string {
+func (p *limitSettings) algorithm() string {
 	if s, set := p.settings["algorithm"]; set {
 		return s.value
 	}
@@ -101,7 +101,7 @@ func (p *policy) algorithm() string {
 type stray struct{ message, remedy string }
 
 // strays returns the parameters that the algorithm does not have.
-func (p *policy) strays() map[string]stray {
+func (p *limitSettings) strays() map[string]stray {
 	strays, algorithm := map[string]stray{}, p.algorithm()
 	for _, known := range parameters {
 		if _, set := p.settings[known.Key]; set && !known.inObject() && algorithm != "" && !slices.Contains(known.algorithms, algorithm) {
@@ -115,7 +115,7 @@ func (p *policy) strays() map[string]stray {
 }
 
 // spec returns the Spec of the limit without maximum and window.
-func (p *policy) spec() (limiters.Spec, error) {
+func (p *limitSettings) spec() (limiters.Spec, error) {
 	s := limiters.Spec{Algorithm: p.algorithm()}
 	for _, known := range parameters {
 		if set := p.settings[known.Key]; set.value != "" {
@@ -134,7 +134,7 @@ func (p *policy) spec() (limiters.Spec, error) {
 }
 
 // overlayNote returns a suffix for messages that names the keys taken from the overlay; "" if there are none.
-func overlayNote(overlay *policy, borrowed []string) string {
+func overlayNote(overlay *limitSettings, borrowed []string) string {
 	if len(borrowed) == 0 {
 		return ""
 	}

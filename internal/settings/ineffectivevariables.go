@@ -31,9 +31,9 @@ func number(s string) error {
 	return err
 }
 
-// Inert are the variables of envoyproxy/ratelimit without an effect in Weir, with the reason. Weir validates their values and logs
-// each at start.
-var Inert = []struct {
+// IneffectiveVariables are the variables of envoyproxy/ratelimit without an effect in Weir, with the reason. Weir validates their
+// values and logs each at start.
+var IneffectiveVariables = []struct {
 	Variable, Why string
 	kind          kind
 }{
@@ -66,10 +66,10 @@ var Inert = []struct {
 	{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "memcache is not supported", boolean},
 }
 
-// inert returns the inert variables of environ, or an error if envoyproxy/ratelimit would reject one.
-func inert(environ map[string]string) (found []Ineffective, err error) {
+// ineffectiveVariables returns those in environ, or an error if envoyproxy/ratelimit would reject one.
+func ineffectiveVariables(environ map[string]string) (found []Ineffective, err error) {
 	var errs settingErrors
-	for _, v := range Inert {
+	for _, v := range IneffectiveVariables {
 		switch value := environ[v.Variable]; {
 		case value == "":
 		case v.kind(value) != nil:

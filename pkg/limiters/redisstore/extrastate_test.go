@@ -14,8 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// withParts returns a limit with a penalty and reservations for each algorithm that takes them.
-func withParts(maximum int64) (limits []*limiters.Limit) {
+// withExtraState returns a limit with a penalty and reservations for each algorithm that takes them.
+func withExtraState(maximum int64) (limits []*limiters.Limit) {
 	for _, name := range limiterstest.Windowed() {
 		params := limiterstest.FirstHit(name)
 		params.Penalty = limiters.PenaltySpec{After: 2, Within: time.Minute, For: 2 * time.Hour}
@@ -25,13 +25,13 @@ func withParts(maximum int64) (limits []*limiters.Limit) {
 	return limits
 }
 
-// The further keys of a hit are in the slot of its key, have an expiry, and are hidden with it.
-func TestFurtherKeysAreLikeTheirKey(t *testing.T) {
+// The extra keys of a hit are in the slot of its key, have an expiry, and are hidden with it.
+func TestExtraKeysAreLikeTheirKey(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)
 	for _, hidden := range []string{"", secret} {
 		s := openAt(t, connect.Options{Addr: server.Addr}, Options{Prefix: "p:", KeySecret: hidden})
-		for _, limit := range withParts(1) {
+		for _, limit := range withExtraState(1) {
 			hit := limiters.Hit{Key: "alice", Limit: limit, N: 1, Lease: leaseID(1)}
 			over := hit
 			over.Lease = leaseID(2)
@@ -61,7 +61,7 @@ func TestFurtherKeysAreLikeTheirKey(t *testing.T) {
 func TestFullRedisCountsNoOffence(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
-	for _, limit := range withParts(1) {
+	for _, limit := range withExtraState(1) {
 		hit := limiters.Hit{Key: "k" + limit.ID(), Limit: limit, N: 1, Lease: leaseID(1)}
 		over, other := hit, hit
 		over.Lease = leaseID(2)

@@ -1,5 +1,5 @@
--- parts: decides groups in which a limit has a penalty or leases. Twin of groupDecision in pkg/limiters. The driver calls it and
--- passes its own functions.
+-- extra_state: decides groups in which a limit has extra state, which is a penalty, leases or reservations. Twin of groupDecision in
+-- pkg/limiters. The driver calls it and passes its own functions.
 
 return function(now, server, driver)
   local key_at, state_of, guarded, report = driver.key_at, driver.state_of, driver.guarded, driver.report

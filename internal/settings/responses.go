@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Answers are the settings of responses.
-type Answers struct {
+// Responses are the settings of responses.
+type Responses struct {
 	ShadowMode              bool    `env:"SHADOW_MODE" help:"Count hits and deny nothing. Set it to try rules, or to turn limiting off."`
 	QuotaMode               bool    `env:"QUOTA_MODE" help:"Treat every rule as if it had quota_mode: a request is denied only if all of its descriptors are over their limits."`
 	NearLimitRatio          float32 `env:"NEAR_LIMIT_RATIO" default:"0.8" help:"The part of a limit, from 0 to 1, beyond which hits count as near_limit in the metrics."`
@@ -30,30 +30,30 @@ type Answers struct {
 	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"If one limit denies a request, none of the others is charged. Two kinds of rules are charged all the same: rules in shadow mode, and rules in quota mode if a request is under several. If all of these quotas deny a request, its other limits have been charged."`
 }
 
-func (a *Answers) complete(errs *settingErrors) {
-	if !(a.NearLimitRatio >= 0 && a.NearLimitRatio <= 1) { // NaN is neither
-		errs.add("NEAR_LIMIT_RATIO", "write a number from 0 to 1")
+func (r *Responses) complete(errs *settingErrors) {
+	if !(r.NearLimitRatio >= 0 && r.NearLimitRatio <= 1) { // NaN is neither
+		errs.must("NEAR_LIMIT_RATIO", "be from 0 to 1")
 	}
 	for variable, name := range map[string]string{
-		"LIMIT_LIMIT_HEADER": a.LimitHeader, "LIMIT_REMAINING_HEADER": a.RemainingHeader, "LIMIT_RESET_HEADER": a.ResetHeader,
+		"LIMIT_LIMIT_HEADER": r.LimitHeader, "LIMIT_REMAINING_HEADER": r.RemainingHeader, "LIMIT_RESET_HEADER": r.ResetHeader,
 	} {
 		if name == "" {
 			errs.add(variable, "a header needs a name")
 		}
 	}
-	if a.ResponseHeadersStandard != "" && a.ResponseHeadersStandard != "draft-11" {
-		errs.add("RESPONSE_HEADERS_STANDARD", "unknown value %q: write draft-11, or remove it", a.ResponseHeadersStandard)
+	if r.ResponseHeadersStandard != "" && r.ResponseHeadersStandard != "draft-11" {
+		errs.add("RESPONSE_HEADERS_STANDARD", "unknown value %q: write draft-11, or remove it", r.ResponseHeadersStandard)
 	}
-	if _, err := a.Jitter(); err != nil {
+	if _, err := r.Jitter(); err != nil {
 		errs.add("RETRY_AFTER_JITTER", "%w", err)
 	}
-	a.completeHeader(errs, "RESPONSE_HEADER_DENIED_BY", &a.ResponseHeaderDeniedBy)
-	a.completeHeader(errs, "RECEIPT_HEADER", &a.ReceiptHeader)
+	r.completeHeader(errs, "RESPONSE_HEADER_DENIED_BY", &r.ResponseHeaderDeniedBy)
+	r.completeHeader(errs, "RECEIPT_HEADER", &r.ReceiptHeader)
 	switch {
-	case a.ReceiptHeader == "":
-	case a.ReceiptHeader == a.ResponseHeaderDeniedBy:
+	case r.ReceiptHeader == "":
+	case r.ReceiptHeader == r.ResponseHeaderDeniedBy:
 		errs.add("RECEIPT_HEADER", "RESPONSE_HEADER_DENIED_BY has the same name: write another")
-	case a.ReceiptKeysFile == "":
+	case r.ReceiptKeysFile == "":
 		errs.add("RECEIPT_HEADER", "a receipt is sealed with a key: set RECEIPT_KEYS_FILE to a file with the output of openssl rand -base64 32")
 	}
 }
@@ -62,7 +62,7 @@ func (a *Answers) complete(errs *settingErrors) {
 var taken = []string{"connection", "content-length", "content-type", "ratelimit", "ratelimit-policy", "retry-after", "transfer-encoding"}
 
 // completeHeader validates a header name and converts it to lower case, as HTTP/2 requires.
-func (a *Answers) completeHeader(errs *settingErrors, variable string, name *string) {
+func (r *Responses) completeHeader(errs *settingErrors, variable string, name *string) {
 	*name = strings.ToLower(*name)
 	switch {
 	case *name == "":
@@ -74,14 +74,14 @@ func (a *Answers) completeHeader(errs *settingErrors, variable string, name *str
 }
 
 // Jitter returns RETRY_AFTER_JITTER as a fraction.
-func (a *Answers) Jitter() (float64, error) {
-	if a.RetryAfterJitter == "" {
+func (r *Responses) Jitter() (float64, error) {
+	if r.RetryAfterJitter == "" {
 		return 0, nil
 	}
-	number, isPercent := strings.CutSuffix(a.RetryAfterJitter, "%")
+	number, isPercent := strings.CutSuffix(r.RetryAfterJitter, "%")
 	percent, err := strconv.ParseFloat(number, 64)
 	if !isPercent || err != nil || !(percent >= 0 && percent <= 100) { // NaN is neither
-		return 0, fmt.Errorf("cannot read %q: write a part of the wait from 0%% to 100%%, such as 10%%", a.RetryAfterJitter)
+		return 0, fmt.Errorf("cannot read %q: write a part of the wait from 0%% to 100%%, such as 10%%", r.RetryAfterJitter)
 	}
 	return percent / 100, nil
 }

@@ -11,12 +11,12 @@ import (
 // minSteady is the longest time that a check with windows of a day takes.
 const minSteady = 15 * time.Second
 
-func turnChecks(a algorithm) []check {
+func boundaryChecks(a algorithm) []check {
 	all := []check{{"turns.second." + a.name, "Do windows of a second admit no more and no less than the limit, across several turns?",
-		func(t *trial) { a.turn(t, a) }}}
+		func(t *trial) { a.boundaries(t, a) }}}
 	if a.name == "fixed_window" {
 		all = append(all, check{"turns.minute." + a.name,
-			"Does a window of a minute end when its reset says, and begin with a count of 0?", turnOfMinute})
+			"Does a window of a minute end when its reset says, and begin with a count of 0?", boundaryOfMinute})
 	}
 	return all
 }
@@ -41,14 +41,14 @@ func (t *trial) hammer(rule string, d time.Duration) []op {
 	return all
 }
 
-// A turnFault is a fault in the admissions over time, with the calls that show it.
-type turnFault struct {
+// A boundaryFault is a fault in the admissions over time, with the calls that show it.
+type boundaryFault struct {
 	text string
 	ops  []op
 }
 
-// reportTurns counts the errors of calls, and fails the check if there is a fault.
-func (t *trial) reportTurns(rule string, ops []op, f *turnFault) {
+// reportBoundaries counts the errors of calls, and fails the check if there is a fault.
+func (t *trial) reportBoundaries(rule string, ops []op, f *boundaryFault) {
 	t.countErrors(ops)
 	if f == nil {
 		return
@@ -65,14 +65,14 @@ func (t *trial) reportTurns(rule string, ops []op, f *turnFault) {
 	t.fault(e)
 }
 
-func turnsOfWindow(t *trial, a algorithm) {
+func boundariesOfWindow(t *trial, a algorithm) {
 	rule := a.rule("second_10")
 	ops := t.hammer(rule, 2600*time.Millisecond)
-	t.reportTurns(rule, ops, windowFault(ops, t.rules[rule].limit, time.Second, t.Skew))
+	t.reportBoundaries(rule, ops, windowFault(ops, t.rules[rule].limit, time.Second, t.Skew))
 }
 
-// turnOfMinute calls around the end of a window of one minute.
-func turnOfMinute(t *trial) {
+// boundaryOfMinute calls around the end of a window of one minute.
+func boundaryOfMinute(t *trial) {
 	if !t.MinuteTurn {
 		t.skip("it waits up to a minute: select it with --minute-turn")
 		return
@@ -83,7 +83,7 @@ func turnOfMinute(t *trial) {
 		return
 	}
 	ops := t.hammer(rule, 4*time.Second)
-	t.reportTurns(rule, ops, windowFault(ops, t.rules[rule].limit, time.Minute, t.Skew))
+	t.reportBoundaries(rule, ops, windowFault(ops, t.rules[rule].limit, time.Minute, t.Skew))
 	if n, _ := admitted(ops); n < 2*t.rules[rule].limit {
 		t.fault(Evidence{Fault: fmt.Sprintf("only %d hits are admitted in 4 s around the end of the window", n),
 			Expected: "20, 10 before the end of the window and 10 after it"})
@@ -92,7 +92,7 @@ func turnOfMinute(t *trial) {
 
 // windowFault tries each phase of the clock at which windows may begin. It returns nil if all calls are right at one phase.
 // Otherwise it returns the first fault at the phase with the fewest faults.
-func windowFault(ops []op, limit int64, window, skew time.Duration) (best *turnFault) {
+func windowFault(ops []op, limit int64, window, skew time.Duration) (best *boundaryFault) {
 	const step = time.Millisecond
 	fewest := -1
 	for phase := time.Duration(0); phase < window; phase += step {
@@ -117,7 +117,7 @@ func floorDiv(d, window time.Duration) int64 {
 
 // faultsAt counts the windows beginning at a phase that admit the wrong number of hits. A call counts for a window only if it
 // certainly fell into it.
-func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, first *turnFault) {
+func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, first *boundaryFault) {
 	inside := func(o op) (from, to int64) {
 		return floorDiv(o.call-skew-phase, window), floorDiv(o.ret+skew-phase, window)
 	}
@@ -131,7 +131,7 @@ func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, 
 			possible[k] = append(possible[k], o)
 		}
 	}
-	report := func(f turnFault) {
+	report := func(f boundaryFault) {
 		n++
 		if first == nil {
 			first = &f
@@ -139,7 +139,7 @@ func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, 
 	}
 	for _, all := range certain {
 		if int64(len(all)) > limit {
-			report(turnFault{fmt.Sprintf("over-admission: %d hits are admitted in one window, the limit is %d", len(all), limit), all})
+			report(boundaryFault{fmt.Sprintf("over-admission: %d hits are admitted in one window, the limit is %d", len(all), limit), all})
 		}
 	}
 	for _, o := range ops {
@@ -154,7 +154,7 @@ func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, 
 			}
 		}
 		if before < limit {
-			report(turnFault{fmt.Sprintf("under-admission: a call is denied in a window that admitted at most %d hits, the limit is %d",
+			report(boundaryFault{fmt.Sprintf("under-admission: a call is denied in a window that admitted at most %d hits, the limit is %d",
 				before, limit),
 				append(slices.Clone(possible[from]), o)})
 		}
@@ -162,15 +162,15 @@ func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, 
 	return n, first
 }
 
-func turnsOfLog(t *trial, a algorithm) {
+func boundariesOfLog(t *trial, a algorithm) {
 	rule := a.rule("second_10")
 	ops := t.hammer(rule, 1900*time.Millisecond)
-	t.reportTurns(rule, ops, logFault(ops, t.rules[rule].limit, time.Second, t.Skew))
+	t.reportBoundaries(rule, ops, logFault(ops, t.rules[rule].limit, time.Second, t.Skew))
 }
 
 // logFault returns a fault of a sliding log, or nil. A log admits at most the limit in every interval as long as the window, and
 // denies only beyond it.
-func logFault(ops []op, limit int64, window, skew time.Duration) *turnFault {
+func logFault(ops []op, limit int64, window, skew time.Duration) *boundaryFault {
 	for _, o := range ops {
 		var all []op
 		switch {
@@ -181,7 +181,7 @@ func logFault(ops []op, limit int64, window, skew time.Duration) *turnFault {
 				}
 			}
 			if int64(len(all)) > limit {
-				return &turnFault{fmt.Sprintf("over-admission: %d hits are admitted in less than %s, the limit is %d", len(all), window, limit), all}
+				return &boundaryFault{fmt.Sprintf("over-admission: %d hits are admitted in less than %s, the limit is %d", len(all), window, limit), all}
 			}
 		case o.isOverLimit():
 			for _, p := range ops {
@@ -190,7 +190,7 @@ func logFault(ops []op, limit int64, window, skew time.Duration) *turnFault {
 				}
 			}
 			if int64(len(all)) < limit {
-				return &turnFault{fmt.Sprintf("under-admission: a call is denied, and %s before it admitted at most %d hits, the limit is %d",
+				return &boundaryFault{fmt.Sprintf("under-admission: a call is denied, and %s before it admitted at most %d hits, the limit is %d",
 					window, len(all), limit), append(all, o)}
 			}
 		}
@@ -198,15 +198,15 @@ func logFault(ops []op, limit int64, window, skew time.Duration) *turnFault {
 	return nil
 }
 
-func turnsOfFunnel(t *trial, a algorithm) {
+func boundariesOfFunnel(t *trial, a algorithm) {
 	rule := a.rule("second_10")
 	ops := t.hammer(rule, 1900*time.Millisecond)
 	limit := t.rules[rule].limit
-	t.reportTurns(rule, ops, funnelFault(ops, float64(limit), float64(limit), t.Skew))
+	t.reportBoundaries(rule, ops, funnelFault(ops, float64(limit), float64(limit), t.Skew))
 }
 
 // funnelFault returns a fault of a funnel that holds capacity hits and leaks rate hits a second.
-func funnelFault(ops []op, capacity, rate float64, skew time.Duration) *turnFault {
+func funnelFault(ops []op, capacity, rate float64, skew time.Duration) *boundaryFault {
 	for _, o := range ops {
 		switch {
 		case o.isOK():
@@ -222,13 +222,13 @@ func funnelFault(ops []op, capacity, rate float64, skew time.Duration) *turnFaul
 					}
 				}
 				if maximum := capacity + rate*(p.ret-o.call+skew).Seconds(); float64(len(all)) > maximum {
-					return &turnFault{fmt.Sprintf("over-admission: %d hits are admitted in %s, a funnel of %g that leaks %g in a second admits %.1f",
+					return &boundaryFault{fmt.Sprintf("over-admission: %d hits are admitted in %s, a funnel of %g that leaks %g in a second admits %.1f",
 						len(all), millis(p.ret-o.call), capacity, rate, maximum), all}
 				}
 			}
 		case o.isOverLimit():
 			if level, all := highestLevel(ops, o, rate, skew); level+1 < capacity {
-				return &turnFault{fmt.Sprintf("under-admission: a call is denied while the funnel holds at most %.1f of %g", level, capacity),
+				return &boundaryFault{fmt.Sprintf("under-admission: a call is denied while the funnel holds at most %.1f of %g", level, capacity),
 					append(all, o)}
 			}
 		}

@@ -1,50 +1,42 @@
-package main
-
-import (
-	"context"
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
-	"net"
-	"sync"
-	"sync/atomic"
-	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/health"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
-)
-
-// Weir reads the messages of requests from the stream of grpc-go's transport, because the decode function that grpc-go passes to a
-// handler lacks three bounds:
+// Package grpcmessage receives the messages of gRPC requests in bounded time and memory.
+//
+// A [Receiver] reads large messages, such as rate limit requests, from the streams of grpc-go's transport. The decode function that
+// grpc-go passes to a handler lacks three bounds:
 //
 //   - Time: a handler waits for its message as long as the client likes, because only the client sets a deadline.
 //   - Memory: MaxRecvMsgSize bounds each message. The unfinished messages of one connection held 550 MB, and each further
 //     connection as much again.
 //   - Compression: grpc-go inflates a message before the handler can reject it.
+//
+// Services with small messages, such as health checks, keep their decode functions: [ServerOptions] and [Registrar] bound them.
+package grpcmessage
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+)
+
 const (
-	// maxMessage is the size of the largest rate limit request, in bytes. Envoy repeats client data in every descriptor, and rejecting a
+	// maxSize is the size of the largest message of a Receiver, in bytes. Envoy repeats client data in every descriptor, and rejecting a
 	// large request could let a client bypass its limit.
-	maxMessage = 4 << 20
-	// maxOtherMessage is the size of the largest request of other services, in bytes. These requests hold a name.
-	maxOtherMessage = 64 << 10
+	maxSize = 4 << 20
 	// pieceSize is the size of the pieces in which a message is received, in bytes. An ordinary request has one piece.
 	pieceSize = 4 << 10
 	// maxUnfinished bounds the bytes of all messages that have arrived in part. The first piece of a message does not count, so
 	// unfinished messages cannot make Weir reject ordinary requests.
 	maxUnfinished = 64 << 20
-	// messageTimeout bounds the wait for a message after the headers of its request.
-	messageTimeout = 10 * time.Second
-	// maxUntimed is the number of requests that may wait for their messages without a timer. Messages usually arrive with their
-	// headers, so under normal load no request pays for a timer.
-	maxUntimed = 8
+	// timeout bounds the wait for a message after the headers of its request. It may be up to twice as long in an untimedSet.
+	timeout = 10 * time.Second
 )
 
 var (
@@ -54,12 +46,12 @@ var (
 	errSecondMessage = status.Error(codes.InvalidArgument, "the request has more than one message")
 	errFlags         = status.Error(codes.InvalidArgument, "the message has flags of a compressed message, but the request has no grpc-encoding")
 
-	errTooLarge   = status.Errorf(codes.ResourceExhausted, "the message is larger than %d bytes", maxMessage)
+	errTooLarge   = status.Errorf(codes.ResourceExhausted, "the message is larger than %d bytes", maxSize)
 	errUnfinished = status.Errorf(codes.ResourceExhausted, "unfinished messages of all requests have more than %d bytes", maxUnfinished)
 	errCompressed = status.Error(codes.Unimplemented, "compressed messages are not supported: send the message without grpc-encoding")
 
-	errMessageTimeout = status.New(codes.DeadlineExceeded, "the message did not arrive within 10s of its headers")
-	errTransport      = status.Error(codes.Internal, "the transport of grpc-go has changed: build Weir with the version in its go.mod")
+	errTimeout   = status.Newf(codes.DeadlineExceeded, "the message did not arrive within %v of its headers", timeout)
+	errTransport = status.Error(codes.Internal, "the transport of grpc-go has changed: build Weir with the version in its go.mod")
 )
 
 // A transportStream has the methods that Weir uses of the stream of a request in grpc-go's transport. The stream's type is internal to
@@ -84,51 +76,34 @@ func uncompressedStream(ctx context.Context) (transportStream, error) {
 	return stream, nil
 }
 
-// checkTransport returns an error if the streams of this build's grpc-go are no transportStreams. It makes a health check in memory.
-func checkTransport() error {
-	listener := bufconn.Listen(pieceSize)
-	server := grpc.NewServer()
-	healthv1.RegisterHealthServer(boundedServer{server}, health.NewServer())
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	defer server.Stop()
-	serving.Go(func() { _ = server.Serve(listener) })
-	client, err := grpc.NewClient("passthrough:weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), messageTimeout)
-	defer cancel()
-	_, err = healthv1.NewHealthClient(client).Check(ctx, &healthv1.HealthCheckRequest{})
-	if err != nil {
-		return fmt.Errorf("grpc-go: %s", status.Convert(err).Message())
-	}
-	return nil
-}
-
-// abortIfLate starts a timer that ends the stream with errMessageTimeout after messageTimeout. The caller stops the timer. Only the
-// status of a stream interrupts a Read of it.
+// abortIfLate starts a timer that ends the stream with errTimeout. The caller stops the timer. Only the status of a stream interrupts a
+// Read of it.
 func abortIfLate(stream transportStream) *time.Timer {
-	return time.AfterFunc(messageTimeout, func() { _ = stream.WriteStatus(errMessageTimeout) })
+	return time.AfterFunc(timeout, func() { _ = stream.WriteStatus(errTimeout) })
 }
 
-// A receiver receives the messages of rate limit requests in bounded time and memory.
-type receiver struct {
-	codec      encoding.CodecV2
-	waiting    atomic.Int64 // requests without their messages
+// A Receiver receives the messages of unary requests, of up to 4 MiB each. Together, messages that have arrived in part take at most
+// 64 MiB. A Receiver is safe for concurrent use, and must not be copied after the first use.
+type Receiver struct {
+	Codec encoding.CodecV2 // decodes messages; required
+
+	untimed    untimedSet
 	unfinished atomic.Int64 // bytes; see maxUnfinished
 }
 
-// receive receives the only message of a request.
-func (r *receiver) receive(ctx context.Context, message any) error {
+// Receive receives the only message of the request with ctx, which a gRPC server has passed to the handler. The handler must not call
+// its decode function. The error has the status that the client should get. If ctx has ended, Receive reads nothing.
+func (r *Receiver) Receive(ctx context.Context, message any) error {
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
 	stream, err := uncompressedStream(ctx)
 	if err != nil {
 		return err
 	}
-	defer r.waiting.Add(-1)
-	if r.waiting.Add(1) > maxUntimed {
+	if slot, ok := r.untimed.add(stream); ok {
+		defer r.untimed.remove(slot)
+	} else {
 		defer abortIfLate(stream).Stop()
 	}
 	header := make([]byte, 5) // a byte of flags, and the size of the message
@@ -140,7 +115,7 @@ func (r *receiver) receive(ctx context.Context, message any) error {
 	switch {
 	case header[0] != 0:
 		return errFlags
-	case size > maxMessage:
+	case size > maxSize:
 		return errTooLarge
 	}
 	data, reserved, err := r.readPieces(stream, int(size))
@@ -160,13 +135,13 @@ func (r *receiver) receive(ctx context.Context, message any) error {
 	case !errors.Is(err, io.EOF):
 		return ended(err, errSecondMessage)
 	}
-	return r.codec.Unmarshal(data, message)
+	return r.Codec.Unmarshal(data, message)
 }
 
 // readPieces reads size bytes. It copies the pieces of a large message, because grpc-go needs some 80 bytes for each DATA frame, and a
 // frame may have one byte. Before it waits for a piece after the first, it reserves the piece's bytes in r.unfinished. The caller
 // releases what was reserved, also after an error.
-func (r *receiver) readPieces(stream transportStream, size int) (data mem.BufferSlice, reserved int64, err error) {
+func (r *Receiver) readPieces(stream transportStream, size int) (data mem.BufferSlice, reserved int64, err error) {
 	if size <= pieceSize {
 		data, err = stream.Read(size)
 		return data, 0, err

@@ -1,0 +1,40 @@
+package atomicfile
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestWriteReplacesFileAtomically(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	// A process that was killed left its temporary file, which others could read.
+	if err := os.WriteFile(path+".tmp", []byte("half"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("no content")
+	for _, c := range []struct {
+		text string
+		err  error
+		want string
+	}{{"first", nil, "first"}, {"second", failure, "first"}, {"third", nil, "third"}} {
+		err := Write(path, func(w io.Writer) error {
+			_, err := io.WriteString(w, c.text)
+			return errors.Join(err, c.err)
+		})
+		if !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", c.text, err, c.err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != c.want {
+			t.Errorf("after %s: %q, %v, want %q", c.text, got, err, c.want)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%v, %v, want a file for its owner only", info.Mode(), err)
+		}
+		if _, err := os.Stat(path + ".tmp"); err == nil {
+			t.Error("the temporary file is still there")
+		}
+	}
+}

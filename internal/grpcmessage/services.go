@@ -1,0 +1,77 @@
+package grpcmessage
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// maxSmall is the size of the largest message that a decode function of grpc-go accepts, in bytes. These messages hold a name.
+const maxSmall = 64 << 10
+
+// ServerOptions returns the options of a server that bound messages not received by a [Receiver]: to 64 KiB each and, of streams, to
+// uncompressed messages that arrive in time. Unary methods need a [Registrar] as well.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxSmall), grpc.ChainStreamInterceptor(boundStream)}
+}
+
+// boundStream is an interceptor. Each message of a stream must be uncompressed and arrive within timeout.
+func boundStream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return handle(service, boundedStream{stream})
+}
+
+type boundedStream struct{ grpc.ServerStream }
+
+// RecvMsg implements grpc.ServerStream.
+func (s boundedStream) RecvMsg(message any) error {
+	return decodeInTime(s.Context(), s.ServerStream.RecvMsg, message)
+}
+
+// A Registrar registers services whose unary methods accept only uncompressed messages that arrive in time. An interceptor cannot do
+// so, because grpc-go decodes the message of a unary method first.
+type Registrar struct{ grpc.ServiceRegistrar }
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (r Registrar) RegisterService(desc *grpc.ServiceDesc, service any) {
+	bounded := *desc
+	bounded.Methods = slices.Clone(desc.Methods)
+	for i := range bounded.Methods {
+		handle := bounded.Methods[i].Handler
+		bounded.Methods[i].Handler = func(
+			service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor,
+		) (any, error) {
+			return handle(service, ctx, func(message any) error { return decodeInTime(ctx, decode, message) }, interceptor)
+		}
+	}
+	r.ServiceRegistrar.RegisterService(&bounded, service)
+}
+
+// decodeInTime decodes an uncompressed message, which must arrive within timeout.
+func decodeInTime(ctx context.Context, decode func(any) error, message any) error {
+	stream, err := uncompressedStream(ctx)
+	if err != nil {
+		return err
+	}
+	defer abortIfLate(stream).Stop()
+	return decode(message)
+}
+
+// A HealthServer is a [health.Server] whose watches do not retain their requests, which may last as long as their connections.
+type HealthServer struct {
+	*health.Server
+	Service string // the only service with a status, except the empty one
+}
+
+// Watch implements healthv1.HealthServer. The status of services other than Service is SERVICE_UNKNOWN.
+func (s HealthServer) Watch(request *healthv1.HealthCheckRequest, stream healthv1.Health_WatchServer) error {
+	service := request.GetService()
+	if service != "" && service != s.Service {
+		service = "unknown"
+	}
+	request.Reset()
+	request.Service = service
+	return s.Server.Watch(request, stream)
+}

@@ -1,0 +1,76 @@
+package grpcmessage
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxUntimed is the number of requests that may wait for their messages without timers of their own.
+const maxUntimed = 8
+
+// An untimedSet holds the streams of requests that wait for their messages without timers of their own. Messages usually arrive with
+// their headers, so under normal load no request pays for a timer. One timer for all of them ends a stream with errTimeout after one to
+// two times timeout.
+type untimedSet struct {
+	used     atomic.Uint32 // a bit for each slot
+	sweeping atomic.Bool   // the timer runs
+	slots    [maxUntimed]struct {
+		mu     sync.Mutex
+		stream transportStream // nil: the slot is free
+		swept  bool            // a sweep has found the stream
+	}
+}
+
+// add returns the slot of stream, which the caller removes; false if no slot is free.
+func (u *untimedSet) add(stream transportStream) (slot int, ok bool) {
+	for {
+		used := u.used.Load()
+		slot = bits.TrailingZeros32(^used)
+		if slot >= maxUntimed {
+			return 0, false
+		}
+		if u.used.CompareAndSwap(used, used|1<<slot) {
+			break
+		}
+	}
+	s := &u.slots[slot]
+	s.mu.Lock()
+	s.stream, s.swept = stream, false
+	s.mu.Unlock()
+	u.schedule()
+	return slot, true
+}
+
+func (u *untimedSet) remove(slot int) {
+	s := &u.slots[slot]
+	s.mu.Lock()
+	s.stream = nil
+	s.mu.Unlock()
+	u.used.And(^(1 << slot))
+}
+
+// schedule starts the timer unless it runs.
+func (u *untimedSet) schedule() {
+	if !u.sweeping.Load() && u.sweeping.CompareAndSwap(false, true) {
+		time.AfterFunc(timeout, u.sweep)
+	}
+}
+
+// sweep ends the streams that the sweep before has found too. It starts the timer again while a slot is in use.
+func (u *untimedSet) sweep() {
+	for i := range u.slots {
+		s := &u.slots[i]
+		s.mu.Lock()
+		if s.stream != nil && s.swept {
+			_ = s.stream.WriteStatus(errTimeout)
+		}
+		s.swept = true
+		s.mu.Unlock()
+	}
+	u.sweeping.Store(false)
+	if u.used.Load() != 0 { // read after sweeping was set, so that either this call or add starts the timer
+		u.schedule()
+	}
+}

@@ -1,0 +1,161 @@
+// Package resets removes the usage of keys from the store, and what all replicas remember of it.
+package resets
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/recovery"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// Messages is a channel between all replicas, such as [redisstore.Messages].
+type Messages interface {
+	// Publish sends a message to the replicas that are connected.
+	Publish(ctx context.Context, message []byte) error
+	// Receive calls connected once it is connected, and then received with each message, until ctx ends or the connection is lost.
+	Receive(ctx context.Context, connected func(), received func([]byte)) error
+}
+
+// A Resets removes the usage of keys from the store, and notifies the other replicas, which cache denials and local counters.
+// docs/adr/0020-admin-api.md explains the order of the steps.
+type Resets struct {
+	Store     *guard.Fallback
+	Local     *memstore.Store  // the counters of Store for on_store_error: local; nil without Messages
+	DenyCache *guard.DenyCache // nil if disabled
+	Messages  Messages         // nil if no other replica shares the store
+	// Warn receives the failures of messages. The error is ErrMessage if another version of Weir has sent the message.
+	Warn     func(what string, err error)
+	Panicked recovery.Report
+}
+
+// A message names reset keys: by their names, or by a domain and an entry.
+type message struct {
+	Keys   []limiters.StateName `json:"keys,omitempty"`
+	Domain string               `json:"domain,omitempty"`
+	Entry  [2]string            `json:"entry,omitzero"`
+}
+
+func (m message) matcher() func(key string) bool {
+	return descriptors.EntryMatcher(m.Domain, descriptors.Entry{Key: m.Entry[0], Value: m.Entry[1]})
+}
+
+// resetDelay is the delay between the first message and the reset. Without it, denied hits that another replica has buffered
+// could arrive after the reset and charge the key again.
+const resetDelay = 20 * time.Millisecond
+
+// publishTimeout bounds the second message of a reset that failed.
+const publishTimeout = time.Second
+
+// Reset implements admin.Resets.
+func (r *Resets) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, notified bool, err error) {
+	notified, err = r.resetAndNotify(ctx, message{Keys: keys}, func() error {
+		found, err = r.Store.Reset(ctx, keys)
+		return err
+	})
+	return found, notified, err
+}
+
+// ResetEntry implements admin.Resets.
+func (r *Resets) ResetEntry(
+	ctx context.Context, domain string, entry descriptors.Entry, cursor string,
+) (done limiters.Progress, notified bool, err error) {
+	m := message{Domain: domain, Entry: [2]string{entry.Key, entry.Value}}
+	notified, err = r.resetAndNotify(ctx, m, func() error {
+		done, err = r.Store.ResetMatching(ctx, m.matcher(), cursor)
+		return err
+	})
+	return done, notified, err
+}
+
+// resetAndNotify sends m before and after reset. It reports whether the second message was sent or is not needed. It sends the second
+// message even if reset failed, because some states may be removed.
+func (r *Resets) resetAndNotify(ctx context.Context, m message, reset func() error) (notified bool, err error) {
+	if r.Messages == nil {
+		return true, reset()
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return false, err
+	}
+	if r.Messages.Publish(ctx, text) == nil {
+		_ = backoff.Sleep(ctx, resetDelay)
+	}
+	failed := reset()
+	if failed != nil { // ctx may have ended
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
+		defer cancel()
+	}
+	err = r.Messages.Publish(ctx, text)
+	if failed != nil {
+		return false, failed
+	}
+	if err != nil {
+		r.Warn("other replicas not notified of a reset", err)
+		return false, nil
+	}
+	return true, nil
+}
+
+// subscribeBackoff is the wait between attempts to subscribe.
+var subscribeBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
+
+// Run receives the resets of other replicas, and forgets the denials of these keys, until ctx ends. After a lost connection it
+// forgets all denials, because it may have missed messages.
+func (r *Resets) Run(ctx context.Context) {
+	if r.Messages == nil {
+		return
+	}
+	for failures := 0; ; failures++ {
+		err := r.Messages.Receive(ctx, func() {
+			failures = 0
+			r.forget(nil, func(string) bool { return true })
+		}, r.received)
+		if ctx.Err() != nil {
+			return
+		}
+		if failures == 1 {
+			r.Warn("resets by other replicas are not received", err)
+		}
+		if backoff.Sleep(ctx, subscribeBackoff.Wait(failures)) != nil {
+			return
+		}
+	}
+}
+
+// ErrMessage is passed to Warn for a message that Weir does not understand.
+var ErrMessage = errors.New("the message is from another version of Weir: run one version on all replicas")
+
+func (r *Resets) received(text []byte) {
+	defer r.Panicked.Recover("reset message") // no handler recovers on this goroutine
+	var m message
+	if err := json.Unmarshal(text, &m); err != nil || len(m.Keys) == 0 && m.Entry[0] == "" {
+		r.Warn("reset by another replica not understood", ErrMessage)
+		return
+	}
+	if len(m.Keys) > 0 {
+		r.forget(m.Keys, nil)
+		_, _ = r.Local.Reset(context.Background(), m.Keys) // it fails only if its context ends
+		return
+	}
+	r.forget(nil, m.matcher())
+	_, _ = r.Local.ResetMatching(context.Background(), m.matcher(), "")
+}
+
+// forget removes the denials of keys, or of all keys that match.
+func (r *Resets) forget(keys []limiters.StateName, match func(key string) bool) {
+	switch {
+	case r.DenyCache == nil:
+	case match != nil:
+		r.DenyCache.ForgetMatching(match)
+	default:
+		r.DenyCache.ForgetKeys(keys)
+	}
+}

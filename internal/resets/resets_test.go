@@ -1,0 +1,156 @@
+package resets
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// A channel calls each function with the messages that are published with a live context.
+type channel struct{ receivers []func([]byte) }
+
+func (c *channel) Publish(ctx context.Context, message []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, received := range c.receivers {
+		received(message)
+	}
+	return nil
+}
+
+func (c *channel) Receive(context.Context, func(), func([]byte)) error {
+	return errors.New("the connection is lost")
+}
+
+// A reset that fails, or whose caller has left, may have removed some states. The other replicas get both messages.
+func TestFailedResetSendsBothMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		r := &Resets{Messages: &channel{[]func([]byte){func([]byte) { n++ }}}}
+		failed := errors.New("the store failed")
+		call, leave := context.WithCancel(t.Context())
+		_, err := r.resetAndNotify(call, message{Domain: "ugc", Entry: [2]string{"user_id", "42"}}, func() error { leave(); return failed })
+		if !errors.Is(err, failed) {
+			t.Errorf("error %v, want that of the reset", err)
+		}
+		if n != 2 {
+			t.Errorf("%d messages, want 2", n)
+		}
+	})
+}
+
+// newReplica returns the resets of a replica, with a deny cache in front of a shared store, and with local counters. A call of take
+// takes one hit of a key by the cache, and a call of local takes one by the local counters.
+func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Resets, take, local func(key string) limiters.Verdict) {
+	t.Helper()
+	limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := func(store limiters.Store) func(string) limiters.Verdict {
+		return func(key string) limiters.Verdict {
+			out := make([]limiters.Verdict, 1)
+			if err := store.Take(t.Context(), time.Time{}, limiters.Singles(limiters.Hit{Key: key, Limit: limit, N: 1}), out); err != nil {
+				t.Fatal(err)
+			}
+			return out[0]
+		}
+	}
+	counters, cache := memstore.New(memstore.Options{}), guard.NewDenyCache(shared, guard.DenyOptions{MaxAge: time.Hour})
+	r = &Resets{
+		Store: guard.NewFallback(cache, guard.FallbackOptions{Local: counters}), Local: counters, DenyCache: cache, Messages: c,
+		Warn:     func(what string, err error) { t.Errorf("%s: %v", what, err) },
+		Panicked: func(where string, value any) { t.Errorf("%s panicked: %v", where, value) },
+	}
+	c.receivers = append(c.receivers, r.received)
+	return r, on(cache), on(counters)
+}
+
+// A reset by one replica removes the denials and the local counters of that key at the other, and no others.
+func TestResetReachesOtherReplicas(t *testing.T) {
+	b := descriptors.NewBuilder()
+	b.Domain("ugc").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user_id"}}).SetRule(descriptors.Rule{})
+	rules := slices.Collect(b.Build().All())
+	user := func(id string) string {
+		return descriptors.Key("ugc", rules[0], []descriptors.Entry{{Key: "user_id", Value: id}})
+	}
+	limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, reset := range map[string]func(*Resets) (notified bool, err error){
+		"of a key": func(r *Resets) (bool, error) {
+			_, notified, err := r.Reset(t.Context(), []limiters.StateName{limit.StateName(user("42"))})
+			return notified, err
+		},
+		"of an entry": func(r *Resets) (bool, error) {
+			_, notified, err := r.ResetEntry(t.Context(), "ugc", descriptors.Entry{Key: "user_id", Value: "42"}, "")
+			return notified, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var messages channel
+			shared := memstore.New(memstore.Options{})
+			one, _, _ := newReplica(t, shared, &messages)
+			_, take, local := newReplica(t, shared, &messages)
+			for range 3 {
+				for _, id := range []string{"42", "7"} {
+					take(user(id))
+					local(user(id))
+				}
+			}
+			if v := take(user("42")); v.Allowed || v.By != limiters.ByCache {
+				t.Fatalf("%+v, want a denial by the cache", v)
+			}
+			if notified, err := reset(one); !notified || err != nil {
+				t.Errorf("notified: %v, %v", notified, err)
+			}
+			if v := take(user("42")); !v.Allowed {
+				t.Errorf("after the reset: %+v", v)
+			}
+			if v := local(user("42")); !v.Allowed {
+				t.Errorf("by the local counters, after the reset: %+v", v)
+			}
+			if v := take(user("7")); v.Allowed || v.By != limiters.ByCache {
+				t.Errorf("another key: %+v, want a denial by the cache", v)
+			}
+			if v := local(user("7")); v.Allowed {
+				t.Errorf("another key, by the local counters: %+v, want a denial", v)
+			}
+		})
+	}
+}
+
+func TestUnknownMessageIsReported(t *testing.T) {
+	for _, text := range []string{"", "{", "{}", `{"domain":"ugc"}`, `{"entry":["",""]}`} {
+		var warned error
+		r := &Resets{Warn: func(_ string, err error) { warned = err }}
+		r.received([]byte(text))
+		if !errors.Is(warned, ErrMessage) {
+			t.Errorf("%q: %v, want ErrMessage", text, warned)
+		}
+	}
+}
+
+// A lost channel is reported once, and Run ends with its context.
+func TestLostChannelIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		r := &Resets{Messages: &channel{}, Warn: func(string, error) { n++ }}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		r.Run(ctx)
+		if n != 1 {
+			t.Errorf("warned %d times, want once", n)
+		}
+	})
+}
