@@ -101,13 +101,21 @@ func (r *Receiver) Receive(ctx context.Context, message any) error {
 	if err != nil {
 		return err
 	}
-	if slot, ok := r.untimed.add(stream); ok {
-		defer r.untimed.remove(slot)
-	} else {
+	slot := r.untimed.add(stream)
+	if slot == nil {
 		defer abortIfLate(stream).Stop()
+		return r.read(stream, new(messageHeader), message)
 	}
-	header := make([]byte, 5) // a byte of flags, and the size of the message
-	err = stream.ReadMessageHeader(header)
+	defer r.untimed.remove(slot)
+	return r.read(stream, &slot.header, message)
+}
+
+// A messageHeader is a byte of flags, and the size of the message.
+type messageHeader [5]byte
+
+// read reads the only message of a stream. It overwrites header.
+func (r *Receiver) read(stream transportStream, header *messageHeader, message any) error {
+	err := stream.ReadMessageHeader(header[:])
 	if err != nil {
 		return ended(err, errNoMessage)
 	}
@@ -128,7 +136,7 @@ func (r *Receiver) Receive(ctx context.Context, message any) error {
 	if err != nil {
 		return ended(err, errCutMessage)
 	}
-	err = stream.ReadMessageHeader(header)
+	err = stream.ReadMessageHeader(header[:])
 	switch {
 	case err == nil:
 		return errSecondMessage

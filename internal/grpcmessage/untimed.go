@@ -16,39 +16,45 @@ const maxUntimed = 8
 type untimedSet struct {
 	used     atomic.Uint32 // a bit for each slot
 	sweeping atomic.Bool   // the timer runs
-	slots    [maxUntimed]struct {
-		mu     sync.Mutex
-		stream transportStream // nil: the slot is free
-		swept  bool            // a sweep has found the stream
-	}
+	slots    [maxUntimed]slot
 }
 
-// add returns the slot of stream, which the caller removes; false if no slot is free.
-func (u *untimedSet) add(stream transportStream) (slot int, ok bool) {
+type slot struct {
+	number int
+	header messageHeader // memory for the request
+
+	mu     sync.Mutex
+	stream transportStream // nil: the slot is free
+	swept  bool            // a sweep has found the stream
+}
+
+// add returns the slot of stream, which the caller removes; nil if no slot is free.
+func (u *untimedSet) add(stream transportStream) *slot {
+	number := 0
 	for {
 		used := u.used.Load()
-		slot = bits.TrailingZeros32(^used)
-		if slot >= maxUntimed {
-			return 0, false
+		number = bits.TrailingZeros32(^used)
+		if number >= maxUntimed {
+			return nil
 		}
-		if u.used.CompareAndSwap(used, used|1<<slot) {
+		if u.used.CompareAndSwap(used, used|1<<number) {
 			break
 		}
 	}
-	s := &u.slots[slot]
+	s := &u.slots[number]
+	s.number = number
 	s.mu.Lock()
 	s.stream, s.swept = stream, false
 	s.mu.Unlock()
 	u.schedule()
-	return slot, true
+	return s
 }
 
-func (u *untimedSet) remove(slot int) {
-	s := &u.slots[slot]
+func (u *untimedSet) remove(s *slot) {
 	s.mu.Lock()
 	s.stream = nil
 	s.mu.Unlock()
-	u.used.And(^(1 << slot))
+	u.used.And(^(1 << s.number))
 }
 
 // schedule starts the timer unless it runs.
