@@ -30,7 +30,7 @@ type Receipt struct {
 }
 
 // Reasons are the reasons of a denial. Their order is part of the format.
-var Reasons = []string{"", "over_limit", "never_fits", "penalty", "store_policy", "bad_lease_id"}
+var Reasons = []string{"", "over_limit", "never_fits", "penalty", "store_policy", "bad_lease_id", "too_many_leases"}
 
 const (
 	version    = 1

@@ -42,6 +42,7 @@ func TestReceiptIsOpenedAsSealed(t *testing.T) {
 		"a long replica":    {func(r *Receipt) { r.Replica = "weir-7d9f8b6c5-x2x4z" }, nil},
 		"a cut rune":        {func(r *Receipt) { r.Replica = "\xc3\xa91234567" }, func(r *Receipt) { r.Replica = "?1234567" }},
 		"microseconds":      {func(r *Receipt) { r.Time = r.Time.Add(999 * time.Microsecond) }, nil},
+		"the last reason":   {func(r *Receipt) { r.Reason = "too_many_leases" }, func(r *Receipt) { r.Reason = "too_many_leases" }},
 		"an unknown reason": {func(r *Receipt) { r.Reason = "else" }, func(r *Receipt) { r.Reason = "" }},
 		"numbers too large": {func(r *Receipt) { r.Used, r.Max = math.MaxInt64, -1 }, func(r *Receipt) { r.Used, r.Max = 1<<56-1, 0 }},
 	} {
