@@ -49,7 +49,7 @@ func readable(err error) error {
 		return &cutError{text, err}
 	}
 	if isAuth(err) && !errors.Is(err, ErrAuth) {
-		return fmt.Errorf("%w: %w", ErrAuth, err)
+		return &authError{err}
 	}
 	return err
 }
@@ -75,6 +75,13 @@ func isAuth(err error) bool {
 	text := reply.Error()
 	return strings.HasPrefix(text, "WRONGPASS ") || strings.HasPrefix(text, "NOAUTH ") || strings.HasPrefix(text, "ERR AUTH ")
 }
+
+// An authError is an [ErrAuth]. It stays [limiters.Uncharged] if the error of Redis is, which a second wrapped error would prevent.
+type authError struct{ err error }
+
+func (e *authError) Error() string        { return ErrAuth.Error() + ": " + e.err.Error() }
+func (e *authError) Unwrap() error        { return e.err }
+func (e *authError) Is(target error) bool { return target == ErrAuth } //nolint:errorlint // as errors.Is asks
 
 // A cutError truncates the text of an error.
 type cutError struct {
