@@ -158,6 +158,11 @@ func TestFolderStandsForItsRecordings(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "weir-20261122T100002.000000Z-c.ndjson"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	// A file of the folder is not read a second time, however its path is written.
+	again := dir + "/./weir-20261122T100000.000000Z-a.ndjson.zst"
+	if _, err := replay.Open([]string{dir, again}, nil, replay.ReaderOptions{}); err == nil || !strings.Contains(err.Error(), "given twice") {
+		t.Errorf("the folder and %s: %v, want an error", again, err)
+	}
 	f, err := replay.Open([]string{writeFile(t, "last", line(1, "last")), dir}, nil, replay.ReaderOptions{})
 	if err != nil {
 		t.Fatal(err)
