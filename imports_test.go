@@ -76,7 +76,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
 	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest"},
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},
-	{"internal/cli", "prints what the commands that do not serve find", "" +
+	{"internal/cli", "implements every command except serve, and prints its result", "" +
 		"internal/backoff " +
 		"internal/spelling " +
 		"internal/terminal " +
@@ -109,7 +109,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"bench", "measures Weir, a bare server and envoyproxy/ratelimit", "internal/loadclient e2e/harness"},
 	{"bench/bare", "answers OK, as the least that a server costs", ""},
 	{"bench/load", "loads one server", "internal/loadclient"},
-	{"tools/stores", "runs the tests of the store on the servers that people run", ""},
+	{"tools/stores", "runs the tests of the store on each supported server", ""},
 	{"tools/faults", "puts mutations into the code to test its tests", ""},
 }
 

@@ -40,7 +40,7 @@ func NewInFlight(limit int) *InFlight {
 // Enter admits a request or returns ErrOverloaded. An admitted request must call Leave. Call Enter only once the whole request has
 // arrived, so that slow clients do not occupy the limit.
 //
-// A request that frees what another request holds is admitted up to twice the limit. If its release were lost, a slot would be held until
+// A request that may free a slot is admitted up to twice the limit. If its release were lost, a slot would be held until
 // the TTL of the lease, and deny requests long after the load. Enter calls ends only beyond the limit; if nil, the request frees nothing.
 func (f *InFlight) Enter(ends func() bool) error {
 	n := f.count.Add(1)

@@ -1,4 +1,4 @@
-// Package resets removes the usage of keys from the store, and what all replicas remember of it.
+// Package resets removes keys from the store, and their cached denials and local counters from all replicas.
 package resets
 
 import (

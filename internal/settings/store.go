@@ -27,7 +27,7 @@ type Store struct {
 	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size, in bytes, of the deny cache, which denies keys over their limits without a call to Redis. 0: every decision calls Redis. Counters in memory use no cache."`
 	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest time that a denial stays in the deny cache, and so the longest delay of a refund by another replica. After half of it, Weir writes denied hits to Redis and rechecks keys that are still requested."`
 
-	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, keys that deny nobody are evicted first."`
+	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, keys within their limits are evicted; if there are none, new keys are undecided."`
 	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"The approximate memory for keys, in bytes. 0, the default, is 4 GiB, or half of the container's memory if that is less."`
 
 	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"A file for the counters in memory, saved at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded at start. It contains user data, and must belong to one process only. Default: none, so a restart resets all limits."`

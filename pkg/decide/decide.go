@@ -47,8 +47,8 @@ type Options struct {
 	CalendarMonths bool
 }
 
-// An OnErrorStore is a [limiters.Store] that also gets on_store_error of each hit, by which it decides a hit that the store cannot decide,
-// as guard.Fallback does.
+// An OnErrorStore is like a [limiters.Store], but Take also receives the on_store_error of each hit. If the store cannot decide a
+// hit, its on_store_error does. guard.Fallback implements it.
 type OnErrorStore interface {
 	Take(ctx context.Context, now time.Time, groups []limiters.Group, onErrors []limiters.OnError, out []limiters.Verdict) error
 	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and Uncharged.

@@ -130,7 +130,7 @@ func (s *leaseSet) remove(id LeaseID) (lease, bool) {
 	return l, true
 }
 
-// compactFrom is the minimum number of stale elements for a compaction.
+// compactFrom keeps small sets from being compacted at every removal.
 const compactFrom = 32
 
 // compact removes stale elements and excess memory. Its cost is amortized over the removals since the last compaction.

@@ -33,7 +33,7 @@ type Limit struct {
 	algorithm      algorithm // nil: see IsConcurrency
 	id             string
 	capacity       int64
-	usesExtraState bool // beside the fields that every hit reads
+	usesExtraState bool // has a penalty or leases
 	hasLeases      bool
 	grows          bool
 	peekOver       bool              // see peek

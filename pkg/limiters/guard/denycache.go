@@ -16,7 +16,7 @@ import (
 // key's debt, and renews the denials of keys that are still requested.
 //
 // A refund through the cache removes the denials of its key. Refunds by other replicas, raised limits and data loss in the store
-// take effect within MaxAge. Hits under a limit with leases bypass the cache, because a lease may end at any time.
+// take effect within MaxAge. Hits under a limit with leases are never answered from memory, because a lease may end at any time.
 //
 // See docs/adr/0008-deny-cache.md.
 type DenyCache struct {
