@@ -21,7 +21,7 @@ type Store struct {
 	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call in flight, for each Redis. Further hits fail at once, and on_store_error decides them."`
 
 	Replicas        int     `env:"REPLICAS" default:"1" help:"The number of replicas that share the limits. While Redis is unreachable, on_store_error: local gives each replica its share."`
-	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"A DNS name with one address for each replica, such as a headless Kubernetes service. Weir counts its addresses every 10 s. While it has none, REPLICAS applies."`
+	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"A DNS name with one address for each replica, such as a headless Kubernetes service. Weir counts its addresses every 10 s. Until the first answer, REPLICAS applies. If a lookup fails, the last number stays."`
 	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The probability that on_store_error: local denies a client that stays just within its limit. A smaller value makes each share larger. More than 0, less than 1."`
 
 	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size, in bytes, of the deny cache, which denies keys over their limits without a call to Redis. 0: every decision calls Redis. Counters in memory use no cache."`
