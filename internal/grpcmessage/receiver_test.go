@@ -185,10 +185,13 @@ func TestSilentRequestsEnd(t *testing.T) {
 		r, start := Receiver{Codec: rawCodec{}}, time.Now()
 		var all sync.WaitGroup
 		var ended atomic.Int64
+		var streams []*blockedStream
 		wait := func(longest time.Duration) {
+			stream := &blockedStream{ended: make(chan *status.Status, 9)}
+			streams = append(streams, stream)
 			all.Go(func() {
 				began := time.Now()
-				ctx := grpc.NewContextWithServerTransportStream(t.Context(), &blockedStream{ended: make(chan *status.Status, 2)})
+				ctx := grpc.NewContextWithServerTransportStream(t.Context(), stream)
 				err := r.Receive(ctx, new([]byte))
 				if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded || took < timeout || took > longest {
 					t.Errorf("begun after %v: %v after %v, want DEADLINE_EXCEEDED after %v to %v", began.Sub(start), err, took, timeout, longest)
@@ -205,10 +208,15 @@ func TestSilentRequestsEnd(t *testing.T) {
 			time.Sleep(7 * time.Second)
 			wait(2 * timeout)
 		}
-		all.Wait()
+		time.Sleep(2 * timeout)
+		synctest.Wait()
 		if n := ended.Load(); n != 2*maxUntimed+6 {
 			t.Errorf("%d requests ended, want all %d", n, 2*maxUntimed+6)
+			for _, stream := range streams {
+				stream.ended <- errTimeout // ends those that would wait forever
+			}
 		}
+		all.Wait()
 		if used := r.untimed.used.Load(); used != 0 {
 			t.Errorf("slots in use at the end: %b", used)
 		}
