@@ -31,8 +31,8 @@
 --           2 LEASES    hits under concurrency limits, each with 29 bytes of its own: op, id, index of the key, limit, n
 --           3 EXTRA     one hit of a limit with extra state: op and id, then key and limit of its reservations, and key and
 --                       limit of its penalty, 2 bytes each, 0 = none
---           4 RESERVES  hits under limits with reservations and no penalty, each with 33 bytes of its own: as LEASES, then key
---                       and limit of the reservations
+--           4 RESERVES  hits under limits with reservations and no penalty, each with 31 bytes of its own: as LEASES, then the
+--                       key of the reservations, whose limit follows the hit's
 --         op has 1 byte, 0 = take, 1 = end. id is a lease id of 16 bytes, zeros if there is none. lease_runs.lua,
 --         extra_state.lua and reserve_runs.lua decide kinds 2 to 4.
 -- units   times in µs since 1970, durations in µs
@@ -85,7 +85,7 @@ do
       }
     elseif kind == LEASES or kind == RESERVES then
       run = { kind = kind, first = count + 1, times = times, key = key, own = from, at = 1 }
-      from = from + (kind == LEASES and 29 or 33) * times
+      from = from + (kind == LEASES and 29 or 31) * times
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
       if limit == 0 then run.own, from = from, from + 10 * times end
@@ -307,9 +307,9 @@ local function functions_of(batch)
 
   -- Hit i of a RESERVES run, as an EXTRA run.
   local function hit_of(run, i)
-    local hit, id, index, limit, n, other, reserve = { first = run.first + i - 1, times = 1, group = 0 }
-    hit.op, id, index, limit, n, other, reserve = unpacked('>I1c16I2I2i8I2I2', text, run.own + 33 * (i - 1))
-    hit.id, hit.key, hit.limit, hit.n, hit.reserve_key, hit.reserve = id, index, limits[limit], n, other, limits[reserve]
+    local hit, limit = { first = run.first + i - 1, times = 1, group = 0 }
+    hit.op, hit.id, hit.key, limit, hit.n, hit.reserve_key = unpacked('>I1c16I2I2i8I2', text, run.own + 31 * (i - 1))
+    hit.limit, hit.reserve = limits[limit], limits[limit + 1]
     return hit
   end
 

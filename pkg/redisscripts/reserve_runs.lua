@@ -3,10 +3,11 @@
 --
 -- A frequent hit reads and writes one record of the hash of its key, see reservations.lua. It never reads the whole hash, because
 -- Lua hashes every byte of each string that it creates. A frequent hit of an at_once algorithm needs no state of its key either.
-local HEAD = 'h' -- of reservations.lua
+-- The head is unpacked as three numbers and one more, counts, which is 65536 * (records) + records of ended ids.
+local HEAD, RECORD = 'h', 65536 -- the field of reservations.lua, and what a record adds to counts
 
 return function(now, server, batch, verdicts, text, limits, functions_of)
-  local keys, try = batch.keys, redis.pcall
+  local keys, names, try = batch.keys, KEYS, redis.pcall
 
   -- The driver's functions, and a key with its state.
   local function loaded(index, limit, value)
@@ -16,56 +17,47 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
     return driver, key
   end
 
-  -- Reads a hash that is absent, or whose records are all open and expire after now and not after latest. It returns the expiry of
-  -- its key, its size, a lower bound of the first expiry, and the record of an id. For any other hash it returns nothing.
-  local function read(name, id, latest)
-    local found = try('HMGET', name, HEAD, id)
-    local head = found[1]
-    if head == false then return 0, 0, latest, found[2] end
-    if not head or #head ~= 24 then return end
-    local kept, size, ended, first, last = unpacked('>I4I2I2I8I8', head)
-    if ended == 0 and first > now and last <= latest then return kept, size, first, found[2] end
-  end
-
   -- Writes the record of a take.
-  local function open(name, id, ttl, n, charged_at, kept, size, first, least)
-    local latest, px = now + ttl
-    if kept < least then kept, px = renewed(ttl, server) end
-    call('HSET', name, HEAD, pack('>I4I2I2I8I8', kept, size + 1, 0, first, latest), id, pack('>I8I8I8', latest, n, charged_at))
+  local function open(name, id, reserve, n, charged_at, expires, counts, first, least, latest)
+    local px
+    if expires < least then expires, px = renewed(reserve.ttl, server) end
+    call('HSET', name, HEAD, pack('>I4I4I8I8', expires, counts + RECORD, first, latest), id, pack('>I8I8I8', latest, n, charged_at))
     if px then call('PEXPIRE', name, px) end
-  end
-
-  -- Deletes a record. It returns the estimate and the time charged. The hash is deleted with its last record, if size is exact.
-  local function close(name, id, record, size)
-    if #record ~= 24 then error('an unreadable value', 0) end
-    if size == 1 then call('DEL', name) else call('HDEL', name, id) end
-    return unpacked('>I8I8', record, 9)
   end
 
   -- Decides the hits of a run from run.at on, which is the hit that is decided now. values[i] is the value of key base + i. It is
   -- false if the key is absent or no string, and nil if the value is unknown.
   return function(run, values, base)
     local END, FEW, NO_ID = 1, 64, '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' -- FEW is that of reservations.lua
-    local limit, reserve, algorithm, ttl, least, at_once
+    local full, limit, reserve, algorithm, at_once, least, latest = FEW * RECORD
     for at = run.at, run.times do
       run.at = at
-      local op, id, index, l, n, other, r = unpacked('>I1c16I2I2i8I2I2', text, run.own + 33 * (at - 1))
-      if limit ~= limits[l] or reserve ~= limits[r] then
-        limit, reserve = limits[l], limits[r]
+      local op, id, index, l, n, other = unpacked('>I1c16I2I2i8I2', text, run.own + 31 * (at - 1))
+      if limit ~= limits[l] then
+        limit, reserve = limits[l], limits[l + 1]
         algorithm, at_once = limit.algorithm, reserve.algorithm.at_once == limit.algorithm.name
-        ttl, least = reserve.ttl, least_kept(reserve.ttl, server)
+        least, latest = least_kept(reserve.ttl, server), now + reserve.ttl
       end
-      local key, name, value, ends = keys[index], KEYS[other], values[index - base], op == END
+      local key, name, value, ends = keys[index], names[other], values[index - base], op == END
+
+      -- The head is that of an absent hash, or of one whose records are all open and expire after now and not after latest. For any
+      -- other hash, expires is nil.
+      local expires, counts, first, record
+      if n >= 0 and id ~= NO_ID and not keys[other] and not (key and key.failed) then
+        local found, last = try('HMGET', name, HEAD, id)
+        local head = found[1]
+        record = found[2]
+        if head == false then
+          expires, counts, first = 0, 0, latest
+        elseif head and #head == 24 then
+          expires, counts, first, last = unpacked('>I4I4I8I8', head)
+          if counts % RECORD > 0 or first <= now or last > latest then expires = nil end
+          if counts >= full and expires and not ends then counts = (call('HLEN', name) - 1) * RECORD end
+        end
+      end
 
       -- A frequent hit ends a reservation, or takes one that is new.
-      local kept, size, first, record
-      if n >= 0 and id ~= NO_ID and not keys[other] and not (key and key.failed) then
-        kept, size, first, record = read(name, id, now + ttl)
-        if size and size >= FEW and not ends then size = call('HLEN', name) - 1 end
-      end
-      local frequent = kept and (ends and record or not ends and not record and size < FEW)
-
-      if not frequent then
+      if not expires or ends and not record or not ends and (record or counts >= full) then
         local driver = loaded(index, limit, value)
         driver.extra_state_of().decide_group({ driver.hit_of(run, at) })
       else
@@ -74,16 +66,20 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
         if not quick then
           loaded(index, limit, value)
         elseif not value then
-          value = call('GET', KEYS[index])
+          value = call('GET', names[index])
         elseif ends then
           algorithm.check(value)
         end
-        local estimate, charged_at, used, reset = 0, 0
-        if ends then estimate, charged_at = close(name, id, record, size) end
-        local delta = n - estimate
-        if quick and delta ~= 0 then used, reset = algorithm.quick(KEYS[index], limit, now, value, delta, server) end
+        local delta, used, reset = n
+        if ends then
+          if #record ~= 24 then error('an unreadable value', 0) end
+          -- The hash is deleted with its last record, if counts is exact.
+          if counts == RECORD then call('DEL', name) else call('HDEL', name, id) end
+          delta = n - unpacked('>I8', record, 9)
+        end
+        if quick and delta ~= 0 then used, reset = algorithm.quick(names[index], limit, now, value, delta, server) end
         if used then
-          if not ends then open(name, id, ttl, n, 0, kept, size, first, least) end
+          if not ends then open(name, id, reserve, n, 0, expires, counts, first, least, latest) end
           local i = 4 * (run.first + at)
           verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = 1, used, 0, reset
           values[index - base] = nil
@@ -91,11 +87,11 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
           local driver, changed = loaded(index, limit, value)
           local changes, s, allowed, retry, charged = driver.reserver_of(limit), changed.state, true, 0, false
           if ends then
-            charged = delta ~= 0 and changes.settle(s, limit, now, { { at = charged_at, delta = delta } })
+            charged = delta ~= 0 and changes.settle(s, limit, now, { { at = unpacked('>I8', record, 17), delta = delta } })
           else
             allowed, retry = algorithm.fits(s, limit, now, n)
             if allowed then
-              open(name, id, ttl, n, changes.at(s, limit, now), kept, size, first, least)
+              open(name, id, reserve, n, changes.at(s, limit, now), expires, counts, first, least, latest)
               charged = changes.charge(s, limit, now, n)
             end
           end

@@ -132,12 +132,17 @@ func (b *batch) count(i int) (n int64, peek bool) {
 	return limiters.ClampHits(h.N), false
 }
 
+// limitIndex returns the index of l, from 1. The limit of the reservations of l, if it reserves, has the next one.
 func (b *batch) limitIndex(l scriptLimit) int {
 	if i := slices.Index(b.limits, l); i >= 0 {
 		return i + 1
 	}
 	b.limits = append(b.limits, l)
-	return len(b.limits)
+	i := len(b.limits)
+	if reservations := (scriptLimit{l.limit, reservationsKey}); l.kind == usageKey && reservations.exists() {
+		b.limits = append(b.limits, reservations)
+	}
+	return i
 }
 
 // args returns the command for the batch. notAfter is its deadline in the server's time; 0 means none.

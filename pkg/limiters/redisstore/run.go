@@ -102,8 +102,10 @@ func (b *batch) appendRun(r *run) {
 	switch r.kind {
 	case kindExtra:
 		to = b.appendLease(to, r.first)
-		to = b.appendKey(to, r.first, reservationsKey)
-		to = b.appendKey(to, r.first, penaltyKey)
+		for _, kind := range []keyKind{reservationsKey, penaltyKey} {
+			key, limit := b.keyAndLimit(r.first, kind)
+			to = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(to, uint16(key)), uint16(limit))
+		}
 	case kindLeases, kindReserves:
 		for i := r.first; i < r.first+r.times; i++ {
 			to = b.appendLease(to, i)
@@ -111,7 +113,8 @@ func (b *batch) appendRun(r *run) {
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
 			to = b.appendCount(to, i)
 			if r.kind == kindReserves {
-				to = b.appendKey(to, i, reservationsKey)
+				key, _ := b.keyAndLimit(i, reservationsKey)
+				to = binary.BigEndian.AppendUint16(to, uint16(key))
 			}
 		}
 	default:
@@ -137,12 +140,11 @@ func (b *batch) appendLease(to []byte, i int) []byte {
 	return append(append(to, op), b.hits[i].Lease[:]...)
 }
 
-// appendKey appends the indices of the key of a kind of hit i and of its limit, or zeros if the hit has no such key.
-func (b *batch) appendKey(to []byte, i int, kind keyKind) []byte {
-	key, limit := 0, 0
-	if l := (scriptLimit{b.hits[i].Limit, kind}); l.exists() {
-		key, limit = b.keyIndex(b.keys[i]+keySuffixes[kind]), b.limitIndex(l)
+// keyAndLimit returns the indices of the key of a kind of hit i and of its limit, or zeros if the hit has no such key.
+func (b *batch) keyAndLimit(i int, kind keyKind) (key, limit int) {
+	l := scriptLimit{b.hits[i].Limit, kind}
+	if !l.exists() {
+		return 0, 0
 	}
-	to = binary.BigEndian.AppendUint16(to, uint16(key))
-	return binary.BigEndian.AppendUint16(to, uint16(limit))
+	return b.keyIndex(b.keys[i] + keySuffixes[kind]), b.limitIndex(l)
 }
