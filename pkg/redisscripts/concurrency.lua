@@ -7,7 +7,7 @@
 --           id 'a'  -when the estimate of a reservation was charged
 --           id 'e'  an id that ended before its take. Score: when that is forgotten, times 2^-54
 --           id 'm'  -actual cost of an ended id of a reservation
---           'c'     -(kept * COUNTS + 2 * number of leases), and -1 more if 'x' or 'd' is not 0. The key expires at kept, in s
+--           'c'     -(key_expiry * COUNTS + 2 * number of leases), and -1 more if 'x' or 'd' is not 0. The key expires at key_expiry, in s
 --                   since 1970 by this server's clock
 --           'x'     -number of slots beyond one for each lease
 --           'd'     -number of ended ids
@@ -22,23 +22,23 @@
 -- to Redis immediately. A failed write is an error and leaves the state unchanged. The counters have few members, because a script
 -- reads each score as text, which costs more than to find its member.
 local M = {
-  limit = 0, fill = 0, scores = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0,
-  lapse = 0, wait = 0, quick = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0,
+  limit = 0, fill = 0, scores = 0, load = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, shorten = 0,
+  expire = 0, wait = 0, quick = 0, end_lease = 0, take = 0, fits = 0, charge = 0, usage = 0,
 }
 local floor, min, max = math.floor, math.min, math.max
 local NONE = {}
 M.is_set = true
 
 function M.limit(text, at)
-  local most, ttl = unpacked('>I8I8', text, at)
-  return { max = most, ttl = ttl }
+  local max, ttl = unpacked('>I8I8', text, at)
+  return { max = max, ttl = ttl }
 end
 
 local function number(score) return tonumber(score) or 0 end
 
 local function member(id, kind) return pack('c16c1', id, kind) end
 
-local function tiny(at) return string.format('%.17g', at * 2 ^ -54) end
+local function ended_score(at) return string.format('%.17g', at * 2 ^ -54) end
 
 -- Runs a command on many members, some at a time, and returns all replies in one list.
 local function on_many(command, key, members)
@@ -50,50 +50,50 @@ local function on_many(command, key, members)
   return replies
 end
 
--- Writes the counters, and pairs of a score and a member in members. The key is kept for keep µs at least.
+-- Writes the counters, and pairs of a score and a member in members. The key stays for keep µs at least.
 local function write(s, count, excess, ended, first, latest, keep, server, members)
   local COUNTS = 32768
-  local kept, n, px = s.kept, #members
-  if keep > 0 and kept < least_kept(keep, server) then kept, px = renewed(keep, server) end
-  for i, value in ipairs({ kept * COUNTS + 2 * count + (excess + ended > 0 and 1 or 0), excess, ended, first, latest }) do
+  local key_expiry, n, px = s.key_expiry, #members
+  if keep > 0 and key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
+  for i, value in ipairs({ key_expiry * COUNTS + 2 * count + (excess + ended > 0 and 1 or 0), excess, ended, first, latest }) do
     members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfl', i, i)
   end
   call('ZADD', s.key, unpack(members))
   if px then call('PEXPIRE', s.key, px) end
-  s.count, s.excess, s.ended, s.first, s.latest, s.kept = count, excess, ended, first, latest, kept
+  s.count, s.excess, s.ended, s.first, s.latest, s.key_expiry = count, excess, ended, first, latest, key_expiry
 end
 
--- Writes reservations, and ids that ended, to a key that is absent: id, expiry, n and time of each. The key expires at kept.
-function M.fill(s, open, ended, kept, server)
+-- Writes reservations, and ids that ended, to a key that is absent: id, expiry, n and time of each. The key expires at key_expiry.
+function M.fill(s, open, ended, key_expiry, server)
   local members, first, latest = {}, math.huge, 0
   for _, r in ipairs(open) do
     local id, expires, n, at = unpack(r)
     first, latest = min(first, expires), max(latest, expires)
-    for _, one in ipairs({ digits(expires), id, digits(-n), member(id, 'n'), digits(-at), member(id, 'a') }) do
-      members[#members + 1] = one
+    for _, part in ipairs({ digits(expires), id, digits(-n), member(id, 'n'), digits(-at), member(id, 'a') }) do
+      members[#members + 1] = part
     end
   end
   for _, r in ipairs(ended) do
     local id, expires, n = unpack(r)
     first = min(first, expires)
-    for _, one in ipairs({ tiny(expires), member(id, 'e'), digits(-n), member(id, 'm') }) do members[#members + 1] = one end
+    for _, part in ipairs({ ended_score(expires), member(id, 'e'), digits(-n), member(id, 'm') }) do members[#members + 1] = part end
   end
-  s.kept = kept
+  s.key_expiry = key_expiry
   write(s, #open, 0, #ended, first, latest, 0, 0, members)
-  call('PEXPIRE', s.key, digits(kept * 1000 - server / 1000))
+  call('PEXPIRE', s.key, digits(key_expiry * 1000 - server / 1000))
 end
 
 -- Removes the key. A replica, which rejects all writes, keeps it.
 local function clear(s)
   redis.pcall('DEL', s.key)
-  s.count, s.excess, s.ended, s.first, s.latest, s.kept, s.expires = 0, 0, 0, 0, 0, 0, false
+  s.count, s.excess, s.ended, s.first, s.latest, s.key_expiry, s.expires = 0, 0, 0, 0, 0, 0, false
 end
 
 -- Removes members, one of which expires at a time, and the whole key if nothing is left in it.
 local function drop(s, count, excess, ended, expires, ...)
   if count + ended == 0 then
     call('DEL', s.key)
-    s.count, s.excess, s.ended, s.first, s.latest, s.kept = 0, 0, 0, 0, 0, 0
+    s.count, s.excess, s.ended, s.first, s.latest, s.key_expiry = 0, 0, 0, 0, 0, 0
   else
     call('ZREM', s.key, ...)
     local latest = s.latest
@@ -112,47 +112,47 @@ end
 -- Drops what has expired: PER_HIT leases or reservations, the earliest first, and the one of the id; and PER_HIT ended ids. Further
 -- ones stay until later hits drop them. On a replica, which rejects all writes, they are dropped only from the state. It returns the
 -- reservations: estimate and time.
-local function expire(s, now, id)
+local function drop_expired(s, now, id)
   local PER_HIT = 1000
-  local key, excess, ended, gone, lapsed = s.key, s.excess, s.ended, {}, {}
+  local key, excess, ended, members, expired = s.key, s.excess, s.ended, {}, {}
   local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits(PER_HIT))
   local backlog = #open >= PER_HIT
   if backlog and (M.find(s, id) or math.huge) <= now then
     local named = id
-    for _, one in ipairs(open) do if one == id then named = nil end end
+    for _, expired_id in ipairs(open) do if expired_id == id then named = nil end end
     open[PER_HIT + 1] = named
   end
   if excess > 0 or s.reserves then
     local costs, times = {}, {}
-    for i, one in ipairs(open) do
-      costs[i], times[i] = member(one, 'n'), member(one, 'a')
-      gone[2 * i - 1], gone[2 * i] = costs[i], times[i]
+    for i, expired_id in ipairs(open) do
+      costs[i], times[i] = member(expired_id, 'n'), member(expired_id, 'a')
+      members[2 * i - 1], members[2 * i] = costs[i], times[i]
     end
     costs, times = on_many('ZMSCORE', key, costs), s.reserves and on_many('ZMSCORE', key, times)
-    for i, one in ipairs(open) do
+    for i, expired_id in ipairs(open) do
       local n = -number(costs[i])
       if times then
-        lapsed[i] = { at = -number(times[i]), delta = -n }
+        expired[i] = { at = -number(times[i]), delta = -n }
       elseif n > 1 then
         excess = excess - (n - 1)
       end
     end
   end
-  for _, one in ipairs(open) do gone[#gone + 1] = one end
+  for _, expired_id in ipairs(open) do members[#members + 1] = expired_id end
   local count = s.count - #open
   if ended > 0 then
-    for _, one in ipairs(call('ZRANGEBYSCORE', key, '(0', tiny(now), 'LIMIT', '0', digits(PER_HIT))) do
+    for _, ended_id in ipairs(call('ZRANGEBYSCORE', key, '(0', ended_score(now), 'LIMIT', '0', digits(PER_HIT))) do
       ended = ended - 1
-      gone[#gone + 1] = one
-      gone[#gone + 1] = member(string.sub(one, 1, 16), 'm')
+      members[#members + 1] = ended_id
+      members[#members + 1] = member(string.sub(ended_id, 1, 16), 'm')
     end
   end
   if s.expires and s.expires <= now then s.expires = false end
   if count + ended == 0 then
     clear(s)
-    return lapsed
+    return expired
   end
-  on_many('ZREM', key, gone)
+  on_many('ZREM', key, members)
   local first = math.huge
   if backlog or count > 0 then first = first_score(key, backlog and '1' or digits(now + 1), '+inf') end
   if first == 0 then first = math.huge end
@@ -160,7 +160,7 @@ local function expire(s, now, id)
   local latest = count > 0 and s.latest or 0
   pcall(write, s, count, excess, ended, first, latest, 0, 0, {})
   s.count, s.excess, s.ended, s.first, s.latest = count, excess, ended, first, latest
-  return lapsed
+  return expired
 end
 
 -- Whether a key of leases has fully reset: the last lease and the last ended id have expired.
@@ -169,15 +169,15 @@ local function is_over(s, now)
 end
 
 -- Drops what has expired, before a hit with an id, see expire.
-function M.lapse(s, now, id)
+function M.expire(s, now, id)
   if s.first > now or s.count + s.ended == 0 then return NONE end
-  if not is_over(s, now) then return expire(s, now, id) end
+  if not is_over(s, now) then return drop_expired(s, now, id) end
   clear(s)
   return NONE
 end
 
 -- Makes latest the expiry of leases that expire later: of the earliest ones, at most PER_HIT. A failure to write changes nothing.
-function M.cut(s, latest)
+function M.shorten(s, latest)
   if s.count == 0 or s.latest <= latest then return end
   local PER_HIT = 1000
   local members = {}
@@ -193,7 +193,7 @@ end
 -- The scores of the counters and of an id, for load and quick.
 function M.scores(key, id) return call('ZMSCORE', key, 'c', 'f', 'l', id) end
 
--- The state, and the expiry of an id for find. Call lapse and cut before anything else.
+-- The state, and the expiry of an id for find. Call expire and shorten before anything else.
 function M.load(key, id, reserves, scores)
   local COUNTS = 32768
   scores = scores or M.scores(key, id)
@@ -201,7 +201,7 @@ function M.load(key, id, reserves, scores)
   local count = counts % COUNTS / 2 -- with a half if 'x' or 'd' is not 0
   if count % 1 > 0 then rest = call('ZMSCORE', key, 'x', 'd') end
   return {
-    key = key, count = floor(count), first = -(scores[2] or 0), latest = -(scores[3] or 0), kept = floor(counts / COUNTS),
+    key = key, count = floor(count), first = -(scores[2] or 0), latest = -(scores[3] or 0), key_expiry = floor(counts / COUNTS),
     excess = -(rest[1] or 0), ended = -(rest[2] or 0), id = id, expires = scores[4] and tonumber(scores[4]), reserves = reserves,
   }
 end
@@ -221,7 +221,7 @@ function M.quick(key, id, l, now, n, ends, scores, server)
     call('ZADD', key, digits(2 - counts), 'c')
     return count - 1, latest - now
   end
-  if expires or n ~= 1 or count >= l.max or floor(counts / COUNTS) < least_kept(l.ttl, server) then return end
+  if expires or n ~= 1 or count >= l.max or floor(counts / COUNTS) < least_expiry(l.ttl, server) then return end
   call('ZADD', key, digits(longest), id, digits(-counts - 2), 'c', digits(-longest), 'l')
   return count + 1, l.ttl
 end
@@ -250,7 +250,7 @@ function M.cost(s, id)
 end
 
 -- Opens a lease of n slots, or a reservation of n charged at time at.
-function M.put(s, id, l, now, n, at, server)
+function M.open(s, id, l, now, n, at, server)
   local expires = now + l.ttl
   local members, excess, first = { digits(expires), id }, s.excess, s.first
   if s.reserves then
@@ -287,15 +287,15 @@ function M.remember(s, id, now, n, server)
   local known, expires, first = s.ended > 0 and call('ZSCORE', s.key, member(id, 'e')), now + ENDED_FOR, s.first
   if not known and s.ended >= MAX_LEASES then return end
   if first == 0 or expires < first then first = expires end
-  local members = { tiny(expires), member(id, 'e') }
-  if s.reserves then members = { tiny(expires), member(id, 'e'), digits(-n), member(id, 'm') } end
+  local members = { ended_score(expires), member(id, 'e') }
+  if s.reserves then members = { ended_score(expires), member(id, 'e'), digits(-n), member(id, 'm') } end
   write(s, s.count, s.excess, s.ended + (known and 0 or 1), first, s.latest, ENDED_FOR, server, members)
 end
 
 function M.forget(s, id) drop(s, s.count, s.excess, s.ended - 1, 0, member(id, 'e'), member(id, 'm')) end
 
 -- Ends the open lease of an id. The end of another id is remembered, because its take may follow.
-function M.finish(s, id, now, n, server)
+function M.end_lease(s, id, now, n, server)
   if M.find(s, id) then M.remove(s, id) else M.remember(s, id, now, n, server) end
 end
 
@@ -310,7 +310,7 @@ function M.take(s, id, l, now, n, server)
   if fits and M.has_ended(s, id, now) then
     M.forget(s, id)
   elseif fits then
-    M.put(s, id, l, now, n, now, server)
+    M.open(s, id, l, now, n, now, server)
   end
   return fits, retry
 end

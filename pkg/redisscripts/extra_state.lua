@@ -36,13 +36,13 @@ return function(now, server, driver)
     local set = sets_of()
     reservations.state = reservations.state or set.load(reservations.name)
     run.set, run.leases = set, reservations.state
-    local lapsed = set.lapse(run.leases, now, run.id)
-    if #lapsed > 0 and run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, lapsed) then
+    local expired = set.expire(run.leases, now, run.id)
+    if #expired > 0 and run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, expired) then
       local _
       _, key.reset = run.limit.algorithm.usage(key.state, run.limit, now)
       key.charged = run.limit
     end
-    set.cut(run.leases, now + run.reserve.ttl)
+    set.shorten(run.leases, now + run.reserve.ttl)
   end
 
   local function load(key, run)
@@ -50,15 +50,15 @@ return function(now, server, driver)
     if algorithm.is_set then
       key.state = key.state or algorithm.load(key.name, run.id)
       run.set, run.leases = algorithm, key.state
-      algorithm.lapse(key.state, now, run.id)
-      algorithm.cut(key.state, now + run.limit.ttl)
+      algorithm.expire(key.state, now, run.id)
+      algorithm.shorten(key.state, now + run.limit.ttl)
       return
     end
     state_of(key, run.limit)
     if run.reserve then load_reservations(key, run) end
     if run.penalty then
       local penalty = key_at(run.penalty_key)
-      penalty.group = run.of
+      penalty.group = run.peers
       penalty.state = penalty.state or run.penalty.algorithm.load(penalty.name)
       run.offences = penalty
     end
@@ -72,7 +72,7 @@ return function(now, server, driver)
 
   -- Adds a hit to the hits that its group would charge to its key, and to the leases that the group would open there.
   local function add(key, run)
-    if key.counted ~= run.of then key.counted, key.sum, key.opens = run.of, 0, 0 end
+    if key.counted ~= run.peers then key.counted, key.sum, key.opens = run.peers, 0, 0 end
     local MAX_HITS = 2 ^ 52 -- MaxHits of pkg/limiters
     run.step = step_of(run)
     if run.step ~= 'held' and run.n > 0 then key.sum = math.min(key.sum + run.n, MAX_HITS) end
@@ -105,10 +105,10 @@ return function(now, server, driver)
         _, run.actual = run.set.has_ended(run.leases, run.id, now)
         run.set.forget(run.leases, run.id)
       elseif step == 'opens' then
-        run.at = run.reserve and reserver_of(run).at(run.on.state, run.limit, now)
-        run.set.put(run.leases, run.id, run.reserve or run.limit, now, run.n, run.at, server)
+        run.at = run.reserve and reserver_of(run).at(run.target.state, run.limit, now)
+        run.set.open(run.leases, run.id, run.reserve or run.limit, now, run.n, run.at, server)
       end
-      if run.limit.algorithm.is_set then report(run.on, run.first, run.limit, true, 0) end
+      if run.limit.algorithm.is_set then report(run.target, run.first, run.limit, true, 0) end
     end
   end
 
@@ -120,7 +120,7 @@ return function(now, server, driver)
       local at = changes.at(key.state, run.limit, now)
       if at ~= run.at then -- an earlier hit of the group refunded the newest hits
         run.set.remove(run.leases, run.id)
-        run.set.put(run.leases, run.id, run.reserve, now, n, at, server)
+        run.set.open(run.leases, run.id, run.reserve, now, n, at, server)
       end
       charged = changes.charge(key.state, run.limit, now, n)
     elseif n ~= 0 and run.step ~= 'held' then
@@ -137,8 +137,8 @@ return function(now, server, driver)
 
   -- Counts an offence. The hits of a group that are denied on one key are one offence.
   local function offend(key, run)
-    if run.allowed or not run.offences or key.offended == run.of then return end
-    key.offended = run.of
+    if run.allowed or not run.offences or key.offended == run.peers then return end
+    key.offended = run.peers
     local offences, penalty, waits = run.offences, run.penalty, wait_of(run) > 0
     if penalty.algorithm.offend(offences.state, penalty, now) then
       offences.charged, offences.reset = penalty, penalty.algorithm.reset(offences.state, penalty, now)
@@ -168,7 +168,7 @@ return function(now, server, driver)
 
   -- Moves the charge of an open reservation to the actual cost.
   local function settle(run, actual)
-    local key, set, leases = run.on, run.set, run.leases
+    local key, set, leases = run.target, run.set, run.leases
     if not set.find(leases, run.id) then return set.remember(leases, run.id, now, actual, server) end
     local estimate, at = set.cost(leases, run.id)
     local changes = { { at = at, delta = actual - estimate } }
@@ -178,44 +178,44 @@ return function(now, server, driver)
   end
 
   -- Ends a lease, or settles a reservation. The end of an id that is not open is remembered, because its take may follow.
-  local function finish_lease(run)
+  local function end_lease(run)
     local NO_ID = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
     if run.id ~= NO_ID and run.reserve then
       settle(run, math.max(0, run.n))
     elseif run.id ~= NO_ID and run.set then
-      run.set.finish(run.leases, run.id, now, 0, server)
+      run.set.end_lease(run.leases, run.id, now, 0, server)
     end
-    report(run.on, run.first, run.limit, true, 0)
+    report(run.target, run.first, run.limit, true, 0)
   end
 
   local function each(group, f)
-    for _, run in ipairs(group) do guarded(f, run.on, run) end
+    for _, run in ipairs(group) do guarded(f, run.target, run) end
   end
 
   -- Decides a group, a list of runs of one hit. All its hits are checked before one is charged.
   local function decide_group(group)
     local END = 1
     for _, run in ipairs(group) do
-      run.on, run.of = key_at(run.key), group
-      run.on.group = group
+      run.target, run.peers = key_at(run.key), group
+      run.target.group = group
     end
     each(group, load)
     if group[1].op == END then
       local run = group[1]
       local ok, problem = true
-      if not run.on.failed then ok, problem = pcall(finish_lease, run) end
+      if not run.target.failed then ok, problem = pcall(end_lease, run) end
       if not ok then fail(run.first, problem) end
       return
     end
     each(group, add)
     each(group, check)
     local allowed = true
-    for _, run in ipairs(group) do allowed = allowed and run.allowed and not run.on.failed end
+    for _, run in ipairs(group) do allowed = allowed and run.allowed and not run.target.failed end
     if allowed then
       local ok, problem = pcall(open_leases, group)
       for _, run in ipairs(group) do
         if not ok then fail(run.first, problem)
-        elseif not run.limit.algorithm.is_set then guarded(charge, run.on, run) end
+        elseif not run.limit.algorithm.is_set then guarded(charge, run.target, run) end
       end
       return
     end

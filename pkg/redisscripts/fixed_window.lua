@@ -93,7 +93,7 @@ end
 -- an expiry.
 function M.save(key, s, _, reset)
   local value = pack('>I8I8', s.start, s.count)
-  if s.stored == s.start then call('SETRANGE', key, '0', value) else call('SET', key, value, 'PX', digits(expiry(reset))) end
+  if s.stored == s.start then call('SETRANGE', key, '0', value) else call('SET', key, value, 'PX', digits(expiry_ms(reset))) end
 end
 
 -- For hits that fit in the stored window, if that is the window at now.

@@ -4,10 +4,10 @@ return function(now, server, keys, verdicts, text, limits)
 
   -- Changes the state of a key by a hit with a lease or without one. It returns whether the hit is allowed, and the wait.
   local function decide(set, s, id, lease, limit, n, ends)
-    set.lapse(s, now, id)
-    set.cut(s, now + limit.ttl)
+    set.expire(s, now, id)
+    set.shorten(s, now + limit.ttl)
     if not ends then return set.take(s, lease, limit, now, n, server) end
-    if lease then set.finish(s, lease, now, 0, server) end
+    if lease then set.end_lease(s, lease, now, 0, server) end
     return true, 0
   end
 

@@ -1,7 +1,7 @@
 -- penalty: the offences and penalties of a key, which are a part of a state. Twin of pkg/limiters/penalty.go.
 --
--- KEYS    one string of 28 bytes: start of the window of offences, end of the last penalty, offences, level, kept. The key
---         expires at kept, in s since 1970 by this server's clock.
+-- KEYS    one string of 28 bytes: start of the window of offences, end of the last penalty, offences, level, expiry. The key
+--         expires at expiry, in s since 1970 by this server's clock.
 -- ARGV    the penalty: after, within, for, factor, max, forget
 -- units   times in µs since 1970, durations in µs
 -- reply   wait: the rest of the penalty, which denies every request
@@ -14,9 +14,9 @@ function M.limit(text, at)
 end
 
 function M.load(key)
-  local v, since, until_, offences, level, kept = call('GET', key), 0, 0, 0, 0, 0
-  if v then since, until_, offences, level, kept = whole_numbers(v, 28, '>I8I8I4I4I4') end
-  return { since = since, until_ = until_, offences = offences, level = level, kept = kept }
+  local v, since, until_, offences, level, expiry = call('GET', key), 0, 0, 0, 0, 0
+  if v then since, until_, offences, level, expiry = whole_numbers(v, 28, '>I8I8I4I4I4') end
+  return { since = since, until_ = until_, offences = offences, level = level, expiry = expiry }
 end
 
 -- A penalty that would end later than its max from now is from before a clock stepped back, or from before max was lowered.
@@ -52,9 +52,9 @@ function M.reset(s, l, now)
 end
 
 function M.save(key, s, _, reset, _, server)
-  local kept, px = s.kept
-  if kept < least_kept(reset, server) then kept, px = renewed(reset, server) end
-  local value = pack('>I8I8I4I4I4', s.since, s.until_, s.offences, s.level, kept)
+  local expiry, px = s.expiry
+  if expiry < least_expiry(reset, server) then expiry, px = renew_expiry(reset, server) end
+  local value = pack('>I8I8I4I4I4', s.since, s.until_, s.offences, s.level, expiry)
   if px then call('SET', key, value, 'PX', px) else call('SETRANGE', key, '0', value) end
 end
 

@@ -4,7 +4,7 @@ local call, pack, unpacked = redis.call, struct.pack, struct.unpack
 -- The expiry, in ms, of a key that has fully reset in reset µs. It is at least soonest, and a second longer than needed: it
 -- only frees memory, and decides nothing.
 local soonest = 0
-local function expiry(reset)
+local function expiry_ms(reset)
   local px = reset / 1000 + 1000
   if px < soonest then return soonest end
   return px
@@ -13,14 +13,14 @@ end
 -- The integer part of a number, exactly: redis.call by itself may lose digits, and takes as long for the conversion as for the call.
 local function digits(n) return string.format('%d', n) end
 
--- Setting an expiry is the most expensive step of a write. So most values have their expiry in them: kept, in s since 1970 by this
--- server's clock. A write renews it only if kept is less than least_kept. renewed returns a new kept, for an expiry a quarter
--- later than needed, and the argument of PX.
-local function least_kept(reset, server) return (server / 1000 + expiry(reset)) / 1000 end
+-- Setting an expiry is the most expensive step of a write. So most values contain the expiry of their key, in s since 1970 by this
+-- server's clock. A write renews it only if it is before least_expiry. renew_expiry returns a new one, a quarter later than needed,
+-- and the argument of PX.
+local function least_expiry(reset, server) return (server / 1000 + expiry_ms(reset)) / 1000 end
 
-local function renewed(reset, server)
-  local kept = math.ceil((server / 1000 + 1.25 * expiry(reset)) / 1000)
-  return kept, digits(kept * 1000 - server / 1000)
+local function renew_expiry(reset, server)
+  local seconds = math.ceil((server / 1000 + 1.25 * expiry_ms(reset)) / 1000)
+  return seconds, digits(seconds * 1000 - server / 1000)
 end
 
 -- whole_numbers unpacks a value of a number of bytes by a format. Another length, or a value that is an error, is an error.

@@ -18,7 +18,7 @@
 --
 -- The most frequent hits need no state: reserve_runs.lua reads and writes one record of the hash.
 local M = {
-  load = 0, count = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0, lapse = 0, wait = 0,
+  load = 0, count = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, shorten = 0, expire = 0, wait = 0,
 }
 local sub, min, max, huge = string.sub, math.min, math.max, math.huge
 local NONE = {}
@@ -27,7 +27,7 @@ local ENDED_FOR = 5000000 -- EndedTTL of pkg/limiters, in µs
 
 return function(sets)
 
-  local function head_of(s, kept) return pack('>I4I2I2I8I8', kept, s.count + s.count_ended, s.count_ended, s.first, s.latest) end
+  local function head_of(s, key_expiry) return pack('>I4I2I2I8I8', key_expiry, s.count + s.count_ended, s.count_ended, s.first, s.latest) end
 
   -- Sets the counts and the bounds of a state from its records.
   local function sum_up(s)
@@ -54,39 +54,39 @@ return function(sets)
 
   -- Writes a record, and keeps the key for keep µs at least.
   local function write(s, field, value, keep, server)
-    local kept, px = s.kept
-    if kept < least_kept(keep, server) then kept, px = renewed(keep, server) end
-    call('HSET', s.key, HEAD, head_of(s, kept), field, value)
+    local key_expiry, px = s.key_expiry
+    if key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
+    call('HSET', s.key, HEAD, head_of(s, key_expiry), field, value)
     if px then call('PEXPIRE', s.key, px) end
-    s.kept = kept
+    s.key_expiry = key_expiry
   end
 
   -- Deletes fields that are in a state no more. A full Redis allows that, and then also the second write.
   local function delete(s, ...)
     if s.count + s.count_ended == 0 then
       call('DEL', s.key)
-      s.kept = 0
+      s.key_expiry = 0
     else
       call('HDEL', s.key, ...)
-      call('HSET', s.key, HEAD, head_of(s, s.kept))
+      call('HSET', s.key, HEAD, head_of(s, s.key_expiry))
     end
   end
 
   -- Moves the records to a sorted set.
   local function lengthen(s, server)
-    call('HSET', s.key, HEAD, head_of(s, s.kept)) -- fails on a full Redis, before anything is changed
+    call('HSET', s.key, HEAD, head_of(s, s.key_expiry)) -- fails on a full Redis, before anything is changed
     call('DEL', s.key)
     s.long = sets().load(s.key, '', true)
     local open, ended = {}, {}
     for id, r in pairs(s.open) do open[#open + 1] = { id, r.expires, r.n, r.at } end
     for id, r in pairs(s.ended) do ended[#ended + 1] = { id, r.expires, r.n } end
-    sets().fill(s.long, open, ended, s.kept, server)
+    sets().fill(s.long, open, ended, s.key_expiry, server)
   end
 
   local function read(s, field, value)
     if field == HEAD then
       if #value ~= 24 then error('an unreadable value', 0) end
-      s.kept = unpacked('>I4', value)
+      s.key_expiry = unpacked('>I4', value)
     elseif #field == 16 then
       local expires, n, at = whole_numbers(value, 24, '>I8I8I8')
       s.open[field] = { expires = expires, n = n, at = at }
@@ -99,7 +99,7 @@ return function(sets)
   end
 
   function M.load(key)
-    local s = { key = key, kept = 0, open = {}, ended = {}, count = 0, count_ended = 0, first = 0, latest = 0, long = nil }
+    local s = { key = key, key_expiry = 0, open = {}, ended = {}, count = 0, count_ended = 0, first = 0, latest = 0, long = nil }
     local fields = redis.pcall('HGETALL', key)
     if fields.err then
       if not string.find(fields.err, 'WRONGTYPE', 1, true) then error(fields.err, 0) end
@@ -123,9 +123,9 @@ return function(sets)
     return s.open[id].n, s.open[id].at
   end
 
-  function M.put(s, id, l, now, n, at, server)
+  function M.open(s, id, l, now, n, at, server)
     if not s.long and s.count + s.count_ended >= FEW then lengthen(s, server) end
-    if s.long then return sets().put(s.long, id, l, now, n, at, server) end
+    if s.long then return sets().open(s.long, id, l, now, n, at, server) end
     local expires = now + l.ttl
     change(s, s.open, id, { expires = expires, n = n, at = at }, write, id, pack('>I8I8I8', expires, n, at), l.ttl, server)
   end
@@ -155,8 +155,8 @@ return function(sets)
   end
 
   -- A failure to write changes nothing.
-  function M.cut(s, latest)
-    if s.long then return sets().cut(s.long, latest) end
+  function M.shorten(s, latest)
+    if s.long then return sets().shorten(s.long, latest) end
     if s.latest <= latest then return end
     local values, late = { s.key }, {}
     for id, r in pairs(s.open) do
@@ -168,27 +168,27 @@ return function(sets)
     if type(redis.pcall('HSET', unpack(values))) == 'table' then return end
     for _, r in ipairs(late) do r.expires = latest end
     sum_up(s)
-    call('HSET', s.key, HEAD, head_of(s, s.kept))
+    call('HSET', s.key, HEAD, head_of(s, s.key_expiry))
   end
 
   -- Drops what has expired. On a replica, which rejects all writes, it is dropped only from the state.
-  function M.lapse(s, now, id)
-    if s.long then return sets().lapse(s.long, now, id) end
+  function M.expire(s, now, named)
+    if s.long then return sets().expire(s.long, now, named) end
     if s.first > now or s.count + s.count_ended == 0 then return NONE end
-    local lapsed, gone = {}, {}
-    for one, r in pairs(s.open) do
-      if r.expires <= now then lapsed[#lapsed + 1], gone[#gone + 1] = { at = r.at, delta = -r.n }, one end
+    local expired, fields = {}, {}
+    for id, r in pairs(s.open) do
+      if r.expires <= now then expired[#expired + 1], fields[#fields + 1] = { at = r.at, delta = -r.n }, id end
     end
-    for one, r in pairs(s.ended) do
-      if r.expires <= now then gone[#gone + 1] = one .. 'e' end
+    for id, r in pairs(s.ended) do
+      if r.expires <= now then fields[#fields + 1] = id .. 'e' end
     end
-    for _, field in ipairs(gone) do
+    for _, field in ipairs(fields) do
       local records = #field == 16 and s.open or s.ended
       records[sub(field, 1, 16)] = nil
     end
     sum_up(s)
-    pcall(delete, s, unpack(gone))
-    return lapsed
+    pcall(delete, s, unpack(fields))
+    return expired
   end
 
   -- Only a sorted set may have too many reservations.

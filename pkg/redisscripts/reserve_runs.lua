@@ -18,10 +18,10 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
   end
 
   -- Writes the record of a take.
-  local function open(name, id, reserve, n, charged_at, expires, counts, first, least, latest)
+  local function open(name, id, reserve, n, charged_at, key_expiry, counts, first, least, latest)
     local px
-    if expires < least then expires, px = renewed(reserve.ttl, server) end
-    call('HSET', name, HEAD, pack('>I4I4I8I8', expires, counts + RECORD, first, latest), id, pack('>I8I8I8', latest, n, charged_at))
+    if key_expiry < least then key_expiry, px = renew_expiry(reserve.ttl, server) end
+    call('HSET', name, HEAD, pack('>I4I4I8I8', key_expiry, counts + RECORD, first, latest), id, pack('>I8I8I8', latest, n, charged_at))
     if px then call('PEXPIRE', name, px) end
   end
 
@@ -36,28 +36,28 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
       if limit ~= limits[l] then
         limit, reserve = limits[l], limits[l + 1]
         algorithm, at_once = limit.algorithm, reserve.algorithm.at_once == limit.algorithm.name
-        least, latest = least_kept(reserve.ttl, server), now + reserve.ttl
+        least, latest = least_expiry(reserve.ttl, server), now + reserve.ttl
       end
       local key, name, value, ends = keys[index], names[other], values[index - base], op == END
 
       -- The head is that of an absent hash, or of one whose records are all open and expire after now and not after latest. For any
-      -- other hash, expires is nil.
-      local expires, counts, first, record
+      -- other hash, key_expiry is nil.
+      local key_expiry, counts, first, record
       if n >= 0 and id ~= NO_ID and not keys[other] and not (key and key.failed) then
         local found, last = try('HMGET', name, HEAD, id)
         local head = found[1]
         record = found[2]
         if head == false then
-          expires, counts, first = 0, 0, latest
+          key_expiry, counts, first = 0, 0, latest
         elseif head and #head == 24 then
-          expires, counts, first, last = unpacked('>I4I4I8I8', head)
-          if counts % RECORD > 0 or first <= now or last > latest then expires = nil end
-          if counts >= full and expires and not ends then counts = (call('HLEN', name) - 1) * RECORD end
+          key_expiry, counts, first, last = unpacked('>I4I4I8I8', head)
+          if counts % RECORD > 0 or first <= now or last > latest then key_expiry = nil end
+          if counts >= full and key_expiry and not ends then counts = (call('HLEN', name) - 1) * RECORD end
         end
       end
 
       -- A frequent hit ends a reservation, or takes one that is new.
-      if not expires or ends and not record or not ends and (record or counts >= full) then
+      if not key_expiry or ends and not record or not ends and (record or counts >= full) then
         local driver = loaded(index, limit, value)
         driver.extra_state_of().decide_group({ driver.hit_of(run, at) })
       else
@@ -79,7 +79,7 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
         end
         if quick and delta ~= 0 then used, reset = algorithm.quick(names[index], limit, now, value, delta, server) end
         if used then
-          if not ends then open(name, id, reserve, n, 0, expires, counts, first, least, latest) end
+          if not ends then open(name, id, reserve, n, 0, key_expiry, counts, first, least, latest) end
           local i = 4 * (run.first + at)
           verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = 1, used, 0, reset
           values[index - base] = nil
@@ -91,7 +91,7 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
           else
             allowed, retry = algorithm.fits(s, limit, now, n)
             if allowed then
-              open(name, id, reserve, n, changes.at(s, limit, now), expires, counts, first, least, latest)
+              open(name, id, reserve, n, changes.at(s, limit, now), key_expiry, counts, first, least, latest)
               charged = changes.charge(s, limit, now, n)
             end
           end

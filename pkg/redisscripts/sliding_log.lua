@@ -194,7 +194,7 @@ function M.usage(s, l, now)
 end
 
 -- The expiry is set by the first hit of each quarter of a window, and is a quarter of a window longer than needed.
-local function keeps(s, l, now)
+local function expires_late_enough(s, l, now)
   if s.stored < 2 or s.first > 1 or s.tail == 0 then return false end
   local quarter = l.window / 4
   return floor(record(s, s.tail, now) / quarter) == floor(s.newest / quarter)
@@ -208,15 +208,15 @@ end
 
 local function save_text(key, s, rest, px)
   local SIZE = 9
-  local standing = string.sub(s.text, s.first * SIZE + 1, (s.tail + 1) * SIZE)
-  call('SET', key, table.concat({ record_of(0, s.base), standing, table.concat(rest) }), 'PX', digits(px))
+  local retained = string.sub(s.text, s.first * SIZE + 1, (s.tail + 1) * SIZE)
+  call('SET', key, table.concat({ record_of(0, s.base), retained, table.concat(rest) }), 'PX', digits(px))
 end
 
 local function save_list(key, s, rest, px, l, now)
-  local kept = keeps(s, l, now)
+  local has_expiry = expires_late_enough(s, l, now)
   if s.text or s.tail < s.first then
     -- A new key, without the expiry of the old one.
-    kept = false
+    has_expiry = false
     for i = s.tail, s.first, -1 do table.insert(rest, 1, record_of(record(s, i, now))) end
     table.insert(rest, 1, record_of(0, s.base))
     if s.stored > 0 then call('DEL', key) end
@@ -226,21 +226,21 @@ local function save_list(key, s, rest, px, l, now)
     if s.base ~= base then call('LSET', key, '0', record_of(0, s.base)) end
   end
   for i = 1, #rest, 4000 do call('RPUSH', key, unpack(rest, i, min(i + 3999, #rest))) end
-  if not kept then call('PEXPIRE', key, digits(px)) end
+  if not has_expiry then call('PEXPIRE', key, digits(px)) end
 end
 
 function M.save(key, s, l, reset, now)
   local SHORT = 64
-  if #s.pend == 1 and s.text and is_untouched(s, now) and s.stored < SHORT and keeps(s, l, now) then
+  if #s.pend == 1 and s.text and is_untouched(s, now) and s.stored < SHORT and expires_late_enough(s, l, now) then
     call('APPEND', key, record_of(s.pend[1].at, s.pend[1].sum))
     return
   end
-  local px = expiry(reset) + floor(l.window / 4000)
-  local rest, standing = {}, max(s.tail - s.first + 1, 0)
+  local px = expiry_ms(reset) + floor(l.window / 4000)
+  local rest, retained = {}, max(s.tail - s.first + 1, 0)
   for i, r in ipairs(s.pend) do rest[i] = record_of(r.at, r.sum) end
-  if standing + #rest == 0 then
+  if retained + #rest == 0 then
     call('DEL', key)
-  elseif standing + #rest > SHORT or s.list and standing > 0 then
+  elseif retained + #rest > SHORT or s.list and retained > 0 then
     save_list(key, s, rest, px, l, now)
   else
     if s.list then
