@@ -489,25 +489,32 @@ type seriesSet struct {
 func (s *seriesSet) Next() bool         { s.at++; return s.at < len(s.series) }
 func (s *seriesSet) At() storage.Series { return s.series[s.at] }
 
+// Each alert has a section in docs/runbooks.md with its severity. The section's meaning ends with the alert's description, apart from
+// Markdown: alerts.yaml is the source.
 func TestEveryAlertHasARunbook(t *testing.T) {
 	runbooks := readFile(t, root+"/docs/runbooks.md")
-	chapters := map[string]string{} // the severity, by title
-	for _, title := range regexp.MustCompile(`(?m)^## (\w+)\n\n\*\*Severity:\*\* (\w+)\.`).FindAllStringSubmatch(runbooks, -1) {
-		chapters[title[1]] = title[2]
+	type section struct{ severity, meaning string }
+	sections := map[string]section{} // by title
+	markdown := regexp.MustCompile("`|\\[|\\]\\([^)]*\\)")
+	for _, m := range regexp.MustCompile(`(?ms)^## (\w+)\n\n\*\*Severity:\*\* (\w+)\. \*\*Meaning:\*\* (.*?)\n\n`).FindAllStringSubmatch(runbooks, -1) {
+		sections[m[1]] = section{m[2], strings.ReplaceAll(markdown.ReplaceAllString(m[3], ""), "\n", " ")}
 	}
 	for _, a := range theAlerts(t) {
-		if chapters[a.Alert] == "" || chapters[a.Alert] != a.Labels["severity"] {
+		description := a.Annotations["description"]
+		if found := sections[a.Alert]; found.severity == "" || found.severity != a.Labels["severity"] {
 			t.Errorf("docs/runbooks.md has no section %s of severity %s", a.Alert, a.Labels["severity"])
+		} else if !strings.HasSuffix(found.meaning, " "+description) {
+			t.Errorf("docs/runbooks.md, %s: %q, want the description at the end: %q", a.Alert, found.meaning, description)
 		}
-		delete(chapters, a.Alert)
+		delete(sections, a.Alert)
 		if url := a.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/runbooks.md#"+strings.ToLower(a.Alert)) {
 			t.Errorf("%s: %s", a.Alert, url)
 		}
-		if a.Annotations["summary"] == "" || a.Annotations["description"] == "" || a.Labels["severity"] == "" {
+		if a.Annotations["summary"] == "" || description == "" || a.Labels["severity"] == "" {
 			t.Errorf("%s: %v, %v", a.Alert, a.Annotations, a.Labels)
 		}
 	}
-	for left := range chapters {
+	for left := range sections {
 		t.Errorf("docs/runbooks.md has a section for %s, which is not an alert", left)
 	}
 }
