@@ -12,13 +12,13 @@ import (
 type Check struct {
 	Settings    bool     `help:"Check the settings in the environment. The check reads no file that they name, and connects to nothing."`
 	Strict      bool     `help:"Treat warnings as faults."`
-	Format      string   `short:"o" enum:"text,json,github" default:"text" help:"The format of the output: text, json, or github for annotations of a GitHub workflow."`
-	Merge       bool     `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
-	Months      bool     `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
-	Overlay     string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"Check the rules with this overlay."`
-	Replicas    string   `env:"REPLICAS" placeholder:"NUMBER" help:"The REPLICAS of the server. Without REPLICAS and REPLICAS_DNS, on_store_error: local causes a warning."`
+	Format      string   `short:"o" enum:"text,json,github" default:"text" help:"The format of the output: text, json, or github for annotations in a GitHub workflow."`
+	Merge       bool     `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Accept several files with the same domain, and merge their rules."`
+	Months      bool     `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"Make the unit month a calendar month in UTC instead of 30 days."`
+	Overlay     string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"The overlay of the rules."`
+	Replicas    string   `env:"REPLICAS" placeholder:"NUMBER" help:"The REPLICAS of the server. If neither REPLICAS nor REPLICAS_DNS is set, on_store_error: local causes a warning."`
 	ReplicasDNS string   `env:"REPLICAS_DNS" name:"replicas-dns" placeholder:"HOST" help:"The REPLICAS_DNS of the server."`
-	Paths       []string `arg:"" optional:"" name:"path" help:"YAML files, or folders of them, which are checked together. - is standard input."`
+	Paths       []string `arg:"" optional:"" name:"path" help:"YAML files or folders of YAML files, checked together. - is standard input."`
 }
 
 // A SettingsChecker validates the settings in the environment.
@@ -29,6 +29,16 @@ type SettingsReport struct {
 	Fault    string // why weir serve would not start; may have several lines; "" if it would
 	Warnings []string
 	InMemory bool // counters are in memory, so on_store_error: local has no effect
+}
+
+// Help returns the text after the flags in the command's help.
+func (*Check) Help() string {
+	return `Examples:
+  weir check rules.yaml
+  weir check --strict --format=github deploy/rules
+  weir check --settings
+
+The exit code is 0 if there is no fault, 1 after a fault or, with --strict, after a warning, and 2 if the arguments are invalid.`
 }
 
 // Validate reports a missing path.

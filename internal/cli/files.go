@@ -149,8 +149,8 @@ type rulesFlags struct {
 // rulesOptions say how rules are read.
 type rulesOptions struct {
 	Overlay string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"The overlay of the rules."`
-	Merge   bool   `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
-	Months  bool   `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
+	Merge   bool   `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Accept several files with the same domain, and merge their rules."`
+	Months  bool   `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"Make the unit month a calendar month in UTC instead of 30 days."`
 }
 
 // allOrNothingFlag is the setting of the server that becomes [decide.Options.AllOrNothing].

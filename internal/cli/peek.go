@@ -17,6 +17,11 @@ type Peek struct {
 	Output      string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 }
 
+// Help returns the text after the flags in the command's help.
+func (*Peek) Help() string {
+	return "The exit code is 0 if the descriptor has a limit, 1 if the server has no limit for it, and 2 after an error."
+}
+
 // Validate reports a missing descriptor.
 func (p *Peek) Validate() error {
 	if p.Descriptor == "" {

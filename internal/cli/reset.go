@@ -23,6 +23,15 @@ type Reset struct {
 	Output      string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 }
 
+// Help returns the text after the flags in the command's help.
+func (*Reset) Help() string {
+	return `Examples:
+  weir reset user_id=42,action=login
+  weir reset --entry user_id=42
+
+The exit code is 0 if a key was reset, 1 if there was no key to reset or you did not confirm, and 2 after an error.`
+}
+
 // Validate reports arguments that have no meaning together.
 func (r *Reset) Validate() error {
 	switch {

@@ -23,10 +23,20 @@ type Test struct {
 
 	Init    string `placeholder:"RULES" help:"Write a first test file for these rules to FILE, which must not exist, or to standard output."`
 	Overlay string `placeholder:"FILE|DIR" help:"With --init: the overlay of the rules."`
-	Merge   bool   `name:"merge-domain-config" help:"With --init: several files may have the same domain."`
-	Months  bool   `name:"use-calendar-month-rate-limit" help:"With --init: the unit month is a calendar month in UTC."`
+	Merge   bool   `name:"merge-domain-config" help:"With --init: accept several files with the same domain, and merge their rules."`
+	Months  bool   `name:"use-calendar-month-rate-limit" help:"With --init: make the unit month a calendar month in UTC instead of 30 days."`
 
 	Files []string `arg:"" optional:"" name:"file" help:"Test files."`
+}
+
+// Help returns the text after the flags in the command's help.
+func (*Test) Help() string {
+	return `Examples:
+  weir test rules_test.yaml
+  weir test --coverage --min-coverage 100 tests/*.yaml
+  weir test --init rules.yaml rules_test.yaml
+
+The exit code is 0 if every test passed, 1 if a test failed or the coverage is too low, and 2 after an error.`
 }
 
 // Validate reports arguments that have no meaning together.
