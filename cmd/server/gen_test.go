@@ -142,7 +142,7 @@ func TestImportCommand(t *testing.T) {
 	for _, c := range []commandTest{
 		{"import limitador --domain b " + limits, 0, []string{"domain: b\n", "requests_per_unit: 1"}, []string{"note: " + limits + ":1: "}},
 		{"import limitador " + limits, 2, nil, []string{"set --domain to one of a, b"}},
-		{"import limitador " + wrong, 1, nil, []string{"not imported: " + wrong + ":2: the variable f(x)", "nothing is written: --partial"}},
+		{"import limitador " + wrong, 1, nil, []string{"not imported: " + wrong + ":2: the variable f(x)", "nothing is written: add --partial"}},
 		{"import limitador --partial " + wrong, 0, []string{"domain: a\n"}, []string{"not imported: " + wrong + ":2: the variable f(x)"}},
 		{"import nginx --domain shop " + conf, 0, []string{"domain: shop\n", "remote_address"}, nil},
 		{"import kong " + limits, 2, nil, []string{"weir: ", "want a declarative configuration of Kong"}},

@@ -72,7 +72,7 @@ Examples:
   weir --config rules.yaml --host=127.0.0.1 --grpc-host=127.0.0.1      for this machine only
 
 weir serve --help=all shows all settings. weir check rules.yaml checks rules.
-weir explain --config rules.yaml user_id=42 shows which limits a request is under, and why.
+weir explain --config rules.yaml user_id=42 shows which limits apply to a request, and why.
 `)
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -3,7 +3,7 @@
 //	weir --config rules.yaml                                     serve the rate limit service on :8081, and /healthcheck and /metrics on :8080
 //	weir check rules.yaml                                        print every fault of rules
 //	weir check --settings                                        print every fault of the settings in the environment
-//	weir explain --config rules.yaml user_id=42                  show which limits a request is under, and why
+//	weir explain --config rules.yaml user_id=42                  show which limits apply to a request, and why
 //	weir test rules_test.yaml                                    run tests of rules
 //	weir gen envoy --config rules.yaml --upstream shop:8080      write Envoy's configuration for rules
 //	weir import limitador limits.yaml                            write rules for the limits of another rate limiter
@@ -55,7 +55,7 @@ type commands struct {
 	Version version `cmd:"" help:"Print the version."`
 
 	Check   cli.Check   `cmd:"" group:"rules" help:"Find faults of rules or settings."`
-	Explain cli.Explain `cmd:"" group:"rules" help:"Show which limits a request is under, and why."`
+	Explain cli.Explain `cmd:"" group:"rules" help:"Show which limits apply to a request, and why."`
 	Test    cli.Test    `cmd:"" group:"rules" help:"Run tests of rules: requests at virtual times, with the verdicts that they must get."`
 	Gen     cli.Gen     `cmd:"" group:"rules" help:"Write the configuration of Envoy for rules."`
 	Import  cli.Import  `cmd:"" group:"rules" help:"Write rules from the limits of another rate limiter."`

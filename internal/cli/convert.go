@@ -266,7 +266,7 @@ func printConversion(w io.Writer, r *accesslog.Report, descriptors []string) {
 		fmt.Fprintf(w, "weir: warning: no line has the field %s\n", terminal.Printable(name))
 	}
 	for _, err := range r.Broken {
-		fmt.Fprintf(w, "weir: warning: read up to a fault: %s\n", terminal.Printable(err.Error()))
+		fmt.Fprintf(w, "weir: warning: not read to the end: %s\n", terminal.Printable(err.Error()))
 	}
 	for _, hint := range r.Hints {
 		fmt.Fprintf(w, "weir: warning: %s\n", terminal.Printable(hint))

@@ -58,7 +58,7 @@ func (f *importFlags) run(to Streams, domain string, read func(name string, data
 		printEscaped(to.Err, "not imported:", terminal.Printable(p.String()))
 	}
 	if len(imported.Problems) > 0 && !f.Partial {
-		fmt.Fprintln(to.Err, "nothing is written: --partial writes the rules for the rest")
+		fmt.Fprintln(to.Err, "nothing is written: add --partial to write the other limits")
 		return Failed
 	}
 	text, err := imported.Rules(domain)

@@ -72,7 +72,7 @@ func (r *recordings) share() (float64, error) {
 		smallest, largest = min(smallest, note.Sample), max(largest, note.Sample)
 	}
 	if smallest < largest {
-		return 0, fmt.Errorf("the recordings are samples of different shares, from %g to %g: give those of one share",
+		return 0, fmt.Errorf("the recordings are samples of different shares, from %g to %g: pass recordings of one share",
 			smallest, largest)
 	}
 	return smallest, nil

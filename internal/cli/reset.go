@@ -152,7 +152,7 @@ func (r *Reset) confirm(domain string, to Streams) error {
 	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", terminal.Printable(domain), terminal.Printable(r.Entry))
 	line, err := bufio.NewReader(to.In).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
-		fmt.Fprintln(to.Err, "nothing was reset: --yes resets without a question")
+		fmt.Fprintln(to.Err, "nothing was reset: add --yes to reset without a question")
 		return Failed
 	}
 	return nil

@@ -18,13 +18,13 @@ type Listeners struct {
 	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests decided at the same time, by gRPC and /json together. Weir sheds further requests: they get RESOURCE_EXHAUSTED by gRPC, or 503 by /json, at once. It sheds releases, settles and refunds by gRPC only beyond twice this number. 0, the default, is 256 for each CPU, about 10 ms of work."`
 
 	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" name:"grpc-max-connection-age" default:"24h" help:"The age at which a connection must end, so that proxies find new replicas. 0: no limit."`
-	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" name:"grpc-max-connection-age-grace" default:"1h" help:"The time that a connection of that age has for the requests in flight. 0: no limit."`
+	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" name:"grpc-max-connection-age-grace" default:"1h" help:"The time for requests in flight on a connection that has reached GRPC_MAX_CONNECTION_AGE. 0: no limit."`
 
 	ServerUseTLS bool   `env:"GRPC_SERVER_USE_TLS" name:"grpc-server-use-tls" help:"Serve the rate limit service with TLS. Set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too."`
 	ServerCert   string `env:"GRPC_SERVER_TLS_CERT" name:"grpc-server-cert" placeholder:"FILE" help:"The certificate of the rate limit service, in PEM. Weir reads it again when the file changes."`
 	ServerKey    string `env:"GRPC_SERVER_TLS_KEY" name:"grpc-server-key" placeholder:"FILE" help:"The key of the certificate, in PEM."`
-	ClientCA     string `env:"GRPC_CLIENT_TLS_CACERT" name:"grpc-client-ca" placeholder:"FILE" help:"The CA, in PEM, of which every client must have a certificate. It needs GRPC_SERVER_USE_TLS."`
-	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy, of which a client certificate must have one. It needs GRPC_CLIENT_TLS_CACERT."`
+	ClientCA     string `env:"GRPC_CLIENT_TLS_CACERT" name:"grpc-client-ca" placeholder:"FILE" help:"The CA that must have signed the certificate of every client, in PEM. It needs GRPC_SERVER_USE_TLS."`
+	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy. A client certificate must contain one of them. It needs GRPC_CLIENT_TLS_CACERT."`
 }
 
 // maxInFlight exceeds what fits into memory.

@@ -11,7 +11,7 @@ type Observation struct {
 	RecordFileBytes    int64   `env:"RECORD_FILE_BYTES" default:"67108864" placeholder:"BYTES" help:"The size of a file of the recording. Then Weir begins the next file."`
 	RecordMaxBytes     int64   `env:"RECORD_MAX_BYTES" default:"1073741824" placeholder:"BYTES" help:"The size of all recordings in RECORD_PATH, at least twice RECORD_FILE_BYTES. Weir removes the oldest files."`
 	RecordCompression  string  `env:"RECORD_COMPRESSION" default:"zstd" placeholder:"NAME" help:"zstd, or none for plain text."`
-	RecordSecretFile   string  `env:"RECORD_SECRET_FILE" placeholder:"FILE" help:"A file with a secret of at least 16 bytes, the same for all replicas, under which values that rules match by key alone are recorded as their HMAC-SHA256. Without it each process uses a random secret, so recordings of several processes do not fit together. A new secret needs a restart."`
+	RecordSecretFile   string  `env:"RECORD_SECRET_FILE" placeholder:"FILE" help:"A file with a secret of at least 16 bytes, the same for all replicas. Values that rules match by key alone are recorded as their HMAC-SHA256 under this secret. Without it, each process uses a random secret, so a user looks different in the recording of each process. A new secret needs a restart."`
 }
 
 // maxTopKeys bounds the memory of the heaviest keys.
