@@ -159,8 +159,8 @@ var sections = []struct {
 // labels explains every label of these metrics, in the order of the page.
 var labels = []struct{ name, meaning, example, bound string }{
 	{"domain", "the domain of the request", "`mall`", "the domains of the rules; 100 in `ratelimit_service_rate_limit_domain_not_found`"},
-	{"rule", "the path of the rule: keys with their values, joined by dots; empty for a limit in the request", "`user_id.action=reply`", "the rules"},
-	{"limit", "the name of the limit, or its index in the rule from 0; `override` for a limit in the request; absent from `weir_hits_total` for a rule with one limit", "`burst`, `0`", "the limits of the rules"},
+	{"rule", "the path of the rule: keys with their values, joined by dots; empty for an override", "`user_id.action=reply`", "the rules"},
+	{"limit", "the name of the limit, or its index in the rule from 0; `override` for an override; absent from `weir_hits_total` for a rule with one limit", "`burst`, `0`", "the limits of the rules"},
 	{"enforced", "`false` if shadow mode or quota mode let the request pass", "`true`", "2"},
 	{"verdict", "the verdict on the hits of a descriptor: `allowed`, `denied` or `error`", "`denied`", "3"},
 	{"code", "the gRPC code of the response; the HTTP status code for calls of the admin API", "`OK`, `Unavailable`, `401`", "the codes of gRPC, and of HTTP"},
@@ -194,11 +194,11 @@ This page lists every metric and what it counts, for operators who build dashboa
 | Which rules are in force? | ~weir_rules_info~, ~weir_rules_loads_total~ |
 
 Prometheus scrapes ~/metrics~ on the HTTP port, or ~PROMETHEUS_ADDR~. At most four scrapes run at once, and others get 503. The metrics of the Go
-runtime (~go_*~) and of the process (~process_*~) are there too. statsd gets only the metrics of envoyproxy/ratelimit, under the names that they
+runtime (~go_*~) and of the process (~process_*~) are included. statsd gets only the metrics of envoyproxy/ratelimit, under the names that they
 have there.
 
 A counter with ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~, ~failures~ or ~panics~ in its name should not grow. If it grows, the column
-"use" has the cause or the remedy.
+"use" states the cause or the remedy.
 
 This page is generated from the code: ~go test ./internal/telemetry -run TestMetricsReferenceIsCurrent -update~ writes it.
 `, "~", "`")
