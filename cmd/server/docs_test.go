@@ -37,6 +37,7 @@ func settingsTable(t *testing.T) string {
 		t.Fatal(err)
 	}
 	byGroup := map[string][]*kong.Flag{}
+	helps := map[string]string{} // by variable
 	for _, node := range parser.Model.Children {
 		if node.Name != "serve" {
 			continue
@@ -44,6 +45,9 @@ func settingsTable(t *testing.T) string {
 		for _, f := range node.Flags {
 			if f.Group != nil {
 				byGroup[f.Group.Key] = append(byGroup[f.Group.Key], f)
+			}
+			for _, variable := range f.Envs {
+				helps[variable] = f.Help
 			}
 		}
 	}
@@ -71,6 +75,9 @@ func settingsTable(t *testing.T) string {
 				flag += "=" + f.PlaceHolder
 			}
 			otherwise, meaning := defaultOf(f)
+			if first := strings.Replace(f.Envs[0], "REDIS_PERSECOND_", "REDIS_", 1); first != f.Envs[0] && strings.ReplaceAll(f.Help, "REDIS_PERSECOND", "REDIS") == helps[first] {
+				meaning = "As `" + first + "`, for the second Redis."
+			}
 			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), otherwise, cell(meaning))
 		}
 	}
