@@ -219,6 +219,32 @@ func TestBadLeaseIDIsDenied(t *testing.T) {
 	wantReasons(t, d, "ok: within_limit1 bad_lease_id", "quota=u lease=a", "quota=u lease=")
 }
 
+// Waiting does not help a request with a bad lease id, so another quota that only needs time sets the wait.
+func TestRetryAfterOfBadLeaseID(t *testing.T) {
+	d := newLeaseDecider(t, newLeaseStore(), Options{})
+	wantReasons(t, d, "ok: within_limit1 within_limit0", "quota=u lease=a", "quota=u lease=c")
+	for _, c := range []struct {
+		texts   []string
+		by      int
+		waits   bool
+		canWait bool
+	}{
+		{[]string{"user=u lease=", "quota=u lease=b"}, 0, true, false},
+		{[]string{"quota=u lease=", "quota=u lease=b"}, 1, true, true},
+		{[]string{"free=u", "user=u lease="}, 1, false, false},
+		{[]string{"free=u"}, -1, false, false},
+	} {
+		var r Result
+		if err := d.Decide(t.Context(), leaseRequest(c.texts...), &r); err != nil {
+			t.Fatal(err)
+		}
+		wait, by := r.RetryAfter()
+		if by != c.by || wait > 0 != c.waits || by >= 0 && r.Decisions[by].CanWait() != c.canWait {
+			t.Errorf("%q: %s: wait %v by descriptor %d, want %+v", c.texts, reasons(&r), wait, by, c)
+		}
+	}
+}
+
 // A key with as many open reservations as it may have denies a further one. An error would let Envoy admit the request.
 func TestTooManyReservationsAreDenied(t *testing.T) {
 	d := newLeaseDecider(t, newStore(), Options{})

@@ -2,12 +2,10 @@ package rls
 
 import (
 	"cmp"
-	"math"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // A denial is the decision that explains why a request was denied.
@@ -18,62 +16,14 @@ type denial struct {
 	wait       time.Duration // until the request may be allowed; 0: unknown
 }
 
-// denialOf returns the denial to report: the descriptor with the longest wait. Descriptors in quota mode deny a request only together,
-// so among them it is the one with the shortest wait. It returns false if no descriptor denies the request.
+// denialOf returns the denial to report, see [decide.Result.RetryAfter]. It returns false if no descriptor denies the request.
 func denialOf(r *decide.Result) (denial, bool) {
-	shown, quota, wait := -1, -1, time.Duration(0)
-	longer := func(i, j int) bool { return j < 0 || waitOf(&r.Decisions[i]) > waitOf(&r.Decisions[j]) }
-	for i := range r.Decisions {
-		d := &r.Decisions[i]
-		switch {
-		case !r.Denies(d):
-		case !d.Quota:
-			wait = max(wait, retryWait(d))
-			if longer(i, shown) {
-				shown = i
-			}
-		case quota < 0 || longer(quota, i):
-			quota = i
-		}
-	}
-	if quota >= 0 {
-		wait = max(wait, retryWait(&r.Decisions[quota]))
-		if longer(quota, shown) {
-			shown = quota
-		}
-	}
-	if shown < 0 {
+	wait, by := r.RetryAfter()
+	if by < 0 {
 		return denial{}, false
 	}
-	d := &r.Decisions[shown]
-	return denial{Decision: d, descriptor: shown, limit: d.Denying(), wait: wait}, true
-}
-
-// waitOf returns a wait that orders denied descriptors. Hits that never fit have the longest.
-func waitOf(d *decide.Decision) time.Duration {
-	if d.Reason == decide.NeverFits {
-		return math.MaxInt64
-	}
-	return d.UntilReset
-}
-
-// retryWait returns the longest wait among the limits that deny a descriptor.
-func retryWait(d *decide.Decision) (wait time.Duration) {
-	for i := range d.Verdicts {
-		if v := &d.Verdicts[i]; v.Err == nil && !v.Allowed && v.By != limiters.ByOnError {
-			wait = max(wait, waitUnder(&d.Limits[i], v))
-		}
-	}
-	return wait
-}
-
-// waitUnder returns how long a client should wait after a denial. For hits that never fit, it is at least one window, because only
-// changed rules can help.
-func waitUnder(l *descriptors.RateLimit, v *limiters.Verdict) time.Duration {
-	if v.RetryAfter < 0 {
-		return max(v.ResetAfter, l.Compiled.Window())
-	}
-	return v.RetryAfter
+	d := &r.Decisions[by]
+	return denial{Decision: d, descriptor: by, limit: d.Denying(), wait: wait}, true
 }
 
 func (d *denial) reason() string {

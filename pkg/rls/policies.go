@@ -121,7 +121,7 @@ func (p *policy) appendState(b []byte) []byte {
 	b = appendParameter(b, "r", p.state.Remaining)
 	switch {
 	case !p.state.Allowed:
-		return appendParameter(b, "t", seconds(waitUnder(p.limit, p.state)))
+		return appendParameter(b, "t", seconds(decide.WaitUnder(p.limit, p.state)))
 	case p.limit.Compiled.IsConcurrency():
 		return b
 	}

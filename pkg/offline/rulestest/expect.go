@@ -153,9 +153,12 @@ func verdictOf(denied bool) string {
 	return "allowed"
 }
 
-// deciding returns the decision that explains the answer to a request. Of denied descriptors it is the one with the longest wait,
-// and otherwise the one with the least remaining hits. Of equal ones it is the first.
+// deciding returns the decision that explains the answer to a request. If the request is denied, see [decide.Result.RetryAfter].
+// Otherwise it is a full quota, or else the decision with the fewest remaining hits. Of equal decisions it is the first.
 func deciding(r *decide.Result) *decide.Decision {
+	if _, by := r.RetryAfter(); by >= 0 {
+		return &r.Decisions[by]
+	}
 	best := 0
 	for i := range r.Decisions {
 		if decidesMore(&r.Decisions[i], &r.Decisions[best]) {
@@ -166,8 +169,8 @@ func deciding(r *decide.Result) *decide.Decision {
 }
 
 func decidesMore(d, than *decide.Decision) bool {
-	if a, b := d.Outcome == decide.Denied, than.Outcome == decide.Denied; a || b {
-		return a && (!b || d.Reason == decide.NeverFits && than.Reason != decide.NeverFits || d.UntilReset > than.UntilReset && than.Reason != decide.NeverFits)
+	if full := d.Outcome == decide.Denied; full != (than.Outcome == decide.Denied) {
+		return full
 	}
 	return d.Limit != nil && (than.Limit == nil || d.Remaining < than.Remaining)
 }

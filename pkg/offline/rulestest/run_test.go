@@ -223,6 +223,40 @@ tests:
 	}
 }
 
+// Quotas that deny a request together explain it by the first of them that is free again. A quota beside a free one explains no denial.
+func TestTheDecidingQuota(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "rules.yaml"), `domain: ugc
+descriptors:
+  - {key: five, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: hourly, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: daily, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+`)
+	write(t, filepath.Join(dir, "test.yaml"), `rules: rules.yaml
+tests:
+  - name: quotas deny together until the first of them is free
+    steps:
+      - {request: [daily=1, hourly=1], expect: allowed}
+      - {request: [daily=1, hourly=1], expect: {verdict: denied, rule: hourly, retry_after: 1h}}
+  - name: a quota beside a free one denies nothing
+    steps:
+      - {request: daily=1, expect: allowed}
+      - {request: {descriptors: five=1, hits: 5}, expect: allowed}
+      - request: [daily=1, hourly=1, five=1]
+        expect: {verdict: denied, rule: five, retry_after: 60s}
+      - {request: [hourly=2, daily=1], expect: {verdict: allowed, rule: daily, reason: over_limit}}
+`)
+	suite, err := rulestest.Load(filepath.Join(dir, "test.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range runAll(t, suite, rulestest.Options{}) {
+		if !r.Passed() {
+			t.Errorf("%s\n%s", r.Name, r.FailureText())
+		}
+	}
+}
+
 func TestOptionsAreThoseOfTheServer(t *testing.T) {
 	const group = `
 tests:

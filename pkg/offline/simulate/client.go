@@ -102,28 +102,11 @@ func (c *client) retry(r retry) {
 	}
 }
 
-// retryAfter returns the wait that Retry-After gives a client. It returns false if waiting does not help. If all descriptors in
-// quota mode are denied, the shortest of their waits counts.
+// retryAfter returns the wait that Retry-After gives a client, in whole seconds. It returns false if waiting does not help.
 func retryAfter(result *decide.Result) (time.Duration, bool) {
-	wait, quota, fits := time.Duration(0), time.Duration(-1), true
-	for i := range result.Decisions {
-		d := &result.Decisions[i]
-		if d.Outcome != decide.Denied {
-			continue
-		}
-		possible := d.Reason == decide.OverLimit || d.Reason == decide.TooManyLeases
-		switch {
-		case !d.Quota:
-			wait, fits = max(wait, d.UntilReset), fits && possible
-		case possible && (quota < 0 || d.UntilReset < quota):
-			quota = d.UntilReset
-		}
-	}
-	if wait == 0 && fits {
-		wait, fits = quota, quota >= 0
-	}
+	wait, by := result.RetryAfter()
 	seconds := (wait + time.Second - 1) / time.Second
-	return max(seconds, 1) * time.Second, fits
+	return max(seconds, 1) * time.Second, result.Decisions[by].CanWait()
 }
 
 // countLimits counts the verdicts of the last attempt.

@@ -299,6 +299,29 @@ func TestRetryPrecedesRecordedRequestOfItsTime(t *testing.T) {
 	}
 }
 
+// A request that an ordinary limit and a quota deny is sent again after the longer wait, as Retry-After says.
+func TestObedientClientWaitsForTheQuotaToo(t *testing.T) {
+	t.Parallel()
+	rules := parse(t, `
+domain: ugc
+descriptors:
+  - {key: user_id, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: org, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+`)
+	var all []replay.Line
+	for _, seconds := range []float64{0, 1, 3601} {
+		line := at(seconds, 1, "user_id", "a")
+		line.Request.Descriptors = append(line.Request.Descriptors, at(seconds, 1, "org", "b").Request.Descriptors...)
+		all = append(all, line)
+	}
+	all[2].Request.Descriptors[0].Entries = nil // lets time pass
+	all[2].Request.Descriptors[1].Entries = nil
+	r := run(t, rules, all, simulate.Options{Clients: models})
+	if c := r.Clients[1]; c.Retries != 1 || c.Recovered != 1 {
+		t.Errorf("%+v, want 1 retry, which recovers after an hour", c)
+	}
+}
+
 func TestOverlappingShutOutsCountOnce(t *testing.T) {
 	t.Parallel()
 	all := []replay.Line{at(0, 1, "user_id", "a"), at(.5, 1, "user_id", "a"), at(.6, 1, "user_id", "a"), at(.7, 2, "user_id", "a")}
