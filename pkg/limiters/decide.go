@@ -2,8 +2,9 @@ package limiters
 
 import "cmp"
 
-// WouldCharge reports whether h by itself would add to s at now, in µs since 1970.
-func (h *Hit) WouldCharge(s *State, now int64) bool {
+// MayCharge reports whether h by itself may add to s at now, in µs since 1970. Expired leases of s are dropped only when h is decided,
+// so a hit that does not fit now may fit then.
+func (h *Hit) MayCharge(s *State, now int64) bool {
 	l, n := h.Limit, ClampHits(h.N)
 	if h.End {
 		return l.HasLeases() && h.Lease != LeaseID{} && !s.holds(h.Lease)
@@ -17,7 +18,7 @@ func (h *Hit) WouldCharge(s *State, now int64) bool {
 		return true
 	case l.spec.Max == 0:
 		return false
-	case !ok:
+	case !ok && (!l.HasLeases() || !s.hasExpiredLease(now)):
 		return l.spec.CountDenied && (n > 0 || h.Denied > 0)
 	}
 	return n > 0 || step == leaseOpens
@@ -132,7 +133,7 @@ func (d *groupDecision) check() bool {
 	for i := range d.group {
 		if d.stateIndex[i] >= 0 {
 			d.out[i] = Verdict{}
-			d.group[i].expireLeases(&d.states[d.stateIndex[i]], d.now)
+			d.group[i].ExpireLeases(&d.states[d.stateIndex[i]], d.now)
 		}
 	}
 	allowed := true

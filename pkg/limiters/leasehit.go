@@ -16,18 +16,19 @@ const (
 	leaseEnded                  // the end arrived first: no lease, and a reservation is charged its actual cost
 )
 
-// step returns the effect of h on its lease. h is not an End. Expired leases must have been removed from s.
+// step returns the effect of h on its lease. h is not an End.
 func (h *Hit) step(s *State, now int64) leaseStep {
 	if !h.TakesLease() {
 		return leaseNone
 	}
-	if s.holds(h.Lease) {
+	if s.ExtraState == nil {
+		return leaseOpens
+	}
+	if held, found := s.Leases.open.get(h.Lease); found && held.expires > now {
 		return leaseHeld
 	}
-	if s.ExtraState != nil {
-		if ended, found := s.Leases.ended.get(h.Lease); found && ended.expires > now {
-			return leaseEnded
-		}
+	if ended, found := s.Leases.ended.get(h.Lease); found && ended.expires > now {
+		return leaseEnded
 	}
 	return leaseOpens
 }
@@ -47,9 +48,13 @@ func (s *State) openLeases() int {
 	return s.Leases.open.len()
 }
 
-// expireLeases removes the expired lease of h and up to [leasesPerHit] others, the earliest first. It settles expired reservations to 0
+func (s *State) hasExpiredLease(now int64) bool {
+	return s.openLeases() > 0 && s.Leases.open.earliest() <= now
+}
+
+// ExpireLeases removes the expired lease of h and up to [leasesPerHit] others, the earliest first. It settles expired reservations to 0
 // if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
-func (h *Hit) expireLeases(s *State, now int64) {
+func (h *Hit) ExpireLeases(s *State, now int64) {
 	l := h.Limit
 	if s.ExtraState == nil || !l.HasLeases() {
 		return
@@ -111,7 +116,7 @@ func (h *Hit) take(s *State, now int64) {
 // end ends the lease of h or settles its reservation. It remembers the end of an unknown id, because its take may arrive later.
 func (h *Hit) end(s *State, now int64) {
 	l := h.Limit
-	h.expireLeases(s, now)
+	h.ExpireLeases(s, now)
 	if !l.HasLeases() || h.Lease == (LeaseID{}) {
 		return
 	}

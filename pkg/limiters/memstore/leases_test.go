@@ -98,6 +98,38 @@ func TestReleaseIsAllowedAtMaxBytes(t *testing.T) {
 	}
 }
 
+// An expired reservation filled its log, so hits fit although the state says otherwise until the reservation is dropped. They need
+// room, as other hits do.
+func TestHitsAfterAnExpiredReservationNeedRoom(t *testing.T) {
+	spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Hour}
+	spec.Params.Reserve = limiters.ReserveSpec{TTL: time.Minute, Unsettled: "release"}
+	limit := limiterstest.MustLimit(spec)
+	for name, hits := range map[string][]limiters.Hit{
+		"new reservations":            {leaseHit(limit, "b", 1, false), leaseHit(limit, "c", 1, false), leaseHit(limit, "d", 1, false)},
+		"the expired reservation":     {leaseHit(limit, "a", 1, false)},
+		"a hit without a reservation": {{Key: "k", Limit: limit, N: 1}},
+	} {
+		s := New(Options{MaxBytes: 1}) // the first key uses them up
+		decided(t, s, leaseHit(limit, "a", 5, false))
+		if v := decided(t, s, leaseHit(limit, "b", 1, false)); v.Allowed || v.Err != nil {
+			t.Errorf("%s: before the reservation expires: %+v, want a denial", name, v)
+		}
+		advance(s, 2*time.Minute)
+		before, out := s.Stats().Bytes, make([]limiters.Verdict, len(hits))
+		if err := s.Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range out {
+			if !errors.Is(v.Err, ErrFull) {
+				t.Errorf("%s: hit %d: %+v, want ErrFull", name, i, v)
+			}
+		}
+		if after := s.Stats().Bytes; after > before {
+			t.Errorf("%s: the full store grew from %d to %d bytes", name, before, after)
+		}
+	}
+}
+
 // The limits share a record, which has one of them as its own.
 func TestSnapshotKeepsThePenaltyOfASharedRecord(t *testing.T) {
 	s := New(Options{})

@@ -132,7 +132,7 @@ func (t *take) prepare(i int) {
 	if h.Limit.UsesExtraState() && !isNew {
 		t.ensureOverflow(hr, h)
 	}
-	if (isNew || h.Limit.Grows()) && h.WouldCharge(s, t.decidedAt) {
+	if (isNew || h.Limit.Grows()) && h.MayCharge(s, t.decidedAt) {
 		room := t.makeRoom(hr.shard, isNew)
 		if room && isNew {
 			hr.position, room = t.store.insert(hr.shard, hr.hash, h.Key, h.Limit, needsOverflow(h.Limit))
@@ -182,6 +182,7 @@ func (t *take) firstOf(i int) int {
 
 // decideWithoutRoom decides a hit if there is no room for its result.
 func (t *take) decideWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
+	h.ExpireLeases(s, t.decidedAt)
 	checked := h.Limit.Check(s, t.decidedAt, h.N)
 	if h.End {
 		// The end of an unknown id is not remembered.
