@@ -17,6 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -54,8 +55,8 @@ type Options struct {
 	Unauthorized func(Attempt)
 	// Answered is called for every finished call, with the path of its route or "other".
 	Answered func(route string, code int)
-	// Panicked is called with the value of a panic, which is a bug. The call gets 500.
-	Panicked func(route string, value any)
+	// Panicked is called with the route and the value of a panic, which is a bug. The call gets 500.
+	Panicked recovery.Report
 	// Page serves every path that is not part of the API, without credentials. It must contain no data of the process.
 	Page http.Handler
 	// Top returns at most n keys, the heaviest first: by hits, or by denied hits if denied is true. An empty domain means all domains.
@@ -94,6 +95,9 @@ type API struct {
 func New(o Options) *API {
 	if o.StoreTimeout == 0 {
 		o.StoreTimeout = time.Second
+	}
+	if o.Panicked == nil {
+		o.Panicked = func(string, any) {}
 	}
 	a := &API{
 		options: o, started: time.Now(), mux: http.NewServeMux(), crossing: http.NewCrossOriginProtection(),

@@ -427,6 +427,29 @@ func TestPanicFailsOneCallOnly(t *testing.T) {
 	}
 }
 
+// A stream has no status code before its first event, but it has begun.
+func TestPanicAbortsAStreamThatHasBegun(t *testing.T) {
+	w := newWorld(t, func(o *Options) {
+		o.Subscribe = func(Filter) (*Subscription, error) {
+			decisions := make(chan Decision, 1)
+			decisions <- Decision{}
+			return &Subscription{C: decisions, Dropped: func() int64 { panic("a bug") }, Close: func() {}}, nil
+		}
+	})
+	r := httptest.NewRequest("GET", "/v1/decisions", nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	recorded := httptest.NewRecorder()
+	defer func() {
+		if got := recover(); got != http.ErrAbortHandler || len(w.panics) != 1 || w.codes["/v1/decisions OK"] != 1 { //nolint:errorlint // the same value
+			t.Errorf("panicked with %v, want http.ErrAbortHandler; reported %v, answered %v", got, w.panics, w.codes)
+		}
+		if body := recorded.Body.String(); strings.Contains(body, "a bug in Weir") {
+			t.Errorf("the stream contains an error: %s", body)
+		}
+	}()
+	w.api.ServeHTTP(recorded, r)
+}
+
 // A call beyond the bound gets 503 at once.
 func TestCallsInFlightAreBounded(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})

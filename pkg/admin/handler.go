@@ -3,12 +3,13 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/weir-rls/weir/internal/recovery"
 )
 
 // An Attempt is a call without valid credentials.
@@ -16,25 +17,14 @@ type Attempt struct{ Remote, Method, Route string }
 
 // ServeHTTP implements [http.Handler].
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	recorded := &recorder{ResponseWriter: w}
+	response := &recovery.Response{ResponseWriter: w}
 	route := a.routeOf(r.URL.Path)
-	defer func() {
-		if p := recover(); p != nil {
-			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				panic(p)
-			}
-			if a.options.Panicked != nil {
-				a.options.Panicked(route, p)
-			}
-			if recorded.code == 0 {
-				writeProblem(recorded, http.StatusInternalServerError, "a bug in Weir: its log has the details")
-			}
-		}
-		if a.options.Answered != nil {
-			a.options.Answered(route, max(recorded.code, http.StatusOK))
-		}
-	}()
-	a.serve(recorded, r, route)
+	if a.options.Answered != nil {
+		defer func() { a.options.Answered(route, max(response.Code, http.StatusOK)) }()
+	}
+	a.options.Panicked.Serve(response, route, func() { a.serve(response, r, route) }, func() {
+		writeProblem(response, http.StatusInternalServerError, "a bug in Weir: its log has the details")
+	})
 }
 
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route string) {
@@ -130,23 +120,6 @@ func (a *API) audit(ctx context.Context, c Change) {
 		a.options.Audit(c)
 	}
 }
-
-// A recorder records the code of a response.
-type recorder struct {
-	http.ResponseWriter
-	code int
-}
-
-// WriteHeader implements [http.ResponseWriter].
-func (r *recorder) WriteHeader(code int) {
-	if r.code == 0 {
-		r.code = code
-	}
-	r.ResponseWriter.WriteHeader(code)
-}
-
-// Unwrap is for [http.ResponseController].
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // writeProblem writes a response as RFC 9457 defines it, in the form of the routes' errors.
 func writeProblem(w http.ResponseWriter, code int, detail string) {
