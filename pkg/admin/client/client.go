@@ -95,45 +95,45 @@ func IsNotFound(err error) bool {
 }
 
 // Status returns the state of the process.
-func (c *Client) Status(ctx context.Context) (s admin.Status, err error) {
-	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s)
+func (c *Client) Status(ctx context.Context) (admin.Status, error) {
+	return call[admin.Status](ctx, c, http.MethodGet, "/v1/status", nil, nil)
 }
 
 // Rules returns at most limit rules in force, and skips the first offset of them. An empty domain means all domains.
-func (c *Client) Rules(ctx context.Context, domain string, limit, offset int) (rules []admin.Rule, err error) {
+func (c *Client) Rules(ctx context.Context, domain string, limit, offset int) ([]admin.Rule, error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}, "offset": {strconv.Itoa(offset)}}
 	set(query, "domain", domain)
-	return rules, c.call(ctx, http.MethodGet, "/v1/rules", query, nil, &rules)
+	return call[[]admin.Rule](ctx, c, http.MethodGet, "/v1/rules", query, nil)
 }
 
 // Explain returns which limits a request is under, and why.
-func (c *Client) Explain(ctx context.Context, r admin.ExplainRequest) (record explain.Record, err error) {
-	return record, c.call(ctx, http.MethodPost, "/v1/explain", nil, r, &record)
+func (c *Client) Explain(ctx context.Context, r admin.ExplainRequest) (explain.Record, error) {
+	return call[explain.Record](ctx, c, http.MethodPost, "/v1/explain", nil, r)
 }
 
 // Peek returns the state of every limit of a key. It charges nothing.
-func (c *Client) Peek(ctx context.Context, key admin.KeyRequest) (state admin.KeyState, err error) {
-	return state, c.call(ctx, http.MethodPost, "/v1/keys/peek", nil, key, &state)
+func (c *Client) Peek(ctx context.Context, key admin.KeyRequest) (admin.KeyState, error) {
+	return call[admin.KeyState](ctx, c, http.MethodPost, "/v1/keys/peek", nil, key)
 }
 
 // Reset resets every limit of a key. If the key has no state, [IsNotFound] reports true for the error.
-func (c *Client) Reset(ctx context.Context, key admin.KeyRequest) (done admin.KeyReset, err error) {
-	return done, c.call(ctx, http.MethodPost, "/v1/keys/reset", nil, key, &done)
+func (c *Client) Reset(ctx context.Context, key admin.KeyRequest) (admin.KeyReset, error) {
+	return call[admin.KeyReset](ctx, c, http.MethodPost, "/v1/keys/reset", nil, key)
 }
 
 // ResetByEntry makes one step of a pass over all keys. The next step needs the cursor of the result, unless the pass is done.
-func (c *Client) ResetByEntry(ctx context.Context, r admin.EntryRequest) (step admin.EntryReset, err error) {
-	return step, c.call(ctx, http.MethodPost, "/v1/keys/reset-by-entry", nil, r, &step)
+func (c *Client) ResetByEntry(ctx context.Context, r admin.EntryRequest) (admin.EntryReset, error) {
+	return call[admin.EntryReset](ctx, c, http.MethodPost, "/v1/keys/reset-by-entry", nil, r)
 }
 
 // Top returns the n keys with the most hits, or with the most denied hits. An empty domain means all domains.
-func (c *Client) Top(ctx context.Context, denied bool, domain string, n int) (top admin.Top, err error) {
+func (c *Client) Top(ctx context.Context, denied bool, domain string, n int) (admin.Top, error) {
 	query := url.Values{"limit": {strconv.Itoa(n)}, "by": {"hits"}}
 	if denied {
 		query.Set("by", "denied")
 	}
 	set(query, "domain", domain)
-	return top, c.call(ctx, http.MethodGet, "/v1/top", query, nil, &top)
+	return call[admin.Top](ctx, c, http.MethodGet, "/v1/top", query, nil)
 }
 
 func set(query url.Values, name, value string) {
@@ -142,25 +142,27 @@ func set(query url.Values, name, value string) {
 	}
 }
 
-func (c *Client) call(ctx context.Context, method, path string, query url.Values, body, into any) error {
+// call sends a call and returns the value in its response.
+func call[T any](ctx context.Context, c *Client, method, path string, query url.Values, body any) (T, error) {
+	var none, value T
 	ctx, cancel := context.WithTimeout(ctx, c.options.Within)
 	defer cancel()
 	response, err := c.send(ctx, method, path, query, body)
 	if err != nil {
-		return err
+		return none, err
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxResponse+1))
 	switch {
 	case err != nil:
-		return fmt.Errorf("the response of %s%s: %w", c.base, path, err)
+		return none, fmt.Errorf("the response of %s%s: %w", c.base, path, err)
 	case len(text) > maxResponse:
-		return fmt.Errorf("the response of %s%s has more than %d bytes", c.base, path, maxResponse)
+		return none, fmt.Errorf("the response of %s%s has more than %d bytes", c.base, path, maxResponse)
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("the response of %s%s is not that of an admin API: check the address (%w)", c.base, path, err)
+	if err := json.Unmarshal(text, &value); err != nil {
+		return none, fmt.Errorf("the response of %s%s is not that of an admin API: check the address (%w)", c.base, path, err)
 	}
-	return nil
+	return value, nil
 }
 
 // send sends a call. Its error is an [*Error] for a response that is no success.

@@ -200,6 +200,21 @@ func TestClientErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
+// A response that is only partly that of an admin API gives an error without a value.
+func TestFailedCallReturnsNoValue(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"replica": "r", "rules": "no number"}`))
+	}))
+	defer server.Close()
+	c, err := client.New(client.Options{Server: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := c.Status(t.Context()); err == nil || s.Replica != "" {
+		t.Errorf("Status returns %+v, %v, want an error alone", s, err)
+	}
+}
+
 func TestUnreachableServerIsNamedWithARemedy(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
