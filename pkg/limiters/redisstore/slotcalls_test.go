@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // keysExpire checks that all keys of a cluster expire within most.
@@ -101,5 +103,23 @@ func TestHitsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 			}
 			keysExpire(t, c, 8*24*time.Hour)
 		})
+	}
+}
+
+// If the slots become unknown after a node was chosen, no call is sent, so nothing was charged.
+func TestCallsOfUnknownSlotsAreUncharged(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{closed.Addr().String()}, Timeout: 50 * time.Millisecond})
+	out := make([]limiters.Verdict, 2)
+	err = s.decideSlots(t.Context(), newServerClock(), time.Time{}, limiters.Singles(hitsOf("a", "b")...), out)
+	for _, err := range []error{err, out[0].Err, out[1].Err} {
+		if !limiters.IsUncharged(err) {
+			t.Errorf("%v, want an error that nothing was charged", err)
+		}
 	}
 }
