@@ -39,14 +39,13 @@ func (b *breaker) rejects(busy bool) bool {
 	return b.open() && (busy || time.Since(b.last) < openDuration)
 }
 
-// record records the result of a call that had budget until its deadline.
-//
-// Under load a call may have little of its timeout left. Timeouts of such calls count at most once in a full timeout without a reply.
-func (b *breaker) record(err error, budget, timeout time.Duration) {
+// record records the result of a call that had the whole timeout. Timeouts soon after a failure do not count, because they may have the
+// same cause.
+func (b *breaker) record(err error, timeout time.Duration) {
 	if errors.Is(err, errLate) {
 		return // the node replied; only the clients' deadlines were too short
 	}
-	switch judge(err, min(budget, time.Since(b.last)), timeout) {
+	switch judge(err, time.Since(b.last), timeout) {
 	case success:
 		b.failures = 0
 	case failure:

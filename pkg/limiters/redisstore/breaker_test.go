@@ -209,7 +209,7 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var b breaker
 			for range 100 {
-				b.record(c.err, timeout, timeout)
+				b.record(c.err, timeout)
 				time.Sleep(c.apart)
 			}
 			if b.open() != c.opens {

@@ -129,7 +129,9 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	if replyOf(err) != nil {
 		result = errNoSlots // a reply without the slots is a failure too
 	}
-	n.slotsBreaker.record(result, had, n.store.timeout)
+	if judge(result, had, n.store.timeout) != neutral { // the deadline of a client may have been too short
+		n.slotsBreaker.record(result, n.store.timeout)
+	}
 	n.slotsUnknown.Store(n.slotsBreaker.failures > 0)
 	if probing {
 		n.learning = false
