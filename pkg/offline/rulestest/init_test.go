@@ -199,9 +199,6 @@ func TestInitOfUnusualRules(t *testing.T) {
     descriptors:
       - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}`, "", ""},
 	} {
-		if testing.Short() && c.name == "a limit that another always denies before" {
-			continue // init tries thousands of requests
-		}
 		t.Run(c.name, func(t *testing.T) {
 			written, coverage := initAndRun(t, "domain: d\ndescriptors:"+c.rules+"\n")
 			uncovered := ""

@@ -3,6 +3,8 @@ package rulestest
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -208,7 +210,7 @@ func (g *generator) fill(r *recorder, t int) (filling, error) {
 	for i := range r.rule.Limits {
 		smallest = min(smallest, r.rule.Limits[i].Compiled.Capacity())
 	}
-	for _, chunk := range []int64{smallest, 1} {
+	for _, chunk := range slices.Compact([]int64{smallest, 1}) {
 		f := filling{chunk: chunk, every: pace(r.rule, t, chunk)}
 		if g.newRecorder(r.rule, r.entries, r.start).try(&f, t) {
 			return f, nil
@@ -237,8 +239,11 @@ func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
 	return (every + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// try fills limit t by f and completes f. It returns false if a limit denied.
+// try fills limit t by f and completes f. It returns false if a limit denied, or if limit t is no fuller than two windows before, as
+// all chunks are alike.
 func (r *recorder) try(f *filling, t int) bool {
+	limit := r.rule.Limits[t].Compiled
+	plateau, fewest, since := 2*max(limit.Window(), limit.LeaseTTL()), int64(math.MaxInt64), r.now
 	for f.chunks < maxChunks && r.now.Sub(r.start) < MaxOffset/2 {
 		f.chunks++
 		d := r.decide(sent{hits: f.chunk}, fmt.Sprintf("id-%d", f.chunks))
@@ -250,9 +255,14 @@ func (r *recorder) try(f *filling, t int) bool {
 		if peeked == nil || len(peeked.Verdicts) != len(r.denied) {
 			return false
 		}
-		if remaining := peeked.Verdicts[t].Remaining; remaining < f.chunk {
+		switch remaining := peeked.Verdicts[t].Remaining; {
+		case remaining < f.chunk:
 			f.hits = remaining + 1
 			return true
+		case remaining < fewest:
+			fewest, since = remaining, r.now
+		case r.now.Sub(since) > plateau:
+			return false
 		}
 	}
 	return false
