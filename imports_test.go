@@ -52,6 +52,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/socket", "reads and writes sockets by raw system calls", ""},
 	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},
+	{"internal/grpctest", "serves gRPC in memory for tests", ""},
 	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory", ""},
 	{"internal/recovery", "makes a panic fail only its own request", ""},
 	{"internal/resets", "resets keys in the store and on all replicas", "internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore"},
@@ -115,7 +116,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 
 // heavy lists libraries that only some packages may import.
 var heavy = []struct{ prefix, only, why string }{
-	{"google.golang.org/grpc", "pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage internal/ratelimitstats internal/recovery internal/telemetry internal/tracing cmd/server bench/bare",
+	{"google.golang.org/grpc", "pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage internal/grpctest internal/ratelimitstats internal/recovery internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
 	{"google.golang.org/protobuf", "pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"a decision needs no protobuf: only the protocols import it"},

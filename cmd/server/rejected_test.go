@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -11,11 +9,10 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/decide"
@@ -62,22 +59,7 @@ func inMemoryWith(t *testing.T, requests *admission.InFlight, o rls.Options) *gr
 	t.Helper()
 	decider := decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{})
 	server := newGRPC(rls.New(decider, o), requests, newReadiness(), unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}))
-	l := bufconn.Listen(1 << 16)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	conn, err := grpc.NewClient("passthrough:weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = conn.Close()
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
-	return conn
+	return grpctest.Serve(t, server)
 }
 
 // The response to a body that is too large states the bound, and the metrics count the request, as they do by gRPC.

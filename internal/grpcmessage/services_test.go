@@ -2,20 +2,19 @@ package grpcmessage
 
 import (
 	"context"
-	"net"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/weir-rls/weir/internal/grpctest"
 )
 
 // serve returns a connection to a server with a bounded health service, and with the service "received", whose method Check answers
@@ -32,22 +31,7 @@ func serve(t *testing.T) *grpc.ClientConn {
 			return message, receiver.Receive(ctx, message)
 		},
 	}}}, nil)
-	l := bufconn.Listen(1 << 16)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	conn, err := grpc.NewClient("passthrough:weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = conn.Close()
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
-	return conn
+	return grpctest.Serve(t, server)
 }
 
 // A release of grpc-go may change the type of its transport streams, which is internal. Then every call here gets errTransport.

@@ -1,9 +1,7 @@
 package rls
 
 import (
-	"context"
 	"errors"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -11,11 +9,10 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
@@ -49,21 +46,7 @@ func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 	}})
 	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
 	server.RegisterService(ServiceDesc(nil), s)
-	l := bufconn.Listen(1 << 16)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	defer func() {
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Errorf("Serve returned %v", err)
-		}
-	}()
-	client, err := grpc.NewClient("passthrough:weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
+	client := grpctest.Serve(t, server)
 	for wire, want := range map[string]string{
 		"\xff\xff":        "malformed request: invalid protobuf",
 		"\x0a\x05ugc":     "malformed request: invalid protobuf",
