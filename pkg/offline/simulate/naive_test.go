@@ -309,7 +309,7 @@ func TestClientModelsEqualNaiveImplementation(t *testing.T) {
 		limit := int64(1 + random.IntN(5))
 		text := fmt.Sprintf("domain: test\ndescriptors:\n  - key: k\n    rate_limit: {unit: minute, requests_per_unit: %d, algorithm: %s}\n", limit, algorithm)
 		at, all := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), []replay.Line{}
-		for range 5000 {
+		for range 2000 {
 			at = at.Add(time.Duration(random.IntN(2_000_000)) * time.Microsecond)
 			entries := []descriptors.Entry{{Key: "k", Value: fmt.Sprintf("user%d", random.IntN(60))}}
 			all = append(all, replay.Line{At: at, Request: decide.Request{Domain: "test", Descriptors: []decide.Descriptor{{Entries: entries, Hits: 1}}}})
