@@ -19,7 +19,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/limiters", "decides hits: limits, algorithms and verdicts as pure functions", ""},
 	{"pkg/limiters/split", "decides one Take in parts, each of which fails by itself", "pkg/limiters"},
 	{"pkg/limiters/memstore", "keeps states in memory and has pkg/limiters decide", "pkg/limiters"},
-	{"pkg/redisscripts", "embeds the Lua twins of the algorithms, and encodes their arguments", "pkg/limiters"},
+	{"pkg/redisscripts", "embeds the Lua twins of the algorithms", "pkg/limiters"},
 	{"pkg/limiters/redisstore", "sends hits to Redis, where the Lua scripts decide", "pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
 	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS", "internal/socket"},
 	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends, per-second split, tracing hook", "pkg/limiters pkg/limiters/split"},

@@ -43,6 +43,11 @@ func (l *calendarLimit) settle(s CounterState, now int64, corrections []correcti
 	return settleWindow(l, s, now, start, corrections)
 }
 
+func (l *calendarLimit) appendScript(b []byte, now int64) []byte {
+	const byCalendar = 2 // for windowLimit, 0 is by the clock and 1 from the first hit
+	return appendNumbers(appendNumbers(b, byCalendar, flag(l.peekOver)), l.calendar.windows(now).starts[:]...)
+}
+
 // current returns the start and the count of the window at now.
 func (l *calendarLimit) current(s CounterState, now int64) (start, count int64) {
 	w := l.calendar.windows(now)
@@ -124,12 +129,6 @@ func checkNoCalendar(params Params) error {
 // previous one may be empty, if the current one starts in 1970.
 type calendarWindows struct {
 	starts [4]int64
-}
-
-// CalendarWindows returns the starts of four consecutive windows, in µs since 1970. The second contains now. The limit must have
-// window_start=calendar.
-func (l *Limit) CalendarWindows(now time.Time) [4]int64 {
-	return l.algorithm.(*calendarLimit).calendar.windows(now.UnixMicro()).starts
 }
 
 // start returns the start of the current or the next window, whichever contains the time t.

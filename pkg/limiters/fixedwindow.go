@@ -165,3 +165,7 @@ func (l *windowLimit) usage(s CounterState, now int64) (used, resetAfter int64) 
 func (l *windowLimit) resetTime(s CounterState) int64 { return s.A + l.window }
 
 func (l *windowLimit) extraWait(int64) int64 { return 0 }
+
+func (l *windowLimit) appendScript(b []byte, _ int64) []byte {
+	return appendNumbers(b, flag(l.firstHit), flag(l.peekOver))
+}

@@ -110,13 +110,6 @@ func errPrecise(spec Spec) error {
 func (l *funnelLimit) tag() string     { return "f" }
 func (l *funnelLimit) maxUsage() int64 { return l.capacity }
 
-// DrainTime returns the time in which a funnel drains one hit: whole + num/den µs, in lowest terms. It is 0 for a maximum of 0. The
-// limit must be a funnel.
-func (l *Limit) DrainTime() (whole, num, den int64) {
-	d := l.algorithm.(*funnelLimit).drain
-	return int64(d.num / d.den), int64(d.num % d.den), int64(d.den)
-}
-
 // level returns the time to drain at the time at, which is the later of now and the state's time.
 func (l *funnelLimit) level(s CounterState, now int64) (held span, at int64) {
 	f := funnelStateOf(s)
@@ -216,6 +209,11 @@ func (l *funnelLimit) resetTime(s CounterState) int64 {
 }
 
 func (l *funnelLimit) extraWait(k int64) int64 { return l.drain.of(k).up() }
+
+func (l *funnelLimit) appendScript(b []byte, _ int64) []byte {
+	d := &l.drain
+	return appendNumbers(b, l.capacity, int64(d.num/d.den), int64(d.num%d.den), int64(d.den), flag(l.peekOver))
+}
 
 // A funnelState is a State under a funnelLimit.
 type funnelState struct {

@@ -36,7 +36,7 @@ type Limit struct {
 	usesExtraState bool // has a penalty or leases
 	hasLeases      bool
 	grows          bool
-	peekOver       bool              // see peek
+	peekOver       bool              // a peek is allowed at the limit, and denied only above it
 	penalty        *PenaltySpec      // with defaults; nil: none
 	slots          *concurrencyLimit // nil: the limit has an algorithm
 	ttl            int64             // of a lease or a reservation, in µs
@@ -66,6 +66,8 @@ type algorithm interface {
 	reserve(s CounterState, now, n int64) (CounterState, int64)
 	// settle applies corrections in order, to charges that still count.
 	settle(s CounterState, now int64, corrections []correction) CounterState
+	// appendScript appends the numbers at now that only the algorithm's script takes, in the order of the header of that script.
+	appendScript(b []byte, now int64) []byte
 }
 
 // A definition declares an algorithm. The memory store is independent of the algorithm, except that version 1 of its snapshots names
@@ -247,9 +249,6 @@ func (l *Limit) Window() time.Duration { return l.spec.Window }
 
 // countsDenied reports whether denied hits are charged. A limit of 0 never writes.
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
-
-// PeekOver reports whether a peek is allowed at the limit, and denied only above it.
-func (l *Limit) PeekOver() bool { return l.peekOver }
 
 // Capacity returns the maximum usage at which hits can be allowed: the maximum, or the capacity of a funnel.
 func (l *Limit) Capacity() int64 { return l.capacity }

@@ -28,9 +28,6 @@ var reserveParameters = []Parameter{
 // Reserves reports whether hits under l reserve: they have a [LeaseID], and an estimate that an End corrects.
 func (l *Limit) Reserves() bool { return l.reserves }
 
-// ReleasesUnsettled reports whether a reservation that expires without an actual cost is refunded.
-func (l *Limit) ReleasesUnsettled() bool { return l.releases }
-
 func (l *Limit) setReserve(r ReserveSpec) error {
 	switch {
 	case r == ReserveSpec{}:

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
 // A batch holds the arguments of one script call; batch.lua documents them and the reply.
@@ -203,10 +202,10 @@ func (l scriptLimit) exists() bool {
 func (l scriptLimit) append(b []byte, now time.Time) []byte {
 	switch l.kind {
 	case reservationsKey:
-		return redisscripts.AppendReserve(b, l.limit)
+		return l.limit.AppendReserveScript(b)
 	case penaltyKey:
-		return redisscripts.AppendPenalty(b, l.limit)
+		return l.limit.AppendPenaltyScript(b)
 	default:
-		return redisscripts.AppendLimit(b, l.limit, now)
+		return l.limit.AppendScript(b, now)
 	}
 }

@@ -1,0 +1,62 @@
+package redisstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// The arguments of a limit are a name and big-endian numbers, which the header of each script documents.
+func TestArgumentsOfLimits(t *testing.T) {
+	now := time.Date(2025, 11, 21, 1, 0, 0, 0, time.UTC)
+	const day, days = 86_400_000_000, 1_763_683_200_000_000
+	for _, tt := range []struct {
+		spec   limiters.Spec
+		params string
+		kind   keyKind
+		want   string
+	}{
+		{limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Second}, "", usageKey, "fixed_window 5 1000000 0 0 0"},
+		{limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Second, CountDenied: true}, "", usageKey, "fixed_window 5 1000000 1 0 1"},
+		{limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Second}, "window_start=first_hit peek=over", usageKey, "fixed_window 5 1000000 0 1 1"},
+		{
+			limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: 24 * time.Hour}, "window_start=calendar", usageKey,
+			fmt.Sprintf("fixed_window 5 86400000000 0 2 0 %d %d %d %d", days-day, days, days+day, days+2*day),
+		},
+		{limiters.Spec{Algorithm: "sliding_log", Max: 7, Window: time.Minute}, "peek=over", usageKey, "sliding_log 7 60000000 0 1"},
+		{limiters.Spec{Algorithm: "sliding_log", Max: 7, Window: time.Minute, CountDenied: true}, "", usageKey, "sliding_log 7 60000000 1 0"},
+		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second}, "capacity=3", usageKey, "funnel 7 1000000 0 3 142857 1 7 0"},
+		{limiters.Spec{Algorithm: "funnel", Max: 4, Window: time.Second, CountDenied: true}, "peek=over", usageKey, "funnel 4 1000000 1 4 250000 0 1 1"},
+		{limiters.Spec{Algorithm: "funnel", Window: time.Second}, "", usageKey, "funnel 0 1000000 0 0 0 0 1 0"},
+		{limiters.Spec{Algorithm: "concurrency", Max: 9}, "lease_ttl=5s", usageKey, "concurrency 9 5000000"},
+		{
+			limiters.Spec{Algorithm: "sliding_log", Max: 7, Window: time.Minute},
+			"penalty.after=3 penalty.within=1s penalty.for=2s penalty.factor=4 penalty.max=5s penalty.forget=6s", penaltyKey,
+			"penalty 3 1000000 2000000 4 5000000 6000000",
+		},
+		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Minute}, "reserve.ttl=3s", reservationsKey, "reserve 3000000 0"},
+		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Minute}, "reserve.ttl=3s reserve.unsettled=release", reservationsKey, "reserve 3000000 1"},
+	} {
+		var err error
+		if tt.spec.Params, err = limiters.ParseParams(tt.params); err != nil {
+			t.Fatal(err)
+		}
+		limit, err := limiters.New(tt.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, numbers, _ := bytes.Cut(scriptLimit{limit, tt.kind}.append(nil, now), []byte{0})
+		got := []string{string(name)}
+		for ; len(numbers) >= wordSize; numbers = numbers[wordSize:] {
+			got = append(got, fmt.Sprint(int64(binary.BigEndian.Uint64(numbers))))
+		}
+		if got := strings.Join(got, " "); got != tt.want || len(numbers) > 0 {
+			t.Errorf("%s %s: %q and %d bytes, want %q", tt.spec.Algorithm, tt.params, got, len(numbers), tt.want)
+		}
+	}
+}
