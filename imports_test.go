@@ -45,7 +45,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/offline/rulesimport", "translates limits of other rate limiters into rules", "pkg/descriptors pkg/descriptors/rulesfile"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
-	{"pkg/receipt", "seals and opens receipts of denials", ""},
+	{"pkg/receipt", "seals and opens receipts of denials", "pkg/decide"},
 	{"pkg/admin", "serves the admin API, without knowing the store", "internal/observe internal/recovery internal/shadow internal/spelling pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"pkg/admin/page", "contains the page of the admin API", ""},
 	{"pkg/admin/client", "calls the admin API", "pkg/admin pkg/explain"},

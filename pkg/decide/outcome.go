@@ -1,6 +1,10 @@
 package decide
 
-import "github.com/weir-rls/weir/pkg/limiters"
+import (
+	"slices"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
 
 // An Outcome is the result for a descriptor's hits.
 type Outcome uint8
@@ -25,8 +29,8 @@ const (
 	Replaced                    // Allowed: another descriptor's rule replaces this one by name
 	WithinLimit                 // Allowed: the hits fit under every limit
 	OverLimit                   // Denied, or Allowed in shadow mode: the hits fit under Limit after UntilReset
-	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
 	NeverFits                   // as OverLimit, but Limit can never hold that many hits: waiting does not help
+	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
 	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
 	StoreError                  // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
 	BadLeaseID                  // Denied, or Allowed in shadow mode: the lease id is empty or too long; of an End: Allowed, nothing changes
@@ -36,9 +40,12 @@ const (
 
 var reasonNames = [...]string{
 	NoEntries: "no_entries", UnknownDomain: "unknown_domain", NoRule: "no_rule", Unlimited: "unlimited", Replaced: "replaced",
-	WithinLimit: "within_limit", OverLimit: "over_limit", TooManyLeases: "too_many_leases", NeverFits: "never_fits", StorePolicy: "store_policy",
+	WithinLimit: "within_limit", OverLimit: "over_limit", NeverFits: "never_fits", TooManyLeases: "too_many_leases", StorePolicy: "store_policy",
 	StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
 }
+
+// Reasons returns all reasons in snake_case.
+func Reasons() []string { return slices.Clone(reasonNames[:]) }
 
 // String returns the reason in snake_case.
 func (r Reason) String() string { return reasonNames[r] }

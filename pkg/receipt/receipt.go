@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/weir-rls/weir/pkg/decide"
 )
 
 // A Receipt describes the denial of one request.
@@ -26,11 +28,14 @@ type Receipt struct {
 	Time         time.Time // of the denial, in whole milliseconds
 	Replica      string    // the last 8 bytes of the replica's name
 	Used, Max    int64     // the usage of the key and its bound, each at most 2^56 - 1
-	Reason       string    // one of Reasons, "" for an unknown one
+	Reason       string    // "penalty", or that of the decision; "" for an unknown one
 }
 
-// Reasons are the reasons of a denial. Their order is part of the format.
-var Reasons = []string{"", "over_limit", "never_fits", "penalty", "store_policy", "bad_lease_id", "too_many_leases"}
+// reasons are the reasons of a denial. Their order is part of the format.
+var reasons = []string{
+	"", decide.OverLimit.String(), decide.NeverFits.String(), "penalty", decide.StorePolicy.String(), decide.BadLeaseID.String(),
+	decide.TooManyLeases.String(),
+}
 
 const (
 	version    = 1
@@ -114,7 +119,7 @@ func (r *Receipt) encode(b []byte) {
 	b = b[replicaSize:]
 	putNumber(b[:numberSize], r.Used)
 	putNumber(b[numberSize:2*numberSize], r.Max)
-	b[2*numberSize] = byte(max(0, slices.Index(Reasons, r.Reason)))
+	b[2*numberSize] = byte(max(0, slices.Index(reasons, r.Reason)))
 }
 
 func decode(b []byte) *Receipt {
@@ -127,8 +132,8 @@ func decode(b []byte) *Receipt {
 	r.Replica = strings.ToValidUTF8(strings.TrimRight(string(b[:replicaSize]), "\x00"), "?")
 	b = b[replicaSize:]
 	r.Used, r.Max = number(b[:numberSize]), number(b[numberSize:2*numberSize])
-	if i := int(b[2*numberSize]); i < len(Reasons) {
-		r.Reason = Reasons[i]
+	if i := int(b[2*numberSize]); i < len(reasons) {
+		r.Reason = reasons[i]
 	}
 	return r
 }

@@ -1,15 +1,19 @@
 package rulestest
 
-import "github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+import (
+	"slices"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
 
 // page describes the grammar.
 const page = "docs/test.md"
 
-// reasons are those of package decide that a test can expect. Its store never fails.
-var reasons = []string{
-	"no_entries", "unknown_domain", "no_rule", "unlimited", "replaced", "within_limit", "over_limit", "never_fits", "too_many_leases",
-	"bad_lease_id", "released", "settled",
-}
+// reasons are those that a test can expect. Its store never fails.
+var reasons = slices.DeleteFunc(decide.Reasons(), func(reason string) bool {
+	return reason == decide.StorePolicy.String() || reason == decide.StoreError.String()
+})
 
 // synonyms maps words to the keys of this grammar.
 var synonyms = map[string]string{
