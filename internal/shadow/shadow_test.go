@@ -191,16 +191,19 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 }
 
 // broken is a store whose Take is a function of a test.
-type broken func(context.Context) error
+type broken struct {
+	limiters.Store
+	take func(context.Context) error
+}
 
 func (b broken) Take(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
-	return b(ctx)
+	return b.take(ctx)
 }
 
 func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var values []any
-		panics := broken(func(context.Context) error { panic("no such luck") })
+		panics := broken{take: func(context.Context) error { panic("no such luck") }}
 		s := serve(t, Options{
 			newStore: func(func() time.Time) limiters.Store { return panics },
 			Panicked: func(value any) { values = append(values, value) },
@@ -225,7 +228,7 @@ func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 
 func TestBlockedStoreDelaysNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		blocked := broken(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		blocked := broken{take: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
 		s := serve(t, Options{newStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
 		start := time.Now()
 		const more = 100
@@ -247,7 +250,7 @@ func TestBlockedStoreDelaysNoRequest(t *testing.T) {
 
 func TestQueuedTextIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		blocked := broken(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		blocked := broken{take: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
 		s := serve(t, Options{newStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
 		value := strings.Repeat("x", 1<<20)
 		for range 100 {

@@ -117,7 +117,7 @@ func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 
 var errFailing = errors.New("failing")
 
-type failing struct{}
+type failing struct{ limiters.Store }
 
 func (failing) Take(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 	return errFailing

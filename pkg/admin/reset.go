@@ -39,7 +39,7 @@ const (
 // replicas were notified.
 type Resets interface {
 	Reset(ctx context.Context, keys []limiters.StateName) (found []bool, notified bool, err error)
-	// ResetEntry makes one step of a pass over all keys, as [limiters.Resetter] does.
+	// ResetEntry makes one step of a pass over all keys, as [limiters.Store] does.
 	ResetEntry(ctx context.Context, domain string, entry descriptors.Entry, cursor string) (done limiters.Progress, notified bool, err error)
 }
 

@@ -20,7 +20,7 @@ func (d direct) Reset(ctx context.Context, keys []limiters.StateName) ([]bool, b
 	if d.err != nil {
 		return nil, false, d.err
 	}
-	found, err := limiters.Reset(ctx, d.Store, keys)
+	found, err := d.Store.Reset(ctx, keys)
 	return found, true, err
 }
 
@@ -28,7 +28,7 @@ func (d direct) ResetEntry(ctx context.Context, domain string, e descriptors.Ent
 	if d.err != nil {
 		return limiters.Progress{}, false, d.err
 	}
-	done, err := limiters.ResetMatching(ctx, d.Store, descriptors.EntryMatcher(domain, e), cursor)
+	done, err := d.Store.ResetMatching(ctx, descriptors.EntryMatcher(domain, e), cursor)
 	return done, true, err
 }
 

@@ -396,7 +396,7 @@ func TestRequestSetsTheTime(t *testing.T) {
 }
 
 // A noStore allows everything and allocates nothing.
-type noStore struct{}
+type noStore struct{ limiters.Store }
 
 func (noStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
 	for i := range out {

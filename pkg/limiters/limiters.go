@@ -109,13 +109,20 @@ type Verdict struct {
 	Err        error         // why this hit was not decided; other verdicts remain valid
 }
 
-// A Store charges hits. It is safe for concurrent use.
+// A Store charges hits and resets keys. It is safe for concurrent use.
 type Store interface {
 	// Take charges groups in order, all at the time now. It writes one verdict for each hit to out, in the order of the hits of all
 	// groups; len(out) must be the number of hits. If now is zero, the store uses its own clock. Otherwise now must be after 1970,
 	// and is truncated to microseconds. If a verdict has an error, its hit may or may not have been charged, but never twice. If
 	// Take returns an error, no hit was decided. Take does not retain groups or out.
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
+	// Reset removes the states of keys, including penalties and leases, so that each key is as if never used. A concurrent hit is
+	// charged either before or after. found reports for each key whether it had a state. On an error, some keys may have been
+	// reset.
+	Reset(ctx context.Context, keys []StateName) (found []bool, err error)
+	// ResetMatching resets the keys for which match returns true, in steps of bounded time. A pass over all keys starts with an
+	// empty cursor and continues with that of Progress. It resets every matching key that exists from its start to its end.
+	ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (Progress, error)
 }
 
 // NewVerdict returns the verdict on a hit under l from the key's usage after it and times in µs.

@@ -330,7 +330,7 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			rules := parse(t, rulesText)
-			d := decide.New(func() *descriptors.Rules { return rules }, verdictStore(tt.verdict), decide.Options{})
+			d := decide.New(func() *descriptors.Rules { return rules }, verdictStore{verdicts: []limiters.Verdict{tt.verdict}}, decide.Options{})
 			r := New(Options{Path: dir})
 			request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Hits: 1, Entries: []descriptors.Entry{{Key: "window", Value: "x"}}}}}
 			var result decide.Result
@@ -350,12 +350,15 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 	}
 }
 
-// A verdictStore returns one verdict for every hit.
-type verdictStore limiters.Verdict
+// A verdictStore returns its verdicts in turn for the hits of a Take.
+type verdictStore struct {
+	limiters.Store
+	verdicts []limiters.Verdict
+}
 
 func (s verdictStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
 	for i := range out {
-		out[i] = limiters.Verdict(s)
+		out[i] = s.verdicts[i%len(s.verdicts)]
 	}
 	return nil
 }
@@ -370,9 +373,9 @@ func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
 		hits  int64
 		retry time.Duration
 	}{{1, 10 * time.Microsecond}, {1, 9 * time.Microsecond}, {2, time.Second}} {
-		d := decide.New(func() *descriptors.Rules { return rules }, twoVerdicts{
+		d := decide.New(func() *descriptors.Rules { return rules }, verdictStore{verdicts: []limiters.Verdict{
 			{By: limiters.ByCache, At: at, Order: cacheOrder, RetryAfter: tt.retry}, {Allowed: true, At: at + 9},
-		}, decide.Options{})
+		}}, decide.Options{})
 		request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{
 			{Hits: tt.hits, Entries: []descriptors.Entry{{Key: "window", Value: "x"}}}, {Hits: tt.hits, Entries: []descriptors.Entry{{Key: "log", Value: "x"}}},
 		}}
@@ -394,11 +397,4 @@ func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
 	if text := strings.Join(got, "; "); text != "0 1 of 2 cache false; 0 1 of 2 cache false; 9 1 of 2  true; 9 1 of 2  true; 9 2 of 2 cache false" {
 		t.Error(text)
 	}
-}
-
-type twoVerdicts [2]limiters.Verdict
-
-func (s twoVerdicts) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
-	copy(out, s[:])
-	return nil
 }

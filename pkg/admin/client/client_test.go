@@ -29,12 +29,12 @@ type fake struct {
 }
 
 func (f fake) Reset(ctx context.Context, keys []limiters.StateName) ([]bool, bool, error) {
-	found, err := limiters.Reset(ctx, f.Store, keys)
+	found, err := f.Store.Reset(ctx, keys)
 	return found, true, err
 }
 
 func (f fake) ResetEntry(ctx context.Context, domain string, e descriptors.Entry, cursor string) (limiters.Progress, bool, error) {
-	done, err := limiters.ResetMatching(ctx, f.Store, descriptors.EntryMatcher(domain, e), cursor)
+	done, err := f.Store.ResetMatching(ctx, descriptors.EntryMatcher(domain, e), cursor)
 	return done, true, err
 }
 

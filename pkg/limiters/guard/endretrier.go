@@ -15,10 +15,11 @@ import (
 // lease has expired. The verdict of the failed end remains an error.
 //
 // At most 50,000 ends are pending, each once. They are in memory, so a restart loses them. Retrying an end
-// that the store has decided is harmless.
+// that the store has decided is harmless. A reset keeps pending ends, because the reset may fail.
 type EndRetrier struct {
-	store limiters.Store
-	wake  chan struct{} // signals pending ends; capacity 1
+	limiters.Store
+
+	wake chan struct{} // signals pending ends; capacity 1
 
 	mu      sync.Mutex
 	pending []pendingEnd
@@ -57,7 +58,7 @@ const (
 // NewEndRetrier returns an EndRetrier that wraps store, without taking ownership, and starts its goroutine. Call Close after the
 // last Take.
 func NewEndRetrier(store limiters.Store) *EndRetrier {
-	r := &EndRetrier{store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
+	r := &EndRetrier{Store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
 	r.startWorker(r.run)
 	return r
 }
@@ -84,7 +85,7 @@ func (r *EndRetrier) Stats() EndStats {
 
 // Take implements limiters.Store. It does not retry ends of a call with a non-zero now.
 func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := r.store.Take(ctx, now, groups, out)
+	err := r.Store.Take(ctx, now, groups, out)
 	if (err != nil || slices.ContainsFunc(out, failed)) && now.IsZero() {
 		r.addFailed(groups, out, err)
 	}
@@ -194,7 +195,7 @@ func (r *EndRetrier) retry(ends []pendingEnd) (left []pendingEnd, err error) {
 	for i := range ends {
 		hits[i] = ends[i].hit
 	}
-	out, err := r.send(r.store, hits)
+	out, err := r.send(r.Store, hits)
 	if err != nil {
 		return ends, err
 	}

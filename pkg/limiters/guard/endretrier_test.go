@@ -32,7 +32,7 @@ func (w *world) endFails(r *guard.EndRetrier, ids ...string) {
 
 // held returns the slots held in the store itself.
 func (w *world) held() int64 {
-	return takeGroups(w, w.store.inner, limiters.Group{lease("z", peek)})[0].Used
+	return takeGroups(w, w.store.Store, limiters.Group{lease("z", peek)})[0].Used
 }
 
 func TestEndRetrierPassesTheSuite(t *testing.T) {

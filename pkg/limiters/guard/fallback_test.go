@@ -26,14 +26,6 @@ type flaky struct {
 	bad  string // hits on keys with this text fail
 }
 
-func (f *flaky) Reset(ctx context.Context, keys []limiters.StateName) ([]bool, error) {
-	return limiters.Reset(ctx, f.Store, keys)
-}
-
-func (f *flaky) ResetMatching(ctx context.Context, match func(string) bool, cursor string) (limiters.Progress, error) {
-	return limiters.ResetMatching(ctx, f.Store, match, cursor)
-}
-
 func (f *flaky) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -61,7 +61,7 @@ func TestEndGoesToBothStores(t *testing.T) {
 
 // Every release in normal operation would otherwise be remembered by the local store, too.
 func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
-	local := &line{inner: memory()}
+	local := &line{Store: memory()}
 	f := under(guard.NewFallback(memory(), guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
 	takeGroups(t, f, limiters.Group{lease("a")}, limiters.Group{lease("a", end)})
 	if got := local.calls.Load(); got != 0 {

@@ -10,7 +10,7 @@ import (
 
 // Observed is a Store that reports the calls of another, for tracing or timing.
 type Observed struct {
-	Store limiters.Store
+	limiters.Store
 	// Start is called before each Take with its number of hits. It returns the context of the Take, and a function that is called
 	// with its error afterwards.
 	Start func(ctx context.Context, hits int) (context.Context, func(error))

@@ -26,6 +26,7 @@ func TestPerSecondPassesTheSuite(t *testing.T) {
 
 // A recorder is a store that records the keys of its hits. Its verdicts have each hit's N as Used.
 type recorder struct {
+	limiters.Store
 	keys  []string
 	calls int
 	err   error
@@ -126,7 +127,7 @@ func TestPerSecondPanicIsAnErrorOfItsHits(t *testing.T) {
 	}
 }
 
-type panicking struct{}
+type panicking struct{ limiters.Store }
 
 func (panicking) Take(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 	panic("out of order")

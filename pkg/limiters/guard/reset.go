@@ -8,10 +8,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Reset implements [limiters.Resetter]. It drops unsent debts, which belong to the old state.
+// Reset implements [limiters.Store]. It drops unsent debts, which belong to the old state.
 func (c *DenyCache) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	c.ForgetKeys(keys)
-	found, err = limiters.Reset(ctx, c.store, keys)
+	found, err = c.store.Reset(ctx, keys)
 	c.ForgetKeys(keys) // again, because calls in flight may have recorded denials
 	return found, err
 }
@@ -29,10 +29,10 @@ func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
 	}
 }
 
-// ResetMatching implements [limiters.Resetter].
+// ResetMatching implements [limiters.Store].
 func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	c.ForgetMatching(match)
-	progress, err := limiters.ResetMatching(ctx, c.store, match, cursor)
+	progress, err := c.store.ResetMatching(ctx, match, cursor)
 	c.ForgetMatching(match)
 	return progress, err
 }
@@ -62,26 +62,26 @@ func (s *denyShard) removeIf(remove func(*denyEntry) bool, chain *denyEntry) {
 	}
 }
 
-// Reset implements [limiters.Resetter]. It resets local counters even if the store fails.
+// Reset implements [limiters.Store]. It resets local counters even if the store fails.
 func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
-	found, err = limiters.Reset(ctx, f.store, keys)
+	found, err = f.store.Reset(ctx, keys)
 	if f.options.Local == nil {
 		return found, err
 	}
-	local, localErr := limiters.Reset(ctx, f.options.Local, keys)
+	local, localErr := f.options.Local.Reset(ctx, keys)
 	if err != nil {
 		return found, err
 	}
 	return either(found, local), localErr
 }
 
-// ResetMatching implements [limiters.Resetter]. The first call of a pass also resets all local counters, even if the store fails.
+// ResetMatching implements [limiters.Store]. The first call of a pass also resets all local counters, even if the store fails.
 func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	progress, err := limiters.ResetMatching(ctx, f.store, match, cursor)
+	progress, err := f.store.ResetMatching(ctx, match, cursor)
 	if f.options.Local == nil || cursor != "" {
 		return progress, err
 	}
-	local, localErr := limiters.ResetMatching(ctx, f.options.Local, match, "")
+	local, localErr := f.options.Local.ResetMatching(ctx, match, "")
 	if err != nil {
 		return progress, err
 	}
@@ -90,23 +90,23 @@ func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) boo
 	return progress, localErr
 }
 
-// Reset implements [limiters.Resetter]. A key may have counters in both stores, see [NewPerSecond].
+// Reset implements [limiters.Store]. A key may have counters in both stores, see [NewPerSecond].
 func (s *PerSecond) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
-	found, err = limiters.Reset(ctx, s.main, keys)
+	found, err = s.main.Reset(ctx, keys)
 	if err != nil {
 		return found, err
 	}
-	second, err := limiters.Reset(ctx, s.second, keys)
+	second, err := s.second.Reset(ctx, keys)
 	return either(found, second), err
 }
 
 // Prefixes of cursors, which identify the store.
 const mainCursor, secondCursor = "m", "s"
 
-// ResetMatching implements [limiters.Resetter]. It passes over the main store and then over the second one.
+// ResetMatching implements [limiters.Store]. It passes over the main store and then over the second one.
 func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	if storeCursor, ok := strings.CutPrefix(cursor, secondCursor); ok {
-		progress, err := limiters.ResetMatching(ctx, s.second, match, storeCursor)
+		progress, err := s.second.ResetMatching(ctx, match, storeCursor)
 		if progress.Cursor != "" {
 			progress.Cursor = secondCursor + progress.Cursor
 		}
@@ -116,7 +116,7 @@ func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bo
 	if !ok && cursor != "" {
 		return limiters.Progress{}, limiters.ErrCursor
 	}
-	progress, err := limiters.ResetMatching(ctx, s.main, match, storeCursor)
+	progress, err := s.main.ResetMatching(ctx, match, storeCursor)
 	if err != nil {
 		return progress, err
 	}
@@ -126,26 +126,6 @@ func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bo
 		progress.Cursor = mainCursor + progress.Cursor
 	}
 	return progress, nil
-}
-
-// Reset implements [limiters.Resetter].
-func (o *Observed) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
-	return limiters.Reset(ctx, o.Store, keys)
-}
-
-// ResetMatching implements [limiters.Resetter].
-func (o *Observed) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	return limiters.ResetMatching(ctx, o.Store, match, cursor)
-}
-
-// Reset implements [limiters.Resetter]. Pending ends are kept, because the reset may fail and ending an unknown id is harmless.
-func (r *EndRetrier) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
-	return limiters.Reset(ctx, r.store, keys)
-}
-
-// ResetMatching implements [limiters.Resetter].
-func (r *EndRetrier) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	return limiters.ResetMatching(ctx, r.store, match, cursor)
 }
 
 // either returns the elementwise or of a and b; missing elements are false.

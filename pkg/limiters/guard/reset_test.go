@@ -20,7 +20,7 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 			return err
 		},
 		"by another": func(c *guard.DenyCache, inner limiters.Store) error {
-			_, err := limiters.Reset(context.Background(), inner, []limiters.StateName{limit.StateName("k")})
+			_, err := inner.Reset(context.Background(), []limiters.StateName{limit.StateName("k")})
 			c.ForgetKeys([]limiters.StateName{limit.StateName("k")})
 			return err
 		},
@@ -30,7 +30,7 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 		},
 		"of matching keys by another": func(c *guard.DenyCache, inner limiters.Store) error {
 			match := func(key string) bool { return key == "k" }
-			_, err := limiters.ResetMatching(context.Background(), inner, match, "")
+			_, err := inner.ResetMatching(context.Background(), match, "")
 			c.ForgetMatching(match)
 			return err
 		},

@@ -209,7 +209,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 }
 
 // denies is a store that denies every hit.
-type denies struct{}
+type denies struct{ limiters.Store }
 
 func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	for i, h := range slices.Concat(groups...) {

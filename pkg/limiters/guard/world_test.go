@@ -25,14 +25,15 @@ type world struct {
 func inWorld(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f(&world{t, &line{inner: memstore.New(memstore.Options{})}})
+		f(&world{t, &line{Store: memstore.New(memstore.Options{})}})
 	})
 }
 
 // A line is a store with latency or failures. It counts its calls and hits.
 type line struct {
+	limiters.Store
+
 	mu    sync.Mutex
-	inner limiters.Store
 	there time.Duration // latency of a call
 	back  time.Duration // latency of its reply
 	err   error         // calls do not reach the store
@@ -47,7 +48,7 @@ func (l *line) Take(ctx context.Context, now time.Time, groups []limiters.Group,
 	l.calls.Add(1)
 	l.hits.Add(int64(len(out)))
 	l.mu.Lock()
-	inner, there, back, err, lost, bad, panics := l.inner, l.there, l.back, l.err, l.lost, l.bad, l.panic
+	inner, there, back, err, lost, bad, panics := l.Store, l.there, l.back, l.err, l.lost, l.bad, l.panic
 	l.mu.Unlock()
 	if panics {
 		panic("out of order")
@@ -98,7 +99,7 @@ func (l *line) fails(key string) {
 func (l *line) lose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.inner = memstore.New(memstore.Options{})
+	l.Store = memstore.New(memstore.Options{})
 }
 
 // A replica is a cache that wraps the store of the world, on a line of its own.
@@ -109,7 +110,7 @@ type replica struct {
 }
 
 func (w *world) replica(o guard.DenyOptions) *replica {
-	l := &line{inner: w.store}
+	l := &line{Store: w.store}
 	r := &replica{guard.NewDenyCache(l, o), w, l}
 	w.Cleanup(func() { _ = r.Close(context.Background()) })
 	return r
@@ -149,7 +150,7 @@ func (r *replica) take(key string, limit *limiters.Limit, n int64, want string) 
 func (w *world) holds(key string, limit *limiters.Limit, want int64) {
 	w.Helper()
 	synctest.Wait()
-	if got := take(w, w.store.inner, limiters.Hit{Key: key, Limit: limit})[0].Used; got != want {
+	if got := take(w, w.store.Store, limiters.Hit{Key: key, Limit: limit})[0].Used; got != want {
 		w.Errorf("at %v: the store holds %d of %q, want %d", time.Now().Format("15:04:05.999999"), got, key, want)
 	}
 }

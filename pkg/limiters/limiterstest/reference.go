@@ -62,7 +62,7 @@ func (r *Reference) clock() (now time.Time, order uint16) {
 	return now, r.order
 }
 
-// Reset implements [limiters.Resetter].
+// Reset implements [limiters.Store].
 func (r *Reference) Reset(_ context.Context, keys []limiters.StateName) (found []bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *Reference) Reset(_ context.Context, keys []limiters.StateName) (found [
 	return found, nil
 }
 
-// ResetMatching implements [limiters.Resetter].
+// ResetMatching implements [limiters.Store].
 func (r *Reference) ResetMatching(_ context.Context, match func(key string) bool, _ string) (done limiters.Progress, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -65,7 +65,7 @@ func Resets(t *testing.T, store limiters.Store) {
 		key, other := fmt.Sprintf("1:d|4:user=2:a%d", n%10), fmt.Sprintf("1:d|4:user=2:b%d", n%10)
 		for round, reset := range []func() bool{
 			func() bool {
-				found, err := limiters.Reset(ctx, store, []limiters.StateName{limit.StateName(key), limit.StateName("never hit")})
+				found, err := store.Reset(ctx, []limiters.StateName{limit.StateName(key), limit.StateName("never hit")})
 				if err != nil || len(found) != 2 || found[1] {
 					t.Fatalf("%+v: %v %v", spec, found, err)
 				}
@@ -104,7 +104,7 @@ func Resets(t *testing.T, store limiters.Store) {
 
 // canMatch reports whether a store has the texts of its keys.
 func canMatch(store limiters.Store) bool {
-	_, err := limiters.ResetMatching(context.Background(), store, func(string) bool { return false }, "")
+	_, err := store.ResetMatching(context.Background(), func(string) bool { return false }, "")
 	return !errors.Is(err, limiters.ErrHiddenKeys)
 }
 
@@ -112,7 +112,7 @@ func canMatch(store limiters.Store) bool {
 func MustResetMatching(t *testing.T, store limiters.Store, match func(key string) bool) (all limiters.Progress) {
 	t.Helper()
 	for first := true; first || all.Cursor != ""; first = false {
-		done, err := limiters.ResetMatching(context.Background(), store, match, all.Cursor)
+		done, err := store.ResetMatching(context.Background(), match, all.Cursor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func (r *resetting) Take(ctx context.Context, now time.Time, groups []limiters.G
 	}
 	switch r.rnd.IntN(8) {
 	case 0:
-		if _, err := limiters.Reset(ctx, r.Store, []limiters.StateName{hit.Limit.StateName(hit.Key)}); err != nil {
+		if _, err := r.Store.Reset(ctx, []limiters.StateName{hit.Limit.StateName(hit.Key)}); err != nil {
 			return err
 		}
 	case 1:
@@ -166,7 +166,7 @@ func (r *resetting) Take(ctx context.Context, now time.Time, groups []limiters.G
 		prefix := strings.Clone(hit.Key[:len(hit.Key)/2])
 		cursor := ""
 		for {
-			done, err := limiters.ResetMatching(ctx, r.Store, func(key string) bool { return strings.HasPrefix(key, prefix) }, cursor)
+			done, err := r.Store.ResetMatching(ctx, func(key string) bool { return strings.HasPrefix(key, prefix) }, cursor)
 			if err != nil {
 				return err
 			}

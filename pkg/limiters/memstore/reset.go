@@ -6,7 +6,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Reset implements [limiters.Resetter]. It locks one shard at a time.
+// Reset implements [limiters.Store]. It locks one shard at a time.
 func (s *Store) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	found = make([]bool, len(keys))
 	for i, k := range keys {
@@ -42,7 +42,7 @@ func (sh *shard) text(r record) string {
 	return string(r[headLen : headLen+n])
 }
 
-// ResetMatching implements [limiters.Resetter]. One call is a whole pass. It locks a shard for one subindex at a time,
+// ResetMatching implements [limiters.Store]. One call is a whole pass. It locks a shard for one subindex at a time,
 // about 2,400 of 10 million keys. A key never changes its subindex, so none is missed.
 func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, _ string) (done limiters.Progress, err error) {
 	for i := range s.shards {

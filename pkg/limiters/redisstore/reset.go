@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Reset implements [limiters.Resetter]. It bypasses the queue, because operators accept longer waits.
+// Reset implements [limiters.Store]. It bypasses the queue, because operators accept longer waits.
 func (s *Store) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	if !s.enter() {
 		return nil, ErrClosed
@@ -44,7 +44,7 @@ const (
 	scanCount = 500 // keys that Redis visits in one SCAN, a fraction of a millisecond
 )
 
-// ResetMatching implements [limiters.Resetter]. One call visits about 10,000 keys in up to about 1 s. In a cluster, it visits the
+// ResetMatching implements [limiters.Store]. One call visits about 10,000 keys in up to about 1 s. In a cluster, it visits the
 // masters in the order of their addresses. It may miss a key whose slot moves to another master meanwhile.
 func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (progress limiters.Progress, err error) {
 	if s.namer.hasher != nil {

@@ -14,6 +14,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
+// A Taker is the part of a [limiters.Store] that decides hits.
+type Taker interface {
+	Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+}
+
 // A Subset has some of the hits of a Take. A decorator adds the groups that it does not answer itself, calls Take with a store, and
 // writes the verdicts back with Scatter. The zero Subset is empty.
 type Subset struct {
@@ -46,7 +51,7 @@ func (s *Subset) Omit(i int) { s.indices[i] = -1 }
 func (s *Subset) Len() int { return len(s.indices) }
 
 // Take calls store.Take with the hits of s.
-func (s *Subset) Take(ctx context.Context, store limiters.Store, now time.Time) error {
+func (s *Subset) Take(ctx context.Context, store Taker, now time.Time) error {
 	s.Verdicts = make([]limiters.Verdict, len(s.indices))
 	return store.Take(ctx, now, s.Groups, s.Verdicts)
 }
@@ -69,12 +74,12 @@ type FanOut struct{ subsets []storeSubset }
 
 type storeSubset struct {
 	Subset
-	store limiters.Store
+	store Taker
 	err   error
 }
 
 // Add adds a group for store, which must be comparable. The first hit of the group has the verdict out[first] of the whole Take.
-func (f *FanOut) Add(store limiters.Store, g limiters.Group, first int) {
+func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
 	i := slices.IndexFunc(f.subsets, func(s storeSubset) bool { return s.store == store })
 	if i < 0 {
 		i = len(f.subsets)

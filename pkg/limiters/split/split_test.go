@@ -39,7 +39,7 @@ func hits(ns ...int64) limiters.Group {
 }
 
 // divide decides groups of hits 0 1 2, 3, 4 5 and 6 by two stores in turn.
-func divide(a, b limiters.Store) ([]limiters.Verdict, error) {
+func divide(a, b split.Taker) ([]limiters.Verdict, error) {
 	var s split.FanOut
 	s.Add(a, hits(0, 1, 2), 0)
 	s.Add(b, hits(3), 3)
