@@ -175,9 +175,7 @@ func everySecond(ctx context.Context, do func()) {
 
 // forget discards everything cached under replaced rules.
 func (s *store) forget() {
-	if s.denyCache != nil {
-		s.denyCache.Forget()
-	}
+	s.denyCache.Forget()
 	s.fallback.Forget()
 }
 

@@ -116,7 +116,7 @@ func (r *Resets) Run(ctx context.Context) {
 	for failures := 0; ; failures++ {
 		err := r.Messages.Receive(ctx, func() {
 			failures = 0
-			r.forget(nil, func(string) bool { return true })
+			r.DenyCache.ForgetMatching(func(string) bool { return true })
 		}, r.received)
 		if ctx.Err() != nil {
 			return
@@ -141,21 +141,10 @@ func (r *Resets) received(text []byte) {
 		return
 	}
 	if len(m.Keys) > 0 {
-		r.forget(m.Keys, nil)
+		r.DenyCache.ForgetKeys(m.Keys)
 		_, _ = r.Local.Reset(context.Background(), m.Keys) // it fails only if its context ends
 		return
 	}
-	r.forget(nil, m.matcher())
+	r.DenyCache.ForgetMatching(m.matcher())
 	_, _ = r.Local.ResetMatching(context.Background(), m.matcher(), "")
-}
-
-// forget removes the denials of keys, or of all keys that match.
-func (r *Resets) forget(keys []limiters.StateName, match func(key string) bool) {
-	switch {
-	case r.DenyCache == nil:
-	case match != nil:
-		r.DenyCache.ForgetMatching(match)
-	default:
-		r.DenyCache.ForgetKeys(keys)
-	}
 }

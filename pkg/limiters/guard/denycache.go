@@ -87,13 +87,24 @@ func (c *DenyCache) Close(ctx context.Context) error {
 	return err
 }
 
-// Forget removes all denials, including those that calls in flight will return. Debts are still sent.
+// Forget removes all denials, including those that calls in flight will return. Debts are still sent. On a nil DenyCache, Forget,
+// ForgetKeys and ForgetMatching do nothing.
 func (c *DenyCache) Forget() {
+	c.eachShard(func(s *denyShard) {
+		s.generation++
+		s.forgetAll()
+	})
+}
+
+// eachShard calls f with each shard, locked.
+func (c *DenyCache) eachShard(f func(*denyShard)) {
+	if c == nil {
+		return
+	}
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		s.generation++
-		s.forgetAll()
+		f(s)
 		s.mu.Unlock()
 	}
 }
@@ -101,16 +112,13 @@ func (c *DenyCache) Forget() {
 // Stats returns the size and the counters.
 func (c *DenyCache) Stats() DenyStats {
 	stats := DenyStats{Sent: c.sent.Load(), Lost: c.lost.Load()}
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
+	c.eachShard(func(s *denyShard) {
 		stats.Entries += s.count
 		stats.Bytes += s.bytes
 		stats.Asked += s.asked
 		stats.Answered += s.answered
 		stats.NotRemembered += s.notRemembered
-		s.mu.Unlock()
-	}
+	})
 	return stats
 }
 

@@ -19,6 +19,9 @@ func (c *DenyCache) Reset(ctx context.Context, keys []limiters.StateName) (found
 // ForgetKeys removes the denials and debts of keys, including denials that calls in flight will return. Call it when another
 // process has reset the keys.
 func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
+	if c == nil {
+		return
+	}
 	for _, k := range keys {
 		hash := maphash.String(c.seed, k.Key)
 		s := c.shard(hash)
@@ -39,16 +42,12 @@ func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bo
 
 // ForgetMatching is [DenyCache.ForgetKeys] for all keys that match.
 func (c *DenyCache) ForgetMatching(match func(key string) bool) {
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
+	c.eachShard(func(s *denyShard) {
 		s.generation++
-		matches := func(e *denyEntry) bool { return match(e.key) }
 		for _, first := range s.entries {
-			s.removeIf(matches, first)
+			s.removeIf(func(e *denyEntry) bool { return match(e.key) }, first)
 		}
-		s.mu.Unlock()
-	}
+	})
 }
 
 // removeIf removes matching entries of a chain, with their debts.
