@@ -16,7 +16,7 @@ const module = "github.com/weir-rls/weir/"
 // packageTable lists every package with its purpose and the packages of this module that it may import. TestImportsPointOneWay fails on an
 // import that is missing here, on an import listed here that no file uses, and on a row without a package.
 var packageTable = []struct{ pkg, purpose, imports string }{
-	{"pkg/limiters", "decides hits: limits, algorithms and verdicts as pure functions", ""},
+	{"pkg/limiters", "decides hits: limits, algorithms and verdicts, without I/O and clocks", ""},
 	{"pkg/limiters/split", "decides one Take in parts, each of which fails by itself", "pkg/limiters"},
 	{"pkg/limiters/memstore", "keeps states in memory and has pkg/limiters decide", "pkg/limiters"},
 	{"pkg/redisscripts", "embeds the Lua twins of the algorithms", "pkg/limiters"},
@@ -46,7 +46,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
 	{"pkg/receipt", "seals and opens receipts of denials", "pkg/decide"},
-	{"pkg/admin", "serves the admin API, without knowing the store", "internal/observe internal/recovery internal/shadow internal/spelling pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
+	{"pkg/admin", "serves the admin API, on any store", "internal/observe internal/recovery internal/shadow internal/spelling pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"pkg/admin/page", "contains the page of the admin API", ""},
 	{"pkg/admin/client", "calls the admin API", "pkg/admin pkg/explain"},
 	{"internal/settings", "declares the settings", "internal/spelling"},

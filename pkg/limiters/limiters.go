@@ -1,8 +1,8 @@
 // Package limiters is the core of Weir: it decides whether a hit fits under a limit.
 //
 // A [Hit] asks to charge a number of hits to a key under a [Limit]. A [Store] keeps the state of every key and returns one
-// [Verdict] per hit. An algorithm is a pure function of a small [State], the time and the number of
-// hits. Concurrency limits and reservations share [Leases]. Each algorithm has a twin in Lua (pkg/redisscripts) for the store on
+// [Verdict] per hit. An algorithm computes a new [State] from a state, the time and the number of hits, and may change a [Log] in
+// place. Concurrency limits and reservations share [Leases]. Each algorithm has a twin in Lua (pkg/redisscripts) for the store on
 // Redis. The suite in limiterstest compares every store with the functions here, verdict by verdict.
 //
 // A time in an int64 is in microseconds since 1970, and a duration in an int64 in microseconds, here and in the stores. Each
