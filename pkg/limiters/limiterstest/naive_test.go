@@ -19,10 +19,10 @@ type model interface {
 	take(now, n, denied int64) limiters.Verdict // denied: see limiters.Hit
 }
 
-var naiveModels = map[string]func(limiters.Spec) model{
-	"fixed_window": func(s limiters.Spec) model { return &naiveWindow{Spec: s} },
-	"sliding_log":  func(s limiters.Spec) model { return &naiveLog{Spec: s} },
-	"funnel":       func(s limiters.Spec) model { return newRational(s) },
+var naiveModels = map[string]func(limiters.Spec) charged{
+	"fixed_window": func(s limiters.Spec) charged { return &naiveWindow{Spec: s} },
+	"sliding_log":  func(s limiters.Spec) charged { return &naiveLog{Spec: s} },
+	"funnel":       func(s limiters.Spec) charged { return newRational(s) },
 }
 
 func TestCoreAgreesWithNaiveModels(t *testing.T) {

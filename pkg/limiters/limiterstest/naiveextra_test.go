@@ -220,16 +220,11 @@ func (r *rational) charge(now, n int64) {
 func newNaiveLeases(s limiters.Spec) *naiveLeases {
 	ttl := s.Params.Reserve.TTL
 	m := &naiveLeases{reserves: ttl != 0}
-	switch s.Algorithm {
-	case "concurrency":
+	if s.Algorithm == "concurrency" {
 		ttl = s.Params.LeaseTTL
 		m.of = &naiveSlots{s, m}
-	case "fixed_window":
-		m.of = &naiveWindow{Spec: s}
-	case "sliding_log":
-		m.of = &naiveLog{Spec: s}
-	case "funnel":
-		m.of = newRational(s)
+	} else {
+		m.of = naiveModels[s.Algorithm](s)
 	}
 	m.ttl, m.releases = ttl.Microseconds(), s.Params.Reserve.Unsettled == "release"
 	return m
