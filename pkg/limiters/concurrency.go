@@ -50,7 +50,7 @@ func (l *Limit) setSlots() error {
 	if spec.Max > MaxLeases {
 		return invalid(fmt.Sprintf("want at most %d for each key", MaxLeases), "%d slots are too many", spec.Max)
 	}
-	l.hasLeases, l.ttl = true, cmp.Or(spec.Params.LeaseTTL.Microseconds(), defaultTTL)
+	l.ttl = cmp.Or(spec.Params.LeaseTTL.Microseconds(), defaultTTL)
 	l.slots = &concurrencyLimit{max: spec.Max, ttl: l.ttl}
 	l.capacity, l.id = spec.Max, "s" // "c" had another form in Redis
 	return nil

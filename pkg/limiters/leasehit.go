@@ -104,7 +104,7 @@ func (h *Hit) take(s *State, now int64) {
 		}
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
-		if l.reserves {
+		if l.Reserves() {
 			reserved, at := l.algorithm.reserve(s.CounterState, now, n)
 			s.CounterState = reserved
 			opened.at = at
@@ -121,7 +121,7 @@ func (h *Hit) end(s *State, now int64) {
 		return
 	}
 	actual := int64(0)
-	if l.reserves {
+	if l.Reserves() {
 		actual = max(0, ClampHits(h.N))
 	}
 	leases := &s.withExtraState().Leases
@@ -129,7 +129,7 @@ func (h *Hit) end(s *State, now int64) {
 	switch {
 	case !held:
 		leases.remember(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
-	case l.reserves:
+	case l.Reserves():
 		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{r.at, actual - r.n}})
 	}
 	s.dropEmpty()

@@ -28,20 +28,16 @@ type Spec struct {
 
 // A Limit is a validated Spec with precomputed values. It is immutable and may be shared.
 type Limit struct {
-	spec           Spec
-	definition     *definition
-	algorithm      algorithm // nil: see IsConcurrency
-	id             string
-	capacity       int64
-	usesExtraState bool // has a penalty or leases
-	hasLeases      bool
-	grows          bool
-	peekOver       bool              // a peek is allowed at the limit, and denied only above it
-	penalty        *PenaltySpec      // with defaults; nil: none
-	slots          *concurrencyLimit // nil: the limit has an algorithm
-	ttl            int64             // of a lease or a reservation, in µs
-	reserves       bool
-	releases       bool // expired reservations are settled to 0
+	spec       Spec
+	definition *definition
+	algorithm  algorithm // nil: see IsConcurrency
+	id         string
+	capacity   int64
+	peekOver   bool              // a peek is allowed at the limit, and denied only above it
+	penalty    *PenaltySpec      // with defaults; nil: none
+	slots      *concurrencyLimit // nil: the limit has an algorithm
+	ttl        int64             // of a lease or a reservation, in µs; 0: the limit has neither
+	releases   bool              // expired reservations are settled to 0
 }
 
 // An algorithm counts the hits of a key in a [CounterState]. Its methods do no I/O and read no clock. They may modify a [Log] in
@@ -110,33 +106,23 @@ func Algorithms() []string {
 	return names
 }
 
+// definitionOf returns the definition of an algorithm; an empty one if there is none.
 func definitionOf(algorithm string) *definition {
 	i := slices.IndexFunc(definitions, func(d *definition) bool { return d.name == algorithm })
 	if i < 0 {
-		return nil
+		return &definition{}
 	}
 	return definitions[i]
 }
 
 // LargestMax returns the largest Spec.Max of an algorithm whose other parameters have their defaults.
-func LargestMax(algorithm string) int64 {
-	if d := definitionOf(algorithm); d != nil {
-		return d.largest
-	}
-	return 0
-}
+func LargestMax(algorithm string) int64 { return definitionOf(algorithm).largest }
 
 // HasWindow reports whether limits of an algorithm have a window.
-func HasWindow(algorithm string) bool {
-	d := definitionOf(algorithm)
-	return d != nil && d.algorithm != nil
-}
+func HasWindow(algorithm string) bool { return definitionOf(algorithm).algorithm != nil }
 
 // CountsDeniedByDefault returns the default of CountDenied in rules.
-func CountsDeniedByDefault(algorithm string) bool {
-	d := definitionOf(algorithm)
-	return d != nil && d.countsDenied
-}
+func CountsDeniedByDefault(algorithm string) bool { return definitionOf(algorithm).countsDenied }
 
 // A SpecError is the error of an invalid [Spec].
 type SpecError struct {
@@ -159,7 +145,7 @@ func invalid(remedy, problem string, args ...any) error {
 // New validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field.
 func New(spec Spec) (*Limit, error) {
 	d := definitionOf(spec.Algorithm)
-	if d == nil {
+	if d.name == "" {
 		return nil, invalid(fmt.Sprintf("want one of %q", Algorithms()), "unknown algorithm %q", spec.Algorithm)
 	}
 	if err := errors.Join(
@@ -179,8 +165,6 @@ func New(spec Spec) (*Limit, error) {
 		return nil, err
 	}
 	d.clearDefaults(&l.spec.Params)
-	l.grows = d.grows || l.hasLeases
-	l.usesExtraState = l.hasLeases || l.penalty != nil
 	return l, nil
 }
 
@@ -239,7 +223,7 @@ func (l *Limit) Spec() Spec { return l.spec }
 func (l *Limit) ID() string { return l.id }
 
 // Grows reports whether the state of a key grows with its hits.
-func (l *Limit) Grows() bool { return l.grows }
+func (l *Limit) Grows() bool { return l.definition.grows || l.HasLeases() }
 
 // StateWords returns how many of the words A, B and C of a State the algorithm uses, in this order. The others are 0.
 func (l *Limit) StateWords() int { return l.definition.stateWords }
@@ -254,10 +238,10 @@ func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 func (l *Limit) Capacity() int64 { return l.capacity }
 
 // UsesExtraState reports whether l uses the [ExtraState] of a State. Other limits ignore it.
-func (l *Limit) UsesExtraState() bool { return l.usesExtraState }
+func (l *Limit) UsesExtraState() bool { return l.HasLeases() || l.HasPenalty() }
 
 // HasLeases reports whether hits under l have a [LeaseID]: the algorithm is concurrency, or the limit reserves.
-func (l *Limit) HasLeases() bool { return l.hasLeases }
+func (l *Limit) HasLeases() bool { return l.ttl > 0 }
 
 // IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.
 func (l *Limit) IsConcurrency() bool { return l.slots != nil }

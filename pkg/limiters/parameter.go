@@ -70,12 +70,7 @@ var allParameters = slices.Concat(
 )
 
 // Parameters returns the parameters of an algorithm; nil if it has none or does not exist.
-func Parameters(algorithm string) []Parameter {
-	if d := definitionOf(algorithm); d != nil {
-		return d.parameters
-	}
-	return nil
-}
+func Parameters(algorithm string) []Parameter { return definitionOf(algorithm).parameters }
 
 // Text returns the value of p in params as text for [Parameter.Set]; "" if it is the default.
 func (p *Parameter) Text(params Params) string {
@@ -225,10 +220,11 @@ func ParseParams(text string) (params Params, err error) {
 // if the algorithm needs it. A parameter of 0 becomes its default.
 func (s Spec) Scaled(scale func(int64) int64) Spec {
 	s.Max = scale(s.Max)
-	if d := definitionOf(s.Algorithm); d != nil && d.roundUp != nil {
+	d := definitionOf(s.Algorithm)
+	if d.roundUp != nil {
 		s.Max = d.roundUp(s)
 	}
-	for _, p := range Parameters(s.Algorithm) {
+	for _, p := range d.parameters {
 		if p.Hits && *p.number(&s.Params) != 0 {
 			n := p.number(&s.Params)
 			*n = scale(*n)

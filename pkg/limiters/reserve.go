@@ -26,7 +26,7 @@ var reserveParameters = []Parameter{
 }
 
 // Reserves reports whether hits under l reserve: they have a [LeaseID], and an estimate that an End corrects.
-func (l *Limit) Reserves() bool { return l.reserves }
+func (l *Limit) Reserves() bool { return l.HasLeases() && !l.IsConcurrency() }
 
 func (l *Limit) setReserve(r ReserveSpec) error {
 	switch {
@@ -37,7 +37,6 @@ func (l *Limit) setReserve(r ReserveSpec) error {
 	case l.peekOver:
 		return invalid("remove peek: over, or reserve", "a limit that reserves allows no request at its limit")
 	}
-	l.reserves, l.hasLeases = true, true
 	l.ttl, l.releases = r.TTL.Microseconds(), r.Unsettled == "release"
 	return nil
 }
