@@ -302,7 +302,7 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, e
 		l.loaded.Ended++
 		return
 	}
-	hash := s.hash(&limiters.Hit{Key: key, Limit: limit})
+	hash := s.hash(key, limit.Window())
 	sh := &s.shards[hash%shardCount]
 	if p := sh.find(uint32(hash>>32), key, limit.ID()); p != 0 {
 		// A record that moved during Save occurs twice. This is the later copy.

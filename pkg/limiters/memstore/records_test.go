@@ -326,7 +326,7 @@ func TestMemoryPerKey(t *testing.T) {
 func keysOf(s *Store, n int, l *limiters.Limit) (keys []string) {
 	for i := 0; len(keys) < n; i++ {
 		key := fmt.Sprintf("%d%s", i, strings.Repeat("-", i%9))
-		if s.hash(&limiters.Hit{Key: key, Limit: l})%shardCount == 0 {
+		if s.hash(key, l.Window())%shardCount == 0 {
 			keys = append(keys, key)
 		}
 	}

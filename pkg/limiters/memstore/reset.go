@@ -13,7 +13,7 @@ func (s *Store) Reset(ctx context.Context, keys []limiters.StateName) (found []b
 		if err := ctx.Err(); err != nil {
 			return found, err
 		}
-		hash := s.hashOf(k.Key, k.Window)
+		hash := s.hash(k.Key, k.Window)
 		sh := &s.shards[hash%shardCount]
 		sh.mu.Lock()
 		found[i] = s.resetKey(sh, uint32(hash>>32), k)

@@ -385,7 +385,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		s := New(Options{})
 		sh := &s.shards[0]
-		hash := func(key string) uint32 { return uint32(s.hash(&limiters.Hit{Key: key, Limit: limit}) >> 32) }
+		hash := func(key string) uint32 { return uint32(s.hash(key, limit.Window()) >> 32) }
 		set := func(key string, count int64) {
 			p := sh.find(hash(key), key, limit.ID())
 			if p == 0 {

@@ -63,10 +63,8 @@ type hitRecord struct {
 // A shardSet is a bit set of shards. Its order is the locking order.
 type shardSet [shardCount / 64]uint64
 
-func (s *Store) hash(h *limiters.Hit) uint64 { return s.hashOf(h.Key, h.Limit.Window()) }
-
-// hashOf returns a hash of key and window. The factor, 2^64 over the golden ratio, separates the records of one key.
-func (s *Store) hashOf(key string, window time.Duration) uint64 {
+// hash returns a hash of key and window. The factor, 2^64 over the golden ratio, separates the records of one key.
+func (s *Store) hash(key string, window time.Duration) uint64 {
 	return maphash.String(s.seed, key) ^ uint64(window)*0x9e3779b97f4a7c15
 }
 
@@ -78,7 +76,7 @@ func (t *take) lock(now time.Time, groups []limiters.Group) {
 	for _, g := range groups {
 		for i := range g {
 			hr := &records[i]
-			hash := t.store.hash(&g[i])
+			hash := t.store.hash(g[i].Key, g[i].Limit.Window())
 			n := hash % shardCount
 			hr.hit, hr.shard, hr.hash = &g[i], &t.store.shards[n], uint32(hash>>32)
 			t.locked[n/64] |= 1 << (n % 64)
