@@ -181,16 +181,16 @@ func dropUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
 			known[flag.Name], known["no-"+flag.Name] = true, true
 		}
 	}
-	var kept []string
+	var accepted []string
 	for _, arg := range args {
 		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		if strings.HasPrefix(arg, "-") && !known[name] {
 			fmt.Fprintf(stderr, "weir: warning: unknown argument --%s ignored\n", name)
 			continue
 		}
-		kept = append(kept, arg)
+		accepted = append(accepted, arg)
 	}
-	return kept
+	return accepted
 }
 
 // helpOf returns the help command for args, whose default command is serve.

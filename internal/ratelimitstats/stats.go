@@ -221,15 +221,15 @@ func (s *Stats) Loaded(rules *descriptors.Rules, err error) {
 		return
 	}
 	s.configLoaded.n.Add(1)
-	kept := map[ruleID]bool{}
+	current := map[ruleID]bool{}
 	for r := range rules.All() {
-		kept[ruleIDOf(r)] = true
+		current[ruleIDOf(r)] = true
 	}
 	s.rates.forget(func(id ruleID) bool {
 		if id.name == "" {
 			return rules.Domain(id.domain) == nil
 		}
-		return !kept[id]
+		return !current[id]
 	})
 	s.byRule.Reset(rules)
 	s.domains.forget(func(id ruleID) bool { return rules.Domain(id.domain) != nil })

@@ -29,7 +29,7 @@ type candidate struct {
 	decider *decide.Decider
 	now     time.Time // of the last request
 	result  decide.Result
-	outcome outcome
+	decision decision
 	seed    maphash.Seed
 	dropped atomic.Int64
 
@@ -38,7 +38,7 @@ type candidate struct {
 	diff diff
 }
 
-// A diff counts the differences between the outcomes of the candidate and of the rules in force.
+// A diff counts the differences between the decisions of the candidate and of the rules in force.
 type diff struct {
 	since   time.Time
 	version string // of the rules in force
@@ -78,8 +78,8 @@ func (c *candidate) compare(ctx context.Context, j *job) {
 	}
 	err := c.decider.Decide(ctx, &j.request, &c.result)
 	decided := j.decided && err == nil && decidedByStore(&c.result)
-	c.outcome.reset()
-	c.outcome.read(&c.result)
+	c.decision.reset()
+	c.decision.read(&c.result)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,19 +104,19 @@ func (c *candidate) newVersion(j *job) {
 }
 
 func (c *candidate) count(j *job) {
-	d, live, mine := &c.diff, &j.live, &c.outcome
+	d, live, proposed := &c.diff, &j.live, &c.decision
 	switch {
-	case live.denied && mine.denied:
+	case live.denied && proposed.denied:
 		d.counts.BothDenied++
 	case live.denied:
 		d.counts.NewlyAllowed++
-	case mine.denied:
+	case proposed.denied:
 		d.counts.NewlyDenied++
 	default:
 		d.counts.BothAllowed++
 	}
-	for i := range mine.denials {
-		denial := &mine.denials[i]
+	for i := range proposed.denials {
+		denial := &proposed.denials[i]
 		row := d.row(denial)
 		if row == nil {
 			continue
@@ -132,7 +132,7 @@ func (c *candidate) count(j *job) {
 			c.add(d.denied, denial)
 		}
 	}
-	if !live.denied || mine.denied {
+	if !live.denied || proposed.denied {
 		return
 	}
 	for i := range live.denials {

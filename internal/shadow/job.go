@@ -17,14 +17,14 @@ type job struct {
 	entries []descriptors.Entry // of all descriptors of the request
 	text    strings.Builder     // all text of the request
 	bytes   int64               // of text
-	live    outcome
+	live    decision
 	// decided is false if the store of the server failed: on_store_error decided, or nothing did.
 	decided bool
 	version string // of the rules in force
 }
 
-// An outcome is the decision of rules on a request.
-type outcome struct {
+// A decision is the decision of one set of rules about a request.
+type decision struct {
 	denied  bool
 	denials []denyingLimit // the limits that deny the request
 }
@@ -65,7 +65,7 @@ func (j *job) release() {
 	clear(j.request.Descriptors)
 	j.live.reset()
 	*j = job{
-		request: decide.Request{Descriptors: j.request.Descriptors[:0]}, entries: j.entries[:0], live: outcome{denials: j.live.denials[:0]},
+		request: decide.Request{Descriptors: j.request.Descriptors[:0]}, entries: j.entries[:0], live: decision{denials: j.live.denials[:0]},
 	}
 	jobs.Put(j)
 }
@@ -119,29 +119,29 @@ func decidedByStore(r *decide.Result) bool {
 	return true
 }
 
-// read sets o from a decided request. It retains only keys and texts of rules.
-func (o *outcome) read(r *decide.Result) {
+// read sets d from a decided request. It retains only keys and texts of rules.
+func (d *decision) read(r *decide.Result) {
 	// With SHADOW_MODE, compare the denials that the server would enforce.
-	o.denied = r.Denied || r.Shadowed
+	d.denied = r.Denied || r.Shadowed
 	for i := range r.Decisions {
-		d := &r.Decisions[i]
-		if d.End {
+		each := &r.Decisions[i]
+		if each.End {
 			continue
 		}
-		limit := d.Denying()
-		denies := o.denied && r.Denies(d)
-		if !denies && !(d.Shadow && limit >= 0) {
+		limit := each.Denying()
+		denies := d.denied && r.Denies(each)
+		if !denies && !(each.Shadow && limit >= 0) {
 			continue
 		}
-		found := denyingLimit{limitID: limitID{d.Domain, d.RuleName(), ""}, key: r.Key(i), shadow: !denies}
+		found := denyingLimit{limitID: limitID{each.Domain, each.RuleName(), ""}, key: r.Key(i), shadow: !denies}
 		if limit >= 0 {
-			found.limitID.limit, found.limit = d.LimitName(limit), &d.Limits[limit]
+			found.limitID.limit, found.limit = each.LimitName(limit), &each.Limits[limit]
 		}
-		o.denials = append(o.denials, found)
+		d.denials = append(d.denials, found)
 	}
 }
 
-func (o *outcome) reset() {
-	clear(o.denials)
-	*o = outcome{denials: o.denials[:0]}
+func (d *decision) reset() {
+	clear(d.denials)
+	*d = decision{denials: d.denials[:0]}
 }

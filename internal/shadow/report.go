@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// Counts are requests by their outcomes under the rules in force and under the candidate.
+// Counts are requests by their decisions under the rules in force and under the candidate.
 type Counts struct {
 	BothAllowed, BothDenied int64
 	NewlyDenied             int64 // only the candidate denies them

@@ -57,11 +57,11 @@ func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, deci
 	}
 	rule := decision.Rule
 	if descriptor.Override != nil {
-		kept := rule.OverrideBase()
+		base := rule.OverrideBase()
 		if d.options.CalendarMonths {
-			kept = kept.WithCalendarMonths()
+			base = base.WithCalendarMonths()
 		}
-		limits, err := d.overrides.limit(kept, *descriptor.Override)
+		limits, err := d.overrides.limit(base, *descriptor.Override)
 		if err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ func Diff(old, now *Rules) Changes {
 		id := string(r.identity())
 		before[id], order = r, append(order, id)
 	}
-	kept := order[:0:0]
+	retained := order[:0:0]
 	for r := range now.All() {
 		id := string(r.identity())
 		was, ok := before[id]
@@ -44,13 +44,13 @@ func Diff(old, now *Rules) Changes {
 			continue
 		}
 		delete(before, id)
-		kept = append(kept, id)
+		retained = append(retained, id)
 		if !bytes.Equal(was.effect(old.Domain(r.Domain)), r.effect(now.Domain(r.Domain))) {
 			c.RulesModified++
 		}
 	}
 	c.RulesRemoved = len(before)
 	order = slices.DeleteFunc(order, func(id string) bool { return before[id] != nil })
-	c.Reordered = !slices.Equal(order, kept)
+	c.Reordered = !slices.Equal(order, retained)
 	return c
 }

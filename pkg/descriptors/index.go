@@ -234,11 +234,11 @@ func (c *chunks) add(r *Rule) *Rule {
 	if c.n%perChunk == 0 {
 		c.chunks = append(c.chunks, make([]Rule, perChunk))
 	}
-	kept := &c.chunks[c.n/perChunk][c.n%perChunk]
+	stored := &c.chunks[c.n/perChunk][c.n%perChunk]
 	c.n++
-	*kept = *r
-	kept.number = c.n
-	return kept
+	*stored = *r
+	stored.number = c.n
+	return stored
 }
 
 // get returns the rule with a number; nil if there is none.

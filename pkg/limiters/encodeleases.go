@@ -24,7 +24,7 @@ func AppendLeases(b []byte, s *State) []byte {
 			}
 			l := set.byID[e.id]
 			b = append(b, e.id[:]...)
-			for _, n := range [...]int64{l.expires, l.n, l.at} {
+			for _, n := range [...]int64{l.expires, l.n, l.chargedAt} {
 				b = binary.LittleEndian.AppendUint64(b, uint64(n))
 			}
 		}
@@ -60,8 +60,8 @@ func ReadLeases(b []byte) (leases Leases, rest []byte, err error) {
 		sum := int64(0)
 		for range count {
 			id, l := LeaseID(b), lease{}
-			l.expires, l.n, l.at = int64From(b[16:]), int64From(b[24:]), int64From(b[32:])
-			if id == (LeaseID{}) || !within(l.expires, maxTime) || !within(l.n, MaxHits) || !within(l.at, maxTime) {
+			l.expires, l.n, l.chargedAt = int64From(b[16:]), int64From(b[24:]), int64From(b[32:])
+			if id == (LeaseID{}) || !within(l.expires, maxTime) || !within(l.n, MaxHits) || !within(l.chargedAt, maxTime) {
 				return Leases{}, nil, errLeases
 			}
 			sum += l.n

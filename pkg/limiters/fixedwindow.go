@@ -147,7 +147,7 @@ func (l *windowLimit) settle(s CounterState, now int64, corrections []correction
 // settleWindow applies the corrections for the window of l that begins at start.
 func settleWindow(l algorithm, s CounterState, now, start int64, corrections []correction) CounterState {
 	for _, c := range corrections {
-		if c.delta != 0 && c.at == start {
+		if c.delta != 0 && c.chargedAt == start {
 			s = l.charge(s, now, c.delta)
 		}
 	}

@@ -113,16 +113,16 @@ func (l *funnelLimit) maxUsage() int64 { return l.capacity }
 // level returns the time to drain at the time at, which is the later of now and the state's time.
 func (l *funnelLimit) level(s CounterState, now int64) (held span, at int64) {
 	f := funnelStateOf(s)
-	if f.at-now > l.window {
+	if f.time-now > l.window {
 		return span{}, now
 	}
-	at = max(now, f.at)
+	at = max(now, f.time)
 	held = span{f.whole, uint64(f.frac)}
 	if uint64(f.den) != l.drain.den && f.frac > 0 {
 		// The state was written under a limit with another rate.
 		held = span{f.whole + 1, 0}
 	}
-	held.whole -= at - f.at
+	held.whole -= at - f.time
 	if held.whole < 0 {
 		return span{}, at
 	}
@@ -205,7 +205,7 @@ func (l *funnelLimit) usage(s CounterState, now int64) (used, resetAfter int64) 
 
 func (l *funnelLimit) resetTime(s CounterState) int64 {
 	f := funnelStateOf(s)
-	return f.at + span{f.whole, uint64(f.frac)}.up()
+	return f.time + span{f.whole, uint64(f.frac)}.up()
 }
 
 func (l *funnelLimit) extraWait(k int64) int64 { return l.drain.of(k).up() }
@@ -217,14 +217,14 @@ func (l *funnelLimit) appendScript(b []byte, _ int64) []byte {
 
 // A funnelState is a State under a funnelLimit.
 type funnelState struct {
-	at    int64  // the time of the level, µs since 1970: A
+	time  int64  // the time of the level, µs since 1970: A
 	whole int64  // µs to drain: B
 	frac  uint32 // and frac/den µs: C
 	den   uint32
 }
 
 func funnelStateOf(s CounterState) funnelState {
-	return funnelState{at: s.A, whole: s.B, frac: uint32(s.C >> 32), den: uint32(s.C)}
+	return funnelState{time: s.A, whole: s.B, frac: uint32(s.C >> 32), den: uint32(s.C)}
 }
 
 // A drain is the time to drain one hit: num/den µs, in lowest terms.

@@ -69,11 +69,11 @@ func (h *Hit) ExpireLeases(s *State, now int64) {
 		if !expired {
 			break
 		}
-		lapsed = append(lapsed, correction{r.at, -r.n})
+		lapsed = append(lapsed, correction{r.chargedAt, -r.n})
 	}
 	if r, found := leases.open.get(h.Lease); found && r.expires <= now {
 		leases.open.remove(h.Lease)
-		lapsed = append(lapsed, correction{r.at, -r.n})
+		lapsed = append(lapsed, correction{r.chargedAt, -r.n})
 	}
 	if l.releases && len(lapsed) > 0 {
 		s.CounterState = l.algorithm.settle(s.CounterState, now, lapsed)
@@ -105,9 +105,9 @@ func (h *Hit) take(s *State, now int64) {
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
 		if l.Reserves() {
-			reserved, at := l.algorithm.reserve(s.CounterState, now, n)
+			reserved, chargedAt := l.algorithm.reserve(s.CounterState, now, n)
 			s.CounterState = reserved
-			opened.at = at
+			opened.chargedAt = chargedAt
 		}
 		s.withExtraState().Leases.open.put(h.Lease, opened)
 	}
@@ -128,15 +128,15 @@ func (h *Hit) end(s *State, now int64) {
 	r, held := leases.open.remove(h.Lease)
 	switch {
 	case !held:
-		leases.remember(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
+		leases.addEnded(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	case l.Reserves():
-		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{r.at, actual - r.n}})
+		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{r.chargedAt, actual - r.n}})
 	}
 	s.dropEmpty()
 }
 
-// remember records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids are remembered.
-func (ls *Leases) remember(id LeaseID, l lease) {
+// addEnded records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids are remembered.
+func (ls *Leases) addEnded(id LeaseID, l lease) {
 	if _, known := ls.ended.get(id); known || ls.ended.len() < MaxLeases {
 		ls.ended.put(id, l)
 	}

@@ -45,9 +45,9 @@ type Leases struct {
 
 // A lease belongs to one request. If its end arrived before its take, n is the actual cost.
 type lease struct {
-	expires int64 // µs since 1970: it has expired at this time
-	n       int64 // slots, or the estimate
-	at      int64 // of a reservation: the time charged, as its algorithm needs it; see algorithm.reserve
+	expires   int64 // µs since 1970: it has expired at this time
+	n         int64 // slots, or the estimate
+	chargedAt int64 // of a reservation: the time charged, as its algorithm needs it; see algorithm.reserve
 }
 
 func (ls *Leases) isEmpty() bool { return len(ls.open.byID)+len(ls.ended.byID) == 0 }
@@ -68,13 +68,13 @@ type leaseSet struct {
 }
 
 type expiry struct {
-	at int64
-	id LeaseID
+	time int64
+	id   LeaseID
 }
 
 func (a expiry) compare(b expiry) int {
-	if a.at != b.at {
-		if a.at < b.at {
+	if a.time != b.time {
+		if a.time < b.time {
 			return -1
 		}
 		return 1
@@ -99,8 +99,8 @@ func (s *leaseSet) put(id LeaseID, l lease) {
 	s.sum += l.n
 	s.peak = max(s.peak, len(s.byID))
 	e := expiry{l.expires, id}
-	if at, stale := slices.BinarySearchFunc(s.order, e, expiry.compare); !stale {
-		s.order = slices.Insert(s.order, at, e)
+	if i, found := slices.BinarySearchFunc(s.order, e, expiry.compare); !found {
+		s.order = slices.Insert(s.order, i, e)
 	}
 }
 
@@ -147,12 +147,12 @@ func (s *leaseSet) compact() {
 
 func (s *leaseSet) isStale(e expiry) bool {
 	l, found := s.byID[e.id]
-	return !found || l.expires != e.at
+	return !found || l.expires != e.time
 }
 
 // popExpired removes and returns the earliest lease if it has expired at now.
 func (s *leaseSet) popExpired(now int64) (lease, bool) {
-	if len(s.order) == 0 || s.order[0].at > now {
+	if len(s.order) == 0 || s.order[0].time > now {
 		return lease{}, false
 	}
 	return s.remove(s.order[0].id)
@@ -163,13 +163,13 @@ func (s *leaseSet) shorten(latest int64, maximum int) {
 	if s.latest() <= latest {
 		return
 	}
-	from, _ := slices.BinarySearchFunc(s.order, expiry{at: latest + 1}, expiry.compare)
+	from, _ := slices.BinarySearchFunc(s.order, expiry{time: latest + 1}, expiry.compare)
 	var cut []expiry
 	for _, e := range s.order[from:] {
 		if len(cut) == maximum {
 			break
 		}
-		if l, found := s.byID[e.id]; found && l.expires == e.at {
+		if l, found := s.byID[e.id]; found && l.expires == e.time {
 			l.expires = latest
 			s.byID[e.id] = l
 			cut = append(cut, expiry{latest, e.id})
@@ -186,14 +186,14 @@ func (s *leaseSet) earliest() int64 {
 	if len(s.order) == 0 {
 		return 0
 	}
-	return s.order[0].at
+	return s.order[0].time
 }
 
 func (s *leaseSet) latest() int64 {
 	if len(s.order) == 0 {
 		return 0
 	}
-	return s.order[len(s.order)-1].at
+	return s.order[len(s.order)-1].time
 }
 
 // perLease approximates the memory of a lease in byID, including free slots of the map, in bytes.

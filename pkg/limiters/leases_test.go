@@ -162,7 +162,7 @@ func TestConcurrencySpec(t *testing.T) {
 func TestInvalidLeasesAreRejected(t *testing.T) {
 	var s State
 	id := NewLeaseID(nil, "a")
-	s.withExtraState().Leases.open.put(id, lease{expires: 5, n: 2, at: 3})
+	s.withExtraState().Leases.open.put(id, lease{expires: 5, n: 2, chargedAt: 3})
 	s.withExtraState().Leases.ended.put(id, lease{expires: 6, n: 4})
 	b := AppendLeases(nil, &s)
 	if len(b) != LeasesLen(&s) {

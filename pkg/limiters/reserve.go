@@ -4,8 +4,8 @@ import "time"
 
 // A correction changes the charge of a reservation by delta, the actual cost minus the estimate.
 type correction struct {
-	at    int64 // what reserve returned
-	delta int64
+	chargedAt int64 // what reserve returned
+	delta     int64
 }
 
 // A ReserveSpec configures reservations; the zero value means none.

@@ -86,11 +86,11 @@ func (s CounterState) withoutEmptyLog() CounterState {
 
 // reserve returns the time of the charged entry. An estimate of 0 has no entry.
 func (l *logLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
-	at := logOf(s).live(l.window, now).at
+	chargedAt := logOf(s).live(l.window, now).end
 	if n > 0 {
 		s = l.charge(s, now, n)
 	}
-	return s, at
+	return s, chargedAt
 }
 
 // settle corrects charged entries that are still in the window and among the newest maxMoved. The log keeps at most twice the
@@ -98,15 +98,15 @@ func (l *logLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
 func (l *logLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
 	log := logOf(s)
 	v := log.live(l.window, now)
-	after := v.at - l.window
+	after := v.end - l.window
 	if beyond := log.entries.len() - maxMoved - 1; beyond >= v.first {
 		after = max(after, log.entries.get(beyond).at)
 	}
 	var due []correction
 	first := int64(math.MaxInt64)
 	for _, c := range corrections {
-		if c.delta != 0 && c.at > after && c.at-l.window <= v.at {
-			due, first = append(due, c), min(first, c.at)
+		if c.delta != 0 && c.chargedAt > after && c.chargedAt-l.window <= v.end {
+			due, first = append(due, c), min(first, c.chargedAt)
 		}
 	}
 	if len(due) == 0 {
@@ -171,7 +171,7 @@ func logOf(s CounterState) *Log {
 
 // A liveRange is the part of a log that is within the window.
 type liveRange struct {
-	at    int64  // the later of now and the newest entry
+	end   int64  // the later of now and the newest entry
 	first int    // index of the first entry within the window
 	base  uint32 // the count before it
 	used  int64
@@ -180,15 +180,15 @@ type liveRange struct {
 func (s *Log) live(window, now int64) liveRange {
 	n := s.entries.len()
 	if n == 0 {
-		return liveRange{at: now}
+		return liveRange{end: now}
 	}
 	newest := s.entries.newest
 	if newest.at-now > window {
-		return liveRange{at: now, first: n, base: newest.sum}
+		return liveRange{end: now, first: n, base: newest.sum}
 	}
-	v := liveRange{at: max(now, newest.at), base: s.base}
-	if s.entries.oldest <= v.at-window {
-		v.first = sort.Search(n, func(i int) bool { return s.entries.get(i).at > v.at-window })
+	v := liveRange{end: max(now, newest.at), base: s.base}
+	if s.entries.oldest <= v.end-window {
+		v.first = sort.Search(n, func(i int) bool { return s.entries.get(i).at > v.end-window })
 		v.base = s.entries.get(v.first - 1).sum
 	}
 	v.used = int64(newest.sum - v.base)
@@ -217,12 +217,12 @@ func (s *Log) add(v liveRange, n, maxKept int64) {
 	if s.entries.len() > 0 {
 		last := s.entries.newest
 		sum = last.sum + uint32(n)
-		if last.at == v.at {
+		if last.at == v.end {
 			s.entries.setSum(sum)
 			return
 		}
 	}
-	s.entries.push(entry{v.at, sum})
+	s.entries.push(entry{v.end, sum})
 }
 
 // refund removes the newest n hits.
@@ -258,12 +258,12 @@ func (s *Log) correct(v liveRange, first, maximum int64, corrections []correctio
 	}
 	room, changed := maximum-v.used, false
 	for _, c := range corrections {
-		i, found := slices.BinarySearchFunc(tail, c.at, func(e hitsAt, at int64) int { return cmp.Compare(e.at, at) })
+		i, found := slices.BinarySearchFunc(tail, c.chargedAt, func(e hitsAt, at int64) int { return cmp.Compare(e.at, at) })
 		if !found && c.delta < 0 {
 			continue
 		}
 		if !found {
-			tail = slices.Insert(tail, i, hitsAt{at: c.at})
+			tail = slices.Insert(tail, i, hitsAt{at: c.chargedAt})
 		}
 		delta := max(-tail[i].hits, min(c.delta, max(room, 0)))
 		tail[i].hits += delta

@@ -13,7 +13,7 @@ import (
 // descriptors. Numbers are little endian. Each text follows its length.
 
 // headBytes is the size of a head: at, now, order, by, flags, the number of descriptors left out, and the number of descriptors
-// kept.
+// selected.
 const headBytes = 8 + 8 + 2 + 1 + 1 + 1 + 1
 
 const (
@@ -28,11 +28,11 @@ const (
 )
 
 // sizeOf returns an upper bound of the size of an entry.
-func sizeOf(result *decide.Result, kept *selection) int {
+func sizeOf(result *decide.Result, selected *selection) int {
 	const perText, perDescriptor = 4, 8 + 8 + 1 + 9 + 1
 	n := 4 + headBytes + perText + len(result.Domain)
 	for i := range result.Decisions {
-		if !kept.has(i) {
+		if !selected.has(i) {
 			continue
 		}
 		n += perDescriptor
@@ -44,7 +44,7 @@ func sizeOf(result *decide.Result, kept *selection) int {
 	return n
 }
 
-func appendEntry(b []byte, h *head, result *decide.Result, kept *selection) []byte {
+func appendEntry(b []byte, h *head, result *decide.Result, selected *selection) []byte {
 	start := len(b)
 	b = append(b, 0, 0, 0, 0)
 	b = binary.LittleEndian.AppendUint64(b, uint64(h.at))
@@ -57,10 +57,10 @@ func appendEntry(b []byte, h *head, result *decide.Result, kept *selection) []by
 	if h.known {
 		flags |= flagKnown
 	}
-	b = append(b, h.by, flags, byte(h.leftOut), byte(kept.n))
+	b = append(b, h.by, flags, byte(h.leftOut), byte(selected.n))
 	b = appendText(b, result.Domain)
 	for i := range result.Decisions {
-		if kept.has(i) {
+		if selected.has(i) {
 			b = appendDecision(b, &result.Decisions[i])
 		}
 	}

@@ -184,24 +184,24 @@ func (r *Recorder) Record(result *decide.Result) {
 	if r == nil || len(result.Decisions) == 0 {
 		return
 	}
-	kept := r.sample(result)
-	if kept.n == 0 {
+	selected := r.sample(result)
+	if selected.n == 0 {
 		return
 	}
-	head := r.headOf(result, &kept)
+	head := r.headOf(result, &selected)
 	if head.by == byCache && head.order != cacheOrder {
-		if ended := endedBefore(result, &kept, head.at); ended.n > 0 {
-			kept.remove(&ended)
+		if ended := endedBefore(result, &selected, head.at); ended.n > 0 {
+			selected.remove(&ended)
 			r.push(r.headOf(result, &ended), result, &ended)
-			head = r.headOf(result, &kept)
+			head = r.headOf(result, &selected)
 		}
 	}
-	r.push(head, result, &kept)
+	r.push(head, result, &selected)
 }
 
 // push adds an entry to a queue.
-func (r *Recorder) push(head head, result *decide.Result, kept *selection) {
-	if sizeOf(result, kept) > maxEntry {
+func (r *Recorder) push(head head, result *decide.Result, selected *selection) {
+	if sizeOf(result, selected) > maxEntry {
 		r.drop(TooLong, 1)
 		return
 	}
@@ -219,7 +219,7 @@ func (r *Recorder) push(head head, result *decide.Result, kept *selection) {
 		r.drop(QueueFull, 1)
 	default:
 		q.left--
-		q.entries = appendEntry(q.entries, &head, result, kept)
+		q.entries = appendEntry(q.entries, &head, result, selected)
 	}
 	q.mu.Unlock()
 	if length > queueBytes/2 {

@@ -297,7 +297,7 @@ func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 				continue
 			}
 			hit[user] = true
-			if kept := r.sample(&result); kept.n > 0 {
+			if selected := r.sample(&result); selected.n > 0 {
 				sampled[user] = true
 			}
 		}

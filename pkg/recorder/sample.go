@@ -26,33 +26,33 @@ func (s *selection) has(i int) bool { return s.bits[i/64]>>(i%64)&1 > 0 }
 // sample selects the descriptors whose keys are in the sample, so the recording has all hits of each sampled key. A replaced
 // descriptor charges no key. It is recorded only if no other descriptor is left out, because a replay needs the descriptor that
 // replaces it.
-func (r *Recorder) sample(result *decide.Result) (kept selection) {
+func (r *Recorder) sample(result *decide.Result) (selected selection) {
 	replaced := 0
 	for i := range result.Decisions {
 		switch {
 		case r.options.Sample >= 1:
-			kept.add(i)
+			selected.add(i)
 		case result.Decisions[i].Reason == decide.Replaced:
 			replaced++
 		case keysample.Hash(result, i) <= r.maxHash:
-			kept.add(i)
+			selected.add(i)
 		}
 	}
-	if replaced > 0 && kept.n > 0 && kept.n+replaced == len(result.Decisions) {
+	if replaced > 0 && selected.n > 0 && selected.n+replaced == len(result.Decisions) {
 		for i := range result.Decisions {
-			if !kept.has(i) {
-				kept.add(i)
+			if !selected.has(i) {
+				selected.add(i)
 			}
 		}
 	}
-	return kept
+	return selected
 }
 
 // A head is the part of an entry that sorting needs, and the outcome.
 type head struct {
 	at    int64  // when the store decided, in µs since 1970; 0: the store decided nothing
 	now   int64  // by the clock of this machine, or 0
-	order uint16 // among the decisions at the same at
+	order uint16 // among the decisions of the same time
 	by    byte   // index in decidedBy
 	// allowed is the outcome, if known.
 	allowed, known bool
@@ -73,11 +73,11 @@ const cacheOrder = 1<<16 - 1
 
 // headOf returns the head of a request. Its time is that of the last hit that the store decided. On one Redis, and in memory, all
 // hits of a request have the same time.
-func (r *Recorder) headOf(result *decide.Result, kept *selection) head {
-	h := head{leftOut: len(result.Decisions) - kept.n}
+func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
+	h := head{leftOut: len(result.Decisions) - selected.n}
 	cached, combined := int64(0), decide.Combined{}
 	for i := range result.Decisions {
-		if !kept.has(i) {
+		if !selected.has(i) {
 			continue
 		}
 		combined.Add(&result.Decisions[i])
@@ -105,16 +105,16 @@ func (r *Recorder) headOf(result *decide.Result, kept *selection) head {
 	return h
 }
 
-// endedBefore selects the descriptors that the deny cache denied, if their denial may have ended before at, when the store decided
+// endedBefore selects the descriptors that the deny cache denied, if their denial may have ended before storeTime, when the store decided
 // the other descriptors. A replay at that time would allow and charge them, so they need a line of their own.
-func endedBefore(result *decide.Result, kept *selection, at int64) (ended selection) {
+func endedBefore(result *decide.Result, selected *selection, storeTime int64) (ended selection) {
 	for i := range result.Decisions {
 		d := &result.Decisions[i]
-		if !kept.has(i) || len(d.Verdicts) == 0 || d.Verdicts[0].By != limiters.ByCache {
+		if !selected.has(i) || len(d.Verdicts) == 0 || d.Verdicts[0].By != limiters.ByCache {
 			continue
 		}
 		// The wait is exact for one hit, and an upper bound for more.
-		if v := &d.Verdicts[0]; d.Hits > 1 || v.At+v.RetryAfter.Microseconds() <= at {
+		if v := &d.Verdicts[0]; d.Hits > 1 || v.At+v.RetryAfter.Microseconds() <= storeTime {
 			ended.add(i)
 		}
 	}

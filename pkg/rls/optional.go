@@ -42,7 +42,7 @@ func (s *Service) appendOptional(b []byte, c *call) ([]byte, error) {
 	case result.Denied:
 		return s.appendDenial(b, result), nil
 	case s.options.StandardHeaders:
-		b = appendPolicies(b, policies(result, nil))
+		b = appendHeaderPolicies(b, headerPolicies(result, nil))
 	}
 	return b, nil
 }
@@ -83,7 +83,7 @@ func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
 		b = appendHeader(b, s.options.DeniedByHeader, deniedByHeader(&fields))
 	}
 	if s.options.StandardHeaders {
-		b = appendPolicies(b, policies(result, &denied))
+		b = appendHeaderPolicies(b, headerPolicies(result, &denied))
 		b = appendHeader(b, "retry-after", strconv.FormatInt(retryAfter(denied.wait, s.options.RetryAfterJitter), 10))
 	}
 	if s.options.Receipts.Header != "" {
@@ -152,7 +152,7 @@ func problemBody(result *decide.Result, denied *denial) []byte {
 	case denied.Reason == decide.StorePolicy:
 		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "The service has a fault and cannot accept the request now"
 	}
-	for _, violated := range policies(result, denied) {
+	for _, violated := range headerPolicies(result, denied) {
 		if violated.denies {
 			p.Violated = append(p.Violated, violated.name)
 		}

@@ -20,18 +20,18 @@ const (
 	maxInteger  = 1e15 - 1 // of a structured field
 )
 
-// A policy is a limit that applies to a request, as shown to clients.
-type policy struct {
+// A headerPolicy is a limit that applies to a request, as the RateLimit-Policy header shows it to clients.
+type headerPolicy struct {
 	name   string // unique in the response
 	limit  *descriptors.RateLimit
 	state  *limiters.Verdict
 	denies bool // the request, see [decide.Result.Denies]
 }
 
-// policies returns at most maxPolicies limits of a request, in request order, including that of a non-nil denial. It omits limits
+// headerPolicies returns at most maxPolicies limits of a request, in request order, including that of a non-nil denial. It omits limits
 // in shadow mode and limits whose state is unknown.
-func policies(r *decide.Result, denied *denial) []policy {
-	var shown []policy
+func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
+	var shown []headerPolicy
 	var names []string
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
@@ -49,7 +49,7 @@ func policies(r *decide.Result, denied *denial) []policy {
 			}
 			name := uniqueName(names, policyName(d, j))
 			names = append(names, name)
-			p := policy{name, &d.Limits[j], v, !v.Allowed && r.Denies(d)}
+			p := headerPolicy{name, &d.Limits[j], v, !v.Allowed && r.Denies(d)}
 			if len(shown) < maxPolicies {
 				shown = append(shown, p)
 			} else {
@@ -85,7 +85,7 @@ func uniqueName(names []string, name string) string {
 	return unique
 }
 
-func appendPolicies(b []byte, policies []policy) []byte {
+func appendHeaderPolicies(b []byte, policies []headerPolicy) []byte {
 	if len(policies) == 0 {
 		return b
 	}
@@ -102,7 +102,7 @@ func appendPolicies(b []byte, policies []policy) []byte {
 
 // appendQuota appends the quota and its window. If a funnel's capacity exceeds its rate, these are its capacity and the time to
 // drain it, because the remaining hits must not exceed the quota.
-func (p *policy) appendQuota(b []byte) []byte {
+func (p *headerPolicy) appendQuota(b []byte) []byte {
 	quota, window := p.limit.RequestsPerUnit, p.limit.Compiled.Window()
 	if p.limit.Compiled.IsConcurrency() {
 		return append(appendParameter(b, "q", quota), `;qu="concurrent-requests"`...)
@@ -117,7 +117,7 @@ func (p *policy) appendQuota(b []byte) []byte {
 
 // appendState appends the remaining hits and a time in seconds: the wait of a denied request, or the time until the limit has
 // reset. A concurrency limit has a time only if it denies, because nobody knows when a running request ends.
-func (p *policy) appendState(b []byte) []byte {
+func (p *headerPolicy) appendState(b []byte) []byte {
 	b = appendParameter(b, "r", p.state.Remaining)
 	switch {
 	case !p.state.Allowed:

@@ -30,7 +30,7 @@ func TestCachedDenialIsDatedAfterItsDenial(t *testing.T) {
 	var lookups [1]lookup
 	c.classify(groups, lookups[:])
 	if n := c.answer(began, groups, lookups[:], cached[:], new([]debt)); n != 0 {
-		t.Fatal("the denial is not remembered")
+		t.Fatal("the denial is not cached")
 	}
 	if cached[0].At < denial[0].At {
 		t.Errorf("the cached denial is dated %d µs before the denial", denial[0].At-cached[0].At)

@@ -47,8 +47,8 @@ func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict, err error) {
 	}
 }
 
-// renew renews or removes denials by the verdicts on their debts, from a call that began at from.
-func (c *DenyCache) renew(from int64, debts []debt, out []limiters.Verdict) {
+// applyVerdicts renews or removes denials by the verdicts on their debts, from a call that began at from.
+func (c *DenyCache) applyVerdicts(from int64, debts []debt, out []limiters.Verdict) {
 	now := c.clock()
 	for i := range debts {
 		d, v := &debts[i], &out[i]
@@ -56,7 +56,7 @@ func (c *DenyCache) renew(from int64, debts []debt, out []limiters.Verdict) {
 			continue
 		}
 		denial, sure := c.denialOf(from, now, d.limit, 0, v)
-		c.shard(d.hash).renew(d, denial, sure && denial.expires > now)
+		c.shard(d.hash).applyVerdict(d, denial, sure && denial.expires > now)
 	}
 }
 
@@ -138,6 +138,6 @@ func (c *DenyCache) sendDebts(debts []debt) error {
 	if err != nil {
 		return fmt.Errorf("guard: denied hits of %d keys may not have been counted: %w", len(debts), err)
 	}
-	c.renew(from, debts, out)
+	c.applyVerdicts(from, debts, out)
 	return nil
 }

@@ -117,7 +117,7 @@ func (c *DenyCache) Stats() DenyStats {
 		stats.Bytes += s.bytes
 		stats.Asked += s.asked
 		stats.Answered += s.answered
-		stats.NotRemembered += s.notRemembered
+		stats.NotRemembered += s.notCached
 	})
 	return stats
 }
@@ -267,7 +267,7 @@ func (c *DenyCache) recordDenials(from int64, groups []limiters.Group, lookups [
 				after = c.clock()
 			}
 			if d, sure := c.denialOf(from, after, h.Limit, h.N, v); sure {
-				c.remember(l, h, d, after)
+				c.cacheDenial(l, h, d, after)
 			}
 		}
 	}
@@ -299,7 +299,7 @@ func (c *DenyCache) forgetKey(hash uint64, key string) {
 	s.forgetKey(hash, key)
 }
 
-func (c *DenyCache) remember(l *lookup, h *limiters.Hit, d denial, now int64) {
+func (c *DenyCache) cacheDenial(l *lookup, h *limiters.Hit, d denial, now int64) {
 	if d.expires <= now {
 		return
 	}
@@ -307,6 +307,6 @@ func (c *DenyCache) remember(l *lookup, h *limiters.Hit, d denial, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.generation == l.generation {
-		s.remember(now, l.hash, h, d, c.budget)
+		s.add(now, l.hash, h, d, c.budget)
 	}
 }

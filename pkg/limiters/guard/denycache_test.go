@@ -24,9 +24,9 @@ func TestDenyCacheAnswersRepeatedDenials(t *testing.T) {
 		a := w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(300*time.Millisecond + 1)
-		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59.7s reset=59.7s") // rounded up
+		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.7s reset=59.7s") // rounded up
 		a.take("other", twoALog, 1, "ok used=1 remaining=1 reset=60s")
 		if got := a.line.calls.Load(); got != 3 {
 			t.Errorf("the store was asked %d times, want 3", got)
@@ -40,10 +40,10 @@ func TestDenialIsRememberedForMaxAge(t *testing.T) {
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(time.Second - 1)
-		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
+		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond) // it is as old as it may be
 		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=59s reset=59s")
-		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59s reset=59s")
+		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59s reset=59s")
 	})
 }
 
@@ -101,9 +101,9 @@ func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
 		a := w.replica(defaults)
 		a.take("k", twoALog, 1, "ok used=1 remaining=1 reset=60s")
 		a.take("k", twoALog, 2, "denied used=1 remaining=1 retry=60s reset=60s")
-		a.take("k", twoALog, 2, "remembered: denied used=1 remaining=1 retry=60s reset=60s")
+		a.take("k", twoALog, 2, "cached: denied used=1 remaining=1 retry=60s reset=60s")
 		time.Sleep(999 * time.Millisecond)
-		a.take("k", twoALog, 2, "remembered: denied used=1 remaining=1 retry=59.001s reset=59.001s")
+		a.take("k", twoALog, 2, "cached: denied used=1 remaining=1 retry=59.001s reset=59.001s")
 		time.Sleep(time.Millisecond)
 		a.take("k", twoALog, 2, "denied used=1 remaining=1 retry=59s reset=59s")
 	})
@@ -115,10 +115,10 @@ func TestDenialEndsIfTheRecheckAllows(t *testing.T) {
 		a, b := w.replica(defaults), w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(300 * time.Millisecond)
 		b.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.7s")
-		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59.7s reset=59.7s")
+		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.7s reset=59.7s")
 		time.Sleep(300 * time.Millisecond)
 		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
 	})
@@ -150,7 +150,7 @@ func TestRenewedDenialExpiresFromTheStartOfTheRecheck(t *testing.T) {
 		a.take("k", one, 1, "ok used=1 remaining=0 reset=2s")
 		time.Sleep(900 * time.Millisecond)
 		a.take("k", one, 1, "denied used=1 remaining=0 retry=1.1s reset=1.1s")
-		a.take("k", one, 1, "remembered: denied used=1 remaining=0 retry=1.1s reset=1.1s")
+		a.take("k", one, 1, "cached: denied used=1 remaining=0 retry=1.1s reset=1.1s")
 		a.line.set(0, 300*time.Millisecond, nil)
 		time.Sleep(800 * time.Millisecond)
 		a.line.set(0, 0, nil)
@@ -164,7 +164,7 @@ func TestEndedDenialIsNotRechecked(t *testing.T) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 300 * time.Millisecond})
 		a.take("k", one, 1, "ok used=1 remaining=0 reset=300ms")
 		a.take("k", one, 1, "denied used=1 remaining=0 retry=300ms reset=300ms")
-		a.take("k", one, 1, "remembered: denied used=1 remaining=0 retry=300ms reset=300ms")
+		a.take("k", one, 1, "cached: denied used=1 remaining=0 retry=300ms reset=300ms")
 		calls := a.line.calls.Load()
 		time.Sleep(2 * time.Second)
 		if got := a.Stats(); a.line.calls.Load() != calls || got.Entries != 0 {
@@ -180,11 +180,11 @@ func TestFailedRecheckEndsNoDenial(t *testing.T) {
 		for _, key := range []string{"bad", "good"} {
 			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-			a.take(key, counted, 2, "remembered: denied used=6 remaining=0 retry=60s reset=60s")
+			a.take(key, counted, 2, "cached: denied used=6 remaining=0 retry=60s reset=60s")
 		}
 		a.line.fails("bad")
 		time.Sleep(900 * time.Millisecond)
-		a.take("bad", counted, 1, "remembered: denied used=7 remaining=0 retry=59.1s reset=59.1s")
+		a.take("bad", counted, 1, "cached: denied used=7 remaining=0 retry=59.1s reset=59.1s")
 		if got := a.Stats(); got.Sent != 2 || got.Lost != 2 {
 			t.Errorf("%+v, want two hits sent, and two lost", got)
 		}
@@ -197,7 +197,7 @@ func TestCloseRechecksNothing(t *testing.T) {
 		for i := range 120 {
 			key := fmt.Sprint(i)
 			take(t, a, limiters.Hit{Key: key, Limit: twoALog, N: 2}, limiters.Hit{Key: key, Limit: twoALog, N: 1})
-			a.take(key, twoALog, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+			a.take(key, twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		}
 		calls := a.line.calls.Load()
 		if err := a.Close(w.Context()); err != nil || a.line.calls.Load() != calls {
@@ -224,7 +224,7 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 				late := limiters.Hit{Key: "late", Limit: l, N: 1}
 				take(t, a, late, late, late)
 				if v := take(t, a, late)[0]; v.By != limiters.ByCache {
-					t.Errorf("%s, want that it is remembered", describe(v))
+					t.Errorf("%s, want a cached denial", describe(v))
 				}
 			})
 		})
@@ -237,15 +237,15 @@ func TestForgottenDenialIsNotRenewed(t *testing.T) {
 		a := w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		a.take("owes", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.take("owes", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("owes", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		a.take("owes", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		a.line.set(0, 100*time.Millisecond, nil)
 		time.Sleep(550 * time.Millisecond) // the store has denied them, and its reply is under way
 		a.line.set(0, 0, nil)
 		a.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.45s")
-		a.take("owes", counted, 1, "remembered: denied used=6 remaining=0 retry=59.45s reset=59.45s")
+		a.take("owes", counted, 1, "cached: denied used=6 remaining=0 retry=59.45s reset=59.45s")
 		a.Forget()
 		time.Sleep(100 * time.Millisecond)
 		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
@@ -260,19 +260,19 @@ func TestDenialCoversAsManyHitsOrMore(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		a.take("k", five, 1, "ok used=4 remaining=1 reset=60s")
 		a.take("k", five, 3, "denied used=4 remaining=1 retry=50s reset=60s")
-		a.take("k", five, 3, "remembered: denied used=4 remaining=1 retry=50s reset=60s")
+		a.take("k", five, 3, "cached: denied used=4 remaining=1 retry=50s reset=60s")
 		// Only the log knows how long more hits wait. This is an upper bound.
-		a.take("k", five, 4, "remembered: denied used=4 remaining=1 retry=60s reset=60s")
-		a.take("k", five, 6, "remembered: denied used=4 remaining=1 retry=never reset=60s")
+		a.take("k", five, 4, "cached: denied used=4 remaining=1 retry=60s reset=60s")
+		a.take("k", five, 6, "cached: denied used=4 remaining=1 retry=never reset=60s")
 		a.take("k", five, 2, "denied used=4 remaining=1 retry=50s reset=60s")
-		a.take("k", five, 2, "remembered: denied used=4 remaining=1 retry=50s reset=60s")
+		a.take("k", five, 2, "cached: denied used=4 remaining=1 retry=50s reset=60s")
 		a.take("k", five, 0, "ok used=4 remaining=1 reset=60s") // two do not fit; a peek checks for one
 		a.take("k", five, 1, "ok used=5 remaining=0 reset=60s")
 		a.take("k", five, 0, "denied used=5 remaining=0 retry=50s reset=60s")
-		a.take("k", five, 0, "remembered: denied used=5 remaining=0 retry=50s reset=60s")
-		a.take("k", five, 1, "remembered: denied used=5 remaining=0 retry=50s reset=60s")
+		a.take("k", five, 0, "cached: denied used=5 remaining=0 retry=50s reset=60s")
+		a.take("k", five, 1, "cached: denied used=5 remaining=0 retry=50s reset=60s")
 		// A denial of more hits does not replace one of fewer.
-		a.take("k", five, 5, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		a.take("k", five, 5, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 	})
 }
 
@@ -283,10 +283,10 @@ func TestRetryAfterOfMoreHitsOfAFunnel(t *testing.T) {
 		a.take("k", funnel, 5, "ok used=5 remaining=0 reset=714.286ms")
 		a.take("k", funnel, 1, "denied used=5 remaining=0 retry=142.858ms reset=714.286ms")
 		time.Sleep(100 * time.Millisecond)
-		a.take("k", funnel, 1, "remembered: denied used=5 remaining=0 retry=42.858ms reset=614.286ms")
-		a.take("k", funnel, 3, "remembered: denied used=5 remaining=0 retry=328.573ms reset=614.286ms")
-		a.take("k", funnel, 5, "remembered: denied used=5 remaining=0 retry=614.286ms reset=614.286ms")
-		a.take("k", funnel, 6, "remembered: denied used=5 remaining=0 retry=never reset=614.286ms")
+		a.take("k", funnel, 1, "cached: denied used=5 remaining=0 retry=42.858ms reset=614.286ms")
+		a.take("k", funnel, 3, "cached: denied used=5 remaining=0 retry=328.573ms reset=614.286ms")
+		a.take("k", funnel, 5, "cached: denied used=5 remaining=0 retry=614.286ms reset=614.286ms")
+		a.take("k", funnel, 6, "cached: denied used=5 remaining=0 retry=never reset=614.286ms")
 		time.Sleep(42858 * time.Microsecond)
 		a.take("k", funnel, 1, "ok used=5 remaining=0 reset=714.285ms")
 	})
@@ -297,12 +297,12 @@ func TestExpiryFromTheStartOfTheCallRetryFromItsEnd(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})
 		a.line.set(100*time.Millisecond, 200*time.Millisecond, nil)
-		a.take("k", one, 1, "ok used=1 remaining=0 reset=1s")                                // at 0.1: it leaves at 1.1
-		a.take("k", one, 1, "denied used=1 remaining=0 retry=700ms reset=700ms")             // sent at 0.3, answered at 0.6
-		time.Sleep(300 * time.Millisecond)                                                   // 0.9
-		a.take("k", one, 1, "remembered: denied used=1 remaining=0 retry=400ms reset=400ms") // at 1.3 it surely fits
+		a.take("k", one, 1, "ok used=1 remaining=0 reset=1s")                            // at 0.1: it leaves at 1.1
+		a.take("k", one, 1, "denied used=1 remaining=0 retry=700ms reset=700ms")         // sent at 0.3, answered at 0.6
+		time.Sleep(300 * time.Millisecond)                                               // 0.9
+		a.take("k", one, 1, "cached: denied used=1 remaining=0 retry=400ms reset=400ms") // at 1.3 it surely fits
 		time.Sleep(100*time.Millisecond - 1001)
-		a.take("k", one, 1, "remembered: denied used=1 remaining=0 retry=300.002ms reset=300.002ms")
+		a.take("k", one, 1, "cached: denied used=1 remaining=0 retry=300.002ms reset=300.002ms")
 		time.Sleep(time.Nanosecond) // the store's clock has whole microseconds: 1 s less 1 µs
 		a.take("k", one, 1, "denied used=1 remaining=0 retry=1µs reset=1µs")
 	})
@@ -315,19 +315,19 @@ func TestDenialOfACountingWindowCoversAnyHits(t *testing.T) {
 		a.take("k", counted, 2, "ok used=2 remaining=0 reset=59.9s")
 		a.take("k", counted, 2, "denied used=4 remaining=0 retry=59.9s reset=59.9s")
 		time.Sleep(100 * time.Millisecond)
-		a.take("k", counted, 1, "remembered: denied used=5 remaining=0 retry=59.8s reset=59.8s")
-		a.take("k", counted, 5, "remembered: denied used=10 remaining=0 retry=never reset=59.8s") // more than it ever allows
-		a.take("k", counted, 0, "remembered: denied used=10 remaining=0 retry=59.8s reset=59.8s")
+		a.take("k", counted, 1, "cached: denied used=5 remaining=0 retry=59.8s reset=59.8s")
+		a.take("k", counted, 5, "cached: denied used=10 remaining=0 retry=never reset=59.8s") // more than it ever allows
+		a.take("k", counted, 0, "cached: denied used=10 remaining=0 retry=59.8s reset=59.8s")
 		w.holds("k", counted, 4)
 		b.take("k", counted, 1, "denied used=5 remaining=0 retry=59.8s reset=59.8s") // b has not seen them
 		a.take("k", counted, -1, "ok used=10 remaining=0 reset=59.8s")               // after the debt of 6
 		w.holds("k", counted, 10)
 		a.take("k", counted, 1, "denied used=11 remaining=0 retry=59.8s reset=59.8s")
-		a.take("k", counted, 2, "remembered: denied used=13 remaining=0 retry=59.8s reset=59.8s")
+		a.take("k", counted, 2, "cached: denied used=13 remaining=0 retry=59.8s reset=59.8s")
 		time.Sleep(900 * time.Millisecond)
 		w.holds("k", counted, 13) // sent by the goroutine
-		a.take("k", counted, 1, "remembered: denied used=14 remaining=0 retry=58.9s reset=58.9s")
-		b.take("k", counted, 1, "remembered: denied used=6 remaining=0 retry=58.9s reset=58.9s")
+		a.take("k", counted, 1, "cached: denied used=14 remaining=0 retry=58.9s reset=58.9s")
+		b.take("k", counted, 1, "cached: denied used=6 remaining=0 retry=58.9s reset=58.9s")
 		if got := a.Stats(); got.Sent != 8 || got.Lost != 0 || got.Asked != 8 || got.Answered != 5 || got.Entries != 1 {
 			t.Errorf("%+v", got)
 		}
@@ -339,8 +339,8 @@ func TestDeniedPeekIsRemembered(t *testing.T) {
 		a, b := w.replica(defaults), w.replica(defaults)
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		b.take("k", counted, 0, "denied used=3 remaining=0 retry=60s reset=60s")
-		b.take("k", counted, 0, "remembered: denied used=3 remaining=0 retry=60s reset=60s")
-		b.take("k", counted, 7, "remembered: denied used=10 remaining=0 retry=never reset=60s")
+		b.take("k", counted, 0, "cached: denied used=3 remaining=0 retry=60s reset=60s")
+		b.take("k", counted, 7, "cached: denied used=10 remaining=0 retry=never reset=60s")
 		_ = b.Close(w.Context())
 		w.holds("k", counted, 10)
 	})
@@ -356,7 +356,7 @@ func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 		}
 		time.Sleep(1500 * time.Millisecond)
 		for i := range 200 {
-			a.take(fmt.Sprint(i), counted, 1, "remembered: denied used=5 remaining=0 retry=58.5s reset=58.5s")
+			a.take(fmt.Sprint(i), counted, 1, "cached: denied used=5 remaining=0 retry=58.5s reset=58.5s")
 		}
 		calls := a.line.calls.Load()
 		time.Sleep(2 * time.Second)
@@ -410,7 +410,7 @@ func TestDebtOfAnEndedWindowIsNotSent(t *testing.T) {
 		time.Sleep(59900 * time.Millisecond)
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=100ms")
 		a.take("k", counted, 1, "denied used=4 remaining=0 retry=100ms reset=100ms")
-		a.take("k", counted, 9, "remembered: denied used=13 remaining=0 retry=never reset=100ms")
+		a.take("k", counted, 9, "cached: denied used=13 remaining=0 retry=never reset=100ms")
 		calls := a.line.calls.Load()
 		time.Sleep(time.Minute)
 		if got := a.Stats(); got.Sent != 0 || got.Entries != 0 || a.line.calls.Load() != calls {
@@ -427,7 +427,7 @@ func TestRefundByAnotherReplicaTakesEffectWithinMaxAge(t *testing.T) {
 		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		b.take("k", twoALog, -1, "ok used=1 remaining=1 reset=60s")
 		time.Sleep(time.Second - 1)
-		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
+		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond)
 		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
 	})
@@ -439,7 +439,7 @@ func TestDebtOfAKeyBelowItsLimitIsNotCounted(t *testing.T) {
 		a, b := w.replica(defaults), w.replica(defaults)
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 9, "remembered: denied used=13 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		a.take("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.take("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		b.take("k", counted, -2, "ok used=2 remaining=0 reset=60s") // just full
@@ -458,10 +458,10 @@ func TestStoreDataLossTakesEffectWithinMaxAge(t *testing.T) {
 			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		}
-		a.take("busy", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		a.take("busy", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		w.store.lose()
 		time.Sleep(time.Second - 1)
-		a.take("quiet", counted, 1, "remembered: denied used=5 remaining=0 retry=59.000001s reset=59.000001s")
+		a.take("quiet", counted, 1, "cached: denied used=5 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond)
 		a.take("quiet", counted, 1, "ok used=1 remaining=1 reset=59s")
 		a.take("busy", counted, 1, "ok used=1 remaining=1 reset=59s") // the debt of the lost window is not counted
@@ -474,12 +474,12 @@ func TestRaisedLimitHasNoDenials(t *testing.T) {
 		a, b, raised := w.replica(defaults), w.replica(defaults), limit(limiters.Spec{Max: 20, CountDenied: true})
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 6, "remembered: denied used=10 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 6, "cached: denied used=10 remaining=0 retry=never reset=60s")
 		b.take("k", raised, 1, "ok used=5 remaining=15 reset=60s")
 		a.take("k", raised, 1, "ok used=12 remaining=8 reset=60s") // after the debt
-		a.take("k", counted, 1, "remembered: denied used=11 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1, "cached: denied used=11 remaining=0 retry=60s reset=60s")
 		// Limits with equal Specs are the same limit.
-		a.take("k", limit(limiters.Spec{Max: 2, CountDenied: true}), 1, "remembered: denied used=12 remaining=0 retry=60s reset=60s")
+		a.take("k", limit(limiters.Spec{Max: 2, CountDenied: true}), 1, "cached: denied used=12 remaining=0 retry=60s reset=60s")
 	})
 }
 
@@ -488,7 +488,7 @@ func TestRefundRemovesTheDenialsOfItsKey(t *testing.T) {
 		a, day := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 		a.take("k", counted, 2, "ok used=2 remaining=0 reset=60s")
 		a.take("k", counted, 1, "denied used=3 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1, "remembered: denied used=4 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1, "cached: denied used=4 remaining=0 retry=60s reset=60s")
 		a.take("k", day, 1, "ok used=1 remaining=0 reset=86400s")
 		a.take("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s")
 		a.take("k", counted, -3, "ok used=1 remaining=1 reset=60s") // of 4, with the debt
@@ -527,7 +527,7 @@ func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 	})
 }
 
-// A hit is denied while a refund is under way. When the refund is done, the denial is not remembered.
+// A hit is denied while a refund is under way. When the refund is done, the denial is not cached.
 func TestDenialDuringARefundIsNotRemembered(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
 		inWorld(t, func(w *world) {
@@ -547,7 +547,7 @@ func TestDenialDuringARefundIsNotRemembered(t *testing.T) {
 			a.line.set(0, 0, nil)
 			time.Sleep(10 * time.Millisecond)
 			a.take("k", counted, 1, "denied used=3 remaining=0 retry=59.99s reset=59.99s")
-			a.take("k", counted, 4, "remembered: denied used=7 remaining=0 retry=never reset=59.99s")
+			a.take("k", counted, 4, "cached: denied used=7 remaining=0 retry=never reset=59.99s")
 			time.Sleep(60 * time.Millisecond) // two of 3 are refunded, and the debt is not counted
 			a.take("k", counted, 1, "ok used=2 remaining=0 reset=59.93s")
 			a.take("k", counted, 1, "denied used=3 remaining=0 retry=59.93s reset=59.93s")
@@ -560,7 +560,7 @@ func TestForgetRemovesAllDenials(t *testing.T) {
 		a := w.replica(defaults)
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		a.take("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.take("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.take("under way", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
@@ -589,7 +589,7 @@ func TestDeniedHitDeniesNoPeekUnderPeekOver(t *testing.T) {
 			over := limit(limiters.Spec{Algorithm: algorithm, Max: 2, Params: limiters.Params{Peek: limiters.PeekOver}})
 			a.take(algorithm, over, 2, "ok used=2 remaining=0 reset=60s")
 			a.take(algorithm, over, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-			a.take(algorithm, over, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+			a.take(algorithm, over, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 			a.take(algorithm, over, 0, "ok used=2 remaining=0 reset=60s")
 		}
 		both := limit(limiters.Spec{Max: 2, CountDenied: true, Params: limiters.Params{Peek: limiters.PeekWouldFit}})
@@ -597,7 +597,7 @@ func TestDeniedHitDeniesNoPeekUnderPeekOver(t *testing.T) {
 		a.take("k", both, 0, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.take("k", both, 0, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.take("k", both, 1, "denied used=3 remaining=0 retry=60s reset=60s")
-		a.take("k", both, 0, "remembered: denied used=3 remaining=0 retry=60s reset=60s")
+		a.take("k", both, 0, "cached: denied used=3 remaining=0 retry=60s reset=60s")
 	})
 }
 
@@ -623,8 +623,8 @@ func TestDenialsThatAreNotRemembered(t *testing.T) {
 		// The hit exceeds the largest debt: it goes to the store after the debt.
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1<<32-2, "remembered: denied used=4294967298 remaining=0 retry=never reset=60s")
-		a.take("k", counted, 1, "remembered: denied used=4294967299 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1<<32-2, "cached: denied used=4294967298 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1, "cached: denied used=4294967299 remaining=0 retry=60s reset=60s")
 		a.take("k", counted, 1, "denied used=4294967300 remaining=0 retry=60s reset=60s")
 		a.take("k", counted, 1<<40, "denied used=1103806595076 remaining=0 retry=never reset=60s")
 	})
@@ -658,8 +658,8 @@ func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
 			"denied used=2 remaining=0 retry=60s reset=60s",
 			"denied used=2 remaining=0 retry=60s reset=60s")
 		w.takes(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
-			"remembered: denied used=2 remaining=0 retry=60s reset=60s",
-			"remembered: denied used=2 remaining=0 retry=60s reset=60s")
+			"cached: denied used=2 remaining=0 retry=60s reset=60s",
+			"cached: denied used=2 remaining=0 retry=60s reset=60s")
 		w.takes(a, []limiters.Hit{hit("k", 1), hit("k", -1), hit("k", 1)},
 			"denied used=2 remaining=0 retry=60s reset=60s",
 			"ok used=1 remaining=1 reset=60s",
@@ -677,18 +677,18 @@ func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 		take(t, a, full, one)
 		hits := a.line.hits.Load()
 		w.takes(a, []limiters.Hit{full, free, one, free, full},
-			"remembered: denied used=5 remaining=0 retry=60s reset=60s",
+			"cached: denied used=5 remaining=0 retry=60s reset=60s",
 			"ok used=1 remaining=1 reset=60s",
-			"remembered: denied used=5 remaining=0 retry=60s reset=60s",
+			"cached: denied used=5 remaining=0 retry=60s reset=60s",
 			"ok used=2 remaining=0 reset=60s",
-			"remembered: denied used=6 remaining=0 retry=60s reset=60s")
+			"cached: denied used=6 remaining=0 retry=60s reset=60s")
 		if got := a.line.hits.Load() - hits; got != 2 {
 			t.Errorf("the store was asked %d hits, want 2", got)
 		}
 		// If the store fails, a denial from memory stands. If all hits fail, the call fails.
 		a.line.set(0, 0, errBroken)
 		w.takes(a, []limiters.Hit{{Key: "new", Limit: counted, N: 1}, full},
-			"error broken", "remembered: denied used=7 remaining=0 retry=60s reset=60s")
+			"error broken", "cached: denied used=7 remaining=0 retry=60s reset=60s")
 		out := make([]limiters.Verdict, 2)
 		if err := a.Take(w.Context(), time.Time{}, limiters.Singles(free, free), out); !errors.Is(err, errBroken) {
 			t.Errorf("%v, want %v", err, errBroken)
@@ -705,13 +705,13 @@ func TestGroupIsForwarded(t *testing.T) {
 		one := func(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: counted, N: 1} }
 		a.take("full", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		w.takes(a, []limiters.Hit{one("full")}, "denied used=4 remaining=0 retry=60s reset=60s")
-		w.takes(a, []limiters.Hit{one("full")}, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		w.takes(a, []limiters.Hit{one("full")}, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		// The debt goes before it.
 		w.takesGroups(a, []limiters.Group{{one("full"), one("free")}, {one("other")}},
 			"denied used=6 remaining=0 retry=60s reset=60s",
 			"ok used=0 remaining=2 reset=60s",
 			"ok used=1 remaining=1 reset=60s")
-		a.take("full", counted, 1, "remembered: denied used=6 remaining=0 retry=60s reset=60s") // with the hit of the group
+		a.take("full", counted, 1, "cached: denied used=6 remaining=0 retry=60s reset=60s") // with the hit of the group
 		raised := limit(limiters.Spec{Max: 20, CountDenied: true})
 		w.takesGroups(a, []limiters.Group{{{Key: "full", Limit: raised, N: 1}, {Key: "third", Limit: raised, N: 1}}},
 			"ok used=8 remaining=12 reset=60s", "ok used=1 remaining=19 reset=60s")
@@ -730,7 +730,7 @@ func TestDebtIsSentAtMostOnce(t *testing.T) {
 		for _, key := range []string{"with a call", "by itself"} {
 			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-			a.take(key, counted, 9, "remembered: denied used=13 remaining=0 retry=never reset=60s")
+			a.take(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.line.set(0, 0, errBroken)
 		out := make([]limiters.Verdict, 1)
@@ -755,7 +755,7 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 		for _, key := range []string{"with a call", "by itself"} {
 			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-			a.take(key, counted, 9, "remembered: denied used=13 remaining=0 retry=never reset=60s")
+			a.take(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.line.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
 		out := make([]limiters.Verdict, 1)
@@ -781,7 +781,7 @@ func TestPanicOfTheStoreDoesNotEndTheProcess(t *testing.T) {
 		a := w.replica(defaults)
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		a.line.panics(true)
 		time.Sleep(700 * time.Millisecond)
 		a.line.panics(false)
@@ -797,7 +797,7 @@ func TestCloseSendsDebts(t *testing.T) {
 		for i := range 120 {
 			key := fmt.Sprint(i)
 			take(t, a, limiters.Hit{Key: key, Limit: counted, N: 2}, limiters.Hit{Key: key, Limit: counted, N: 2})
-			a.take(key, counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+			a.take(key, counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		}
 		if err := a.Close(w.Context()); err != nil {
 			t.Error(err)
@@ -807,7 +807,7 @@ func TestCloseSendsDebts(t *testing.T) {
 		}
 		b := w.replica(defaults)
 		b.take("0", counted, 1, "denied used=6 remaining=0 retry=60s reset=60s")
-		b.take("0", counted, 1, "remembered: denied used=7 remaining=0 retry=60s reset=60s")
+		b.take("0", counted, 1, "cached: denied used=7 remaining=0 retry=60s reset=60s")
 		b.line.set(0, 0, errBroken)
 		if err := b.Close(w.Context()); !errors.Is(err, errBroken) {
 			t.Errorf("%v, want %v", err, errBroken)
@@ -826,6 +826,6 @@ func TestEndedContextIsNotAnswered(t *testing.T) {
 		if err := a.Take(ctx, time.Time{}, []limiters.Group{{{Key: "k", Limit: counted, N: 1}}}, out); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want %v", err, context.Canceled)
 		}
-		a.take("k", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 	})
 }

@@ -21,7 +21,7 @@ type denyShard struct {
 	bytes         int64
 	count         int64
 
-	asked, answered, notRemembered int64
+	asked, answered, notCached int64
 
 	_ [64]byte // keeps the locks of two shards out of one cache line
 }
@@ -129,8 +129,8 @@ func microsUp(ns int64) time.Duration {
 	return time.Duration((ns + us - 1) / us * us)
 }
 
-// remember records the denial of h, unless the shard has one of fewer hits, or of as many hits that lasts longer.
-func (s *denyShard) remember(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
+// add records the denial of h, unless the shard has one of fewer hits, or of as many hits that lasts longer.
+func (s *denyShard) add(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
 	e := s.find(hash, h.Key, h.Limit)
 	if e == nil {
 		s.insert(now, hash, h, d, budget)
@@ -146,13 +146,13 @@ func (s *denyShard) remember(now int64, hash uint64, h *limiters.Hit, d denial, 
 	}
 }
 
-// renew applies the store's verdict on a debt, whose entry may have been removed or changed meanwhile.
-func (s *denyShard) renew(of *debt, d denial, denied bool) {
+// applyVerdict applies the store's verdict on a taken debt, whose entry may have been removed or changed meanwhile.
+func (s *denyShard) applyVerdict(taken *debt, d denial, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(of.hash, of.key, of.limit)
+	e := s.find(taken.hash, taken.key, taken.limit)
 	switch {
-	case e == nil || s.generation != of.generation:
+	case e == nil || s.generation != taken.generation:
 	case !denied:
 		s.forget(e)
 	case e.minHits == d.minHits && e.expires < d.expires:
@@ -160,16 +160,16 @@ func (s *denyShard) renew(of *debt, d denial, denied bool) {
 	}
 }
 
-// restore returns a debt to its entry, if it still exists.
-func (s *denyShard) restore(now int64, of *debt) bool {
+// restore returns a taken debt to its entry, if it still exists.
+func (s *denyShard) restore(now int64, taken *debt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(of.hash, of.key, of.limit)
+	e := s.find(taken.hash, taken.key, taken.limit)
 	if e == nil {
 		return false
 	}
-	e.debt += of.n
-	e.used = max(0, e.used-of.n)
+	e.debt += taken.n
+	e.used = max(0, e.used-taken.n)
 	if !e.pending {
 		s.markPending(e, now)
 	}
@@ -184,7 +184,7 @@ func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, bu
 	for s.bytes+e.size() > budget {
 		victim := s.victim(now)
 		if victim == nil {
-			s.notRemembered++
+			s.notCached++
 			return
 		}
 		s.remove(victim)

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A Fallback decides hits for which the wrapped Store failed. By their policies, it allows them, denies them, or decides them by this
-// process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic. A Fallback is not a Store,
-// because a hit has no policy.
+// A Fallback decides hits for which the wrapped Store failed. By their on_store_error, it allows them, denies them, or decides them
+// by this process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic. A Fallback is not a Store,
+// because a hit has no on_store_error.
 //
 // Local and remote counts are never merged. In one window, the replicas together admit at most the limit through the store plus
 // replicas times the share. The share depends on the size of hits, because few large hits are distributed less evenly over replicas
@@ -49,7 +49,7 @@ type FallbackOptions struct {
 // FallbackStats are the state and the counters of a Fallback.
 type FallbackStats struct {
 	Down    bool                             // the store has failed and not recovered
-	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store failed to decide, by the policy applied
+	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store failed to decide, by the on_store_error applied
 }
 
 // NewFallback returns a Fallback that wraps store. It owns neither store nor the local one.
@@ -78,12 +78,12 @@ func (f *Fallback) Stats() FallbackStats {
 // Forget clears the cached shares. Call it after rules were replaced.
 func (f *Fallback) Forget() { f.shares.forget() }
 
-// Take is Take of [limiters.Store] with a policy for each hit, in the order of the hits of all groups.
+// Take is Take of [limiters.Store] with an on_store_error for each hit, in the order of the hits of all groups.
 func (f *Fallback) Take(
-	ctx context.Context, now time.Time, groups []limiters.Group, policies []limiters.OnError, out []limiters.Verdict,
+	ctx context.Context, now time.Time, groups []limiters.Group, onErrors []limiters.OnError, out []limiters.Verdict,
 ) error {
 	err := f.store.Take(ctx, now, groups, out)
-	t := fallbackTake{now, groups, policies, out}
+	t := fallbackTake{now, groups, onErrors, out}
 	if f.leases.Load() {
 		if ended := ctx.Err() != nil; err == nil || ended {
 			f.endLocally(ctx, t, ended)
@@ -114,7 +114,7 @@ func (f *Fallback) Take(
 type fallbackTake struct {
 	now      time.Time
 	groups   []limiters.Group
-	policies []limiters.OnError
+	onErrors []limiters.OnError
 	out      []limiters.Verdict
 }
 
@@ -127,7 +127,7 @@ func isByStore(v limiters.Verdict) bool { return v.By == limiters.ByStore }
 // failing limit would let a client pass uncharged under the others.
 func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
 	var retried split.Subset
-	var policies []limiters.OnError
+	var onErrors []limiters.OnError
 	for first, g := range limiters.EachGroup(t.groups) {
 		verdicts := t.out[first : first+len(g)]
 		if slices.ContainsFunc(verdicts, isDenied) {
@@ -145,7 +145,7 @@ func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
 		}
 		retried.AddHits(allowed, indices...)
 		for _, i := range indices {
-			policies = append(policies, t.policies[i])
+			onErrors = append(onErrors, t.onErrors[i])
 		}
 	}
 	if retried.Len() == 0 {
@@ -154,7 +154,7 @@ func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
 	if err := retried.Take(ctx, f.store, t.now); err != nil {
 		limiters.FailAll(retried.Verdicts, err)
 	}
-	f.decide(ctx, fallbackTake{t.now, retried.Groups, policies, retried.Verdicts})
+	f.decide(ctx, fallbackTake{t.now, retried.Groups, onErrors, retried.Verdicts})
 	retried.Scatter(t.out, nil)
 }
 
@@ -188,17 +188,17 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 	}
 }
 
-// decide applies the policies to hits whose verdicts are errors.
+// decide applies on_store_error to hits whose verdicts are errors.
 func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
 	local := false
 	for first, g := range limiters.EachGroup(t.groups) {
 		for i := range g {
-			h, policy, v := &g[i], t.policies[first+i], &t.out[first+i]
+			h, onError, v := &g[i], t.onErrors[first+i], &t.out[first+i]
 			if v.Err == nil {
 				continue
 			}
 			uncharged := limiters.IsUncharged(v.Err)
-			switch policy {
+			switch onError {
 			case limiters.OnErrorAllow:
 				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByOnError, Uncharged: uncharged}
 			case limiters.OnErrorDeny:
@@ -208,7 +208,7 @@ func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
 				local = true
 				continue
 			}
-			f.count(h, max(policy, limiters.OnErrorFail))
+			f.count(h, max(onError, limiters.OnErrorFail))
 		}
 	}
 	if local {
@@ -216,10 +216,10 @@ func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
 	}
 }
 
-// count counts a hit decided by a policy.
-func (f *Fallback) count(h *limiters.Hit, policy limiters.OnError) {
+// count counts a hit decided by onError.
+func (f *Fallback) count(h *limiters.Hit, onError limiters.OnError) {
 	if !h.End {
-		f.decided[policy].Add(1)
+		f.decided[onError].Add(1)
 	}
 }
 
@@ -228,7 +228,7 @@ func (f *Fallback) endLocally(ctx context.Context, t fallbackTake, all bool) {
 	var ends []limiters.Hit
 	for first, g := range limiters.EachGroup(t.groups) {
 		for i, h := range g {
-			if !h.End || t.policies[first+i] != limiters.OnErrorLocal || !all && t.out[first+i].Err != nil {
+			if !h.End || t.onErrors[first+i] != limiters.OnErrorLocal || !all && t.out[first+i].Err != nil {
 				continue
 			}
 			ends = append(ends, h)
@@ -287,7 +287,7 @@ func (f *Fallback) addLocal(local *split.Subset, first int, g limiters.Group, t 
 	var indices []int
 	denied := false
 	for i, h := range g {
-		if v := &t.out[first+i]; v.Err == nil || t.policies[first+i] != limiters.OnErrorLocal {
+		if v := &t.out[first+i]; v.Err == nil || t.onErrors[first+i] != limiters.OnErrorLocal {
 			denied = denied || !v.Allowed
 			continue
 		}

@@ -48,22 +48,22 @@ var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max
 
 func hit(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: hourly, N: 1} }
 
-// under returns f as a store that applies one policy to all hits of a Take, or one to each.
-func under(f *guard.Fallback, policies ...limiters.OnError) limiters.Store {
-	return &underPolicies{f, policies}
+// under returns f as a store that applies one onError to all hits of a Take, or one to each.
+func under(f *guard.Fallback, onErrors ...limiters.OnError) limiters.Store {
+	return &withOnErrors{f, onErrors}
 }
 
-type underPolicies struct {
+type withOnErrors struct {
 	*guard.Fallback
-	policies []limiters.OnError
+	onErrors []limiters.OnError
 }
 
-func (u *underPolicies) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	policies := u.policies
-	if len(policies) == 1 {
-		policies = slices.Repeat(policies, len(out))
+func (u *withOnErrors) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	onErrors := u.onErrors
+	if len(onErrors) == 1 {
+		onErrors = slices.Repeat(onErrors, len(out))
 	}
-	return u.Fallback.Take(ctx, now, groups, policies, out)
+	return u.Fallback.Take(ctx, now, groups, onErrors, out)
 }
 
 func TestFallbackPassesTheSuite(t *testing.T) {
@@ -76,15 +76,15 @@ func TestFallbackPassesTheSuite(t *testing.T) {
 func TestFallbackOnLocalStorePassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiters.Store {
 		f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})
-		return sole{&underPolicies{f, []limiters.OnError{limiters.OnErrorLocal}}}
+		return sole{&withOnErrors{f, []limiters.OnError{limiters.OnErrorLocal}}}
 	})
 }
 
 // sole hides that hits are decided locally.
-type sole struct{ *underPolicies }
+type sole struct{ *withOnErrors }
 
 func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := s.underPolicies.Take(ctx, now, groups, out)
+	err := s.withOnErrors.Take(ctx, now, groups, out)
 	for i := range out {
 		out[i].By = limiters.ByStore
 	}
@@ -119,14 +119,14 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
 	hits := limiters.Singles(hit("a"), hit("b"))
-	policies := []limiters.OnError{limiters.OnErrorFail, limiters.OnErrorLocal}
-	if err := f.Take(t.Context(), time.Time{}, hits, policies, out); !errors.Is(err, errGone) {
+	onErrors := []limiters.OnError{limiters.OnErrorFail, limiters.OnErrorLocal}
+	if err := f.Take(t.Context(), time.Time{}, hits, onErrors, out); !errors.Is(err, errGone) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	policies = []limiters.OnError{limiters.OnErrorAllow}
-	if err := f.Take(ctx, time.Time{}, limiters.Singles(hit("a")), policies, out[:1]); !errors.Is(err, context.Canceled) {
+	onErrors = []limiters.OnError{limiters.OnErrorAllow}
+	if err := f.Take(ctx, time.Time{}, limiters.Singles(hit("a")), onErrors, out[:1]); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -2,7 +2,7 @@
 //
 //   - [DenyCache] answers repeated denials from memory.
 //   - [EndRetrier] retries ends of leases.
-//   - [Fallback] decides by policies when the store fails.
+//   - [Fallback] decides by on_store_error when the store fails.
 //   - [PerSecond] divides hits between two stores.
 //   - [Observed] reports calls.
 package guard

@@ -113,7 +113,7 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 		w.takes(a, []limiters.Hit{twoALogKey}, "ok used=2 remaining=0 reset=60s")
 		w.takes(a, []limiters.Hit{twoALogKey}, "denied used=2 remaining=0 retry=60s reset=60s")
 		w.takes(a, []limiters.Hit{lease("c", end)}, "ok used=1 remaining=1 reset=10s")
-		w.takes(a, []limiters.Hit{twoALogKey}, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+		w.takes(a, []limiters.Hit{twoALogKey}, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 	})
 }
 
@@ -178,7 +178,7 @@ func (e ending) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return e.Store.Take(ctx, now, groups, out)
 }
 
-// A policy hides the error of the store, and must not hide that the store has certainly charged nothing.
+// on_store_error hides the error of the store, and must not hide that the store has certainly charged nothing.
 func TestPolicyVerdictIsUncharged(t *testing.T) {
 	for err, want := range map[error]bool{errGone: false, limiters.Uncharged(errGone): true} {
 		for _, whole := range []bool{true, false} {

@@ -24,11 +24,11 @@ func TestOffencesAreForwardedAndPenaltiesRemembered(t *testing.T) {
 		b.take("k", twoAPenalty, 1, "penalized used=5 remaining=0 retry=90s reset=90s")
 		a.take("k", twoAPenalty, 2, "penalized used=5 remaining=0 retry=90s reset=90s")
 		time.Sleep(400 * time.Millisecond)
-		a.take("k", twoAPenalty, 2, "remembered: penalized used=5 remaining=0 retry=1m29.6s reset=1m29.6s")
+		a.take("k", twoAPenalty, 2, "cached: penalized used=5 remaining=0 retry=1m29.6s reset=1m29.6s")
 		time.Sleep(89*time.Second + 100*time.Millisecond)
 		a.take("k", twoAPenalty, 1, "penalized used=0 remaining=0 retry=500ms reset=30.5s")
 		time.Sleep(500*time.Millisecond - time.Microsecond - 1)
-		a.take("k", twoAPenalty, 1, "remembered: penalized used=0 remaining=0 retry=2µs reset=30.000002s")
+		a.take("k", twoAPenalty, 1, "cached: penalized used=0 remaining=0 retry=2µs reset=30.000002s")
 		time.Sleep(2 * time.Microsecond)
 		a.take("k", twoAPenalty, 1, "ok used=1 remaining=1 reset=30s")
 	})
@@ -55,7 +55,7 @@ func TestPenaltyIsNotRechecked(t *testing.T) {
 	})
 }
 
-// A remembered penalty ends at the same time for several hits as for one, unless the limit itself denies them for longer.
+// A cached penalty ends at the same time for several hits as for one, unless the limit itself denies them for longer.
 func TestRememberedPenaltyOfSeveralHits(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{
 		Algorithm: "fixed_window", Max: 10, Window: time.Hour,
@@ -66,8 +66,8 @@ func TestRememberedPenaltyOfSeveralHits(t *testing.T) {
 		a.take("k", limit, 3, "ok used=3 remaining=7 reset=3600s")
 		a.take("k", limit, 8, "denied used=3 remaining=0 retry=3600s reset=3600s")
 		a.take("k", limit, 1, "penalized used=3 remaining=0 retry=90s reset=3600s")
-		a.take("k", limit, 7, "remembered: penalized used=3 remaining=0 retry=90s reset=3600s")
-		a.take("k", limit, 8, "remembered: denied used=3 remaining=0 retry=3600s reset=3600s")
-		a.take("k", limit, 11, "remembered: denied used=3 remaining=0 retry=never reset=3600s")
+		a.take("k", limit, 7, "cached: penalized used=3 remaining=0 retry=90s reset=3600s")
+		a.take("k", limit, 8, "cached: denied used=3 remaining=0 retry=3600s reset=3600s")
+		a.take("k", limit, 11, "cached: denied used=3 remaining=0 retry=never reset=3600s")
 	})
 }

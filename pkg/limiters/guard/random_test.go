@@ -15,7 +15,7 @@ import (
 
 // With one replica, a store with a cache decides exactly as the store by itself. The calls are random: hits, peeks, refunds and
 // groups, under limits that change as in a reload. Once the debts are sent, the usage of the keys is the same too. The retry
-// time of a denial is never too short, except for hits charged after the denial was remembered.
+// time of a denial is never too short, except for hits charged after the denial was cached.
 func TestDenyCacheChangesNoDecision(t *testing.T) { changesNoDecision(t, limiterstest.NewGenerator) }
 
 // With penalties, no offence is hidden: every penalty begins with the same request.

@@ -32,7 +32,7 @@ func (s *shares) of(l *limiters.Limit, n, replicas int64, p float64) (*limiters.
 		// Shares are cached only for hits of 1, because each size would need its own entry.
 		return limiters.New(l.Spec().Scaled(func(whole int64) int64 { return s.ofHits(whole, n, replicas, p) }))
 	}
-	return remembered(s, &s.limits, l, replicas, func() (*limiters.Limit, error) {
+	return cachedShare(s, &s.limits, l, replicas, func() (*limiters.Limit, error) {
 		return limiters.New(l.Spec().Scaled(func(whole int64) int64 { return s.ofRequests(whole, replicas, p) }))
 	})
 }
@@ -48,14 +48,14 @@ func (s *shares) ofHits(whole, n, replicas int64, p float64) int64 {
 }
 
 func (s *shares) ofRequests(n, replicas int64, p float64) int64 {
-	m, _ := remembered(s, &s.counts, n, replicas, func() (int64, error) { return share(n, replicas, p), nil })
+	m, _ := cachedShare(s, &s.counts, n, replicas, func() (int64, error) { return share(n, replicas, p), nil })
 	return m
 }
 
-// remembered returns the cached value of key, or computes it.
-func remembered[K comparable, V any](s *shares, in *map[K]V, key K, replicas int64, compute func() (V, error)) (V, error) {
+// cachedShare returns the cached value of key, or computes it.
+func cachedShare[K comparable, V any](s *shares, cache *map[K]V, key K, replicas int64, compute func() (V, error)) (V, error) {
 	s.mu.RLock()
-	v, found := (*in)[key]
+	v, found := (*cache)[key]
 	found = found && s.replicas == replicas
 	s.mu.RUnlock()
 	if found {
@@ -70,13 +70,13 @@ func remembered[K comparable, V any](s *shares, in *map[K]V, key K, replicas int
 	if s.replicas != replicas {
 		s.replicas, s.limits, s.counts = replicas, map[*limiters.Limit]*limiters.Limit{}, map[int64]int64{}
 	}
-	if len(*in) >= maxShares {
-		for other := range *in {
-			delete(*in, other)
+	if len(*cache) >= maxShares {
+		for other := range *cache {
+			delete(*cache, other)
 			break
 		}
 	}
-	(*in)[key] = v
+	(*cache)[key] = v
 	return v, nil
 }
 

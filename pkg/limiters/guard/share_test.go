@@ -92,7 +92,7 @@ func TestSharesAreBounded(t *testing.T) {
 		s.ofRequests(i+1, 2, 0.001)
 	}
 	if n := len(s.counts); n != maxShares {
-		t.Errorf("%d shares are remembered, want %d", n, maxShares)
+		t.Errorf("%d shares are cached, want %d", n, maxShares)
 	}
 }
 

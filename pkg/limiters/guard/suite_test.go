@@ -202,9 +202,9 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	if taken > maxBytes*5/4 || taken < maxBytes/2 {
 		t.Errorf("%d bytes of the heap, and %d by its own account", taken, stats.Bytes)
 	}
-	// The last are remembered, the first are not.
+	// The last are cached, the first are not.
 	if v := take(t, c, hits...)[0]; v.By != limiters.ByCache {
-		t.Error("the last to be denied is not remembered")
+		t.Error("the last denial is not cached")
 	}
 }
 
@@ -218,7 +218,7 @@ func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out 
 	return nil
 }
 
-// Entries with debt are not evicted. New denials are not remembered then.
+// Entries with debt are not evicted. New denials are not cached then.
 func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(guard.DenyOptions{MaxBytes: 16 << 10})
@@ -237,7 +237,7 @@ func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		take(w, a, limiters.Hit{Key: "late", Limit: counted, N: 2}, limiters.Hit{Key: "late", Limit: counted, N: 2})
-		a.take("late", counted, 1, "remembered: denied used=5 remaining=0 retry=58s reset=58s")
+		a.take("late", counted, 1, "cached: denied used=5 remaining=0 retry=58s reset=58s")
 	})
 }
 

@@ -116,10 +116,10 @@ func (w *world) replica(o guard.DenyOptions) *replica {
 	return r
 }
 
-// describe returns a verdict as the traces write it, and whether it was remembered.
+// describe returns a verdict as the traces write it, and whether it was cached.
 func describe(v limiters.Verdict) string {
 	if v.By == limiters.ByCache {
-		return "remembered: " + limiterstest.Format(v)
+		return "cached: " + limiterstest.Format(v)
 	}
 	return limiterstest.Format(v)
 }

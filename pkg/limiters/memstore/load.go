@@ -145,12 +145,12 @@ func (in *snapshotReader) tail(count uint64) error {
 	if err != nil {
 		return err
 	}
-	want, is := binary.LittleEndian.Uint64(b), in.crc
+	want, got := binary.LittleEndian.Uint64(b), in.crc
 	b, err = in.next(8)
 	if err != nil {
 		return err
 	}
-	if want != count || binary.LittleEndian.Uint64(b) != is {
+	if want != count || binary.LittleEndian.Uint64(b) != got {
 		return fmt.Errorf("%w: the checksum does not match", ErrTorn)
 	}
 	switch _, err := in.from.ReadByte(); {

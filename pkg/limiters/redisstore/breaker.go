@@ -18,10 +18,10 @@ import (
 var ErrBreakerOpen = limiters.Uncharged(errors.New("redisstore: the last calls to Redis failed; the next attempt is made shortly"))
 
 const (
-	// failuresToOpen is the number of consecutive failures that open the breaker. Calls are made one at a time, so this
-	// takes at most as many timeouts.
+	// failuresToOpen is the number of consecutive failures that open the breaker. Because calls are made one at a time, the breaker
+	// opens after at most failuresToOpen timeouts.
 	failuresToOpen = 5
-	// openDuration is the time that the breaker stays open. A recovery is noticed at most so much later.
+	// openDuration is how long the breaker stays open, and so the longest delay before it notices that Redis works again.
 	openDuration = 200 * time.Millisecond
 )
 
@@ -45,40 +45,41 @@ func (b *breaker) record(err error, timeout time.Duration) {
 	if errors.Is(err, errLate) {
 		return // the node replied; only the clients' deadlines were too short
 	}
-	switch judge(err, time.Since(b.last), timeout) {
-	case success:
+	switch healthOf(err, time.Since(b.last), timeout) {
+	case healthy:
 		b.failures = 0
-	case failure:
+	case unhealthy:
 		b.failures++
 		b.last = time.Now()
 	}
 }
 
-// An outcome classifies a call's result with regard to the node.
-type outcome int
+// A callHealth is the health of a node according to the result of one call.
+type callHealth int
 
 const (
-	neutral outcome = iota // the result does not show whether the node works
-	success
-	failure
+	healthUnknown callHealth = iota // the result does not show it
+	healthy
+	unhealthy
 )
 
-// judge classifies err, the result of a call that had some time for a reply. timeout is the time that a call should have. Timeouts
-// of shorter calls, cancellation, bugs and replies about a single call are neutral.
-func judge(err error, had, timeout time.Duration) outcome {
+// healthOf returns the health according to err, the result of a call that had timeLeft until its deadline. timeout is STORE_TIMEOUT.
+// The health is unknown after a cancellation, a panic, a reply about this call alone, and a timeout of a call with less than a third
+// of timeout left.
+func healthOf(err error, timeLeft, timeout time.Duration) callHealth {
 	switch {
 	case err == nil:
-		return success
+		return healthy
 	case errors.Is(err, context.Canceled), errors.Is(err, split.ErrPanic):
-		return neutral
+		return healthUnknown
 	case isTimeout(err):
-		if had < timeout/3 {
-			return neutral
+		if timeLeft < timeout/3 {
+			return healthUnknown
 		}
 	case concernsOneCall(err):
-		return neutral
+		return healthUnknown
 	}
-	return failure
+	return unhealthy
 }
 
 // concernsOneCall reports whether err is a reply about the keys or the command of one call rather than about the node.

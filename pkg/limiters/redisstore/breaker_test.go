@@ -169,24 +169,24 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		had  time.Duration
-		want outcome
+		want callHealth
 	}{
-		{nil, timeout, success},
-		{nil, time.Microsecond, success},
-		{context.DeadlineExceeded, timeout, failure},
-		{context.DeadlineExceeded, timeout / 2, failure},
-		{context.DeadlineExceeded, time.Millisecond, neutral},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, timeout, failure},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, neutral},
-		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, failure},
-		{context.Canceled, timeout, neutral},
-		{wire("LOADING Redis is loading the dataset in memory"), timeout, failure},
-		{wire("READONLY You can't write against a read only replica."), timeout, failure},
-		{wire("CLUSTERDOWN The cluster is down"), timeout, failure},
-		{wire("ERR value is not an integer"), timeout, neutral},
-		{fmt.Errorf("%w: of ours", split.ErrPanic), timeout, neutral},
+		{nil, timeout, healthy},
+		{nil, time.Microsecond, healthy},
+		{context.DeadlineExceeded, timeout, unhealthy},
+		{context.DeadlineExceeded, timeout / 2, unhealthy},
+		{context.DeadlineExceeded, time.Millisecond, healthUnknown},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, timeout, unhealthy},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, healthUnknown},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, unhealthy},
+		{context.Canceled, timeout, healthUnknown},
+		{wire("LOADING Redis is loading the dataset in memory"), timeout, unhealthy},
+		{wire("READONLY You can't write against a read only replica."), timeout, unhealthy},
+		{wire("CLUSTERDOWN The cluster is down"), timeout, unhealthy},
+		{wire("ERR value is not an integer"), timeout, healthUnknown},
+		{fmt.Errorf("%w: of ours", split.ErrPanic), timeout, healthUnknown},
 	} {
-		if got := judge(c.err, c.had, timeout); got != c.want {
+		if got := healthOf(c.err, c.had, timeout); got != c.want {
 			t.Errorf("%v within %v: got %v, want %v", c.err, c.had, got, c.want)
 		}
 	}

@@ -143,7 +143,7 @@ func (c *Converter) add(p parser) (Reason, error) {
 		}
 	}
 	c.line = replay.Line{At: at, Request: decide.Request{Domain: c.o.Domain, Descriptors: c.line.Request.Descriptors[:0]}}
-	c.line.Allowed, c.line.HasAllowed = c.outcome(p)
+	c.line.Allowed, c.line.HasAllowed = c.isAllowed(p)
 	var leftOut []int // of Options.Descriptors
 	for i, d := range c.o.Descriptors {
 		if entries, complete := d.entries(p); complete {
@@ -178,8 +178,8 @@ func (c *Converter) hits(p parser) (int64, bool) {
 	return n, ok && err == nil && n >= 0
 }
 
-// outcome returns whether the request was allowed, from the status of the record. It reports false if the status is unknown.
-func (c *Converter) outcome(p parser) (allowed, known bool) {
+// isAllowed reports whether the request was allowed, from the status of the record. known is false if the status is unknown.
+func (c *Converter) isAllowed(p parser) (allowed, known bool) {
 	text, found := value(p.field, c.o.Status)
 	status, err := strconv.Atoi(text)
 	known = found && err == nil && status >= 100 && status <= 599

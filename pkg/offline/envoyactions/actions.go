@@ -17,15 +17,15 @@ import (
 
 // An effect is the effect of an action on a descriptor.
 type effect struct {
-	outcome
+	actionResult
 	key, value string // of the entry
 	reason     string // why there is no entry
 }
 
-type outcome int
+type actionResult int
 
 const (
-	added   outcome = iota // the action adds an entry
+	added   actionResult = iota // the action adds an entry
 	skipped                // it adds no entry, and the descriptor is sent without it
 	dropped                // it drops the descriptor
 	unknown                // the configuration and the request do not decide between the others
@@ -33,7 +33,7 @@ const (
 
 func entry(key, value string) effect { return effect{key: key, value: value} }
 
-func undetermined(reason string) effect { return effect{outcome: unknown, reason: reason} }
+func undetermined(reason string) effect { return effect{actionResult: unknown, reason: reason} }
 
 // act evaluates an action.
 func (d *deriver) act(a *routev3.RateLimit_Action) effect {
@@ -171,7 +171,7 @@ func constant(key, value string, ok bool, err error, condition string) effect {
 	case err != nil:
 		return undetermined(err.Error())
 	case !ok:
-		return effect{outcome: dropped, reason: condition}
+		return effect{actionResult: dropped, reason: condition}
 	}
 	return entry(key, value)
 }
@@ -246,9 +246,9 @@ func (d *deriver) destination() (string, error) {
 // whenAbsent returns the effect of an action without a value.
 func whenAbsent(skip bool, reason string) effect {
 	if skip {
-		return effect{outcome: skipped, reason: reason}
+		return effect{actionResult: skipped, reason: reason}
 	}
-	return effect{outcome: dropped, reason: reason}
+	return effect{actionResult: dropped, reason: reason}
 }
 
 // addedByEnvoy notes that Envoy itself may add the header of an action.

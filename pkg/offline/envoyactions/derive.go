@@ -141,7 +141,7 @@ func (d *deriver) evaluate(r *RateLimit, config *routev3.RateLimit) {
 	for i, a := range config.GetActions() {
 		e := d.act(a)
 		named := fmt.Sprintf("action %d: %s", i+1, e.reason)
-		switch e.outcome {
+		switch e.actionResult {
 		case added:
 			r.Entries = append(r.Entries, descriptors.Entry{Key: e.key, Value: e.value})
 			continue

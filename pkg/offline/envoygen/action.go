@@ -145,7 +145,7 @@ func (c *Config) action(st step, atEnd bool) (a *routev3.RateLimit_Action, note 
 		return a, "", err
 	case fromStatus:
 		if atEnd {
-			a, err = expression(st.key, s.outcome())
+			a, err = expression(st.key, s.statusExpression())
 			return a, "", err
 		}
 		return constant(st.key, st.value), "", nil

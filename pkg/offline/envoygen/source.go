@@ -190,8 +190,8 @@ func condition(codes []string) string {
 	return strings.Join(all, " || ")
 }
 
-// outcome returns the CEL expression that is the value of the status, or a value that no rule has.
-func (s *source) outcome() string {
+// statusExpression returns the CEL expression that is the value of the status, or a value that no rule has.
+func (s *source) statusExpression() string {
 	otherwise := "other"
 	for s.values[otherwise] != nil {
 		otherwise += "_"

@@ -312,8 +312,8 @@ func (s *Suite) unlimitedReason(step *Step) string {
 	return reason
 }
 
-// outcome describes a decision of a result in the form of an expectation.
-func outcome(r *decide.Result, d *decide.Decision) string {
+// outcomeText describes a decision of a result in the form of an expectation.
+func outcomeText(r *decide.Result, d *decide.Decision) string {
 	parts := []string{"verdict: " + verdictOf(r.Denied)}
 	switch d.Reason {
 	case decide.WithinLimit:

@@ -138,7 +138,7 @@ func (r *recorder) record(s sent, after time.Duration, repeat int, d *decide.Dec
 	if repeat > 1 && s.every > 0 {
 		line("every: %v", s.every)
 	}
-	line("expect: %s", outcome(&r.result, d))
+	line("expect: %s", outcomeText(&r.result, d))
 	r.steps = append(r.steps, b.String())
 }
 

@@ -229,7 +229,7 @@ func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error
 				failure.Explanation = explain.With(explain.Options{Decide: r.suite.settings.decide}, r.suite.Rules, &request).Text(false)
 			}
 			if len(r.result.Decisions) > 0 {
-				failure.Outcome = outcome(&r.result, deciding(&r.result))
+				failure.Outcome = outcomeText(&r.result, deciding(&r.result))
 			}
 		}
 	}

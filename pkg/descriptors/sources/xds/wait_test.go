@@ -25,7 +25,7 @@ func TestAttemptsAreAtMost10sApart(t *testing.T) {
 					t.Errorf("%+v: after %d failures, and an attempt of %v, the next begins after %v", waits, failures, took, apart)
 				}
 			}
-			for _, result := range []outcome{silent, useful} {
+			for _, result := range []connectionResult{silent, useful} {
 				if wait := w.wait(result, failures, time.Hour); wait > 10*time.Second {
 					t.Errorf("%+v: %v after a stream", waits, wait)
 				}

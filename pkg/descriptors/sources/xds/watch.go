@@ -38,16 +38,16 @@ type watch struct {
 	rejections int    // consecutive rejections of that version
 }
 
-type outcome int
+type connectionResult int
 
 const (
-	unreachable outcome = iota // no stream was opened
+	unreachable connectionResult = iota // no stream was opened
 	silent                     // a stream was opened, and ended soon without a push
 	useful                     // a stream brought a push, or lasted longer than the maximum wait
 )
 
 // connection opens a stream and handles its pushes until it ends.
-func (w *watch) connection(ctx context.Context) (outcome, error) {
+func (w *watch) connection(ctx context.Context) (connectionResult, error) {
 	conn, err := w.open()
 	if err != nil {
 		return unreachable, err

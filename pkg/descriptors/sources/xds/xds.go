@@ -91,7 +91,7 @@ func (s *Source) Watch(ctx context.Context, apply func([]rulesfile.File) error) 
 }
 
 // wait returns the wait after a connection that lasted took, following a number of consecutive failures.
-func (w *watch) wait(result outcome, failures int, took time.Duration) time.Duration {
+func (w *watch) wait(result connectionResult, failures int, took time.Duration) time.Duration {
 	switch result {
 	case useful:
 		first := w.waits
