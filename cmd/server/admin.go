@@ -45,7 +45,7 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 		return nil, err
 	}
 	if s.AdminIsExposed() {
-		log.Warn("other machines can reach the admin API, and it has no TLS: tokens can be read on the network",
+		log.Warn("admin API without TLS is reachable from other machines",
 			zap.String("remedy", "set ADMIN_TLS_CERT and ADMIN_TLS_KEY, or write ADMIN_ADDR=127.0.0.1:PORT"))
 	}
 	unauthorized := telemetry.OncePerSecond(log)

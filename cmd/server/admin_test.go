@@ -169,7 +169,7 @@ func TestAdminSettingsAreChecked(t *testing.T) {
 func TestExposedAdminAPIIsWarnedAbout(t *testing.T) {
 	t.Parallel()
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=0.0.0.0:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
-	if line, _ := s.log.await(t, 0, "other machines can reach the admin API"); !strings.Contains(line, `"remedy"`) {
+	if line, _ := s.log.await(t, 0, "admin API without TLS is reachable from other machines"); !strings.Contains(line, `"remedy"`) {
 		t.Error(line)
 	}
 	if quiet := serving(t, "CONFIG_PATH="+rulesFile(t)); bytes.Contains([]byte(quiet.said.String()), []byte("admin")) {

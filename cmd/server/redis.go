@@ -160,7 +160,7 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 	}
 }
 
-var errRoundTripTooLong = errors.New("raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it")
+var errRoundTripTooLong = errors.New("a call to Redis takes longer than STORE_TIMEOUT")
 
 func probeRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration) (policy string, took time.Duration, err error) {
 	policy, err = r.EvictionPolicy(ctx)
@@ -173,7 +173,8 @@ func probeRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration)
 	}
 	took = took.Round(10 * time.Microsecond)
 	if took >= timeout {
-		return "", 0, fmt.Errorf("redis takes %v for a call, longer than STORE_TIMEOUT (%v): %w", took, timeout, errRoundTripTooLong)
+		return "", 0, fmt.Errorf("%w: %v, want less than %v: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it",
+			errRoundTripTooLong, took, timeout)
 	}
 	return policy, took, nil
 }

@@ -56,13 +56,14 @@ func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Fa
 	r.stats.Loaded(rules, nil)
 	if r.warnLocal && usesOnError(rules, limiters.OnErrorLocal) {
 		r.warnLocal = false
-		r.log.Warn("while redis is down, each replica admits the whole limit under on_store_error: local",
-			zap.String("remedy", "set REPLICAS or REPLICAS_DNS"))
+		r.log.Warn("local fallback without a replica count",
+			zap.String("remedy", "set REPLICAS or REPLICAS_DNS, or each replica admits the whole limit while Redis is down"))
 	}
 	if r.warnLeases && hasLeases(rules) {
 		r.warnLeases = false
-		r.log.Warn("a request that arrives after its release may hold a slot until the lease expires",
-			zap.String("remedy", fmt.Sprintf("set STORE_TIMEOUT to at most %v", limiters.EndedTTL)))
+		r.log.Warn("store timeout too long for leases", zap.String("remedy", fmt.Sprintf(
+			"set STORE_TIMEOUT to at most %v, or a request that arrives after its release may hold a slot until its lease expires",
+			limiters.EndedTTL)))
 	}
 	fields := countFields(rules)
 	if old != nil {

@@ -43,7 +43,7 @@ func TestLongStoreTimeoutWithLeasesIsLogged(t *testing.T) {
 			report := newRuleReport(s, telemetry.NewLog(zapcore.AddSync(&log), zapcore.InfoLevel, "json"), metrics, stats, func() {})
 			report.loaded(nil, rules, nil)
 			report.loaded(rules, rules, nil)
-			if got := strings.Count(log.String(), "a request that arrives after its release may hold a slot"); got != c.want {
+			if got := strings.Count(log.String(), "store timeout too long for leases"); got != c.want {
 				t.Errorf("logged %d times, want %d", got, c.want)
 			}
 		})

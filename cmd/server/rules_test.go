@@ -142,7 +142,7 @@ func TestForceStartWithAFaultyOverlay(t *testing.T) {
 
 func TestOnStoreErrorLocalWithoutReplicasLogsAWarning(t *testing.T) {
 	t.Parallel()
-	const message = "each replica admits the whole limit"
+	const message = "local fallback without a replica count"
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules+"on_store_error: local\n")
 	redis := "REDIS_URL=" + redistest.FreeAddr(t)

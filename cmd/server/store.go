@@ -50,7 +50,7 @@ type store struct {
 	states    limiters.Store    // the part after fallback, for calls that on_store_error must not decide
 	local     *memstore.Store   // the counters of fallback for on_store_error: local; nil without Redis
 	replicas  *replicas         // divides the limits of local
-	resets    *resets.Resets    // nil without ADMIN_ADDR
+	resets    *resets.Service    // nil without ADMIN_ADDR
 	log       *zap.Logger
 }
 
@@ -97,8 +97,8 @@ func openStore(
 }
 
 // newResets returns the resets of a store. redis is the server that carries the messages; nil without Redis.
-func newResets(st *store, redis *redisBackend, log *zap.Logger, panicked recovery.Report) (*resets.Resets, error) {
-	r := &resets.Resets{Store: st.fallback, Local: st.local, DenyCache: st.denyCache, Panicked: panicked}
+func newResets(st *store, redis *redisBackend, log *zap.Logger, panicked recovery.Report) (*resets.Service, error) {
+	r := &resets.Service{Store: st.fallback, Local: st.local, DenyCache: st.denyCache, Panicked: panicked}
 	if redis == nil {
 		return r, nil
 	}

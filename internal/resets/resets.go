@@ -23,9 +23,9 @@ type Messages interface {
 	Receive(ctx context.Context, connected func(), received func([]byte)) error
 }
 
-// A Resets removes the usage of keys from the store, and notifies the other replicas, which cache denials and local counters.
+// A Service removes the usage of keys from the store, and notifies the other replicas, which cache denials and local counters.
 // docs/adr/0020-admin-api.md explains the order of the steps.
-type Resets struct {
+type Service struct {
 	Store     *guard.Fallback
 	Local     *memstore.Store  // the counters of Store for on_store_error: local; nil without Messages
 	DenyCache *guard.DenyCache // nil if disabled
@@ -54,7 +54,7 @@ const resetDelay = 20 * time.Millisecond
 const publishTimeout = time.Second
 
 // Reset implements admin.Resets.
-func (r *Resets) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, notified bool, err error) {
+func (r *Service) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, notified bool, err error) {
 	notified, err = r.resetAndNotify(ctx, message{Keys: keys}, func() error {
 		found, err = r.Store.Reset(ctx, keys)
 		return err
@@ -63,7 +63,7 @@ func (r *Resets) Reset(ctx context.Context, keys []limiters.StateName) (found []
 }
 
 // ResetEntry implements admin.Resets.
-func (r *Resets) ResetEntry(
+func (r *Service) ResetEntry(
 	ctx context.Context, domain string, entry descriptors.Entry, cursor string,
 ) (done limiters.Progress, notified bool, err error) {
 	m := message{Domain: domain, Entry: [2]string{entry.Key, entry.Value}}
@@ -76,7 +76,7 @@ func (r *Resets) ResetEntry(
 
 // resetAndNotify sends m before and after reset. It reports whether the second message was sent or is not needed. It sends the second
 // message even if reset failed, because some states may be removed.
-func (r *Resets) resetAndNotify(ctx context.Context, m message, reset func() error) (notified bool, err error) {
+func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() error) (notified bool, err error) {
 	if r.Messages == nil {
 		return true, reset()
 	}
@@ -109,7 +109,7 @@ var subscribeBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 *
 
 // Run receives the resets of other replicas, and forgets the denials of these keys, until ctx ends. After a lost connection it
 // forgets all denials, because it may have missed messages.
-func (r *Resets) Run(ctx context.Context) {
+func (r *Service) Run(ctx context.Context) {
 	if r.Messages == nil {
 		return
 	}
@@ -133,7 +133,7 @@ func (r *Resets) Run(ctx context.Context) {
 // ErrMessage is passed to Warn for a message that Weir does not understand.
 var ErrMessage = errors.New("the message is from another version of Weir: run one version on all replicas")
 
-func (r *Resets) received(text []byte) {
+func (r *Service) received(text []byte) {
 	defer r.Panicked.Recover("reset message") // no handler recovers on this goroutine
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil || len(m.Keys) == 0 && m.Entry[0] == "" {

@@ -35,7 +35,7 @@ func (c *channel) Receive(context.Context, func(), func([]byte)) error {
 func TestFailedResetSendsBothMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		r := &Resets{Messages: &channel{[]func([]byte){func([]byte) { n++ }}}}
+		r := &Service{Messages: &channel{[]func([]byte){func([]byte) { n++ }}}}
 		failed := errors.New("the store failed")
 		call, leave := context.WithCancel(t.Context())
 		_, err := r.resetAndNotify(call, message{Domain: "ugc", Entry: [2]string{"user_id", "42"}}, func() error { leave(); return failed })
@@ -50,7 +50,7 @@ func TestFailedResetSendsBothMessages(t *testing.T) {
 
 // newReplica returns the resets of a replica, with a deny cache in front of a shared store, and with local counters. A call of take
 // takes one hit of a key by the cache, and a call of local takes one by the local counters.
-func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Resets, take, local func(key string) limiters.Verdict) {
+func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Service, take, local func(key string) limiters.Verdict) {
 	t.Helper()
 	limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
 	if err != nil {
@@ -66,7 +66,7 @@ func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Resets, ta
 		}
 	}
 	counters, cache := memstore.New(memstore.Options{}), guard.NewDenyCache(shared, guard.DenyOptions{MaxAge: time.Hour})
-	r = &Resets{
+	r = &Service{
 		Store: guard.NewFallback(cache, guard.FallbackOptions{Local: counters}), Local: counters, DenyCache: cache, Messages: c,
 		Warn:     func(what string, err error) { t.Errorf("%s: %v", what, err) },
 		Panicked: func(where string, value any) { t.Errorf("%s panicked: %v", where, value) },
@@ -87,12 +87,12 @@ func TestResetReachesOtherReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, reset := range map[string]func(*Resets) (notified bool, err error){
-		"of a key": func(r *Resets) (bool, error) {
+	for name, reset := range map[string]func(*Service) (notified bool, err error){
+		"of a key": func(r *Service) (bool, error) {
 			_, notified, err := r.Reset(t.Context(), []limiters.StateName{limit.StateName(user("42"))})
 			return notified, err
 		},
-		"of an entry": func(r *Resets) (bool, error) {
+		"of an entry": func(r *Service) (bool, error) {
 			_, notified, err := r.ResetEntry(t.Context(), "ugc", descriptors.Entry{Key: "user_id", Value: "42"}, "")
 			return notified, err
 		},
@@ -133,7 +133,7 @@ func TestResetReachesOtherReplicas(t *testing.T) {
 func TestUnknownMessageIsReported(t *testing.T) {
 	for _, text := range []string{"", "{", "{}", `{"domain":"ugc"}`, `{"entry":["",""]}`} {
 		var warned error
-		r := &Resets{Warn: func(_ string, err error) { warned = err }}
+		r := &Service{Warn: func(_ string, err error) { warned = err }}
 		r.received([]byte(text))
 		if !errors.Is(warned, ErrMessage) {
 			t.Errorf("%q: %v, want ErrMessage", text, warned)
@@ -145,7 +145,7 @@ func TestUnknownMessageIsReported(t *testing.T) {
 func TestLostChannelIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		r := &Resets{Messages: &channel{}, Warn: func(string, error) { n++ }}
+		r := &Service{Messages: &channel{}, Warn: func(string, error) { n++ }}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		r.Run(ctx)

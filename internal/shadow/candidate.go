@@ -23,15 +23,15 @@ const (
 
 // A candidate holds the rules of a shadow file, their counters and the comparison. Only one goroutine calls compare.
 type candidate struct {
-	rules   *descriptors.Rules
-	loaded  time.Time
-	store   limiters.Store
-	decider *decide.Decider
-	now     time.Time // of the last request
-	result  decide.Result
+	rules    *descriptors.Rules
+	loaded   time.Time
+	store    limiters.Store
+	decider  *decide.Decider
+	now      time.Time // of the last request
+	result   decide.Result
 	decision decision
-	seed    maphash.Seed
-	dropped atomic.Int64
+	seed     maphash.Seed
+	dropped  atomic.Int64
 
 	mu   sync.Mutex
 	seen int64 // requests since loaded

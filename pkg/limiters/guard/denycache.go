@@ -42,9 +42,9 @@ type DenyOptions struct {
 // DenyStats are the size and the counters of a DenyCache.
 type DenyStats struct {
 	Entries, Bytes int64
-	Asked          int64 // hits received, without refunds and ends of leases
+	Lookups        int64 // hits received, without refunds and ends of leases
 	Answered       int64 // hits answered from memory
-	NotRemembered  int64 // denials, because the cache was full
+	NotCached      int64 // denials, because the cache was full
 	Sent           int64 // denied hits that were sent to the store
 	Lost           int64 // denied hits that may not have been counted, because the call that sent them failed
 }
@@ -115,9 +115,9 @@ func (c *DenyCache) Stats() DenyStats {
 	c.eachShard(func(s *denyShard) {
 		stats.Entries += s.count
 		stats.Bytes += s.bytes
-		stats.Asked += s.asked
+		stats.Lookups += s.lookups
 		stats.Answered += s.answered
-		stats.NotRemembered += s.notCached
+		stats.NotCached += s.notCached
 	})
 	return stats
 }
@@ -216,7 +216,7 @@ func (c *DenyCache) answerHit(
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.N >= 0 && !h.End {
-		s.asked++
+		s.lookups++
 		if !forward && s.answer(now, l.hash, h, v) {
 			s.answered++
 			return true

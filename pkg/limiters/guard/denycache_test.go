@@ -217,7 +217,7 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 					take(t, a, hit, hit, hit)
 					take(t, a, hit)
 				}
-				if got := a.Stats(); got.NotRemembered == 0 {
+				if got := a.Stats(); got.NotCached == 0 {
 					t.Fatalf("%+v: it is not full", got)
 				}
 				time.Sleep(2 * time.Minute)
@@ -328,7 +328,7 @@ func TestDenialOfACountingWindowCoversAnyHits(t *testing.T) {
 		w.holds("k", counted, 13) // sent by the goroutine
 		a.take("k", counted, 1, "cached: denied used=14 remaining=0 retry=58.9s reset=58.9s")
 		b.take("k", counted, 1, "cached: denied used=6 remaining=0 retry=58.9s reset=58.9s")
-		if got := a.Stats(); got.Sent != 8 || got.Lost != 0 || got.Asked != 8 || got.Answered != 5 || got.Entries != 1 {
+		if got := a.Stats(); got.Sent != 8 || got.Lost != 0 || got.Lookups != 8 || got.Answered != 5 || got.Entries != 1 {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -528,7 +528,7 @@ func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 }
 
 // A hit is denied while a refund is under way. When the refund is done, the denial is not cached.
-func TestDenialDuringARefundIsNotRemembered(t *testing.T) {
+func TestDenialDuringARefundIsNotCached(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
 		inWorld(t, func(w *world) {
 			a := w.replica(defaults)
@@ -601,7 +601,7 @@ func TestDeniedHitDeniesNoPeekUnderPeekOver(t *testing.T) {
 	})
 }
 
-func TestDenialsThatAreNotRemembered(t *testing.T) {
+func TestDenialsThatAreNotCached(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")

@@ -21,7 +21,7 @@ type denyShard struct {
 	bytes         int64
 	count         int64
 
-	asked, answered, notCached int64
+	lookups, answered, notCached int64
 
 	_ [64]byte // keeps the locks of two shards out of one cache line
 }

@@ -95,7 +95,7 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 			w.takes(a, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 		}
 		w.takes(a, []limiters.Hit{lease("b")}, "ok used=2 remaining=0 reset=10s")
-		calls, asked := a.line.calls.Load(), a.Stats().Asked
+		calls, asked := a.line.calls.Load(), a.Stats().Lookups
 		for range 2 {
 			w.takes(a, []limiters.Hit{lease("c")}, "denied used=2 remaining=0 retry=1s reset=10s")
 		}
@@ -104,7 +104,7 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 		}
 		w.takes(a, []limiters.Hit{lease("a", end), lease("c")},
 			"ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
-		if got := a.Stats().Asked - asked; got != 3 {
+		if got := a.Stats().Lookups - asked; got != 3 {
 			t.Errorf("asked grew by %d, want 3: an end is no question", got)
 		}
 		// An end brings no answer from memory, and forgets none.

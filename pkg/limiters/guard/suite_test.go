@@ -196,7 +196,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	taken, stats := heap()-before, c.Stats()
 	runtime.KeepAlive(c)
 	t.Logf("%d entries, %d bytes by its account, %d of the heap", stats.Entries, stats.Bytes, taken)
-	if stats.Bytes > maxBytes || stats.Bytes < maxBytes*9/10 || stats.Entries < 10_000 || stats.NotRemembered != 0 {
+	if stats.Bytes > maxBytes || stats.Bytes < maxBytes*9/10 || stats.Entries < 10_000 || stats.NotCached != 0 {
 		t.Errorf("%+v", stats)
 	}
 	if taken > maxBytes*5/4 || taken < maxBytes/2 {
@@ -228,7 +228,7 @@ func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 			take(w, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 1})
 		}
 		full := a.Stats()
-		if full.Bytes > 16<<10 || full.NotRemembered < 100 || full.Answered != full.Entries {
+		if full.Bytes > 16<<10 || full.NotCached < 100 || full.Answered != full.Entries {
 			t.Errorf("%+v", full)
 		}
 		time.Sleep(time.Second)

@@ -26,9 +26,9 @@ type actionResult int
 
 const (
 	added   actionResult = iota // the action adds an entry
-	skipped                // it adds no entry, and the descriptor is sent without it
-	dropped                // it drops the descriptor
-	unknown                // the configuration and the request do not decide between the others
+	skipped                     // it adds no entry, and the descriptor is sent without it
+	dropped                     // it drops the descriptor
+	unknown                     // the configuration and the request do not decide between the others
 )
 
 func entry(key, value string) effect { return effect{key: key, value: value} }

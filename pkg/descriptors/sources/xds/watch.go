@@ -42,8 +42,8 @@ type connectionResult int
 
 const (
 	unreachable connectionResult = iota // no stream was opened
-	silent                     // a stream was opened, and ended soon without a push
-	useful                     // a stream brought a push, or lasted longer than the maximum wait
+	silent                              // a stream was opened, and ended soon without a push
+	useful                              // a stream brought a push, or lasted longer than the maximum wait
 )
 
 // connection opens a stream and handles its pushes until it ends.
