@@ -88,15 +88,15 @@ func (m *memory) load(o memstore.Options) {
 	}
 }
 
-func (m *memory) setAside(why error) {
+func (m *memory) setAside(cause error) {
 	aside, err := snapshot.SetAside(m.path)
 	if err != nil {
-		m.log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(why), zap.NamedError("rename_error", err),
+		m.log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(cause), zap.NamedError("rename_error", err),
 			zap.String("remedy", "set MEMORY_SNAPSHOT to another path, or remove what is there, and start again"))
 		m.path = ""
 		return
 	}
-	m.log.Error("snapshot not loaded, counters start at zero", zap.Error(why), zap.String("kept_as", aside),
+	m.log.Error("snapshot not loaded, counters start at zero", zap.Error(cause), zap.String("kept_as", aside),
 		zap.String("remedy", "if another version of Weir wrote it, stop, rename it back and start that version; otherwise remove it"))
 }
 

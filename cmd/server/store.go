@@ -50,7 +50,7 @@ type store struct {
 	states    limiters.Store    // the part after fallback, for calls that on_store_error must not decide
 	local     *memstore.Store   // the counters of fallback for on_store_error: local; nil without Redis
 	replicas  *replicas         // divides the limits of local
-	resets    *resets.Service    // nil without ADMIN_ADDR
+	resets    *resets.Service   // nil without ADMIN_ADDR
 	log       *zap.Logger
 }
 

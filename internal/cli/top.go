@@ -157,7 +157,7 @@ func (t *Top) show(ctx context.Context, conn *client.Client, to Streams) error {
 	if shown.Interval == 0 {
 		shown.Interval = 2 * time.Second
 	}
-	model := topModel{top: &shown, conn: conn, ctx: ctx, by: t.By}
+	model := topModel{top: &shown, conn: conn, ctx: ctx, sortBy: t.By}
 	last, err := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(to.In), tea.WithOutput(to.Out)).Run()
 	if err != nil && !errors.Is(err, tea.ErrInterrupted) && !errors.Is(err, tea.ErrProgramKilled) {
 		return fmt.Errorf("the terminal: %w", err)

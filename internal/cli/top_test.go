@@ -299,7 +299,7 @@ func TestTopInATerminal(t *testing.T) {
 }
 
 func TestTopFitsTheTerminal(t *testing.T) {
-	m := topModel{top: &Top{}, width: 40, height: 6, at: time.Now()}
+	m := topModel{top: &Top{}, width: 40, height: 6, fetchedAt: time.Now()}
 	for i := range 100 {
 		m.found.Keys = append(m.found.Keys, admin.TopKey{Domain: "日本語", Key: []admin.Entry{{"user_id", fmt.Sprint(strings.Repeat("x", i))}}})
 	}

@@ -20,10 +20,10 @@ type topModel struct {
 	conn *client.Client
 	ctx  context.Context //nolint:containedctx // bubbletea calls the methods of a model without a context
 
-	by            string
+	sortBy        string
 	width, height int // of the terminal; 0: not known yet
 	found         admin.Top
-	at            time.Time // of found; zero: nothing yet
+	fetchedAt     time.Time // of found; zero: nothing yet
 	err           error     // of the last fetch
 	failures      int
 	next          time.Duration // the wait before the next fetch
@@ -44,7 +44,7 @@ func (m topModel) Init() tea.Cmd { return m.fetch() }
 
 // fetch returns a command that asks the server.
 func (m topModel) fetch() tea.Cmd {
-	by, generation := m.by, m.generation
+	by, generation := m.sortBy, m.generation
 	return func() tea.Msg {
 		top, err := m.top.fetch(m.ctx, m.conn, by)
 		return fetched{top, err, generation}
@@ -71,7 +71,7 @@ func (m topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 func (m topModel) pressed(key string) (tea.Model, tea.Cmd) {
-	by := m.by
+	by := m.sortBy
 	switch key {
 	case "q", "esc", "ctrl+c":
 		return m, tea.Quit
@@ -82,10 +82,10 @@ func (m topModel) pressed(key string) (tea.Model, tea.Cmd) {
 	case "tab":
 		by = map[string]string{"hits": "denied", "denied": "hits"}[by]
 	}
-	if by == m.by {
+	if by == m.sortBy {
 		return m, nil
 	}
-	m.by, m.at = by, time.Time{}
+	m.sortBy, m.fetchedAt = by, time.Time{}
 	m.generation++
 	return m, m.fetch()
 }
@@ -99,7 +99,7 @@ func (m topModel) received(f fetched) (tea.Model, tea.Cmd) {
 		m.next = max(m.next, retries.Wait(m.failures))
 		m.failures++
 	default:
-		m.found, m.at, m.failures = f.top, time.Now(), 0
+		m.found, m.fetchedAt, m.failures = f.top, time.Now(), 0
 	}
 	generation := m.generation
 	return m, tea.Tick(m.next, func(time.Time) tea.Msg { return tick{generation} })
@@ -126,8 +126,8 @@ func (m topModel) lines() []string {
 		height = 24
 	}
 	help := faint.Render("q quit   h hits   d denied")
-	if !m.at.IsZero() {
-		table := aligned(rows(&m.found, m.at))
+	if !m.fetchedAt.IsZero() {
+		table := aligned(rows(&m.found, m.fetchedAt))
 		for i, line := range table[:min(len(table), height-3)] {
 			if i == 0 {
 				line = bold.Render(line)
@@ -149,10 +149,10 @@ func (m topModel) state() string {
 	switch {
 	case m.err != nil:
 		return red.Render(retryText(m.err, m.next))
-	case m.at.IsZero():
+	case m.fetchedAt.IsZero():
 		return "waiting for the server"
 	}
-	return summary(&m.found, m.by, m.at)
+	return summary(&m.found, m.sortBy, m.fetchedAt)
 }
 
 // aligned returns rows as lines: numbers are aligned to the right, texts to the left.

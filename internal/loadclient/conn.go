@@ -176,7 +176,7 @@ func (c *conn) mayOpen() bool {
 // open appends a request to the output buffer.
 func (c *conn) open(start time.Duration) {
 	n, r := c.sent.Load(), c.o.Request
-	next := c.o.Users.pick(c.random)
+	next := c.o.Users.choose(c.random)
 	t := r.template(next, n == 0)
 	c.out = t.append(c.out, 2*n+1, next)
 	if r.Spread {

@@ -130,7 +130,7 @@ func (t *template) frame(kind http2.FrameType, flags http2.Flags, payload []byte
 }
 
 // template returns the template of the next request.
-func (r *Request) template(next pick, first bool) *template {
+func (r *Request) template(next choice, first bool) *template {
 	c := &r.call
 	if next.end {
 		c = &r.end
@@ -142,7 +142,7 @@ func (r *Request) template(next pick, first bool) *template {
 }
 
 // append appends a request on a stream.
-func (t *template) append(b []byte, stream uint32, next pick) []byte {
+func (t *template) append(b []byte, stream uint32, next choice) []byte {
 	b = append(b, t.frames...)
 	frames := b[len(b)-len(t.frames):]
 	for _, at := range t.streams {
@@ -160,7 +160,7 @@ func (t *template) append(b []byte, stream uint32, next pick) []byte {
 // spread gives each descriptor after the first its own user.
 func (t *template) spread(frames []byte, users *Users, random *rand.PCG) {
 	for _, at := range t.users[1:] {
-		putNumber(frames[at:], users.pick(random).user)
+		putNumber(frames[at:], users.choose(random).user)
 	}
 }
 

@@ -14,14 +14,14 @@ type Users struct {
 	alias []aliased      // for Zipf
 }
 
-// A pick is the user of a request, and the lease that it takes or ends.
-type pick struct {
+// A choice is the user of a request, and the lease that it takes or ends.
+type choice struct {
 	user, lease uint64
 	end         bool
 }
 
 // aliased is a column of Walker's alias method: this user with probability part / 2^32, otherwise the other.
-type aliased struct{ part, other uint32 }
+type aliased struct{ part, alias uint32 }
 
 // Uniform returns n equally likely users.
 func Uniform(n int) *Users { return &Users{n: uint64(n)} }
@@ -55,31 +55,31 @@ func Zipf(n int, s float64) *Users {
 	for len(small) > 0 && len(large) > 0 {
 		a, b := small[len(small)-1], large[len(large)-1]
 		small = small[:len(small)-1]
-		u.alias[a] = aliased{part: uint32(weights[a] * (1 << 32)), other: uint32(b)}
+		u.alias[a] = aliased{part: uint32(weights[a] * (1 << 32)), alias: uint32(b)}
 		if weights[b] -= 1 - weights[a]; weights[b] < 1 {
 			large, small = large[:len(large)-1], append(small, b)
 		}
 	}
 	for _, k := range append(small, large...) { // 1, up to rounding
-		u.alias[k] = aliased{part: math.MaxUint32, other: uint32(k)}
+		u.alias[k] = aliased{part: math.MaxUint32, alias: uint32(k)}
 	}
 	return u
 }
 
-func (u *Users) pick(random *rand.PCG) pick {
+func (u *Users) choose(random *rand.PCG) choice {
 	switch {
 	case u.open > 0:
 		return u.leasing(u.next.Add(1) - 1)
 	case u.next != nil:
-		return pick{user: (u.next.Add(1) - 1) % u.n}
+		return choice{user: (u.next.Add(1) - 1) % u.n}
 	}
-	return pick{user: u.random(random)}
+	return choice{user: u.random(random)}
 }
 
-// leasing returns the pick of a request, numbered from 0. It derives the user from the lease's number, so that leases need no
+// leasing returns the choice for a request, numbered from 0. It derives the user from the lease's number, so that leases need no
 // memory.
-func (u *Users) leasing(request uint64) pick {
-	p := pick{lease: request}
+func (u *Users) leasing(request uint64) choice {
+	p := choice{lease: request}
 	if request >= u.open {
 		later := request - u.open
 		p.lease, p.end = later/2, later%2 == 1
@@ -96,7 +96,7 @@ func (u *Users) random(random *rand.PCG) uint64 {
 	k := (r >> 32) * u.n >> 32
 	if u.alias != nil {
 		if a := u.alias[k]; uint32(r) >= a.part {
-			return uint64(a.other)
+			return uint64(a.alias)
 		}
 	}
 	return k

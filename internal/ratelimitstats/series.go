@@ -12,13 +12,13 @@ import (
 
 // A series holds the counters of one domain and one list of levels.
 type series struct {
-	counts  [counters]atomic.Uint64
-	dropped atomic.Bool // removed from its table: callers that keep the series must look it up again
-	labels  []string    // the domain, then the levels
-	other   bool        // the shared series, for names beyond the bound
-	alone   counting    // for rules whose decisions all count here
+	counts   [counters]atomic.Uint64
+	dropped  atomic.Bool // removed from its table: callers that keep the series must look it up again
+	labels   []string    // the domain, then the levels
+	isShared bool        // the shared series, for names beyond the bound
+	alone    counting    // for rules whose decisions all count here
 
-	full atomic.Pointer[counting] // of an other series: the latest counting of rules without a series of their own
+	full atomic.Pointer[counting] // of a shared series: the latest counting of rules without a series of their own
 
 	owners []ruleID  // the rules that count here; guarded by the table's lock
 	seen   uint64    // the sum of the counts when sweep last saw it change
@@ -46,7 +46,7 @@ type counting struct {
 
 // valid reports whether the rule still counts on this series.
 func (c *counting) valid() bool {
-	return !c.series.dropped.Load() && (!c.series.other || c.table.isStillFull(c.drops))
+	return !c.series.dropped.Load() && (!c.series.isShared || c.table.isStillFull(c.drops))
 }
 
 func (s *series) add(t *tally) {
@@ -77,10 +77,10 @@ func (s *series) overflowCounting(drops uint64) *counting {
 // A table holds at most max series, because some names come from requests. Beyond the bound, new names of a domain count on one
 // shared series. A series unchanged for the time idle is dropped.
 type table struct {
-	max   int
-	idle  time.Duration
-	now   func() time.Time
-	other func(domain string) (string, []string) // the name of the shared series
+	max        int
+	idle       time.Duration
+	now        func() time.Time
+	sharedName func(domain string) (string, []string) // the name of the shared series
 
 	overflows atomic.Uint64 // counts that went to a shared series
 	drops     atomic.Uint64 // series dropped
@@ -88,7 +88,7 @@ type table struct {
 
 	mu     sync.RWMutex
 	series map[string]*series
-	others int // the number of shared series
+	shared int // the number of shared series
 
 	sending bool      // keep dropped series in retired until their last counts are sent
 	retired []*series // dropped, with counts to send; at most max
@@ -98,7 +98,7 @@ type table struct {
 const sweepInterval = time.Minute
 
 // get returns the series with a name, creating it if there is room.
-func (t *table) get(domain string, levels []string, by ruleID) *series {
+func (t *table) get(domain string, levels []string, owner ruleID) *series {
 	var stack [256]byte
 	name := appendName(stack[:0], domain, levels)
 	if s := t.find(name, domain); s != nil {
@@ -109,18 +109,18 @@ func (t *table) get(domain string, levels []string, by ruleID) *series {
 	if s := t.series[string(name)]; s != nil {
 		return s
 	}
-	if len(t.series)-t.others < t.max || t.evictIdle() {
-		return t.insert(string(name), by)
+	if len(t.series)-t.shared < t.max || t.evictIdle() {
+		return t.insert(string(name), owner)
 	}
 	t.overflows.Add(1)
-	domain, levels = t.other(domain)
+	domain, levels = t.sharedName(domain)
 	name = appendName(name[:0], domain, levels)
 	if s := t.series[string(name)]; s != nil {
 		return s
 	}
-	s := t.insert(string(name), ruleID{domain: by.domain})
-	s.other = true
-	t.others++
+	s := t.insert(string(name), ruleID{domain: owner.domain})
+	s.isShared = true
+	t.shared++
 	return s
 }
 
@@ -129,10 +129,10 @@ func (t *table) find(name []byte, domain string) *series {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s := t.series[string(name)]
-	if s != nil || len(t.series)-t.others < t.max || t.canEvict(t.now()) {
+	if s != nil || len(t.series)-t.shared < t.max || t.canEvict(t.now()) {
 		return s
 	}
-	domain, levels := t.other(domain)
+	domain, levels := t.sharedName(domain)
 	var stack [256]byte
 	s = t.series[string(appendName(stack[:0], domain, levels))]
 	if s != nil {
@@ -141,20 +141,20 @@ func (t *table) find(name []byte, domain string) *series {
 	return s
 }
 
-func (t *table) insert(name string, by ruleID) *series {
-	by = by.clone()
-	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []ruleID{by}, since: t.now()}
+func (t *table) insert(name string, owner ruleID) *series {
+	owner = owner.clone()
+	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []ruleID{owner}, since: t.now()}
 	s.alone = counting{table: t, series: s}
 	t.series[name] = s
 	return s
 }
 
-// claim adds an owner to a series.
-func (t *table) claim(s *series, by ruleID) {
+// addOwner adds an owner to a series.
+func (t *table) addOwner(s *series, owner ruleID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !slices.Contains(s.owners, by) {
-		s.owners = append(s.owners, by.clone())
+	if !slices.Contains(s.owners, owner) {
+		s.owners = append(s.owners, owner.clone())
 	}
 }
 
@@ -179,7 +179,7 @@ func (t *table) evictIdle() bool {
 	}
 	t.swept.Store(now.UnixNano())
 	t.removeIf(func(s *series) bool { return s.isIdle(now, t.idle) })
-	return len(t.series)-t.others < t.max
+	return len(t.series)-t.shared < t.max
 }
 
 // sweep drops idle series.
@@ -212,16 +212,16 @@ func (t *table) forget(removed func(ruleID) bool) {
 	})
 }
 
-func (t *table) removeIf(which func(*series) bool) {
+func (t *table) removeIf(remove func(*series) bool) {
 	for name, s := range t.series {
-		if !which(s) {
+		if !remove(s) {
 			continue
 		}
 		delete(t.series, name)
 		s.dropped.Store(true)
 		t.drops.Add(1)
-		if s.other {
-			t.others--
+		if s.isShared {
+			t.shared--
 		}
 		if t.sending && len(t.retired) < t.max {
 			t.retired = append(t.retired, s)

@@ -58,11 +58,11 @@ func New(registry prometheus.Registerer, o Options) *Stats {
 		nearLimitRatio: o.NearLimitRatio,
 		rates: table{
 			max: o.maxSeries, idle: o.idle, now: o.now, series: map[string]*series{},
-			other: func(domain string) (string, []string) { return domain, []string{"other"} },
+			sharedName: func(domain string) (string, []string) { return domain, []string{"other"} },
 		},
 		domains: table{
 			max: maxDomains, idle: o.idle, now: o.now, series: map[string]*series{},
-			other: func(string) (string, []string) { return "other", nil },
+			sharedName: func(string) (string, []string) { return "other", nil },
 		},
 		configLoaded:  scalar{statsd: "ratelimit.service.config_load_success"},
 		configFailed:  scalar{statsd: "ratelimit.service.config_load_error"},
@@ -154,12 +154,12 @@ func (s *Stats) seriesOf(d *decide.Decision) *series {
 	if d.Override || d.Rule == nil {
 		return s.rates.get(d.Domain, appendLevels(stack[:0], d), ruleID{domain: d.Domain})
 	}
-	by := ruleIDOf(d.Rule)
+	owner := ruleIDOf(d.Rule)
 	cached := s.byRule.Of(d.Rule)
 	if cached == nil { // the rules were just replaced
-		found := s.rates.get(d.Domain, appendLevels(stack[:0], d), by)
-		if !found.other {
-			s.rates.claim(found, by)
+		found := s.rates.get(d.Domain, appendLevels(stack[:0], d), owner)
+		if !found.isShared {
+			s.rates.addOwner(found, owner)
 		}
 		return found
 	}
@@ -172,20 +172,20 @@ func (s *Stats) seriesOf(d *decide.Decision) *series {
 		return known.series
 	}
 	drops := s.rates.drops.Load()
-	found := s.rates.get(d.Domain, levels, by)
-	if known != nil && !known.series.dropped.Load() && !known.series.other {
+	found := s.rates.get(d.Domain, levels, owner)
+	if known != nil && !known.series.dropped.Load() && !known.series.isShared {
 		return found // the cached series has other values, and stays cached
 	}
-	if !found.other {
-		s.rates.claim(found, by)
+	if !found.isShared {
+		s.rates.addOwner(found, owner)
 	}
 	next := &found.alone
 	switch fixed := d.Rule.HasFixedStatLevels(); {
-	case !fixed && found.other:
+	case !fixed && found.isShared:
 		return found // other values of this rule may have series of their own
 	case !fixed:
 		next = &counting{series: found, levels: cloneAll(levels)}
-	case found.other:
+	case found.isShared:
 		next = found.overflowCounting(drops)
 	}
 	cached.CompareAndSwap(known, next)

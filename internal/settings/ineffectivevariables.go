@@ -11,7 +11,7 @@ type kind func(string) error
 
 func text(string) error { return nil }
 
-func whole(s string) error {
+func integer(s string) error {
 	_, err := strconv.Atoi(s)
 	return err
 }
@@ -39,24 +39,24 @@ var IneffectiveVariables = []struct {
 }{
 	{"RUNTIME_WATCH_ROOT", "Weir notices both a replaced root and a changed file", boolean},
 	{"RUNTIME_IGNOREDOTFILES", "Weir always ignores names that begin with a dot, such as ..data of a ConfigMap", boolean},
-	{"EXPIRATION_JITTER_MAX_SECONDS", "keys expire when they have fully reset; nothing is written at the end of a window", whole},
+	{"EXPIRATION_JITTER_MAX_SECONDS", "keys expire when they have fully reset; nothing is written at the end of a window", integer},
 	{"REDIS_PIPELINE_WINDOW", "a request is one call to Redis", duration},
-	{"REDIS_PIPELINE_LIMIT", "a request is one call to Redis", whole},
-	{"REDIS_CLUSTER_PIPELINE_PARALLELISM", "Weir always calls the nodes of a cluster in parallel", whole},
+	{"REDIS_PIPELINE_LIMIT", "a request is one call to Redis", integer},
+	{"REDIS_CLUSTER_PIPELINE_PARALLELISM", "Weir always calls the nodes of a cluster in parallel", integer},
 	{"REDIS_POOL_ON_EMPTY_BEHAVIOR", "a request waits for a connection, at most STORE_TIMEOUT", text},
 	{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "the next request reconnects", boolean},
 	{"REDIS_STARTUP_INITIAL_INTERVAL", "Weir starts at once, and is ready when Redis has answered", duration},
 	{"REDIS_STARTUP_MAX_INTERVAL", "Weir starts at once, and is ready when Redis has answered", duration},
 	{"REDIS_STARTUP_MAX_ELAPSED_TIME", "Weir starts at once, and is ready when Redis has answered", duration},
 	{"REDIS_PERSECOND_PIPELINE_WINDOW", "a request is one call to Redis", duration},
-	{"REDIS_PERSECOND_PIPELINE_LIMIT", "a request is one call to Redis", whole},
-	{"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "Weir always calls the nodes of a cluster in parallel", whole},
+	{"REDIS_PERSECOND_PIPELINE_LIMIT", "a request is one call to Redis", integer},
+	{"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "Weir always calls the nodes of a cluster in parallel", integer},
 	{"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "a request waits for a connection, at most STORE_TIMEOUT", text},
 	{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "each wait is drawn from 0 to its full length", number},
 	{"PROMETHEUS_MAPPER_YAML", "metrics have the names of the usual mapping", text},
 	{"GRPC_SERVER_TLS_CA_CERT", "as in envoyproxy/ratelimit, it does not verify clients; GRPC_CLIENT_TLS_CACERT does", text},
 	{"MEMCACHE_HOST_PORT", "memcache is not supported", text},
-	{"MEMCACHE_MAX_IDLE_CONNS", "memcache is not supported", whole},
+	{"MEMCACHE_MAX_IDLE_CONNS", "memcache is not supported", integer},
 	{"MEMCACHE_SRV", "memcache is not supported", text},
 	{"MEMCACHE_SRV_REFRESH", "memcache is not supported", duration},
 	{"MEMCACHE_TLS", "memcache is not supported", boolean},

@@ -32,7 +32,7 @@ const maxInFlight = 1 << 30
 
 func (l *Listeners) complete(errs *settingErrors) {
 	if l.MaxInFlight < 0 || l.MaxInFlight > maxInFlight {
-		errs.must("MAX_IN_FLIGHT", "be from 0 (256 for each CPU) to %d", maxInFlight)
+		errs.require("MAX_IN_FLIGHT", "be from 0 (256 for each CPU) to %d", maxInFlight)
 	}
 	if l.MaxConnectionAge < 0 || l.MaxConnectionAgeGrace < 0 {
 		errs.add("GRPC_MAX_CONNECTION_AGE", "it and its grace must be at least 0 (0: no limit)")

@@ -19,7 +19,7 @@ const maxTopKeys = 100_000
 
 func (o *Observation) complete(errs *settingErrors, admin bool) {
 	if !(o.DenialLog >= 0 && o.DenialLog <= 1) { // NaN is neither
-		errs.must("DENIAL_LOG", "be from 0 to 1")
+		errs.require("DENIAL_LOG", "be from 0 to 1")
 	}
 	positive(errs, "DENIAL_LOG_PER_SECOND", o.DenialLogPerSecond)
 	if o.TopKeys == nil {
@@ -29,7 +29,7 @@ func (o *Observation) complete(errs *settingErrors, admin bool) {
 		}
 	}
 	if *o.TopKeys < 0 || *o.TopKeys > maxTopKeys {
-		errs.must("TOP_KEYS", "be from 0 to %d", maxTopKeys)
+		errs.require("TOP_KEYS", "be from 0 to %d", maxTopKeys)
 	}
 	o.completeRecording(errs)
 }
@@ -39,14 +39,14 @@ const minRecordFile = 1 << 20
 
 func (o *Observation) completeRecording(errs *settingErrors) {
 	if !(o.RecordSample > 0 && o.RecordSample <= 1) { // NaN is neither
-		errs.must("RECORD_SAMPLE", "be above 0 and at most 1")
+		errs.require("RECORD_SAMPLE", "be above 0 and at most 1")
 	}
 	positive(errs, "RECORD_PER_SECOND", o.RecordPerSecond)
 	if o.RecordFileBytes < minRecordFile {
-		errs.must("RECORD_FILE_BYTES", "be at least %d", minRecordFile)
+		errs.require("RECORD_FILE_BYTES", "be at least %d", minRecordFile)
 	}
 	if o.RecordMaxBytes/2 < o.RecordFileBytes {
-		errs.must("RECORD_MAX_BYTES", "be at least twice RECORD_FILE_BYTES, which is %d", o.RecordFileBytes)
+		errs.require("RECORD_MAX_BYTES", "be at least twice RECORD_FILE_BYTES, which is %d", o.RecordFileBytes)
 	}
 	setDefault(&o.RecordCompression, "zstd")
 	errs.oneOf("RECORD_COMPRESSION", &o.RecordCompression, "zstd", "none")

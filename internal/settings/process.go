@@ -26,7 +26,7 @@ func (p *Process) complete(errs *settingErrors) {
 	errs.oneOf("LOG_FORMAT", &p.LogFormat, "text", "json")
 	positive(errs, "STOP_TIMEOUT", int64(p.StopTimeout))
 	if p.DrainDelay < 0 {
-		errs.must("DRAIN_DELAY", "be at least 0")
+		errs.require("DRAIN_DELAY", "be at least 0")
 	}
 }
 

@@ -32,7 +32,7 @@ type Responses struct {
 
 func (r *Responses) complete(errs *settingErrors) {
 	if !(r.NearLimitRatio >= 0 && r.NearLimitRatio <= 1) { // NaN is neither
-		errs.must("NEAR_LIMIT_RATIO", "be from 0 to 1")
+		errs.require("NEAR_LIMIT_RATIO", "be from 0 to 1")
 	}
 	for variable, name := range map[string]string{
 		"LIMIT_LIMIT_HEADER": r.LimitHeader, "LIMIT_REMAINING_HEADER": r.RemainingHeader, "LIMIT_RESET_HEADER": r.ResetHeader,

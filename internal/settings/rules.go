@@ -33,7 +33,7 @@ func (r *Rules) complete(errs *settingErrors) {
 	setDefault(&r.ConfigType, FromFiles)
 	errs.oneOf("CONFIG_TYPE", &r.ConfigType, FromFiles, FromXDS)
 	if r.ShadowMaxBytes < 0 {
-		errs.must("SHADOW_MAX_BYTES", "be at least 0 (0: 128 MiB)")
+		errs.require("SHADOW_MAX_BYTES", "be at least 0 (0: 128 MiB)")
 	}
 }
 
@@ -75,7 +75,7 @@ func (x *XDS) complete(errs *settingErrors, configType string) {
 	positive(errs, "XDS_CLIENT_BACKOFF_MAX_INTERVAL", int64(x.BackoffMax))
 	x.BackoffInitial = min(x.BackoffInitial, x.BackoffMax)
 	if x.MaxMessageSize < 0 {
-		errs.must("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "be at least 0")
+		errs.require("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "be at least 0")
 	}
 	if (x.ClientCert == "") != (x.ClientKey == "") {
 		errs.add("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "set both CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY, or neither")

@@ -92,8 +92,8 @@ func (errs *settingErrors) add(variable, format string, args ...any) {
 	*errs = append(*errs, fmt.Errorf(variable+": "+format, args...))
 }
 
-// must adds an error whose text follows the name of a variable and must.
-func (errs *settingErrors) must(variable, format string, args ...any) {
+// require adds an error whose text follows the name of a variable and must.
+func (errs *settingErrors) require(variable, format string, args ...any) {
 	*errs = append(*errs, fmt.Errorf(variable+" must "+format, args...))
 }
 
@@ -116,14 +116,14 @@ func (errs *settingErrors) exclusive(variable, value, file string) {
 }
 
 // setDefault replaces an empty value, because charts render unset variables as empty.
-func setDefault(value *string, otherwise string) {
+func setDefault(value *string, def string) {
 	if *value == "" {
-		*value = otherwise
+		*value = def
 	}
 }
 
 func positive[T int | int64 | uint | uint64 | ~float64](errs *settingErrors, variable string, n T) {
 	if n <= 0 {
-		errs.must(variable, "be above 0")
+		errs.require(variable, "be above 0")
 	}
 }

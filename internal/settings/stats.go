@@ -33,7 +33,7 @@ func (s *Stats) complete(errs *settingErrors) {
 		errs.add("USE_STATSD", "unable to use more than one stats sink at the same time: remove it or USE_DOG_STATSD")
 	}
 	if !strings.HasPrefix(s.PrometheusPath, "/") {
-		errs.must("PROMETHEUS_PATH", "begin with a slash")
+		errs.require("PROMETHEUS_PATH", "begin with a slash")
 	}
 	if _, err := s.Tags(); err != nil {
 		errs.add("EXTRA_TAGS", "%w", err)

@@ -47,8 +47,8 @@ const (
 const minSecret = 16
 
 func (s *Store) complete(errs *settingErrors) {
-	given := s.BackendType
-	s.BackendType = strings.ToLower(given)
+	backend := s.BackendType
+	s.BackendType = strings.ToLower(backend)
 	if s.BackendType == "" {
 		s.BackendType = Memory
 		if s.Redis.URL != "" {
@@ -63,29 +63,29 @@ func (s *Store) complete(errs *settingErrors) {
 	case "memcache":
 		errs.add("BACKEND_TYPE", "memcache is not supported: write redis, or memory for a single replica")
 	default:
-		errs.add("BACKEND_TYPE", "unknown store %q: write memory or redis", given)
+		errs.add("BACKEND_TYPE", "unknown store %q: write memory or redis", backend)
 	}
 	s.Redis.complete(errs, "REDIS")
 	if s.Redis.TLS && (s.RedisCert == "") != (s.RedisKey == "") {
 		errs.add("REDIS_TLS_CLIENT_CERT", "set both REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
 	}
 	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < minSecret {
-		errs.must("KEY_HASH_SECRET", "have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecret)
+		errs.require("KEY_HASH_SECRET", "have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecret)
 	}
 	positive(errs, "STORE_TIMEOUT", int64(s.StoreTimeout))
 	positive(errs, "STORE_MAX_BATCH", s.StoreMaxBatch)
 	positive(errs, "STORE_MAX_WAITING", s.StoreMaxWaiting)
 	positive(errs, "REPLICAS", s.Replicas)
 	if !(s.LocalFalseLimit > 0 && s.LocalFalseLimit < 1) {
-		errs.must("LOCAL_FALSE_LIMIT_PROBABILITY", "be above 0 and below 1")
+		errs.require("LOCAL_FALSE_LIMIT_PROBABILITY", "be above 0 and below 1")
 	}
 	if s.LocalCacheSize < 0 {
-		errs.must("LOCAL_CACHE_SIZE_IN_BYTES", "be at least 0 (0: no cache)")
+		errs.require("LOCAL_CACHE_SIZE_IN_BYTES", "be at least 0 (0: no cache)")
 	}
 	positive(errs, "DENY_CACHE_MAX", int64(s.DenyCacheMax))
 	positive(errs, "MEMORY_MAX_KEYS", s.MemoryMaxKeys)
 	if s.MemoryMaxBytes < 0 {
-		errs.must("MEMORY_MAX_BYTES", "be at least 0 (0: 4 GiB, or half of the container's memory)")
+		errs.require("MEMORY_MAX_BYTES", "be at least 0 (0: 4 GiB, or half of the container's memory)")
 	}
 	positive(errs, "MEMORY_SNAPSHOT_INTERVAL", int64(s.MemorySnapshotInterval))
 }
@@ -120,7 +120,7 @@ func (r *RedisServer) complete(errs *settingErrors, prefix string) {
 	errs.exclusive(prefix+"_AUTH", r.Auth, r.AuthFile)
 	errs.exclusive(prefix+"_SENTINEL_AUTH", r.SentinelAuth, r.SentinelFile)
 	if r.Timeout < 0 {
-		errs.must(prefix+"_TIMEOUT", "be at least 0 (0: the default)")
+		errs.require(prefix+"_TIMEOUT", "be at least 0 (0: the default)")
 	}
 	positive(errs, prefix+"_POOL_SIZE", r.PoolSize)
 }

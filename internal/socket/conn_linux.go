@@ -27,15 +27,15 @@ func Wrap(c net.Conn) net.Conn {
 		return c // it is closed, so its methods return the error
 	}
 	q := &conn{Conn: c, raw: raw}
-	q.reading.call, q.reading.try = read, q.reading.once
-	q.writing.call, q.writing.try = write, q.writing.all
+	q.reading.call, q.reading.try = read, q.reading.transferOnce
+	q.writing.call, q.writing.try = write, q.writing.transferAll
 	return q
 }
 
 // Reader returns a reader of a non-blocking descriptor, such as a kernel timer, that bypasses the scheduler as [Wrap] does.
 func Reader(raw syscall.RawConn) io.Reader {
 	t := &transfer{call: read}
-	t.try = t.once
+	t.try = t.transferOnce
 	return reader{t, raw}
 }
 
@@ -88,8 +88,8 @@ func (t *transfer) read(raw syscall.RawConn, b []byte) (int, error) {
 	return n, err
 }
 
-// once makes one system call. It returns false if the socket is not ready.
-func (t *transfer) once(fd uintptr) (done bool) {
+// transferOnce makes one system call. It returns false if the socket is not ready.
+func (t *transfer) transferOnce(fd uintptr) (done bool) {
 	for {
 		n, err := t.call(fd, t.bytes)
 		switch err {
@@ -106,10 +106,10 @@ func (t *transfer) once(fd uintptr) (done bool) {
 	}
 }
 
-// all transfers all bytes.
-func (t *transfer) all(fd uintptr) (done bool) {
+// transferAll transfers all bytes.
+func (t *transfer) transferAll(fd uintptr) (done bool) {
 	for len(t.bytes) > 0 && t.err == 0 {
-		if !t.once(fd) {
+		if !t.transferOnce(fd) {
 			return false
 		}
 	}

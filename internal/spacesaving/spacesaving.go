@@ -19,11 +19,11 @@ import (
 // A Sketch counts keys, which the caller identifies by 64-bit hashes. V is the caller's data for a key. Keys with equal hashes are
 // the same key. A Sketch is not safe for concurrent use.
 type Sketch[V any] struct {
-	heap  []counter // a min-heap by count, in which each counter has arity children
-	slots []slot[V]
-	at    []int32          // slot -> index in heap; apart from slots, so that a move in the heap writes few cache lines
-	of    map[uint64]int32 // hash -> index in slots
-	total uint64
+	heap      []counter // a min-heap by count, in which each counter has arity children
+	slots     []slot[V]
+	heapIndex []int32          // slot -> index in heap; apart from slots, so that a move in the heap writes few cache lines
+	slotOf    map[uint64]int32 // hash -> index in slots
+	total     uint64
 }
 
 // arity is the number of children in the heap. Eight children fill two cache lines, and a heap of 1,000 keys has four levels.
@@ -52,7 +52,7 @@ type Item[V any] struct {
 func New[V any](size int) *Sketch[V] {
 	size = max(1, size)
 	return &Sketch[V]{
-		heap: make([]counter, 0, size), slots: make([]slot[V], 0, size), at: make([]int32, size), of: make(map[uint64]int32, size),
+		heap: make([]counter, 0, size), slots: make([]slot[V], 0, size), heapIndex: make([]int32, size), slotOf: make(map[uint64]int32, size),
 	}
 }
 
@@ -62,8 +62,8 @@ func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 		return
 	}
 	s.total = sum(s.total, n)
-	if i, found := s.of[hash]; found {
-		at := s.at[i]
+	if i, found := s.slotOf[hash]; found {
+		at := s.heapIndex[i]
 		s.heap[at].count = sum(s.heap[at].count, n)
 		s.down(at)
 		return
@@ -72,15 +72,15 @@ func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 		i := int32(len(s.slots))
 		s.slots = append(s.slots, slot[V]{hash: hash, value: value})
 		s.heap = append(s.heap, counter{n, i})
-		s.of[hash] = i
+		s.slotOf[hash] = i
 		s.up(i)
 		return
 	}
 	smallest := &s.heap[0]
-	taken := &s.slots[smallest.slot]
-	delete(s.of, taken.hash)
-	s.of[hash] = smallest.slot
-	taken.hash, taken.value, taken.overestimate = hash, value, smallest.count
+	free := &s.slots[smallest.slot]
+	delete(s.slotOf, free.hash)
+	s.slotOf[hash] = smallest.slot
+	free.hash, free.value, free.overestimate = hash, value, smallest.count
 	smallest.count = sum(smallest.count, n)
 	s.down(0)
 }
@@ -97,7 +97,7 @@ func (s *Sketch[V]) MaxError() uint64 {
 // Reset clears the counts and keeps the memory.
 func (s *Sketch[V]) Reset() {
 	clear(s.slots) // values may hold memory
-	clear(s.of)
+	clear(s.slotOf)
 	s.heap, s.slots, s.total = s.heap[:0], s.slots[:0], 0
 }
 
@@ -112,7 +112,7 @@ func (s *Sketch[V]) List() List[V] {
 	l := List[V]{Items: make([]Item[V], len(s.slots)), Total: s.total, MaxError: s.MaxError()}
 	for i := range s.slots {
 		from := &s.slots[i]
-		l.Items[i] = Item[V]{from.hash, from.value, s.heap[s.at[i]].count, from.overestimate}
+		l.Items[i] = Item[V]{from.hash, from.value, s.heap[s.heapIndex[i]].count, from.overestimate}
 	}
 	return l
 }
@@ -162,10 +162,10 @@ func (s *Sketch[V]) down(i int32) {
 		if s.heap[child].count >= moved.count {
 			break
 		}
-		s.put(i, s.heap[child])
+		s.set(i, s.heap[child])
 		i = child
 	}
-	s.put(i, moved)
+	s.set(i, moved)
 }
 
 // up restores the heap property above i.
@@ -176,15 +176,15 @@ func (s *Sketch[V]) up(i int32) {
 		if s.heap[parent].count <= moved.count {
 			break
 		}
-		s.put(i, s.heap[parent])
+		s.set(i, s.heap[parent])
 		i = parent
 	}
-	s.put(i, moved)
+	s.set(i, moved)
 }
 
-func (s *Sketch[V]) put(i int32, c counter) {
+func (s *Sketch[V]) set(i int32, c counter) {
 	s.heap[i] = c
-	s.at[c.slot] = i
+	s.heapIndex[c.slot] = i
 }
 
 // sum returns a + b, at most 2^64 - 1.

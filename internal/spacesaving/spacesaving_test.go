@@ -30,8 +30,8 @@ func expectBounds(t *testing.T, s *Sketch[uint64], adds []add) {
 		t.Errorf("max error %d, more than %d / %d", bound, total, cap(s.slots))
 	}
 	expectItems(t, Top(math.MaxInt, s.List()), truth, bound)
-	if len(s.of) != len(s.slots) || len(s.heap) != len(s.slots) || len(s.slots) > cap(s.slots) {
-		t.Errorf("%d hashes, %d counters and %d slots", len(s.of), len(s.heap), len(s.slots))
+	if len(s.slotOf) != len(s.slots) || len(s.heap) != len(s.slots) || len(s.slots) > cap(s.slots) {
+		t.Errorf("%d hashes, %d counters and %d slots", len(s.slotOf), len(s.heap), len(s.slots))
 	}
 }
 

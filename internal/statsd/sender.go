@@ -50,15 +50,15 @@ type Sender struct {
 	dropped atomic.Uint64
 	up      atomic.Bool
 
-	conn   net.Conn
-	proven bool // something was sent on conn, and no error has come back
-	failed int  // failures in a row
-	next   time.Time
-	left   time.Duration // for writes of the flush under way
-	packet []byte
-	lines  int // in packet
-	burst  int // UDP: packets since the last pause
-	opened time.Time
+	conn     net.Conn
+	proven   bool // something was sent on conn, and no error has come back
+	failed   int  // failures in a row
+	next     time.Time
+	timeLeft time.Duration // for writes of the flush under way
+	packet   []byte
+	lines    int // in packet
+	burst    int // UDP: packets since the last pause
+	opened   time.Time
 }
 
 // limits bounds the time and the packets of a Sender.
@@ -139,7 +139,7 @@ func (s *Sender) Run(ctx context.Context) {
 // flush sends the response times, and the counters if they are due. If ctx ends, unsent counters keep their increments for the next
 // flush.
 func (s *Sender) flush(ctx context.Context, counters bool) {
-	s.left = s.limits.wait
+	s.timeLeft = s.limits.wait
 	if !s.connected(ctx) {
 		s.from.ResponseTimes(func(_ string, calls int, _ []time.Duration) { s.dropped.Add(uint64(calls)) })
 		return
@@ -227,11 +227,11 @@ func (s *Sender) send(ctx context.Context) {
 // writePacket writes within the remaining time for the writes of this flush. Pauses between packets do not count.
 func (s *Sender) writePacket(packet []byte) error {
 	start := time.Now()
-	if err := s.conn.SetWriteDeadline(start.Add(s.left)); err != nil {
+	if err := s.conn.SetWriteDeadline(start.Add(s.timeLeft)); err != nil {
 		return err
 	}
 	_, err := s.conn.Write(packet)
-	s.left -= time.Since(start)
+	s.timeLeft -= time.Since(start)
 	return err
 }
 

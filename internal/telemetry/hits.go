@@ -36,7 +36,7 @@ type hits struct {
 	mu    sync.RWMutex
 	rules map[ruleID]*ruleHits // hits of limits in requests that no rule matches have an empty name
 	next  map[ruleID]*ruleHits // replaces rules once keep has filled it
-	room  []ruleHits           // allocated in advance, side by side
+	arena []ruleHits           // allocated in advance, side by side
 }
 
 // A ruleID identifies a rule across reloads.
@@ -76,10 +76,10 @@ func (h *hits) countersOf(id ruleID) *ruleHits {
 	defer h.mu.Unlock()
 	found = h.rules[id]
 	if found == nil {
-		if len(h.room) == 0 {
-			h.room = make([]ruleHits, roomFor)
+		if len(h.arena) == 0 {
+			h.arena = make([]ruleHits, roomFor)
 		}
-		found, h.room = &h.room[0], h.room[1:]
+		found, h.arena = &h.arena[0], h.arena[1:]
 		h.rules[id] = found
 		if h.next != nil {
 			h.next[id] = found

@@ -30,7 +30,7 @@ func (t *trial) hammer(rule string, d time.Duration) []op {
 	end := time.Now().Add(d)
 	concurrently(callers, func(i int) {
 		for time.Now().Before(end) && t.ctx.Err() == nil {
-			o := op{client: i, hits: 1, answer: t.client.ask(t.ctx, t.conn(i), r)}
+			o := op{client: i, hits: 1, answer: t.client.call(t.ctx, t.conn(i), r)}
 			mu.Lock()
 			all = append(all, o)
 			mu.Unlock()
@@ -78,7 +78,7 @@ func boundaryOfMinute(t *trial) {
 		return
 	}
 	const rule = "minute_10"
-	if left := t.one(t.key(rule)).reset(); left > 2*time.Second && !sleep(t.ctx, left-2*time.Second) {
+	if left := t.callOne(t.key(rule)).reset(); left > 2*time.Second && !sleep(t.ctx, left-2*time.Second) {
 		t.skip("the time of the run ended")
 		return
 	}

@@ -79,8 +79,8 @@ type answer struct {
 	call, ret time.Duration // since the start of the run
 }
 
-// ask sends a message, which is a request, or bytes with the codec [raw].
-func (c *client) ask(ctx context.Context, conn *grpc.ClientConn, message any, options ...grpc.CallOption) answer {
+// call sends a message, which is a request, or bytes with the codec [raw].
+func (c *client) call(ctx context.Context, conn *grpc.ClientConn, message any, options ...grpc.CallOption) answer {
 	ctx, cancel := context.WithTimeout(ctx, c.options.CallTimeout)
 	defer cancel()
 	a := answer{response: &response{}, call: time.Since(c.started)}
@@ -103,7 +103,7 @@ func (c *client) alive(ctx context.Context) error {
 	defer func() { _ = conn.Close() }()
 	r := &request{Domain: Domain, Descriptors: []*descriptor{{Entries: []*entry{{Key: "alive", Value: "alive"}}}}}
 	for begun := time.Now(); ; {
-		a := c.ask(ctx, conn, r)
+		a := c.call(ctx, conn, r)
 		if a.err == nil || !isConnectionLost(a.err) {
 			return nil
 		}
@@ -172,7 +172,7 @@ func (a answer) reset() time.Duration {
 // String returns an answer such as "OVER_LIMIT: OVER_LIMIT 5/DAY remaining 0 reset 3600s".
 func (a answer) String() string {
 	if a.err != nil {
-		return fmt.Sprintf("error %s: %s", status.Code(a.err), cut(status.Convert(a.err).Message(), 200))
+		return fmt.Sprintf("error %s: %s", status.Code(a.err), truncate(status.Convert(a.err).Message(), 200))
 	}
 	var parts []string
 	for i, s := range a.GetStatuses() {
@@ -211,7 +211,7 @@ func describe(r *request) string {
 				fmt.Fprintf(&b, "and %d more", len(d.GetEntries())-j)
 				break
 			}
-			fmt.Fprintf(&b, "%s=%s", cut(e.GetKey(), 60), cut(e.GetValue(), 60))
+			fmt.Fprintf(&b, "%s=%s", truncate(e.GetKey(), 60), truncate(e.GetValue(), 60))
 		}
 		if l := d.GetLimit(); l != nil {
 			fmt.Fprintf(&b, ", limit %d/%s", l.GetRequestsPerUnit(), l.GetUnit())
@@ -230,7 +230,7 @@ func describe(r *request) string {
 	return b.String()
 }
 
-func cut(text string, n int) string {
+func truncate(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}

@@ -97,7 +97,7 @@ func (t *trial) checkOtherClient(what string) {
 	const calls = 100
 	r, begun, shed := t.request(t.key("day_1000")), time.Now(), 0
 	for served := 0; served < calls; {
-		a := t.client.ask(t.ctx, conn, r)
+		a := t.client.call(t.ctx, conn, r)
 		took := time.Since(begun)
 		switch {
 		case a.isOK() && took < 2*t.CallTimeout:
@@ -162,7 +162,7 @@ func malformedLoad(t *trial) {
 	var sent, answers atomic.Int64
 	stop := t.background(func(i int) {
 		n := sent.Add(1)
-		if a := t.client.ask(t.ctx, t.conn(i), bad[int(n)%len(bad)], grpc.ForceCodec(raw{})); a.err == nil {
+		if a := t.client.call(t.ctx, t.conn(i), bad[int(n)%len(bad)], grpc.ForceCodec(raw{})); a.err == nil {
 			answers.Add(1)
 		}
 	})
@@ -181,7 +181,7 @@ func canceledCalls(t *trial) {
 	defer t.background(func(i int) {
 		ctx, cancel := context.WithTimeout(t.ctx, time.Duration(50+i%8*50)*time.Microsecond)
 		defer cancel()
-		t.client.ask(ctx, t.conn(i), short)
+		t.client.call(ctx, t.conn(i), short)
 		sleep(t.ctx, 500*time.Microsecond)
 	})()
 	if !sleep(t.ctx, 500*time.Millisecond) {
@@ -196,7 +196,7 @@ func canceledCalls(t *trial) {
 	const calls = 50
 	r, answers, rejected, begun := t.request(t.key("day_1000")), 0, 0, time.Now()
 	for answers+rejected < calls && time.Since(begun) < 2*t.CallTimeout {
-		a := t.client.ask(t.ctx, conn, r)
+		a := t.client.call(t.ctx, conn, r)
 		switch status.Code(a.err) {
 		case codes.OK:
 			answers++
@@ -234,7 +234,7 @@ func manyCalls(t *trial) {
 	const n = 1000
 	d := t.key("day_1000")
 	all := make([]op, n)
-	concurrently(n, func(i int) { all[i] = op{client: i, hits: 1, answer: t.client.ask(t.ctx, t.conn(0), t.request(d))} })
+	concurrently(n, func(i int) { all[i] = op{client: i, hits: 1, answer: t.client.call(t.ctx, t.conn(0), t.request(d))} })
 	lost := t.countErrors(all)
 	if got, _ := admitted(all); got < n-lost {
 		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d calls get OK", got, n), Request: describe(t.request(d)), Expected: "OK for each"})
@@ -253,7 +253,7 @@ func manyConnections(t *trial) {
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		all[i].answer = t.client.ask(t.ctx, conn, t.request(d))
+		all[i].answer = t.client.call(t.ctx, conn, t.request(d))
 	})
 	lost := t.countErrors(all)
 	if got, _ := admitted(all); got < n-lost {

@@ -265,7 +265,7 @@ func (r *runner) holdsRules(ctx context.Context) error {
 	var missing []string
 	var last answer
 	for _, probe := range r.probes() {
-		got := t.ask(t.request(t.key(probe)))
+		got := t.call(t.request(t.key(probe)))
 		if code := status.Code(got.err); code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled {
 			return fmt.Errorf("%s does not answer: %s: check the address, that the service listens there by gRPC, and whether it needs --tls",
 				r.Target, causeOf(code, status.Convert(got.err).Message()))

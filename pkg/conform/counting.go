@@ -40,7 +40,7 @@ func (t *trial) perform(d *descriptor, n, calls int, next func(client, call int)
 	concurrently(n, func(i int) {
 		for call := range calls {
 			o := op{client: i, hits: next(i, call)}
-			o.answer = t.client.ask(t.ctx, t.conn(i), t.request(charge(d, o.hits)))
+			o.answer = t.client.call(t.ctx, t.conn(i), t.request(charge(d, o.hits)))
 			all[i] = append(all[i], o)
 		}
 	})
@@ -145,7 +145,7 @@ func groups(t *trial, a algorithm) {
 	small, large := t.key(a.rule("day_5")), t.key(a.rule("day_1000"))
 	all := make([]op, 32)
 	concurrently(len(all), func(i int) {
-		all[i] = op{client: i, hits: 1, answer: t.client.ask(t.ctx, t.conn(i), t.request(small, large))}
+		all[i] = op{client: i, hits: 1, answer: t.client.call(t.ctx, t.conn(i), t.request(small, large))}
 	})
 	lost := t.countErrors(all)
 	n, _ := admitted(all)
@@ -163,7 +163,7 @@ func groups(t *trial, a algorithm) {
 	r = t.request(hits(large, 0))
 	var got answer
 	t.withRetries(func() error {
-		got = t.ask(r)
+		got = t.call(r)
 		return got.err
 	})
 	if got.remaining() != want {

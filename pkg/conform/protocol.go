@@ -42,7 +42,7 @@ func crashChecks() []check {
 }
 
 func statuses(t *trial) {
-	all := []*descriptor{t.key("day_5"), t.under("no_such_rule", "v"), t.key("day_100"), t.key("day_1000"), t.under("run", t.fresh())}
+	all := []*descriptor{t.key("day_5"), t.descriptor("no_such_rule", "v"), t.key("day_100"), t.key("day_1000"), t.descriptor("run", t.uniqueName())}
 	r := t.request(all...)
 	a := t.answered(r)
 	limits := []uint32{5, 0, 100, 1000, 0}
@@ -58,7 +58,7 @@ func statuses(t *trial) {
 // mayReject sends a request that a service may reject with an error. It fails the check if the service gives no answer at all. It
 // returns false without an answer.
 func (t *trial) mayReject(r *request, what string) (a answer, ok bool) {
-	a = t.ask(r)
+	a = t.call(r)
 	switch {
 	case a.err == nil:
 		return a, true
@@ -98,14 +98,14 @@ func noDescriptors(t *trial) { noLimit(t, t.request()) }
 func noEntries(t *trial) { noLimit(t, t.request(&descriptor{})) }
 
 func emptyTexts(t *trial) {
-	noLimit(t, t.request(t.under("", "v")))
-	noLimit(t, t.request(t.under("", "")))
-	t.limitOf(t.under("run", t.fresh(), "day_5", ""), 5)
+	noLimit(t, t.request(t.descriptor("", "v")))
+	noLimit(t, t.request(t.descriptor("", "")))
+	t.limitOf(t.descriptor("run", t.uniqueName(), "day_5", ""), 5)
 }
 
 // send sends bytes as a message.
 func (t *trial) send(wire []byte) answer {
-	return t.client.ask(t.ctx, t.client.conns[0], wire, grpc.ForceCodec(raw{}))
+	return t.client.call(t.ctx, t.client.conns[0], wire, grpc.ForceCodec(raw{}))
 }
 
 func (t *trial) wire(m proto.Message) []byte {
@@ -159,7 +159,7 @@ func malformed(t *trial) {
 
 func invalidUTF8(t *trial) {
 	const marker = "MARKER-OF-BYTES"
-	wire := t.wire(t.request(t.under("run", t.fresh(), "day_5", marker)))
+	wire := t.wire(t.request(t.descriptor("run", t.uniqueName(), "day_5", marker)))
 	a := t.send([]byte(strings.Replace(string(wire), marker, strings.Repeat("\xff", len(marker)), 1)))
 	switch {
 	case a.err != nil && isConnectionLost(a.err):
@@ -183,7 +183,7 @@ func survives(t *trial, what string, r *request, good func(answer) bool, expecte
 
 func largeValue(t *trial) {
 	for _, size := range []int{64 << 10, 1 << 20} {
-		d := t.under("run", t.fresh(), "day_5", strings.Repeat("x", size))
+		d := t.descriptor("run", t.uniqueName(), "day_5", strings.Repeat("x", size))
 		survives(t, fmt.Sprintf("a value of %d KiB", size>>10), t.request(d),
 			func(a answer) bool { return a.isOK() && a.remaining() == 4 }, "OK with remaining 4")
 	}
@@ -223,7 +223,7 @@ func hits64(t *trial) {
 			t.wrong(r, a, "a charge far above the limit is allowed", "OVER_LIMIT")
 		}
 		r = t.request(hits(d, 3))
-		if a := t.ask(r); !a.isOverLimit() {
+		if a := t.call(r); !a.isOverLimit() {
 			t.wrong(r, a, fmt.Sprintf("after a charge of %d hits, the limit is no longer in force", n),
 				"OVER_LIMIT, because 3 of 5 are used at least")
 		}
@@ -235,11 +235,11 @@ func refund64(t *trial) {
 		d := t.key("day_5")
 		t.allowed(hits(d, 3), 2)
 		r := t.request(refund(d, n))
-		if a := t.ask(r); a.err != nil && isConnectionLost(a.err) {
+		if a := t.call(r); a.err != nil && isConnectionLost(a.err) {
 			t.wrong(r, a, "the request gets no answer", "an answer, or an error that rejects the request")
 		}
 		r = t.request(hits(d, 6))
-		if a := t.ask(r); !a.isOverLimit() {
+		if a := t.call(r); !a.isOverLimit() {
 			t.wrong(r, a, fmt.Sprintf("after a refund of %d hits, the limit is no longer in force", n),
 				"OVER_LIMIT, because 6 hits exceed the limit of 5")
 		}
@@ -248,7 +248,7 @@ func refund64(t *trial) {
 
 func badUnit(t *trial, unit typev3.RateLimitUnit) {
 	r := t.request(limited(t.key("day_5"), 3, unit))
-	a := t.ask(r)
+	a := t.call(r)
 	switch {
 	case a.err != nil && isConnectionLost(a.err):
 		t.wrong(r, a, "the service ends or does not answer: any client can stop it with one request",

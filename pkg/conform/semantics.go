@@ -79,29 +79,29 @@ func matching(t *trial) {
 	for value, n := range map[string]uint32{
 		"exact": 11, "pre": 12, "pre1": 12, "prefix1": 12, "preexact": 15, "other": 14, "": 14, "exact2": 14,
 	} {
-		t.limitOf(t.under("run", t.fresh(), "match", value), n)
+		t.limitOf(t.descriptor("run", t.uniqueName(), "match", value), n)
 	}
-	t.unlimited(t.under("run", t.fresh(), "match", "exempt"))
-	one := t.fresh()
-	t.allowed(t.under("run", one, "match", "pre1"), 11)
-	t.allowed(t.under("run", one, "match", "pre2"), 11)
-	t.allowed(t.under("run", one, "match", "pre1"), 10)
+	t.unlimited(t.descriptor("run", t.uniqueName(), "match", "exempt"))
+	one := t.uniqueName()
+	t.allowed(t.descriptor("run", one, "match", "pre1"), 11)
+	t.allowed(t.descriptor("run", one, "match", "pre2"), 11)
+	t.allowed(t.descriptor("run", one, "match", "pre1"), 10)
 }
 
 func depth(t *trial) {
-	one := t.fresh()
-	t.limitOf(t.under("run", one, "depth", "v"), 21)
-	t.limitOf(t.under("run", one, "depth", "v", "below", "v"), 22)
-	t.unlimited(t.under("run", one))
-	t.unlimited(t.under("run", one, "depth", "v", "below", "v", "deeper", "v"))
-	t.unlimited(t.under("run", one, "depth", "v", "other", "v"))
-	t.unlimited(t.under("depth", "v"))
+	one := t.uniqueName()
+	t.limitOf(t.descriptor("run", one, "depth", "v"), 21)
+	t.limitOf(t.descriptor("run", one, "depth", "v", "below", "v"), 22)
+	t.unlimited(t.descriptor("run", one))
+	t.unlimited(t.descriptor("run", one, "depth", "v", "below", "v", "deeper", "v"))
+	t.unlimited(t.descriptor("run", one, "depth", "v", "other", "v"))
+	t.unlimited(t.descriptor("depth", "v"))
 }
 
 func branches(t *trial) {
-	t.limitOf(t.under("run", t.fresh(), "branch", "special", "below", "v"), 31)
-	t.limitOf(t.under("run", t.fresh(), "branch", "any", "other", "v"), 32)
-	r := t.request(t.under("run", t.fresh(), "branch", "special", "other", "v"))
+	t.limitOf(t.descriptor("run", t.uniqueName(), "branch", "special", "below", "v"), 31)
+	t.limitOf(t.descriptor("run", t.uniqueName(), "branch", "any", "other", "v"), 32)
+	r := t.request(t.descriptor("run", t.uniqueName(), "branch", "special", "other", "v"))
 	switch a := t.answered(r); a.limit(0).GetRequestsPerUnit() {
 	case 0:
 		t.observe("no: the special branch hides the general one, as in envoyproxy/ratelimit")
@@ -113,21 +113,21 @@ func branches(t *trial) {
 }
 
 func pairs(t *trial) {
-	t.limitOf(t.under("run", t.fresh(), "pair", "b_c"), 43)
-	t.unlimited(t.under("run", t.fresh(), "pair_b", "c"))
+	t.limitOf(t.descriptor("run", t.uniqueName(), "pair", "b_c"), 43)
+	t.unlimited(t.descriptor("run", t.uniqueName(), "pair_b", "c"))
 }
 
 func counters(t *trial) {
-	one := t.fresh()
-	t.allowed(t.under("run", one, "joined", "1_below_2"), 43)
-	t.allowed(t.under("run", one, "joined", "1", "below", "2"), 44)
-	t.allowed(t.under("run", one, "joined", "1"), 43)
-	t.allowed(t.under("run", one, "day_5", "a"), 4)
-	t.allowed(t.under("run", one, "day_5", "A"), 4)
-	t.allowed(t.under("run", one, "day_5", "a "), 4)
-	t.allowed(t.under("run", one, "day_5", "{a}"), 4)
-	t.allowed(t.under("run", one, "day_5", "{a}b"), 4)
-	t.allowed(t.under("run", one, "day_5", "a\x00"), 4)
+	one := t.uniqueName()
+	t.allowed(t.descriptor("run", one, "joined", "1_below_2"), 43)
+	t.allowed(t.descriptor("run", one, "joined", "1", "below", "2"), 44)
+	t.allowed(t.descriptor("run", one, "joined", "1"), 43)
+	t.allowed(t.descriptor("run", one, "day_5", "a"), 4)
+	t.allowed(t.descriptor("run", one, "day_5", "A"), 4)
+	t.allowed(t.descriptor("run", one, "day_5", "a "), 4)
+	t.allowed(t.descriptor("run", one, "day_5", "{a}"), 4)
+	t.allowed(t.descriptor("run", one, "day_5", "{a}b"), 4)
+	t.allowed(t.descriptor("run", one, "day_5", "a\x00"), 4)
 }
 
 func limitZero(t *trial) {
@@ -163,7 +163,7 @@ func override(t *trial) {
 	t.want(t.request(limited(d, 3, typev3.RateLimitUnit_DAY)), "OK with a limit of 3/DAY and remaining 2", func(a answer) bool {
 		return a.isOK() && a.limit(0).GetRequestsPerUnit() == 3 && a.limit(0).GetUnit().String() == "DAY" && a.remaining() == 2
 	})
-	free := t.under("no_such_rule", t.fresh())
+	free := t.descriptor("no_such_rule", t.uniqueName())
 	t.allowed(limited(free, 3, typev3.RateLimitUnit_DAY), 2)
 	t.denied(limited(hits(free, 3), 3, typev3.RateLimitUnit_DAY))
 }
@@ -181,7 +181,7 @@ func overallCode(t *trial) {
 	full := t.key("day_5")
 	t.answered(t.request(hits(full, 5)))
 	for _, r := range []*request{
-		t.request(full, t.key("day_100")), t.request(t.key("day_100"), full), t.request(t.under("no_such_rule", "v"), full),
+		t.request(full, t.key("day_100")), t.request(t.key("day_100"), full), t.request(t.descriptor("no_such_rule", "v"), full),
 	} {
 		t.want(r, "OVER_LIMIT, in the status of the full limit too", func(a answer) bool {
 			over := 0
@@ -264,7 +264,7 @@ func resets(t *trial) {
 			})
 	}
 	d := t.key("hour_100")
-	first := t.one(d)
+	first := t.callOne(d)
 	if !sleep(t.ctx, 2500*time.Millisecond) {
 		return
 	}

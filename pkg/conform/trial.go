@@ -51,17 +51,17 @@ func (t *trial) wrong(r *request, got answer, fault, expected string) {
 	t.fault(Evidence{Fault: fault, Request: describe(r), Answer: got.String(), Expected: expected})
 }
 
-// fresh returns a value that no other key of any run has.
-func (t *trial) fresh() string {
+// uniqueName returns a value that no other key of any run has.
+func (t *trial) uniqueName() string {
 	t.count++
 	return fmt.Sprintf("%s-%d", t.id, t.count)
 }
 
 // key returns a descriptor whose counter is unused, under a rule.
-func (t *trial) key(rule string) *descriptor { return t.under("run", t.fresh(), rule, "v") }
+func (t *trial) key(rule string) *descriptor { return t.descriptor("run", t.uniqueName(), rule, "v") }
 
-// under returns a descriptor with entries, given as pairs of key and value.
-func (*trial) under(pairs ...string) *descriptor {
+// descriptor returns a descriptor with entries, given as pairs of key and value.
+func (*trial) descriptor(pairs ...string) *descriptor {
 	d := &descriptor{}
 	for i := 0; i < len(pairs); i += 2 {
 		d.Entries = append(d.Entries, &entry{Key: pairs[i], Value: pairs[i+1]})
@@ -94,15 +94,15 @@ func limited(d *descriptor, n uint32, unit typev3.RateLimitUnit) *descriptor {
 	return d
 }
 
-// ask sends a request on the first connection.
-func (t *trial) ask(r *request) answer { return t.client.ask(t.ctx, t.client.conns[0], r) }
+// call sends a request on the first connection.
+func (t *trial) call(r *request) answer { return t.client.call(t.ctx, t.client.conns[0], r) }
 
-// one sends one descriptor. A gRPC error ends the check.
-func (t *trial) one(d *descriptor) answer { return t.answered(t.request(d)) }
+// callOne sends one descriptor. A gRPC error ends the check.
+func (t *trial) callOne(d *descriptor) answer { return t.answered(t.request(d)) }
 
 // answered sends a request. A gRPC error fails and ends the check.
 func (t *trial) answered(r *request) answer {
-	a := t.ask(r)
+	a := t.call(r)
 	if a.err != nil {
 		t.wrong(r, a, "the request gets an error", "an answer")
 		t.stop()
@@ -142,7 +142,7 @@ func (t *trial) limitOf(d *descriptor, n uint32) {
 func (t *trial) steady(d time.Duration) {
 	var a answer
 	t.withRetries(func() error {
-		a = t.ask(t.request(t.key("day_1000")))
+		a = t.call(t.request(t.key("day_1000")))
 		return a.err
 	})
 	if left := a.reset(); left > 0 && left < d && !sleep(t.ctx, left+time.Second) {

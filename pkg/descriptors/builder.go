@@ -53,7 +53,7 @@ func (b *Builder) OnDeny(domain string) *OnDeny { return b.domains[domain].OnDen
 // Build returns the rules. The Builder must not be used afterwards.
 func (b *Builder) Build() *Rules {
 	rules := &Rules{domains: b.domains, chunks: b.chunks}
-	rules.noteOnErrors()
+	rules.collectOnErrors()
 	rules.version = b.version()
 	for name, root := range b.roots {
 		rules.domains[name].index = newIndex(root, b.chunks)
@@ -74,8 +74,8 @@ type Level struct {
 
 // IsShareable reports whether l may have ShareThreshold: it must have a '*', Values or Prefixes.
 func (l Level) IsShareable() bool {
-	how := matchingOf(&l)
-	return how != exact && how != keyOnly
+	m := matchingOf(&l)
+	return m != exact && m != keyOnly
 }
 
 // A Node is one item of descriptors in a rules file, in the tree of its domain, or the root of the tree.
@@ -106,10 +106,10 @@ type wild struct {
 func (n *Node) Add(l Level) *Node {
 	in := &n.builder.intern
 	child := &Node{builder: n.builder, domain: n.domain, parent: n, level: level{
-		how: matchingOf(&l), isShared: l.ShareThreshold, valueToMetric: l.ValueToMetric, key: in.key(l.Key),
+		matching: matchingOf(&l), isShared: l.ShareThreshold, valueToMetric: l.ValueToMetric, key: in.key(l.Key),
 	}}
 	added := &child.level
-	switch added.how {
+	switch added.matching {
 	case oneOf:
 		added.list = &list{values: slices.Clone(l.Values)}
 		for _, value := range added.list.values {
@@ -126,7 +126,7 @@ func (n *Node) Add(l Level) *Node {
 	if added.list != nil {
 		added.text = in.text(added.key + "_" + added.list.name())
 	}
-	if added.how == wildcard {
+	if added.matching == wildcard {
 		n.wild = append(n.wild, wild{newPattern(added.entry()), child})
 	}
 	switch {
@@ -134,7 +134,7 @@ func (n *Node) Add(l Level) *Node {
 	case added.value != "":
 		// A pattern also matches its own text exactly, and an exact match precedes all patterns.
 		n.addExact(added.entry(), child)
-	case added.how == keyOnly:
+	case added.matching == keyOnly:
 		if n.byName == nil {
 			n.byName = map[string]*Node{}
 		}
@@ -173,8 +173,8 @@ func (n *Node) SetRule(r Rule) *Rule {
 	r.replacing = len(r.Replaces) > 0
 	r.sharesCounters = slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })
 	for i := range min(len(r.path), len(r.plain)) {
-		if l := &r.path[i]; l.how != wildcard && l.how != addresses && !l.isShared {
-			r.plain[i] = byte(l.how)
+		if l := &r.path[i]; l.matching != wildcard && l.matching != addresses && !l.isShared {
+			r.plain[i] = byte(l.matching)
 		}
 	}
 	for i := range r.Limits {

@@ -85,7 +85,7 @@ func (x *index) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 // add adds n and the nodes below it and returns n's record. It is called several times for a pattern (as a wildcard and by its own
 // text) and for a node with Values (once for each value).
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
-	if n.id > 0 && n.level.how == oneOf {
+	if n.id > 0 && n.level.matching == oneOf {
 		id := x.newRecord(n, parent, e)
 		x.record(id).setChildren(alias, uint32(n.id))
 		return id

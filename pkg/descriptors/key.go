@@ -98,19 +98,19 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bo
 // appendValue appends the matching of l, and the value or the shared name that identifies the counter.
 func (l *level) appendValue(b []byte, value string, shared bool) []byte {
 	switch {
-	case l.how == addresses:
+	case l.matching == addresses:
 		return l.appendAddress(b, value, shared)
-	case l.how == oneOf && shared:
+	case l.matching == oneOf && shared:
 		return appendText(append(b, sharedValues), l.value)
 	case shared:
 		b = append(appendText(append(b, sharedWildcard), l.key), '=')
 		return appendText(b, l.value)
-	case l.how == wildcard:
+	case l.matching == wildcard:
 		b = append(appendText(append(b, byte(wildcard)), l.key), '=')
 		b = append(appendText(b, l.value), '=')
 		return appendText(b, value)
 	}
-	return appendText(append(b, byte(l.how)), value)
+	return appendText(append(b, byte(l.matching)), value)
 }
 
 func (l *level) appendAddress(b []byte, value string, shared bool) []byte {

@@ -21,35 +21,35 @@ func EntryMatcher(domain string, e Entry) func(key string) bool {
 		if !ok || !strings.Contains(rest, name) {
 			return false
 		}
-		pieces, ok := cutPieces(rest)
-		return ok && slices.ContainsFunc(pieces, func(p piece) bool {
-			return p.key == name && p.how != leaseMark && (p.value == value || p.how == byte(addresses) && p.value == address)
+		pieces, ok := cutKeyParts(rest)
+		return ok && slices.ContainsFunc(pieces, func(p keyPart) bool {
+			return p.key == name && p.kind != leaseMark && (p.value == value || p.kind == byte(addresses) && p.value == address)
 		})
 	}
 }
 
-// A piece is one entry of a [Key], with its texts as appendText encodes them.
-type piece struct {
+// A keyPart is one entry of a [Key], with its texts as appendText encodes them.
+type keyPart struct {
 	key, value string
-	how        byte // a matching, sharedWildcard, sharedPrefix or leaseMark
+	kind       byte // a matching, sharedWildcard, sharedPrefix or leaseMark
 }
 
-// cutPieces splits the part of a key after its domain into entries.
-func cutPieces(rest string) (pieces []piece, ok bool) {
+// cutKeyParts splits the part of a key after its domain into entries.
+func cutKeyParts(rest string) (pieces []keyPart, ok bool) {
 	for ok = true; ok && rest != ""; {
 		if rest[0] != '|' {
 			return nil, false
 		}
-		var p piece
+		var p keyPart
 		p.key, rest, ok = cutRaw(rest[1:])
 		if !ok || rest == "" {
 			return nil, false
 		}
-		p.how, rest = rest[0], rest[1:]
-		switch p.how {
+		p.kind, rest = rest[0], rest[1:]
+		switch p.kind {
 		case leaseMark:
 		case byte(wildcard), sharedWildcard:
-			p.value, rest, ok = cutWildcard(rest, p.how == sharedWildcard)
+			p.value, rest, ok = cutWildcard(rest, p.kind == sharedWildcard)
 		default:
 			p.value, rest, ok = cutRaw(rest)
 		}

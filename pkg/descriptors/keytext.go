@@ -28,14 +28,14 @@ func ParseKey(key string) (domain string, entries []Entry, ok bool) {
 	if !ok {
 		return "", nil, false
 	}
-	pieces, ok := cutPieces(rest)
+	pieces, ok := cutKeyParts(rest)
 	if !ok {
 		return "", nil, false
 	}
 	for _, p := range pieces {
 		e := Entry{}
 		e.Key, _, _ = cutText(p.key)
-		if p.how != leaseMark {
+		if p.kind != leaseMark {
 			e.Value, _, _ = cutText(p.value)
 		}
 		entries = append(entries, e)

@@ -7,8 +7,8 @@ import "sync/atomic"
 type PerRule[T any] struct{ current atomic.Pointer[perRule[T]] }
 
 type perRule[T any] struct {
-	rules *chunks
-	of    []atomic.Pointer[T] // by the number of the rule - 1
+	rules  *chunks
+	values []atomic.Pointer[T] // by the number of the rule - 1
 }
 
 // Reset clears the cache and allocates a pointer for each of rules.
@@ -26,5 +26,5 @@ func (p *PerRule[T]) Of(rule *Rule) *atomic.Pointer[T] {
 	if c == nil || c.rules.get(rule.number) != rule {
 		return nil
 	}
-	return &c.of[rule.number-1]
+	return &c.values[rule.number-1]
 }

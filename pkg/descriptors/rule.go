@@ -92,7 +92,7 @@ func (r *Rule) MatchesValue(i int) bool {
 		return false
 	}
 	l := &r.path[i]
-	return l.how != keyOnly && (l.how != wildcard || strings.Trim(l.value, "*") != "")
+	return l.matching != keyOnly && (l.matching != wildcard || strings.Trim(l.value, "*") != "")
 }
 
 // HasName reports whether a limit of r has the name. A request that replaces any name of r is not charged to r at all.
@@ -103,7 +103,7 @@ func (r *Rule) HasName(name string) bool {
 
 // A level is a [Level] with its matching and its name in metrics.
 type level struct {
-	how           matching
+	matching      matching
 	isShared      bool   // Level.ShareThreshold: one counter for all matches
 	valueToMetric bool   // Level.ValueToMetric
 	key, value    string // the value is the smallest of a list of values, or the first of a list of prefixes
@@ -266,7 +266,7 @@ func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint
 // NewCalendarMonthLimit is [NewRateLimit], but a Month with a fixed window is a calendar month in UTC unless spec sets
 // window_start.
 func NewCalendarMonthLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint32) (RateLimit, error) {
-	implied := spec.Params.WindowStart == "" && spec.Params.TimeZone == "" && unit == Month && takes(spec.Algorithm, "window_start")
+	implied := spec.Params.WindowStart == "" && spec.Params.TimeZone == "" && unit == Month && acceptsParameter(spec.Algorithm, "window_start")
 	if implied {
 		spec.Params.WindowStart = limiters.StartByCalendar
 	}
@@ -275,7 +275,7 @@ func NewCalendarMonthLimit(spec limiters.Spec, requests int64, unit Unit, multip
 	return l, err
 }
 
-func takes(algorithm, parameter string) bool {
+func acceptsParameter(algorithm, parameter string) bool {
 	return slices.ContainsFunc(limiters.Parameters(algorithm), func(p limiters.Parameter) bool { return p.Key == parameter })
 }
 

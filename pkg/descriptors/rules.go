@@ -52,8 +52,8 @@ func (d *Domain) OnDeny() *OnDeny {
 // OnErrors returns the distinct values of on_store_error of all limits of the domain, sorted. It is empty if the domain has no limits.
 func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.onErrors) }
 
-// noteOnErrors computes OnErrors of all domains.
-func (r *Rules) noteOnErrors() {
+// collectOnErrors computes OnErrors of all domains.
+func (r *Rules) collectOnErrors() {
 	for rule := range r.All() {
 		d := r.domains[rule.Domain]
 		for i := range rule.Limits {

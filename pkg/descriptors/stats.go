@@ -33,7 +33,7 @@ func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 // HasFixedStatLevels reports whether [Rule.AppendStatLevels] does not depend on the entries.
 func (r *Rule) HasFixedStatLevels() bool {
 	return !r.DetailedMetric && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(l level) bool {
-		return l.how == wildcard || l.valueToMetric && l.how != exact
+		return l.matching == wildcard || l.valueToMetric && l.matching != exact
 	})
 }
 
@@ -43,9 +43,9 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 		return l.pattern(e.Key)
 	case r.DetailedMetric && !r.sharesCounters:
 		return e.Key + "_" + e.Value // with an empty value too, as in envoyproxy/ratelimit
-	case r.DetailedMetric, l.valueToMetric && l.how != exact:
+	case r.DetailedMetric, l.valueToMetric && l.matching != exact:
 		return e.Joined()
-	case l.how == wildcard:
+	case l.matching == wildcard:
 		return l.pattern(e.Key)
 	}
 	return l.text

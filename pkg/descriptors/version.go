@@ -63,7 +63,7 @@ func (r *Rule) identity() []byte {
 	b := appendPart(nil, r.Domain)
 	for i := range r.path {
 		l := &r.path[i]
-		b = appendPart(appendPart(append(b, byte(l.how)), l.key), l.value)
+		b = appendPart(appendPart(append(b, byte(l.matching)), l.key), l.value)
 	}
 	return b
 }
@@ -73,7 +73,7 @@ func (r *Rule) identity() []byte {
 func (d *digester) node(n *Node) digest {
 	var sorted, wild []digest
 	for e, c := range n.exact {
-		if c.level.how == exact || c.level.how == oneOf && c.level.value == e.Value {
+		if c.level.matching == exact || c.level.matching == oneOf && c.level.value == e.Value {
 			sorted = append(sorted, d.node(c))
 		}
 	}
@@ -99,7 +99,7 @@ func (d *digester) node(n *Node) digest {
 }
 
 func (l *level) appendDigest(b []byte) []byte {
-	b = append(b, byte(l.how), bit(l.isShared), bit(l.valueToMetric))
+	b = append(b, byte(l.matching), bit(l.isShared), bit(l.valueToMetric))
 	b = appendPart(appendPart(b, l.key), l.value)
 	if l.list == nil {
 		return b

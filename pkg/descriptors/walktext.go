@@ -86,8 +86,8 @@ func (s *Step) Needs() string {
 	return "the descriptor has no limit, and the request has no further entry: " + s.known.text("the keys below are", "the key below is")
 }
 
-// text returns the texts after a verb phrase, and the suggested spelling. several and one are the phrases for plural and singular.
-func (k known) text(several, one string) string {
+// text returns the texts after a verb phrase, and the suggested spelling. plural and singular are the phrases.
+func (k known) text(plural, singular string) string {
 	shown := make([]string, len(k.texts))
 	for i, text := range k.texts {
 		shown[i] = short(text)
@@ -95,9 +95,9 @@ func (k known) text(several, one string) string {
 			shown[i] = "no value"
 		}
 	}
-	text := several + " " + strings.Join(shown, ", ")
+	text := plural + " " + strings.Join(shown, ", ")
 	if len(k.texts) == 1 {
-		text = one + " " + shown[0]
+		text = singular + " " + shown[0]
 	}
 	if k.more > 0 {
 		text += fmt.Sprintf(" and %d more", k.more)

@@ -56,18 +56,18 @@ func (l *Limit) setSlots() error {
 	return nil
 }
 
-// held returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds its slots until it
+// openSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds its slots until it
 // is dropped, or until the key has fully reset.
-func (l *concurrencyLimit) held(p *ExtraState, now int64) (slots, first, last int64) {
+func (l *concurrencyLimit) openSlots(p *ExtraState, now int64) (slots, first, last int64) {
 	if p == nil || p.Leases.latest() <= now {
 		return 0, 0, 0
 	}
 	open := &p.Leases.open
-	return open.sum, l.left(open.earliest(), now), l.left(open.latest(), now)
+	return open.sum, l.timeLeft(open.earliest(), now), l.timeLeft(open.latest(), now)
 }
 
-// left returns the time from now until an expiry, at least 1 µs and at most the TTL.
-func (l *concurrencyLimit) left(expires, now int64) int64 { return max(1, min(expires-now, l.ttl)) }
+// timeLeft returns the time from now until an expiry, at least 1 µs and at most the TTL.
+func (l *concurrencyLimit) timeLeft(expires, now int64) int64 { return max(1, min(expires-now, l.ttl)) }
 
 // fits reports whether n hits fit beside the leases in p at now, where 0 is a peek, and otherwise in how many µs they would;
 // negative: never.
@@ -76,7 +76,7 @@ func (l *concurrencyLimit) fits(p *ExtraState, now, n int64) (bool, int64) {
 	if n > l.max {
 		return false, -1
 	}
-	slots, first, _ := l.held(p, now)
+	slots, first, _ := l.openSlots(p, now)
 	if slots+n <= l.max {
 		return true, 0
 	}
@@ -85,7 +85,7 @@ func (l *concurrencyLimit) fits(p *ExtraState, now, n int64) (bool, int64) {
 
 // usage returns the slots held by the leases in p at now, and in how many µs the last of them expires.
 func (l *concurrencyLimit) usage(p *ExtraState, now int64) (used, resetAfter int64) {
-	slots, _, last := l.held(p, now)
+	slots, _, last := l.openSlots(p, now)
 	if slots == 0 {
 		return 0, 0
 	}

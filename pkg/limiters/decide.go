@@ -7,7 +7,7 @@ import "cmp"
 func (h *Hit) MayCharge(s *State, now int64) bool {
 	l, n := h.Limit, ClampHits(h.N)
 	if h.End {
-		return l.HasLeases() && h.Lease != LeaseID{} && !s.holds(h.Lease)
+		return l.HasLeases() && h.Lease != LeaseID{} && !s.hasOpenLease(h.Lease)
 	}
 	step := h.step(s, now)
 	if n < 0 || step == leaseHeld {
@@ -203,7 +203,7 @@ func (d *groupDecision) deny() {
 	}
 	for i := range d.group {
 		if d.isFirstOffence(i) {
-			d.out[i].PenaltyBegan = d.state(i).withExtraState().Penalty.offend(d.group[i].Limit.penalty, d.now)
+			d.out[i].PenaltyBegan = d.state(i).withExtraState().Penalty.addOffence(d.group[i].Limit.penalty, d.now)
 		}
 	}
 	for i := range d.group {

@@ -63,7 +63,7 @@ func (d *deque) push(e entry) {
 	d.chunks[end/chunkLen][end%chunkLen] = e
 	d.n++
 	if d.n == 1 {
-		d.oldest = e.at
+		d.oldest = e.time
 	}
 	d.newest = e
 }
@@ -99,19 +99,19 @@ func (d *deque) removeFront(n int) {
 		}
 		return
 	}
-	d.oldest = d.get(0).at
-	gone := int(d.head) / chunkLen
-	if gone == 0 {
+	d.oldest = d.get(0).time
+	removed := int(d.head) / chunkLen
+	if removed == 0 {
 		return
 	}
 	spare, hasSpare := d.chunks[0], int(d.head+d.n) <= chunkLen*(len(d.chunks)-1)
-	left := copy(d.chunks, d.chunks[gone:])
+	left := copy(d.chunks, d.chunks[removed:])
 	clear(d.chunks[left:])
 	d.chunks = d.chunks[:left]
 	if !hasSpare {
 		d.chunks = append(d.chunks, spare)
 	}
-	d.head -= int32(gone * chunkLen)
+	d.head -= int32(removed * chunkLen)
 }
 
 func (d *deque) removeBack(n int) {

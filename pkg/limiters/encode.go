@@ -40,7 +40,7 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 		for _, e := range chunk {
 			start := len(b)
 			b = b[:start+entryLen]
-			binary.LittleEndian.PutUint64(b[start:], uint64(e.at))
+			binary.LittleEndian.PutUint64(b[start:], uint64(e.time))
 			binary.LittleEndian.PutUint32(b[start+8:], e.sum)
 		}
 	}
@@ -118,11 +118,11 @@ func readLog(b []byte) (*Log, error) {
 	var last entry
 	for b = b[baseLen:]; len(b) > 0; b = b[entryLen:] {
 		e := entry{int64(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint32(b[8:])}
-		held := e.sum - log.base
-		if e.at <= last.at || e.at > maxTime || held <= last.sum || held > 2*LogMax {
+		logged := e.sum - log.base
+		if e.time <= last.time || e.time > maxTime || logged <= last.sum || logged > 2*LogMax {
 			return nil, errors.New("the times or counts of a log do not ascend")
 		}
-		last = entry{e.at, held}
+		last = entry{e.time, logged}
 		log.entries.push(e)
 	}
 	return log, nil

@@ -68,7 +68,7 @@ func ReadLeases(b []byte) (leases Leases, rest []byte, err error) {
 			if sum > math.MaxInt64-MaxHits {
 				return Leases{}, nil, errLeases
 			}
-			set.put(id, l)
+			set.set(id, l)
 			b = b[leaseLen:]
 		}
 	}

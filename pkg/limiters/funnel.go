@@ -82,8 +82,8 @@ var funnelDefinition = definition{
 		if hi, lo := bits.Mul64(uint64(l.capacity), d.num); hi >= d.den || quotient(hi, lo, d.den) > maxDrain {
 			return nil, errSlow
 		}
-		l.full = d.of(l.capacity)
-		l.overdraft = d.of(2 * l.capacity)
+		l.full = d.timeFor(l.capacity)
+		l.overdraft = d.timeFor(2 * l.capacity)
 		return l, nil
 	},
 }
@@ -110,23 +110,23 @@ func errPrecise(spec Spec) error {
 func (l *funnelLimit) tag() string     { return "f" }
 func (l *funnelLimit) maxUsage() int64 { return l.capacity }
 
-// level returns the time to drain at the time at, which is the later of now and the state's time.
-func (l *funnelLimit) level(s CounterState, now int64) (held span, at int64) {
+// level returns the level, as the time to drain, at a time: the later of now and the time of the state.
+func (l *funnelLimit) level(s CounterState, now int64) (level span, at int64) {
 	f := funnelStateOf(s)
 	if f.time-now > l.window {
 		return span{}, now
 	}
 	at = max(now, f.time)
-	held = span{f.whole, uint64(f.frac)}
+	level = span{f.whole, uint64(f.frac)}
 	if uint64(f.den) != l.drain.den && f.frac > 0 {
 		// The state was written under a limit with another rate.
-		held = span{f.whole + 1, 0}
+		level = span{f.whole + 1, 0}
 	}
-	held.whole -= at - f.time
-	if held.whole < 0 {
+	level.whole -= at - f.time
+	if level.whole < 0 {
 		return span{}, at
 	}
-	return held, at
+	return level, at
 }
 
 func (l *funnelLimit) fits(s CounterState, now, n int64) (bool, int64) {
@@ -136,13 +136,13 @@ func (l *funnelLimit) fits(s CounterState, now, n int64) (bool, int64) {
 	if n > l.capacity || l.max == 0 {
 		return false, -1
 	}
-	held, at := l.level(s, now)
+	level, at := l.level(s, now)
 	d := &l.drain
-	after := d.add(held, d.of(n))
+	after := d.add(level, d.timeFor(n))
 	if !l.full.less(after) {
 		return true, 0
 	}
-	return false, d.sub(after, l.full).up() + at - now
+	return false, d.sub(after, l.full).ceil() + at - now
 }
 
 func (l *funnelLimit) charge(s CounterState, now, n int64) CounterState {
@@ -150,28 +150,28 @@ func (l *funnelLimit) charge(s CounterState, now, n int64) CounterState {
 		return s
 	}
 	d := &l.drain
-	held, at := l.level(s, now)
+	level, at := l.level(s, now)
 	if n > 0 {
-		maxHeld := l.overdraft
-		if maxHeld.less(held) {
+		maxLevel := l.overdraft
+		if maxLevel.less(level) {
 			// The level exceeds a capacity that has been lowered. It stays until it has drained.
-			maxHeld = held
+			maxLevel = level
 		}
-		held = d.add(held, d.of(min(n, 2*l.capacity)))
-		if maxHeld.less(held) {
-			held = maxHeld
+		level = d.add(level, d.timeFor(min(n, 2*l.capacity)))
+		if maxLevel.less(level) {
+			level = maxLevel
 		}
 	} else {
-		if held == (span{}) {
+		if level == (span{}) {
 			return s
 		}
-		held = d.sub(held, d.of(min(-n, d.hits(held))))
+		level = d.sub(level, d.timeFor(min(-n, d.hits(level))))
 	}
-	if held == (span{}) {
+	if level == (span{}) {
 		s.A, s.B, s.C = 0, 0, 0
 		return s
 	}
-	s.A, s.B, s.C = at, held.whole, int64(held.frac)<<32|int64(d.den)
+	s.A, s.B, s.C = at, level.whole, int64(level.frac)<<32|int64(d.den)
 	return s
 }
 
@@ -196,19 +196,19 @@ func (l *funnelLimit) usage(s CounterState, now int64) (used, resetAfter int64) 
 	if l.max == 0 {
 		return 0, 0
 	}
-	held, at := l.level(s, now)
-	if held == (span{}) {
+	level, at := l.level(s, now)
+	if level == (span{}) {
 		return 0, 0
 	}
-	return l.drain.hits(held), held.up() + at - now
+	return l.drain.hits(level), level.ceil() + at - now
 }
 
 func (l *funnelLimit) resetTime(s CounterState) int64 {
 	f := funnelStateOf(s)
-	return f.time + span{f.whole, uint64(f.frac)}.up()
+	return f.time + span{f.whole, uint64(f.frac)}.ceil()
 }
 
-func (l *funnelLimit) extraWait(k int64) int64 { return l.drain.of(k).up() }
+func (l *funnelLimit) extraWait(k int64) int64 { return l.drain.timeFor(k).ceil() }
 
 func (l *funnelLimit) appendScript(b []byte, _ int64) []byte {
 	d := &l.drain
@@ -236,8 +236,8 @@ type span struct {
 	frac  uint64
 }
 
-// of returns the time to drain k hits. It does not overflow for k up to twice the capacity.
-func (d *drain) of(k int64) span {
+// timeFor returns the time to drain k hits. It does not overflow for k up to twice the capacity.
+func (d *drain) timeFor(k int64) span {
 	hi, lo := bits.Mul64(uint64(k), d.num)
 	whole, frac := bits.Div64(hi, lo, d.den)
 	return span{int64(whole), frac}
@@ -282,8 +282,8 @@ func (d *drain) sub(a, b span) span {
 
 func (a span) less(b span) bool { return a.whole < b.whole || a.whole == b.whole && a.frac < b.frac }
 
-// up returns a in µs, rounded up.
-func (a span) up() int64 {
+// ceil returns a in µs, rounded up.
+func (a span) ceil() int64 {
 	if a.frac > 0 {
 		return a.whole + 1
 	}

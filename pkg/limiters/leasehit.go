@@ -33,12 +33,12 @@ func (h *Hit) step(s *State, now int64) leaseStep {
 	return leaseOpens
 }
 
-func (s *State) holds(id LeaseID) bool {
+func (s *State) hasOpenLease(id LeaseID) bool {
 	if s.ExtraState == nil {
 		return false
 	}
-	_, held := s.Leases.open.get(id)
-	return held
+	_, found := s.Leases.open.get(id)
+	return found
 }
 
 func (s *State) openLeases() int {
@@ -109,7 +109,7 @@ func (h *Hit) take(s *State, now int64) {
 			s.CounterState = reserved
 			opened.chargedAt = chargedAt
 		}
-		s.withExtraState().Leases.open.put(h.Lease, opened)
+		s.withExtraState().Leases.open.set(h.Lease, opened)
 	}
 }
 
@@ -125,9 +125,9 @@ func (h *Hit) end(s *State, now int64) {
 		actual = max(0, ClampHits(h.N))
 	}
 	leases := &s.withExtraState().Leases
-	r, held := leases.open.remove(h.Lease)
+	r, found := leases.open.remove(h.Lease)
 	switch {
-	case !held:
+	case !found:
 		leases.addEnded(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	case l.Reserves():
 		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{r.chargedAt, actual - r.n}})
@@ -138,6 +138,6 @@ func (h *Hit) end(s *State, now int64) {
 // addEnded records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids are remembered.
 func (ls *Leases) addEnded(id LeaseID, l lease) {
 	if _, known := ls.ended.get(id); known || ls.ended.len() < MaxLeases {
-		ls.ended.put(id, l)
+		ls.ended.set(id, l)
 	}
 }

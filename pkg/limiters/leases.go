@@ -89,8 +89,8 @@ func (s *leaseSet) get(id LeaseID) (lease, bool) {
 	return l, found
 }
 
-// put adds or replaces the lease of an id.
-func (s *leaseSet) put(id LeaseID, l lease) {
+// set adds or replaces the lease of an id.
+func (s *leaseSet) set(id LeaseID, l lease) {
 	s.remove(id)
 	if s.byID == nil {
 		s.byID = make(map[LeaseID]lease)

@@ -33,7 +33,7 @@ func TestLeaseSetMatchesMap(t *testing.T) {
 				}
 			case 0, 1, 2, 3:
 				l := lease{expires: now + rnd.Int64N(50) + 1, n: rnd.Int64N(5)}
-				s.put(id, l)
+				s.set(id, l)
 				want[id] = l
 			case 4, 5:
 				got, found := s.remove(id)
@@ -162,8 +162,8 @@ func TestConcurrencySpec(t *testing.T) {
 func TestInvalidLeasesAreRejected(t *testing.T) {
 	var s State
 	id := NewLeaseID(nil, "a")
-	s.withExtraState().Leases.open.put(id, lease{expires: 5, n: 2, chargedAt: 3})
-	s.withExtraState().Leases.ended.put(id, lease{expires: 6, n: 4})
+	s.withExtraState().Leases.open.set(id, lease{expires: 5, n: 2, chargedAt: 3})
+	s.withExtraState().Leases.ended.set(id, lease{expires: 6, n: 4})
 	b := AppendLeases(nil, &s)
 	if len(b) != LeasesLen(&s) {
 		t.Errorf("%d bytes, want %d", len(b), LeasesLen(&s))

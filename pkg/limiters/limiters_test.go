@@ -114,7 +114,7 @@ func TestDequeMatchesSlice(t *testing.T) {
 			switch rnd.IntN(5) {
 			case 0, 1:
 				for i := range n {
-					e := entry{at: int64(step), sum: uint32(i)}
+					e := entry{time: int64(step), sum: uint32(i)}
 					d.push(e)
 					want = append(want, e)
 				}
@@ -140,7 +140,7 @@ func TestDequeMatchesSlice(t *testing.T) {
 					t.Fatalf("seed %d: entry %d is %v, want %v", seed, i, d.get(i), want[i])
 				}
 			}
-			if len(want) > 0 && (d.newest != want[len(want)-1] || d.oldest != want[0].at) {
+			if len(want) > 0 && (d.newest != want[len(want)-1] || d.oldest != want[0].time) {
 				t.Fatalf("seed %d: from %d to %v, want %v to %v", seed, d.oldest, d.newest, want[0], want[len(want)-1])
 			}
 			if maxSize := (len(want)*2 + 3*chunkLen) * entrySize * 2; d.size() > maxSize {
@@ -154,7 +154,7 @@ func TestDequeMatchesSlice(t *testing.T) {
 func TestShortLogStaysSmall(t *testing.T) {
 	var d deque
 	for i := range 100_000 {
-		d.push(entry{at: int64(i)})
+		d.push(entry{time: int64(i)})
 		if d.len() > 5 {
 			d.removeFront(1)
 		}

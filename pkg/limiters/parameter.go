@@ -145,7 +145,7 @@ func (d *definition) check(params *Params) error {
 		if !p.isSet(params) {
 			continue
 		}
-		if !slices.ContainsFunc(d.parameters, func(own Parameter) bool { return own.Key == p.Key }) {
+		if !slices.ContainsFunc(d.parameters, func(declared Parameter) bool { return declared.Key == p.Key }) {
 			return invalid("", "the algorithm %s has no parameter %q", d.name, p.Key)
 		}
 		if err := errors.Join(p.check(params), d.checkObject(p, params)); err != nil {
@@ -198,20 +198,20 @@ func (p Params) String() string {
 
 // ParseParams parses the result of [Params.String].
 func ParseParams(text string) (params Params, err error) {
-	given := map[string]bool{}
+	seen := map[string]bool{}
 	for _, field := range strings.Fields(text) {
 		key, value, _ := strings.Cut(field, "=")
 		i := slices.IndexFunc(allParameters, func(p Parameter) bool { return p.Key == key })
 		switch {
 		case i < 0:
 			return Params{}, fmt.Errorf("unknown parameter %q", key)
-		case given[key]:
+		case seen[key]:
 			return Params{}, fmt.Errorf("the parameter %s is given twice", key)
 		}
 		if err := allParameters[i].Set(&params, value); err != nil {
 			return Params{}, err
 		}
-		given[key] = true
+		seen[key] = true
 	}
 	return params, nil
 }

@@ -77,8 +77,8 @@ func (p *Penalty) wait(spec *PenaltySpec, now int64) int64 {
 	return max(0, min(p.Until-now, spec.Max.Microseconds()))
 }
 
-// offend updates p for a denied request, which is an offence unless a penalty denied it. It reports whether a penalty began.
-func (p *Penalty) offend(spec *PenaltySpec, now int64) (began bool) {
+// addOffence updates p for a denied request, which is an offence unless a penalty denied it. It reports whether a penalty began.
+func (p *Penalty) addOffence(spec *PenaltySpec, now int64) (began bool) {
 	if wait := p.wait(spec, now); wait > 0 {
 		p.Until = now + wait
 		return false

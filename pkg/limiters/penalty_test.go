@@ -60,7 +60,7 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 		spec := mustPenalty(t, c.penalty)
 		p, now := Penalty{}, int64(1_700_000_000_000_000)
 		for i, want := range c.want {
-			p.offend(spec, now)
+			p.addOffence(spec, now)
 			if got := micros(p.wait(spec, now)); got != want {
 				t.Errorf("%+v: penalty %d lasts %v, want %v", c.penalty, i+1, got, want)
 			}
@@ -74,7 +74,7 @@ func TestPenaltyLevelIsBounded(t *testing.T) {
 	spec := mustPenalty(t, PenaltySpec{After: 1, Within: time.Minute, For: time.Millisecond, Factor: 2, Max: MaxWindow})
 	p, now := Penalty{}, int64(1)
 	for range 1000 {
-		p.offend(spec, now)
+		p.addOffence(spec, now)
 		now = p.Until
 	}
 	if p.Level != maxPenaltyLevel || spec.duration(p.Level) != maxWindowMicros {
@@ -86,9 +86,9 @@ func TestPenaltyResetTime(t *testing.T) {
 	spec := mustPenalty(t, PenaltySpec{After: 2, Within: 10 * time.Millisecond, For: 20 * time.Millisecond, Forget: 30 * time.Millisecond})
 	const now = int64(1_000_000)
 	var once Penalty
-	once.offend(spec, now)
+	once.addOffence(spec, now)
 	twice := once
-	twice.offend(spec, now+5)
+	twice.addOffence(spec, now+5)
 	for _, c := range []struct {
 		p    Penalty
 		want int64

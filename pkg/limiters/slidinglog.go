@@ -57,8 +57,8 @@ func (l *logLimit) fits(s CounterState, now, n int64) (bool, int64) {
 	if v.used+n <= l.max {
 		return true, 0
 	}
-	leaves := log.entries.get(log.upTo(v, v.used+n-l.max))
-	return false, leaves.at + l.window - now
+	leaves := log.entries.get(log.indexOfHit(v, v.used+n-l.max))
+	return false, leaves.time + l.window - now
 }
 
 func (l *logLimit) charge(s CounterState, now, n int64) CounterState {
@@ -100,7 +100,7 @@ func (l *logLimit) settle(s CounterState, now int64, corrections []correction) C
 	v := log.live(l.window, now)
 	after := v.end - l.window
 	if beyond := log.entries.len() - maxMoved - 1; beyond >= v.first {
-		after = max(after, log.entries.get(beyond).at)
+		after = max(after, log.entries.get(beyond).time)
 	}
 	var due []correction
 	first := int64(math.MaxInt64)
@@ -128,7 +128,7 @@ func (l *logLimit) usage(s CounterState, now int64) (used, resetAfter int64) {
 	if v.used == 0 {
 		return 0, 0
 	}
-	return v.used, log.entries.newest.at + l.window - now
+	return v.used, log.entries.newest.time + l.window - now
 }
 
 func (l *logLimit) resetTime(s CounterState) int64 {
@@ -136,7 +136,7 @@ func (l *logLimit) resetTime(s CounterState) int64 {
 	if log.entries.len() == 0 {
 		return 0
 	}
-	return log.entries.newest.at + l.window
+	return log.entries.newest.time + l.window
 }
 
 // extraWait returns the window, after which all hits have left. A tighter bound would need the entries of a log.
@@ -153,10 +153,10 @@ type Log struct {
 	base    uint32 // the count before the first entry
 }
 
-// An entry records that sum hits, modulo 2^32, were logged up to and including time at.
+// An entry records that sum hits, modulo 2^32, were logged up to and including time.
 type entry struct {
-	at  int64
-	sum uint32
+	time int64
+	sum  uint32
 }
 
 // nothingLogged is the log of a state without one. It must not be modified.
@@ -183,41 +183,41 @@ func (s *Log) live(window, now int64) liveRange {
 		return liveRange{end: now}
 	}
 	newest := s.entries.newest
-	if newest.at-now > window {
+	if newest.time-now > window {
 		return liveRange{end: now, first: n, base: newest.sum}
 	}
-	v := liveRange{end: max(now, newest.at), base: s.base}
+	v := liveRange{end: max(now, newest.time), base: s.base}
 	if s.entries.oldest <= v.end-window {
-		v.first = sort.Search(n, func(i int) bool { return s.entries.get(i).at > v.end-window })
+		v.first = sort.Search(n, func(i int) bool { return s.entries.get(i).time > v.end-window })
 		v.base = s.entries.get(v.first - 1).sum
 	}
 	v.used = int64(newest.sum - v.base)
 	return v
 }
 
-// upTo returns the index of the first entry of v up to which v has n hits.
-func (s *Log) upTo(v liveRange, n int64) int {
+// indexOfHit returns the index of the first entry of v up to which v has n hits.
+func (s *Log) indexOfHit(v liveRange, n int64) int {
 	return v.first + sort.Search(s.entries.len()-v.first, func(i int) bool {
 		return int64(s.entries.get(v.first+i).sum-v.base) >= n
 	})
 }
 
-// add logs n hits and removes the entries before v. It keeps the newest maxKept hits.
-func (s *Log) add(v liveRange, n, maxKept int64) {
+// add logs n hits and removes the entries before v. It keeps the newest maximum hits.
+func (s *Log) add(v liveRange, n, maximum int64) {
 	s.entries.removeFront(v.first)
 	s.base = v.base
-	if over := v.used + n - maxKept; over > 0 {
-		// Only counted denied hits exceed maxKept. The oldest hits are removed, possibly part of an entry.
+	if over := v.used + n - maximum; over > 0 {
+		// Only counted denied hits exceed maximum. The oldest hits are removed, possibly part of an entry.
 		v.first = 0
 		over = min(over, v.used)
-		s.entries.removeFront(s.upTo(v, over+1))
+		s.entries.removeFront(s.indexOfHit(v, over+1))
 		s.base += uint32(over)
 	}
 	sum := s.base + uint32(n)
 	if s.entries.len() > 0 {
 		last := s.entries.newest
 		sum = last.sum + uint32(n)
-		if last.at == v.end {
+		if last.time == v.end {
 			s.entries.setSum(sum)
 			return
 		}
@@ -234,7 +234,7 @@ func (s *Log) refund(v liveRange, n int64) {
 		*s = Log{}
 		return
 	}
-	last := s.upTo(v, v.used-n)
+	last := s.indexOfHit(v, v.used-n)
 	s.entries.removeBack(s.entries.len() - 1 - last)
 	s.entries.setSum(v.base + uint32(v.used-n))
 	s.entries.removeFront(v.first)
@@ -244,8 +244,8 @@ func (s *Log) refund(v liveRange, n int64) {
 // correct changes the hits of entries, none before first, and moves later entries. Added hits make the log no longer than maximum.
 // If nothing changes, the log keeps the entries before v.
 func (s *Log) correct(v liveRange, first, maximum int64, corrections []correction) {
-	type hitsAt struct{ at, hits int64 }
-	from := v.first + sort.Search(s.entries.len()-v.first, func(i int) bool { return s.entries.get(v.first+i).at >= first })
+	type hitsAt struct{ time, hits int64 }
+	from := v.first + sort.Search(s.entries.len()-v.first, func(i int) bool { return s.entries.get(v.first+i).time >= first })
 	before := v.base
 	if from > v.first {
 		before = s.entries.get(from - 1).sum
@@ -253,17 +253,17 @@ func (s *Log) correct(v liveRange, first, maximum int64, corrections []correctio
 	tail := make([]hitsAt, 0, s.entries.len()-from+1)
 	for i, sum := from, before; i < s.entries.len(); i++ {
 		e := s.entries.get(i)
-		tail = append(tail, hitsAt{e.at, int64(e.sum - sum)})
+		tail = append(tail, hitsAt{e.time, int64(e.sum - sum)})
 		sum = e.sum
 	}
 	room, changed := maximum-v.used, false
 	for _, c := range corrections {
-		i, found := slices.BinarySearchFunc(tail, c.chargedAt, func(e hitsAt, at int64) int { return cmp.Compare(e.at, at) })
+		i, found := slices.BinarySearchFunc(tail, c.chargedAt, func(e hitsAt, time int64) int { return cmp.Compare(e.time, time) })
 		if !found && c.delta < 0 {
 			continue
 		}
 		if !found {
-			tail = slices.Insert(tail, i, hitsAt{at: c.chargedAt})
+			tail = slices.Insert(tail, i, hitsAt{time: c.chargedAt})
 		}
 		delta := max(-tail[i].hits, min(c.delta, max(room, 0)))
 		tail[i].hits += delta
@@ -279,7 +279,7 @@ func (s *Log) correct(v liveRange, first, maximum int64, corrections []correctio
 	for _, e := range tail {
 		if e.hits > 0 {
 			before += uint32(e.hits)
-			s.entries.push(entry{e.at, before})
+			s.entries.push(entry{e.time, before})
 		}
 	}
 }

@@ -46,9 +46,9 @@ type Options struct {
 	// Changed, if not nil, is called with the reason when a file cannot be written, and again when files can be written.
 	Changed func(failing bool, why error)
 
-	create  func(path string) (file, error) // for tests; nil: os.OpenFile
-	hold    time.Duration                   // how long lines wait for earlier ones; default [holdFor]
-	retries time.Duration                   // how long a failed writer waits; default [retryAfter]
+	create       func(path string) (file, error) // for tests; nil: os.OpenFile
+	reorderDelay time.Duration                   // how long lines wait for earlier ones; default [defaultReorderDelay]
+	retries      time.Duration                   // how long a failed writer waits; default [retryAfter]
 }
 
 // A Reason explains why a line was dropped.
@@ -105,7 +105,7 @@ const (
 type queue struct {
 	mu      sync.Mutex
 	entries []byte
-	left    int // how many lines may still be recorded in this second
+	budget  int // how many lines may still be recorded in this second
 	_       [64]byte
 }
 
@@ -133,8 +133,8 @@ func New(o Options) *Recorder {
 	if o.create == nil {
 		o.create = create
 	}
-	if o.hold == 0 {
-		o.hold = holdFor
+	if o.reorderDelay == 0 {
+		o.reorderDelay = defaultReorderDelay
 	}
 	if o.retries == 0 {
 		o.retries = retryAfter
@@ -177,7 +177,7 @@ func (r *Recorder) Stats() Stats {
 	return s
 }
 
-func (r *Recorder) drop(why Reason, lines int64) { r.dropped[why].Add(lines) }
+func (r *Recorder) drop(reason Reason, lines int64) { r.dropped[reason].Add(lines) }
 
 // Record records a decided request. It does not retain result.
 func (r *Recorder) Record(result *decide.Result) {
@@ -213,12 +213,12 @@ func (r *Recorder) push(head head, result *decide.Result, selected *selection) {
 	q.mu.Lock()
 	length := len(q.entries)
 	switch {
-	case q.left == 0:
+	case q.budget == 0:
 		r.drop(Rate, 1)
 	case length > queueBytes:
 		r.drop(QueueFull, 1)
 	default:
-		q.left--
+		q.budget--
 		q.entries = appendEntry(q.entries, &head, result, selected)
 	}
 	q.mu.Unlock()
@@ -244,7 +244,7 @@ func (r *Recorder) refill() {
 	for i := range r.queues {
 		q := &r.queues[i]
 		q.mu.Lock()
-		q.left = share
+		q.budget = share
 		q.mu.Unlock()
 	}
 }

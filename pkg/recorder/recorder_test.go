@@ -25,7 +25,7 @@ import (
 
 // quick are options whose lines reach the disk at once.
 func quick(dir string) Options {
-	return Options{Path: dir, hold: time.Millisecond, retries: time.Millisecond}
+	return Options{Path: dir, reorderDelay: time.Millisecond, retries: time.Millisecond}
 }
 
 // A deciding decides requests of one user in memory.
@@ -85,7 +85,7 @@ func TestRecordingDoesNotAllocate(t *testing.T) {
 		o.Path = t.TempDir()
 		r := New(o)
 		closed(t, r) // its goroutine allocates
-		r.queues[0].left = 0
+		r.queues[0].budget = 0
 		if n := testing.AllocsPerRun(500, func() { r.Record(result) }); n > 0 {
 			t.Errorf("%s: %v allocations a line", name, n)
 		}
@@ -361,7 +361,7 @@ func TestDiskThatHangsDelaysNoRequest(t *testing.T) {
 func TestLinesAreInTheOrderOfTheDecisions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	o := Options{Path: dir, hold: time.Hour, Plain: true}
+	o := Options{Path: dir, reorderDelay: time.Hour, Plain: true}
 	r, d := New(o), newDeciding(t)
 	var want []string
 	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC).UnixMicro()

@@ -64,7 +64,7 @@ func (f *rotatingFile) write(text []byte, at time.Time, dropped int64) error {
 	if time.Now().Before(f.retryAt) {
 		return f.err
 	}
-	f.err = f.try(text, at, dropped)
+	f.err = f.tryWrite(text, at, dropped)
 	if f.err == nil {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (f *rotatingFile) write(text []byte, at time.Time, dropped int64) error {
 	return f.err
 }
 
-func (f *rotatingFile) try(text []byte, at time.Time, dropped int64) error {
+func (f *rotatingFile) tryWrite(text []byte, at time.Time, dropped int64) error {
 	if f.file != nil && (f.counted.n+int64(len(text)) > f.options.FileBytes && f.counted.n > 0 || f.isRemoved()) {
 		if err := f.finish(); err != nil {
 			return err
@@ -97,15 +97,15 @@ func (f *rotatingFile) try(text []byte, at time.Time, dropped int64) error {
 	if len(notes)+len(text) == 0 {
 		return nil
 	}
-	if err := f.put(notes, text); err != nil {
+	if err := f.appendFrame(notes, text); err != nil {
 		return fmt.Errorf("write the recording %s: %w", f.path, err)
 	}
 	f.noted, f.written = dropped, true
 	return nil
 }
 
-// put writes texts as a separate zstd frame and flushes them, so that the file is complete after each call.
-func (f *rotatingFile) put(texts ...[]byte) error {
+// appendFrame writes texts as a separate zstd frame and flushes them, so that the file is complete after each call.
+func (f *rotatingFile) appendFrame(texts ...[]byte) error {
 	var to io.Writer = f.counted
 	if f.encoder != nil {
 		to = f.encoder

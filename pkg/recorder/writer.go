@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	// holdFor is how long a line waits for earlier lines from slower goroutines. The wait may be twice as long.
-	holdFor = time.Second
+	// defaultReorderDelay is how long a line waits for earlier lines from slower goroutines. The wait may be twice as long.
+	defaultReorderDelay = time.Second
 	// drainEvery is how often the writer empties the queues. They have room for about ten times as long.
 	drainEvery = 50 * time.Millisecond
 	// chunkBytes is how much text is compressed and written at once. After a crash, every complete chunk is readable.
 	chunkBytes = 256 << 10
-	// maxHeldBytes bounds the waiting lines. Beyond it they are written at once, even if earlier lines may still arrive.
-	maxHeldBytes = 32 << 20
+	// maxBufferedBytes bounds the waiting lines. Beyond it they are written at once, even if earlier lines may still arrive.
+	maxBufferedBytes = 32 << 20
 	// maxHashes bounds the entries of the cache of hashes, and maxCachedValue the key and the value of an entry together, in bytes.
 	maxHashes, maxCachedValue = 1 << 16, 128
 )
 
 // A writer writes the lines of a Recorder. Only its goroutine uses it.
 type writer struct {
-	recorder *Recorder
-	out      *rotatingFile
-	spare    []byte // an empty queue
+	recorder   *Recorder
+	out        *rotatingFile
+	spareQueue []byte // reused as the next queue to fill
 
-	held          []heldLine
-	entries       []byte // of held
+	buffered      []bufferedLine
+	entries       []byte // of buffered
 	unusedEntries []byte
-	seen          int64 // the latest time of all lines so far
-	cutoff        int64 // seen at the start of the period: lines up to it have waited for a whole period
+	latest        int64 // the latest time of all lines so far
+	cutoff        int64 // latest at the start of the period: lines up to it have waited for a whole period
 
 	// offset is how far the store's clock is ahead of this machine's, in µs: the largest of this period and the last.
 	offset, lastOffset offset
@@ -54,8 +54,8 @@ type writer struct {
 	pair   []byte            // memory of these texts
 }
 
-// A heldLine is the time and the position of an entry. It contains no pointer, so the garbage collector does not scan it.
-type heldLine struct {
+// A bufferedLine is the time and the position of an entry. It contains no pointer, so the garbage collector does not scan it.
+type bufferedLine struct {
 	at    int64
 	order uint16
 	start uint32 // in entries, after the length
@@ -107,8 +107,8 @@ func (w *writer) run() {
 			second = now
 		}
 		w.drain()
-		if stopping || now.Sub(period) >= w.recorder.options.hold || len(w.entries) > maxHeldBytes {
-			w.write(stopping || len(w.entries) > maxHeldBytes)
+		if stopping || now.Sub(period) >= w.recorder.options.reorderDelay || len(w.entries) > maxBufferedBytes {
+			w.write(stopping || len(w.entries) > maxBufferedBytes)
 			period = now
 		}
 	}
@@ -123,21 +123,21 @@ func (w *writer) recover() {
 	}
 }
 
-// drain moves the entries of all queues to held.
+// drain moves the entries of all queues to buffered.
 func (w *writer) drain() {
 	for i := range w.recorder.queues {
 		q := &w.recorder.queues[i]
 		q.mu.Lock()
 		entries := q.entries
-		q.entries = w.spare
+		q.entries = w.spareQueue
 		q.mu.Unlock()
-		w.hold(entries)
-		w.spare = entries[:0]
+		w.buffer(entries)
+		w.spareQueue = entries[:0]
 	}
 }
 
-// hold adds entries to held.
-func (w *writer) hold(entries []byte) {
+// buffer adds entries to buffered.
+func (w *writer) buffer(entries []byte) {
 	start := len(w.entries)
 	w.entries = append(w.entries, entries...)
 	for start < len(w.entries) {
@@ -146,18 +146,18 @@ func (w *writer) hold(entries []byte) {
 		h, _ := r.head()
 		switch {
 		case h.at == 0:
-			h.at = h.now + w.ahead()
+			h.at = h.now + w.clockOffset()
 		case h.now > 0 && h.by == byStore:
 			w.offset.add(h.at - h.now)
 		}
-		w.seen = max(w.seen, h.at)
-		w.held = append(w.held, heldLine{h.at, h.order, uint32(start + 4)})
+		w.latest = max(w.latest, h.at)
+		w.buffered = append(w.buffered, bufferedLine{h.at, h.order, uint32(start + 4)})
 		start += 4 + length
 	}
 }
 
-// ahead returns how far the store's clock is ahead of this machine's, in µs. It is 0 until the store has decided a request.
-func (w *writer) ahead() int64 {
+// clockOffset returns how far the store's clock is ahead of this machine's, in µs. It is 0 until the store has decided a request.
+func (w *writer) clockOffset() int64 {
 	o := w.lastOffset
 	if w.offset.known {
 		o.add(w.offset.micros)
@@ -165,16 +165,16 @@ func (w *writer) ahead() int64 {
 	return o.micros
 }
 
-// write writes the held lines that have waited long enough, or all of them, in the order of the decisions.
+// write writes the buffered lines that have waited long enough, or all of them, in the order of the decisions.
 func (w *writer) write(all bool) {
-	slices.SortStableFunc(w.held, func(a, b heldLine) int {
+	slices.SortStableFunc(w.buffered, func(a, b bufferedLine) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
 	})
-	n := len(w.held)
+	n := len(w.buffered)
 	if !all {
-		n, _ = slices.BinarySearchFunc(w.held, w.cutoff+1, func(l heldLine, at int64) int { return cmp.Compare(l.at, at) })
+		n, _ = slices.BinarySearchFunc(w.buffered, w.cutoff+1, func(l bufferedLine, at int64) int { return cmp.Compare(l.at, at) })
 	}
-	for _, l := range w.held[:n] {
+	for _, l := range w.buffered[:n] {
 		w.line.At = time.UnixMicro(l.at)
 		w.entry.rest = w.entries[l.start:]
 		w.entry.line(&w.line, w.hide)
@@ -184,26 +184,26 @@ func (w *writer) write(all bool) {
 			w.flush()
 		}
 	}
-	w.retain(w.held[n:])
-	w.cutoff = w.seen
+	w.retain(w.buffered[n:])
+	w.cutoff = w.latest
 	w.lastOffset, w.offset = w.offset, offset{}
 	w.flush()
 }
 
-// retain drops all held lines except these.
-func (w *writer) retain(lines []heldLine) {
-	held, entries := w.held[:0], w.unusedEntries[:0]
+// retain drops all buffered lines except these.
+func (w *writer) retain(lines []bufferedLine) {
+	buffered, entries := w.buffered[:0], w.unusedEntries[:0]
 	for _, l := range lines {
 		length := binary.LittleEndian.Uint32(w.entries[l.start-4:])
 		start := len(entries) + 4
 		entries = append(entries, w.entries[l.start-4:l.start+length]...)
-		held = append(held, heldLine{l.at, l.order, uint32(start)})
+		buffered = append(buffered, bufferedLine{l.at, l.order, uint32(start)})
 	}
 	w.unusedEntries = w.entries
 	if cap(w.entries) > queues*queueBytes && len(w.entries) < cap(w.entries)/4 {
-		held, w.unusedEntries = slices.Clone(held), nil // frees the memory of a load that has passed
+		buffered, w.unusedEntries = slices.Clone(buffered), nil // frees the memory of a load that has passed
 	}
-	w.held, w.entries = held, entries
+	w.buffered, w.entries = buffered, entries
 }
 
 // flush writes the text. If the write fails, its lines count as dropped.

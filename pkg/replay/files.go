@@ -74,12 +74,12 @@ func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
 		return nil, err
 	}
 	f := &Files{o: o, sized: true}
-	given := map[string]bool{}
+	named := map[string]bool{}
 	for i, path := range paths {
-		if given[path] {
+		if named[path] {
 			return nil, errors.Join(fmt.Errorf("recording %s is given twice: remove one", path), f.Close())
 		}
-		given[path] = true
+		named[path] = true
 		rec := &file{name: path, number: i}
 		if path == "-" {
 			rec.name, rec.stdin = "standard input", stdin

@@ -132,8 +132,8 @@ func parseHits(raw json.RawMessage, n int) ([]int64, bool) {
 // documentation, no spaces or escapes, only ASCII, and hits as one number. A scanner is about ten times as fast as encoding/json,
 // and rejects every other line.
 type scanner struct {
-	text string
-	at   int
+	text   string
+	offset int
 }
 
 // scan parses a line in its plain form. It returns false for any other line, valid or not.
@@ -156,7 +156,7 @@ func scan(text []byte) (line Line, ok bool) {
 	}
 	hits := int64(1)
 	if s.skip(`,"hits":`) {
-		if hits, ok = s.whole(); !ok {
+		if hits, ok = s.integer(); !ok {
 			return line, false
 		}
 	}
@@ -177,21 +177,21 @@ func scan(text []byte) (line Line, ok bool) {
 		line.By = Origin(by)
 	}
 	if s.skip(`,"left_out":`) {
-		n, ok := s.whole()
+		n, ok := s.integer()
 		if !ok {
 			return line, false
 		}
 		line.LeftOut = int(n)
 	}
-	return line, s.skip("}") && s.at == len(s.text)
+	return line, s.skip("}") && s.offset == len(s.text)
 }
 
 // skip skips a text. It returns false if another text follows.
 func (s *scanner) skip(text string) bool {
-	if !strings.HasPrefix(s.text[s.at:], text) {
+	if !strings.HasPrefix(s.text[s.offset:], text) {
 		return false
 	}
-	s.at += len(text)
+	s.offset += len(text)
 	return true
 }
 
@@ -199,11 +199,11 @@ func (s *scanner) string() (string, bool) {
 	if !s.skip(`"`) {
 		return "", false
 	}
-	for from := s.at; s.at < len(s.text); s.at++ {
-		switch c := s.text[s.at]; {
+	for from := s.offset; s.offset < len(s.text); s.offset++ {
+		switch c := s.text[s.offset]; {
 		case c == '"':
-			s.at++
-			return s.text[from : s.at-1], true
+			s.offset++
+			return s.text[from : s.offset-1], true
 		case c < ' ' || c == '\\' || c >= 0x80:
 			return "", false
 		}
@@ -211,18 +211,18 @@ func (s *scanner) string() (string, bool) {
 	return "", false
 }
 
-// whole reads a whole number of at most 18 digits.
-func (s *scanner) whole() (n int64, ok bool) {
+// integer reads an integer of at most 18 digits.
+func (s *scanner) integer() (n int64, ok bool) {
 	negative := s.skip("-")
-	from := s.at
-	for s.at < len(s.text) && '0' <= s.text[s.at] && s.text[s.at] <= '9' {
-		n = 10*n + int64(s.text[s.at]-'0')
-		s.at++
-		if s.at-from > 18 {
+	from := s.offset
+	for s.offset < len(s.text) && '0' <= s.text[s.offset] && s.text[s.offset] <= '9' {
+		n = 10*n + int64(s.text[s.offset]-'0')
+		s.offset++
+		if s.offset-from > 18 {
 			return 0, false
 		}
 	}
-	if s.at == from || s.text[from] == '0' && s.at-from > 1 {
+	if s.offset == from || s.text[from] == '0' && s.offset-from > 1 {
 		return 0, false
 	}
 	if negative {
@@ -232,14 +232,14 @@ func (s *scanner) whole() (n int64, ok bool) {
 }
 
 func (s *scanner) time() (at time.Time, ok bool) {
-	if strings.HasPrefix(s.text[s.at:], `"`) {
+	if strings.HasPrefix(s.text[s.offset:], `"`) {
 		text, ok := s.string()
 		if !ok {
 			return at, false
 		}
 		return timeOf(text)
 	}
-	micros, ok := s.whole()
+	micros, ok := s.integer()
 	if !ok {
 		return at, false
 	}

@@ -92,17 +92,17 @@ const maxZstdMemory = 128 << 20
 // default, and a negative number refunds. The field allowed is optional. The recorder also writes by, left_out and overrides, and
 // notes without a domain: see docs/recording.md. A Reader ignores other fields and empty lines. It is not safe for concurrent use.
 type Reader struct {
-	o     ReaderOptions
-	lines *lines.Reader
-	zstd  *zstd.Decoder // nil if the recording is plain
-	held  []heldLine    // in the order of the times, in a part of room
-	room  []heldLine
-	// heldBytes is the total length of the held lines.
-	heldBytes int
-	latest    time.Time // of the lines returned
-	err       error     // of the input; io.EOF at its end
-	skipped   map[Kind]Skipped
-	recorded  Recorded
+	o        ReaderOptions
+	lines    *lines.Reader
+	zstd     *zstd.Decoder  // nil if the recording is plain
+	buffered []bufferedLine // in the order of the times, in a part of memory
+	memory   []bufferedLine
+	// bufferedBytes is the total length of the buffered lines.
+	bufferedBytes int
+	latest        time.Time // of the lines returned
+	err           error     // of the input; io.EOF at its end
+	skipped       map[Kind]Skipped
+	recorded      Recorded
 }
 
 // NewReader returns a Reader of a recording. It fails if the first read fails.
@@ -146,10 +146,10 @@ func (r *Reader) Close() {
 // cannot be replayed are skipped and counted. The error is [io.EOF] at the end. Any other error is that of the input, such as a
 // damaged compression, and comes after all lines before it.
 func (r *Reader) Next(into *Line) error {
-	for r.err == nil && len(r.held) < r.o.Reorder && r.heldBytes < maxHeld {
+	for r.err == nil && len(r.buffered) < r.o.Reorder && r.bufferedBytes < maxHeld {
 		r.read()
 	}
-	if len(r.held) == 0 {
+	if len(r.buffered) == 0 {
 		if errors.Is(r.err, io.EOF) {
 			return io.EOF
 		}
@@ -158,10 +158,10 @@ func (r *Reader) Next(into *Line) error {
 		}
 		return fmt.Errorf("the recording cannot be read beyond line %d: %w", r.lines.Number, r.err)
 	}
-	next := &r.held[0]
-	r.latest, r.heldBytes = next.At, r.heldBytes-next.size
-	*into, *next = next.Line, heldLine{}
-	r.held = r.held[1:]
+	next := &r.buffered[0]
+	r.latest, r.bufferedBytes = next.At, r.bufferedBytes-next.size
+	*into, *next = next.Line, bufferedLine{}
+	r.buffered = r.buffered[1:]
 	return nil
 }
 
@@ -237,28 +237,28 @@ func (r *Reader) read() {
 	case line.At.Before(r.latest):
 		r.skip(OutOfOrder, 1)
 	default:
-		r.hold(heldLine{line, len(text)})
+		r.buffer(bufferedLine{line, len(text)})
 	}
 }
 
-// A heldLine is a line with its length in bytes.
-type heldLine struct {
+// A bufferedLine is a line with its length in bytes.
+type bufferedLine struct {
 	Line
 	size int
 }
 
-// hold inserts a line behind the lines that are not later. Most lines are the latest.
-func (r *Reader) hold(line heldLine) {
-	if n := len(r.held); n == cap(r.held) {
-		if len(r.room) < 2*n+64 {
-			r.room = make([]heldLine, 2*n+64)
+// buffer inserts a line behind the lines that are not later. Most lines are the latest.
+func (r *Reader) buffer(line bufferedLine) {
+	if n := len(r.buffered); n == cap(r.buffered) {
+		if len(r.memory) < 2*n+64 {
+			r.memory = make([]bufferedLine, 2*n+64)
 		}
-		r.held = r.room[:copy(r.room, r.held)]
+		r.buffered = r.memory[:copy(r.memory, r.buffered)]
 	}
-	at := len(r.held)
-	if at > 0 && line.At.Before(r.held[at-1].At) {
-		at = sort.Search(at, func(i int) bool { return r.held[i].At.After(line.At) })
+	i := len(r.buffered)
+	if i > 0 && line.At.Before(r.buffered[i-1].At) {
+		i = sort.Search(i, func(i int) bool { return r.buffered[i].At.After(line.At) })
 	}
-	r.held = slices.Insert(r.held, at, line)
-	r.heldBytes += line.size
+	r.buffered = slices.Insert(r.buffered, i, line)
+	r.bufferedBytes += line.size
 }

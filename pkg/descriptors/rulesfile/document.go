@@ -88,9 +88,9 @@ func (f Fields) Text(name string) string {
 	return text
 }
 
-// Whole reads an integer from minimum to maximum. It returns otherwise if the key is absent, or after a fault.
-func (f Fields) Whole(name string, minimum, maximum, otherwise int64) int64 {
-	return f.d.number(f.f[name], minimum, maximum, otherwise)
+// Integer reads an integer from minimum to maximum. It returns def if the key is absent, or after a fault.
+func (f Fields) Integer(name string, minimum, maximum, def int64) int64 {
+	return f.d.number(f.f[name], minimum, maximum, def)
 }
 
 // Bool reads true or false. It returns false if the key is absent, or after a fault.

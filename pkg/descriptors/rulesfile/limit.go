@@ -158,7 +158,7 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, befor
 		requests, borrowed = overlay.requests.value, append(borrowed, "requests_per_unit")
 	}
 	from := overlayNote(overlay, borrowed)
-	for key, s := range sum.strays() {
+	for key, s := range sum.inapplicableParameters() {
 		where := own.settings[key].key
 		if where == nil {
 			where = n

@@ -97,21 +97,21 @@ func (p *limitSettings) algorithm() string {
 	return limiters.DefaultAlgorithm
 }
 
-// A stray is a fault about a parameter that the algorithm does not have.
-type stray struct{ message, remedy string }
+// An inapplicable is a fault about a parameter that the algorithm does not have.
+type inapplicable struct{ message, remedy string }
 
-// strays returns the parameters that the algorithm does not have.
-func (p *limitSettings) strays() map[string]stray {
-	strays, algorithm := map[string]stray{}, p.algorithm()
+// inapplicableParameters returns the parameters that the algorithm does not have.
+func (p *limitSettings) inapplicableParameters() map[string]inapplicable {
+	found, algorithm := map[string]inapplicable{}, p.algorithm()
 	for _, known := range parameters {
 		if _, set := p.settings[known.Key]; set && !known.inObject() && algorithm != "" && !slices.Contains(known.algorithms, algorithm) {
-			strays[known.Key] = stray{
+			found[known.Key] = inapplicable{
 				fmt.Sprintf("%s has no meaning for the algorithm %s", known.Key, algorithm),
 				"remove it, or set algorithm: " + strings.Join(known.algorithms, " or "),
 			}
 		}
 	}
-	return strays
+	return found
 }
 
 // spec returns the Spec of the limit without maximum and window.

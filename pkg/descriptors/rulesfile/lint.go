@@ -177,7 +177,7 @@ func (l *linter) coveredPrefixes(ix *index) {
 			for _, other := range slices.SortedFunc(maps.Keys(others), comparePoints) {
 				lines = append(lines, b.by.where(other.point()))
 			}
-			b.by.warn(overlappingCIDR, b.claim(prefix), "remove it",
+			b.by.warn(overlappingCIDR, b.nodeOf(prefix), "remove it",
 				"the prefix %s can never match, because longer prefixes cover all its addresses: %s",
 				prefix, strings.Join(lines, ", "))
 		}
@@ -189,8 +189,8 @@ func comparePoints(a, b *branch) int {
 	return at(a).compare(at(b))
 }
 
-// claim returns the node of prefix in b.
-func (b *branch) claim(prefix netip.Prefix) *yaml.Node {
+// nodeOf returns the node of prefix in b.
+func (b *branch) nodeOf(prefix netip.Prefix) *yaml.Node {
 	for _, c := range b.claims {
 		if c.prefix && c.Value == prefix.String() {
 			return c.node

@@ -169,7 +169,7 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 	if own.settings["algorithm"].key == nil {
 		return // the rules may set the algorithm
 	}
-	for key, s := range own.strays() {
+	for key, s := range own.inapplicableParameters() {
 		p.fault(own.settings[key].key, s.remedy, "%s", s.message)
 	}
 }

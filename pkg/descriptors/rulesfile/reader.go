@@ -191,8 +191,8 @@ func (r *reader) maps(f field) []*yaml.Node {
 	})
 }
 
-// given returns the value of a field. It returns false if the key is absent, or at a bound of the file.
-func (r *reader) given(f field) (*yaml.Node, bool) {
+// valueOf returns the value of a field. It returns false if the key is absent, or at a bound of the file.
+func (r *reader) valueOf(f field) (*yaml.Node, bool) {
 	if f.value == nil {
 		return nil, false
 	}
@@ -249,20 +249,20 @@ func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 	return "", false
 }
 
-// number reads an integer from minimum to maximum. It returns otherwise if the key is absent or faulty.
-func (r *reader) number(f field, minimum, maximum, otherwise int64) int64 {
-	n, ok := r.given(f)
+// number reads an integer from minimum to maximum. It returns def if the key is absent or faulty.
+func (r *reader) number(f field, minimum, maximum, def int64) int64 {
+	n, ok := r.valueOf(f)
 	if !ok {
-		return otherwise
+		return def
 	}
 	var v int64
-	whole := n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" && n.Decode(&v) == nil
-	if whole && v >= minimum && v <= maximum {
+	isInteger := n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" && n.Decode(&v) == nil
+	if isInteger && v >= minimum && v <= maximum {
 		r.suspectOctal(n, f.key.Value, v)
 		return v
 	}
 	r.fault(n, numberRemedy(n, f.key.Value, minimum, maximum), "%s is %s", f.key.Value, shape(n))
-	return otherwise
+	return def
 }
 
 // numberRemedy returns the advice for a value that is not an integer from minimum to maximum.
@@ -274,16 +274,16 @@ func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 	return fmt.Sprintf("write a whole number from %d to %d", minimum, maximum)
 }
 
-// boolean reads true or false. It returns otherwise if the key is absent or faulty.
-func (r *reader) boolean(f field, otherwise bool) bool {
-	n, ok := r.given(f)
+// boolean reads true or false. It returns def if the key is absent or faulty.
+func (r *reader) boolean(f field, def bool) bool {
+	n, ok := r.valueOf(f)
 	if !ok {
-		return otherwise
+		return def
 	}
 	var v bool
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil {
 		r.fault(n, "write true or false", "%s is %s", f.key.Value, shape(n))
-		return otherwise
+		return def
 	}
 	return v
 }
@@ -355,7 +355,7 @@ func (r *reader) empty(f field) bool {
 }
 
 func (r *reader) null(f field) bool {
-	n, ok := r.given(f)
+	n, ok := r.valueOf(f)
 	return !ok || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 

@@ -55,8 +55,8 @@ func (c *DenyCache) applyVerdicts(from int64, debts []debt, out []limiters.Verdi
 		if v.Err != nil {
 			continue
 		}
-		denial, sure := c.denialOf(from, now, d.limit, 0, v)
-		c.shard(d.hash).applyVerdict(d, denial, sure && denial.expires > now)
+		denial, certain := c.denialOf(from, now, d.limit, 0, v)
+		c.shard(d.hash).applyVerdict(d, denial, certain && denial.expires > now)
 	}
 }
 

@@ -266,7 +266,7 @@ func (c *DenyCache) recordDenials(from int64, groups []limiters.Group, lookups [
 			if after == 0 {
 				after = c.clock()
 			}
-			if d, sure := c.denialOf(from, after, h.Limit, h.N, v); sure {
+			if d, certain := c.denialOf(from, after, h.Limit, h.N, v); certain {
 				c.cacheDenial(l, h, d, after)
 			}
 		}
@@ -275,8 +275,8 @@ func (c *DenyCache) recordDenials(from int64, groups []limiters.Group, lookups [
 
 // denialOf returns the denial to record for the verdict v of n hits, from a call between from and after. It returns false if no
 // further hits are certain to be denied.
-func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, sure bool) {
-	minHits, sure := l.DeniedFrom(n, v)
+func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, certain bool) {
+	minHits, certain := l.DeniedFrom(n, v)
 	offset := int64(0)
 	if v.At > 0 {
 		offset = v.At*int64(time.Microsecond) - after
@@ -287,7 +287,7 @@ func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *l
 		// The store's clock is truncated to microseconds, so the denial may end one microsecond early.
 		expires: from + min(int64(v.RetryAfter-time.Microsecond), c.maxAge),
 		retryAt: after + int64(v.RetryAfter), resetAt: after + int64(v.ResetAfter),
-	}, sure
+	}, certain
 }
 
 // forgetKey removes the denials of a key and prevents calls in flight from recording new ones.

@@ -34,10 +34,10 @@ type denyEntry struct {
 	hash  uint64
 	chain *denyEntry
 
-	pending bool  // answered hits since the last store call
-	since   int64 // when the first of them was answered
-	counts  bool  // answered hits add to the debt: the limit counts denied hits and has no penalty
-	debt    int64 // answered hits that the store has not counted
+	pending      bool  // answered hits since the last store call
+	pendingSince int64 // when the first of them was answered
+	countsDenied bool  // answered hits add to the debt: the limit counts denied hits and has no penalty
+	debt         int64 // answered hits that the store has not counted
 
 	before, after *denyEntry // in its list
 }
@@ -84,7 +84,7 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 	if e == nil || now >= e.expires || n < e.minHits || h.N == 0 && !h.Limit.DeniesPeekWithHit() {
 		return false
 	}
-	if e.counts && h.N > 0 {
+	if e.countsDenied && h.N > 0 {
 		if h.N > maxDebt-e.debt {
 			return false
 		}
@@ -95,7 +95,7 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 	if !e.pending && e.minHits == 1 && h.Limit.DeniesPeekWithHit() && !h.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}
-	retryAfter, resetAfter := microsUp(e.retryAt-now), microsUp(e.resetAt-now)
+	retryAfter, resetAfter := ceilMicros(e.retryAt-now), ceilMicros(e.resetAt-now)
 	used := min(e.used+e.debt, limiters.MaxHits)
 	*v = limiters.Verdict{
 		Used:       used,
@@ -119,12 +119,12 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 }
 
 func (s *denyShard) markPending(e *denyEntry, now int64) {
-	e.pending, e.since = true, now
+	e.pending, e.pendingSince = true, now
 	e.move(&s.pending)
 }
 
-// microsUp rounds ns up to microseconds.
-func microsUp(ns int64) time.Duration {
+// ceilMicros rounds ns up to microseconds.
+func ceilMicros(ns int64) time.Duration {
 	const us = int64(time.Microsecond)
 	return time.Duration((ns + us - 1) / us * us)
 }
@@ -179,7 +179,7 @@ func (s *denyShard) restore(now int64, taken *debt) bool {
 func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
 	e := &denyEntry{
 		denial: d, key: strings.Clone(h.Key), // which may be part of a larger string
-		limit: h.Limit, hash: hash, counts: h.Limit.Spec().CountDenied && !h.Limit.HasPenalty(),
+		limit: h.Limit, hash: hash, countsDenied: h.Limit.Spec().CountDenied && !h.Limit.HasPenalty(),
 	}
 	for s.bytes+e.size() > budget {
 		victim := s.victim(now)
@@ -272,7 +272,7 @@ func (s *denyShard) takeDebts(now int64, hash uint64, key string, debts []debt) 
 // needsStore reports whether the store must be called for e: to count its debt while the window may be open, or to renew a denial
 // that is still requested.
 func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
-	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.since < s.maxAge
+	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.pendingSince < s.maxAge
 }
 
 // takeDebt moves the debt of e to debts if e needsStore, and otherwise removes e.
@@ -302,8 +302,8 @@ func (s *denyShard) sweep(now int64) {
 // began, or forever.
 func (s *denyShard) takeDue(now, before int64, limit int, debts []debt) ([]debt, int64) {
 	for e := s.pending.after; e != &s.pending; e = s.pending.after {
-		if e.since > before || len(debts) >= limit {
-			return debts, e.since
+		if e.pendingSince > before || len(debts) >= limit {
+			return debts, e.pendingSince
 		}
 		debts = s.takeDebt(now, e, debts)
 	}

@@ -68,8 +68,8 @@ func NewEndRetrier(store limiters.Store) *EndRetrier {
 func (r *EndRetrier) Close(ctx context.Context) error {
 	defer r.stopWorker(ctx)()
 	r.retryAll(ctx)
-	if left := r.Stats().Pending; left > 0 {
-		return fmt.Errorf("guard: %d leases have not ended: the store fails", left)
+	if remaining := r.Stats().Pending; remaining > 0 {
+		return fmt.Errorf("guard: %d leases have not ended: the store fails", remaining)
 	}
 	return nil
 }
@@ -158,12 +158,12 @@ func (r *EndRetrier) retryAll(ctx context.Context) (progress bool) {
 		if len(ends) == 0 {
 			continue
 		}
-		left, err := r.retry(ends)
+		remaining, err := r.retry(ends)
 		r.mu.Lock()
-		r.stats.Recovered += int64(len(ends) - len(left))
+		r.stats.Recovered += int64(len(ends) - len(remaining))
 		r.mu.Unlock()
-		progress = progress || len(left) < len(ends)
-		r.add(left)
+		progress = progress || len(remaining) < len(ends)
+		r.add(remaining)
 		if err != nil {
 			return progress
 		}
@@ -190,7 +190,7 @@ func (r *EndRetrier) takeOldest() []pendingEnd {
 }
 
 // retry sends ends in one call. It returns the failed ends, and the error of a call that failed as a whole.
-func (r *EndRetrier) retry(ends []pendingEnd) (left []pendingEnd, err error) {
+func (r *EndRetrier) retry(ends []pendingEnd) (remaining []pendingEnd, err error) {
 	hits := make([]limiters.Hit, len(ends))
 	for i := range ends {
 		hits[i] = ends[i].hit
@@ -201,8 +201,8 @@ func (r *EndRetrier) retry(ends []pendingEnd) (left []pendingEnd, err error) {
 	}
 	for i := range out {
 		if out[i].Err != nil {
-			left = append(left, ends[i])
+			remaining = append(remaining, ends[i])
 		}
 	}
-	return left, nil
+	return remaining, nil
 }

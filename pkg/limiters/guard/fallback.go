@@ -318,5 +318,5 @@ func (f *Fallback) share(l *limiters.Limit, n int64) (*limiters.Limit, error) {
 	if replicas == 1 {
 		return l, nil
 	}
-	return f.shares.of(l, max(n, 1), replicas, f.options.FalseLimit)
+	return f.shares.limitFor(l, max(n, 1), replicas, f.options.FalseLimit)
 }

@@ -71,7 +71,7 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found 
 	if err != nil {
 		return found, err
 	}
-	return either(found, local), localErr
+	return orElementwise(found, local), localErr
 }
 
 // ResetMatching implements [limiters.Store]. The first call of a pass also resets all local counters, even if the store fails.
@@ -96,7 +96,7 @@ func (s *PerSecond) Reset(ctx context.Context, keys []limiters.StateName) (found
 		return found, err
 	}
 	second, err := s.second.Reset(ctx, keys)
-	return either(found, second), err
+	return orElementwise(found, second), err
 }
 
 // Prefixes of cursors, which identify the store.
@@ -127,8 +127,8 @@ func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bo
 	return progress, nil
 }
 
-// either returns the elementwise or of a and b; missing elements are false.
-func either(a, b []bool) []bool {
+// orElementwise returns the elementwise or of a and b; missing elements are false.
+func orElementwise(a, b []bool) []bool {
 	for i := range b {
 		if i < len(a) {
 			a[i] = a[i] || b[i]

@@ -26,28 +26,28 @@ func (s *shares) forget() {
 	s.replicas, s.limits, s.counts = 0, nil, nil
 }
 
-// of returns the share of l for hits of n > 0.
-func (s *shares) of(l *limiters.Limit, n, replicas int64, p float64) (*limiters.Limit, error) {
+// limitFor returns the share of l for hits of n > 0.
+func (s *shares) limitFor(l *limiters.Limit, n, replicas int64, p float64) (*limiters.Limit, error) {
 	if n > 1 {
 		// Shares are cached only for hits of 1, because each size would need its own entry.
-		return limiters.New(l.Spec().Scaled(func(whole int64) int64 { return s.ofHits(whole, n, replicas, p) }))
+		return limiters.New(l.Spec().Scaled(func(maximum int64) int64 { return s.forHits(maximum, n, replicas, p) }))
 	}
 	return cachedShare(s, &s.limits, l, replicas, func() (*limiters.Limit, error) {
-		return limiters.New(l.Spec().Scaled(func(whole int64) int64 { return s.ofRequests(whole, replicas, p) }))
+		return limiters.New(l.Spec().Scaled(func(maximum int64) int64 { return s.forRequests(maximum, replicas, p) }))
 	})
 }
 
-// ofHits returns the share of whole for hits of n: at least n times the share of whole/n requests.
-func (s *shares) ofHits(whole, n, replicas int64, p float64) int64 {
+// forHits returns the share of whole for hits of n: at least n times the share of whole/n requests.
+func (s *shares) forHits(whole, n, replicas int64, p float64) int64 {
 	if n > whole {
 		// Such a hit never fits, or it fits a funnel whose capacity exceeds its rate.
 		return whole
 	}
-	byHits := min(whole, n*s.ofRequests(roundUp(whole/n), replicas, p))
-	return max(byHits, s.ofRequests(whole, replicas, p))
+	byHits := min(whole, n*s.forRequests(roundUp(whole/n), replicas, p))
+	return max(byHits, s.forRequests(whole, replicas, p))
 }
 
-func (s *shares) ofRequests(n, replicas int64, p float64) int64 {
+func (s *shares) forRequests(n, replicas int64, p float64) int64 {
 	m, _ := cachedShare(s, &s.counts, n, replicas, func() (int64, error) { return share(n, replicas, p), nil })
 	return m
 }

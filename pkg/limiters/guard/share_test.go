@@ -59,7 +59,7 @@ func TestShareIsNotComputedForEachSizeOfHits(t *testing.T) {
 	}
 	var s shares
 	for n := int64(1); n < 50_000; n++ {
-		if _, err := s.of(l, n, replicas, p); err != nil {
+		if _, err := s.limitFor(l, n, replicas, p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestShareOfLargeHitsCoversThem(t *testing.T) {
 			}
 			var s shares
 			exact := max(share(whole, replicas, p), n*share(whole/n, replicas, p))
-			got := s.ofHits(whole, n, replicas, p)
+			got := s.forHits(whole, n, replicas, p)
 			if n > 1 && (got < exact || got > exact+exact/10) || got > whole {
 				t.Errorf("hits of %d under %d: got %d, want %d or slightly more", n, whole, got, exact)
 			}
@@ -89,7 +89,7 @@ func TestShareOfLargeHitsCoversThem(t *testing.T) {
 func TestSharesAreBounded(t *testing.T) {
 	var s shares
 	for i := range int64(maxShares + 100) {
-		s.ofRequests(i+1, 2, 0.001)
+		s.forRequests(i+1, 2, 0.001)
 	}
 	if n := len(s.counts); n != maxShares {
 		t.Errorf("%d shares are cached, want %d", n, maxShares)
@@ -139,7 +139,7 @@ func TestShareOfAFunnelBeyond32BitsIsValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range []int64{1, 3} {
-			part, err := new(shares).of(l, n, 3, 0.001)
+			part, err := new(shares).limitFor(l, n, 3, 0.001)
 			if err != nil {
 				t.Errorf("%+v: %v", spec, err)
 				continue

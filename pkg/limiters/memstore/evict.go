@@ -22,7 +22,7 @@ func (t *take) makeRoom(sh *shard, isNew bool) bool {
 		if t.evictOne(sh) {
 			continue
 		}
-		other := s.another()
+		other := s.randomShard()
 		// The Take holds other locks, so it must not wait for this one.
 		if other != sh && other.mu.TryLock() {
 			t.evictOne(other)
@@ -36,8 +36,8 @@ func (s *Store) hasRoom(isNew bool) bool {
 	return (!isNew || s.keys.Load() < s.max.MaxKeys) && s.bytes.Load() < s.max.MaxBytes
 }
 
-// another returns a random shard with records, if there is one.
-func (s *Store) another() *shard {
+// randomShard returns a random shard with records, if there is one.
+func (s *Store) randomShard() *shard {
 	first := rand.IntN(shardCount)
 	for i := range shardCount {
 		if sh := &s.shards[(first+i)%shardCount]; sh.live.Load() > 0 {
@@ -56,8 +56,8 @@ func (t *take) evictOne(sh *shard) bool {
 		return false
 	}
 	for range sampleSize {
-		p := sh.pick()
-		if t.holds(sh, p) {
+		p := sh.randomRecord()
+		if t.uses(sh, p) {
 			continue
 		}
 		r := sh.record(p)
@@ -85,8 +85,8 @@ func (t *take) evictOne(sh *shard) bool {
 	return true
 }
 
-// pick returns the position of a random record, which must exist.
-func (sh *shard) pick() position {
+// randomRecord returns the position of a random record, which must exist.
+func (sh *shard) randomRecord() position {
 	pages := sh.pages.table.items
 	n := rand.IntN(len(pages))
 	for pages[n].n == 0 {

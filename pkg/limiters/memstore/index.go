@@ -30,11 +30,11 @@ func (x *index) add(hash uint32, p position) {
 	if (x.n+1)*5 > len(x.cells)*4 {
 		x.resize(x.n + 1)
 	}
-	x.put(uint64(hash)<<32 | uint64(p))
+	x.insert(uint64(hash)<<32 | uint64(p))
 	x.n++
 }
 
-func (x *index) put(cell uint64) {
+func (x *index) insert(cell uint64) {
 	i := x.home(uint32(cell >> 32))
 	for x.cells[i] != 0 {
 		i = x.next(i)
@@ -50,7 +50,7 @@ func (x *index) resize(n int) {
 	x.cells = x.cells[:cap(x.cells)]
 	for _, cell := range old {
 		if cell != 0 {
-			x.put(cell)
+			x.insert(cell)
 		}
 	}
 }

@@ -290,11 +290,11 @@ func (l *loader) key(f *keyReader) error {
 	if hasLeases {
 		state.SetLeases(leases)
 	}
-	l.put(key, limit, &state, expiry)
+	l.insert(key, limit, &state, expiry)
 	return nil
 }
 
-func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
+func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
 	s, storeNow := l.store, l.take.storeNow
 	verdict := limit.Check(state, storeNow, 1)
 	ahead := state.ExtraState == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()

@@ -42,12 +42,12 @@ func pageLen(i int) int { return smallPage << min(i, doublePages) }
 // pages are all pages of a shard. Records of one length have no gaps, because the last one moves to the position of a removed one,
 // so pages become empty whichever keys are removed.
 type pages struct {
-	table table[page]
-	of    [lengths]sameLength
+	table   table[page]
+	classes [lengths]sizeClass
 }
 
-// sameLength are the pages of one record length. Pages before filling are full; at most one page after it exists, and is empty.
-type sameLength struct {
+// A sizeClass is the pages of one record length. Pages before filling are full; at most one page after it exists, and is empty.
+type sizeClass struct {
 	pages   []uint32
 	filling int
 }
@@ -56,21 +56,21 @@ func (ps *pages) record(p position) record { return ps.table.items[p.page()].rec
 
 // add makes room for a record of a length in words, without clearing it. It returns false if the shard cannot have more pages.
 func (ps *pages) add(words int) (position, bool) {
-	of := &ps.of[words]
-	if of.filling == len(of.pages) {
+	class := &ps.classes[words]
+	if class.filling == len(class.pages) {
 		if len(ps.table.items) >= maxPages {
 			return 0, false
 		}
-		of.pages = append(of.pages, ps.table.add(page{
-			bytes: make([]byte, pageLen(len(of.pages))), soonest: math.MaxInt64, length: uint16(8 * words),
+		class.pages = append(class.pages, ps.table.add(page{
+			bytes: make([]byte, pageLen(len(class.pages))), soonest: math.MaxInt64, length: uint16(8 * words),
 		}))
 	}
-	number := of.pages[of.filling]
+	number := class.pages[class.filling]
 	pg := &ps.table.items[number]
 	p := positionOf(number, int(pg.n))
 	pg.n++
 	if pg.full() {
-		of.filling++
+		class.filling++
 	}
 	return p, true
 }
@@ -78,11 +78,11 @@ func (ps *pages) add(words int) (position, bool) {
 // remove frees a position. The last record of its length moves there; from is where it was.
 func (ps *pages) remove(p position) (from position) {
 	length := ps.table.items[p.page()].length
-	of := &ps.of[length/8]
-	if of.filling == len(of.pages) || ps.table.items[of.pages[of.filling]].n == 0 {
-		of.filling--
+	class := &ps.classes[length/8]
+	if class.filling == len(class.pages) || ps.table.items[class.pages[class.filling]].n == 0 {
+		class.filling--
 	}
-	number := of.pages[of.filling]
+	number := class.pages[class.filling]
 	pg := &ps.table.items[number]
 	pg.n--
 	from = positionOf(number, int(pg.n))
@@ -93,9 +93,9 @@ func (ps *pages) remove(p position) (from position) {
 	}
 	if pg.n == 0 {
 		// One empty page is kept. Otherwise a key that is added and removed at a page boundary would allocate each time.
-		if last := len(of.pages) - 1; last > of.filling {
-			ps.table.remove(of.pages[last])
-			of.pages = of.pages[:last]
+		if last := len(class.pages) - 1; last > class.filling {
+			ps.table.remove(class.pages[last])
+			class.pages = class.pages[:last]
 		}
 	}
 	return from

@@ -110,12 +110,12 @@ func (c *copier) begin(words int) {
 func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	of := &sh.pages.of[c.words]
-	if c.page >= len(of.pages) {
-		c.page, c.row = len(of.pages)-1, math.MaxInt
+	class := &sh.pages.classes[c.words]
+	if c.page >= len(class.pages) {
+		c.page, c.row = len(class.pages)-1, math.MaxInt
 	}
 	for passed := 0; c.page >= 0; c.page, c.row = c.page-1, math.MaxInt {
-		pg := &sh.pages.table.items[of.pages[c.page]]
+		pg := &sh.pages.table.items[class.pages[c.page]]
 		for c.row = min(c.row, int(pg.n)); c.row > 0; c.row-- {
 			// Skipping a record takes time too.
 			passed++

@@ -225,8 +225,8 @@ func (t *take) writeBack() {
 	}
 }
 
-// holds reports whether the take uses a record, which must not be evicted.
-func (t *take) holds(sh *shard, p position) bool {
+// uses reports whether the take uses a record, which must not be evicted.
+func (t *take) uses(sh *shard, p position) bool {
 	for i := range t.records {
 		if hr := &t.records[i]; hr.position == p && hr.shard == sh {
 			return true

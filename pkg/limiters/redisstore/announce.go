@@ -49,7 +49,7 @@ func (m *Messages) Publish(ctx context.Context, message []byte) error {
 		message = m.sealer.Seal(nil, nil, message, []byte(m.channel))
 	}
 	if err := m.store.client.Publish(ctx, m.channel, message).Err(); err != nil {
-		return fmt.Errorf("redisstore: publish at %s: %w", m.store.address, readable(err))
+		return fmt.Errorf("redisstore: publish at %s: %w", m.store.address, explainError(err))
 	}
 	return nil
 }
@@ -113,5 +113,5 @@ func (m *Messages) open(payload string) (message []byte, ok bool) {
 }
 
 func (m *Messages) failure(err error) error {
-	return fmt.Errorf("redisstore: subscribe at %s: %w", m.store.address, readable(err))
+	return fmt.Errorf("redisstore: subscribe at %s: %w", m.store.address, explainError(err))
 }

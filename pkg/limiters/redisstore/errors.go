@@ -36,9 +36,9 @@ func (e *KeyError) Error() string { return "redisstore: cannot decide the key: "
 // StoreKey returns the Redis key, for operators.
 func (e *KeyError) StoreKey() string { return e.Key }
 
-// readable makes an error of Redis readable. Rejected passwords wrap ErrAuth. An empty reply comes only from a Sentinel. For an
-// unknown command, Redis may quote its arguments, such as passwords and keys, which readable removes.
-func readable(err error) error {
+// explainError makes an error of Redis readable. Rejected passwords wrap ErrAuth. An empty reply comes only from a Sentinel. For an
+// unknown command, Redis may quote its arguments, such as passwords and keys, which explainError removes.
+func explainError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -46,7 +46,7 @@ func readable(err error) error {
 		return fmt.Errorf("the Sentinels know no master of that name: %w", err)
 	}
 	if text, _, cut := strings.Cut(err.Error(), ", with args beginning with"); cut {
-		return &cutError{text, err}
+		return &truncatedError{text, err}
 	}
 	if isAuth(err) && !errors.Is(err, ErrAuth) {
 		return &authError{err}
@@ -54,9 +54,9 @@ func readable(err error) error {
 	return err
 }
 
-// readableInCluster is [readable] for a server that was configured as single and turns out to be a cluster or a proxy in front of
+// explainClusterError is [explainError] for a server that was configured as single and turns out to be a cluster or a proxy in front of
 // one.
-func readableInCluster(err error) error {
+func explainClusterError(err error) error {
 	if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "CROSSSLOT") {
 		return fmt.Errorf("this Redis is a cluster: set its type to cluster: %w", err)
 	}
@@ -83,11 +83,11 @@ func (e *authError) Error() string        { return ErrAuth.Error() + ": " + e.er
 func (e *authError) Unwrap() error        { return e.err }
 func (e *authError) Is(target error) bool { return target == ErrAuth } //nolint:errorlint // as errors.Is asks
 
-// A cutError truncates the text of an error.
-type cutError struct {
+// A truncatedError truncates the text of an error.
+type truncatedError struct {
 	text string
 	err  error
 }
 
-func (e *cutError) Error() string { return e.text }
-func (e *cutError) Unwrap() error { return e.err }
+func (e *truncatedError) Error() string { return e.text }
+func (e *truncatedError) Unwrap() error { return e.err }

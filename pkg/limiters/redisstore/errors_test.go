@@ -22,7 +22,7 @@ func TestRejectedPasswordStaysUncharged(t *testing.T) {
 		fmt.Errorf("loading the slots: %w", wrongPassword{}):                     false,
 		limiters.Uncharged(fmt.Errorf("loading the slots: %w", wrongPassword{})): true,
 	} {
-		got := readable(err)
+		got := explainError(err)
 		if !errors.Is(got, ErrAuth) || limiters.IsUncharged(got) != uncharged {
 			t.Errorf("%v: ErrAuth %v and uncharged %v, want true and %v", got, errors.Is(got, ErrAuth), limiters.IsUncharged(got), uncharged)
 		}

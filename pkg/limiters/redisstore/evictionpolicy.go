@@ -25,7 +25,7 @@ func (s *Store) EvictionPolicy(ctx context.Context) (string, error) {
 		policy, err = policyOf(ctx, s.client)
 	}
 	if err != nil {
-		return "", fmt.Errorf("redisstore: redis at %s: %w", s.address, readable(err))
+		return "", fmt.Errorf("redisstore: redis at %s: %w", s.address, explainError(err))
 	}
 	return policy, nil
 }

@@ -263,14 +263,14 @@ func (q *queue) idle() bool {
 
 // serve makes calls until no hits wait.
 func (q *queue) serve() {
-	for q.gather(); q.collect(); q.gather() {
+	for q.awaitWaiters(); q.takeWaiters(); q.awaitWaiters() {
 		q.send()
 	}
 }
 
-// gather yields the processor as long as new waiters arrive. On an idle processor it returns at once. On a busy processor, the larger
+// awaitWaiters yields the processor as long as new waiters arrive. On an idle processor it returns at once. On a busy processor, the larger
 // batch reduces the cost of each hit.
-func (q *queue) gather() {
+func (q *queue) awaitWaiters() {
 	for n, before := q.countWaiting(), -1; n > before && n < q.maxBatch; n = q.countWaiting() {
 		before = n
 		runtime.Gosched()
@@ -283,26 +283,26 @@ func (q *queue) countWaiting() int {
 	return q.waitingHits
 }
 
-// collect moves waiters with the same now to the next call, up to maxBatch hits. If there are none, it marks the queue as idle and
+// takeWaiters moves waiters with the same now to the next call, up to maxBatch hits. If there are none, it marks the queue as idle and
 // returns false.
-func (q *queue) collect() bool {
+func (q *queue) takeWaiters() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	next := &q.next
 	clear(next.groups)
 	next.waiters, next.groups, next.hits, next.deadline = next.waiters[:0], next.groups[:0], 0, time.Time{}
-	taken := 0
+	n := 0
 	for _, w := range q.waiters {
 		if len(next.waiters) > 0 && (next.hits+len(w.hits) > q.maxBatch || !w.now.Equal(next.waiters[0].now)) {
 			break
 		}
-		taken++
+		n++
 		q.waitingHits -= len(w.hits)
 		if w.state.CompareAndSwap(stateWaiting, stateSent) {
 			next.add(w)
 		}
 	}
-	q.waiters = slices.Delete(q.waiters, 0, taken)
+	q.waiters = slices.Delete(q.waiters, 0, n)
 	q.busy = len(next.waiters) > 0
 	return q.busy
 }

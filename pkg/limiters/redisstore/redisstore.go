@@ -121,13 +121,13 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if s.cluster != nil {
 		err = s.nodes.take(ctx, now, groups, out)
 		for i := range out {
-			out[i].Err = readable(out[i].Err)
+			out[i].Err = explainError(out[i].Err)
 		}
 	} else {
 		err = s.queue.Take(ctx, now, groups, out)
 	}
 	if err != nil {
-		return fmt.Errorf("redis call with %d hits at %s failed: %w", len(out), s.address, readable(err))
+		return fmt.Errorf("redis call with %d hits at %s failed: %w", len(out), s.address, explainError(err))
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (s *Store) decide(ctx context.Context, now time.Time, groups []limiters.Gro
 	r, err := s.script.run(ctx, s.client, s.clock, b)
 	if err != nil {
 		s.reconnector.afterError(err, s.client)
-		return readableInCluster(err)
+		return explainClusterError(err)
 	}
 	return b.read(r, out)
 }

@@ -44,7 +44,7 @@ func readReply(value any) (reply, error) {
 	return reply{server: word(text), verdicts: text[wordSize:], texts: values[1:]}, nil
 }
 
-func (r reply) late() bool { return r.verdicts == "" }
+func (r reply) isLate() bool { return r.verdicts == "" }
 
 // text returns the text with index i, from 1.
 func (r reply) text(i int64) string {
@@ -58,7 +58,7 @@ func word(s string) int64 { return int64(binary.BigEndian.Uint64([]byte(s))) }
 
 // read decodes the verdicts into out.
 func (b *batch) read(r reply, out []limiters.Verdict) error {
-	if r.late() {
+	if r.isLate() {
 		return errLate
 	}
 	if len(r.verdicts) != verdictSize*len(b.hits) {

@@ -25,7 +25,7 @@ func (s *Store) Reset(ctx context.Context, keys []limiters.StateName) (found []b
 	for i, k := range keys {
 		n, err := s.unlink(ctx, string(s.namer.appendName(nil, k.Key, k.ID)))
 		if err != nil {
-			return found, fmt.Errorf("redisstore: reset at %s: %w", s.address, readable(err))
+			return found, fmt.Errorf("redisstore: reset at %s: %w", s.address, explainError(err))
 		}
 		found[i] = n > 0
 	}
@@ -62,7 +62,7 @@ func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, 
 	for visited := 0; visited < scanKeys && time.Now().Before(deadline); visited += scanCount {
 		err = s.scan(ctx, &position, match, &progress)
 		if err != nil {
-			return progress, fmt.Errorf("redisstore: scan at %s: %w", s.address, readable(err))
+			return progress, fmt.Errorf("redisstore: scan at %s: %w", s.address, explainError(err))
 		}
 		if position.done {
 			return progress, nil

@@ -23,7 +23,7 @@ func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
 		shortest, err = s.roundTrip(ctx, s.client, s.clock)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("redisstore: redis at %s: %w", s.address, readable(err))
+		return 0, fmt.Errorf("redisstore: redis at %s: %w", s.address, explainError(err))
 	}
 	return shortest, nil
 }

@@ -25,14 +25,14 @@ func newScript(source string) script {
 // run calls the script for a batch. It repeats a call only if the call certainly did not run. The second call carries the source if the
 // server did not have the script, and a new deadline if the clock was wrong or unknown.
 func (s script) run(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
-	r, err := s.once(ctx, c, clock, b)
-	if err == nil && r.late() && !tooLate(ctx) {
-		return s.once(ctx, c, clock, b)
+	r, err := s.runOnce(ctx, c, clock, b)
+	if err == nil && r.isLate() && !isTooLate(ctx) {
+		return s.runOnce(ctx, c, clock, b)
 	}
 	return r, err
 }
 
-func (s script) once(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
+func (s script) runOnce(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
 	r, err := call(ctx, c, clock, "evalsha", s.digest, b)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return call(ctx, c, clock, "eval", s.source, b)
@@ -44,7 +44,7 @@ func (s script) once(ctx context.Context, c processor, clock *serverClock, b *ba
 func (s script) ping(ctx context.Context, c processor, clock *serverClock) (time.Duration, error) {
 	b := newBatch(time.Time{}, nil, nil)
 	start := time.Now()
-	_, err := s.once(ctx, c, clock, b)
+	_, err := s.runOnce(ctx, c, clock, b)
 	return time.Since(start), err
 }
 

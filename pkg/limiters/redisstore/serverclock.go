@@ -27,26 +27,26 @@ func (c *serverClock) update(server int64) {
 // expired is a deadline in the past: a call with it charges nothing and returns the server's time.
 const expired = 1
 
-// chargeBy is the context key of the time after which a call must charge nothing.
-type chargeBy struct{}
+// chargeDeadline is the context key of the time after which a call must charge nothing.
+type chargeDeadline struct{}
 
 // callContext returns a context for a call that must not charge after latest. The call may use the whole timeout even if latest is
 // earlier, because a timeout closes the connection, which other clients share.
 func callContext(latest time.Time, timeout time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithValue(context.Background(), chargeBy{}, latest), timeout)
+	return context.WithTimeout(context.WithValue(context.Background(), chargeDeadline{}, latest), timeout)
 }
 
-// tooLate reports whether it is too late to charge, by the local clock.
-func tooLate(ctx context.Context) bool {
-	by, ok := ctx.Value(chargeBy{}).(time.Time)
+// isTooLate reports whether it is too late to charge, by the local clock.
+func isTooLate(ctx context.Context) bool {
+	by, ok := ctx.Value(chargeDeadline{}).(time.Time)
 	return ok && !time.Now().Before(by)
 }
 
-// notAfter returns the earliest of latest, ctx's deadline and its chargeBy value, in µs of the server's time; 0 if there is none. A
+// notAfter returns the earliest of latest, ctx's deadline and its chargeDeadline, in µs of the server's time; 0 if there is none. A
 // zero latest is ignored.
 func (c *serverClock) notAfter(ctx context.Context, latest time.Time) int64 {
 	deadline, bounded := ctx.Deadline()
-	if by, ok := ctx.Value(chargeBy{}).(time.Time); ok && (latest.IsZero() || by.Before(latest)) {
+	if by, ok := ctx.Value(chargeDeadline{}).(time.Time); ok && (latest.IsZero() || by.Before(latest)) {
 		latest = by
 	}
 	if !latest.IsZero() && (!bounded || latest.Before(deadline)) {

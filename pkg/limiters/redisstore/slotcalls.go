@@ -156,7 +156,7 @@ func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redi
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, sc := range calls {
 		sc.reply, sc.err = commands[i].reply(clock)
-		if didNotRun(sc.err) || sc.err == nil && sc.reply.late() {
+		if didNotRun(sc.err) || sc.err == nil && sc.reply.isLate() {
 			rest = append(rest, sc)
 		}
 	}

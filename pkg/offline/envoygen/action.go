@@ -129,7 +129,7 @@ func (c *Config) action(st step, atEnd bool) (a *routev3.RateLimit_Action, note 
 	s := st.source
 	switch s.kind {
 	case fromHeader, fromRequestID:
-		if !s.given && s.kind == fromHeader && wellKnown[strings.ToLower(st.key)].kind == "" {
+		if !s.isSet && s.kind == fromHeader && wellKnown[strings.ToLower(st.key)].kind == "" {
 			note = st.key + ": the rules do not name a source, so this is the header " + s.arg
 		}
 		return header(st.key, s.arg), note, nil

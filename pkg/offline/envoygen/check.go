@@ -11,8 +11,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// suits returns an error if a source never sends a value that the level matches.
-func (p *planner) suits(s *source, l *descriptors.Level) error {
+// checkSource returns an error if a source never sends a value that the level matches.
+func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 	exact := exactValues(l)
 	switch s.kind {
 	case fromAddress:

@@ -146,7 +146,7 @@ func (p *planner) readRoute(text string) error {
 			return fmt.Errorf("--from has another source of the key %s: remove that --from", key)
 		}
 		r.values[key] = value
-		p.from[key] = &source{kind: fromConstant, given: true}
+		p.from[key] = &source{kind: fromConstant, isSet: true}
 	}
 	p.routes = append(p.routes, r)
 	return nil
@@ -201,7 +201,7 @@ func (p *planner) addRule(rule *descriptors.Rule) {
 		isID := rule.HasLeases() && i == len(levels)-1
 		s, err := p.sourceOf(l, at, isID)
 		if err == nil {
-			err = p.suits(s, l)
+			err = p.checkSource(s, l)
 		}
 		if err != nil {
 			p.problem(at, "%s", err)

@@ -43,7 +43,7 @@ type source struct {
 	arg    string
 	v4, v6 uint32              // of masked_remote_address
 	values map[string][]string // of match: header and text by value; of status: codes by value
-	given  bool                // an argument sets the source
+	isSet  bool                // an argument sets the source
 }
 
 // wellKnown are the sources of keys by default, in lower case.
@@ -81,7 +81,7 @@ func defaultSource(l *descriptors.Level) (s source, unknown bool, err error) {
 // readSource reads a source, and adds it to an earlier one of the same key.
 func readSource(key, text string, earlier *source) (*source, error) {
 	name, arg, _ := strings.Cut(text, ":")
-	s := &source{kind: kind(name), arg: arg, given: true}
+	s := &source{kind: kind(name), arg: arg, isSet: true}
 	if earlier != nil {
 		if earlier.kind != s.kind || s.kind != fromMatch && s.kind != fromStatus {
 			return nil, fmt.Errorf("--from names the key %s twice: remove one", key)

@@ -66,11 +66,11 @@ func ParseCondition(text string) (Condition, error) {
 }
 
 func parseComparison(text string) (comparison, error) {
-	at := strings.IndexAny(text, "<>=!")
-	if at < 0 {
+	i := strings.IndexAny(text, "<>=!")
+	if i < 0 {
 		return comparison{}, fmt.Errorf("%q is not a comparison: write a name, one of %s and a number", text, strings.Join(operators, " "))
 	}
-	c := comparison{name: strings.TrimSpace(text[:at])}
+	c := comparison{name: strings.TrimSpace(text[:i])}
 	for _, f := range figures {
 		if f.name == c.name {
 			c.value = f.value
@@ -84,7 +84,7 @@ func parseComparison(text string) (comparison, error) {
 		return c, fmt.Errorf("unknown name %q%s", c.name, hint)
 	}
 	for _, o := range operators {
-		if rest, ok := strings.CutPrefix(text[at:], o); ok {
+		if rest, ok := strings.CutPrefix(text[i:], o); ok {
 			c.operator = o
 			number, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
 			if err != nil || number != number || number < 0 {

@@ -200,8 +200,8 @@ func (s *side) addKeys(r *Report, found map[*row]*Limit) {
 	}
 }
 
-func boolToInt(is bool) int64 {
-	if is {
+func boolToInt(b bool) int64 {
+	if b {
 		return 1
 	}
 	return 0

@@ -56,13 +56,13 @@ var gatewayUnits = []string{"second", "minute", "hour", "day", "week", "month", 
 func (g *gateway) readRule(policy string, n int, shared bool, rule *yaml.Node) {
 	before := len(g.Problems)
 	f := g.fieldsOf(rule, "clientSelectors", "limit", "cost", "shared", "shadowMode", "name")
-	of := g.fieldsOf(f["limit"], "requests", "unit", "fromMetadata")
-	if from := of["fromMetadata"]; from != nil {
+	fields := g.fieldsOf(f["limit"], "requests", "unit", "fromMetadata")
+	if from := fields["fromMetadata"]; from != nil {
 		g.problem(from.Line, "fromMetadata: the limit comes with the request, so no rule has its number; write limit.dynamic_metadata "+
 			"in Envoy's rate_limits")
 	}
-	requests, ok := numberOf(of["requests"], maxRequests)
-	unit := strings.ToLower(textOf(of["unit"]))
+	requests, ok := numberOf(fields["requests"], maxRequests)
+	unit := strings.ToLower(textOf(fields["unit"]))
 	if !ok || !slices.Contains(gatewayUnits, unit) {
 		g.problem(firstLine(f["limit"], rule), "the limit has no number of requests, or no unit of %s", strings.Join(gatewayUnits, ", "))
 	}
@@ -96,15 +96,15 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule *yaml.Node) {
 func (g *gateway) readCost(keys string, cost *yaml.Node) {
 	f := g.fieldsOf(cost, "request", "response")
 	hits := func(n *yaml.Node, flag string) {
-		of := g.fieldsOf(n, "from", "number", "metadata")
-		metadata := g.fieldsOf(of["metadata"])
-		switch textOf(of["from"]) {
+		fields := g.fieldsOf(n, "from", "number", "metadata")
+		metadata := g.fieldsOf(fields["metadata"])
+		switch textOf(fields["from"]) {
 		case "Number":
-			g.flag("--%s %s=%s", flag, keys, textOf(of["number"]))
+			g.flag("--%s %s=%s", flag, keys, textOf(fields["number"]))
 		case "Metadata":
 			g.flag("--%s '%s=%%DYNAMIC_METADATA(%s:%s)%%'", flag, keys, textOf(metadata["namespace"]), textOf(metadata["key"]))
 		default:
-			g.problem(n.Line, "the cost is from %s: want Number or Metadata", textOf(of["from"]))
+			g.problem(n.Line, "the cost is from %s: want Number or Metadata", textOf(fields["from"]))
 		}
 	}
 	request, response := f["request"], f["response"]
@@ -131,9 +131,9 @@ func (g *gateway) readSelector(n *yaml.Node) (path []descriptors.Level) {
 	}
 	var methods []string
 	for _, m := range itemsOf(f["methods"]) {
-		of := g.fieldsOf(m, "value", "invert")
-		g.noInvert(of)
-		methods = append(methods, textOf(of["value"]))
+		fields := g.fieldsOf(m, "value", "invert")
+		g.noInvert(fields)
+		methods = append(methods, textOf(fields["value"]))
 	}
 	switch {
 	case len(methods) == 1:
@@ -150,8 +150,8 @@ func (g *gateway) readSelector(n *yaml.Node) (path []descriptors.Level) {
 	return path
 }
 
-func (g *gateway) noInvert(of map[string]*yaml.Node) {
-	if invert := of["invert"]; textOf(invert) == "true" {
+func (g *gateway) noInvert(fields map[string]*yaml.Node) {
+	if invert := fields["invert"]; textOf(invert) == "true" {
 		g.problem(invert.Line,
 			"invert: rules match values, and not their absence; send an entry with Envoy's header_value_match and expect_match: false")
 	}
@@ -159,18 +159,18 @@ func (g *gateway) noInvert(of map[string]*yaml.Node) {
 
 // readMatch reads a header or a parameter of the query.
 func (g *gateway) readMatch(n *yaml.Node, name, kind string) []descriptors.Level {
-	of := g.fieldsOf(n, name, "type", "value", "invert")
-	g.noInvert(of)
-	key, value := strings.ToLower(textOf(of[name])), textOf(of["value"])
+	fields := g.fieldsOf(n, name, "type", "value", "invert")
+	g.noInvert(fields)
+	key, value := strings.ToLower(textOf(fields[name])), textOf(fields["value"])
 	if kind == "query" {
-		key = textOf(of[name])
+		key = textOf(fields[name])
 	}
 	if key == "" || strings.Contains(key, "*") {
 		g.problem(n.Line, "a %s without a name", kind)
 		return nil
 	}
 	g.flag("--from %s=%s:%s", key, kind, key)
-	switch textOf(of["type"]) {
+	switch textOf(fields["type"]) {
 	case "", "Exact":
 		if value == "" || strings.Contains(value, "*") {
 			g.problem(n.Line, "the value %q of %s: a rule takes an empty value for any, and * for a wildcard", value, key)
@@ -179,16 +179,16 @@ func (g *gateway) readMatch(n *yaml.Node, name, kind string) []descriptors.Level
 	case "Distinct":
 		return []descriptors.Level{entry(key, "")}
 	}
-	g.problem(firstLine(of["type"], n), "%s matches by %s: rules have exact values and wildcards, and no regular expressions", key,
-		textOf(of["type"]))
+	g.problem(firstLine(fields["type"], n), "%s matches by %s: rules have exact values and wildcards, and no regular expressions", key,
+		textOf(fields["type"]))
 	return nil
 }
 
 func (g *gateway) readPath(n *yaml.Node) []descriptors.Level {
-	of := g.fieldsOf(n, "type", "value", "invert")
-	g.noInvert(of)
-	value := textOf(of["value"])
-	switch kind := textOf(of["type"]); {
+	fields := g.fieldsOf(n, "type", "value", "invert")
+	g.noInvert(fields)
+	value := textOf(fields["value"])
+	switch kind := textOf(fields["type"]); {
 	case strings.Contains(value, "*"):
 		g.problem(n.Line, "the path %s has a *, which is a wildcard in a rule", value)
 	case kind == "" || kind == "Exact":
@@ -207,14 +207,14 @@ func (g *gateway) readPath(n *yaml.Node) []descriptors.Level {
 }
 
 func (g *gateway) readCIDR(n *yaml.Node) []descriptors.Level {
-	of := g.fieldsOf(n, "type", "value", "invert")
-	g.noInvert(of)
-	prefix, err := netip.ParsePrefix(textOf(of["value"]))
+	fields := g.fieldsOf(n, "type", "value", "invert")
+	g.noInvert(fields)
+	prefix, err := netip.ParsePrefix(textOf(fields["value"]))
 	if err != nil || prefix.Addr().Is4In6() {
-		g.problem(n.Line, "sourceCIDR %s is not a prefix such as 10.0.0.0/8", textOf(of["value"]))
+		g.problem(n.Line, "sourceCIDR %s is not a prefix such as 10.0.0.0/8", textOf(fields["value"]))
 		return nil
 	}
-	kind := cmp.Or(textOf(of["type"]), "Exact")
+	kind := cmp.Or(textOf(fields["type"]), "Exact")
 	if kind != "Exact" && kind != "Distinct" {
 		g.problem(n.Line, "sourceCIDR matches by %s: want Exact or Distinct", kind)
 	}

@@ -56,8 +56,8 @@ func (k *kong) readEntities(scope, consumer string, n *yaml.Node) {
 		k.readEntities("service:"+nameOf(k.fieldsOf(service)), consumer, service)
 	}
 	for _, route := range itemsOf(f["routes"]) {
-		name, of := "route:"+nameOf(k.fieldsOf(route)), k.fieldsOf(route)
-		for _, path := range itemsOf(of["paths"]) {
+		name, fields := "route:"+nameOf(k.fieldsOf(route)), k.fieldsOf(route)
+		for _, path := range itemsOf(fields["paths"]) {
 			if text := textOf(path); strings.HasPrefix(text, "/") {
 				k.paths[name] = append(k.paths[name], text)
 			}

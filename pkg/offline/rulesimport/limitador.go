@@ -90,16 +90,16 @@ func (p *limitador) read(n *yaml.Node) {
 		Name: textOf(f["name"]),
 	}
 	index, sound := "", true
-	use := func(at *yaml.Node, key, of, value string) {
+	use := func(node *yaml.Node, key, of, value string) {
 		if index == "" {
 			index = of
 		}
 		if of != index {
-			p.problem(at.Line, "the limit reads descriptors[%s] and descriptors[%s], and a rule has one descriptor", index, of)
+			p.problem(node.Line, "the limit reads descriptors[%s] and descriptors[%s], and a rule has one descriptor", index, of)
 			sound = false
 		}
-		if have, twice := l.values[key]; twice && have != "" && value != "" && have != value {
-			p.problem(at.Line, "no request has %s with the values %q and %q", key, have, value)
+		if known, twice := l.values[key]; twice && known != "" && value != "" && known != value {
+			p.problem(node.Line, "no request has %s with the values %q and %q", key, known, value)
 			sound = false
 		}
 		if l.values[key] == "" {

@@ -296,7 +296,7 @@ func (p *nginx) addZones() {
 		l := z.limit
 		l.Capacity, l.ConcurrentRequests = z.uses[0].capacity, z.uses[0].slots
 		path := z.path
-		if !p.everywhere(z) || len(path) == 0 {
+		if !p.isEverywhere(z) || len(path) == 0 {
 			path = append([]descriptors.Level{entry(z.name, "on")}, path...)
 			p.addRoutes(z)
 		}
@@ -326,14 +326,14 @@ func (p *nginx) noteGroups() {
 // has reports whether a zone limits the requests of a scope.
 func (s *scope) has(z *zone) bool { return slices.Contains(s.req, z) || slices.Contains(s.conn, z) }
 
-// everywhere reports whether the zone limits every request.
-func (p *nginx) everywhere(z *zone) bool {
+// isEverywhere reports whether the zone limits every request.
+func (p *nginx) isEverywhere(z *zone) bool {
 	return !slices.ContainsFunc(p.scopes, func(s *scope) bool { return !s.has(z) })
 }
 
 // addRoutes adds the routes that send the constant of a zone.
 func (p *nginx) addRoutes(z *zone) {
-	if p.everywhere(z) {
+	if p.isEverywhere(z) {
 		p.flag("--from %s=constant", z.name)
 		return
 	}

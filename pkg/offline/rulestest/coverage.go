@@ -10,9 +10,9 @@ import (
 // A Coverage counts how often tests have reached each limit, and how often the limit has denied them. The zero Coverage is empty.
 // Rules that several files test are counted together.
 type Coverage struct {
-	limits []Covered
-	index  map[limitID]int
-	of     map[*descriptors.Rule][]int // indices of the limits of a rule; one for an unlimited rule
+	limits  []Covered
+	index   map[limitID]int
+	indices map[*descriptors.Rule][]int // indices of the limits of a rule; one for an unlimited rule
 }
 
 // A Covered is a limit, or an unlimited rule, with these counts.
@@ -48,16 +48,16 @@ func idOf(rule *descriptors.Rule, number int) limitID {
 // add adds the limits of rules that c lacks.
 func (c *Coverage) add(rules *descriptors.Rules) {
 	if c.index == nil {
-		c.index, c.of = map[limitID]int{}, map[*descriptors.Rule][]int{}
+		c.index, c.indices = map[limitID]int{}, map[*descriptors.Rule][]int{}
 	}
 	for rule := range rules.All() {
 		for i := range max(1, len(rule.Limits)) {
 			id := idOf(rule, i)
 			if at, known := c.index[id]; known {
-				c.of[rule] = append(c.of[rule], at)
+				c.indices[rule] = append(c.indices[rule], at)
 				continue
 			}
-			c.of[rule] = append(c.of[rule], len(c.limits))
+			c.indices[rule] = append(c.indices[rule], len(c.limits))
 			covered := Covered{Domain: rule.Domain, Rule: rule.Name, Source: id.source, Unlimited: rule.Unlimited}
 			if !rule.Unlimited {
 				l := &rule.Limits[i]
@@ -75,10 +75,10 @@ func (c *Coverage) observe(r *decide.Result) {
 		switch {
 		case d.Rule == nil || d.Override:
 		case d.Rule.Unlimited:
-			c.limits[c.of[d.Rule][0]].Reached++
+			c.limits[c.indices[d.Rule][0]].Reached++
 		case len(d.Limits) == len(d.Rule.Limits): // the end of a lease is under some of them, and denied by none
 			for j := range d.Verdicts {
-				limit := &c.limits[c.of[d.Rule][j]]
+				limit := &c.limits[c.indices[d.Rule][j]]
 				limit.Reached++
 				if !d.Verdicts[j].Allowed && d.Verdicts[j].Err == nil {
 					limit.Denied++

@@ -80,7 +80,7 @@ func (p *parser) count(f rulesfile.Fields, name string) *int64 {
 	if !f.Has(name) {
 		return nil
 	}
-	n := f.Whole(name, 0, maxHits, 0)
+	n := f.Integer(name, 0, maxHits, 0)
 	return &n
 }
 

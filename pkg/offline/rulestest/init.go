@@ -126,12 +126,12 @@ func (g *generator) rule(rule *descriptors.Rule) {
 	}
 }
 
-func (g *generator) unreached(rule *descriptors.Rule, limit, why string) {
+func (g *generator) unreached(rule *descriptors.Rule, limit, reason string) {
 	name := strings.Join(strings.Fields(rule.Name+" "+limit), " ")
 	if source := rule.Source(); source != "" {
 		name += " (" + source + ")"
 	}
-	fmt.Fprintf(g.out, "  # Not tested: %s: %s.\n", name, why)
+	fmt.Fprintf(g.out, "  # Not tested: %s: %s.\n", name, reason)
 }
 
 // write writes the steps of a recorder as a test.

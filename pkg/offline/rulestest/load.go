@@ -74,7 +74,7 @@ func (p *parser) read(paths []path, what string) []rulesfile.File {
 		}
 		files, err := sources.Read(name)
 		if err != nil {
-			p.Fault(path.at, "write the path of a file or folder, relative to this file", "cannot read the %s: %v", what, err)
+			p.Fault(path.node, "write the path of a file or folder, relative to this file", "cannot read the %s: %v", what, err)
 		}
 		all = append(all, files...)
 	}

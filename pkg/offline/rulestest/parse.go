@@ -15,7 +15,7 @@ import (
 // A path is the path of rules or of an overlay, with its position in the file.
 type path struct {
 	text string
-	at   rulesfile.Node
+	node rulesfile.Node
 }
 
 // A parser reads one file of tests.
@@ -140,7 +140,7 @@ func parseInstant(text string) (time.Time, bool) {
 type clock struct{ start, now time.Time }
 
 func (p *parser) step(f rulesfile.Fields, c *clock, domain string) Step {
-	s := Step{Line: f.At().Line(), Repeat: int(f.Whole("repeat", 1, MaxRepeat, 1)), Every: f.Duration("every", MaxOffset)}
+	s := Step{Line: f.At().Line(), Repeat: int(f.Integer("repeat", 1, MaxRepeat, 1)), Every: f.Duration("every", MaxOffset)}
 	if f.Has("every") && s.Repeat == 1 && !f.Has("repeat") {
 		p.Fault(f.Key("every"), "add 'repeat:'", "every has no meaning without repeat")
 	}
@@ -220,8 +220,8 @@ type hitCount struct {
 	refund bool
 }
 
-func (p *parser) hits(f rulesfile.Fields, otherwise hitCount) hitCount {
-	h := hitCount{f.Whole("hits", 0, maxHits, otherwise.n), otherwise.refund}
+func (p *parser) hits(f rulesfile.Fields, def hitCount) hitCount {
+	h := hitCount{f.Integer("hits", 0, maxHits, def.n), def.refund}
 	if f.Has("is_negative_hits") {
 		h.refund = f.Bool("is_negative_hits")
 	}
@@ -294,9 +294,9 @@ func (p *parser) limit(f rulesfile.Fields) *decide.Override {
 		}
 	}
 	return &decide.Override{
-		RequestsPerUnit: uint32(l.Whole("requests_per_unit", 0, 1<<32-1, 0)),
+		RequestsPerUnit: uint32(l.Integer("requests_per_unit", 0, 1<<32-1, 0)),
 		Unit:            descriptors.ParseUnit(l.Choice("unit", descriptors.UnitNames()...)),
-		UnitMultiplier:  uint32(l.Whole("unit_multiplier", 1, 1<<32-1, 1)),
+		UnitMultiplier:  uint32(l.Integer("unit_multiplier", 1, 1<<32-1, 1)),
 	}
 }
 

@@ -196,12 +196,12 @@ func (p *Plan) limit(rules *descriptors.Rules, rule *descriptors.Rule, i int, ke
 	size := func(s Size) Range { return s.Key.times(plan.Keys).plus(s.Hit.times(max(0, hits-plan.Keys))) }
 	plan.MemoryBytes, plan.RedisBytes = size(growing(Figures().Memory, l.Compiled)), size(growing(Figures().Redis, l.Compiled))
 	var err error
-	plan.Over, err = over(rules, rule, l, load)
+	plan.Over, err = overAdmission(rules, rule, l, load)
 	return plan, err
 }
 
-// over returns the bounds of the over-admission under a limit.
-func over(rules *descriptors.Rules, rule *descriptors.Rule, l *descriptors.RateLimit, load *Load) (Over, error) {
+// overAdmission returns the bounds of the over-admission under a limit.
+func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descriptors.RateLimit, load *Load) (Over, error) {
 	share, err := guard.Share(l.Compiled, load.Replicas, load.Probability)
 	if err != nil {
 		return Over{}, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)

@@ -106,22 +106,22 @@ func exceeds(requests, replicas, limit int64) float64 {
 }
 
 func candidate(requests, replicas, limit int64) Candidate {
-	one := exceeds(requests, replicas, limit)
+	single := exceeds(requests, replicas, limit)
 	r := float64(replicas)
 	return Candidate{
-		Limit: limit, OneExceeds: one,
+		Limit: limit, OneExceeds: single,
 		// The counts of the replicas are negatively associated: a low count makes no other count low. So the probability that some
 		// replica exceeds its limit is at least that of independent replicas, and at most the sum over the replicas.
-		AnyExceedsLow: -math.Expm1(r * math.Log1p(-one)), AnyExceeds: min(1, r*one),
-		Denied:   denied(requests, replicas, limit, one),
+		AnyExceedsLow: -math.Expm1(r * math.Log1p(-single)), AnyExceeds: min(1, r*single),
+		Denied:   denied(requests, replicas, limit, single),
 		Together: limit * replicas, Over: max(0, limit*replicas-requests),
 	}
 }
 
 // denied returns the expected share of the requests that exceed the limit of their replica. A request is denied if at least limit
 // earlier requests have reached its replica. The sum over all requests is E[max(X-limit, 0)] for each replica.
-func denied(requests, replicas, limit int64, one float64) float64 {
+func denied(requests, replicas, limit int64, single float64) float64 {
 	// E[X; X > limit] is mean * P(Y > limit-1), where Y counts one request less.
-	beyond := exceeds(requests-1, replicas, limit-1) - float64(limit)*float64(replicas)*one/float64(requests)
+	beyond := exceeds(requests-1, replicas, limit-1) - float64(limit)*float64(replicas)*single/float64(requests)
 	return max(0, beyond)
 }

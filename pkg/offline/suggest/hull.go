@@ -24,10 +24,10 @@ type hull struct {
 type point struct{ x, y int64 }
 
 // charge adds n > 0 hits and returns the smallest N under which they are admitted.
-func (h *hull) charge(at, n int64) int64 {
-	h.push(point{at, h.sum})
+func (h *hull) charge(t, n int64) int64 {
+	h.push(point{t, h.sum})
 	h.sum += n
-	return h.need(at, h.sum)
+	return h.need(t, h.sum)
 }
 
 // refund takes n > 0 hits back.
@@ -60,12 +60,12 @@ func isBelow(a, b, c point) bool {
 }
 
 // need returns the smallest N for which the funnel holds at most N hits, when the sum of all hits is y.
-func (h *hull) need(at, y int64) int64 {
+func (h *hull) need(t, y int64) int64 {
 	n := len(h.points)
 	if n == 0 {
 		return 0
 	}
-	x := at + h.window
+	x := t + h.window
 	best := h.points[sort.Search(n-1, func(i int) bool {
 		p, next := h.points[i], h.points[i+1]
 		return less128(y-next.y, x-p.x, y-p.y, x-next.x) // p gives the larger slope

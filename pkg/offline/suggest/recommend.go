@@ -66,10 +66,10 @@ func (c *Collector) recommend(r *Rule) {
 		return
 	}
 	for i := range r.target.rule.Limits {
-		own := &r.target.rule.Limits[i]
+		configured := &r.target.rule.Limits[i]
 		for j := range r.Windows {
 			for k := range r.Windows[j].Algorithms {
-				if a := &r.Windows[j].Algorithms[k]; a.variant.own == own {
+				if a := &r.Windows[j].Algorithms[k]; a.variant.configured == configured {
 					c.add(r, &r.Windows[j], a, "It keeps the algorithm and the window of the rule.")
 				}
 			}
@@ -81,17 +81,17 @@ func (c *Collector) recommend(r *Rule) {
 func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
 	s := a.dist.split()
 	if s.ordinary == never {
-		r.Note = fmt.Sprintf("no %s of a %s denies nobody: its limits end at %s", a.Algorithm, w.name(), terminal.Grouped(a.variant.most))
+		r.Note = fmt.Sprintf("no %s of a %s denies nobody: its limits end at %s", a.Algorithm, w.name(), terminal.Grouped(a.variant.maxLimit))
 		return
 	}
 	rec := Recommendation{
-		Algorithm: a.Algorithm, Unit: w.Unit, Multiplier: w.Multiplier, Limit: min(s.withHeadroom(c.o.Headroom), a.variant.most),
+		Algorithm: a.Algorithm, Unit: w.Unit, Multiplier: w.Multiplier, Limit: min(s.withHeadroom(c.o.Headroom), a.variant.maxLimit),
 		Current: a.Current, Ordinary: s.ordinary, Outliers: []Outlier{}, Reasons: reasons, split: s, window: w, algorithm: a,
 	}
-	if own := a.variant.own; own != nil {
-		rec.Name = own.Name
+	if configured := a.variant.configured; configured != nil {
+		rec.Name = configured.Name
 		if w.TooShort {
-			rec.Limit = max(rec.Limit, own.RequestsPerUnit)
+			rec.Limit = max(rec.Limit, configured.RequestsPerUnit)
 		}
 	}
 	rec.Keys = estimateKeys(a.dist.above(rec.Limit), r.Sample)
@@ -103,10 +103,10 @@ const maxLog = 100
 
 // recommendPath chooses a window and an algorithm for a path without a rule.
 func (c *Collector) recommendPath(r *Rule) {
-	w, why := c.chooseWindow(r)
+	w, reason := c.chooseWindow(r)
 	for i := range w.Algorithms {
 		if w.Algorithms[i].Algorithm == c.o.Algorithm {
-			c.add(r, w, &w.Algorithms[i], why)
+			c.add(r, w, &w.Algorithms[i], reason)
 			return
 		}
 	}
@@ -117,12 +117,12 @@ func (c *Collector) recommendPath(r *Rule) {
 	} else if s.withHeadroom(c.o.Headroom) > maxLog {
 		algorithm, because = "funnel", "it spaces requests, and its state has a constant size; a sliding log remembers each hit"
 	}
-	c.add(r, w, w.algorithm(algorithm), why, fmt.Sprintf("The algorithm is %s: %s.", algorithm, because))
+	c.add(r, w, w.algorithm(algorithm), reason, fmt.Sprintf("The algorithm is %s: %s.", algorithm, because))
 }
 
 // chooseWindow returns the window that best separates outliers from ordinary keys. The recording must be at least twice as long.
 // Without outliers it returns a minute.
-func (c *Collector) chooseWindow(r *Rule) (w *Window, why string) {
+func (c *Collector) chooseWindow(r *Rule) (w *Window, reason string) {
 	chosen, widest := &r.Windows[0], 0.0
 	for i := range r.Windows {
 		w := &r.Windows[i]
@@ -227,10 +227,10 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 
 // ownParams returns the settings of the limit in the rule.
 func (r *Recommendation) ownParams() limiters.Params {
-	if r.algorithm.variant.own == nil {
+	if r.algorithm.variant.configured == nil {
 		return limiters.Params{}
 	}
-	return r.algorithm.variant.own.Compiled.Spec().Params
+	return r.algorithm.variant.configured.Compiled.Spec().Params
 }
 
 func keysStandOut(n int64) string {

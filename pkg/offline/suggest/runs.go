@@ -90,18 +90,18 @@ func (r *Rule) candidateLimits(w *Window, length int) []int64 {
 	}
 	slices.Sort(limits)
 	for len(limits) > 0 && len(limits) < length {
-		at, between := widestGap(limits)
+		i, between := widestGap(limits)
 		if slices.Contains(limits, between) {
 			break
 		}
-		limits = slices.Insert(limits, at, between)
+		limits = slices.Insert(limits, i, between)
 	}
 	return limits
 }
 
 // widestGap returns the two neighboring limits with the largest ratio, as the index of the second and their geometric mean. The
 // first limit has the neighbor 1.
-func widestGap(limits []int64) (at int, between int64) {
+func widestGap(limits []int64) (index int, between int64) {
 	widest := 0.0
 	for i, n := range limits {
 		before := int64(1)
@@ -109,10 +109,10 @@ func widestGap(limits []int64) (at int, between int64) {
 			before = limits[i-1]
 		}
 		if ratio := float64(n) / float64(before); ratio > widest {
-			at, between, widest = i, int64(math.Round(math.Sqrt(float64(n)*float64(before)))), ratio
+			index, between, widest = i, int64(math.Round(math.Sqrt(float64(n)*float64(before)))), ratio
 		}
 	}
-	return at, between
+	return index, between
 }
 
 // runCandidates counts the denied requests of the limits of each window.
@@ -165,14 +165,14 @@ func (s *sum) add(h *history) {
 func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (sums []sum, present *sum, err error) {
 	v := a.variant
 	for _, n := range a.limits {
-		if l, err := v.limit(n); err == nil && n <= v.most {
+		if l, err := v.limit(n); err == nil && n <= v.maxLimit {
 			sums = append(sums, sum{limit: n, run: newRun(l)})
 		}
 	}
 	least := int64(never) // the limit in the rule denies no request of a key with at most this need
-	if rec != nil && v.own != nil {
-		present = &sum{limit: v.own.RequestsPerUnit, run: newRun(v.own.Compiled)}
-		if least = present.limit; v.own.Compiled.Capacity() != present.limit {
+	if rec != nil && v.configured != nil {
+		present = &sum{limit: v.configured.RequestsPerUnit, run: newRun(v.configured.Compiled)}
+		if least = present.limit; v.configured.Compiled.Capacity() != present.limit {
 			least = -1
 		}
 	}

@@ -18,8 +18,8 @@ type variant struct {
 	spec       limiters.Spec
 	unit       descriptors.Unit
 	multiplier uint32
-	own        *descriptors.RateLimit // the limit of the rule with this algorithm and window, or nil
-	most       int64                  // the largest maximum
+	configured *descriptors.RateLimit // the limit of the rule with this algorithm and window, or nil
+	maxLimit   int64                  // the largest maximum
 	peekOver   bool                   // a peek is denied only above the limit, not at it
 	largest    *limiters.Limit        // the limit with the largest maximum; nil for a funnel
 }
@@ -27,8 +27,8 @@ type variant struct {
 // newVariant returns the variant of a spec, without its penalty, reservation and capacity.
 func newVariant(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*variant, error) {
 	spec.Params.Capacity, spec.Params.Penalty, spec.Params.Reserve = 0, limiters.PenaltySpec{}, limiters.ReserveSpec{}
-	v := &variant{spec: spec, unit: unit, multiplier: multiplier, most: limiters.LargestMax(spec.Algorithm)}
-	largest, err := v.limit(v.most)
+	v := &variant{spec: spec, unit: unit, multiplier: multiplier, maxLimit: limiters.LargestMax(spec.Algorithm)}
+	largest, err := v.limit(v.maxLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (v *variant) need(h *history, largest *run) int64 {
 	} else {
 		need = v.needByRun(h, largest)
 	}
-	if need > v.most {
+	if need > v.maxLimit {
 		return never
 	}
 	return need
@@ -97,7 +97,7 @@ func (v *variant) needOfFunnel(h *history) (need int64) {
 	backlog := hull{window: v.length().Microseconds()}
 	for c := h.cursor(); c.next(); {
 		switch n := c.hits; {
-		case n > v.most:
+		case n > v.maxLimit:
 			return never
 		case n > 0:
 			need = max(need, backlog.charge(c.at, n))
@@ -173,7 +173,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) 
 		if err != nil {
 			return nil, err
 		}
-		v.own = l
+		v.configured = l
 		own = append(own, v)
 		add(l.Unit, l.UnitMultiplier)
 	}
@@ -206,8 +206,8 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) 
 // result returns the result of a variant without figures.
 func (v *variant) result() Algorithm {
 	a := Algorithm{Algorithm: v.spec.Algorithm, Settings: v.params().String(), Candidates: []Candidate{}, variant: v}
-	if v.own != nil {
-		a.Current = &v.own.RequestsPerUnit
+	if v.configured != nil {
+		a.Current = &v.configured.RequestsPerUnit
 	}
 	return a
 }
