@@ -81,15 +81,15 @@ func (s *server) peeked(user string) (limits []struct {
 
 func TestAdminAPIServesOnItsOwnListener(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	if addr := s.address("admin"); !strings.HasPrefix(addr, "127.0.0.1:") {
 		t.Errorf("a port without a host listens on %s", addr)
 	}
-	s.left("alice")
+	s.remaining("alice")
 	if l := s.peeked("alice"); len(l) != 1 || l[0].State.Used != 1 || !l[0].Allowed {
 		t.Errorf("after 1 hit: %+v, want one limit that allows", l)
 	}
-	s.left("alice")
+	s.remaining("alice")
 	if l := s.peeked("alice"); l[0].State.Used != 2 || l[0].Allowed || l[0].State.RetryAfter == "0s" {
 		t.Errorf("after 2 hits: %+v, want a denial with a wait", l)
 	}
@@ -105,7 +105,7 @@ func TestAdminAPIServesOnItsOwnListener(t *testing.T) {
 		t.Error(text)
 	}
 	line, _ := s.log.await(t, 0, "admin call without valid credentials")
-	if !strings.Contains(line, `"route":"/v1/status"`) || strings.Contains(s.said.String(), adminToken) {
+	if !strings.Contains(line, `"route":"/v1/status"`) || strings.Contains(s.output.String(), adminToken) {
 		t.Error(line)
 	}
 	if got := s.metricOrNone(`weir_admin_requests_total{code="401",route="/v1/status"}`); got != "1" {
@@ -127,7 +127,7 @@ func TestAdminAPITakesClientCertificates(t *testing.T) {
 	}
 	withCert, without := client(operator.Load(t)), client()
 	stranger := client(certtest.New(t).Issue(t, "operator").Load(t))
-	s := serving(t, settings...)
+	s := startServer(t, settings...)
 	if code, text := s.adminBy(withCert, "https", "GET", "/v1/status", "", ""); code != 200 {
 		t.Error(code, text)
 	}
@@ -136,7 +136,7 @@ func TestAdminAPITakesClientCertificates(t *testing.T) {
 			t.Errorf("%s: %d %s", name, code, text)
 		}
 	}
-	s = serving(t, append(settings, "ADMIN_TOKEN_FILE="+tokenFile(t))...)
+	s = startServer(t, append(settings, "ADMIN_TOKEN_FILE="+tokenFile(t))...)
 	for _, c := range []struct {
 		client *http.Client
 		token  string
@@ -160,7 +160,7 @@ func TestAdminSettingsAreChecked(t *testing.T) {
 		{"--admin-addr=:0 --admin-token-file=" + short, "line 1 has less than 16 bytes"},
 	} {
 		args := append(strings.Fields(c.args), "--config="+rulesFile(t), "--grpc-port=0", "--port=0", "--debug-port=0")
-		if code, said := ran(args...); code == 0 || !strings.Contains(said, c.want) {
+		if code, said := runWeir(args...); code == 0 || !strings.Contains(said, c.want) {
 			t.Errorf("%s: %d %s, want %q", c.args, code, said, c.want)
 		}
 	}
@@ -168,12 +168,12 @@ func TestAdminSettingsAreChecked(t *testing.T) {
 
 func TestExposedAdminAPIIsWarnedAbout(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=0.0.0.0:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=0.0.0.0:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	if line, _ := s.log.await(t, 0, "admin API without TLS is reachable from other machines"); !strings.Contains(line, `"remedy"`) {
 		t.Error(line)
 	}
-	if quiet := serving(t, "CONFIG_PATH="+rulesFile(t)); bytes.Contains([]byte(quiet.said.String()), []byte("admin")) {
-		t.Error(quiet.said.String())
+	if quiet := startServer(t, "CONFIG_PATH="+rulesFile(t)); bytes.Contains([]byte(quiet.output.String()), []byte("admin")) {
+		t.Error(quiet.output.String())
 	}
 }
 
@@ -185,15 +185,15 @@ func (s *server) reset(user string) (code int, text string) {
 
 func TestResetInMemory(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	for range 3 {
-		s.left("alice")
-		s.left("bob")
+		s.remaining("alice")
+		s.remaining("bob")
 	}
 	if code, text := s.reset("alice"); code != 200 || !strings.Contains(text, `"reset":true`) {
 		t.Fatal(code, text)
 	}
-	if a, b := s.left("alice"), s.left("bob"); a != 2 || b != 0 {
+	if a, b := s.remaining("alice"), s.remaining("bob"); a != 2 || b != 0 {
 		t.Errorf("alice has %d left, bob %d, want 2 and 0", a, b)
 	}
 	if code, text := s.reset("nobody"); code != 404 || !strings.Contains(text, "nothing is stored for this key") {
@@ -206,7 +206,7 @@ func TestResetInMemory(t *testing.T) {
 		!strings.Contains(text, `"reset":1`) || !strings.Contains(text, `"done":true`) {
 		t.Error(code, text)
 	}
-	if b := s.left("bob"); b != 2 {
+	if b := s.remaining("bob"); b != 2 {
 		t.Errorf("bob has %d left", b)
 	}
 	n := 0
@@ -227,7 +227,7 @@ func adminReplicas(t *testing.T, settings ...string) (a, b *server) {
 		"CONFIG_PATH=" + rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr, "ADMIN_ADDR=:0",
 		"ADMIN_TOKEN_FILE=" + tokenFile(t), "DENY_CACHE_MAX=1h",
 	}, settings...)
-	a, b = serving(t, settings...), serving(t, settings...)
+	a, b = startServer(t, settings...), startServer(t, settings...)
 	for deadline := time.Now().Add(maxWait); ; time.Sleep(20 * time.Millisecond) {
 		if n, err := redis.Client(t).PubSubNumSub(context.Background(), "w2:resets").Result(); err == nil && n["w2:resets"] == 2 {
 			return a, b
@@ -241,25 +241,25 @@ func adminReplicas(t *testing.T, settings ...string) (a, b *server) {
 // awaitAllowed returns once a hit of a user is allowed.
 func (s *server) awaitAllowed(user string) {
 	s.t.Helper()
-	s.await("a hit of "+user+" to be allowed", func() bool { return s.left(user) > 0 })
+	s.await("a hit of "+user+" to be allowed", func() bool { return s.remaining(user) > 0 })
 }
 
 func TestResetReachesTheDenyCachesOfAllReplicas(t *testing.T) {
 	for _, secret := range []string{"", "KEY_HASH_SECRET=a secret of 16 bytes"} {
 		a, b := adminReplicas(t, secret)
 		for range 20 { // more than the limit: the caches hold denied hits that they have not sent
-			a.left("alice")
-			b.left("alice")
-			b.left("bob")
+			a.remaining("alice")
+			b.remaining("alice")
+			b.remaining("bob")
 		}
 		if code, text := a.reset("alice"); code != 200 || !strings.Contains(text, `"replicas_notified":true`) {
 			t.Fatal(code, text)
 		}
 		b.awaitAllowed("alice")
-		if n := a.left("alice"); n != 1 {
+		if n := a.remaining("alice"); n != 1 {
 			t.Errorf("after the reset and one hit at another replica, %d are left, want 1", n)
 		}
-		if n := b.left("bob"); n != 0 {
+		if n := b.remaining("bob"); n != 0 {
 			t.Errorf("bob has %d left", n)
 		}
 		if l := a.peeked("alice"); l[0].State.Used != 2 {
@@ -270,7 +270,7 @@ func TestResetReachesTheDenyCachesOfAllReplicas(t *testing.T) {
 			if code != 409 || !strings.Contains(text, "KEY_HASH_SECRET is set") {
 				t.Error(code, text)
 			}
-			if strings.Contains(a.said.String()+b.said.String(), "alice") {
+			if strings.Contains(a.output.String()+b.output.String(), "alice") {
 				t.Error("the log has a user")
 			}
 			continue
@@ -286,7 +286,7 @@ func TestResetReachesTheDenyCachesOfAllReplicas(t *testing.T) {
 func TestPeekIsExactWithADenyCache(t *testing.T) {
 	a, _ := adminReplicas(t)
 	for range 9 {
-		a.left("alice")
+		a.remaining("alice")
 	}
 	if l := a.peeked("alice"); l[0].State.Used != 9 || l[0].Allowed {
 		t.Errorf("%+v, want 9 used: the denied hits of the cache count", l)
@@ -299,10 +299,10 @@ func TestPeekIsExactWithADenyCache(t *testing.T) {
 func TestAdminAPIReportsStoreFailure(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
-	s.left("alice")
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	s.remaining("alice")
 	redis.Stop()
-	_, _ = s.ask("alice")
+	_, _ = s.call("alice")
 	if code, text := s.admin("GET", "/v1/status", adminToken, ""); code != 200 || !strings.Contains(text, `"mode":"lost"`) {
 		t.Error(code, text)
 	}
@@ -317,9 +317,9 @@ func TestAdminAPIReportsStoreFailure(t *testing.T) {
 
 // weir peek and weir reset work on a running server: with exit code 1 for an unknown key and 2 for a fault.
 func TestPeekAndResetCommands(t *testing.T) {
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	for range 3 {
-		s.left("alice")
+		s.remaining("alice")
 	}
 	at := []string{"--server=http://" + s.address("admin"), "--token-file=" + tokenFile(t)}
 	for _, c := range []struct {
@@ -342,23 +342,23 @@ func TestPeekAndResetCommands(t *testing.T) {
 	} {
 		args := strings.Fields(c.args)
 		args = append(args[:1:1], append(at, args[1:]...)...)
-		if code, said := ran(args...); code != c.code || !strings.Contains(said, c.says) {
+		if code, said := runWeir(args...); code != c.code || !strings.Contains(said, c.says) {
 			t.Errorf("weir %s: %d %s, want %d %q", c.args, code, said, c.code, c.says)
 		}
 	}
 	t.Setenv("WEIR_ADMIN_URL", "http://"+s.address("admin"))
-	if code, said := ran("peek", "user_id=alice"); code != 2 || !strings.Contains(said, "WEIR_TOKEN_FILE") {
+	if code, said := runWeir("peek", "user_id=alice"); code != 2 || !strings.Contains(said, "WEIR_TOKEN_FILE") {
 		t.Errorf("without a token: %d %s", code, said)
 	}
 	t.Setenv("WEIR_TOKEN_FILE", tokenFile(t))
-	if code, said := ran("peek", "user_id=alice"); code != 0 {
+	if code, said := runWeir("peek", "user_id=alice"); code != 0 {
 		t.Errorf("by the environment: %d %s", code, said)
 	}
 }
 
 func TestTopAndDecisionsOfAServer(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	request, err := http.NewRequest("GET", "http://"+s.address("admin")+"/v1/decisions?outcome=denied", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -370,7 +370,7 @@ func TestTopAndDecisionsOfAServer(t *testing.T) {
 	}
 	defer response.Body.Close()
 	for range 3 {
-		s.left("alice")
+		s.remaining("alice")
 	}
 	buffer := make([]byte, 4096)
 	var seen strings.Builder

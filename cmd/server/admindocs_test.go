@@ -43,7 +43,7 @@ func TestAdminPageExamplesWork(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "weir"), []byte("#!/bin/sh\nWEIR_TEST_AS_SERVER=1 exec "+binary+" \"$@\"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := serving(t, "CONFIG_PATH="+filepath.Join(folder, "rules.yaml"), "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+filepath.Join(folder, "token"))
+	s := startServer(t, "CONFIG_PATH="+filepath.Join(folder, "rules.yaml"), "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+filepath.Join(folder, "token"))
 	use := func() {
 		for range 7 {
 			if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json",

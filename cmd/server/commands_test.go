@@ -26,7 +26,7 @@ func (c commandTest) test(t *testing.T) {
 		t.Errorf("%s: exit code %d, want %d\n%s%s", c.args, code, c.code, &out, &err)
 	}
 	for _, want := range c.out {
-		if !strings.Contains(joined(out.String()), joined(want)) {
+		if !strings.Contains(singleLine(out.String()), singleLine(want)) {
 			t.Errorf("%s: printed %q, want %q", c.args, &out, want)
 		}
 	}
@@ -40,8 +40,8 @@ func (c commandTest) test(t *testing.T) {
 	}
 }
 
-// joined returns text on one line, without the lines of a tree. Where text breaks depends on the length of the folder's name.
-func joined(text string) string {
+// singleLine returns text on one line, without the lines of a tree. Where text breaks depends on the length of the folder's name.
+func singleLine(text string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(text, "│", " ")), " ")
 }
 

@@ -23,7 +23,7 @@ func TestConvertedLogsCanBeSimulated(t *testing.T) {
 		fmt.Fprintf(&text, "2026-11-22T10:00:%02dZ 200 user%d\n", second, i%users)
 	}
 	write(t, log, text.String())
-	code, said := ran("convert", "--format", "envoy", "--log-format", "%START_TIME% %RESPONSE_CODE% %REQ(X-USER)%", "--domain", "shop",
+	code, said := runWeir("convert", "--format", "envoy", "--log-format", "%START_TIME% %RESPONSE_CODE% %REQ(X-USER)%", "--domain", "shop",
 		"--descriptor", "user_id=%{x-user}", "--out", recording, log)
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, said)
@@ -35,7 +35,7 @@ func TestConvertedLogsCanBeSimulated(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("temporary files are left: %q", left)
 	}
-	_, said = ran("simulate", "--config", rules, "-o", "json", recording)
+	_, said = runWeir("simulate", "--config", rules, "-o", "json", recording)
 	var result struct{ Requests, Denied, Unmatched int }
 	if err := json.Unmarshal([]byte(said), &result); err != nil || result.Requests != users*each || result.Denied != users*(each-5) || result.Unmatched != 0 {
 		t.Errorf("%v, %+v in\n%s", err, result, said)

@@ -20,10 +20,10 @@ func TestDenyCacheAnswersBeforeRedis(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
 	// With an hour, no denial expires during the test.
-	s := serving(t, "CONFIG_PATH="+path, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "DENY_CACHE_MAX=1h")
+	s := startServer(t, "CONFIG_PATH="+path, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "DENY_CACHE_MAX=1h")
 	_, seen := s.log.await(t, 0, "rules loaded")
 	for i := range 7 {
-		if got, want := s.left("alice"), uint32(max(0, 2-i)); got != want {
+		if got, want := s.remaining("alice"), uint32(max(0, 2-i)); got != want {
 			t.Errorf("request %d: %d left, want %d", i, got, want)
 		}
 	}
@@ -51,9 +51,9 @@ func TestDenyCacheAnswersBeforeRedis(t *testing.T) {
 
 	write(t, path, strings.Replace(rules, "{unit", "{name: again, unit", 1))
 	s.log.await(t, seen, "rules loaded")
-	s.left("alice") // writes the denied hits too
+	s.remaining("alice") // writes the denied hits too
 	held(8)
-	s.left("alice")
+	s.remaining("alice")
 	held(8)
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -68,9 +68,9 @@ func TestDenyCacheCanBeDisabled(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	for _, with := range []string{"LOCAL_CACHE_SIZE_IN_BYTES=0", "BACKEND_TYPE=memory"} {
-		s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, with)
+		s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, with)
 		for range 5 {
-			s.left("alice")
+			s.remaining("alice")
 		}
 		if got := s.metricOrNone("weir_deny_cache_asked_total") + s.metricOrNone("weir_store_duration_seconds_count"); got != fmt.Sprint("none", 5) {
 			t.Errorf("%s: %s", with, got)

@@ -24,22 +24,22 @@ func TestMemoryServerDecidesAndReports(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
-	s := serving(t, "CONFIG_PATH="+path)
+	s := startServer(t, "CONFIG_PATH="+path)
 
 	s.awaitHealthy()
 	if !s.healthy("") || !s.healthy("ratelimit") {
 		t.Error("gRPC health: not serving")
 	}
 	s.log.await(t, 0, `"ready"`)
-	if n := strings.Count(s.said.String(), `"@message":"ready"`); n != 1 {
+	if n := strings.Count(s.output.String(), `"@message":"ready"`); n != 1 {
 		t.Errorf("the log says %d times that the server is ready, want once", n)
 	}
 	for want := uint32(2); want > 0; want-- {
-		if got := s.left("alice"); got != want {
+		if got := s.remaining("alice"); got != want {
 			t.Errorf("alice has %d left, want %d", got, want)
 		}
 	}
-	if s.left("alice") != 0 || s.left("bob") != 2 {
+	if s.remaining("alice") != 0 || s.remaining("bob") != 2 {
 		t.Error("want alice denied, and bob with 2 left")
 	}
 	if _, err := s.client.ShouldRateLimit(context.Background(), &ratelimitv3.RateLimitRequest{}); status.Code(err) != codes.InvalidArgument {
@@ -66,7 +66,7 @@ func TestMemoryServerDecidesAndReports(t *testing.T) {
 
 func TestEndpointsOfRatelimit(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/{prom",
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/{prom",
 		"EXPIRATION_JITTER_MAX_SECONDS=300", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=x-reset")
 	s.log.await(t, 0, `"setting":"EXPIRATION_JITTER_MAX_SECONDS"`)
 	const ask = `{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"carol"}]}]}`
@@ -75,7 +75,7 @@ func TestEndpointsOfRatelimit(t *testing.T) {
 			t.Errorf("/json, request %d: %d %s, want %d", i+1, code, body, want)
 		}
 	}
-	r, err := s.ask("dave")
+	r, err := s.call("dave")
 	if err != nil || len(r.GetResponseHeadersToAdd()) != 3 || r.GetResponseHeadersToAdd()[2].GetKey() != "x-reset" {
 		t.Errorf("response headers: %v, %v", r.GetResponseHeadersToAdd(), err)
 	}
@@ -116,7 +116,7 @@ func TestServeTLSRequiresClientCertificate(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t)
 	pair, client := ca.Issue(t, "weir"), ca.Issue(t, "envoy")
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+pair.Cert,
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+pair.Cert,
 		"GRPC_SERVER_TLS_KEY="+pair.Key, "GRPC_CLIENT_TLS_CACERT="+ca.File, "GRPC_CLIENT_TLS_SAN=spiffe://cluster.local/ns/edge/sa/envoy, envoy")
 	addr, certs := s.address("grpc"), []tls.Certificate{client.Load(t)}
 	with := credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "weir", Certificates: certs})
@@ -140,7 +140,7 @@ func TestServeTLSRequiresClientCertificate(t *testing.T) {
 func TestServeOnUnixSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
-	serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_UDS="+path)
+	startServer(t, "CONFIG_PATH="+rulesFile(t), "GRPC_UDS="+path)
 	if err := checkHealth(t, "unix://"+path, insecure.NewCredentials()); err != nil {
 		t.Error(err)
 	}
@@ -152,10 +152,10 @@ func TestSecondLimitsUseThePerSecondRedis(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: year, requests_per_unit: 2}}\n"+
 		"  - {key: user_id, value: hasty, rate_limit: {unit: second, requests_per_unit: 1000}}\n")
-	s := serving(t, "CONFIG_PATH="+path, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+main.Addr, "REDIS_PERSECOND=true",
+	s := startServer(t, "CONFIG_PATH="+path, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+main.Addr, "REDIS_PERSECOND=true",
 		"REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL="+second.Addr)
-	s.left("alice")
-	s.left("hasty")
+	s.remaining("alice")
+	s.remaining("hasty")
 	for server, want := range map[*redistest.Server]string{main: "5:alice", second: "5:hasty"} {
 		keys := server.Client(t).Keys(context.Background(), "*").Val()
 		if len(keys) != 1 || !strings.Contains(keys[0], want) {
@@ -168,8 +168,8 @@ func TestSecondLimitsUseThePerSecondRedis(t *testing.T) {
 func TestStartWithoutRules(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	s := serving(t, "CONFIG_PATH="+path, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")
-	if _, err := s.ask("alice"); err == nil || !strings.Contains(err.Error(), "no rate limit configuration loaded") {
+	s := startServer(t, "CONFIG_PATH="+path, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")
+	if _, err := s.call("alice"); err == nil || !strings.Contains(err.Error(), "no rate limit configuration loaded") {
 		t.Errorf("without rules: %v, want the error that no rules are loaded", err)
 	}
 	if code, _ := s.get("/healthcheck"); code != 500 {
@@ -181,7 +181,7 @@ func TestStartWithoutRules(t *testing.T) {
 	write(t, path, rules)
 	s.log.await(t, 0, "rules loaded")
 	s.awaitHealthy()
-	if got := s.left("alice"); got != 2 {
+	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("%d left, want 2", got)
 	}
 }
@@ -190,19 +190,19 @@ func TestOverlaySetsTheAlgorithm(t *testing.T) {
 	t.Parallel()
 	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 1}}\n")
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+overlay)
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+overlay)
 	_, seen := s.log.await(t, 0, "rules loaded")
-	if got := s.left("alice"); got != 1 {
+	if got := s.remaining("alice"); got != 1 {
 		t.Errorf("%d left of a funnel that holds 1", got)
 	}
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 9}}\n")
 	_, seen = s.log.await(t, seen, "rules loaded")
-	if got := s.left("bob"); got != 9 {
+	if got := s.remaining("bob"); got != 9 {
 		t.Errorf("%d left of a funnel that holds 9", got)
 	}
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day}}\n")
 	s.log.await(t, seen, "rules not loaded")
-	if got := s.left("carol"); got != 9 {
+	if got := s.remaining("carol"); got != 9 {
 		t.Errorf("%d left of a funnel that holds 9, after an overlay with a fault", got)
 	}
 }
@@ -211,25 +211,25 @@ func TestOverlaySetsTheAlgorithm(t *testing.T) {
 func TestOverlayMayBeAddedLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+dir)
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+dir)
 	s.log.await(t, 0, "no overlay yet")
 	_, seen := s.log.await(t, 0, "rules loaded")
-	if got := s.left("alice"); got != 2 {
+	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("%d left of 3", got)
 	}
 	write(t, filepath.Join(dir, "overlay.yaml"), "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 9}}\n")
 	s.log.await(t, seen, "rules loaded")
-	if got := s.left("bob"); got != 9 {
+	if got := s.remaining("bob"); got != 9 {
 		t.Errorf("%d left of a funnel that holds 9", got)
 	}
 }
 
 func TestSettingsWithoutEffectAreLogged(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_TLS_CERT=/nowhere", "STORE_TIMEOUTS=1s", "TIMEOUT=1s")
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_TLS_CERT=/nowhere", "STORE_TIMEOUTS=1s", "TIMEOUT=1s")
 	s.log.await(t, 0, `"setting":"GRPC_SERVER_TLS_CERT"`)
 	s.log.await(t, 0, `"setting":"STORE_TIMEOUTS","reason":"unknown setting: did you mean STORE_TIMEOUT?"`)
-	if strings.Contains(s.said.String(), `"TIMEOUT"`) {
+	if strings.Contains(s.output.String(), `"TIMEOUT"`) {
 		t.Error("a variable of another program is reported")
 	}
 }
@@ -237,7 +237,7 @@ func TestSettingsWithoutEffectAreLogged(t *testing.T) {
 func TestJSONCanBeDisabled(t *testing.T) {
 	t.Parallel()
 	for _, setting := range []string{"JSON_ENABLED=false", "--no-json"} {
-		s := serving(t, "CONFIG_PATH="+rulesFile(t), setting)
+		s := startServer(t, "CONFIG_PATH="+rulesFile(t), setting)
 		s.awaitHealthy()
 		if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"ugc"}`); code != 404 {
 			t.Errorf("%s: %d %s, want 404", setting, code, body)

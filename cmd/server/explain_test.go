@@ -142,7 +142,7 @@ func TestExplainHidesKeysUnderSecret(t *testing.T) {
 	t.Setenv("KEY_HASH_SECRET", "0123456789abcdef")
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "r.yaml"), "domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: day, requests_per_unit: 5}}]\n")
-	_, out := ran("explain", "--config", dir, "-o", "json", "user_id=42")
+	_, out := runWeir("explain", "--config", dir, "-o", "json", "user_id=42")
 	key := regexp.MustCompile(`"key": "([^"]*)",\s*"key_hash": "([^"]*)"`).FindStringSubmatch(out)
 	if len(key) < 3 || key[1] != key[2] || !regexp.MustCompile("^[0-9a-f]{16}$").MatchString(key[1]) {
 		t.Errorf("key %q in\n%s", key, out)
@@ -153,11 +153,11 @@ func TestExplainHidesKeysUnderSecret(t *testing.T) {
 func TestExplainLiveEqualsExplain(t *testing.T) {
 	t.Parallel()
 	rules, token := rulesFile(t), tokenFile(t)
-	s := serving(t, "CONFIG_PATH="+rules, "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+token)
-	s.left("alice")
+	s := startServer(t, "CONFIG_PATH="+rules, "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+token)
+	s.remaining("alice")
 	request := []string{"user_id=alice", "nothing=1"} // both use the only domain of the rules
-	code, want := ran(append([]string{"explain", "--config", rules}, request...)...)
-	liveCode, got := ran(append([]string{"explain", "--live", "http://" + s.address("admin"), "--token-file", token}, request...)...)
+	code, want := runWeir(append([]string{"explain", "--config", rules}, request...)...)
+	liveCode, got := runWeir(append([]string{"explain", "--live", "http://" + s.address("admin"), "--token-file", token}, request...)...)
 	state := regexp.MustCompile(`(?m)^    now  used 1, remaining \d+, retry after .*\n`)
 	if !state.MatchString(got) {
 		t.Errorf("no state of the key in\n%s", got)

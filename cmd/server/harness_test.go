@@ -53,8 +53,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// ran runs a command and returns its exit code and its output.
-func ran(args ...string) (code int, said string) {
+// runWeir runs a command and returns its exit code and its output.
+func runWeir(args ...string) (code int, text string) {
 	var out, err bytes.Buffer
 	code = run(context.Background(), "weir", args, &out, &err)
 	return code, out.String() + err.String()
@@ -65,7 +65,7 @@ type server struct {
 	t        *testing.T
 	cmd      *exec.Cmd
 	log      lines
-	said     output // all output, including the log
+	output   output // all output, including the log
 	client   ratelimitv3.RateLimitServiceClient
 	health   healthv1.HealthClient
 	httpAddr string
@@ -129,16 +129,16 @@ func isFlag(setting string) bool { return strings.HasPrefix(setting, "--") }
 
 func isVariable(setting string) bool { return !isFlag(setting) }
 
-// serving starts a server with variables and flags, and returns once it listens.
-func serving(t *testing.T, settings ...string) *server {
+// startServer starts a server with variables and flags, and returns once it listens.
+func startServer(t *testing.T, settings ...string) *server {
 	t.Helper()
-	s := starting(t, settings...)
+	s := startProcess(t, settings...)
 	s.connect()
 	return s
 }
 
-// starting is like serving, but returns at once. The server has no client until [server.connect].
-func starting(t *testing.T, settings ...string) *server {
+// startProcess is like startServer, but returns at once. The server has no client until [server.connect].
+func startProcess(t *testing.T, settings ...string) *server {
 	t.Helper()
 	s := &server{t: t, cmd: exec.Command(os.Args[0])}
 	s.log.more = make(chan struct{})
@@ -148,7 +148,7 @@ func starting(t *testing.T, settings ...string) *server {
 	}, slices.DeleteFunc(slices.Clone(settings), isFlag)...)
 	s.cmd.Args = append(s.cmd.Args, slices.DeleteFunc(slices.Clone(settings), isVariable)...)
 	r, w := io.Pipe()
-	s.cmd.Stdout, s.cmd.Stderr = &s.said, io.MultiWriter(&s.said, w)
+	s.cmd.Stdout, s.cmd.Stderr = &s.output, io.MultiWriter(&s.output, w)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func (s *server) connect() {
 	s.httpAddr = s.address("http")
 }
 
-func (s *server) ask(user string) (*ratelimitv3.RateLimitResponse, error) {
+func (s *server) call(user string) (*ratelimitv3.RateLimitResponse, error) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), maxWait)
 	defer cancel()
@@ -195,10 +195,10 @@ func (s *server) ask(user string) (*ratelimitv3.RateLimitResponse, error) {
 	}})
 }
 
-// left sends a request for a user, and returns how many hits remained before it.
-func (s *server) left(user string) uint32 {
+// remaining sends a request for a user, and returns how many hits remained before it.
+func (s *server) remaining(user string) uint32 {
 	s.t.Helper()
-	r, err := s.ask(user)
+	r, err := s.call(user)
 	if err != nil {
 		s.t.Fatal(err)
 	}

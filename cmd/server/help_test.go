@@ -31,7 +31,7 @@ func TestHelpAndArgumentErrors(t *testing.T) {
 		{"--config " + rules + " --store-timeout=soon", 2, []string{`cannot read "soon": write a duration such as 15ms`}},
 		{"--config " + rules + " --shadow-mode=perhaps", 2, []string{`cannot read "perhaps": write true or false`}},
 	} {
-		code, said := ran(strings.Fields(c.args)...)
+		code, said := runWeir(strings.Fields(c.args)...)
 		if code != c.code {
 			t.Errorf("weir %s: exit code %d, want %d", c.args, code, c.code)
 		}
@@ -44,7 +44,7 @@ func TestHelpAndArgumentErrors(t *testing.T) {
 }
 
 func TestServeHelpFitsOnAScreen(t *testing.T) {
-	_, said := ran("serve", "--help")
+	_, said := runWeir("serve", "--help")
 	if n := strings.Count(said, "\n"); n > 60 {
 		t.Errorf("%d lines", n)
 	}
@@ -78,7 +78,7 @@ func TestUnknownArgumentsAsRatelimitAreIgnored(t *testing.T) {
 
 func TestVariablesWithoutAUnitNameTheRemedy(t *testing.T) {
 	t.Setenv("STORE_TIMEOUT", "15")
-	code, said := ran("--config=" + rulesFile(t))
+	code, said := runWeir("--config=" + rulesFile(t))
 	if want := `weir: STORE_TIMEOUT: "15" has no unit: write 15ms or 15s` + "\n"; code != 2 || !strings.HasPrefix(said, want) {
 		t.Errorf("exit code %d, want 2; printed %s, want %s", code, said, want)
 	}
@@ -89,7 +89,7 @@ func TestFatalErrorIsLoggedAsJSON(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	write(t, bad, "domain: ''\n")
 	for _, args := range [][]string{{}, {"--config=" + bad}, {"--config=" + rulesFile(t), "--host=256.0.0.1"}} {
-		code, printed := ran(append(args, "--log-format=JSON")...)
+		code, printed := runWeir(append(args, "--log-format=JSON")...)
 		if code != 1 {
 			t.Errorf("%s: exit code %d, want 1", args, code)
 		}

@@ -25,9 +25,9 @@ import (
 func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=2")
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=2")
 	s.awaitHealthy()
-	s.left("alice")
+	s.remaining("alice")
 	if err := redis.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -36,12 +36,12 @@ func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
 	answers := make(chan error, 2)
 	for _, user := range []string{"bob", "carol"} {
 		go func() {
-			_, err := s.ask(user)
+			_, err := s.call(user)
 			answers <- err
 		}()
 	}
 	s.awaitInFlight("2")
-	if _, err := s.ask("dave"); status.Code(err) != codes.ResourceExhausted {
+	if _, err := s.call("dave"); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one too many by gRPC: %v, want RESOURCE_EXHAUSTED", err)
 	}
 	const ask = `{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"dave"}]}]}`
@@ -52,7 +52,7 @@ func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
 		t.Errorf("/healthcheck: %d; want both health checks to be answered", code)
 	}
 	if _, metrics := s.get("/metrics"); !strings.Contains(metrics, "\nweir_refused_requests_total 2\n") {
-		t.Error("/metrics does not count 2 refused requests")
+		t.Error("/metrics does not count 2 rejected requests")
 	}
 	thaw()
 	for range 2 {
@@ -61,14 +61,14 @@ func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
 		}
 	}
 	s.awaitInFlight("0")
-	if got := s.left("dave"); got != 2 {
-		t.Errorf("dave has %d left of 2: what was refused was charged", got)
+	if got := s.remaining("dave"); got != 2 {
+		t.Errorf("got %d remaining of 2 for dave, want 2: a rejected request was charged", got)
 	}
 }
 
 // Partial requests by HTTP delay only other partial requests.
 func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "MAX_IN_FLIGHT=2")
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "MAX_IN_FLIGHT=2")
 	s.awaitHealthy()
 	const head = "POST /json HTTP/1.1\r\nHost: weir\r\nContent-Length: 1000\r\n\r\n{"
 	var slow []net.Conn
@@ -84,7 +84,7 @@ func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 		slow = append(slow, conn)
 	}
 	for range 20 {
-		if _, err := s.ask("alice"); err != nil {
+		if _, err := s.call("alice"); err != nil {
 			t.Fatalf("by gRPC, meanwhile: %v", err)
 		}
 	}

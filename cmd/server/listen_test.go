@@ -26,17 +26,17 @@ func TestRestartWithinDrainDelayWaitsForThePorts(t *testing.T) {
 		"CONFIG_PATH=" + rulesFile(t), "MEMORY_SNAPSHOT=" + filepath.Join(t.TempDir(), "snapshot"),
 		"PORT=" + freePort(t), "GRPC_PORT=" + freePort(t), "DEBUG_PORT=" + freePort(t), "DRAIN_DELAY=1h",
 	}
-	first := serving(t, settings...)
-	first.left("alice")
-	first.left("alice")
+	first := startServer(t, settings...)
+	first.remaining("alice")
+	first.remaining("alice")
 	first.terminate(1)
 	first.log.await(t, 0, `"stopping"`)
-	second := starting(t, settings...)
+	second := startProcess(t, settings...)
 	second.log.await(t, 0, "port in use, waiting for it")
 	first.terminate(1) // ends the drain delay
 	second.connect()
 	second.awaitHealthy()
-	if got := second.left("alice"); got != 0 {
+	if got := second.remaining("alice"); got != 0 {
 		t.Errorf("alice has %d left after the restart, want 0", got)
 	}
 	if code := first.stopped(); code != 0 {
@@ -46,9 +46,9 @@ func TestRestartWithinDrainDelayWaitsForThePorts(t *testing.T) {
 
 func TestPortInUseNamesTheSetting(t *testing.T) {
 	port := freePort(t)
-	holder := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_PORT="+port)
+	holder := startServer(t, "CONFIG_PATH="+rulesFile(t), "GRPC_PORT="+port)
 	start := time.Now()
-	code, said := ran("--config="+rulesFile(t), "--port=0", "--debug-port=0", "--grpc-port="+port, "--grpc-host=127.0.0.1", "--drain-delay=0s")
+	code, said := runWeir("--config="+rulesFile(t), "--port=0", "--debug-port=0", "--grpc-port="+port, "--grpc-host=127.0.0.1", "--drain-delay=0s")
 	for _, want := range []string{"GRPC_PORT: ", "address already in use", "set GRPC_PORT (--grpc-port) to another"} {
 		if code != 1 || !strings.Contains(said, want) {
 			t.Errorf("exit code %d, want 1; said %q, want %q", code, said, want)
@@ -57,7 +57,7 @@ func TestPortInUseNamesTheSetting(t *testing.T) {
 	if took := time.Since(start); took < time.Second {
 		t.Errorf("it waited %v for the port, want at least 1s", took)
 	}
-	if got := holder.left("alice"); got != 2 {
+	if got := holder.remaining("alice"); got != 2 {
 		t.Errorf("the server that holds the port: alice has %d left, want 2", got)
 	}
 }

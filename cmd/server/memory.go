@@ -80,7 +80,7 @@ func (m *memory) load(o memstore.Options) {
 	case err == nil:
 		m.Store, m.stats.Loaded = store, loaded.Keys
 		m.log.Info("counters loaded", zap.Int64("keys", loaded.Keys), zap.Time("saved_at", loaded.Saved),
-			zap.Int64("expired", loaded.Ended), zap.Int64("left_out", loaded.LeftOut), zap.Duration("took_seconds", time.Since(since)))
+			zap.Int64("expired", loaded.Expired), zap.Int64("left_out", loaded.NotLoaded), zap.Duration("took_seconds", time.Since(since)))
 	case errors.Is(err, fs.ErrNotExist):
 		m.log.Info("no snapshot yet, counters start at zero")
 	default:

@@ -27,9 +27,9 @@ func TestObserverIsNilIfNotConfigured(t *testing.T) {
 // A denied request is one line at level info, which names the limit and no user.
 func TestDenialLogNamesTheLimitAndNoUser(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "--config="+rulesFile(t), "DENIAL_LOG=1")
+	s := startServer(t, "--config="+rulesFile(t), "DENIAL_LOG=1")
 	for range 4 {
-		if _, err := s.ask("alice"); err != nil {
+		if _, err := s.call("alice"); err != nil {
 			t.Fatal(err)
 		}
 	}

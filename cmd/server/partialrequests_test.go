@@ -97,7 +97,7 @@ func (s *server) askMany(n int) {
 	for range 8 {
 		askers.Go(func() {
 			for range n / 8 {
-				if _, err := s.ask("alice"); err != nil {
+				if _, err := s.call("alice"); err != nil {
 					s.t.Errorf("a whole request: %v", err)
 				}
 			}
@@ -108,7 +108,7 @@ func (s *server) askMany(n int) {
 
 // Requests that have sent only their headers are not in flight, which is the only cause of load shedding and of slow reading.
 func TestPartialRequestsDoNotShedOthers(t *testing.T) {
-	s := serving(t, "CONFIG_PATH="+rulesFile(t))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t))
 	s.awaitHealthy()
 	const conns, streams = 64, 128
 	for range conns {
@@ -217,7 +217,7 @@ func TestLargeRequestsOfOtherServicesAreRejected(t *testing.T) {
 
 // Headers beyond 64 KiB are not kept. HPACK does not compress a tilde, which would take most of the time of this test.
 func TestLargeHeadersAreNotKept(t *testing.T) {
-	s := serving(t, "CONFIG_PATH="+rulesFile(t))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t))
 	s.awaitHealthy()
 	for range 8 {
 		conn, err := net.Dial("tcp", s.address("grpc"))
@@ -226,7 +226,7 @@ func TestLargeHeadersAreNotKept(t *testing.T) {
 		}
 		partialRequests(t, conn, 1, hpack.HeaderField{Name: "x-fill", Value: strings.Repeat("~", 15<<20), Sensitive: true})
 	}
-	if _, err := s.ask("alice"); err != nil {
+	if _, err := s.call("alice"); err != nil {
 		t.Error(err)
 	}
 	if inuse := s.metric("go_memstats_heap_inuse_bytes"); number(t, inuse) > 100<<20 {

@@ -42,7 +42,7 @@ func TestReadyIsLoggedOnceAfterListening(t *testing.T) {
 		"Redis":              {"CONFIG_PATH=" + rulesFile(t), "REDIS_URL=" + redis.Addr},
 		"forced to be ready": {"CONFIG_PATH=" + none, "FORCE_START_WITHOUT_INITIAL_CONFIG=true"},
 	} {
-		s := serving(t, settings...)
+		s := startServer(t, settings...)
 		s.awaitHealthy()
 		s.log.await(t, 0, `"@message":"ready"`)
 		s.terminate(1)
@@ -57,14 +57,14 @@ func TestReadyIsLoggedOnceAfterListening(t *testing.T) {
 
 func TestReadyIsNotLoggedBeforeRulesAndStore(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redistest.FreeAddr(t))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redistest.FreeAddr(t))
 	s.log.await(t, 0, "redis does not answer, not ready")
 	s.terminate(1)
 	s.log.await(t, 0, `"@message":"stopped"`)
 	if all := s.messages(); slices.Contains(all, "ready") {
 		t.Errorf("without Redis: logged %q", all)
 	}
-	code, printed := ran("--log-format=json", "--config="+filepath.Join(t.TempDir(), "none"))
+	code, printed := runWeir("--log-format=json", "--config="+filepath.Join(t.TempDir(), "none"))
 	if code != 1 || strings.Contains(printed, `"ready"`) {
 		t.Errorf("without rules: exit code %d, printed %s", code, printed)
 	}

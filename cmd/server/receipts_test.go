@@ -48,10 +48,10 @@ func TestReceiptKeysAreReread(t *testing.T) {
 	write(t, path, closedRules)
 	write(t, keys, receiptKey("a"))
 	const secret = "HashSecret5-HashSecret5"
-	s := serving(t, "CONFIG_PATH="+path, "RECEIPT_HEADER=X-Receipt", "RECEIPT_KEYS_FILE="+keys, "KEY_HASH_SECRET="+secret, "LOG_LEVEL=debug")
+	s := startServer(t, "CONFIG_PATH="+path, "RECEIPT_HEADER=X-Receipt", "RECEIPT_KEYS_FILE="+keys, "KEY_HASH_SECRET="+secret, "LOG_LEVEL=debug")
 	denied := func() *ratelimitv3.RateLimitResponse {
 		t.Helper()
-		r, err := s.ask("alice")
+		r, err := s.call("alice")
 		if err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT {
 			t.Fatal(r, err)
 		}
@@ -91,7 +91,7 @@ func TestReceiptKeysAreReread(t *testing.T) {
 	if _, err := openReceipt(t, receiptKey("b"), denied()); err != nil {
 		t.Errorf("after a fault: %v", err)
 	}
-	mustNotShow(t, []string{receiptKey("a"), receiptKey("b")}, "the log", s.said.String())
+	mustNotShow(t, []string{receiptKey("a"), receiptKey("b")}, "the log", s.output.String())
 }
 
 func TestReceiptSettingErrorsNameTheRemedy(t *testing.T) {
@@ -106,11 +106,11 @@ func TestReceiptSettingErrorsNameTheRemedy(t *testing.T) {
 		folder:             "RECEIPT_KEYS_FILE: it is a folder: name one file",
 		folder + "/absent": "RECEIPT_KEYS_FILE: ",
 	} {
-		if code, said := ran("--config="+rules, "--receipt-header=x-receipt", "--receipt-keys-file="+file); code == 0 || !strings.Contains(said, want) {
+		if code, said := runWeir("--config="+rules, "--receipt-header=x-receipt", "--receipt-keys-file="+file); code == 0 || !strings.Contains(said, want) {
 			t.Errorf("%s: exit code %d, %s", file, code, said)
 		}
 	}
-	if code, said := ran("--config="+rules, "--response-headers-standard=draft-12"); code == 0 || !strings.Contains(said, "write draft-11") {
+	if code, said := runWeir("--config="+rules, "--response-headers-standard=draft-12"); code == 0 || !strings.Contains(said, "write draft-11") {
 		t.Errorf("exit code %d, %s", code, said)
 	}
 }

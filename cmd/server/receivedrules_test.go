@@ -54,16 +54,16 @@ func TestStartWithReceivedRules(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.json")
 	(&receivedRules{path: path, log: zap.NewNop()}).save([]rulesfile.File{{Name: "ugc", Data: []byte(rules)}})
 	environment := []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1", "CONFIG_GRPC_XDS_RULES_FILE=" + path}
-	s := serving(t, environment...)
-	if got := s.left("alice"); got != 2 {
+	s := startServer(t, environment...)
+	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("%d left, want 2", got)
 	}
 	s.log.await(t, 0, "saved xDS rules are in force")
 
 	(&receivedRules{path: path, log: zap.NewNop()}).save([]rulesfile.File{{Name: "ugc", Data: []byte(strings.Replace(rules, "second", "fortnight", 1) + "limits: 3\n")}})
-	s = serving(t, append(environment, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
+	s = startServer(t, append(environment, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
 	s.log.await(t, 0, "rules not loaded")
-	if _, err := s.ask("alice"); err == nil {
+	if _, err := s.call("alice"); err == nil {
 		t.Error("rules with faults are in force")
 	}
 }

@@ -90,7 +90,7 @@ func TestReplayOfALiveServerReturnsEveryVerdict(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "rules.yaml")
 			write(t, path, recordedRules)
 			dir := filepath.Join(folder, "recording")
-			s := serving(t, append(settings, "CONFIG_PATH="+path, "REDIS_URL="+redis.Addr, "RECORD_PATH="+dir)...)
+			s := startServer(t, append(settings, "CONFIG_PATH="+path, "REDIS_URL="+redis.Addr, "RECORD_PATH="+dir)...)
 			s.awaitHealthy()
 			sent, denied := s.askRecorded(60, name == "redis")
 			s.term()
@@ -150,13 +150,13 @@ func TestSecretOfARecordingIsChecked(t *testing.T) {
 	write(t, secret, "short\n")
 	t.Setenv("RECORD_PATH", t.TempDir())
 	t.Setenv("RECORD_SECRET_FILE", secret)
-	if code, said := ran("--config="+rulesFile(t), "--port=0", "--grpc-port=0", "--debug-port=0"); code != 1 || !strings.Contains(said, "RECORD_SECRET_FILE: the secret in "+secret+" has 5 bytes: write at least 16") {
+	if code, said := runWeir("--config="+rulesFile(t), "--port=0", "--grpc-port=0", "--debug-port=0"); code != 1 || !strings.Contains(said, "RECORD_SECRET_FILE: the secret in "+secret+" has 5 bytes: write at least 16") {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 	if err := os.Remove(secret); err != nil {
 		t.Fatal(err)
 	}
-	if code, said := ran("--config="+rulesFile(t), "--port=0", "--grpc-port=0", "--debug-port=0"); code != 1 || !strings.Contains(said, "RECORD_SECRET_FILE: read "+secret) {
+	if code, said := runWeir("--config="+rulesFile(t), "--port=0", "--grpc-port=0", "--debug-port=0"); code != 1 || !strings.Contains(said, "RECORD_SECRET_FILE: read "+secret) {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 }

@@ -21,7 +21,7 @@ func TestStartWithRedisDown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
 	addr := redistest.FreeAddr(t)
-	s := serving(t, "CONFIG_PATH="+path, "REDIS_URL="+addr)
+	s := startServer(t, "CONFIG_PATH="+path, "REDIS_URL="+addr)
 	line, _ := s.log.await(t, 0, "redis does not answer")
 	if !strings.Contains(line, addr) {
 		t.Errorf("the log does not name %s: %s", addr, line)
@@ -32,7 +32,7 @@ func TestStartWithRedisDown(t *testing.T) {
 	if s.healthy("") || s.healthy("ratelimit") {
 		t.Error("gRPC health without Redis: serving")
 	}
-	if _, err := s.ask("alice"); status.Code(err) != codes.Unavailable {
+	if _, err := s.call("alice"); status.Code(err) != codes.Unavailable {
 		t.Errorf("%v, want UNAVAILABLE", err)
 	}
 
@@ -42,7 +42,7 @@ func TestStartWithRedisDown(t *testing.T) {
 	}
 	t.Cleanup(redis.Stop)
 	s.log.await(t, 0, "redis answers")
-	if got := s.left("alice"); got != 2 {
+	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("%d left, want 2", got)
 	}
 	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{})
@@ -56,7 +56,7 @@ func TestStartWithRedisDown(t *testing.T) {
 func TestReadyWhenRedisStartsLate(t *testing.T) {
 	t.Parallel()
 	addr := redistest.FreeAddr(t)
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+addr)
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+addr)
 	s.log.await(t, 0, "redis does not answer, not ready")
 	if code, _ := s.get("/healthcheck"); code != 500 {
 		t.Errorf("/healthcheck is %d while there is no Redis, want 500", code)
@@ -67,7 +67,7 @@ func TestReadyWhenRedisStartsLate(t *testing.T) {
 	}
 	t.Cleanup(redis.Stop)
 	s.awaitHealthy()
-	if got := s.left("alice"); got != 2 {
+	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("%d left, want 2", got)
 	}
 }
@@ -76,7 +76,7 @@ func TestReadyWhenRedisStartsLate(t *testing.T) {
 func TestRedisSlowerThanStoreTimeoutIsNotReady(t *testing.T) {
 	redis := redistest.Start(t)
 	far := redistest.SlowProxy(t, redis.Addr, 50*time.Millisecond)
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+far, "STORE_TIMEOUT=20ms")
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+far, "STORE_TIMEOUT=20ms")
 	line, _ := s.log.await(t, 0, "redis answers too late, not ready")
 	for _, want := range []string{"a call to Redis takes longer than STORE_TIMEOUT: ", "want less than 20ms", "raise STORE_TIMEOUT", "Envoy"} {
 		if !strings.Contains(line, want) {
@@ -86,9 +86,9 @@ func TestRedisSlowerThanStoreTimeoutIsNotReady(t *testing.T) {
 	if code, _ := s.get("/healthcheck"); code != 500 {
 		t.Errorf("/healthcheck is %d, want 500", code)
 	}
-	near := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+far, "STORE_TIMEOUT=1s")
+	near := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+far, "STORE_TIMEOUT=1s")
 	near.awaitHealthy()
-	if got := near.left("alice"); got != 2 {
+	if got := near.remaining("alice"); got != 2 {
 		t.Errorf("%d left, want 2", got)
 	}
 }
@@ -97,7 +97,7 @@ func TestRedisSlowerThanStoreTimeoutIsNotReady(t *testing.T) {
 func TestStoreMaxWaitingBoundsTheQueue(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_MAX_WAITING=1")
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_MAX_WAITING=1")
 	s.awaitHealthy()
 	if err := redis.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -105,13 +105,13 @@ func TestStoreMaxWaitingBoundsTheQueue(t *testing.T) {
 	refused := make(chan error, 3)
 	for _, user := range []string{"a", "b", "c"} {
 		go func() {
-			_, err := s.ask(user)
+			_, err := s.call(user)
 			refused <- err
 		}()
 	}
 	err := <-refused
 	if status.Code(err) != codes.Unavailable {
-		t.Errorf("%v, want one of three to be refused", err)
+		t.Errorf("%v, want one rejection of three", err)
 	}
 	s.log.await(t, 0, "too many hits are waiting for Redis")
 	if err := redis.Signal(syscall.SIGCONT); err != nil {
@@ -132,9 +132,9 @@ func TestRedisPasswordFileIsReread(t *testing.T) {
 	redis.SetUser(t, "weir", "on", ">"+first, "~*", "+@all")
 	secret := filepath.Join(t.TempDir(), "auth")
 	write(t, secret, "weir:"+first+"\n")
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "REDIS_AUTH_FILE="+secret, "LOG_LEVEL=debug")
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "REDIS_AUTH_FILE="+secret, "LOG_LEVEL=debug")
 	s.awaitHealthy()
-	if got := s.left("alice"); got != 2 {
+	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("%d left, want 2", got)
 	}
 	end := func() {
@@ -145,25 +145,25 @@ func TestRedisPasswordFileIsReread(t *testing.T) {
 	}
 	redis.SetUser(t, "weir", "resetpass", ">"+second)
 	end()
-	if _, err := s.ask("bob"); err == nil {
+	if _, err := s.call("bob"); err == nil {
 		t.Error("the old password is taken")
 	}
 	s.log.await(t, 0, "WRONGPASS")
 	if err := os.Remove(secret); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ask("bob"); err == nil {
+	if _, err := s.call("bob"); err == nil {
 		t.Error("no password is taken")
 	}
 	write(t, secret, "weir:"+second)
 	s.await("the new password", func() bool {
-		_, err := s.ask("bob")
+		_, err := s.call("bob")
 		return err == nil
 	})
-	if got := s.left("alice"); got != 1 {
+	if got := s.remaining("alice"); got != 1 {
 		t.Errorf("%d left, want 1", got)
 	}
-	mustNotShow(t, []string{first, second}, "the log", s.said.String())
+	mustNotShow(t, []string{first, second}, "the log", s.output.String())
 }
 
 // A replica without requests reports that Redis is back.
@@ -174,10 +174,10 @@ func TestIdleReplicaNoticesRecovery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+addr)
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+addr)
 	s.awaitHealthy()
 	redis.Stop()
-	if _, err := s.ask("alice"); status.Code(err) != codes.Unavailable {
+	if _, err := s.call("alice"); status.Code(err) != codes.Unavailable {
 		t.Errorf("%v, want UNAVAILABLE", err)
 	}
 	const byStore = `weir_domain_mode{domain="ugc",mode="store"}`

@@ -65,7 +65,7 @@ func inMemoryWith(t *testing.T, requests *admission.InFlight, o rls.Options) *gr
 // The response to a body that is too large states the bound, and the metrics count the request, as they do by gRPC.
 func TestTooLargeJSONRequestIsExplainedAndCounted(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "CONFIG_PATH="+rulesFile(t))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t))
 	s.awaitHealthy()
 	for _, size := range []int{rls.MaxBody + 1, 8 * rls.MaxBody} {
 		code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"`+strings.Repeat("x", size-len(`{"domain":""}`))+`"}`)

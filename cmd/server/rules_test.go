@@ -21,15 +21,15 @@ func TestRulesReloadOnFileChange(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
-	s := serving(t, "CONFIG_PATH="+path)
+	s := startServer(t, "CONFIG_PATH="+path)
 	_, seen := s.log.await(t, 0, "rules loaded")
-	if got := s.left("alice"); got != 2 {
+	if got := s.remaining("alice"); got != 2 {
 		t.Fatalf("%d left, want 2", got)
 	}
 
 	write(t, path, strings.Replace(rules, "requests_per_unit: 2", "requests_per_unit: 5", 1))
 	_, seen = s.log.await(t, seen, "rules loaded")
-	if got := s.left("alice"); got != 4 {
+	if got := s.remaining("alice"); got != 4 {
 		t.Errorf("after the limit was raised from 2 to 5: %d left, want 4, for the count stays", got)
 	}
 
@@ -38,7 +38,7 @@ func TestRulesReloadOnFileChange(t *testing.T) {
 	if want := fmt.Sprintf(`{"file":%q,"line":2,"column":1,"message":`, path); !strings.Contains(line, want) {
 		t.Errorf("the log line lacks %s: %s", want, line)
 	}
-	if got := s.left("alice"); got != 3 {
+	if got := s.remaining("alice"); got != 3 {
 		t.Errorf("after a bad file: %d left, want 3 by the old rules", got)
 	}
 
@@ -46,7 +46,7 @@ func TestRulesReloadOnFileChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, seen = s.log.await(t, seen, "no such file")
-	if got := s.left("alice"); got != 2 {
+	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("after the file vanished: %d left, want 2 by the old rules", got)
 	}
 	if _, metrics := s.get("/metrics"); !strings.Contains(metrics, `weir_rules_loads_total{result="error"} 2`) {
@@ -55,11 +55,11 @@ func TestRulesReloadOnFileChange(t *testing.T) {
 
 	write(t, path, strings.Replace(rules, "user_id", "tenant", 1))
 	_, _ = s.log.await(t, seen, "rules loaded")
-	if r, err := s.ask("alice"); err != nil || r.GetStatuses()[0].GetCurrentLimit() != nil {
+	if r, err := s.call("alice"); err != nil || r.GetStatuses()[0].GetCurrentLimit() != nil {
 		t.Errorf("after the rule went: %v, %v", r, err)
 	}
 	if _, metrics := s.get("/metrics"); strings.Contains(metrics, `rule="user_id"`) {
-		t.Error("/metrics keeps the series of a rule that is gone")
+		t.Error("/metrics keeps the series of a removed rule")
 	}
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestReloadLogsChanges(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
-	s := serving(t, "CONFIG_PATH="+path)
+	s := startServer(t, "CONFIG_PATH="+path)
 	_, seen := s.log.await(t, 0, "rules loaded")
 	hangup := func() {
 		t.Helper()
@@ -128,14 +128,14 @@ func TestForceStartWithAFaultyOverlay(t *testing.T) {
 	t.Parallel()
 	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day}}\n")
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+overlay, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+overlay, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
 	_, seen := s.log.await(t, 0, "rules not loaded")
-	if _, err := s.ask("alice"); err == nil || !strings.Contains(err.Error(), "no rate limit configuration loaded") {
+	if _, err := s.call("alice"); err == nil || !strings.Contains(err.Error(), "no rate limit configuration loaded") {
 		t.Errorf("%v, want no answer before the overlay is correct", err)
 	}
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 9}}\n")
 	s.log.await(t, seen, "rules loaded")
-	if got := s.left("alice"); got != 9 {
+	if got := s.remaining("alice"); got != 9 {
 		t.Errorf("%d left of a funnel that holds 9", got)
 	}
 }
@@ -146,11 +146,11 @@ func TestOnStoreErrorLocalWithoutReplicasLogsAWarning(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules+"on_store_error: local\n")
 	redis := "REDIS_URL=" + redistest.FreeAddr(t)
-	serving(t, "CONFIG_PATH="+path, redis).log.await(t, 0, message)
+	startServer(t, "CONFIG_PATH="+path, redis).log.await(t, 0, message)
 	for _, with := range []string{"REPLICAS=1", "REPLICAS=2", "REPLICAS_DNS=weir.invalid", "BACKEND_TYPE=memory"} {
-		s := serving(t, "CONFIG_PATH="+path, redis, with)
+		s := startServer(t, "CONFIG_PATH="+path, redis, with)
 		s.log.await(t, 0, "rules loaded")
-		if strings.Contains(s.said.String(), message) {
+		if strings.Contains(s.output.String(), message) {
 			t.Errorf("%s: warned", with)
 		}
 	}
@@ -163,13 +163,13 @@ func TestOverlayAndRulesMayChangeTogether(t *testing.T) {
 	path, overlay := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "overlay.yaml")
 	write(t, path, rules)
 	write(t, overlay, "domain: ugc\n")
-	s := serving(t, "CONFIG_PATH="+path, "CONFIG_OVERLAY="+overlay)
+	s := startServer(t, "CONFIG_PATH="+path, "CONFIG_OVERLAY="+overlay)
 	_, seen := s.log.await(t, 0, "rules loaded")
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {capacity: 9}}\n")
 	_, seen = s.log.await(t, seen, "capacity has no meaning for the algorithm fixed_window")
 	write(t, path, strings.Replace(rules, "unit: ", "algorithm: funnel, unit: ", 1))
 	s.log.await(t, seen, "rules loaded")
-	if got := s.left("alice"); got != 9 {
+	if got := s.remaining("alice"); got != 9 {
 		t.Errorf("%d left of a funnel that holds 9", got)
 	}
 }

@@ -25,8 +25,8 @@ const (
 	inHeader   = "HeaderToken6"
 )
 
-// secretive returns settings with all secrets, for a Redis with TLS at addr.
-func secretive(addr string, files certtest.Pair, ca string) []string {
+// settingsWithSecrets returns settings with all secrets, for a Redis with TLS at addr.
+func settingsWithSecrets(addr string, files certtest.Pair, ca string) []string {
 	return []string{
 		"REDIS_URL=rediss://me:" + inURL + "@" + addr, "REDIS_AUTH=" + inAuth, "REDIS_SENTINEL_AUTH=" + inSentinel,
 		"REDIS_PERSECOND_AUTH=" + inSecond, "KEY_HASH_SECRET=" + inHash,
@@ -58,7 +58,7 @@ func mustNotShow(t *testing.T, secrets []string, what, text string) {
 func (s *server) shown() map[string]string {
 	s.t.Helper()
 	const ask = `{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"carol"}]}]}`
-	all := map[string]string{"the log": s.said.String()}
+	all := map[string]string{"the log": s.output.String()}
 	for _, page := range []string{"/metrics", "/healthcheck"} {
 		_, all[page] = s.get(page)
 	}
@@ -72,7 +72,7 @@ func (s *server) shown() map[string]string {
 		_, all[page] = fetch(s.t, "GET", "http://"+s.address("debug")+page, "")
 	}
 	for _, user := range []string{"alice", ""} {
-		r, err := s.ask(user)
+		r, err := s.call(user)
 		all["the answer to "+user] = r.String()
 		if err != nil {
 			all["the answer to "+user] = err.Error()
@@ -95,14 +95,14 @@ func TestSecretsAreNotShownByServer(t *testing.T) {
 		"a Redis that answers": redis.Addr, "a Redis that refuses": open.Addr, "no Redis": redistest.FreeAddr(t),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serving(t, append(secretive(addr, files, authority.File), "CONFIG_PATH="+path, "LOG_LEVEL=debug")...)
+			s := startServer(t, append(settingsWithSecrets(addr, files, authority.File), "CONFIG_PATH="+path, "LOG_LEVEL=debug")...)
 			answers := name == "a Redis that answers"
 			if answers {
 				s.awaitHealthy()
 			} else {
 				s.log.await(t, 0, map[string]string{"a Redis that refuses": "redis rejected the password", "no Redis": "redis does not answer"}[name])
 			}
-			if _, err := s.ask("alice"); (err == nil) != answers || err != nil && status.Code(err) != codes.Unavailable {
+			if _, err := s.call("alice"); (err == nil) != answers || err != nil && status.Code(err) != codes.Unavailable {
 				t.Errorf("error %v, want an answer: %t, else UNAVAILABLE", err, answers)
 			}
 			for what, text := range s.shown() {
@@ -116,10 +116,10 @@ func TestSecretsAreNotShownByServer(t *testing.T) {
 					c.HSet(t.Context(), key, "a", "b")
 					mustNotShow(t, []string{"alice", "carol", "user_id", "ugc"}, "Redis", key)
 				}
-				_, _ = s.ask("alice")
+				_, _ = s.call("alice")
 				s.log.await(t, 0, "cannot decide the key")
 				redis.Stop()
-				_, _ = s.ask("alice")
+				_, _ = s.call("alice")
 				s.log.await(t, 0, "store failed")
 			}
 			write(t, path, strings.Replace(rules, "year", "fortnight", 1))
@@ -137,7 +137,7 @@ func TestSecretsAreNotShownByServer(t *testing.T) {
 			if code := s.stopped(); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
-			mustNotShow(t, secrets, "the log, at the end", s.said.String())
+			mustNotShow(t, secrets, "the log, at the end", s.output.String())
 		})
 	}
 }
@@ -145,7 +145,7 @@ func TestSecretsAreNotShownByServer(t *testing.T) {
 // The debug pages show no argument of the command line.
 func TestSecretFlagsAreNotShownByPprof(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "--config="+rulesFile(t), "--redis-url=me:"+inURL+"@"+redistest.FreeAddr(t), "--redis-auth="+inAuth,
+	s := startServer(t, "--config="+rulesFile(t), "--redis-url=me:"+inURL+"@"+redistest.FreeAddr(t), "--redis-auth="+inAuth,
 		"--key-hash-secret="+inHash, "--log-level=debug")
 	s.log.await(t, 0, "redis does not answer")
 	for what, text := range s.shown() {
@@ -157,7 +157,7 @@ func TestSecretFlagsAreNotShownByPprof(t *testing.T) {
 func TestSecretsAreNotShownByHelpAndErrors(t *testing.T) {
 	authority := certtest.New(t)
 	files := authority.Issue(t, "weir")
-	for _, variable := range secretive("localhost:1", files, authority.File) {
+	for _, variable := range settingsWithSecrets("localhost:1", files, authority.File) {
 		name, value, _ := strings.Cut(variable, "=")
 		t.Setenv(name, value)
 	}

@@ -39,7 +39,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	live, candidate := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "candidate.yaml")
 	write(t, live, rules)
 	write(t, candidate, strings.Replace(rules, "unit: year", "unit: no_such_unit", 1))
-	s := serving(t, "CONFIG_PATH="+live, "SHADOW_CONFIG="+candidate, "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	s := startServer(t, "CONFIG_PATH="+live, "SHADOW_CONFIG="+candidate, "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	s.log.await(t, 0, "shadow file not loaded")
 	if got := s.shadowed(func(got *admin.Shadow) bool { return true }); got.Running || !strings.Contains(got.Error, "no_such_unit") || got.File != candidate {
 		t.Errorf("%+v, want the fault in the candidate, which does not run", got)
@@ -47,7 +47,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	write(t, candidate, strings.Replace(rules, "requests_per_unit: 2", "requests_per_unit: 1", 1))
 	s.shadowed(func(got *admin.Shadow) bool { return got.Running && got.Error == "" })
 	for range 3 {
-		s.left("alice")
+		s.remaining("alice")
 	}
 	got := s.shadowed(func(got *admin.Shadow) bool { return got.Requests.Compared == 3 })
 	want := admin.ShadowRequests{Compared: 3, BothAllowed: 1, NewlyDenied: 1, BothDenied: 1}
@@ -80,7 +80,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	if got.Error == "" || got.Requests != (admin.ShadowRequests{}) {
 		t.Errorf("%+v, want an error and no counts", got)
 	}
-	s.left("bob")
+	s.remaining("bob")
 	if code, _ := s.get("/healthcheck"); code != 200 {
 		t.Errorf("not ready: %d", code)
 	}
@@ -94,9 +94,9 @@ func TestOverlayAppliesToShadowFile(t *testing.T) {
 	write(t, live, rules)
 	write(t, candidate, rules)
 	write(t, overlay, "domain: ugc\ndescriptors: [{key: user_id, rate_limit: {algorithm: sliding_log}}]\n")
-	s := serving(t, "CONFIG_PATH="+live, "SHADOW_CONFIG="+candidate, "CONFIG_OVERLAY="+overlay, "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	s := startServer(t, "CONFIG_PATH="+live, "SHADOW_CONFIG="+candidate, "CONFIG_OVERLAY="+overlay, "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	for range 3 {
-		s.left("alice")
+		s.remaining("alice")
 	}
 	before := s.shadowed(func(got *admin.Shadow) bool { return got.Requests.Compared == 3 })
 	if before.Limits[0].Algorithm != "sliding_log" || before.CandidateVersion != before.RulesVersion {
@@ -108,7 +108,7 @@ func TestOverlayAppliesToShadowFile(t *testing.T) {
 
 func TestServerWithoutShadowFileHasNoDiff(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	if code, text := s.admin("GET", "/v1/shadow", adminToken, ""); code != 404 || !strings.Contains(text, "SHADOW_CONFIG") {
 		t.Error(code, text)
 	}
@@ -133,7 +133,7 @@ func TestShadowPageExampleWorks(t *testing.T) {
 		write(t, filepath.Join(folder, name), blocks[name])
 	}
 	write(t, filepath.Join(folder, "token"), adminToken+"\n")
-	s := serving(t, "CONFIG_PATH="+filepath.Join(folder, "rules.yaml"), "SHADOW_CONFIG="+filepath.Join(folder, "candidate.yaml"),
+	s := startServer(t, "CONFIG_PATH="+filepath.Join(folder, "rules.yaml"), "SHADOW_CONFIG="+filepath.Join(folder, "candidate.yaml"),
 		"ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+filepath.Join(folder, "token"))
 	for range 7 {
 		fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"shop","descriptors":[{"entries":[{"key":"user_id","value":"42"}]}]}`)

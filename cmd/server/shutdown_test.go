@@ -23,7 +23,7 @@ func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
-	s := serving(t, "CONFIG_PATH="+path, "DRAIN_DELAY=1h")
+	s := startServer(t, "CONFIG_PATH="+path, "DRAIN_DELAY=1h")
 	ctx, unwatch := context.WithCancel(context.Background())
 	defer unwatch()
 	watch, err := s.health.Watch(ctx, &healthv1.HealthCheckRequest{Service: "ratelimit"})
@@ -40,7 +40,7 @@ func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
 	if code, _ := s.get("/healthcheck"); code != 500 {
 		t.Errorf("/healthcheck while draining: %d, want 500", code)
 	}
-	if got := s.left("alice"); got != 2 {
+	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("a server that drains does not answer: %d", got)
 	}
 	// The second signal ends the drain delay. Requests in flight would still end.
@@ -58,7 +58,7 @@ func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
 func TestOpenStreamsDoNotDelayTheStop(t *testing.T) {
 	t.Parallel()
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1h", "MEMORY_SNAPSHOT="+snapshot)
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1h", "MEMORY_SNAPSHOT="+snapshot)
 	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{Service: "ratelimit"})
 	if err != nil {
 		t.Fatal(err)
@@ -69,18 +69,18 @@ func TestOpenStreamsDoNotDelayTheStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	partialRequests(t, conn, 1)
-	s.left("alice")
+	s.remaining("alice")
 	s.terminate(1)
 	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
 		t.Fatalf("%v, %v: want a server that drains to be not serving", r, err)
 	}
-	s.left("alice") // the server still answers
+	s.remaining("alice") // the server still answers
 	s.terminate(1)
 	if code := s.stopped(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
-	if again := serving(t, "CONFIG_PATH="+rulesFile(t), "MEMORY_SNAPSHOT="+snapshot).left("alice"); again != 0 {
-		t.Errorf("%d left of 2 after 2 were spent: what was counted is lost", again)
+	if again := startServer(t, "CONFIG_PATH="+rulesFile(t), "MEMORY_SNAPSHOT="+snapshot).remaining("alice"); again != 0 {
+		t.Errorf("got %d remaining of 2 after 2 hits, want 0: the usage is lost", again)
 	}
 }
 
@@ -91,15 +91,15 @@ func TestSIGTERMWaitsForRequestsInFlight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t)
-			s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_TIMEOUT=1h", "STOP_TIMEOUT=1h")
-			s.left("alice")
+			s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_TIMEOUT=1h", "STOP_TIMEOUT=1h")
+			s.remaining("alice")
 			if err := redis.Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
 			asked := make(chan error, 1)
 			go func() {
-				_, err := s.ask("alice")
+				_, err := s.call("alice")
 				asked <- err
 			}()
 			s.awaitInFlight("1")
@@ -156,7 +156,7 @@ func TestSIGTERMAtStartExitsWithZero(t *testing.T) {
 	t.Parallel()
 	path := rulesFile(t)
 	for range 5 {
-		s := serving(t, "CONFIG_PATH="+path) // returns once the log has "listening"
+		s := startServer(t, "CONFIG_PATH="+path) // returns once the log has "listening"
 		s.terminate(1)
 		if code := s.stopped(); code != 0 {
 			t.Errorf("exit code %d, want 0", code)
@@ -166,7 +166,7 @@ func TestSIGTERMAtStartExitsWithZero(t *testing.T) {
 
 func TestManySIGTERMsExitWithZero(t *testing.T) {
 	t.Parallel()
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1s")
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1s")
 	s.terminate(10)
 	for range 3 { // signals that arrive together may count as one
 		time.AfterFunc(100*time.Millisecond, func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) })
@@ -204,17 +204,17 @@ func TestSIGTERMStopsServerWithHungDependency(t *testing.T) {
 				redis = redistest.Start(t)
 				c.settings = append(c.settings, "REDIS_URL="+redis.Addr)
 			}
-			s := serving(t, append(c.settings, "STOP_TIMEOUT=500ms")...)
+			s := startServer(t, append(c.settings, "STOP_TIMEOUT=500ms")...)
 			asked := make(chan error, 51)
 			if c.freeze {
-				s.left("alice")
+				s.remaining("alice")
 				if err := redis.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
 				for i := range 50 {
 					go func() {
-						_, err := s.ask(fmt.Sprint("user ", i))
+						_, err := s.call(fmt.Sprint("user ", i))
 						asked <- err
 					}()
 				}
@@ -232,7 +232,7 @@ func TestSIGTERMStopsServerWithHungDependency(t *testing.T) {
 			if code := s.stopped(); code != 0 {
 				t.Errorf("exit code %d, want 0", code)
 			}
-			if said := s.said.String(); strings.Contains(said, "panic") {
+			if said := s.output.String(); strings.Contains(said, "panic") {
 				t.Errorf("it panicked:\n%s", said)
 			}
 			if c.freeze {

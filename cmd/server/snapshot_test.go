@@ -15,7 +15,7 @@ func snapshotting(t *testing.T, dir string, settings ...string) *server {
 	t.Helper()
 	path := filepath.Join(dir, "rules.yaml")
 	write(t, path, rules)
-	s := serving(t, append([]string{"CONFIG_PATH=" + path, "MEMORY_SNAPSHOT=" + filepath.Join(dir, "snapshot")}, settings...)...)
+	s := startServer(t, append([]string{"CONFIG_PATH=" + path, "MEMORY_SNAPSHOT=" + filepath.Join(dir, "snapshot")}, settings...)...)
 	s.awaitHealthy()
 	return s
 }
@@ -24,9 +24,9 @@ func TestSnapshotSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := snapshotting(t, dir)
-	s.left("alice")
-	s.left("alice")
-	s.left("bob")
+	s.remaining("alice")
+	s.remaining("alice")
+	s.remaining("bob")
 	s.term()
 	info, err := os.Stat(filepath.Join(dir, "snapshot"))
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -37,7 +37,7 @@ func TestSnapshotSurvivesRestart(t *testing.T) {
 	}
 
 	s = snapshotting(t, dir)
-	if alice, bob, carol := s.left("alice"), s.left("bob"), s.left("carol"); alice != 0 || bob != 1 || carol != 2 {
+	if alice, bob, carol := s.remaining("alice"), s.remaining("bob"), s.remaining("carol"); alice != 0 || bob != 1 || carol != 2 {
 		t.Errorf("after a restart alice has %d left, bob %d, carol %d; want 0, 1, 2", alice, bob, carol)
 	}
 	if got := s.metric("weir_memory_snapshot_loaded_keys"); got != "2" {
@@ -49,8 +49,8 @@ func TestKilledServerLosesOnlyUnsavedCounts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := snapshotting(t, dir, "MEMORY_SNAPSHOT_INTERVAL=10ms")
-	s.left("alice")
-	s.left("alice")
+	s.remaining("alice")
+	s.remaining("alice")
 	// The first save after these requests may have started before them.
 	const savedAt = "weir_memory_snapshot_timestamp_seconds"
 	for range 2 {
@@ -63,17 +63,17 @@ func TestKilledServerLosesOnlyUnsavedCounts(t *testing.T) {
 	s.stopped()
 
 	s = snapshotting(t, dir, "MEMORY_SNAPSHOT_INTERVAL=1h")
-	if got := s.left("alice"); got != 0 {
+	if got := s.remaining("alice"); got != 0 {
 		t.Errorf("alice has %d left, want 0", got)
 	}
-	s.left("bob")
-	s.left("bob")
+	s.remaining("bob")
+	s.remaining("bob")
 	if err := s.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	s.stopped()
 	s = snapshotting(t, dir)
-	if alice, bob := s.left("alice"), s.left("bob"); alice != 0 || bob != 2 {
+	if alice, bob := s.remaining("alice"), s.remaining("bob"); alice != 0 || bob != 2 {
 		t.Errorf("alice has %d left, bob %d; want 0, for it was saved, and 2, for it was not", alice, bob)
 	}
 }
@@ -83,8 +83,8 @@ func TestRejectedSnapshotIsKept(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "snapshot")
 	s := snapshotting(t, dir)
-	s.left("alice")
-	s.left("alice")
+	s.remaining("alice")
+	s.remaining("alice")
 	s.term()
 	good, err := os.ReadFile(path)
 	if err != nil {
@@ -100,7 +100,7 @@ func TestRejectedSnapshotIsKept(t *testing.T) {
 		if line, _ := s.log.await(t, 0, why); !strings.Contains(line, "snapshot not loaded, counters start at zero") || !strings.Contains(line, path+".refused") {
 			t.Errorf("%s: said %s", why, line)
 		}
-		if got := s.left("alice"); got != 2 {
+		if got := s.remaining("alice"); got != 2 {
 			t.Errorf("%s: alice has %d left, want 2", why, got)
 		}
 		s.term()
@@ -108,7 +108,7 @@ func TestRejectedSnapshotIsKept(t *testing.T) {
 			t.Errorf("%s: kept %q, %v", why, kept, err)
 		}
 		s = snapshotting(t, dir)
-		if got := s.left("alice"); got != 1 {
+		if got := s.remaining("alice"); got != 1 {
 			t.Errorf("%s: after one more restart alice has %d left, want 1", why, got)
 		}
 		s.term()
@@ -124,7 +124,7 @@ func TestFolderAtSnapshotPathIsNotRenamed(t *testing.T) {
 	}
 	s := snapshotting(t, dir)
 	s.log.await(t, 0, "will not be saved")
-	s.left("alice")
+	s.remaining("alice")
 	s.term()
 	if _, err := os.Stat(within); err != nil {
 		t.Error(err)
@@ -142,7 +142,7 @@ func TestServerRunsIfSnapshotsFail(t *testing.T) {
 	dir := t.TempDir()
 	s := snapshotting(t, dir, "MEMORY_SNAPSHOT="+filepath.Join(dir, "none", "snapshot"), "MEMORY_SNAPSHOT_INTERVAL=10ms")
 	s.log.await(t, 0, "counters not saved")
-	if got := s.left("alice"); got != 2 {
+	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("alice has %d left, want 2", got)
 	}
 	if s.metric("weir_memory_snapshot_failures_total") == "0" || s.metric("weir_memory_snapshot_timestamp_seconds") != "0" {

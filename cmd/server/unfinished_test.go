@@ -10,7 +10,7 @@ import (
 
 // Messages of 4 MiB that lack their last byte are held in bounded memory, and no ordinary request is rejected meanwhile.
 func TestUnfinishedMessagesAreBounded(t *testing.T) {
-	s := serving(t, "CONFIG_PATH="+rulesFile(t))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t))
 	s.awaitHealthy()
 	const conns, streams, size = 2, 100, 4 << 20
 	// The messages may take 64 MiB, and garbage 128 MiB. A busy machine collects late. Without the bound, the messages take 800 MiB.
@@ -50,7 +50,7 @@ wait:
 			break wait
 		}
 	}
-	if _, err := s.ask("alice"); err != nil {
+	if _, err := s.call("alice"); err != nil {
 		t.Error(err)
 	}
 	inuse := number(t, s.metric("go_memstats_heap_inuse_bytes"))

@@ -100,32 +100,32 @@ func TestCorrectedOverlayPutsRejectedRulesInForce(t *testing.T) {
 	overlay, saved := filepath.Join(dir, "overlay.yaml"), filepath.Join(dir, "rules.json")
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: sliding_log}}\n")
 	environment := []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_OVERLAY=" + overlay, "CONFIG_GRPC_XDS_RULES_FILE=" + saved}
-	s := serving(t, append(environment, "CONFIG_GRPC_XDS_SERVER_URL="+address, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
+	s := startServer(t, append(environment, "CONFIG_GRPC_XDS_SERVER_URL="+address, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
 	if rejection := plane.push("1", 5); rejection != "" {
 		t.Fatal(rejection)
 	}
 	if rejection := plane.push("2", 2_000_000); !strings.Contains(rejection, "the overlay sets algorithm") {
 		t.Errorf("rejected with %q, want the fault of the overlay", rejection)
 	}
-	if got := s.left("alice"); got != 5 {
+	if got := s.remaining("alice"); got != 5 {
 		t.Errorf("%d left under the old rules, want 5", got)
 	}
 
 	write(t, overlay, "domain: ugc\n")
 	_, seen := s.log.await(t, 0, "rules loaded") // the first push
 	s.log.await(t, seen, "rules loaded")
-	if got := s.left("bob"); got != 2_000_000 {
+	if got := s.remaining("bob"); got != 2_000_000 {
 		t.Errorf("%d left with the corrected overlay, want 2000000", got)
 	}
-	restarted := serving(t, append(environment, "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1")...)
-	if got := restarted.left("carol"); got != 2_000_000 {
+	restarted := startServer(t, append(environment, "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1")...)
+	if got := restarted.remaining("carol"); got != 2_000_000 {
 		t.Errorf("%d left after a restart without the control plane, want 2000000", got)
 	}
 
 	if rejection := plane.push("3", 5); rejection != "" {
 		t.Error(rejection)
 	}
-	if got := s.left("dave"); got != 5 {
+	if got := s.remaining("dave"); got != 5 {
 		t.Errorf("%d left, want 5: the server has returned to its first rules", got)
 	}
 }

@@ -30,7 +30,7 @@ func conformed(t *testing.T, args ...string) (code int, out, errs string) {
 	var command struct {
 		Conform cli.Conform `cmd:""`
 	}
-	return ranCommand(t, &command, "conform", "", args)
+	return runCommand(t, &command, "conform", "", args)
 }
 
 // graded starts Weir with rules, in memory.

@@ -36,7 +36,7 @@ type receiptCase struct {
 	code   Exit
 }
 
-func sealFor(t *testing.T, rules *descriptors.Rules, keys *receipt.Keys, change func(*receipt.Receipt)) string {
+func sealReceipt(t *testing.T, rules *descriptors.Rules, keys *receipt.Keys, change func(*receipt.Receipt)) string {
 	t.Helper()
 	rule := rules.Match("shop", []descriptors.Entry{{Key: "ip", Value: "192.0.2.1"}})
 	hash := func(text string) uint64 {
@@ -90,7 +90,7 @@ func TestReceiptIsExplained(t *testing.T) {
 		{"another secret", nil, func(e *Explain) { e.Descriptors, e.KeySecret = []string{"ip=192.0.2.1"}, "s3cret" }, ", which is not the key of ip=192.0.2.1\n", Failed},
 		{"changed rules", nil, func(e *Explain) { e.Config = []string{other} }, "limit    daily: 200 per day, sliding_log\nrules    " + rules.Version() + ": " + other +
 			" has other rules, so the numbers above may differ\n", 0},
-		{"the limit is gone", nil, func(e *Explain) { e.Config = []string{fewer} }, "rule     unknown: these rules have no limit with the hash ", Failed},
+		{"the limit does not exist", nil, func(e *Explain) { e.Config = []string{fewer} }, "rule     unknown: these rules have no limit with the hash ", Failed},
 		{"the first limit", func(r *receipt.Receipt) {
 			r.Limit = rules.Match("shop", []descriptors.Entry{{Key: "ip", Value: "1"}}).Hash(0)
 		}, nil, "limit    0: 3 per 5 minutes, fixed_window\n", 0},
@@ -113,7 +113,7 @@ func TestReceiptIsExplained(t *testing.T) {
 		{"faulty rules", nil, func(e *Explain) { e.Config = []string{path("faulty.yaml", "domain: [")} }, "faulty.yaml:1:9", Error},
 		{"a bad descriptor", nil, func(e *Explain) { e.Descriptors = []string{"ip"} }, "has no '='", Error},
 	} {
-		e := &Explain{rulesFlags: rulesFlags{Config: []string{config}}, Output: "text", receiptFlags: receiptFlags{Receipt: sealFor(t, rules, keys, c.change), Keys: keyFile, MaxAge: 720 * time.Hour}}
+		e := &Explain{rulesFlags: rulesFlags{Config: []string{config}}, Output: "text", receiptFlags: receiptFlags{Receipt: sealReceipt(t, rules, keys, c.change), Keys: keyFile, MaxAge: 720 * time.Hour}}
 		if c.args != nil {
 			c.args(e)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/admin"
 )
 
-// anAdmin answers with canned responses by the path, and notes the bodies of calls.
-func anAdmin(t *testing.T, responses map[string]any) (url string, bodies *[]string) {
+// newFakeAdmin answers with canned responses by the path, and notes the bodies of calls.
+func newFakeAdmin(t *testing.T, responses map[string]any) (url string, bodies *[]string) {
 	t.Helper()
 	bodies = new([]string)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +37,7 @@ func anAdmin(t *testing.T, responses map[string]any) (url string, bodies *[]stri
 	return server.URL, bodies
 }
 
-func ranWith(in string, run func(context.Context, Streams) error) (out, errs string, err error) {
+func runWithInput(in string, run func(context.Context, Streams) error) (out, errs string, err error) {
 	var stdout, stderr bytes.Buffer
 	err = run(context.Background(), Streams{In: strings.NewReader(in), Out: &stdout, Err: &stderr})
 	return stdout.String(), stderr.String(), err
@@ -61,11 +61,11 @@ func TestResetByEntryAsksOnATerminal(t *testing.T) {
 		{"", false, true, nil, ""},
 	} {
 		isTerminal = func(any) bool { return tt.terminal }
-		url, bodies := anAdmin(t, map[string]any{"/v1/keys/reset-by-entry": &[]admin.EntryReset{
+		url, bodies := newFakeAdmin(t, map[string]any{"/v1/keys/reset-by-entry": &[]admin.EntryReset{
 			{Scanned: 10, Reset: 2, Cursor: "c", Notified: true}, {Scanned: 5, Reset: 1, Done: true, Notified: true},
 		}})
 		r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "shop"}, Entry: "user_id=42", Yes: tt.yes, Output: "text"}
-		out, errs, err := ranWith(tt.in, r.Run)
+		out, errs, err := runWithInput(tt.in, r.Run)
 		if err != tt.want || !strings.Contains(errs, tt.says) { //nolint:errorlint // an exit code
 			t.Errorf("%q: %v %s, want %v %q", tt.in, err, errs, tt.want, tt.says)
 		}
@@ -80,10 +80,10 @@ func TestResetByEntryAsksOnATerminal(t *testing.T) {
 
 func TestResetByEntryCanBeContinued(t *testing.T) {
 	steps := &[]admin.EntryReset{{Scanned: 10, Cursor: "next"}}
-	url, bodies := anAdmin(t, map[string]any{"/v1/keys/reset-by-entry": steps})
+	url, bodies := newFakeAdmin(t, map[string]any{"/v1/keys/reset-by-entry": steps})
 	*steps = append(*steps, admin.EntryReset{Done: true})
 	r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "shop"}, Entry: "a=b", Cursor: "before", Yes: true, Output: "json"}
-	out, errs, err := ranWith("", r.Run)
+	out, errs, err := runWithInput("", r.Run)
 	if err != Failed || !strings.Contains((*bodies)[0], `"cursor":"before"`) || !strings.Contains(out, `"scanned": 10`) || //nolint:errorlint // an exit code
 		!strings.Contains(errs, "other replicas were not notified") {
 		t.Errorf("%v %s %s %q, want exit code 1, the cursor in the request, the number scanned, and a warning",
@@ -102,7 +102,7 @@ func TestCommandsOfTheAdminAPICheckTheirArguments(t *testing.T) {
 	if (&Peek{}).Validate() == nil {
 		t.Error("peek without a descriptor is valid")
 	}
-	url, bodies := anAdmin(t, nil)
+	url, bodies := newFakeAdmin(t, nil)
 	for _, tt := range []struct {
 		run  func(context.Context, Streams) error
 		want error
@@ -115,7 +115,7 @@ func TestCommandsOfTheAdminAPICheckTheirArguments(t *testing.T) {
 		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Failed, "nothing is stored for this key"},
 		{(&Peek{AdminServer: AdminServer{Server: "http://127.0.0.1:1"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Error, "connection refused"},
 	} {
-		if out, errs, err := ranWith("", tt.run); err != tt.want || !strings.Contains(errs, tt.says) || out != "" { //nolint:errorlint // an exit code
+		if out, errs, err := runWithInput("", tt.run); err != tt.want || !strings.Contains(errs, tt.says) || out != "" { //nolint:errorlint // an exit code
 			t.Errorf("%v %s %s, want %v %q", err, out, errs, tt.want, tt.says)
 		}
 	}

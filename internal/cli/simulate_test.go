@@ -18,8 +18,8 @@ import (
 
 var updateSimulatePage = flag.Bool("update-simulate", false, "write the output of the examples into docs/simulate.md")
 
-// ranCommand runs a command, which is the only one of command. The code is 2 for invalid arguments, too.
-func ranCommand(t *testing.T, command any, name, stdin string, args []string) (code int, out, errs string) {
+// runCommand runs a command, which is the only one of command. The code is 2 for invalid arguments, too.
+func runCommand(t *testing.T, command any, name, stdin string, args []string) (code int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer
 	parser, err := kong.New(command)
@@ -47,7 +47,7 @@ func simulated(t *testing.T, stdin string, args ...string) (code int, out, errs 
 	var command struct {
 		Simulate cli.Simulate `cmd:""`
 	}
-	return ranCommand(t, &command, "simulate", stdin, args)
+	return runCommand(t, &command, "simulate", stdin, args)
 }
 
 // shellWords splits a command line at spaces outside of single quotes.

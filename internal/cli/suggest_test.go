@@ -19,7 +19,7 @@ func suggested(t *testing.T, stdin string, args ...string) (code int, out, errs 
 	var command struct {
 		Suggest cli.Suggest `cmd:""`
 	}
-	return ranCommand(t, &command, "suggest", stdin, args)
+	return runCommand(t, &command, "suggest", stdin, args)
 }
 
 var docBlock = regexp.MustCompile("(?ms)^```(\\S+)(?: (\\S+))?\n(.*?)^```$")

@@ -98,7 +98,7 @@ func TestTopPrintsOneTableIntoAPipe(t *testing.T) {
 	flags, _ := observing(t, observedKeys{})
 	top := Top{AdminServer: flags, By: "hits", N: 20, Output: "text"}
 	start := time.Now()
-	out, errs, err := ranWith("", top.Run)
+	out, errs, err := runWithInput("", top.Run)
 	// The period is 100 s, and the time that the machine took for the answer.
 	_, rest, _ := strings.Cut(out, " hits in ")
 	text, _, _ := strings.Cut(rest, ";")
@@ -116,7 +116,7 @@ func TestTopPrintsOneTableIntoAPipe(t *testing.T) {
 		t.Errorf("%v %s\ngot\n%s\nwant\n%s", err, errs, out, want)
 	}
 	top.By, top.N, top.Output = "denied", 1, "json"
-	out, _, err = ranWith("", top.Run)
+	out, _, err = runWithInput("", top.Run)
 	var got admin.Top
 	if err != nil || strings.Count(out, "\n") != 1 || json.Unmarshal([]byte(out), &got) != nil || got.Total != 55 || len(got.Keys) != 1 {
 		t.Errorf("%v %s, want one line of JSON with a total of 55 and one key", err, out)
@@ -142,7 +142,7 @@ func TestTopRepeatsAndOutlivesAnOutage(t *testing.T) {
 	}
 	top.Interval = 0
 	down.Store(true)
-	if _, errs, err := ranWith("", top.Run); err != Error || errs == "" { //nolint:errorlint // an exit code
+	if _, errs, err := runWithInput("", top.Run); err != Error || errs == "" { //nolint:errorlint // an exit code
 		t.Errorf("a server that cannot answer: %v %q, want the exit code 2", err, errs)
 	}
 }
@@ -155,7 +155,7 @@ func TestTopAndTailExitWith2IfCredentialsAreRejected(t *testing.T) {
 		"top --interval": (&Top{AdminServer: flags, By: "hits", N: 1, Output: "json", Interval: time.Second}).Run,
 		"tail":           (&Tail{AdminServer: flags, Sample: 1, Output: "text"}).Run,
 	} {
-		if out, errs, err := ranWith("", run); err != Error || out != "" || !strings.Contains(errs, "credentials") { //nolint:errorlint // an exit code
+		if out, errs, err := runWithInput("", run); err != Error || out != "" || !strings.Contains(errs, "credentials") { //nolint:errorlint // an exit code
 			t.Errorf("%s: %v %q %q", name, err, out, errs)
 		}
 	}

@@ -42,7 +42,7 @@ func TestUnixReplacesAStaleSocket(t *testing.T) {
 		t.Errorf("a file: %v", err)
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "data" {
-		t.Errorf("the file is gone: %q, %v", data, err)
+		t.Errorf("the file was removed: %q, %v", data, err)
 	}
 }
 

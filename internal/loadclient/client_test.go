@@ -84,8 +84,8 @@ func allow(string) (ratelimitv3.RateLimitResponse_Code, error) {
 	return ratelimitv3.RateLimitResponse_OK, nil
 }
 
-// evens allows even users and denies odd ones.
-func evens(user string) (ratelimitv3.RateLimitResponse_Code, error) {
+// allowEven allows even users and denies odd ones.
+func allowEven(user string) (ratelimitv3.RateLimitResponse_Code, error) {
 	if strings.ContainsAny(user[len(user)-1:], "13579") {
 		return ratelimitv3.RateLimitResponse_OVER_LIMIT, nil
 	}
@@ -107,7 +107,7 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 	for _, rate := range []float64{0, 2000} {
 		t.Run(fmt.Sprintf("rate %v", rate), func(t *testing.T) {
 			t.Parallel()
-			s := start(t, evens)
+			s := start(t, allowEven)
 			const conns, inFlight = 3, 8
 			r := load(t, loadclient.Options{
 				Addr: s.addr, Request: loadclient.Decide("d", "a"), Users: loadclient.RoundRobin(10),

@@ -53,8 +53,8 @@ func observing(tb testing.TB, o Options) *fixture {
 	return &fixture{New(o), tb, rules, decide.New(load, memstore.New(memstore.Options{}), decide.Options{})}
 }
 
-// ask decides hits of one descriptor, such as "user_id=42 action=login", and observes the result.
-func (f *fixture) ask(hits int64, text string) *decide.Result {
+// decide decides hits of one descriptor, such as "user_id=42 action=login", and observes the result.
+func (f *fixture) decide(hits int64, text string) *decide.Result {
 	f.tb.Helper()
 	var entries []descriptors.Entry
 	for part := range strings.FieldsSeq(text) {
@@ -90,15 +90,15 @@ func expect(t *testing.T, got []string, want ...string) {
 func TestTopListsHeaviestAndMostDeniedKeys(t *testing.T) {
 	f := observing(t, Options{TopKeys: 10})
 	for range 5 {
-		f.ask(1, "user_id=42")
+		f.decide(1, "user_id=42")
 	}
-	f.ask(7, "ip=10.0.0.1 action=login")
-	f.ask(0, "user_id=42")  // a denied peek
-	f.ask(0, "user_id=43")  // an allowed peek
-	f.ask(-9, "user_id=44") // a refund
-	f.ask(2, "shadow=x")    // denied in shadow mode
-	f.ask(100, "free=x")    // unlimited
-	f.ask(100, "unknown=x") // no rule
+	f.decide(7, "ip=10.0.0.1 action=login")
+	f.decide(0, "user_id=42")  // a denied peek
+	f.decide(0, "user_id=43")  // an allowed peek
+	f.decide(-9, "user_id=44") // a refund
+	f.decide(2, "shadow=x")    // denied in shadow mode
+	f.decide(100, "free=x")    // unlimited
+	f.decide(100, "unknown=x") // no rule
 	expect(t, f.list(byHits, "", 10), "shop ip.action=login [ip=10.0.0.1 action=login] 7±0", "shop user_id [user_id=42] 5±0",
 		"shop shadow [shadow=x] 2±0")
 	expect(t, f.list(byHits, "shop", 1), "shop ip.action=login [ip=10.0.0.1 action=login] 7±0")
@@ -122,7 +122,7 @@ func TestKeysAreHiddenUnderASecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	f.ask(10, "user_id=alice")
+	f.decide(10, "user_id=alice")
 	hash := descriptors.KeyHash(secret, "4:shop|7:user_id*5:alice")
 	top, d := f.Top(byHits, "", 1), <-s.C
 	for _, text := range []string{fmt.Sprintf("%+v", top), fmt.Sprintf("%+v", d), fmt.Sprintf("%+v", *logged[0])} {
@@ -144,18 +144,18 @@ func TestCountsOfKeysAge(t *testing.T) {
 		since := func() time.Duration {
 			return f.Top(byHits, "", 1).Since.Sub(start)
 		}
-		f.ask(1, "user_id=1")
+		f.decide(1, "user_id=1")
 		time.Sleep(Window + time.Second)
 		synctest.Wait()
-		f.ask(2, "user_id=2")
-		f.ask(2, "user_id=1")
+		f.decide(2, "user_id=2")
+		f.decide(2, "user_id=1")
 		expect(t, f.list(byHits, "", 10), "shop user_id [user_id=1] 3±0", "shop user_id [user_id=2] 2±0")
 		if since() != 0 {
 			t.Errorf("counts since %v, want the start", since())
 		}
 		time.Sleep(Window)
 		synctest.Wait()
-		f.ask(1, "user_id=3")
+		f.decide(1, "user_id=3")
 		got := f.list(byHits, "", 10)
 		slices.Sort(got)
 		expect(t, got, "shop user_id [user_id=1] 2±0", "shop user_id [user_id=2] 2±0", "shop user_id [user_id=3] 1±0")
@@ -186,12 +186,12 @@ func TestSubscriptionAppliesItsFilter(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 4 { // the last one is denied
-			f.ask(1, "user_id=42")
+			f.decide(1, "user_id=42")
 		}
-		f.ask(9, "user_id=43") // denied
-		f.ask(2, "shadow=x")   // denied in shadow mode
-		f.ask(1, "ip=10.0.0.1 action=login")
-		f.ask(1, "none=x")
+		f.decide(9, "user_id=43") // denied
+		f.decide(2, "shadow=x")   // denied in shadow mode
+		f.decide(1, "ip=10.0.0.1 action=login")
+		f.decide(1, "none=x")
 		if got := len(s.C); got != tt.want {
 			t.Errorf("%+v: %d decisions, want %d", tt.filter, got, tt.want)
 		}
@@ -206,11 +206,11 @@ func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	f.ask(3, "user_id=42")
-	f.ask(1, "user_id=42")
-	f.ask(2, "shadow=x")
-	f.ask(1, "quota=x") // the only one, so it denies the request
-	f.ask(1, "none=x")
+	f.decide(3, "user_id=42")
+	f.decide(1, "user_id=42")
+	f.decide(2, "shadow=x")
+	f.decide(1, "quota=x") // the only one, so it denies the request
+	f.decide(1, "none=x")
 	for _, want := range []Decision{
 		{Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, Hits: 3, Outcome: Allowed, Reason: "within_limit",
 			Limit: "burst", Algorithm: "fixed_window", Used: 3, By: "store"},
@@ -249,7 +249,7 @@ func TestSampleIsByKey(t *testing.T) {
 		}
 		for user := range 400 {
 			for range 2 {
-				f.ask(1, fmt.Sprint("user_id=", user))
+				f.decide(1, fmt.Sprint("user_id=", user))
 			}
 			for len(s.C) > 0 {
 				seen[i][(<-s.C).KeyHash]++
@@ -280,14 +280,14 @@ func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 		}
 		const requests = queueSize + 50
 		for range requests {
-			f.ask(1, "user_id=42")
+			f.decide(1, "user_id=42")
 			<-fast.C
 		}
 		if len(slow.C) != queueSize || slow.Dropped() != 50 || fast.Dropped() != 0 || f.Stats().Dropped != 50 {
 			t.Errorf("%d queued, %d and %d dropped, %+v", len(slow.C), slow.Dropped(), fast.Dropped(), f.Stats())
 		}
 		for range MaxPerSecond {
-			f.ask(1, "user_id=42")
+			f.decide(1, "user_id=42")
 			for len(fast.C) > 0 {
 				<-fast.C
 			}
@@ -296,14 +296,14 @@ func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 			t.Errorf("%d dropped beyond %d a second, want %d", fast.Dropped(), MaxPerSecond, requests)
 		}
 		time.Sleep(time.Second)
-		f.ask(1, "user_id=42")
+		f.decide(1, "user_id=42")
 		if len(fast.C) != 1 {
 			t.Error("no decision in the next second")
 		}
 		fast.Close()
 		slow.Close()
 		slow.Close()
-		f.ask(1, "user_id=42")
+		f.decide(1, "user_id=42")
 		for range fast.C { // ends, because Close closes it
 		}
 	})
@@ -335,7 +335,7 @@ func TestSubscriptionsCloseUnderLoad(t *testing.T) {
 	for worker := range 4 {
 		load.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				f.ask(1, fmt.Sprint("user_id=", (i+worker)%20))
+				f.decide(1, fmt.Sprint("user_id=", (i+worker)%20))
 			}
 		})
 	}
@@ -363,9 +363,9 @@ func TestDenialLogNamesTheLimit(t *testing.T) {
 	var logged []Denial
 	f := observing(t, Options{LogDenial: func(d *Denial) { logged = append(logged, *d) }, DenialShare: 1, DenialsPerSecond: 100})
 	for range 4 {
-		f.ask(1, "user_id=alice")
+		f.decide(1, "user_id=alice")
 	}
-	f.ask(2, "shadow=x")
+	f.decide(2, "shadow=x")
 	want := []Denial{
 		{Domain: "shop", Rule: "user_id", Limit: "burst", Algorithm: "fixed_window", Enforced: true, Used: 4, Replica: "weir-0",
 			RulesVersion: f.rules.Version(), KeyHash: descriptors.KeyHash(nil, "4:shop|7:user_id*5:alice")},
@@ -387,12 +387,12 @@ func TestDenialLogIsBoundedAndCountsSkippedDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged []int64
 		f := observing(t, Options{LogDenial: func(d *Denial) { logged = append(logged, d.Suppressed) }, DenialShare: 1, DenialsPerSecond: 2})
-		f.ask(3, "user_id=42")
+		f.decide(3, "user_id=42")
 		for range 7 {
-			f.ask(1, "user_id=42")
+			f.decide(1, "user_id=42")
 		}
 		time.Sleep(time.Second)
-		f.ask(1, "user_id=42")
+		f.decide(1, "user_id=42")
 		if !slices.Equal(logged, []int64{0, 0, 5}) || f.Stats().Suppressed != 5 {
 			t.Errorf("%v and %+v, want 5 left out before the third line", logged, f.Stats())
 		}
@@ -404,7 +404,7 @@ func TestDenialLogSamplesKeys(t *testing.T) {
 		n := 0
 		f := observing(t, Options{LogDenial: func(*Denial) { n++ }, DenialShare: share, DenialsPerSecond: 1 << 30})
 		for user := range 1000 {
-			f.ask(1001, fmt.Sprint("user_id=", user))
+			f.decide(1001, fmt.Sprint("user_id=", user))
 		}
 		if n < want[0] || n > want[1] {
 			t.Errorf("share %v: %d of 1000 keys, want %d to %d", share, n, want[0], want[1])
@@ -414,7 +414,7 @@ func TestDenialLogSamplesKeys(t *testing.T) {
 
 func TestDisabledObserverCostsNothing(t *testing.T) {
 	f := observing(t, Options{})
-	r := f.ask(1, "user_id=42")
+	r := f.decide(1, "user_id=42")
 	for name, o := range map[string]*Observer{"nil": nil, "without observers": f.Observer, "with keys": New(Options{TopKeys: 100})} {
 		if n := testing.AllocsPerRun(100, func() { o.Observe(r) }); n > 0 {
 			t.Errorf("%s: %v allocations", name, n)

@@ -53,7 +53,7 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 				if (weight > 1) != (perSecond > countedPerSecond) {
 					t.Errorf("weight %d", weight)
 				}
-				if weight == 1 && (top.Total != requests || top.Error > requests/size) || absolute(top.Total-requests) > requests/50 {
+				if weight == 1 && (top.Total != requests || top.Error > requests/size) || abs(top.Total-requests) > requests/50 {
 					t.Errorf("total %d and error %d, want %d and at most %d", top.Total, top.Error, requests, requests/size)
 				}
 				outliers := 0
@@ -61,7 +61,7 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 				for _, k := range top.Keys {
 					key := "4:shop|7:user_id*7:" + k.Key[0][1]
 					listed[key] = k
-					if !has(&k, truth[key]) || k.Error > top.Error {
+					if !withinBounds(&k, truth[key]) || k.Error > top.Error {
 						outliers++
 					}
 				}
@@ -71,7 +71,7 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 				heaviest := slices.SortedFunc(maps.Keys(truth), func(a, b string) int { return cmp.Compare(truth[b], truth[a]) })
 				for i, key := range heaviest[:10] {
 					k := listed[key]
-					if !has(&k, truth[key]) {
+					if !withinBounds(&k, truth[key]) {
 						t.Errorf("number %d is %s with %d hits, listed as %d ± %d", i+1, key, truth[key], k.Count, k.Error)
 					}
 					// The key that is listed instead is as heavy, within its error.
@@ -84,10 +84,10 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 	}
 }
 
-// has reports whether count is within the bounds of k.
-func has(k *TopKey, count int64) bool { return k.Count-k.Error <= count && count <= k.Count }
+// withinBounds reports whether count is within the bounds of k.
+func withinBounds(k *TopKey, count int64) bool { return k.Count-k.Error <= count && count <= k.Count }
 
-func absolute(n int64) int64 { return max(n, -n) }
+func abs(n int64) int64 { return max(n, -n) }
 
 // A support engineer sees each of five denials, also during a high rate of other requests, and each of five requests after it.
 func TestFewHitsAreExactBesidesManyOthers(t *testing.T) {
@@ -216,7 +216,7 @@ func TestSampleBoundsHoldTheTrueCount(t *testing.T) {
 // The keys that are kept do not keep the messages that they came with.
 func TestHeaviestKeysDoNotRetainRequests(t *testing.T) {
 	f := observing(t, Options{TopKeys: 10})
-	r := f.ask(1, "user_id=42")
+	r := f.decide(1, "user_id=42")
 	if got, want := keyInfoOf("key", &r.Decisions[0]).domain, r.Decisions[0].Rule.Domain; unsafe.StringData(got) != unsafe.StringData(want) {
 		t.Error("the domain is that of the message")
 	}

@@ -83,8 +83,8 @@ func request(hits int64, texts ...string) *decide.Request {
 	return r
 }
 
-// ask decides a request and shows it to the shadow. Then it spoils the memory of the request, as the next request would.
-func (s *server) ask(r *decide.Request) *decide.Result {
+// decide decides a request and shows it to the shadow. Then it spoils the memory of the request, as the next request would.
+func (s *server) decide(r *decide.Request) *decide.Result {
 	s.tb.Helper()
 	result := &decide.Result{}
 	if err := s.decider.Decide(context.Background(), r, result); err != nil {
@@ -135,7 +135,7 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 			if err := candidate.Decide(now, request(hits, texts...), &new); err != nil {
 				t.Fatal(err)
 			}
-			if got := s.ask(request(hits, texts...)); got.Denied != old.Denied {
+			if got := s.decide(request(hits, texts...)); got.Denied != old.Denied {
 				t.Fatalf("at %v the server says denied %v, and the replay %v", now, got.Denied, old.Denied)
 			}
 			synctest.Wait()
@@ -210,7 +210,7 @@ func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 		}, liveRules, candidateRules)
 		defer s.stop()
 		for range 3 {
-			s.ask(request(1, "user_id=1"))
+			s.decide(request(1, "user_id=1"))
 			synctest.Wait()
 		}
 		if stats := s.Stats(); stats.Panics != 3 || len(values) != 3 || values[0] != "no such luck" {
@@ -233,7 +233,7 @@ func TestBlockedStoreDelaysNoRequest(t *testing.T) {
 		start := time.Now()
 		const more = 100
 		for i := range maxQueued + 1 + more {
-			s.ask(request(1, fmt.Sprint("user_id=", i)))
+			s.decide(request(1, fmt.Sprint("user_id=", i)))
 			if i == 0 {
 				synctest.Wait() // the candidate has taken the first request out of the queue
 			}
@@ -254,7 +254,7 @@ func TestQueuedTextIsBounded(t *testing.T) {
 		s := serve(t, Options{newStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
 		value := strings.Repeat("x", 1<<20)
 		for range 100 {
-			s.ask(request(1, "user_id="+value))
+			s.decide(request(1, "user_id="+value))
 		}
 		if queued := s.queued.Load(); queued > maxQueuedBytes+2<<20 || s.Stats().Dropped == 0 {
 			t.Errorf("%d bytes are queued, and %d requests dropped", queued, s.Stats().Dropped)
@@ -293,7 +293,7 @@ func TestCandidateKeepsItsModes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := serve(t, Options{Decide: tt.options}, tt.live, tt.candidate)
 				defer s.stop()
-				s.ask(request(1, "a=1", "b=1"))
+				s.decide(request(1, "a=1", "b=1"))
 				synctest.Wait()
 				r := s.Report(10, 10)
 				shadowed := int64(0)
@@ -318,7 +318,7 @@ func TestFullQuotaIsNotNamedWhileAnotherHasRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{}, live, candidate)
 		defer s.stop()
-		s.ask(request(1, "a=1", "b=1", "c=1"))
+		s.decide(request(1, "a=1", "b=1", "c=1"))
 		synctest.Wait()
 		for _, l := range s.Report(10, 10).Limits {
 			if want := int64(strings.Count(l.Rule, "a")); l.NewlyDenied != want {
@@ -344,7 +344,7 @@ func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 		if r := s.Report(10, 10); r.Counts != (Counts{Undecided: 3}) || r.Stats.Keys == 0 {
 			t.Errorf("%+v, want 3 undecided requests, and a key", r)
 		}
-		s.ask(request(1, "user_id=1")) // the candidate allows two in a second
+		s.decide(request(1, "user_id=1")) // the candidate allows two in a second
 		synctest.Wait()
 		if r := s.Report(10, 10); r.Counts != (Counts{Undecided: 3, NewlyDenied: 1}) {
 			t.Errorf("%+v, want 3 undecided requests and 1 newly denied", r)
@@ -358,7 +358,7 @@ func TestCandidateMayChange(t *testing.T) {
 		defer s.stop()
 		deny := func() Report {
 			for range 3 {
-				s.ask(request(1, "user_id=1"))
+				s.decide(request(1, "user_id=1"))
 			}
 			synctest.Wait()
 			return s.Report(10, 10)
@@ -384,7 +384,7 @@ func TestCandidateMayChange(t *testing.T) {
 			t.Errorf("the third denial: %+v, want counts for the new rules in force", third)
 		}
 		s.Use(nil)
-		s.ask(request(1, "user_id=1"))
+		s.decide(request(1, "user_id=1"))
 		synctest.Wait()
 		if r := s.Report(10, 10); r.Running || r.Counts != (Counts{}) || r.Stats.Keys != 0 {
 			t.Errorf("without a candidate: %+v, want nothing", r)
@@ -398,7 +398,7 @@ func TestKeysAreHiddenUnderASecret(t *testing.T) {
 		s := serve(t, Options{Secret: []byte("a secret of 16 bytes")}, liveRules, candidateRules)
 		defer s.stop()
 		for range 4 {
-			s.ask(request(1, "user_id=alice"))
+			s.decide(request(1, "user_id=alice"))
 		}
 		synctest.Wait()
 		r := s.Report(10, 10)
@@ -417,7 +417,7 @@ func TestShadowIsSafeForConcurrentUse(t *testing.T) {
 	for i := range 4 {
 		group.Go(func() {
 			for j := range 500 {
-				s.ask(request(1, fmt.Sprint("user_id=", i), fmt.Sprint("ip=", j)))
+				s.decide(request(1, fmt.Sprint("user_id=", i), fmt.Sprint("ip=", j)))
 			}
 		})
 	}

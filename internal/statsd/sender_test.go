@@ -69,7 +69,7 @@ func (l *listener) total() (n int) {
 	return n
 }
 
-func (l *listener) has(line string) bool {
+func (l *listener) received(line string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Contains(l.lines, line)
@@ -78,15 +78,15 @@ func (l *listener) has(line string) bool {
 // all waits until each line that s sent has arrived.
 func (l *listener) all(t *testing.T, s *Sender) {
 	t.Helper()
-	l.until(t, "all lines", func() bool {
+	l.await(t, "all lines", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return len(l.lines) == int(s.sent.Load())
 	})
 }
 
-// until waits until is returns true.
-func (l *listener) until(t *testing.T, what string, is func() bool) {
+// await waits until is returns true.
+func (l *listener) await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	late := time.After(2 * time.Minute)
 	for !is() {
@@ -202,18 +202,18 @@ func TestCountersSurviveStatsdOutage(t *testing.T) {
 	s, _ := sending(t, m, Destination{Network: "tcp", Address: address}, zap.New(core))
 	const name = "ratelimit.service.rate_limit.d.a_1.total_hits"
 	m.hit("d", "a=1")
-	l.until(t, "a hit", func() bool { return l.sum(name) == 1 })
-	l.until(t, "up", s.up.Load) // the hit may arrive before its flush ends
+	l.await(t, "a hit", func() bool { return l.sum(name) == 1 })
+	l.await(t, "up", s.up.Load) // the hit may arrive before its flush ends
 	stop()
-	l.until(t, "an end", func() bool { return !s.up.Load() })
+	l.await(t, "an end", func() bool { return !s.up.Load() })
 	for range 100 {
 		m.hit("d", "a=1")
 		m.call(0)
 	}
-	l.until(t, "times dropped", func() bool { return s.dropped.Load() >= 100 })
+	l.await(t, "times dropped", func() bool { return s.dropped.Load() >= 100 })
 	listenTCP(t, address, l)
-	l.until(t, "all hits", func() bool { return l.sum(name) == 101 })
-	l.until(t, "up", s.up.Load)
+	l.await(t, "all hits", func() bool { return l.sum(name) == 101 })
+	l.await(t, "up", s.up.Load)
 	if n := logs.FilterMessageSnippet("not connected").Len(); n != 1 {
 		t.Errorf("%d lines for one outage: %v", n, logs.All())
 	}
@@ -318,7 +318,7 @@ func TestManyLongSeriesReachAHealthyServer(t *testing.T) {
 	if sent, dropped := s.sent.Load(), s.dropped.Load(); sent != manySeries || dropped > 0 || !s.up.Load() || logs.Len() > 0 {
 		t.Errorf("sent %d, dropped %d, up %v, logged %v; want %d sent, none dropped", sent, dropped, s.up.Load(), logs.All(), manySeries)
 	}
-	l.until(t, "all counters", func() bool { return l.total() == manySeries })
+	l.await(t, "all counters", func() bool { return l.total() == manySeries })
 	if s.conn != nil {
 		_ = s.conn.Close()
 	}
@@ -408,7 +408,7 @@ func TestUDPResolvesNameAgain(t *testing.T) {
 			t.Error("the connection was not renewed")
 		}
 		before = s.conn
-		l.until(t, "a hit", func() bool { return l.sum(name) == i+1 })
+		l.await(t, "a hit", func() bool { return l.sum(name) == i+1 })
 	}
 	s.limits.renew = time.Hour
 	if s.flush(t.Context(), true); s.conn != before || s.dropped.Load() > 0 {
@@ -424,7 +424,7 @@ func TestLinesAreSplitIntoPackets(t *testing.T) {
 	for i := range 500 {
 		m.hit("d", fmt.Sprintf("user=%d", i))
 	}
-	l.until(t, "all", func() bool {
+	l.await(t, "all", func() bool {
 		for i := range 500 {
 			if l.sum(fmt.Sprintf("ratelimit.service.rate_limit.d.user_%d.total_hits", i)) != 1 {
 				return false

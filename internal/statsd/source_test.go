@@ -79,7 +79,7 @@ func TestStatsdReceivesCountersAndTimes(t *testing.T) {
 				m.hit("d", "user=10.0.0.1", "post=")
 				m.call(0)
 			}
-			l.until(t, "five hits", func() bool { return l.sum(total) == 5 })
+			l.await(t, "five hits", func() bool { return l.sum(total) == 5 })
 			m.hit("d", "user=10.0.0.1", "post=")
 			m.Loaded(nil, nil) // drops the series; its last hit must arrive
 			m.Loaded(nil, errors.New("a bad file"))
@@ -133,14 +133,14 @@ func TestDogstatsdReceivesTags(t *testing.T) {
 		Tags: map[string]string{"DEPLOY": "67890"}, Mogrifiers: mogrifiers}, zap.NewNop())
 	m.hit("d", "user=x,evil:tag")
 	m.call(0)
-	l.until(t, "a hit", func() bool { return l.sum("ratelimit.service.rate_limit.within_limit") == 1 })
+	l.await(t, "a hit", func() bool { return l.sum("ratelimit.service.rate_limit.within_limit") == 1 })
 	stop()
 	l.all(t, s)
 	for _, want := range []string{
 		"ratelimit.service.rate_limit.total_hits:1|c|#env:prod,DEPLOY:67890,domain:d,descriptor:user_x_evil_tag",
 		"custom_server.ShouldRateLimit.total_requests:1|c|#env:prod,DEPLOY:67890",
 	} {
-		if !l.has(want) {
+		if !l.received(want) {
 			t.Errorf("no %s in\n%s", want, strings.Join(l.lines, "\n"))
 		}
 	}

@@ -110,7 +110,7 @@ func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 			t.Errorf("%s: %v", protocol, err)
 		}
 		if err := tracing.Stop(); err == nil && len(told) == 0 {
-			t.Errorf("%s: nobody is told that spans are lost", protocol)
+			t.Errorf("%s: lost spans are not logged", protocol)
 		}
 	}
 }

@@ -28,14 +28,14 @@ import (
 type (
 	request  = ratelimitv3.RateLimitRequest
 	response = ratelimitv3.RateLimitResponse
-	ask      = func(*request) (*response, error)
+	call     = func(*request) (*response, error)
 )
 
 // A faulty server is Weir with a fault in front of it.
 type faulty struct {
 	ratelimitv3.UnimplementedRateLimitServiceServer
 	next   ratelimitv3.RateLimitServiceServer
-	answer func(r *request, next ask) (*response, error)
+	answer func(r *request, next call) (*response, error)
 }
 
 func (f *faulty) ShouldRateLimit(ctx context.Context, r *request) (*response, error) {
@@ -84,9 +84,9 @@ func allow(a *response, remaining uint64) *response {
 }
 
 // overAdmitsByOne allows the first denied hit of each key.
-func overAdmitsByOne() func(*request, ask) (*response, error) {
+func overAdmitsByOne() func(*request, call) (*response, error) {
 	var seen sync.Map
-	return func(r *request, next ask) (*response, error) {
+	return func(r *request, next call) (*response, error) {
 		a, err := next(r)
 		if err != nil || a.GetOverallCode() != codeOver || !only(r) {
 			return a, err
@@ -99,7 +99,7 @@ func overAdmitsByOne() func(*request, ask) (*response, error) {
 }
 
 // readsThenWrites checks a charge and charges it in two steps.
-func readsThenWrites(r *request, next ask) (*response, error) {
+func readsThenWrites(r *request, next call) (*response, error) {
 	if !only(r) || r.GetDescriptors()[0].GetIsNegativeHits() || hitsOf(r) == 0 {
 		return next(r)
 	}
@@ -117,9 +117,9 @@ func readsThenWrites(r *request, next ask) (*response, error) {
 }
 
 // losesRefunds answers a refund without doing it, while another call is under way if busy.
-func losesRefunds(busy bool) func(*request, ask) (*response, error) {
+func losesRefunds(busy bool) func(*request, call) (*response, error) {
 	var running atomic.Int64
-	return func(r *request, next ask) (*response, error) {
+	return func(r *request, next call) (*response, error) {
 		others := running.Add(1) > 1
 		defer running.Add(-1)
 		if d := r.GetDescriptors(); len(d) != 1 || !d[0].GetIsNegativeHits() || busy && !others {
@@ -138,8 +138,8 @@ func losesRefunds(busy bool) func(*request, ask) (*response, error) {
 }
 
 // resetBy changes the reset of each status.
-func resetBy(change func(time.Duration) time.Duration) func(*request, ask) (*response, error) {
-	return func(r *request, next ask) (*response, error) {
+func resetBy(change func(time.Duration) time.Duration) func(*request, call) (*response, error) {
+	return func(r *request, next call) (*response, error) {
 		a, err := next(r)
 		for _, s := range a.GetStatuses() {
 			if s.GetDurationUntilReset() != nil {
@@ -159,7 +159,7 @@ func lateMinutes(d time.Duration) time.Duration {
 }
 
 // halfWindows ends windows of a second after half a second.
-func halfWindows(r *request, next ask) (*response, error) {
+func halfWindows(r *request, next call) (*response, error) {
 	if only(r) && strings.Contains(keyOf(r), "second_10") {
 		r = proto.CloneOf(r)
 		r.Descriptors[0].Entries[0].Value += time.Now().Truncate(500 * time.Millisecond).String()
@@ -168,21 +168,21 @@ func halfWindows(r *request, next ask) (*response, error) {
 }
 
 // lateWindows denies all hits of each window's first 300 ms.
-func lateWindows(r *request, next ask) (*response, error) {
+func lateWindows(r *request, next call) (*response, error) {
 	if only(r) && strings.Contains(keyOf(r), "second_10") && time.Now().Nanosecond() < 3e8 {
 		return next(withHits(r, 1000))
 	}
 	return next(r)
 }
 
-func reversed(r *request, next ask) (*response, error) {
+func reversed(r *request, next call) (*response, error) {
 	a, err := next(r)
 	slices.Reverse(a.GetStatuses())
 	return a, err
 }
 
 // sharesCounters joins the entries with their keys to one text.
-func sharesCounters(r *request, next ask) (*response, error) {
+func sharesCounters(r *request, next call) (*response, error) {
 	r = proto.CloneOf(r)
 	for _, d := range r.GetDescriptors() {
 		if len(d.GetEntries()) == 3 && d.GetEntries()[2].GetKey() == "below" && d.GetEntries()[1].GetKey() == "joined" {
@@ -195,7 +195,7 @@ func sharesCounters(r *request, next ask) (*response, error) {
 }
 
 // chargesPeeks charges one hit for a request of none.
-func chargesPeeks(r *request, next ask) (*response, error) {
+func chargesPeeks(r *request, next call) (*response, error) {
 	if only(r) && hitsOf(r) == 0 {
 		return next(withHits(r, 1))
 	}
@@ -203,7 +203,7 @@ func chargesPeeks(r *request, next ask) (*response, error) {
 }
 
 // wraps reads hits as a number of 32 bits.
-func wraps(r *request, next ask) (*response, error) {
+func wraps(r *request, next call) (*response, error) {
 	if only(r) && !r.GetDescriptors()[0].GetIsNegativeHits() {
 		return next(withHits(r, uint64(uint32(hitsOf(r)))))
 	}
@@ -224,10 +224,10 @@ func (lenient) Unmarshal(data []byte, v any) error {
 }
 
 // startFaulty starts Weir behind a fault.
-func startFaulty(t *testing.T, answer func(*request, ask) (*response, error), options ...grpc.ServerOption) (target string, stop func()) {
+func startFaulty(t *testing.T, answer func(*request, call) (*response, error), options ...grpc.ServerOption) (target string, stop func()) {
 	t.Helper()
 	if answer == nil {
-		answer = func(r *request, next ask) (*response, error) { return next(r) }
+		answer = func(r *request, next call) (*response, error) { return next(r) }
 	}
 	var server *grpc.Server
 	target = serve(t, listen(t), func(s *grpc.Server) {
@@ -242,7 +242,7 @@ func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	const sequential, concurrent = `^(protocol|semantics|crash)`, `^(semantics\.counts|counting)`
 	for name, c := range map[string]struct {
-		answer  func(*request, ask) (*response, error)
+		answer  func(*request, call) (*response, error)
 		options []grpc.ServerOption
 		only    string
 		want    []string
@@ -310,7 +310,7 @@ func compare(t *testing.T, report conform.Report, want []string) {
 func TestCrashIsFoundAndEndsTheRun(t *testing.T) {
 	t.Parallel()
 	stop := func() {}
-	target, stopServer := startFaulty(t, func(r *request, next ask) (*response, error) {
+	target, stopServer := startFaulty(t, func(r *request, next call) (*response, error) {
 		for _, d := range r.GetDescriptors() {
 			if d.GetLimit() != nil && d.GetLimit().GetUnit() == 0 {
 				stop()

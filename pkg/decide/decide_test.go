@@ -101,7 +101,7 @@ func request(keys string) *Request {
 	return r
 }
 
-func ask(t testing.TB, d *Decider, keys string) string {
+func decideKeys(t testing.TB, d *Decider, keys string) string {
 	t.Helper()
 	var result Result
 	if err := d.Decide(t.Context(), request(keys), &result); err != nil {
@@ -180,7 +180,7 @@ func TestOnStoreErrorDecides(t *testing.T) {
 		down := newStore()
 		down.err = errStore
 		d := newDeciderWithFallback(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
-		if got := ask(t, d, keys); got != want {
+		if got := decideKeys(t, d, keys); got != want {
 			t.Errorf("%s: %s, want %s", keys, got, want)
 		}
 	}
@@ -450,7 +450,7 @@ descriptors:
 `
 	d := newDecider(t, rules, Options{})
 	for _, want := range []string{"ok: ok(0/1 minute)", "over: over(0/1 hour)"} {
-		if got := ask(t, d, "two"); got != want {
+		if got := decideKeys(t, d, "two"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

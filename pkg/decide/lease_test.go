@@ -113,8 +113,8 @@ func leaseRequest(texts ...string) *Request {
 	return r
 }
 
-// askReasons decides a request, and returns the outcome, and the reason and the remaining hits of each descriptor.
-func askReasons(t *testing.T, d *Decider, texts ...string) string {
+// decideReasons decides a request, and returns the outcome, and the reason and the remaining hits of each descriptor.
+func decideReasons(t *testing.T, d *Decider, texts ...string) string {
 	t.Helper()
 	var result Result
 	if err := d.Decide(t.Context(), leaseRequest(texts...), &result); err != nil {
@@ -140,7 +140,7 @@ func reasons(r *Result) string {
 
 func wantReasons(t *testing.T, d *Decider, want string, texts ...string) {
 	t.Helper()
-	if got := askReasons(t, d, texts...); got != want {
+	if got := decideReasons(t, d, texts...); got != want {
 		t.Errorf("%q: %s, want %s", texts, got, want)
 	}
 }
@@ -207,7 +207,7 @@ func TestBadLeaseIDIsDenied(t *testing.T) {
 			wantReasons(t, d, want, text)
 		}
 		if len(store.calls) > 0 {
-			t.Errorf("the store was asked for %v", store.calls)
+			t.Errorf("the store got %v", store.calls)
 		}
 		wantReasons(t, d, "ok: within_limit1", fmt.Sprintf("user=%t lease=%s", allOrNothing, longest))
 	}
@@ -261,8 +261,8 @@ func TestEndIsInNoGroup(t *testing.T) {
 	for _, o := range []Options{{}, {AllOrNothing: true}, {QuotaMode: true}} {
 		store := newLeaseStore()
 		d := newLeaseDecider(t, store, o)
-		askReasons(t, d, "both=u lease=a")
-		askReasons(t, d, "both=u lease=b")
+		decideReasons(t, d, "both=u lease=a")
+		decideReasons(t, d, "both=u lease=b")
 		wantReasons(t, d, "over: released1 never_fits0 released2", "both=u lease=a release", "full", "-both=u lease=b")
 		if groups := store.calls[2]; len(groups) != 3 {
 			t.Errorf("%+v: %d hits, want one of each descriptor", o, len(groups))
@@ -301,7 +301,7 @@ func TestDeniedRequestGivesUpItsLeases(t *testing.T) {
 		if got := strings.ReplaceAll(reasons(&result), "never_fits", "over_limit"); got != c.want || result.GivenUp != c.givenUp || result.GiveUpErr != nil {
 			t.Errorf("%+v %q: %s, %d given up (%v), want %s, %d", c.options, c.texts, got, result.GivenUp, result.GiveUpErr, c.want, c.givenUp)
 		}
-		if got := askReasons(t, d, "0 user=u lease=z"); got != "ok: within_limit"+c.userFree {
+		if got := decideReasons(t, d, "0 user=u lease=z"); got != "ok: within_limit"+c.userFree {
 			t.Errorf("%+v %q: %s, want %s slots free", c.options, c.texts, got, c.userFree)
 		}
 	}
@@ -311,8 +311,8 @@ func TestDeniedRequestGivesUpItsLeases(t *testing.T) {
 func TestDenialByItsLeasesIsCertain(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})
-	askReasons(t, d, "user=u lease=a")
-	askReasons(t, d, "user=u lease=b")
+	decideReasons(t, d, "user=u lease=a")
+	decideReasons(t, d, "user=u lease=b")
 	wantReasons(t, d, "over: over_limit0", "user=u lease=c")
 	if len(store.calls) != 3 {
 		t.Errorf("%d calls of the store, want 3", len(store.calls))
@@ -448,7 +448,7 @@ func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})
-	askReasons(t, d, "user=u lease=a")
+	decideReasons(t, d, "user=u lease=a")
 	store.intercept = func(call int, ctx context.Context, take func(context.Context) error, _ []limiters.Verdict) error {
 		if call == 1 {
 			cancel()
@@ -543,7 +543,7 @@ func TestDeniedRequestGivesUpItsReservations(t *testing.T) {
 func TestLeaseSecretChangesIDs(t *testing.T) {
 	store := newLeaseStore()
 	for _, secret := range []string{"", "a secret of replicas"} {
-		askReasons(t, newLeaseDecider(t, store, Options{LeaseSecret: []byte(secret)}), "user=u lease=a")
+		decideReasons(t, newLeaseDecider(t, store, Options{LeaseSecret: []byte(secret)}), "user=u lease=a")
 	}
 	if plain, secret := store.calls[0][0].Lease, store.calls[1][0].Lease; plain == secret || secret != limiters.NewLeaseID([]byte("a secret of replicas"), "a") {
 		t.Errorf("leases %x and %x", plain, secret)
@@ -627,7 +627,7 @@ func TestFailedEndLeavesItsRequestDecided(t *testing.T) {
 	}
 	// No descriptor was decided.
 	store.intercept = func(int, context.Context, func(context.Context) error, []limiters.Verdict) error { return errStore }
-	if got := askReasons(t, d, "user=u lease=a release"); got != "ok: store_error" {
+	if got := decideReasons(t, d, "user=u lease=a release"); got != "ok: store_error" {
 		t.Errorf("%s", got)
 	}
 }

@@ -42,7 +42,7 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 		{Options{}, "named! replacing", "over: over(0/0) ok(49/50 big)"},
 		{Options{}, "unlimited!", "over: over(0/0)"},
 	} {
-		if got := ask(t, newDecider(t, modes, c.options), c.keys); got != c.want {
+		if got := decideKeys(t, newDecider(t, modes, c.options), c.keys); got != c.want {
 			t.Errorf("%+v %s:\n got %s\nwant %s", c.options, c.keys, got, c.want)
 		}
 	}
@@ -51,8 +51,8 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 func TestAllOrNothingChargesNoLimitOfADeniedRequest(t *testing.T) {
 	for allOrNothing, want := range map[bool]string{false: "over: ok(98/100 free) over(0/0)", true: "over: ok(100/100 free) over(0/0)"} {
 		d := newDecider(t, modes, Options{AllOrNothing: allOrNothing})
-		ask(t, d, "free full")
-		if got := ask(t, d, "free full"); got != want {
+		decideKeys(t, d, "free full")
+		if got := decideKeys(t, d, "free full"); got != want {
 			t.Errorf("%v: %s, want %s", allOrNothing, got, want)
 		}
 	}
@@ -75,8 +75,8 @@ func TestAllOrNothingExcludesLimitsThatCannotDeny(t *testing.T) {
 	} {
 		c.options.AllOrNothing = true
 		d := newDecider(t, modes, c.options)
-		ask(t, d, c.keys)
-		if got := ask(t, d, c.keys); got != c.want {
+		decideKeys(t, d, c.keys)
+		if got := decideKeys(t, d, c.keys); got != c.want {
 			t.Errorf("%+v %s:\n got %s\nwant %s", c.options, c.keys, got, c.want)
 		}
 	}

@@ -100,7 +100,7 @@ func TestTimeNeverGoesBack(t *testing.T) {
 		}
 		if step.want != nil {
 			if len(result.Decisions) > 0 {
-				t.Errorf("%v: a refused request has decisions: %+v", step.at, result.Decisions)
+				t.Errorf("%v: a rejected request has decisions: %+v", step.at, result.Decisions)
 			}
 		} else if got := result.Decisions[0].Remaining; got != step.remaining {
 			t.Errorf("%v: %d remaining, want %d", step.at, got, step.remaining)

@@ -57,7 +57,7 @@ func TestTagsMatchEnvoysDefinitions(t *testing.T) {
 	} {
 		fields := c.message.Fields()
 		if fields.Len() != len(c.tags)+len(c.unused) {
-			t.Errorf("%s has %d fields, want %d: look at the new ones", c.message.FullName(), fields.Len(), len(c.tags)+len(c.unused))
+			t.Errorf("%s has %d fields, want %d: add the new fields to the test", c.message.FullName(), fields.Len(), len(c.tags)+len(c.unused))
 		}
 		for name, tag := range c.tags {
 			f := fields.ByName(name)

@@ -28,8 +28,8 @@ func modes(t *testing.T) string {
 	return string(text)
 }
 
-// ask sends one descriptor for each of keys. A key with a "!" has a limit in the request, of 0 a day.
-func ask(t *testing.T, s *Service, keys string) *ratelimitv3.RateLimitResponse {
+// decideKeys sends one descriptor for each of keys. A key with a "!" has a limit in the request, of 0 a day.
+func decideKeys(t *testing.T, s *Service, keys string) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	got, err := s.ShouldRateLimit(context.Background(), request(t, keys))
 	if err != nil {
@@ -71,7 +71,7 @@ func TestResponseHeadersShowTightestLimit(t *testing.T) {
 		"quota_full free":           "l=0 r=0 t=3600",
 		"replacing shadowed":        "l=0 r=0 t=3600",
 	} {
-		r := ask(t, serviceOf(t, modes(t), Options{Headers: Headers{"l", "r", "t"}}), keys)
+		r := decideKeys(t, serviceOf(t, modes(t), Options{Headers: Headers{"l", "r", "t"}}), keys)
 		var got []string
 		for _, h := range r.GetResponseHeadersToAdd() {
 			got = append(got, h.GetKey()+"="+h.GetValue())
@@ -80,7 +80,7 @@ func TestResponseHeadersShowTightestLimit(t *testing.T) {
 			t.Errorf("%s: %q, want %q", keys, got, want)
 		}
 	}
-	if r := ask(t, serviceOf(t, modes(t), Options{}), "free"); len(r.GetResponseHeadersToAdd()) != 0 {
+	if r := decideKeys(t, serviceOf(t, modes(t), Options{}), "free"); len(r.GetResponseHeadersToAdd()) != 0 {
 		t.Error("headers without Options.Headers")
 	}
 }
@@ -95,7 +95,7 @@ descriptors:
 // Numbers beyond 32 bits are saturated in the fields and headers of a response, and exact in its dynamic metadata.
 func TestLargeNumbersAreSaturatedOnTheWire(t *testing.T) {
 	s := serviceOf(t, large, Options{Headers: Headers{"l", "r", "t"}, DynamicMetadata: true})
-	r := ask(t, s, "window smaller fits")
+	r := decideKeys(t, s, "window smaller fits")
 	for i, want := range []struct{ limit, remaining uint32 }{
 		{math.MaxUint32, math.MaxUint32}, {math.MaxUint32, math.MaxUint32}, {math.MaxUint32, math.MaxUint32 - 1},
 	} {
@@ -115,7 +115,7 @@ func TestLargeNumbersAreSaturatedOnTheWire(t *testing.T) {
 	}
 	for keys, want := range map[string]string{"window smaller": "l=4294967295 r=4294967295", "window fits": "l=4294967295 r=4294967293"} {
 		var got []string
-		for _, h := range ask(t, s, keys).GetResponseHeadersToAdd()[:2] {
+		for _, h := range decideKeys(t, s, keys).GetResponseHeadersToAdd()[:2] {
 			got = append(got, h.GetKey()+"="+h.GetValue())
 		}
 		if strings.Join(got, " ") != want {
@@ -136,7 +136,7 @@ func TestDynamicMetadataMergesRuleMetadata(t *testing.T) {
 			"quota_free free": `{"descriptors":[{"entries":["quota_free=v"]},{"entries":["free=v"]}],"domain":"modes",` +
 				`"metadata":{"limits":{"free":1,"quota":9},"tier":"silver"}}`,
 		} {
-			metadata := ask(t, s, keys).GetDynamicMetadata()
+			metadata := decideKeys(t, s, keys).GetDynamicMetadata()
 			delete(metadata.GetFields(), "denied_by")
 			text, err := protojson.Marshal(metadata)
 			if err != nil {

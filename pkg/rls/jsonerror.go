@@ -40,7 +40,7 @@ func explainJSON(body []byte, message protoreflect.MessageDescriptor, cause erro
 		return err
 	}
 	text := strings.TrimPrefix(strings.ReplaceAll(cause.Error(), "\u00a0", " "), "proto: ") // protojson varies the space
-	return fmt.Errorf("not a RateLimitRequest: %s", shorten(text))
+	return fmt.Errorf("not a RateLimitRequest: %s", truncate(text))
 }
 
 // position returns the line and column, from 1, of a JSON syntax error.
@@ -132,7 +132,7 @@ func checkUint(path string, value any, bits int) error {
 	var number, got string
 	switch v := value.(type) {
 	case json.Number:
-		number, got = v.String(), shorten(v.String())
+		number, got = v.String(), truncate(v.String())
 	case string:
 		number, got = v, quoted(v)
 	default:
@@ -189,9 +189,9 @@ func unknownField(path, name string, fields protoreflect.FieldDescriptors) error
 // maxQuoted bounds the text of a client that an error quotes, in bytes.
 const maxQuoted = 100
 
-func quoted(s string) string { return fmt.Sprintf("%q", shorten(s)) }
+func quoted(s string) string { return fmt.Sprintf("%q", truncate(s)) }
 
-func shorten(s string) string {
+func truncate(s string) string {
 	if len(s) <= maxQuoted {
 		return s
 	}

@@ -112,7 +112,7 @@ func TestDenialNamesTheLimit(t *testing.T) {
 			"application/problem+json"},
 	} {
 		s, _ := serviceOn(t, denials, decide.Options{}, Options{DeniedByHeader: "x-denied-by"})
-		r := ask(t, s, c.keys)
+		r := decideKeys(t, s, c.keys)
 		got := deniedBy(r)
 		if want := "domain=modes " + c.want + " rules_version=" + parsed(t, denials)().Version(); got != want {
 			t.Errorf("%s: denied by %q, want %q", c.keys, got, want)
@@ -144,17 +144,17 @@ func TestDenialNamesTheLimit(t *testing.T) {
 // In quota mode a request is denied until one of its quotas is free.
 func TestDenialOfQuotasIsThatOfTheShortestWait(t *testing.T) {
 	s, _ := serviceOn(t, denials, decide.Options{}, Options{StandardHeaders: true})
-	ask(t, s, "quota_hour quota_day")
-	r := ask(t, s, "quota_day quota_hour")
+	decideKeys(t, s, "quota_hour quota_day")
+	r := decideKeys(t, s, "quota_day quota_hour")
 	if got := deniedBy(r); !strings.Contains(got, "rule=quota_hour") || headersOf(t, r)["retry-after"] != "3600" {
 		t.Errorf("denied by %s, retry after %s s, want quota_hour and an hour", got, headersOf(t, r)["retry-after"])
 	}
-	r = ask(t, s, "quota_day quota_hour plain")
+	r = decideKeys(t, s, "quota_day quota_hour plain")
 	if got := deniedBy(r); !strings.Contains(got, "rule=plain") {
 		t.Errorf("denied by %s, want plain, which never admits", got)
 	}
-	ask(t, s, "once")
-	if got := deniedBy(ask(t, s, "once quota_day free")); !strings.Contains(got, "rule=quota_day") {
+	decideKeys(t, s, "once")
+	if got := deniedBy(decideKeys(t, s, "once quota_day free")); !strings.Contains(got, "rule=quota_day") {
 		t.Errorf("denied by %s, want quota_day, which waits longer than once", got)
 	}
 }
@@ -162,12 +162,12 @@ func TestDenialOfQuotasIsThatOfTheShortestWait(t *testing.T) {
 // While another quota is free, a quota that is over denies nothing, so a problem does not name it.
 func TestProblemNamesOnlyTheLimitsThatDeny(t *testing.T) {
 	s, _ := serviceOn(t, denials, decide.Options{}, Options{})
-	ask(t, s, "quota_hour")
+	decideKeys(t, s, "quota_hour")
 	for _, c := range []struct{ keys, want string }{
 		{"quota_hour quota_day named", `"violated-policies":["hourly"]`},
 		{"quota_hour named", `"violated-policies":["quota_hour","hourly"]`},
 	} {
-		if body := ask(t, s, c.keys).GetRawBody(); !bytes.Contains(body, []byte(c.want)) {
+		if body := decideKeys(t, s, c.keys).GetRawBody(); !bytes.Contains(body, []byte(c.want)) {
 			t.Errorf("%s: %s, want %s", c.keys, body, c.want)
 		}
 	}
@@ -180,7 +180,7 @@ func TestAllowedResponseHasNoDenial(t *testing.T) {
 		if o.ShadowMode {
 			keys = "named once shadow"
 		}
-		if r := ask(t, s, keys); r.GetDynamicMetadata() != nil || len(r.GetResponseHeadersToAdd()) > 0 || len(r.GetRawBody()) > 0 {
+		if r := decideKeys(t, s, keys); r.GetDynamicMetadata() != nil || len(r.GetResponseHeadersToAdd()) > 0 || len(r.GetRawBody()) > 0 {
 			t.Errorf("%s: %v", name, r)
 		}
 	}
@@ -203,7 +203,7 @@ func TestProblemHasNoUserData(t *testing.T) {
 
 func TestStoreFailureIsAProblemOfCapacity(t *testing.T) {
 	s, _ := serviceOn(t, strings.Replace(denials, "body: of the domain", "problem: true", 1), decide.Options{}, Options{StandardHeaders: true})
-	r := ask(t, s, "closed")
+	r := decideKeys(t, s, "closed")
 	var p map[string]any
 	if err := json.Unmarshal(r.GetRawBody(), &p); err != nil || p["type"] != problemTypes+"temporary-reduced-capacity" || p["violated-policies"] != nil {
 		t.Errorf("%s (%v)", r.GetRawBody(), err)
@@ -252,7 +252,7 @@ func TestStandardHeadersFollowTheDraft(t *testing.T) {
 		{"minute none", `"a \"quoted\" \\ name";q=10;w=60, "none";q=0;w=60`, `"a \"quoted\" \\ name";r=9;t=60, "none";r=0;t=60`},
 	} {
 		s, _ := serviceOn(t, standard, decide.Options{}, Options{StandardHeaders: true})
-		r := ask(t, s, c.keys)
+		r := decideKeys(t, s, c.keys)
 		h := headersOf(t, r)
 		if h["ratelimit-policy"] != c.policy || h["ratelimit"] != c.state {
 			t.Errorf("%s:\n got %s and %s\nwant %s and %s", c.keys, h["ratelimit-policy"], h["ratelimit"], c.policy, c.state)
@@ -282,7 +282,7 @@ func TestStandardHeadersFollowTheDraft(t *testing.T) {
 // A shadowed request has no Retry-After, because it is allowed.
 func TestShadowModeHasNoRetryAfter(t *testing.T) {
 	s, _ := serviceOn(t, standard, decide.Options{ShadowMode: true}, Options{StandardHeaders: true})
-	if h := headersOf(t, ask(t, s, "none")); h["retry-after"] != "" || h["ratelimit-policy"] == "" {
+	if h := headersOf(t, decideKeys(t, s, "none")); h["retry-after"] != "" || h["ratelimit-policy"] == "" {
 		t.Errorf("headers %v, want a policy and no retry-after", h)
 	}
 }
@@ -290,7 +290,7 @@ func TestShadowModeHasNoRetryAfter(t *testing.T) {
 // The limit that denies is in the headers, even if it comes after maxPolicies others.
 func TestStandardHeadersAreBounded(t *testing.T) {
 	s, _ := serviceOn(t, standard, decide.Options{}, Options{StandardHeaders: true})
-	h := headersOf(t, ask(t, s, strings.Repeat("small month minute ", 8)+"none"))
+	h := headersOf(t, decideKeys(t, s, strings.Repeat("small month minute ", 8)+"none"))
 	names := namesOf(t, h["ratelimit-policy"])
 	if len(names) != maxPolicies || names[maxPolicies-1] != "none" {
 		t.Errorf("%q, want %d limits and none as the last", names, maxPolicies)
@@ -419,7 +419,7 @@ func TestReceiptDescribesTheDenial(t *testing.T) {
 		{"nobody!", "", "0", 0, 0, "never_fits"},
 	} {
 		s, _ := serviceOn(t, denials, decide.Options{}, Options{Receipts: receiptsOf(t)})
-		r, err := receiptKeys.Open(headersOf(t, ask(t, s, c.keys))["x-receipt"])
+		r, err := receiptKeys.Open(headersOf(t, decideKeys(t, s, c.keys))["x-receipt"])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -442,11 +442,11 @@ func TestReceiptDescribesTheDenial(t *testing.T) {
 	}
 	// The receipt for a limit that came with the request has the limit 0, although a rule matches.
 	s, _ := serviceOn(t, denials, decide.Options{}, Options{Receipts: receiptsOf(t)})
-	if r, err := receiptKeys.Open(headersOf(t, ask(t, s, "once!"))["x-receipt"]); err != nil || r.Limit != 0 {
+	if r, err := receiptKeys.Open(headersOf(t, decideKeys(t, s, "once!"))["x-receipt"]); err != nil || r.Limit != 0 {
 		t.Errorf("%v, %+v, want the limit 0", err, r)
 	}
 	s, _ = serviceOn(t, denials, decide.Options{}, Options{Receipts: Receipts{Header: "x-receipt", Keys: func() *receipt.Keys { return nil }}})
-	if h := headersOf(t, ask(t, s, "plain")); h["x-receipt"] != "" {
+	if h := headersOf(t, decideKeys(t, s, "plain")); h["x-receipt"] != "" {
 		t.Errorf("a receipt without keys: %v", h)
 	}
 }

@@ -103,7 +103,7 @@ func parsed(t *testing.T, text string) func() *descriptors.Rules {
 	return func() *descriptors.Rules { return rules }
 }
 
-func (f *fixture) ask(t *testing.T, request string) (*ratelimitv3.RateLimitResponse, error) {
+func (f *fixture) call(t *testing.T, request string) (*ratelimitv3.RateLimitResponse, error) {
 	t.Helper()
 	var r ratelimitv3.RateLimitRequest
 	if err := prototext.Unmarshal([]byte(request), &r); err != nil {
@@ -239,7 +239,7 @@ func TestShouldRateLimitResponses(t *testing.T) {
 			f := newFixture(t)
 			for i, s := range steps {
 				f.store.now = f.store.now.Add(s.wait)
-				got, err := f.ask(t, s.request)
+				got, err := f.call(t, s.request)
 				if err != nil {
 					t.Fatalf("step %d: %v", i, err)
 				}
@@ -274,7 +274,7 @@ func TestInvalidRequestIsInvalidArgument(t *testing.T) {
 		`domain: "ugc"` + strings.Repeat(" descriptors "+does("search"), 51):                                                    "descriptors[50]: the descriptors are under more than 100 limits",
 	} {
 		f := newFixture(t)
-		response, err := f.ask(t, request)
+		response, err := f.call(t, request)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) || response != nil {
 			t.Errorf("%.80s: %v, %v\nwant INVALID_ARGUMENT that says %q", request, response, err, want)
 		}
@@ -301,7 +301,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 	t.Run("in the whole call", func(t *testing.T) {
 		f := newFixture(t)
 		f.store.err = secret
-		_, err := f.ask(t, once+does("post"))
+		_, err := f.call(t, once+does("post"))
 		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "alice") {
 			t.Errorf("%v, want UNAVAILABLE without the store's error", err)
 		}
@@ -318,7 +318,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 	t.Run("in one key, and no descriptor is denied", func(t *testing.T) {
 		f := newFixture(t)
 		f.store.fail = failsReplies
-		_, err := f.ask(t, once+does("post")+` descriptors `+does("reply"))
+		_, err := f.call(t, once+does("post")+` descriptors `+does("reply"))
 		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "alice") || !errors.Is(f.observed[0].Err, secret) {
 			t.Errorf("%v, observed %v", err, f.observed[0].Err)
 		}
@@ -326,7 +326,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 	t.Run("in one key, and another descriptor is denied", func(t *testing.T) {
 		f := newFixture(t)
 		f.store.fail = failsReplies
-		got, err := f.ask(t, once+does("reply")+` descriptors `+does("never"))
+		got, err := f.call(t, once+does("reply")+` descriptors `+does("never"))
 		if err != nil || got.GetOverallCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT ||
 			got.GetStatuses()[0].GetCode() != ratelimitv3.RateLimitResponse_UNKNOWN {
 			t.Errorf("%v, %v", got, err)
@@ -340,7 +340,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 			}
 			return nil
 		}
-		got, err := f.ask(t, once+does("search")+` descriptors `+does("never"))
+		got, err := f.call(t, once+does("search")+` descriptors `+does("never"))
 		if err != nil || got.GetStatuses()[0].GetCode() != ratelimitv3.RateLimitResponse_UNKNOWN || !errors.Is(f.observed[0].Err, secret) {
 			t.Errorf("%v, %v, observed %v", got, err, f.observed[0].Err)
 		}
@@ -361,7 +361,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 
 func TestObserverReceivesDecisions(t *testing.T) {
 	f := newFixture(t)
-	if _, err := f.ask(t, once+does("never")+` descriptors `+does("search")+` descriptors {entries {key: "t"} limit {unit: DAY}} hits_addend: 2`); err != nil {
+	if _, err := f.call(t, once+does("never")+` descriptors `+does("search")+` descriptors {entries {key: "t"} limit {unit: DAY}} hits_addend: 2`); err != nil {
 		t.Fatal(err)
 	}
 	a := f.observed[0]
@@ -406,7 +406,7 @@ func TestResponsesShowSlotsAndEnds(t *testing.T) {
 		{descriptor("budget", "a", `entries {key: "settle" value: "1"} hits_addend {value: 10}`), codeOK, 90, 100},
 		{descriptor("budget", "", "is_negative_hits: true"), codeOK, 0, 0},
 	} {
-		r, err := f.ask(t, c.text)
+		r, err := f.call(t, c.text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -465,7 +465,7 @@ func (slowStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []
 
 func TestLongestWaitIsNotNegative(t *testing.T) {
 	s := New(decide.New(parsed(t, standard), slowStore{}, decide.Options{}), Options{Headers: Headers{"limit", "remaining", "reset"}})
-	r := ask(t, s, "minute")
+	r := decideKeys(t, s, "minute")
 	const want = math.MaxInt64 / 1_000_000_000
 	if got := r.GetStatuses()[0].GetDurationUntilReset().GetSeconds(); got != want || headersOf(t, r)["reset"] != strconv.Itoa(want) {
 		t.Errorf("duration_until_reset of %d s, headers %v, want %d s", got, headersOf(t, r), want)

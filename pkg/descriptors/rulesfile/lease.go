@@ -35,16 +35,16 @@ func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, a
 	const id = "the value of '%s' is the id of a request"
 	var from string
 	if o := p.overlay(at); o != nil {
-		var borrowed []string
+		var fromOverlay []string
 		for _, key := range []string{"algorithm", "reserve"} {
 			if o.settings[key].key != nil {
-				borrowed = append(borrowed, key)
+				fromOverlay = append(fromOverlay, key)
 			}
 		}
-		from = overlayNote(o, borrowed)
+		from = overlayNote(o, fromOverlay)
 	}
 	fault := func(name, remedy string) {
-		p.fault(f[name].key, remedy+from, id+", so its descriptor cannot have %s", short(l.Key), name)
+		p.fault(f[name].key, remedy+from, id+", so its descriptor cannot have %s", truncateText(l.Key), name)
 	}
 	for _, name := range []string{"value", "values", "cidr"} {
 		if f[name].key != nil && (name != "value" || l.Value != "") {
@@ -52,7 +52,7 @@ func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, a
 		}
 	}
 	if strings.Contains(l.Key, "*") {
-		p.fault(f["key"].value, "write the whole key"+from, id+", so its key cannot have a '*'", short(l.Key))
+		p.fault(f["key"].value, "write the whole key"+from, id+", so its key cannot have a '*'", truncateText(l.Key))
 	}
 	if l.ShareThreshold {
 		fault("share_threshold", "remove it, because all ids share the counter of the entries before")
@@ -68,9 +68,9 @@ func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, a
 	}
 	if strings.EqualFold(strings.ReplaceAll(l.Key, "_", "-"), "x-request-id") {
 		p.warn(forgeableID, f["key"].value, "send an id that Envoy makes, such as %UNIQUE_ID% in a header of its own",
-			id+", and a client can choose its own x-request-id", short(l.Key))
+			id+", and a client can choose its own x-request-id", truncateText(l.Key))
 	} else if len(at.path) == 1 && !strings.Contains(strings.ToLower(l.Key), "lease") {
 		p.warn(sharedLease, f["key"].value, "write the limit below this descriptor, under a key of its own such as 'lease'"+from,
-			id+", and no entry is before it, so all requests share the limit", short(l.Key))
+			id+", and no entry is before it, so all requests share the limit", truncateText(l.Key))
 	}
 }

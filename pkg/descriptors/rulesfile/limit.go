@@ -75,7 +75,7 @@ func (p *parser) checkUnlimited(f fields) bool {
 	if unit, _ := p.text(f["unit"]); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
 		p.fault(f["unit"].key, "remove one of them", "should not specify rate limit unit when unlimited")
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
-		p.warn(besideUnlimited, f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", short(unit))
+		p.warn(besideUnlimited, f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", truncateText(unit))
 	}
 	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.MaxPerWindow, 0) > 0 {
 		p.warn(besideUnlimited, f["requests_per_unit"].key, "remove it", "requests_per_unit has no effect when unlimited")
@@ -137,7 +137,7 @@ func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) boo
 func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, before int) (descriptors.RateLimit, bool) {
 	faultyKeys := p.found > before
 	own := p.limitSettings(n, f)
-	sum, borrowed := own.completedBy(overlay)
+	sum, fromOverlay := own.completedBy(overlay)
 	unit, multiplier, requests := descriptors.UnitUnknown, uint32(1), int64(0)
 	switch slots := f["concurrent_requests"]; {
 	case own.algorithm() == concurrency:
@@ -155,9 +155,9 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, befor
 		requests = p.requests(n, f["requests_per_unit"], overlay)
 	}
 	if overlay != nil && overlay.requests != nil {
-		requests, borrowed = overlay.requests.value, append(borrowed, "requests_per_unit")
+		requests, fromOverlay = overlay.requests.value, append(fromOverlay, "requests_per_unit")
 	}
-	from := overlayNote(overlay, borrowed)
+	from := overlayNote(overlay, fromOverlay)
 	for key, s := range sum.inapplicableParameters() {
 		where := own.settings[key].key
 		if where == nil {
@@ -218,7 +218,7 @@ func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {
 		if f.value != nil {
 			limit = f.value
 		}
-		p.fault(limit, suggestUnit(text), "invalid rate limit unit '%s'", short(text))
+		p.fault(limit, suggestUnit(text), "invalid rate limit unit '%s'", truncateText(text))
 	}
 	return unit
 }
@@ -235,7 +235,7 @@ func (p *parser) name(f field, domain string) string {
 	case !taken:
 		p.names[in] = here
 	case first != here: // an alias repeats a name on purpose
-		p.warn(duplicateName, f.key, "rename one", "the limit at %v has the name '%s' too, and 'replaces' replaces both", first, short(name))
+		p.warn(duplicateName, f.key, "rename one", "the limit at %v has the name '%s' too, and 'replaces' replaces both", first, truncateText(name))
 	}
 	return name
 }
@@ -261,13 +261,13 @@ func (p *parser) replaces(f field, domain, own string) []string {
 		case name == "":
 			p.fault(where, "write '- name: <the name of another limit>'", "should not have an empty replaces entry")
 		case name == own:
-			p.fault(where, "remove it", "replaces should not contain name of same descriptor: '%s' is its own", short(name))
+			p.fault(where, "remove it", "replaces should not contain name of same descriptor: '%s' is its own", truncateText(name))
 		default:
 			names = append(names, name)
 			p.deferCheck(func() {
 				if _, known := p.names[nameIn{domain, name}]; !known {
 					p.warn(unknownReplaces, where, "give that limit the name, or remove it", "no limit of the domain '%s' has the name '%s'",
-						short(domain), short(name))
+						truncateText(domain), truncateText(name))
 				}
 			})
 		}

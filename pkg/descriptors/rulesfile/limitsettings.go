@@ -67,7 +67,7 @@ func (r *reader) onError(f field) limiters.OnError {
 }
 
 // completedBy returns p completed by under, and the keys taken from under. An object is taken as a whole. A nil under is empty.
-func (p *limitSettings) completedBy(under *limitSettings) (sum *limitSettings, borrowed []string) {
+func (p *limitSettings) completedBy(under *limitSettings) (sum *limitSettings, fromOverlay []string) {
 	if under == nil {
 		return p, nil
 	}
@@ -79,14 +79,14 @@ func (p *limitSettings) completedBy(under *limitSettings) (sum *limitSettings, b
 		if _, found := under.settings[key]; !found {
 			continue
 		}
-		borrowed = append(borrowed, key)
+		fromOverlay = append(fromOverlay, key)
 		for name, s := range under.settings {
 			if name == key || strings.HasPrefix(name, key+".") {
 				sum.settings[name] = s
 			}
 		}
 	}
-	return sum, borrowed
+	return sum, fromOverlay
 }
 
 // algorithm returns the name of the algorithm; "" if it is faulty.
@@ -134,14 +134,14 @@ func (p *limitSettings) spec() (limiters.Spec, error) {
 }
 
 // overlayNote returns a suffix for messages that names the keys taken from the overlay; "" if there are none.
-func overlayNote(overlay *limitSettings, borrowed []string) string {
-	if len(borrowed) == 0 {
+func overlayNote(overlay *limitSettings, fromOverlay []string) string {
+	if len(fromOverlay) == 0 {
 		return ""
 	}
-	at := overlay.settings[borrowed[0]].key
+	at := overlay.settings[fromOverlay[0]].key
 	if at == nil {
 		at = overlay.requests.key
 	}
 	return fmt.Sprintf(" (the overlay sets %s, at %s:%d:%d)",
-		strings.Join(borrowed, ", "), overlay.file, at.Line, at.Column)
+		strings.Join(fromOverlay, ", "), overlay.file, at.Line, at.Column)
 }

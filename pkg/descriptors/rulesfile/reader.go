@@ -333,7 +333,7 @@ func (r *reader) choice(f field, choices ...string) (string, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		r.fault(n, suggest("", choices), "%s is %s", f.key.Value, shape(n))
 	} else {
-		r.fault(n, suggest(n.Value, choices), "unknown %s '%s'", f.key.Value, short(n.Value))
+		r.fault(n, suggest(n.Value, choices), "unknown %s '%s'", f.key.Value, truncateText(n.Value))
 	}
 	return "", false
 }
@@ -369,11 +369,11 @@ func shape(n *yaml.Node) string {
 	case n.ShortTag() == "!!null":
 		return "empty"
 	case n.ShortTag() == "!!str":
-		return "the text '" + short(n.Value) + "'"
+		return "the text '" + truncateText(n.Value) + "'"
 	case n.ShortTag() == "!!binary":
 		return "binary data"
 	}
-	return short(n.Value)
+	return truncateText(n.Value)
 }
 
 // quoted returns the text of n, or its kind, truncated for a message.
@@ -381,15 +381,15 @@ func quoted(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		return shape(n)
 	}
-	return short(n.Value)
+	return truncateText(n.Value)
 }
 
-func short(s string) string {
+func truncateText(s string) string {
 	const maximum = 100
-	return cut(s, maximum)
+	return truncate(s, maximum)
 }
 
-func cut(s string, maximum int) string {
+func truncate(s string, maximum int) string {
 	if len(s) <= maximum {
 		return s
 	}

@@ -20,30 +20,30 @@ var (
 )
 
 func TestDenyCacheAnswersRepeatedDenials(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(300*time.Millisecond + 1)
-		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.7s reset=59.7s") // rounded up
-		a.take("other", twoALog, 1, "ok used=1 remaining=1 reset=60s")
+		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.7s reset=59.7s") // rounded up
+		a.mustTake("other", twoALog, 1, "ok used=1 remaining=1 reset=60s")
 		if got := a.line.calls.Load(); got != 3 {
-			t.Errorf("the store was asked %d times, want 3", got)
+			t.Errorf("the store got %d calls, want 3", got)
 		}
 	})
 }
 
 func TestDenialIsRememberedForMaxAge(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(time.Second - 1)
-		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
+		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond) // it is as old as it may be
-		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=59s reset=59s")
-		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59s reset=59s")
+		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=59s reset=59s")
+		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59s reset=59s")
 	})
 }
 
@@ -54,7 +54,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 		"a log": twoALog, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: limiters.Params{Capacity: 2}}), "a window that counts": counted,
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			withFixture(t, func(w *fixture) {
 				const every, keys = 70*time.Millisecond + 1, 40 // no request is at the time of a recheck
 				a, b := w.replica(defaults), w.replica(defaults)
 				hits := func(n int64) (all []limiters.Hit) {
@@ -87,7 +87,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 				time.Sleep(time.Second)
 				for i, v := range take(t, a, hits(1)...) {
 					if !v.Allowed {
-						t.Errorf("key %d, a second after it was given back: %s", i, describe(v))
+						t.Errorf("key %d, a second after its refund: %s", i, describe(v))
 					}
 				}
 			})
@@ -97,30 +97,30 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 
 // A peek shows nothing about three hits if one hit fits.
 func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("k", twoALog, 1, "ok used=1 remaining=1 reset=60s")
-		a.take("k", twoALog, 2, "denied used=1 remaining=1 retry=60s reset=60s")
-		a.take("k", twoALog, 2, "cached: denied used=1 remaining=1 retry=60s reset=60s")
+		a.mustTake("k", twoALog, 1, "ok used=1 remaining=1 reset=60s")
+		a.mustTake("k", twoALog, 2, "denied used=1 remaining=1 retry=60s reset=60s")
+		a.mustTake("k", twoALog, 2, "cached: denied used=1 remaining=1 retry=60s reset=60s")
 		time.Sleep(999 * time.Millisecond)
-		a.take("k", twoALog, 2, "cached: denied used=1 remaining=1 retry=59.001s reset=59.001s")
+		a.mustTake("k", twoALog, 2, "cached: denied used=1 remaining=1 retry=59.001s reset=59.001s")
 		time.Sleep(time.Millisecond)
-		a.take("k", twoALog, 2, "denied used=1 remaining=1 retry=59s reset=59s")
+		a.mustTake("k", twoALog, 2, "denied used=1 remaining=1 retry=59s reset=59s")
 	})
 }
 
 // A recheck that is allowed ends the denial at once.
 func TestDenialEndsIfTheRecheckAllows(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, b := w.replica(defaults), w.replica(defaults)
-		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(300 * time.Millisecond)
-		b.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.7s")
-		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.7s reset=59.7s")
+		b.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.7s")
+		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.7s reset=59.7s")
 		time.Sleep(300 * time.Millisecond)
-		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
 	})
 }
 
@@ -128,7 +128,7 @@ func TestDenialEndsIfTheRecheckAllows(t *testing.T) {
 func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			withFixture(t, func(w *fixture) {
 				a := w.replica(defaults)
 				take(t, a, limiters.Hit{Key: "k", Limit: l, N: 2})
 				for i := range 50 {
@@ -145,26 +145,26 @@ func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 
 // The verdict of a recheck is of its start, here 1.4 s. It arrives at 1.7 s.
 func TestRenewedDenialExpiresFromTheStartOfTheRecheck(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 2 * time.Second})
-		a.take("k", one, 1, "ok used=1 remaining=0 reset=2s")
+		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=2s")
 		time.Sleep(900 * time.Millisecond)
-		a.take("k", one, 1, "denied used=1 remaining=0 retry=1.1s reset=1.1s")
-		a.take("k", one, 1, "cached: denied used=1 remaining=0 retry=1.1s reset=1.1s")
+		a.mustTake("k", one, 1, "denied used=1 remaining=0 retry=1.1s reset=1.1s")
+		a.mustTake("k", one, 1, "cached: denied used=1 remaining=0 retry=1.1s reset=1.1s")
 		a.line.set(0, 300*time.Millisecond, nil)
 		time.Sleep(800 * time.Millisecond)
 		a.line.set(0, 0, nil)
 		time.Sleep(300 * time.Millisecond)
-		a.take("k", one, 1, "ok used=1 remaining=0 reset=2s")
+		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=2s")
 	})
 }
 
 func TestEndedDenialIsNotRechecked(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 300 * time.Millisecond})
-		a.take("k", one, 1, "ok used=1 remaining=0 reset=300ms")
-		a.take("k", one, 1, "denied used=1 remaining=0 retry=300ms reset=300ms")
-		a.take("k", one, 1, "cached: denied used=1 remaining=0 retry=300ms reset=300ms")
+		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=300ms")
+		a.mustTake("k", one, 1, "denied used=1 remaining=0 retry=300ms reset=300ms")
+		a.mustTake("k", one, 1, "cached: denied used=1 remaining=0 retry=300ms reset=300ms")
 		calls := a.line.calls.Load()
 		time.Sleep(2 * time.Second)
 		if got := a.Stats(); a.line.calls.Load() != calls || got.Entries != 0 {
@@ -175,16 +175,16 @@ func TestEndedDenialIsNotRechecked(t *testing.T) {
 
 // An error for a key neither ends nor renews its denial, and its debt may not have been counted.
 func TestFailedRecheckEndsNoDenial(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		for _, key := range []string{"bad", "good"} {
-			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-			a.take(key, counted, 2, "cached: denied used=6 remaining=0 retry=60s reset=60s")
+			a.mustTake(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+			a.mustTake(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+			a.mustTake(key, counted, 2, "cached: denied used=6 remaining=0 retry=60s reset=60s")
 		}
-		a.line.fails("bad")
+		a.line.setBadKey("bad")
 		time.Sleep(900 * time.Millisecond)
-		a.take("bad", counted, 1, "cached: denied used=7 remaining=0 retry=59.1s reset=59.1s")
+		a.mustTake("bad", counted, 1, "cached: denied used=7 remaining=0 retry=59.1s reset=59.1s")
 		if got := a.Stats(); got.Sent != 2 || got.Lost != 2 {
 			t.Errorf("%+v, want two hits sent, and two lost", got)
 		}
@@ -192,12 +192,12 @@ func TestFailedRecheckEndsNoDenial(t *testing.T) {
 }
 
 func TestCloseRechecksNothing(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		for i := range 120 {
 			key := fmt.Sprint(i)
 			take(t, a, limiters.Hit{Key: key, Limit: twoALog, N: 2}, limiters.Hit{Key: key, Limit: twoALog, N: 1})
-			a.take(key, twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+			a.mustTake(key, twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		}
 		calls := a.line.calls.Load()
 		if err := a.Close(w.Context()); err != nil || a.line.calls.Load() != calls {
@@ -210,7 +210,7 @@ func TestCloseRechecksNothing(t *testing.T) {
 func TestExpiredDenialsAreEvicted(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			withFixture(t, func(w *fixture) {
 				a := w.replica(guard.DenyOptions{MaxBytes: 16 << 10, MaxAge: time.Hour})
 				for i := range 500 {
 					hit := limiters.Hit{Key: fmt.Sprint(i), Limit: l, N: 1}
@@ -233,101 +233,101 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 
 // During a recheck there is a refund, or the rules are replaced. The verdict is from before.
 func TestForgottenDenialIsNotRenewed(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
-		a.take("owes", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		a.take("owes", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("owes", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("debtor", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.mustTake("debtor", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.mustTake("debtor", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		a.line.set(0, 100*time.Millisecond, nil)
 		time.Sleep(550 * time.Millisecond) // the store has denied them, and its reply is under way
 		a.line.set(0, 0, nil)
-		a.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.45s")
-		a.take("owes", counted, 1, "cached: denied used=6 remaining=0 retry=59.45s reset=59.45s")
+		a.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.45s")
+		a.mustTake("debtor", counted, 1, "cached: denied used=6 remaining=0 retry=59.45s reset=59.45s")
 		a.Forget()
 		time.Sleep(100 * time.Millisecond)
-		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
-		a.take("owes", counted, 1, "denied used=7 remaining=0 retry=59.35s reset=59.35s")
+		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("debtor", counted, 1, "denied used=7 remaining=0 retry=59.35s reset=59.35s")
 	})
 }
 
 func TestDenialCoversAsManyHitsOrMore(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, five := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 5})
-		a.take("k", five, 3, "ok used=3 remaining=2 reset=60s")
+		a.mustTake("k", five, 3, "ok used=3 remaining=2 reset=60s")
 		time.Sleep(10 * time.Second)
-		a.take("k", five, 1, "ok used=4 remaining=1 reset=60s")
-		a.take("k", five, 3, "denied used=4 remaining=1 retry=50s reset=60s")
-		a.take("k", five, 3, "cached: denied used=4 remaining=1 retry=50s reset=60s")
+		a.mustTake("k", five, 1, "ok used=4 remaining=1 reset=60s")
+		a.mustTake("k", five, 3, "denied used=4 remaining=1 retry=50s reset=60s")
+		a.mustTake("k", five, 3, "cached: denied used=4 remaining=1 retry=50s reset=60s")
 		// Only the log knows how long more hits wait. This is an upper bound.
-		a.take("k", five, 4, "cached: denied used=4 remaining=1 retry=60s reset=60s")
-		a.take("k", five, 6, "cached: denied used=4 remaining=1 retry=never reset=60s")
-		a.take("k", five, 2, "denied used=4 remaining=1 retry=50s reset=60s")
-		a.take("k", five, 2, "cached: denied used=4 remaining=1 retry=50s reset=60s")
-		a.take("k", five, 0, "ok used=4 remaining=1 reset=60s") // two do not fit; a peek checks for one
-		a.take("k", five, 1, "ok used=5 remaining=0 reset=60s")
-		a.take("k", five, 0, "denied used=5 remaining=0 retry=50s reset=60s")
-		a.take("k", five, 0, "cached: denied used=5 remaining=0 retry=50s reset=60s")
-		a.take("k", five, 1, "cached: denied used=5 remaining=0 retry=50s reset=60s")
+		a.mustTake("k", five, 4, "cached: denied used=4 remaining=1 retry=60s reset=60s")
+		a.mustTake("k", five, 6, "cached: denied used=4 remaining=1 retry=never reset=60s")
+		a.mustTake("k", five, 2, "denied used=4 remaining=1 retry=50s reset=60s")
+		a.mustTake("k", five, 2, "cached: denied used=4 remaining=1 retry=50s reset=60s")
+		a.mustTake("k", five, 0, "ok used=4 remaining=1 reset=60s") // two do not fit; a peek checks for one
+		a.mustTake("k", five, 1, "ok used=5 remaining=0 reset=60s")
+		a.mustTake("k", five, 0, "denied used=5 remaining=0 retry=50s reset=60s")
+		a.mustTake("k", five, 0, "cached: denied used=5 remaining=0 retry=50s reset=60s")
+		a.mustTake("k", five, 1, "cached: denied used=5 remaining=0 retry=50s reset=60s")
 		// A denial of more hits does not replace one of fewer.
-		a.take("k", five, 5, "cached: denied used=5 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", five, 5, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 	})
 }
 
 func TestRetryAfterOfMoreHitsOfAFunnel(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second, Params: limiters.Params{Capacity: 5}}) // one in 142857.14 µs
-		a.take("k", funnel, 5, "ok used=5 remaining=0 reset=714.286ms")
-		a.take("k", funnel, 1, "denied used=5 remaining=0 retry=142.858ms reset=714.286ms")
+		a.mustTake("k", funnel, 5, "ok used=5 remaining=0 reset=714.286ms")
+		a.mustTake("k", funnel, 1, "denied used=5 remaining=0 retry=142.858ms reset=714.286ms")
 		time.Sleep(100 * time.Millisecond)
-		a.take("k", funnel, 1, "cached: denied used=5 remaining=0 retry=42.858ms reset=614.286ms")
-		a.take("k", funnel, 3, "cached: denied used=5 remaining=0 retry=328.573ms reset=614.286ms")
-		a.take("k", funnel, 5, "cached: denied used=5 remaining=0 retry=614.286ms reset=614.286ms")
-		a.take("k", funnel, 6, "cached: denied used=5 remaining=0 retry=never reset=614.286ms")
+		a.mustTake("k", funnel, 1, "cached: denied used=5 remaining=0 retry=42.858ms reset=614.286ms")
+		a.mustTake("k", funnel, 3, "cached: denied used=5 remaining=0 retry=328.573ms reset=614.286ms")
+		a.mustTake("k", funnel, 5, "cached: denied used=5 remaining=0 retry=614.286ms reset=614.286ms")
+		a.mustTake("k", funnel, 6, "cached: denied used=5 remaining=0 retry=never reset=614.286ms")
 		time.Sleep(42858 * time.Microsecond)
-		a.take("k", funnel, 1, "ok used=5 remaining=0 reset=714.285ms")
+		a.mustTake("k", funnel, 1, "ok used=5 remaining=0 reset=714.285ms")
 	})
 }
 
 // A call takes 100 ms to the store and 200 ms back. The client is not denied for too long, and its retry time is not too short.
 func TestExpiryFromTheStartOfTheCallRetryFromItsEnd(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})
 		a.line.set(100*time.Millisecond, 200*time.Millisecond, nil)
-		a.take("k", one, 1, "ok used=1 remaining=0 reset=1s")                            // at 0.1: it leaves at 1.1
-		a.take("k", one, 1, "denied used=1 remaining=0 retry=700ms reset=700ms")         // sent at 0.3, answered at 0.6
-		time.Sleep(300 * time.Millisecond)                                               // 0.9
-		a.take("k", one, 1, "cached: denied used=1 remaining=0 retry=400ms reset=400ms") // at 1.3 it surely fits
+		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=1s")                            // at 0.1: it leaves at 1.1
+		a.mustTake("k", one, 1, "denied used=1 remaining=0 retry=700ms reset=700ms")         // sent at 0.3, answered at 0.6
+		time.Sleep(300 * time.Millisecond)                                                   // 0.9
+		a.mustTake("k", one, 1, "cached: denied used=1 remaining=0 retry=400ms reset=400ms") // at 1.3 it surely fits
 		time.Sleep(100*time.Millisecond - 1001)
-		a.take("k", one, 1, "cached: denied used=1 remaining=0 retry=300.002ms reset=300.002ms")
+		a.mustTake("k", one, 1, "cached: denied used=1 remaining=0 retry=300.002ms reset=300.002ms")
 		time.Sleep(time.Nanosecond) // the store's clock has whole microseconds: 1 s less 1 µs
-		a.take("k", one, 1, "denied used=1 remaining=0 retry=1µs reset=1µs")
+		a.mustTake("k", one, 1, "denied used=1 remaining=0 retry=1µs reset=1µs")
 	})
 }
 
 func TestDenialOfACountingWindowCoversAnyHits(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, b := w.replica(defaults), w.replica(defaults)
 		time.Sleep(100 * time.Millisecond)
-		a.take("k", counted, 2, "ok used=2 remaining=0 reset=59.9s")
-		a.take("k", counted, 2, "denied used=4 remaining=0 retry=59.9s reset=59.9s")
+		a.mustTake("k", counted, 2, "ok used=2 remaining=0 reset=59.9s")
+		a.mustTake("k", counted, 2, "denied used=4 remaining=0 retry=59.9s reset=59.9s")
 		time.Sleep(100 * time.Millisecond)
-		a.take("k", counted, 1, "cached: denied used=5 remaining=0 retry=59.8s reset=59.8s")
-		a.take("k", counted, 5, "cached: denied used=10 remaining=0 retry=never reset=59.8s") // more than it ever allows
-		a.take("k", counted, 0, "cached: denied used=10 remaining=0 retry=59.8s reset=59.8s")
-		w.holds("k", counted, 4)
-		b.take("k", counted, 1, "denied used=5 remaining=0 retry=59.8s reset=59.8s") // b has not seen them
-		a.take("k", counted, -1, "ok used=10 remaining=0 reset=59.8s")               // after the debt of 6
-		w.holds("k", counted, 10)
-		a.take("k", counted, 1, "denied used=11 remaining=0 retry=59.8s reset=59.8s")
-		a.take("k", counted, 2, "cached: denied used=13 remaining=0 retry=59.8s reset=59.8s")
+		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=59.8s reset=59.8s")
+		a.mustTake("k", counted, 5, "cached: denied used=10 remaining=0 retry=never reset=59.8s") // more than it ever allows
+		a.mustTake("k", counted, 0, "cached: denied used=10 remaining=0 retry=59.8s reset=59.8s")
+		w.mustHaveUsage("k", counted, 4)
+		b.mustTake("k", counted, 1, "denied used=5 remaining=0 retry=59.8s reset=59.8s") // b has not seen them
+		a.mustTake("k", counted, -1, "ok used=10 remaining=0 reset=59.8s")               // after the debt of 6
+		w.mustHaveUsage("k", counted, 10)
+		a.mustTake("k", counted, 1, "denied used=11 remaining=0 retry=59.8s reset=59.8s")
+		a.mustTake("k", counted, 2, "cached: denied used=13 remaining=0 retry=59.8s reset=59.8s")
 		time.Sleep(900 * time.Millisecond)
-		w.holds("k", counted, 13) // sent by the goroutine
-		a.take("k", counted, 1, "cached: denied used=14 remaining=0 retry=58.9s reset=58.9s")
-		b.take("k", counted, 1, "cached: denied used=6 remaining=0 retry=58.9s reset=58.9s")
+		w.mustHaveUsage("k", counted, 13) // sent by the goroutine
+		a.mustTake("k", counted, 1, "cached: denied used=14 remaining=0 retry=58.9s reset=58.9s")
+		b.mustTake("k", counted, 1, "cached: denied used=6 remaining=0 retry=58.9s reset=58.9s")
 		if got := a.Stats(); got.Sent != 8 || got.Lost != 0 || got.Lookups != 8 || got.Answered != 5 || got.Entries != 1 {
 			t.Errorf("%+v", got)
 		}
@@ -335,20 +335,20 @@ func TestDenialOfACountingWindowCoversAnyHits(t *testing.T) {
 }
 
 func TestDeniedPeekIsRemembered(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, b := w.replica(defaults), w.replica(defaults)
-		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		b.take("k", counted, 0, "denied used=3 remaining=0 retry=60s reset=60s")
-		b.take("k", counted, 0, "cached: denied used=3 remaining=0 retry=60s reset=60s")
-		b.take("k", counted, 7, "cached: denied used=10 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		b.mustTake("k", counted, 0, "denied used=3 remaining=0 retry=60s reset=60s")
+		b.mustTake("k", counted, 0, "cached: denied used=3 remaining=0 retry=60s reset=60s")
+		b.mustTake("k", counted, 7, "cached: denied used=10 remaining=0 retry=never reset=60s")
 		_ = b.Close(w.Context())
-		w.holds("k", counted, 10)
+		w.mustHaveUsage("k", counted, 10)
 	})
 }
 
 // The key is not requested again. Its debt is in the store after half of MaxAge.
 func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(guard.DenyOptions{MaxAge: 2 * time.Second})
 		for i := range 200 {
 			key := fmt.Sprint(i)
@@ -356,12 +356,12 @@ func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 		}
 		time.Sleep(1500 * time.Millisecond)
 		for i := range 200 {
-			a.take(fmt.Sprint(i), counted, 1, "cached: denied used=5 remaining=0 retry=58.5s reset=58.5s")
+			a.mustTake(fmt.Sprint(i), counted, 1, "cached: denied used=5 remaining=0 retry=58.5s reset=58.5s")
 		}
 		calls := a.line.calls.Load()
 		time.Sleep(2 * time.Second)
 		for i := range 200 {
-			w.holds(fmt.Sprint(i), counted, 5)
+			w.mustHaveUsage(fmt.Sprint(i), counted, 5)
 		}
 		if got := a.line.calls.Load() - calls; got != 4 {
 			t.Errorf("%d calls, want 4, of 50 keys each", got)
@@ -380,12 +380,12 @@ func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 		"from the first hit": {Max: 1000, CountDenied: true, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			withFixture(t, func(w *fixture) {
 				a, held, more := w.replica(defaults), limit(key), key
 				more.Max++
 				take(w, a, limiters.Hit{Key: "k", Limit: held, N: 1000})
 				time.Sleep(59900 * time.Millisecond)
-				a.take("k", held, 1, "denied used=1001 remaining=0 retry=100ms reset=100ms")
+				a.mustTake("k", held, 1, "denied used=1001 remaining=0 retry=100ms reset=100ms")
 				for range 7 {
 					take(w, a, limiters.Hit{Key: "k", Limit: held, N: 400})
 				}
@@ -398,53 +398,53 @@ func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 					t.Errorf("%+v: the sum was not sent", got)
 				}
 				time.Sleep(5 * time.Second)
-				w.holds("k", held, 1)
+				w.mustHaveUsage("k", held, 1)
 			})
 		})
 	}
 }
 
 func TestDebtOfAnEndedWindowIsNotSent(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		time.Sleep(59900 * time.Millisecond)
-		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=100ms")
-		a.take("k", counted, 1, "denied used=4 remaining=0 retry=100ms reset=100ms")
-		a.take("k", counted, 9, "cached: denied used=13 remaining=0 retry=never reset=100ms")
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=100ms")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=100ms reset=100ms")
+		a.mustTake("k", counted, 9, "cached: denied used=13 remaining=0 retry=never reset=100ms")
 		calls := a.line.calls.Load()
 		time.Sleep(time.Minute)
 		if got := a.Stats(); got.Sent != 0 || got.Entries != 0 || a.line.calls.Load() != calls {
 			t.Errorf("%+v, and %d calls", got, a.line.calls.Load()-calls)
 		}
-		a.take("k", counted, 1, "ok used=1 remaining=1 reset=100ms")
+		a.mustTake("k", counted, 1, "ok used=1 remaining=1 reset=100ms")
 	})
 }
 
 func TestRefundByAnotherReplicaTakesEffectWithinMaxAge(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, b := w.replica(defaults), w.replica(defaults)
-		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		b.take("k", twoALog, -1, "ok used=1 remaining=1 reset=60s")
+		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		b.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=60s")
 		time.Sleep(time.Second - 1)
-		a.take("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
+		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond)
-		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
 	})
 }
 
 // A debt is counted only while the key is over its limit.
 func TestDebtOfAKeyBelowItsLimitIsNotCounted(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, b := w.replica(defaults), w.replica(defaults)
-		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
-		a.take("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.take("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		b.take("k", counted, -2, "ok used=2 remaining=0 reset=60s") // just full
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
+		a.mustTake("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		b.mustTake("k", counted, -2, "ok used=2 remaining=0 reset=60s") // just full
 		time.Sleep(3 * time.Second)
-		w.holds("k", counted, 2)
+		w.mustHaveUsage("k", counted, 2)
 		if got := a.Stats(); got.Entries != 0 || got.Sent != 9 {
 			t.Errorf("%+v, want what is old to be forgotten", got)
 		}
@@ -452,77 +452,77 @@ func TestDebtOfAKeyBelowItsLimitIsNotCounted(t *testing.T) {
 }
 
 func TestStoreDataLossTakesEffectWithinMaxAge(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		for _, key := range []string{"quiet", "busy"} {
-			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+			a.mustTake(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+			a.mustTake(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		}
-		a.take("busy", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
-		w.store.lose()
+		a.mustTake("busy", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
+		w.store.clear()
 		time.Sleep(time.Second - 1)
-		a.take("quiet", counted, 1, "cached: denied used=5 remaining=0 retry=59.000001s reset=59.000001s")
+		a.mustTake("quiet", counted, 1, "cached: denied used=5 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond)
-		a.take("quiet", counted, 1, "ok used=1 remaining=1 reset=59s")
-		a.take("busy", counted, 1, "ok used=1 remaining=1 reset=59s") // the debt of the lost window is not counted
+		a.mustTake("quiet", counted, 1, "ok used=1 remaining=1 reset=59s")
+		a.mustTake("busy", counted, 1, "ok used=1 remaining=1 reset=59s") // the debt of the lost window is not counted
 	})
 }
 
 // A reload raises the limit in one replica. The other replica still denies under its own.
 func TestRaisedLimitHasNoDenials(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, b, raised := w.replica(defaults), w.replica(defaults), limit(limiters.Spec{Max: 20, CountDenied: true})
-		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 6, "cached: denied used=10 remaining=0 retry=never reset=60s")
-		b.take("k", raised, 1, "ok used=5 remaining=15 reset=60s")
-		a.take("k", raised, 1, "ok used=12 remaining=8 reset=60s") // after the debt
-		a.take("k", counted, 1, "cached: denied used=11 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 6, "cached: denied used=10 remaining=0 retry=never reset=60s")
+		b.mustTake("k", raised, 1, "ok used=5 remaining=15 reset=60s")
+		a.mustTake("k", raised, 1, "ok used=12 remaining=8 reset=60s") // after the debt
+		a.mustTake("k", counted, 1, "cached: denied used=11 remaining=0 retry=60s reset=60s")
 		// Limits with equal Specs are the same limit.
-		a.take("k", limit(limiters.Spec{Max: 2, CountDenied: true}), 1, "cached: denied used=12 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", limit(limiters.Spec{Max: 2, CountDenied: true}), 1, "cached: denied used=12 remaining=0 retry=60s reset=60s")
 	})
 }
 
 func TestRefundRemovesTheDenialsOfItsKey(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, day := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
-		a.take("k", counted, 2, "ok used=2 remaining=0 reset=60s")
-		a.take("k", counted, 1, "denied used=3 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1, "cached: denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", day, 1, "ok used=1 remaining=0 reset=86400s")
-		a.take("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s")
-		a.take("k", counted, -3, "ok used=1 remaining=1 reset=60s") // of 4, with the debt
-		a.take("k", counted, 1, "ok used=2 remaining=0 reset=60s")
-		a.take("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s") // from the store
+		a.mustTake("k", counted, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", counted, 1, "denied used=3 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 1, "cached: denied used=4 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", day, 1, "ok used=1 remaining=0 reset=86400s")
+		a.mustTake("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s")
+		a.mustTake("k", counted, -3, "ok used=1 remaining=1 reset=60s") // of 4, with the debt
+		a.mustTake("k", counted, 1, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s") // from the store
 	})
 }
 
 // The store denies the hit, then takes the refund, and then the verdict on the hit arrives: it is from before.
 func TestRefundRemovesTheDenialOfACallInFlight(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.line.set(10*time.Millisecond, 50*time.Millisecond, nil)
-		go a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=59.99s reset=59.99s")
+		go a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=59.99s reset=59.99s")
 		time.Sleep(20 * time.Millisecond)
 		a.line.set(0, 0, nil)
-		a.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.98s")
+		a.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.98s")
 		time.Sleep(100 * time.Millisecond) // both have returned
-		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
 	})
 }
 
 // While a refund is under way, only the store knows the usage.
 func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.line.set(10*time.Millisecond, 50*time.Millisecond, nil)
-		go a.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.99s")
+		go a.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.99s")
 		time.Sleep(20 * time.Millisecond)
 		a.line.set(0, 0, nil)
-		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
 		time.Sleep(time.Second)
 	})
 }
@@ -530,12 +530,12 @@ func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 // A hit is denied while a refund is under way. When the refund is done, the denial is not cached.
 func TestDenialDuringARefundIsNotCached(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
-		inWorld(t, func(w *world) {
+		withFixture(t, func(w *fixture) {
 			a := w.replica(defaults)
-			a.take("k", counted, 2, "ok used=2 remaining=0 reset=60s")
+			a.mustTake("k", counted, 2, "ok used=2 remaining=0 reset=60s")
 			a.line.set(50*time.Millisecond, 10*time.Millisecond, nil)
 			if unheard {
-				a.line.hears(errBroken)
+				a.line.setReplyErr(errBroken)
 			}
 			go func() {
 				out := make([]limiters.Verdict, 1)
@@ -546,69 +546,69 @@ func TestDenialDuringARefundIsNotCached(t *testing.T) {
 			synctest.Wait()
 			a.line.set(0, 0, nil)
 			time.Sleep(10 * time.Millisecond)
-			a.take("k", counted, 1, "denied used=3 remaining=0 retry=59.99s reset=59.99s")
-			a.take("k", counted, 4, "cached: denied used=7 remaining=0 retry=never reset=59.99s")
+			a.mustTake("k", counted, 1, "denied used=3 remaining=0 retry=59.99s reset=59.99s")
+			a.mustTake("k", counted, 4, "cached: denied used=7 remaining=0 retry=never reset=59.99s")
 			time.Sleep(60 * time.Millisecond) // two of 3 are refunded, and the debt is not counted
-			a.take("k", counted, 1, "ok used=2 remaining=0 reset=59.93s")
-			a.take("k", counted, 1, "denied used=3 remaining=0 retry=59.93s reset=59.93s")
+			a.mustTake("k", counted, 1, "ok used=2 remaining=0 reset=59.93s")
+			a.mustTake("k", counted, 1, "denied used=3 remaining=0 retry=59.93s reset=59.93s")
 		})
 	}
 }
 
 func TestForgetRemovesAllDenials(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
-		a.take("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.take("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.take("under way", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
+		a.mustTake("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("under way", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.line.set(0, 50*time.Millisecond, nil)
-		go a.take("under way", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		go a.mustTake("under way", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		synctest.Wait()
 		a.line.set(0, 0, nil)
 		a.Forget()
 		if got := a.Stats(); got.Entries != 1 {
-			t.Errorf("%+v, want what owes", got)
+			t.Errorf("%+v, want the debtors", got)
 		}
-		a.take("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(60 * time.Millisecond)
-		a.take("under way", counted, 1, "denied used=5 remaining=0 retry=59.94s reset=59.94s")
+		a.mustTake("under way", counted, 1, "denied used=5 remaining=0 retry=59.94s reset=59.94s")
 		time.Sleep(940 * time.Millisecond)
-		w.holds("k", counted, 5)
-		a.take("k", counted, 1, "denied used=6 remaining=0 retry=59s reset=59s")
+		w.mustHaveUsage("k", counted, 5)
+		a.mustTake("k", counted, 1, "denied used=6 remaining=0 retry=59s reset=59s")
 	})
 }
 
 // A denied hit denies a peek only with peek=would_fit: with peek=over and without count_denied, a peek at the limit is allowed.
 func TestDeniedHitDeniesNoPeekUnderPeekOver(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		for _, algorithm := range []string{"fixed_window", "sliding_log"} {
 			over := limit(limiters.Spec{Algorithm: algorithm, Max: 2, Params: limiters.Params{Peek: limiters.PeekOver}})
-			a.take(algorithm, over, 2, "ok used=2 remaining=0 reset=60s")
-			a.take(algorithm, over, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-			a.take(algorithm, over, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
-			a.take(algorithm, over, 0, "ok used=2 remaining=0 reset=60s")
+			a.mustTake(algorithm, over, 2, "ok used=2 remaining=0 reset=60s")
+			a.mustTake(algorithm, over, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+			a.mustTake(algorithm, over, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+			a.mustTake(algorithm, over, 0, "ok used=2 remaining=0 reset=60s")
 		}
 		both := limit(limiters.Spec{Max: 2, CountDenied: true, Params: limiters.Params{Peek: limiters.PeekWouldFit}})
-		a.take("k", both, 2, "ok used=2 remaining=0 reset=60s")
-		a.take("k", both, 0, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.take("k", both, 0, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.take("k", both, 1, "denied used=3 remaining=0 retry=60s reset=60s")
-		a.take("k", both, 0, "cached: denied used=3 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", both, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", both, 0, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", both, 0, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", both, 1, "denied used=3 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", both, 0, "cached: denied used=3 remaining=0 retry=60s reset=60s")
 	})
 }
 
 func TestDenialsThatAreNotCached(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
-		a.take("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
+		a.mustTake("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
+		a.mustTake("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
 		zero := limit(limiters.Spec{Max: 0, CountDenied: true})
-		a.take("zero", zero, 1, "denied used=0 remaining=0 retry=never reset=60s")
-		a.take("zero", zero, 1, "denied used=0 remaining=0 retry=never reset=60s")
+		a.mustTake("zero", zero, 1, "denied used=0 remaining=0 retry=never reset=60s")
+		a.mustTake("zero", zero, 1, "denied used=0 remaining=0 retry=never reset=60s")
 		for _, name := range []string{"sliding_log", "funnel"} {
 			l := limit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, CountDenied: true})
 			for i := range 5 {
@@ -621,17 +621,17 @@ func TestDenialsThatAreNotCached(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		// The hit exceeds the largest debt: it goes to the store after the debt.
-		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1<<32-2, "cached: denied used=4294967298 remaining=0 retry=never reset=60s")
-		a.take("k", counted, 1, "cached: denied used=4294967299 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1, "denied used=4294967300 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1<<40, "denied used=1103806595076 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 1<<32-2, "cached: denied used=4294967298 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 1, "cached: denied used=4294967299 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 1, "denied used=4294967300 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 1<<40, "denied used=1103806595076 remaining=0 retry=never reset=60s")
 	})
 }
 
 func TestCallWithATimeBypassesTheCache(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		groups, out := []limiters.Group{{{Key: "k", Limit: twoALog, N: 2}}}, make([]limiters.Verdict, 1)
 		for i := range 4 {
@@ -646,21 +646,21 @@ func TestCallWithATimeBypassesTheCache(t *testing.T) {
 }
 
 func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		hit := func(key string, n int64) limiters.Hit { return limiters.Hit{Key: key, Limit: twoALog, N: n} }
-		w.takes(a, []limiters.Hit{hit("k", 1), hit("k", 2), hit("k", 1)},
+		w.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2), hit("k", 1)},
 			"ok used=1 remaining=1 reset=60s",
 			"denied used=1 remaining=1 retry=60s reset=60s",
 			"ok used=2 remaining=0 reset=60s")
 		// One hit goes to the store, and so do all hits on its key.
-		w.takes(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
+		w.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
 			"denied used=2 remaining=0 retry=60s reset=60s",
 			"denied used=2 remaining=0 retry=60s reset=60s")
-		w.takes(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
+		w.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
 			"cached: denied used=2 remaining=0 retry=60s reset=60s",
 			"cached: denied used=2 remaining=0 retry=60s reset=60s")
-		w.takes(a, []limiters.Hit{hit("k", 1), hit("k", -1), hit("k", 1)},
+		w.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", -1), hit("k", 1)},
 			"denied used=2 remaining=0 retry=60s reset=60s",
 			"ok used=1 remaining=1 reset=60s",
 			"ok used=2 remaining=0 reset=60s")
@@ -668,7 +668,7 @@ func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
 }
 
 func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		full, free := limiters.Hit{Key: "full", Limit: counted, N: 3}, limiters.Hit{Key: "free", Limit: twoALog, N: 1}
 		over, one := limiters.Hit{Key: "over", Limit: counted, N: 3}, limiters.Hit{Key: "over", Limit: counted, N: 1}
@@ -676,18 +676,18 @@ func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 		full.N = 1
 		take(t, a, full, one)
 		hits := a.line.hits.Load()
-		w.takes(a, []limiters.Hit{full, free, one, free, full},
+		w.mustTake(a, []limiters.Hit{full, free, one, free, full},
 			"cached: denied used=5 remaining=0 retry=60s reset=60s",
 			"ok used=1 remaining=1 reset=60s",
 			"cached: denied used=5 remaining=0 retry=60s reset=60s",
 			"ok used=2 remaining=0 reset=60s",
 			"cached: denied used=6 remaining=0 retry=60s reset=60s")
 		if got := a.line.hits.Load() - hits; got != 2 {
-			t.Errorf("the store was asked %d hits, want 2", got)
+			t.Errorf("the store got %d hits, want 2", got)
 		}
 		// If the store fails, a denial from memory stands. If all hits fail, the call fails.
 		a.line.set(0, 0, errBroken)
-		w.takes(a, []limiters.Hit{{Key: "new", Limit: counted, N: 1}, full},
+		w.mustTake(a, []limiters.Hit{{Key: "new", Limit: counted, N: 1}, full},
 			"error broken", "cached: denied used=7 remaining=0 retry=60s reset=60s")
 		out := make([]limiters.Verdict, 2)
 		if err := a.Take(w.Context(), time.Time{}, limiters.Singles(free, free), out); !errors.Is(err, errBroken) {
@@ -700,23 +700,23 @@ var errBroken = errors.New("broken")
 
 // The store decides groups of several hits as a whole. A group of one hit is an ordinary hit.
 func TestGroupIsForwarded(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		one := func(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: counted, N: 1} }
-		a.take("full", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		w.takes(a, []limiters.Hit{one("full")}, "denied used=4 remaining=0 retry=60s reset=60s")
-		w.takes(a, []limiters.Hit{one("full")}, "cached: denied used=5 remaining=0 retry=60s reset=60s")
+		a.mustTake("full", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		w.mustTake(a, []limiters.Hit{one("full")}, "denied used=4 remaining=0 retry=60s reset=60s")
+		w.mustTake(a, []limiters.Hit{one("full")}, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		// The debt goes before it.
-		w.takesGroups(a, []limiters.Group{{one("full"), one("free")}, {one("other")}},
+		w.mustTakeGroups(a, []limiters.Group{{one("full"), one("free")}, {one("other")}},
 			"denied used=6 remaining=0 retry=60s reset=60s",
 			"ok used=0 remaining=2 reset=60s",
 			"ok used=1 remaining=1 reset=60s")
-		a.take("full", counted, 1, "cached: denied used=6 remaining=0 retry=60s reset=60s") // with the hit of the group
+		a.mustTake("full", counted, 1, "cached: denied used=6 remaining=0 retry=60s reset=60s") // with the hit of the group
 		raised := limit(limiters.Spec{Max: 20, CountDenied: true})
-		w.takesGroups(a, []limiters.Group{{{Key: "full", Limit: raised, N: 1}, {Key: "third", Limit: raised, N: 1}}},
+		w.mustTakeGroups(a, []limiters.Group{{{Key: "full", Limit: raised, N: 1}, {Key: "third", Limit: raised, N: 1}}},
 			"ok used=8 remaining=12 reset=60s", "ok used=1 remaining=19 reset=60s")
 		// A hit on a key of the group is decided after it.
-		w.takesGroups(a, []limiters.Group{{one("free"), {Key: "full", Limit: counted, N: -8}}, {one("full")}},
+		w.mustTakeGroups(a, []limiters.Group{{one("free"), {Key: "full", Limit: counted, N: -8}}, {one("full")}},
 			"ok used=1 remaining=1 reset=60s",
 			"ok used=0 remaining=2 reset=60s",
 			"ok used=1 remaining=1 reset=60s")
@@ -725,12 +725,12 @@ func TestGroupIsForwarded(t *testing.T) {
 
 // A debt that may have been counted is not sent again.
 func TestDebtIsSentAtMostOnce(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		for _, key := range []string{"with a call", "by itself"} {
-			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-			a.take(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
+			a.mustTake(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+			a.mustTake(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.line.set(0, 0, errBroken)
 		out := make([]limiters.Verdict, 1)
@@ -740,8 +740,8 @@ func TestDebtIsSentAtMostOnce(t *testing.T) {
 		time.Sleep(1100 * time.Millisecond)
 		a.line.set(0, 0, nil)
 		time.Sleep(5 * time.Second)
-		w.holds("with a call", counted, 4)
-		w.holds("by itself", counted, 4)
+		w.mustHaveUsage("with a call", counted, 4)
+		w.mustHaveUsage("by itself", counted, 4)
 		if got := a.Stats(); got.Lost != 18 || got.Sent != 0 {
 			t.Errorf("%+v", got)
 		}
@@ -750,12 +750,12 @@ func TestDebtIsSentAtMostOnce(t *testing.T) {
 
 // While the breaker of a store is open nothing is charged, and debts wait.
 func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		for _, key := range []string{"with a call", "by itself"} {
-			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-			a.take(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
+			a.mustTake(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+			a.mustTake(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.line.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
 		out := make([]limiters.Verdict, 1)
@@ -764,11 +764,11 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)
-		w.holds("by itself", counted, 4)
+		w.mustHaveUsage("by itself", counted, 4)
 		a.line.set(0, 0, nil)
 		time.Sleep(5 * time.Second)
-		w.holds("with a call", counted, 13)
-		w.holds("by itself", counted, 13)
+		w.mustHaveUsage("with a call", counted, 13)
+		w.mustHaveUsage("by itself", counted, 13)
 		if got := a.Stats(); got.Lost != 0 || got.Sent != 18 {
 			t.Errorf("%+v", got)
 		}
@@ -777,14 +777,14 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 
 // A panic of the store on the cache's goroutine must not end the process.
 func TestPanicOfTheStoreDoesNotEndTheProcess(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
-		a.line.panics(true)
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
+		a.line.setPanic(true)
 		time.Sleep(700 * time.Millisecond)
-		a.line.panics(false)
+		a.line.setPanic(false)
 		if got := a.Stats(); got.Lost != 1 {
 			t.Errorf("%+v, want one hit lost", got)
 		}
@@ -792,22 +792,22 @@ func TestPanicOfTheStoreDoesNotEndTheProcess(t *testing.T) {
 }
 
 func TestCloseSendsDebts(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		for i := range 120 {
 			key := fmt.Sprint(i)
 			take(t, a, limiters.Hit{Key: key, Limit: counted, N: 2}, limiters.Hit{Key: key, Limit: counted, N: 2})
-			a.take(key, counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
+			a.mustTake(key, counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		}
 		if err := a.Close(w.Context()); err != nil {
 			t.Error(err)
 		}
 		for i := range 120 {
-			w.holds(fmt.Sprint(i), counted, 5)
+			w.mustHaveUsage(fmt.Sprint(i), counted, 5)
 		}
 		b := w.replica(defaults)
-		b.take("0", counted, 1, "denied used=6 remaining=0 retry=60s reset=60s")
-		b.take("0", counted, 1, "cached: denied used=7 remaining=0 retry=60s reset=60s")
+		b.mustTake("0", counted, 1, "denied used=6 remaining=0 retry=60s reset=60s")
+		b.mustTake("0", counted, 1, "cached: denied used=7 remaining=0 retry=60s reset=60s")
 		b.line.set(0, 0, errBroken)
 		if err := b.Close(w.Context()); !errors.Is(err, errBroken) {
 			t.Errorf("%v, want %v", err, errBroken)
@@ -816,16 +816,16 @@ func TestCloseSendsDebts(t *testing.T) {
 }
 
 func TestEndedContextIsNotAnswered(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		ctx, cancel := context.WithCancel(w.Context())
 		cancel()
 		out := make([]limiters.Verdict, 1)
 		if err := a.Take(ctx, time.Time{}, []limiters.Group{{{Key: "k", Limit: counted, N: 1}}}, out); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want %v", err, context.Canceled)
 		}
-		a.take("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 	})
 }

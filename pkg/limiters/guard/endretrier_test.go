@@ -13,14 +13,14 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-func (w *world) endRetrier() *guard.EndRetrier {
+func (w *fixture) endRetrier() *guard.EndRetrier {
 	r := guard.NewEndRetrier(w.store)
 	w.Cleanup(func() { _ = r.Close(context.Background()) })
 	return r
 }
 
 // endFails sends the ends of ids, and checks that each fails.
-func (w *world) endFails(r *guard.EndRetrier, ids ...string) {
+func (w *fixture) endFails(r *guard.EndRetrier, ids ...string) {
 	w.Helper()
 	for _, id := range ids {
 		out := make([]limiters.Verdict, 1)
@@ -30,8 +30,8 @@ func (w *world) endFails(r *guard.EndRetrier, ids ...string) {
 	}
 }
 
-// held returns the slots held in the store itself.
-func (w *world) held() int64 {
+// usage returns the slots held in the store itself.
+func (w *fixture) usage() int64 {
 	return takeGroups(w, w.store.Store, limiters.Group{lease("z", peek)})[0].Used
 }
 
@@ -45,15 +45,15 @@ func TestEndRetrierPassesTheSuite(t *testing.T) {
 
 // A stream ends while the store is down. Its slot is free soon after the store is back, long before its TTL.
 func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
-	for name, fail := range map[string]func(w *world, yes bool){
-		"unreachable": func(w *world, yes bool) { w.store.set(0, 0, map[bool]error{true: errGone}[yes]) },
-		"lost reply":  func(w *world, yes bool) { w.store.hears(map[bool]error{true: errGone}[yes]) },
-		"one key":     func(w *world, yes bool) { w.store.fails(map[bool]string{true: "k"}[yes]) },
+	for name, fail := range map[string]func(w *fixture, yes bool){
+		"unreachable": func(w *fixture, yes bool) { w.store.set(0, 0, map[bool]error{true: errGone}[yes]) },
+		"lost reply":  func(w *fixture, yes bool) { w.store.setReplyErr(map[bool]error{true: errGone}[yes]) },
+		"one key":     func(w *fixture, yes bool) { w.store.setBadKey(map[bool]string{true: "k"}[yes]) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			withFixture(t, func(w *fixture) {
 				r := w.endRetrier()
-				w.takes(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+				w.mustTake(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
 				fail(w, true)
 				w.endFails(r, "a")
 				time.Sleep(3 * time.Second)
@@ -62,8 +62,8 @@ func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 				}
 				fail(w, false)
 				time.Sleep(time.Second)
-				if got := r.Stats(); got != (guard.EndStats{Recovered: 1}) || w.held() != 1 {
-					t.Errorf("after the failure: %+v and %d slots held, want one repeated and one slot of the other", got, w.held())
+				if got := r.Stats(); got != (guard.EndStats{Recovered: 1}) || w.usage() != 1 {
+					t.Errorf("after the failure: %+v and %d slots held, want one repeated and one slot of the other", got, w.usage())
 				}
 				calls := w.store.calls.Load()
 				time.Sleep(time.Minute)
@@ -77,7 +77,7 @@ func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 
 // Only ends are repeated: a take that is run later would hold a slot for a request that is long over.
 func TestEndRetrierRepeatsNoTake(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		r := w.endRetrier()
 		w.store.set(0, 0, errGone)
 		for _, h := range []limiters.Hit{lease("a"), {Key: "k", Limit: twoALog, N: -1}, {Key: "k", Limit: twoALog, N: 1}} {
@@ -91,7 +91,7 @@ func TestEndRetrierRepeatsNoTake(t *testing.T) {
 }
 
 func TestEndRetrierIsBounded(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		r := w.endRetrier()
 		w.store.set(0, 0, errGone)
 		const maximum, more = 50_000, 7
@@ -109,27 +109,27 @@ func TestEndRetrierIsBounded(t *testing.T) {
 }
 
 func TestEndRetrierSurvivesPanic(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		r := w.endRetrier()
-		w.takes(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+		w.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 		w.store.set(0, 0, errGone)
 		w.endFails(r, "a")
-		w.store.panics(true)
+		w.store.setPanic(true)
 		time.Sleep(time.Second)
-		w.store.panics(false)
+		w.store.setPanic(false)
 		w.store.set(0, 0, nil)
 		time.Sleep(time.Second)
-		if got := w.held(); got != 0 {
+		if got := w.usage(); got != 0 {
 			t.Errorf("%d slots held, want none", got)
 		}
 	})
 }
 
 func TestEndRetrierRepeatsOnceMoreWhenClosed(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		for _, back := range []bool{true, false} {
 			r := guard.NewEndRetrier(w.store)
-			w.takes(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+			w.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 			w.store.set(0, 0, errGone)
 			w.endFails(r, "a")
 			synctest.Wait()
@@ -140,7 +140,7 @@ func TestEndRetrierRepeatsOnceMoreWhenClosed(t *testing.T) {
 				t.Errorf("the store is back: %t, Close: %v", back, err)
 			}
 			w.store.set(0, 0, nil)
-			if got := w.held(); (got == 0) != back {
+			if got := w.usage(); (got == 0) != back {
 				t.Errorf("the store is back: %t, %d slots held", back, got)
 			}
 			time.Sleep(20 * time.Second)
@@ -150,9 +150,9 @@ func TestEndRetrierRepeatsOnceMoreWhenClosed(t *testing.T) {
 
 // A release is repeated by Envoy or by a request that gives up. It is pending once.
 func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		r := w.endRetrier()
-		w.takes(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+		w.mustTake(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
 		w.store.set(0, 0, errGone)
 		for range 3 {
 			w.endFails(r, "a", "b", "a")
@@ -169,8 +169,8 @@ func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
 		}
 		w.store.set(0, 0, nil)
 		time.Sleep(time.Second)
-		if got := r.Stats(); got != (guard.EndStats{Recovered: 4}) || w.held() != 0 {
-			t.Errorf("%+v and %d slots held, want all repeated once", got, w.held())
+		if got := r.Stats(); got != (guard.EndStats{Recovered: 4}) || w.usage() != 0 {
+			t.Errorf("%+v and %d slots held, want all repeated once", got, w.usage())
 		}
 		w.store.set(0, 0, errGone)
 		w.endFails(r, "a")
@@ -204,15 +204,15 @@ func (m *muted) Take(ctx context.Context, now time.Time, groups []limiters.Group
 // Close returns when its context ends, even if a call is under way as it begins.
 func TestCloseIsBounded(t *testing.T) {
 	const bound = 300 * time.Millisecond
-	for name, open := range map[string]func(w *world, store limiters.Store) interface{ Close(context.Context) error }{
-		"ends": func(w *world, store limiters.Store) interface{ Close(context.Context) error } {
+	for name, open := range map[string]func(w *fixture, store limiters.Store) interface{ Close(context.Context) error }{
+		"ends": func(w *fixture, store limiters.Store) interface{ Close(context.Context) error } {
 			r := guard.NewEndRetrier(store)
 			ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
 			defer cancel()
 			_ = r.Take(ctx, time.Time{}, limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
 			return r
 		},
-		"denials": func(w *world, _ limiters.Store) interface{ Close(context.Context) error } {
+		"denials": func(w *fixture, _ limiters.Store) interface{ Close(context.Context) error } {
 			through := &muted{Store: w.store}
 			c := guard.NewDenyCache(through, guard.DenyOptions{MaxAge: time.Second})
 			counted := limit(limiters.Spec{Max: 2, CountDenied: true})
@@ -225,7 +225,7 @@ func TestCloseIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, after := range []time.Duration{0, 10 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond} {
-				inWorld(t, func(w *world) {
+				withFixture(t, func(w *fixture) {
 					part := open(w, deaf{})
 					time.Sleep(after)
 					synctest.Wait()

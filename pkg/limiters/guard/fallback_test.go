@@ -17,20 +17,20 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-var errGone = errors.New("the store is gone")
+var errGone = errors.New("the store is unreachable")
 
 // A flaky store wraps another one and fails: as a whole, or for some keys.
 type flaky struct {
 	limiters.Store
-	gone bool
-	bad  string // hits on keys with this text fail
+	unreachable bool
+	bad         string // hits on keys with this text fail
 }
 
 func (f *flaky) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if f.gone {
+	if f.unreachable {
 		return errGone
 	}
 	err := f.Store.Take(ctx, now, groups, out)
@@ -48,8 +48,8 @@ var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max
 
 func hit(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: hourly, N: 1} }
 
-// under returns f as a store that applies one onError to all hits of a Take, or one to each.
-func under(f *guard.Fallback, onErrors ...limiters.OnError) limiters.Store {
+// withOnError returns f as a store that applies one onError to all hits of a Take, or one to each.
+func withOnError(f *guard.Fallback, onErrors ...limiters.OnError) limiters.Store {
 	return &withOnErrors{f, onErrors}
 }
 
@@ -68,14 +68,14 @@ func (u *withOnErrors) Take(ctx context.Context, now time.Time, groups []limiter
 
 func TestFallbackPassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiters.Store {
-		return under(guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()}), limiters.OnErrorFail)
+		return withOnError(guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()}), limiters.OnErrorFail)
 	})
 }
 
 // If the store is always down, the local store decides everything, by the whole share of one replica.
 func TestFallbackOnLocalStorePassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiters.Store {
-		f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})
+		f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: memory()})
 		return sole{&withOnErrors{f, []limiters.OnError{limiters.OnErrorLocal}}}
 	})
 }
@@ -92,11 +92,11 @@ func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, 
 }
 
 func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
-	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})
+	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: memory()})
 	hits := []limiters.Hit{
 		hit("a"), hit("d"), hit("l"), hit("f"), hit("u"), {Key: "d", Limit: hourly, N: -1}, {Key: "d", Limit: hourly},
 	}
-	got := take(t, under(f,
+	got := take(t, withOnError(f,
 		limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal, limiters.OnErrorFail, limiters.OnErrorUnset,
 		limiters.OnErrorDeny, limiters.OnErrorDeny,
 	), hits...)
@@ -116,7 +116,7 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 
 // If no hit is decided, Take returns the error of the store. So it does if the context has ended.
 func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
-	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{})
+	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
 	hits := limiters.Singles(hit("a"), hit("b"))
 	onErrors := []limiters.OnError{limiters.OnErrorFail, limiters.OnErrorLocal}
@@ -134,7 +134,7 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 	store := &flaky{Store: memory(), bad: "bad"}
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
-	out := take(t, under(f, limiters.OnErrorDeny, limiters.OnErrorDeny, limiters.OnErrorFail), hit("good"), hit("bad"), hit("bad2"))
+	out := take(t, withOnError(f, limiters.OnErrorDeny, limiters.OnErrorDeny, limiters.OnErrorFail), hit("good"), hit("bad"), hit("bad2"))
 	if !out[0].Allowed || out[0].By != limiters.ByStore || out[1].Allowed || out[1].By != limiters.ByOnError || out[2].Err == nil {
 		t.Errorf("got %+v", out)
 	}
@@ -152,18 +152,18 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 		})
 		var got []string
 		for _, gone := range []bool{false, true, true, false, false, true} {
-			store.gone = gone
+			store.unreachable = gone
 			if !gone {
 				time.Sleep(time.Second)
 			}
-			v := take(t, under(f, limiters.OnErrorLocal), hit("k"))[0]
+			v := take(t, withOnError(f, limiters.OnErrorLocal), hit("k"))[0]
 			got = append(got, fmt.Sprintf("%d %t %t", v.Used, v.By == limiters.ByShare, f.Stats().Down))
 		}
 		// The local counts continue.
 		if want := []string{"1 false false", "1 true true", "2 true true", "2 false false", "3 false false", "3 true true"}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		if want := []string{"true the store is gone", "false <nil>", "true the store is gone"}; !slices.Equal(changes, want) {
+		if want := []string{"true the store is unreachable", "false <nil>", "true the store is unreachable"}; !slices.Equal(changes, want) {
 			t.Errorf("changes %q, want %q", changes, want)
 		}
 	})
@@ -176,16 +176,16 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 		changes := 0
 		f := guard.NewFallback(store, guard.FallbackOptions{Local: memory(), Changed: func(bool, error) { changes++ }})
 		for i := range 100 {
-			store.gone = i%2 == 0
-			take(t, under(f, limiters.OnErrorLocal), hit("k"))
+			store.unreachable = i%2 == 0
+			take(t, withOnError(f, limiters.OnErrorLocal), hit("k"))
 			time.Sleep(100 * time.Millisecond)
 		}
 		if !f.Stats().Down || changes != 1 {
 			t.Errorf("down %t after %d changes, want down after one", f.Stats().Down, changes)
 		}
-		store.gone = false
+		store.unreachable = false
 		time.Sleep(time.Second)
-		take(t, under(f, limiters.OnErrorLocal), hit("k"))
+		take(t, withOnError(f, limiters.OnErrorLocal), hit("k"))
 		if f.Stats().Down || changes != 2 {
 			t.Errorf("a second later: down %t after %d changes, want up after two", f.Stats().Down, changes)
 		}
@@ -195,7 +195,7 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 // Without hits, a check notes that the store is back.
 func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &flaky{Store: memory(), gone: true}
+		store := &flaky{Store: memory(), unreachable: true}
 		changes, checks := 0, 0
 		f := guard.NewFallback(store, guard.FallbackOptions{Local: memory(), Changed: func(bool, error) { changes++ }})
 		var result error
@@ -203,7 +203,7 @@ func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 		check := func(context.Context) error {
 			checks++
 			if fails {
-				take(t, under(f, limiters.OnErrorLocal), hit("k"))
+				take(t, withOnError(f, limiters.OnErrorLocal), hit("k"))
 			}
 			return result
 		}
@@ -215,7 +215,7 @@ func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 			}
 		}
 		want("without a failure", false, 0, 0)
-		take(t, under(f, limiters.OnErrorLocal), hit("k"))
+		take(t, withOnError(f, limiters.OnErrorLocal), hit("k"))
 		want("after a failure", true, 0, 1)
 		time.Sleep(10*time.Second - 1)
 		want("just before 10s", true, 0, 1)
@@ -239,10 +239,10 @@ func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	defer cache.Close(t.Context())
 	f := guard.NewFallback(cache, guard.FallbackOptions{})
 	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
-	over, allowing := limiters.Hit{Key: "over", Limit: once, N: 1}, under(f, limiters.OnErrorAllow)
+	over, allowing := limiters.Hit{Key: "over", Limit: once, N: 1}, withOnError(f, limiters.OnErrorAllow)
 	take(t, allowing, over)
 	take(t, allowing, over)
-	store.gone = true
+	store.unreachable = true
 	take(t, allowing, hit("new"))
 	if v := take(t, allowing, over)[0]; v.Allowed || v.By != limiters.ByCache || !f.Stats().Down {
 		t.Errorf("%+v, down: %v", v, f.Stats().Down)
@@ -263,14 +263,14 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 			whole := limit.Capacity() / n * n
 			var admitted, falsely int64
 			for range replicas {
-				f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{
+				f := guard.NewFallback(&flaky{unreachable: true}, guard.FallbackOptions{
 					Local: memory(), Replicas: func() int { return replicas },
 				})
 				now := time.Now()
 				for i := range int64(400) {
 					h := limiters.Hit{Key: "k", Limit: limit, N: n}
 					var out [1]limiters.Verdict
-					if err := under(f, limiters.OnErrorLocal).Take(t.Context(), now, []limiters.Group{{h}}, out[:]); err != nil {
+					if err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), now, []limiters.Group{{h}}, out[:]); err != nil {
 						t.Fatal(err)
 					}
 					if out[0].Allowed {
@@ -295,11 +295,11 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 
 func TestShareFollowsTheNumberOfReplicas(t *testing.T) {
 	replicas := 1
-	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return replicas }})
+	f := guard.NewFallback(&flaky{unreachable: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return replicas }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, CountDenied: true})
 	var got []int64
 	for _, replicas = range []int{1, 10, 3, 10, 1} {
-		v := take(t, under(f, limiters.OnErrorLocal), limiters.Hit{Key: "k", Limit: limit})[0]
+		v := take(t, withOnError(f, limiters.OnErrorLocal), limiters.Hit{Key: "k", Limit: limit})[0]
 		got = append(got, v.Remaining)
 	}
 	if want := []int64{1000, 137, 385, 137, 1000}; !slices.Equal(got, want) {
@@ -308,12 +308,12 @@ func TestShareFollowsTheNumberOfReplicas(t *testing.T) {
 }
 
 func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
-	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 2 }})
+	f := guard.NewFallback(&flaky{unreachable: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 2 }})
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
 			for j := range 200 {
-				take(t, under(f, limiters.OnErrorLocal), limiters.Hit{Key: "k", Limit: hourly, N: int64(j % 5)})
+				take(t, withOnError(f, limiters.OnErrorLocal), limiters.Hit{Key: "k", Limit: hourly, N: int64(j % 5)})
 				if i == 0 {
 					f.Forget()
 				}
@@ -340,7 +340,7 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	for _, on := range []limiters.OnError{
 		limiters.OnErrorDeny, limiters.OnErrorFail, limiters.OnErrorAllow, limiters.OnErrorAllow, limiters.OnErrorAllow,
 	} {
-		v := takeGroups(t, under(f, on), limiters.Group{{Key: "k", Limit: larger, N: 1}, hit("new")})
+		v := takeGroups(t, withOnError(f, on), limiters.Group{{Key: "k", Limit: larger, N: 1}, hit("new")})
 		got = append(got, fmt.Sprint(v[0].Used, v[0].Allowed, v[0].By == limiters.ByStore, v[1].Allowed, v[1].Err != nil))
 	}
 	if want := []string{
@@ -354,7 +354,7 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 // If a hit of a group is denied or fails, no share is charged.
 func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 	local := memory()
-	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: local})
+	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: local})
 	for _, c := range []struct {
 		with     limiters.OnError
 		together bool
@@ -367,7 +367,7 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 		if c.together {
 			groups = []limiters.Group{hits}
 		}
-		v := takeGroups(t, under(f, limiters.OnErrorLocal, c.with), groups...)
+		v := takeGroups(t, withOnError(f, limiters.OnErrorLocal, c.with), groups...)
 		if !v[0].Allowed || v[0].By != limiters.ByShare || v[0].Used != c.want {
 			t.Errorf("with %q: %+v, want %d used", c.with, v[0], c.want)
 		}
@@ -377,13 +377,13 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 // A funnel may hold more than it leaks in a window. Rare hits of that size keep to the limit, and may reach the same replica
 // twice in succession.
 func TestHitLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
-	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
+	f := guard.NewFallback(&flaky{unreachable: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: limiters.Params{Capacity: 600}, Window: time.Minute})
 	now := time.Now()
 	for i := range 3 {
 		var v [1]limiters.Verdict
 		h := limiters.Hit{Key: "k", Limit: limit, N: 600}
-		if err := under(f, limiters.OnErrorLocal).Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Group{{h}}, v[:]); err != nil || !v[0].Allowed {
+		if err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Group{{h}}, v[:]); err != nil || !v[0].Allowed {
 			t.Errorf("hit %d: %+v, %v", i, v, err)
 		}
 	}

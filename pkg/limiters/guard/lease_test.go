@@ -34,12 +34,12 @@ func TestEndGoesToBothStores(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, local := &flaky{Store: memory()}, memory()
-			f := under(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
-			store.gone = true
+			f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+			store.unreachable = true
 			takeGroups(t, f, limiters.Group{lease("other")}) // stays in the local store
-			store.gone = c.goneAtTake
+			store.unreachable = c.goneAtTake
 			takeGroups(t, f, limiters.Group{lease("a")})
-			store.gone = c.goneAtEnd
+			store.unreachable = c.goneAtEnd
 			if v := takeGroups(t, f, limiters.Group{lease("a", end)})[0]; !v.Allowed || v.Err != nil {
 				t.Errorf("the end was answered by %+v", v)
 			}
@@ -48,7 +48,7 @@ func TestEndGoesToBothStores(t *testing.T) {
 			if c.goneAtEnd && !c.goneAtTake {
 				wantInStore = 1 // until its TTL
 			}
-			store.gone = false
+			store.unreachable = false
 			if got := held(store); got != wantInStore {
 				t.Errorf("%d slots in the store, want %d", got, wantInStore)
 			}
@@ -61,8 +61,8 @@ func TestEndGoesToBothStores(t *testing.T) {
 
 // Every release in normal operation would otherwise be remembered by the local store, too.
 func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
-	local := &line{Store: memory()}
-	f := under(guard.NewFallback(memory(), guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+	local := &faultyLink{Store: memory()}
+	f := withOnError(guard.NewFallback(memory(), guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
 	takeGroups(t, f, limiters.Group{lease("a")}, limiters.Group{lease("a", end)})
 	if got := local.calls.Load(); got != 0 {
 		t.Errorf("%d calls of the local store, want none", got)
@@ -76,9 +76,9 @@ func TestFailedEndIsAnsweredByPolicyAndNotCounted(t *testing.T) {
 		limiters.OnErrorDeny:  {Allowed: true, By: limiters.ByOnError},
 		limiters.OnErrorLocal: {Allowed: true, By: limiters.ByShare, Remaining: 2},
 	} {
-		f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})
+		f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: memory()})
 		// A second hit that is decided, so that the call does not fail as a whole.
-		out := take(t, under(f, on, limiters.OnErrorAllow), lease("a", end), hit("other"))
+		out := take(t, withOnError(f, on, limiters.OnErrorAllow), lease("a", end), hit("other"))
 		if out[0].At, out[0].Order = 0, 0; out[0] != want {
 			t.Errorf("on_store_error %v: %+v, want %+v", on, out[0], want)
 		}
@@ -89,47 +89,47 @@ func TestFailedEndIsAnsweredByPolicyAndNotCounted(t *testing.T) {
 }
 
 func TestDenyCachePassesOnLeases(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		for range 2 {
-			w.takes(a, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+			w.mustTake(a, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 		}
-		w.takes(a, []limiters.Hit{lease("b")}, "ok used=2 remaining=0 reset=10s")
+		w.mustTake(a, []limiters.Hit{lease("b")}, "ok used=2 remaining=0 reset=10s")
 		calls, asked := a.line.calls.Load(), a.Stats().Lookups
 		for range 2 {
-			w.takes(a, []limiters.Hit{lease("c")}, "denied used=2 remaining=0 retry=1s reset=10s")
+			w.mustTake(a, []limiters.Hit{lease("c")}, "denied used=2 remaining=0 retry=1s reset=10s")
 		}
 		if got := a.line.calls.Load() - calls; got != 2 {
 			t.Errorf("%d calls of the store for two denials by leases, want 2", got)
 		}
-		w.takes(a, []limiters.Hit{lease("a", end), lease("c")},
+		w.mustTake(a, []limiters.Hit{lease("a", end), lease("c")},
 			"ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
 		if got := a.Stats().Lookups - asked; got != 3 {
 			t.Errorf("asked grew by %d, want 3: an end is no question", got)
 		}
 		// An end brings no answer from memory, and forgets none.
 		twoALogKey := limiters.Hit{Key: "k", Limit: twoALog, N: 1}
-		w.takes(a, []limiters.Hit{twoALogKey}, "ok used=1 remaining=1 reset=60s")
-		w.takes(a, []limiters.Hit{twoALogKey}, "ok used=2 remaining=0 reset=60s")
-		w.takes(a, []limiters.Hit{twoALogKey}, "denied used=2 remaining=0 retry=60s reset=60s")
-		w.takes(a, []limiters.Hit{lease("c", end)}, "ok used=1 remaining=1 reset=10s")
-		w.takes(a, []limiters.Hit{twoALogKey}, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+		w.mustTake(a, []limiters.Hit{twoALogKey}, "ok used=1 remaining=1 reset=60s")
+		w.mustTake(a, []limiters.Hit{twoALogKey}, "ok used=2 remaining=0 reset=60s")
+		w.mustTake(a, []limiters.Hit{twoALogKey}, "denied used=2 remaining=0 retry=60s reset=60s")
+		w.mustTake(a, []limiters.Hit{lease("c", end)}, "ok used=1 remaining=1 reset=10s")
+		w.mustTake(a, []limiters.Hit{twoALogKey}, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 	})
 }
 
 // The end of a local lease is run even if the context of its call has ended: nothing repeats it.
 func TestEndTimesOutAndEndsTheLocalLease(t *testing.T) {
 	for name, fail := range map[string]func(f *flaky, cancel func()){
-		"the call fails":                      func(f *flaky, cancel func()) { f.gone = true; cancel() },
+		"the call fails":                      func(f *flaky, cancel func()) { f.unreachable = true; cancel() },
 		"the hit fails":                       func(f *flaky, _ func()) { f.bad = "k" },
 		"the reply is lost":                   func(_ *flaky, cancel func()) { cancel() },
 		"the hit fails when the context ends": func(f *flaky, cancel func()) { f.bad, f.Store = "k", ending{f.Store, cancel} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			store, local := &flaky{Store: memory(), gone: true}, memory()
-			f := under(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+			store, local := &flaky{Store: memory(), unreachable: true}, memory()
+			f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
 			takeGroups(t, f, limiters.Group{lease("a")})
-			store.gone = false
+			store.unreachable = false
 			ctx, cancel := context.WithCancel(t.Context())
 			fail(store, cancel)
 			_ = f.Take(ctx, time.Time{}, limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
@@ -143,10 +143,10 @@ func TestEndTimesOutAndEndsTheLocalLease(t *testing.T) {
 
 // The end of a lease that only the local store has reaches only the local store, even if its context has ended.
 func TestEndLocallyCallsNoStore(t *testing.T) {
-	store, local := &flaky{Store: memory(), gone: true}, memory()
+	store, local := &flaky{Store: memory(), unreachable: true}, memory()
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: local, Replicas: func() int { return 3 }})
-	takeGroups(t, under(f, limiters.OnErrorLocal), limiters.Group{lease("a")})
-	store.gone = false
+	takeGroups(t, withOnError(f, limiters.OnErrorLocal), limiters.Group{lease("a")})
+	store.unreachable = false
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	ends := []limiters.Hit{lease("a", end)}
@@ -185,7 +185,7 @@ func TestPolicyVerdictIsUncharged(t *testing.T) {
 			store := failing{memory(), err, whole}
 			f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
 			for _, on := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal} {
-				if v := takeGroups(t, under(f, on), limiters.Group{lease("a")})[0]; v.Uncharged != want || v.Err != nil {
+				if v := takeGroups(t, withOnError(f, on), limiters.Group{lease("a")})[0]; v.Uncharged != want || v.Err != nil {
 					t.Errorf("%v, %v, the call as a whole: %t: %+v, want uncharged: %t", on, err, whole, v, want)
 				}
 			}

@@ -16,29 +16,29 @@ var twoAPenalty = limiterstest.MustLimit(limiters.Spec{
 
 // Each offence reaches the store. During the penalty the cache answers, until MaxAge or the penalty's end.
 func TestOffencesAreForwardedAndPenaltiesRemembered(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a, b := w.replica(defaults), w.replica(defaults)
-		a.take("k", twoAPenalty, 2, "ok used=2 remaining=0 reset=60s")
-		a.take("k", twoAPenalty, 1, "denied used=3 remaining=0 retry=60s reset=60s")
-		a.take("k", twoAPenalty, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		b.take("k", twoAPenalty, 1, "penalized used=5 remaining=0 retry=90s reset=90s")
-		a.take("k", twoAPenalty, 2, "penalized used=5 remaining=0 retry=90s reset=90s")
+		a.mustTake("k", twoAPenalty, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoAPenalty, 1, "denied used=3 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", twoAPenalty, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		b.mustTake("k", twoAPenalty, 1, "penalized used=5 remaining=0 retry=90s reset=90s")
+		a.mustTake("k", twoAPenalty, 2, "penalized used=5 remaining=0 retry=90s reset=90s")
 		time.Sleep(400 * time.Millisecond)
-		a.take("k", twoAPenalty, 2, "cached: penalized used=5 remaining=0 retry=1m29.6s reset=1m29.6s")
+		a.mustTake("k", twoAPenalty, 2, "cached: penalized used=5 remaining=0 retry=1m29.6s reset=1m29.6s")
 		time.Sleep(89*time.Second + 100*time.Millisecond)
-		a.take("k", twoAPenalty, 1, "penalized used=0 remaining=0 retry=500ms reset=30.5s")
+		a.mustTake("k", twoAPenalty, 1, "penalized used=0 remaining=0 retry=500ms reset=30.5s")
 		time.Sleep(500*time.Millisecond - time.Microsecond - 1)
-		a.take("k", twoAPenalty, 1, "cached: penalized used=0 remaining=0 retry=2µs reset=30.000002s")
+		a.mustTake("k", twoAPenalty, 1, "cached: penalized used=0 remaining=0 retry=2µs reset=30.000002s")
 		time.Sleep(2 * time.Microsecond)
-		a.take("k", twoAPenalty, 1, "ok used=1 remaining=1 reset=30s")
+		a.mustTake("k", twoAPenalty, 1, "ok used=1 remaining=1 reset=30s")
 	})
 }
 
 // The goroutine rechecks no penalty: a peek that arrives after its end could be denied, and would be an offence.
 func TestPenaltyIsNotRechecked(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("k", twoAPenalty, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", twoAPenalty, 2, "ok used=2 remaining=0 reset=60s")
 		for range 3 {
 			take(w, a, limiters.Hit{Key: "k", Limit: twoAPenalty, N: 1})
 		}
@@ -61,13 +61,13 @@ func TestRememberedPenaltyOfSeveralHits(t *testing.T) {
 		Algorithm: "fixed_window", Max: 10, Window: time.Hour,
 		Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Penalty: limiters.PenaltySpec{After: 1, Within: time.Minute, For: 90 * time.Second}},
 	})
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
-		a.take("k", limit, 3, "ok used=3 remaining=7 reset=3600s")
-		a.take("k", limit, 8, "denied used=3 remaining=0 retry=3600s reset=3600s")
-		a.take("k", limit, 1, "penalized used=3 remaining=0 retry=90s reset=3600s")
-		a.take("k", limit, 7, "cached: penalized used=3 remaining=0 retry=90s reset=3600s")
-		a.take("k", limit, 8, "cached: denied used=3 remaining=0 retry=3600s reset=3600s")
-		a.take("k", limit, 11, "cached: denied used=3 remaining=0 retry=never reset=3600s")
+		a.mustTake("k", limit, 3, "ok used=3 remaining=7 reset=3600s")
+		a.mustTake("k", limit, 8, "denied used=3 remaining=0 retry=3600s reset=3600s")
+		a.mustTake("k", limit, 1, "penalized used=3 remaining=0 retry=90s reset=3600s")
+		a.mustTake("k", limit, 7, "cached: penalized used=3 remaining=0 retry=90s reset=3600s")
+		a.mustTake("k", limit, 8, "cached: denied used=3 remaining=0 retry=3600s reset=3600s")
+		a.mustTake("k", limit, 11, "cached: denied used=3 remaining=0 retry=never reset=3600s")
 	})
 }

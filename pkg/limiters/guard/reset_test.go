@@ -100,7 +100,7 @@ func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := reset(f); err == nil {
-			t.Errorf("%s: no error, and the store is gone", name)
+			t.Errorf("%s: no error, and the store is unreachable", name)
 		}
 		if err := local.Take(t.Context(), time.Time{}, limiters.Singles(hit("k")), out); err != nil || out[0].Used != 1 {
 			t.Errorf("%s: the local counter was not reset: %+v %v", name, out[0], err)
@@ -123,19 +123,19 @@ func TestFailedResetLosesNoEnds(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			withFixture(t, func(w *fixture) {
 				r := guard.NewEndRetrier(resetless{w.store})
 				w.Cleanup(func() { _ = r.Close(context.Background()) })
-				w.takes(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+				w.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 				w.store.set(0, 0, errGone)
 				w.endFails(r, "a")
 				if err := reset(r); err == nil {
-					t.Error("no error, and the store is gone")
+					t.Error("no error, and the store is unreachable")
 				}
 				w.store.set(0, 0, nil)
 				time.Sleep(time.Second)
-				if got := r.Stats(); got != (guard.EndStats{Recovered: 1}) || w.held() != 0 {
-					t.Errorf("%+v and %d slots held, want the end repeated", got, w.held())
+				if got := r.Stats(); got != (guard.EndStats{Recovered: 1}) || w.usage() != 0 {
+					t.Errorf("%+v and %d slots held, want the end repeated", got, w.usage())
 				}
 			})
 		})

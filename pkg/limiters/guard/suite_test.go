@@ -220,7 +220,7 @@ func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out 
 
 // Entries with debt are not evicted. New denials are not cached then.
 func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(w *fixture) {
 		a := w.replica(guard.DenyOptions{MaxBytes: 16 << 10})
 		const keys = 500
 		for i := range keys {
@@ -233,11 +233,11 @@ func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for i := range keys {
-			w.holds(fmt.Sprint(i), counted, 5)
+			w.mustHaveUsage(fmt.Sprint(i), counted, 5)
 		}
 		time.Sleep(time.Second)
 		take(w, a, limiters.Hit{Key: "late", Limit: counted, N: 2}, limiters.Hit{Key: "late", Limit: counted, N: 2})
-		a.take("late", counted, 1, "cached: denied used=5 remaining=0 retry=58s reset=58s")
+		a.mustTake("late", counted, 1, "cached: denied used=5 remaining=0 retry=58s reset=58s")
 	})
 }
 

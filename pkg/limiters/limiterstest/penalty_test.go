@@ -45,7 +45,7 @@ func (p *penalized) take(now, n, _ int64) limiters.Verdict {
 			return v
 		}
 		penalties := len(p.penalties)
-		p.offend(now)
+		p.addOffence(now)
 		v = p.deny(now, v)
 		v.PenaltyBegan = v.Penalized && len(p.penalties) > penalties
 		return v
@@ -65,7 +65,7 @@ func (p *penalized) end(now int64) int64 {
 	return min(last.until, now+p.longest)
 }
 
-func (p *penalized) offend(now int64) {
+func (p *penalized) addOffence(now int64) {
 	p.offences = append(p.offences, now)
 	// Walks the windows from the first offence.
 	start, count := int64(0), int64(0)

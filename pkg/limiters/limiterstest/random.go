@@ -100,7 +100,7 @@ func randomMixed(t *testing.T, store limiters.Store, sequences uint64) {
 }
 
 func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
-	var told []func() string // formatted only if the stores disagree
+	var history []func() string // formatted only if the stores disagree
 	for range steps {
 		now, groups := g.Next()
 		hits := slices.Concat(groups...)
@@ -113,12 +113,12 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 		}
 		sizes := sizes(groups)
 		for i, h := range hits {
-			told = append(told, func() string {
+			history = append(history, func() string {
 				return fmt.Sprintf("%d %s %+v n=%d denied=%d lease=%.2x end=%t groups of %v => %s",
 					now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Denied, h.Lease, h.End, sizes, Format(want[i]))
 			})
 			if got[i] != want[i] {
-				for _, line := range told[max(0, len(told)-12):] {
+				for _, line := range history[max(0, len(history)-12):] {
 					t.Log(line())
 				}
 				t.Errorf("got %s\nwant %s", Format(got[i]), Format(want[i]))

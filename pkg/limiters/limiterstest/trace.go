@@ -165,11 +165,11 @@ func (r *replayer) step(words []string, want string) (string, error) {
 	if err := r.store.Take(context.Background(), r.now, groups, out); err != nil {
 		return "", err
 	}
-	told := make([]string, len(out))
+	verdicts := make([]string, len(out))
 	for i, v := range out {
-		told[i] = Format(v)
+		verdicts[i] = Format(v)
 	}
-	return strings.Join(told, ", "), nil
+	return strings.Join(verdicts, ", "), nil
 }
 
 func (r *replayer) hit(words []string) (limiters.Hit, error) {
@@ -222,17 +222,17 @@ func Format(v limiters.Verdict) string {
 	if v.Err != nil {
 		return "error " + v.Err.Error()
 	}
-	said := fmt.Sprintf("ok used=%d remaining=%d", v.Used, v.Remaining)
+	text := fmt.Sprintf("ok used=%d remaining=%d", v.Used, v.Remaining)
 	switch {
 	case v.Allowed:
 	case v.RetryAfter < 0:
-		said = fmt.Sprintf("denied used=%d remaining=%d retry=never", v.Used, v.Remaining)
+		text = fmt.Sprintf("denied used=%d remaining=%d retry=never", v.Used, v.Remaining)
 	case v.Penalized:
-		said = fmt.Sprintf("penalized used=%d remaining=%d retry=%s", v.Used, v.Remaining, span(v.RetryAfter))
+		text = fmt.Sprintf("penalized used=%d remaining=%d retry=%s", v.Used, v.Remaining, span(v.RetryAfter))
 	default:
-		said = fmt.Sprintf("denied used=%d remaining=%d retry=%s", v.Used, v.Remaining, span(v.RetryAfter))
+		text = fmt.Sprintf("denied used=%d remaining=%d retry=%s", v.Used, v.Remaining, span(v.RetryAfter))
 	}
-	return said + " reset=" + span(v.ResetAfter)
+	return text + " reset=" + span(v.ResetAfter)
 }
 
 func span(d time.Duration) string {

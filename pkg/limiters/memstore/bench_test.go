@@ -260,7 +260,7 @@ func BenchmarkTail(b *testing.B) {
 				times[i] = int32(time.Since(since))
 			}
 		}
-		tails(b, times)
+		reportQuantiles(b, times)
 	})
 	for _, c := range []struct {
 		name   string
@@ -295,13 +295,13 @@ func BenchmarkTail(b *testing.B) {
 			cycles := after.NumGC - before.NumGC
 			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(cycles), "ms/cycle")
 			b.ReportMetric(float64(after.PauseTotalNs-before.PauseTotalNs)/float64(cycles)/1000, "stop-µs/cycle")
-			tails(b, times)
+			reportQuantiles(b, times)
 		})
 	}
 	runtime.KeepAlive(s)
 }
 
-func tails(b *testing.B, times []int32) {
+func reportQuantiles(b *testing.B, times []int32) {
 	slices.Sort(times)
 	at := func(q float64) float64 { return float64(times[int(q*float64(len(times)-1))]) / 1000 }
 	b.ReportMetric(at(.5), "p50-µs")
@@ -338,7 +338,7 @@ func BenchmarkSave(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(size), "bytes")
-			holds := holdsOf(c.store)
+			holds := lockTimes(c.store)
 			slices.Sort(holds)
 			b.ReportMetric(float64(holds[len(holds)*999/1000])/1000, "hold-p99.9-µs")
 			b.ReportMetric(float64(holds[len(holds)-1])/1000, "hold-max-µs")
@@ -348,8 +348,8 @@ func BenchmarkSave(b *testing.B) {
 
 var benchLog = limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limiters.LogMax, Window: 24 * time.Hour})
 
-// holdsOf returns how long a Save holds each lock, in ns. Each is the shortest of three Saves, because the machine is shared.
-func holdsOf(s *Store) []int64 {
+// lockTimes returns how long a Save holds each lock, in ns. Each is the shortest of three Saves, because the machine is shared.
+func lockTimes(s *Store) []int64 {
 	var holds []int64
 	for range 3 {
 		c := copier{names: limiters.Algorithms(), storeNow: s.clock()}
@@ -386,7 +386,7 @@ func BenchmarkLoad(b *testing.B) {
 	n := benchKeys(b)
 	s := New(Options{})
 	fill(b, s, n)
-	snapshot := saved(b, s)
+	snapshot := mustSave(b, s)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, told, err := Load(bytes.NewReader(snapshot), Options{}); err != nil || told.Keys != int64(n) {

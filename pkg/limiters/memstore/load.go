@@ -24,9 +24,9 @@ var (
 type Loaded struct {
 	Saved time.Time // when the snapshot was saved, by the clock of the store that saved it
 	Keys  int64     // keys that the store now holds
-	// Ended counts keys that have expired, or that are too far ahead of the clock to count.
-	Ended   int64
-	LeftOut int64 // keys without room, or under a limit that this version of Weir does not know
+	// Expired counts keys that have expired, or that are too far ahead of the clock to count.
+	Expired   int64
+	NotLoaded int64 // keys without room, or under a limit that this version of Weir does not know
 }
 
 // Load returns a Store with the keys of a snapshot that [Store.Save] wrote. It rejects a damaged or foreign snapshot as a whole.
@@ -62,7 +62,7 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 			if err := in.tail(count); err != nil {
 				return Loaded{}, err
 			}
-			l.loaded.Keys, l.loaded.LeftOut = s.keys.Load(), l.loaded.LeftOut+s.evicted.Load()
+			l.loaded.Keys, l.loaded.NotLoaded = s.keys.Load(), l.loaded.NotLoaded+s.evicted.Load()
 			return l.loaded, nil
 		case length > maxRecordLen:
 			return Loaded{}, fmt.Errorf("%w: a key of %d bytes", ErrTorn, length)
@@ -280,7 +280,7 @@ func (l *loader) key(f *keyReader) error {
 	}
 	limit := l.limit(limitFields{algorithm, flags, maximum, window, capacity, params})
 	if limit == nil {
-		l.loaded.LeftOut++
+		l.loaded.NotLoaded++
 		return nil
 	}
 	state, err := limiters.ReadState(limit, f.b)
@@ -299,7 +299,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 	verdict := limit.Check(state, storeNow, 1)
 	ahead := state.ExtraState == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()
 	if expiry <= storeNow || ahead || state.IsZero() {
-		l.loaded.Ended++
+		l.loaded.Expired++
 		return
 	}
 	hash := s.hash(key, limit.Window())
@@ -311,12 +311,12 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 	size := int64(state.GrownBytes())
 	// As in a Take, a log over its limit may exceed the memory bound; then the next key evicts something.
 	if fits := s.hasRoom(true) && size <= s.max.MaxBytes-s.bytes.Load(); !fits && (verdict.Allowed || !l.take.makeRoom(sh, true)) {
-		l.loaded.LeftOut++
+		l.loaded.NotLoaded++
 		return
 	}
 	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsOverflow(limit) || state.ExtraState != nil)
 	if !ok {
-		l.loaded.LeftOut++
+		l.loaded.NotLoaded++
 		return
 	}
 	r := sh.record(p)

@@ -69,12 +69,12 @@ func TestPeeksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
 	s := New(Options{})
 	for i, name := range limiterstest.Windowed() {
 		spec := limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour}
-		hit(t, s, fmt.Sprint("look ", i), 0, spec)
+		hit(t, s, fmt.Sprint("peek ", i), 0, spec)
 		hit(t, s, fmt.Sprint("refund ", i), -2, spec)
 		hit(t, s, fmt.Sprint("too much ", i), 4, spec)
-		hit(t, s, fmt.Sprint("spent and given back ", i), 3, spec)
+		hit(t, s, fmt.Sprint("charged and refunded ", i), 3, spec)
 		if name != "fixed_window" { // whose window stays open
-			hit(t, s, fmt.Sprint("spent and given back ", i), -3, spec)
+			hit(t, s, fmt.Sprint("charged and refunded ", i), -3, spec)
 		}
 	}
 	if got := s.Stats(); got.Keys != 1 {
@@ -141,7 +141,7 @@ func TestLimitOfZeroKeepsTheState(t *testing.T) {
 			}
 		}
 		if v := hit(t, s, "k", 3, spec); v.Allowed {
-			t.Errorf("%s: what was spent is forgotten: %+v", name, v)
+			t.Errorf("%s: the usage is forgotten: %+v", name, v)
 		}
 	}
 }
@@ -179,10 +179,10 @@ func TestMemoryBound(t *testing.T) {
 			}
 		}
 		if got := s.Stats(); got.Keys > 100 || got.Evicted != 200 || got.Rejected != 0 {
-			t.Errorf("%+v, want 100 keys, 200 evicted, none refused", got)
+			t.Errorf("%+v, want 100 keys, 200 evicted, none rejected", got)
 		}
 	})
-	t.Run("a key over its limit is never evicted, and a new key is refused", func(t *testing.T) {
+	t.Run("a key over its limit is never evicted, and a new key is rejected", func(t *testing.T) {
 		s := New(Options{MaxKeys: 100})
 		for i := range 100 {
 			hit(t, s, fmt.Sprint(i), 1, denying)
@@ -314,7 +314,7 @@ func TestMemoryBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !errors.Is(out[1].Err, ErrFull) || out[0].Err != nil || out[0].Used != 1 {
-			t.Errorf("%+v, want b refused and a not charged", out)
+			t.Errorf("%+v, want b rejected and a not charged", out)
 		}
 	})
 }

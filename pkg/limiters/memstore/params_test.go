@@ -20,7 +20,7 @@ func TestSnapshotOfAnEarlierVersionLoads(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.UnixMicro(1_763_683_200_000_000)
-	s := at(&now)
+	s := storeAt(&now)
 	s.start = now
 	if told, err := s.load(bytes.NewReader(b)); err != nil || told.Keys != 4 {
 		t.Fatalf("%+v, %v, want 4 keys", told, err)
@@ -85,7 +85,7 @@ func TestSnapshotReadsParametersAsText(t *testing.T) {
 	if err := l.key(&keyReader{b: b}); err != nil {
 		t.Fatal(err)
 	}
-	if got := specs(s); !maps.Equal(got, map[limiters.Spec]int{limit.Spec(): 1}) {
+	if got := keysBySpec(s); !maps.Equal(got, map[limiters.Spec]int{limit.Spec(): 1}) {
 		t.Errorf("loaded %v", got)
 	}
 }

@@ -148,7 +148,7 @@ func TestShardMatchesMap(t *testing.T) {
 			var got limiters.State
 			p := sh.find(hash(k), k.key, k.limit.ID())
 			if p == 0 {
-				t.Fatalf("seed %d: a key of %d bytes is gone", seed, len(k.key))
+				t.Fatalf("seed %d: a key of %d bytes was lost", seed, len(k.key))
 			}
 			if sh.load(sh.record(p), &got); got != w.state {
 				t.Fatalf("seed %d: %+v, want %+v", seed, got, w.state)
@@ -156,14 +156,14 @@ func TestShardMatchesMap(t *testing.T) {
 			s.remove(sh, p)
 		}
 		if got := s.Stats(); got.Keys != 0 || got.Bytes != 0 {
-			t.Errorf("seed %d: all are gone, and %+v is left", seed, got)
+			t.Errorf("seed %d: all are removed, but %+v is left", seed, got)
 		}
 		used := 0
 		for i := range sh.pages.table.items {
 			used += len(sh.pages.table.items[i].bytes)
 		}
 		if used > lengths*pageLen(0) || len(sh.limits.bySpec)+len(sh.overflows.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
-			t.Errorf("seed %d: all are gone, and %d bytes of pages, %d limits, %d overflows, %d texts are left", seed, used,
+			t.Errorf("seed %d: all are removed, but %d bytes of pages, %d limits, %d overflows, %d texts are left", seed, used,
 				len(sh.limits.bySpec), len(sh.overflows.items), len(sh.texts.items))
 		}
 	}

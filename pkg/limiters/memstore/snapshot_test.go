@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-func saved(t testing.TB, s *Store) []byte {
+func mustSave(t testing.TB, s *Store) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if _, err := s.Save(&b); err != nil {
@@ -32,8 +32,8 @@ func saved(t testing.TB, s *Store) []byte {
 	return b.Bytes()
 }
 
-// at returns a store whose clock shows *now.
-func at(now *time.Time) *Store {
+// storeAt returns a store whose clock shows *now.
+func storeAt(now *time.Time) *Store {
 	s := New(Options{})
 	s.start = time.Unix(1_700_000_000, 0)
 	s.passed = func(since time.Time) time.Duration { return now.Sub(since) }
@@ -44,7 +44,7 @@ func reload(t *testing.T, from *Store, o Options) (*Store, Loaded) {
 	t.Helper()
 	to := New(o)
 	to.seed, to.start, to.passed = from.seed, from.start, from.passed
-	told, err := to.load(bytes.NewReader(saved(t, from)))
+	told, err := to.load(bytes.NewReader(mustSave(t, from)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,13 +75,13 @@ func restoresEveryVerdict(t *testing.T, what string, g *limiterstest.Generator) 
 	t.Helper()
 	reference := limiterstest.NewReference()
 	var now time.Time
-	s := at(&now)
+	s := storeAt(&now)
 	for step := range 60 {
 		if step == 30 {
 			before := s
 			s, _ = reload(t, before, Options{})
 			again, told := reload(t, s, Options{})
-			if a, b := s.Stats(), again.Stats(); a != b || told.Keys != a.Keys || told.LeftOut+told.Ended != 0 {
+			if a, b := s.Stats(), again.Stats(); a != b || told.Keys != a.Keys || told.NotLoaded+told.Expired != 0 {
 				t.Fatalf("%s: loaded %+v of %+v, saved again it is %+v", what, told, a, b)
 			}
 		}
@@ -106,11 +106,11 @@ func restoresEveryVerdict(t *testing.T, what string, g *limiterstest.Generator) 
 	}
 }
 
-// keysOfSome is the number of keys of some.
-var keysOfSome = int64(3 * len(limiterstest.Windowed()))
+// filledKeys is the number of keys of a filledStore.
+var filledKeys = int64(3 * len(limiterstest.Windowed()))
 
-// some returns a store with a few keys under each algorithm, with short and long texts.
-func some(t testing.TB) *Store {
+// filledStore returns a store with a few keys under each algorithm, with short and long texts.
+func filledStore(t testing.TB) *Store {
 	t.Helper()
 	s := New(Options{})
 	for i, name := range limiterstest.Windowed() {
@@ -125,7 +125,7 @@ func some(t testing.TB) *Store {
 	return s
 }
 
-func rejected(t *testing.T, b []byte, want error, what string) {
+func mustReject(t *testing.T, b []byte, want error, what string) {
 	t.Helper()
 	if s, told, err := Load(bytes.NewReader(b), Options{}); !errors.Is(err, want) || s != nil || told != (Loaded{}) {
 		t.Fatalf("%s: %v, %+v, %v; want %v and no store", what, s != nil, told, err, want)
@@ -133,8 +133,8 @@ func rejected(t *testing.T, b []byte, want error, what string) {
 }
 
 func TestDamagedSnapshotIsRejected(t *testing.T) {
-	b := saved(t, some(t))
-	if s, told, err := Load(bytes.NewReader(b), Options{}); err != nil || told.Keys != keysOfSome || s.Stats().Keys != keysOfSome {
+	b := mustSave(t, filledStore(t))
+	if s, told, err := Load(bytes.NewReader(b), Options{}); err != nil || told.Keys != filledKeys || s.Stats().Keys != filledKeys {
 		t.Fatalf("the whole one: %+v, %v", told, err)
 	}
 	step := 1
@@ -146,7 +146,7 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 		if n < len(magic) {
 			want = ErrForeign
 		}
-		rejected(t, b[:n], want, fmt.Sprint("the first ", n, " bytes"))
+		mustReject(t, b[:n], want, fmt.Sprint("the first ", n, " bytes"))
 	}
 	for i := 0; i < len(b); i += step {
 		want := ErrTorn
@@ -158,18 +158,18 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 		}
 		flipped := bytes.Clone(b)
 		flipped[i] ^= 1 << (i % 8)
-		rejected(t, flipped, want, fmt.Sprintf("bit %d of byte %d flipped", i%8, i))
+		mustReject(t, flipped, want, fmt.Sprintf("bit %d of byte %d flipped", i%8, i))
 	}
-	rejected(t, append(bytes.Clone(b), 0), ErrTorn, "a byte more")
-	rejected(t, append(bytes.Clone(b), b...), ErrTorn, "two in one")
+	mustReject(t, append(bytes.Clone(b), 0), ErrTorn, "a byte more")
+	mustReject(t, append(bytes.Clone(b), b...), ErrTorn, "two in one")
 }
 
 func TestForeignOrNewerSnapshotIsRejected(t *testing.T) {
-	rejected(t, []byte("#!/bin/sh\necho this is something else\n"), ErrForeign, "a script")
-	rejected(t, nil, ErrForeign, "an empty file")
-	b := saved(t, some(t))
+	mustReject(t, []byte("#!/bin/sh\necho this is something else\n"), ErrForeign, "a script")
+	mustReject(t, nil, ErrForeign, "an empty file")
+	b := mustSave(t, filledStore(t))
 	binary.LittleEndian.PutUint32(b[len(magic):], version+1)
-	rejected(t, signed(b), ErrVersion, "a newer one")
+	mustReject(t, signed(b), ErrVersion, "a newer one")
 	broken := errors.New("broken disk")
 	if _, _, err := Load(io.MultiReader(bytes.NewReader(b[:4]), iotest.ErrReader(broken)), Options{}); !errors.Is(err, broken) {
 		t.Errorf("%v, want what the reader says", err)
@@ -187,24 +187,24 @@ func signed(b []byte) []byte {
 }
 
 func TestSnapshotWithAHugeLengthTakesNoMemory(t *testing.T) {
-	b := saved(t, New(Options{}))
+	b := mustSave(t, New(Options{}))
 	b = binary.LittleEndian.AppendUint32(b[:len(b)-20], maxRecordLen)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	rejected(t, b, ErrTorn, "64 MiB that do not come")
+	mustReject(t, b, ErrTorn, "64 MiB that do not come")
 	runtime.ReadMemStats(&after)
 	if made := after.TotalAlloc - before.TotalAlloc; made > 8<<20 {
 		t.Errorf("%d bytes were made for them", made)
 	}
 	b = binary.LittleEndian.AppendUint32(b[:len(b)-4], maxRecordLen+1)
-	rejected(t, b, ErrTorn, "more than a key may take")
+	mustReject(t, b, ErrTorn, "more than a key may take")
 }
 
 func TestSnapshotLeavesOutUnknownLimits(t *testing.T) {
-	b := bytes.Replace(saved(t, some(t)), []byte("sliding_log"), []byte("sliding_hog"), 1)
+	b := bytes.Replace(mustSave(t, filledStore(t)), []byte("sliding_log"), []byte("sliding_hog"), 1)
 	s, told, err := Load(bytes.NewReader(signed(b)), Options{})
-	if err != nil || told.LeftOut != 3 || told.Keys != keysOfSome-3 || s.Stats().Keys != told.Keys {
-		t.Errorf("%+v, %v; want all keys but 3 of %d", told, err, keysOfSome)
+	if err != nil || told.NotLoaded != 3 || told.Keys != filledKeys-3 || s.Stats().Keys != told.Keys {
+		t.Errorf("%+v, %v; want all keys but 3 of %d", told, err, filledKeys)
 	}
 }
 
@@ -241,7 +241,7 @@ func TestSnapshotLeavesOutKeysBeyondTheBound(t *testing.T) {
 	for _, o := range []Options{{MaxKeys: 200}, {MaxBytes: full.Stats().Bytes * 2 / 3}} {
 		s, told := reload(t, full, o)
 		held := s.Stats()
-		if held.Keys != told.Keys || told.Keys+told.LeftOut != 600 || told.Keys < 100 || told.Keys > 400 || held.Bytes > full.Stats().Bytes*3/4 {
+		if held.Keys != told.Keys || told.Keys+told.NotLoaded != 600 || told.Keys < 100 || told.Keys > 400 || held.Bytes > full.Stats().Bytes*3/4 {
 			t.Fatalf("%+v: loaded %+v, held %+v", o, told, held)
 		}
 		// A few keys may find only samples of keys over their limit.
@@ -273,12 +273,12 @@ func TestSnapshotExpiresByTheWallClock(t *testing.T) {
 		for _, name := range limiterstest.Windowed() {
 			spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Hour, Params: limiterstest.FirstHit(name)}
 			now := time.Unix(1_760_000_000, 0)
-			s := at(&now)
+			s := storeAt(&now)
 			hit(t, s, "k", 1, spec)
-			b := saved(t, s)
+			b := mustSave(t, s)
 			now = now.Add(c.set)
-			s = at(&now)
-			if told, err := s.load(bytes.NewReader(b)); err != nil || told.Keys != c.keys || told.Ended != c.ended {
+			s = storeAt(&now)
+			if told, err := s.load(bytes.NewReader(b)); err != nil || told.Keys != c.keys || told.Expired != c.ended {
 				t.Errorf("%s, %s: %+v, %v", c.what, name, told, err)
 			}
 			if v := hit(t, s, "k", 1, spec); v.Allowed != c.allowed {
@@ -315,9 +315,9 @@ func TestSaveDuringTakesMissesNoKey(t *testing.T) {
 		})
 	}
 	for range 4 {
-		b := saved(t, s)
+		b := mustSave(t, s)
 		loaded, told, err := Load(bytes.NewReader(b), Options{})
-		if err != nil || told.Keys < 3000 || told.LeftOut+told.Ended != 0 {
+		if err != nil || told.Keys < 3000 || told.NotLoaded+told.Expired != 0 {
 			t.Fatalf("%+v, %v", told, err)
 		}
 		for i := range 3000 {
@@ -328,7 +328,7 @@ func TestSaveDuringTakesMissesNoKey(t *testing.T) {
 	}
 	close(stop)
 	takers.Wait()
-	if got, want := mustLoad(t, saved(t, s)).Stats(), s.Stats().Keys; got.Keys != want {
+	if got, want := mustLoad(t, mustSave(t, s)).Stats(), s.Stats().Keys; got.Keys != want {
 		t.Errorf("%d keys of %d", got.Keys, want)
 	}
 }
@@ -344,11 +344,11 @@ func mustLoad(t *testing.T, b []byte) *Store {
 
 // Any file, even with a valid checksum, is rejected, or loads states that can be decided on and saved.
 func FuzzLoad(f *testing.F) {
-	b := saved(f, some(f))
+	b := mustSave(f, filledStore(f))
 	f.Add(b)
 	f.Add(b[:len(b)-1])
 	f.Add([]byte(magic))
-	f.Add(saved(f, New(Options{})))
+	f.Add(mustSave(f, New(Options{})))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, b := range [][]byte{b, signed(b)} {
 			s, told, err := Load(bytes.NewReader(b), Options{MaxKeys: 100})
@@ -404,7 +404,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 			}
 		}
 		names := limiters.Algorithms()
-		b := saved(t, New(Options{}))
+		b := mustSave(t, New(Options{}))
 		b = b[:len(b)-4-8-8]
 		c := copier{names: names, storeNow: s.clock()}
 		c.begin(recordLen("stay 00000", limit, false))
@@ -439,18 +439,18 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := map[string]int64{}
-		for key, count := range counts(t, bytes.NewReader(b), limit) {
+		for key, count := range countsByKey(t, bytes.NewReader(b), limit) {
 			copied[key], last[key] = true, count
 		}
 		if told.Keys != int64(len(last)) {
 			t.Fatalf("seed %d: %d keys loaded of %d", seed, told.Keys, len(last))
 		}
-		for key := range counts(t, bytes.NewReader(saved(t, s)), limit) {
+		for key := range countsByKey(t, bytes.NewReader(mustSave(t, s)), limit) {
 			if strings.HasPrefix(key, "stay") && !copied[key] {
 				t.Fatalf("seed %d: %q is missing", seed, key)
 			}
 		}
-		for key, count := range counts(t, bytes.NewReader(saved(t, loaded)), limit) {
+		for key, count := range countsByKey(t, bytes.NewReader(mustSave(t, loaded)), limit) {
 			if count != last[key] {
 				t.Fatalf("seed %d: %q counts %d, want the later, %d", seed, key, count, last[key])
 			}
@@ -458,8 +458,8 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 	}
 }
 
-// counts returns the counts of a snapshot's keys under a fixed window, the later one of a key that is there twice.
-func counts(t *testing.T, r io.Reader, limit *limiters.Limit) map[string]int64 {
+// countsByKey returns the counts of a snapshot's keys under a fixed window, the later one of a key that is there twice.
+func countsByKey(t *testing.T, r io.Reader, limit *limiters.Limit) map[string]int64 {
 	t.Helper()
 	in, all := &snapshotReader{from: bufio.NewReader(r)}, map[string]int64{}
 	if _, _, err := in.head(); err != nil {
@@ -491,8 +491,8 @@ func counts(t *testing.T, r io.Reader, limit *limiters.Limit) map[string]int64 {
 	}
 }
 
-// specs returns the limits of a store's keys, and the number of keys of each.
-func specs(s *Store) map[limiters.Spec]int {
+// keysBySpec returns the limits of a store's keys, and the number of keys of each.
+func keysBySpec(s *Store) map[limiters.Spec]int {
 	all := map[limiters.Spec]int{}
 	for i := range s.shards {
 		for _, used := range s.shards[i].limits.table.items {
@@ -518,7 +518,7 @@ func TestSnapshotRestoresLimitsAndAccounts(t *testing.T) {
 		hit(t, s, "k", 1, spec)
 	}
 	loaded, _ := reload(t, s, Options{})
-	if got, want := specs(loaded), specs(s); !maps.Equal(got, want) {
+	if got, want := keysBySpec(loaded), keysBySpec(s); !maps.Equal(got, want) {
 		t.Errorf("loaded %v\nof %v", got, want)
 	}
 	if got, want := loaded.Stats(), s.Stats(); got != want {

@@ -33,9 +33,9 @@ func openBreaker(t *testing.T, s *Store) {
 	}
 }
 
-func answersAgain(t *testing.T, s *Store) {
+func awaitRecovery(t *testing.T, s *Store) {
 	t.Helper()
-	redistest.Await(t, "Redis to be asked again", func(context.Context) error {
+	redistest.Await(t, "the next call to Redis", func(context.Context) error {
 		_, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
 		return err
 	})
@@ -45,7 +45,7 @@ func TestBreakerRejectsWithoutWaiting(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: 50 * time.Millisecond}, Options{})
 	defer s.Close()
-	answersAgain(t, s) // and is connected
+	awaitRecovery(t, s) // and is connected
 	if err := server.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestBreakerRejectsWithoutWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.keepBreakerOpenUntil(time.Now())
-	answersAgain(t, s)
+	awaitRecovery(t, s)
 	s.keepBreakerOpenUntil(time.Now().Add(time.Hour)) // unless it is closed
 	if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); errors.Is(err, ErrBreakerOpen) {
 		t.Error("the breaker is open after a call that succeeded")
@@ -328,7 +328,7 @@ func TestQueueWithRandomFailures(t *testing.T) {
 				}
 			})
 		}
-		returns(t, "every Take", all.Wait)
+		mustReturn(t, "every Take", all.Wait)
 		q.running.Wait()
 		if !q.idle() || q.countWaiting() != 0 {
 			t.Errorf("seed %d: idle %v, %d wait", seed, q.idle(), q.countWaiting())
@@ -344,8 +344,8 @@ func TestQueueWithRandomFailures(t *testing.T) {
 	}
 }
 
-// returns calls f, and fails the test if f has not returned after 2 minutes.
-func returns(t *testing.T, what string, f func()) {
+// mustReturn calls f, and fails the test if f has not returned after 2 minutes.
+func mustReturn(t *testing.T, what string, f func()) {
 	t.Helper()
 	returned := make(chan struct{})
 	go func() { defer close(returned); f() }()

@@ -257,7 +257,7 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, Timeout: 50 * time.Millisecond, DialTimeout: time.Hour,
 	}, Options{})
 	defer s.Close()
-	returns(t, "a Take of 50 ms", func() {
+	mustReturn(t, "a Take of 50 ms", func() {
 		if _, err := take(t, s, hitsOf("k")...); !limiters.IsUncharged(err) {
 			t.Errorf("%v, want an error that nothing was charged", err)
 		}

@@ -8,19 +8,19 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A wrongPassword is a reply of Redis.
-type wrongPassword struct{}
+// A wrongPasswordError is a reply of Redis.
+type wrongPasswordError struct{}
 
-func (wrongPassword) Error() string {
+func (wrongPasswordError) Error() string {
 	return "WRONGPASS invalid username-password pair or user is disabled."
 }
-func (wrongPassword) RedisError() {}
+func (wrongPasswordError) RedisError() {}
 
 // A rejected password does not hide that nothing was charged. Otherwise the ends of leases that nobody holds are sent.
 func TestRejectedPasswordStaysUncharged(t *testing.T) {
 	for err, uncharged := range map[error]bool{
-		fmt.Errorf("loading the slots: %w", wrongPassword{}):                     false,
-		limiters.Uncharged(fmt.Errorf("loading the slots: %w", wrongPassword{})): true,
+		fmt.Errorf("loading the slots: %w", wrongPasswordError{}):                     false,
+		limiters.Uncharged(fmt.Errorf("loading the slots: %w", wrongPasswordError{})): true,
 	} {
 		got := explainError(err)
 		if !errors.Is(got, ErrAuth) || limiters.IsUncharged(got) != uncharged {

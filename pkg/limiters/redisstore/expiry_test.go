@@ -14,20 +14,20 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// A world is a Redis whose expiries move with the caller's clock.
-type world struct {
+// An expiryFixture is a Redis whose expiries move with the caller's clock.
+type expiryFixture struct {
 	t    *testing.T
 	c    *redis.Client
 	ends map[string]time.Time // when each key expires
 	set  time.Time            // when the clock was set, by the machine's clock: expiries go on, however slow the machine is
 }
 
-func newWorld(t *testing.T, server *redistest.Server) *world {
-	return &world{t: t, c: server.Client(t), ends: map[string]time.Time{}, set: time.Now()}
+func newExpiryFixture(t *testing.T, server *redistest.Server) *expiryFixture {
+	return &expiryFixture{t: t, c: server.Client(t), ends: map[string]time.Time{}, set: time.Now()}
 }
 
 // setTo sets the clock, and deletes the keys that have expired by then.
-func (w *world) setTo(now time.Time) {
+func (w *expiryFixture) setTo(now time.Time) {
 	ctx := context.Background()
 	w.set = time.Now()
 	for key, end := range w.ends {
@@ -46,8 +46,8 @@ func (w *world) setTo(now time.Time) {
 	}
 }
 
-// has checks that the key of a hit has an expiry, and that it is not before the key has fully reset.
-func (w *world) has(s *Store, now time.Time, hit limiters.Hit) {
+// mustExpire checks that the key of a hit has an expiry, and that it is not before the key has fully reset.
+func (w *expiryFixture) mustExpire(s *Store, now time.Time, hit limiters.Hit) {
 	w.t.Helper()
 	hit.N = 0
 	out := make([]limiters.Verdict, 1)
@@ -82,7 +82,7 @@ func TestKeysExpireAfterReset(t *testing.T) {
 				continue
 			}
 			runs++
-			w := newWorld(t, server)
+			w := newExpiryFixture(t, server)
 			for range 40 {
 				if now.UnixMicro() > 1<<52 {
 					break
@@ -94,7 +94,7 @@ func TestKeysExpireAfterReset(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, hit := range hits {
-					w.has(s, now, limiters.Hit{Key: hit.Key, Limit: usual})
+					w.mustExpire(s, now, limiters.Hit{Key: hit.Key, Limit: usual})
 				}
 				g.Saw(out)
 				now, groups = g.Next()
@@ -108,7 +108,7 @@ func TestLogThatBecomesAListExpires(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: 24 * time.Hour})
-	w := newWorld(t, server)
+	w := newExpiryFixture(t, server)
 	now := logStart
 	for i := range 300 {
 		n := int64(1)
@@ -120,7 +120,7 @@ func TestLogThatBecomesAListExpires(t *testing.T) {
 		if err := s.Take(context.Background(), now, []limiters.Group{{hit}}, make([]limiters.Verdict, 1)); err != nil {
 			t.Fatal(err)
 		}
-		w.has(s, now, hit)
+		w.mustExpire(s, now, hit)
 		now = now.Add(time.Duration(i) * time.Second)
 	}
 }
@@ -128,13 +128,13 @@ func TestLogThatBecomesAListExpires(t *testing.T) {
 // A window that starts at time 0 must expire too.
 func TestFirstWindowExpires(t *testing.T) {
 	server := redistest.Start(t)
-	w := newWorld(t, server)
+	w := newExpiryFixture(t, server)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour})
 	s, hit, now := open(t, server), limiters.Hit{Key: "k", Limit: limit, N: 1}, time.UnixMicro(5)
 	if err := s.Take(context.Background(), now, []limiters.Group{{hit}}, make([]limiters.Verdict, 1)); err != nil {
 		t.Fatal(err)
 	}
-	w.has(s, now, hit)
+	w.mustExpire(s, now, hit)
 }
 
 // The records of reservations outlive the latest of them, though the key was written with an earlier expiry before.

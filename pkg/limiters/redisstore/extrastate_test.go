@@ -69,7 +69,7 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 		if out, err := take(t, s, hit, over); err != nil || out[1].Allowed || out[1].Penalized {
 			t.Fatal(out, err)
 		}
-		full(t, c, true)
+		setFull(t, c, true)
 		for range 2 {
 			out, err := take(t, s, over)
 			if err != nil || out[0].Err != nil || out[0].Allowed || out[0].Penalized {
@@ -80,7 +80,7 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 				t.Errorf("%s: %+v %v: want errors", limit.Spec().Algorithm, out, err)
 			}
 		}
-		full(t, c, false)
+		setFull(t, c, false)
 		if out, err := take(t, s, over); err != nil || !out[0].Penalized {
 			t.Errorf("%s: %+v %v: want the second offence", limit.Spec().Algorithm, out, err)
 		}

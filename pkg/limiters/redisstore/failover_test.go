@@ -406,7 +406,7 @@ func TestLoadingSlotsHasATimeout(t *testing.T) {
 		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, TLS: &tls.Config{MinVersion: tls.VersionTLS12},
 		Timeout: time.Second, DialTimeout: time.Hour,
 	})
-	returns(t, "the request for the slots", func() {
+	mustReturn(t, "the request for the slots", func() {
 		if err := s.cluster.ForEachMaster(context.Background(), nil); err == nil {
 			t.Error("want an error")
 		}

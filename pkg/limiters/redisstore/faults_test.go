@@ -154,8 +154,8 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	l.verify()
 }
 
-// behindName returns a store whose Redis is behind a proxy, which can be pointed at another Redis.
-func behindName(t *testing.T, to string) (*Store, *redistest.Proxy) {
+// openByName returns a store whose Redis is behind a proxy, which can be pointed at another Redis.
+func openByName(t *testing.T, to string) (*Store, *redistest.Proxy) {
 	t.Helper()
 	name := redistest.NewProxy(t)
 	name.SetTarget(to)
@@ -166,7 +166,7 @@ func behindName(t *testing.T, to string) (*Store, *redistest.Proxy) {
 // by now.
 func TestReplicaWithoutMasterIsLeft(t *testing.T) {
 	old, master := redistest.Start(t, "--replica-serve-stale-data", "no"), redistest.Start(t)
-	s, name := behindName(t, old.Addr)
+	s, name := openByName(t, old.Addr)
 	l := newLedger(t, s, "k")
 	if err := l.hit(); err != nil {
 		t.Fatal(err)

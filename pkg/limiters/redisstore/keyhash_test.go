@@ -15,8 +15,8 @@ import (
 
 const secret = "0123456789abcdef0123456789abcdef"
 
-// spokenBy returns a hit for each algorithm, on keys that contain a user's name.
-func spokenBy(user string) []limiters.Hit {
+// hitsOfUser returns a hit for each algorithm, on keys that contain a user's name.
+func hitsOfUser(user string) []limiters.Hit {
 	var hits []limiters.Hit
 	for _, name := range limiterstest.Windowed() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
@@ -53,13 +53,13 @@ func TestHiddenKeysShowNoUserData(t *testing.T) {
 	for _, tag := range []func(string) string{nil, domainOfKey} {
 		s := openAt(t, connect.Options{Addr: server.Addr}, Options{Prefix: "weir:", Tag: tag, KeySecret: secret})
 		for _, user := range []string{"alice", "carol"} {
-			if _, err := take(t, s, spokenBy(user)...); err != nil {
+			if _, err := take(t, s, hitsOfUser(user)...); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	keys := c.Keys(t.Context(), "*").Val()
-	if want := 2 * (len(spokenBy("alice")) + len(spokenBy("carol"))); len(keys) != want {
+	if want := 2 * (len(hitsOfUser("alice")) + len(hitsOfUser("carol"))); len(keys) != want {
 		t.Errorf("%d keys, want %d: one for each limit, user and way of placing", len(keys), want)
 	}
 	for _, key := range keys {
@@ -77,7 +77,7 @@ func TestHiddenKeysShowNoUserData(t *testing.T) {
 
 func TestOtherSecretMakesOtherKeys(t *testing.T) {
 	server := redistest.Start(t)
-	hits := spokenBy("alice")
+	hits := hitsOfUser("alice")
 	for _, with := range []string{"", secret, secret[1:] + "x", strings.ToUpper(secret), secret + "\x01"} {
 		for used := int64(1); used <= 2; used++ {
 			out, err := take(t, openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: with}), hits...)
@@ -147,7 +147,7 @@ func TestHiddenKeyErrorsShowNoUserData(t *testing.T) {
 // The pool of MACs is not measured, because the race detector drops its entries at random.
 func TestHidingAllocatesNothing(t *testing.T) {
 	m := newKeyHasher(secret).macs.Get().(*mac)
-	key, text := spokenBy("alice")[0].Key, make([]byte, 0, 1024)
+	key, text := hitsOfUser("alice")[0].Key, make([]byte, 0, 1024)
 	if got := testing.AllocsPerRun(1000, func() { m.append(text, key) }); got > 0 {
 		t.Errorf("%v allocations a key", got)
 	}

@@ -317,7 +317,7 @@ func TestFullRedisEndsLeases(t *testing.T) {
 	if _, err := take(t, s, hit(1, false), hit(2, false)); err != nil {
 		t.Fatal(err)
 	}
-	full(t, c, true)
+	setFull(t, c, true)
 	for _, step := range []struct {
 		hit  limiters.Hit
 		want string // "" for an error
@@ -339,12 +339,12 @@ func TestGroupWithALeaseFailsOnAFullRedis(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	group := limiters.Group{{Key: "k", Limit: hourly, N: 1}, {Key: "k", Limit: slotsOfKey(2, time.Hour), N: 1, Lease: leaseID(1)}}
-	full(t, c, true)
+	setFull(t, c, true)
 	out, err := takeGroups(t, s, group)
 	if err != nil || out[0].Err == nil || out[1].Err == nil {
 		t.Errorf("%+v %v: want an error for each hit", out, err)
 	}
-	full(t, c, false)
+	setFull(t, c, false)
 	if n := c.DBSize(t.Context()).Val(); n > 1 {
 		t.Errorf("%d keys: want only that which fills Redis", n)
 	}
@@ -498,13 +498,13 @@ func TestFullRedisSettlesReservations(t *testing.T) {
 	if _, err := take(t, s, hit(1, 10, false), hit(2, 10, false), hit(3, 10, false)); err != nil {
 		t.Fatal(err)
 	}
-	full(t, c, true)
+	setFull(t, c, true)
 	for _, h := range []limiters.Hit{hit(1, 8, true), hit(2, 9, true)} {
 		if out, err := take(t, s, h); err != nil || out[0].Err != nil {
 			t.Errorf("settle: %+v %v", out[0], err)
 		}
 	}
-	full(t, c, false)
+	setFull(t, c, false)
 	if out, err := take(t, s, limiters.Hit{Key: "k", Limit: limit}); err != nil || out[0].Used != 27 {
 		t.Errorf("%+v %v, want the usage 27", out[0], err)
 	}

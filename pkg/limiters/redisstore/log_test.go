@@ -83,19 +83,19 @@ var logSteps = []struct {
 	{"one more, nothing has left", 0, 1, "denied used=1000000 remaining=0 retry=10.00005s reset=60s"},
 	{"all of it at once, nothing has left", 0, million, "denied used=1000000 remaining=0 retry=60s reset=60s"},
 	{"more than ever fits", 0, limiters.MaxHits, "denied used=1000000 remaining=0 retry=never reset=60s"},
-	{"a look", 0, 0, "denied used=1000000 remaining=0 retry=10.00005s reset=60s"},
+	{"a peek", 0, 0, "denied used=1000000 remaining=0 retry=10.00005s reset=60s"},
 	{"one, when one has left", 10*time.Second + 50*time.Microsecond, 1, "ok used=1000000 remaining=0 reset=60s"},
 	{"half of it, when half has left", 35 * time.Second, million / 2, "ok used=1000000 remaining=0 reset=60s"},
 	{"one, when nearly all has left", 59 * time.Second, 1, "ok used=20001 remaining=979999 reset=60s"},
 	{"one, when all has left", 60 * time.Second, 1, "ok used=1 remaining=999999 reset=60s"},
 	{"all of it, when all has left", 60 * time.Second, million, "ok used=1000000 remaining=0 reset=60s"},
-	{"one given back", 0, -1, "ok used=999999 remaining=1 reset=59.99995s"},
-	{"half given back", 0, -million / 2, "ok used=500000 remaining=500000 reset=35s"},
-	{"all given back", 0, -million, "ok used=0 remaining=1000000 reset=0s"},
+	{"a refund of one", 0, -1, "ok used=999999 remaining=1 reset=59.99995s"},
+	{"a refund of half", 0, -million / 2, "ok used=500000 remaining=500000 reset=35s"},
+	{"a refund of all", 0, -million, "ok used=0 remaining=1000000 reset=0s"},
 	{"one, when the clock steps back", -30 * time.Second, 1, "denied used=1000000 remaining=0 retry=40.00005s reset=90s"},
 }
 
-func stepOn(tb testing.TB, s *Store, n int64, after time.Duration) string {
+func takeAfter(tb testing.TB, s *Store, n int64, after time.Duration) string {
 	tb.Helper()
 	now := logStart.Add((million-1)*50*time.Microsecond + after)
 	out := make([]limiters.Verdict, 1)
@@ -124,7 +124,7 @@ func TestLongLogNeedsFewCommands(t *testing.T) {
 		if err := c.ConfigResetStat(ctx).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if got := stepOn(t, s, step.n, step.after); got != step.want {
+		if got := takeAfter(t, s, step.n, step.after); got != step.want {
 			t.Errorf("%s:\n got %s\nwant %s", step.name, got, step.want)
 		}
 		for command, calls := range commands(t, c) {
@@ -228,7 +228,7 @@ func BenchmarkLongLog(b *testing.B) {
 				c.ConfigSet(ctx, "slowlog-log-slower-than", "0")
 				c.SlowLogReset(ctx)
 				b.StartTimer()
-				stepOn(b, s, step.n, step.after)
+				takeAfter(b, s, step.n, step.after)
 				b.StopTimer()
 				for _, entry := range c.SlowLogGet(ctx, -1).Val() {
 					if strings.HasPrefix(entry.Args[0], "eval") {

@@ -253,7 +253,7 @@ func TestLateCallChargesNothing(t *testing.T) {
 		_, err := take(t, s, hitsOf("k")...)
 		return err
 	})
-	before := lookAt(t, open(t, server), "k")
+	before := peek(t, open(t, server), "k")
 	ran := func() int { return commands(t, server.Client(t))["evalsha"] }
 	earlier := ran()
 	// On a busy machine, the Takes may time out before a call is sent.
@@ -279,12 +279,12 @@ func TestLateCallChargesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	if used := lookAt(t, open(t, server), "k"); used != before {
+	if used := peek(t, open(t, server), "k"); used != before {
 		t.Errorf("%d hits were charged that were answered with an error", used-before)
 	}
 }
 
-func lookAt(t *testing.T, s *Store, key string) int64 {
+func peek(t *testing.T, s *Store, key string) int64 {
 	t.Helper()
 	out, err := take(t, s, limiters.Hit{Key: key, Limit: hourly})
 	if err != nil || out[0].Err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// theSlot returns the slot of the tag of oneSlot, and the node that has it.
-func theSlot(c *redistest.Cluster) (slot, home int) {
+// slotAndOwner returns the slot of the tag of oneSlot, and the node that has it.
+func slotAndOwner(c *redistest.Cluster) (slot, home int) {
 	hit := limiters.Hit{Limit: hourly}
 	slot = int(slotOf(keyNamer{tag: func(string) string { return "tag" }}.key(&hit)))
 	return slot, c.Owner(slot)
@@ -29,7 +29,7 @@ func theSlot(c *redistest.Cluster) (slot, home int) {
 func TestMovingSlotLosesNoHit(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
-	slot, home := theSlot(c)
+	slot, home := slotAndOwner(c)
 	away := (home + 1) % 3
 	many := limiterstest.MustLimit(limiters.Spec{
 		Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit},
@@ -107,7 +107,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 func TestCallsOverTwoNodesWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
-	slot, home := theSlot(c)
+	slot, home := slotAndOwner(c)
 	away := (home + 1) % 3
 	s := openCluster(t, c, oneSlot)
 	want := func(out []limiters.Verdict, err error, used ...int64) {

@@ -199,7 +199,7 @@ func TestFullRedisFailsCharges(t *testing.T) {
 	c.ConfigSet(context.Background(), "maxmemory", "1")
 	out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 0}, limiters.Hit{Key: "other", Limit: hourly, N: 1})
 	if err == nil && (out[0].Err != nil || out[0].Used != 1 || out[1].Err == nil || !strings.Contains(out[1].Err.Error(), "OOM")) {
-		t.Errorf("%+v, %v: want a look that is answered and a charge that fails with OOM", out, err)
+		t.Errorf("%+v, %v: want a peek that is answered and a charge that fails with OOM", out, err)
 	}
 	c.ConfigSet(context.Background(), "maxmemory", "0")
 	if out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 0}); err != nil || out[0].Used != 1 {
@@ -207,10 +207,10 @@ func TestFullRedisFailsCharges(t *testing.T) {
 	}
 }
 
-func full(t *testing.T, c *redis.Client, is bool) {
+func setFull(t *testing.T, c *redis.Client, isFull bool) {
 	t.Helper()
 	bytes := "0"
-	if is {
+	if isFull {
 		bytes = "1"
 	}
 	if err := c.ConfigSet(context.Background(), "maxmemory", bytes).Err(); err != nil {
@@ -224,12 +224,12 @@ func TestFullRedisStillDenies(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	for _, name := range limiterstest.Windowed() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: 365 * 24 * time.Hour, CountDenied: true})
-		spent := limiters.Hit{Key: "spent", Limit: limit, N: 2}
-		if _, err := take(t, s, spent); err != nil {
+		full := limiters.Hit{Key: "full", Limit: limit, N: 2}
+		if _, err := take(t, s, full); err != nil {
 			t.Fatal(err)
 		}
-		full(t, c, true)
-		one := limiters.Hit{Key: "spent", Limit: limit, N: 1}
+		setFull(t, c, true)
+		one := limiters.Hit{Key: "full", Limit: limit, N: 1}
 		for _, hits := range [][]limiters.Hit{{one}, {one, one}} {
 			out, err := take(t, s, hits...)
 			for _, v := range out {
@@ -238,7 +238,7 @@ func TestFullRedisStillDenies(t *testing.T) {
 				}
 			}
 		}
-		full(t, c, false)
+		setFull(t, c, false)
 	}
 }
 
@@ -256,9 +256,9 @@ func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 				one := limiters.Hit{Key: fmt.Sprint(penalty, i), Limit: limit, N: hits[0]}
 				two := one
 				two.N = hits[1]
-				full(t, c, true)
+				setFull(t, c, true)
 				out, err := take(t, s, one, two)
-				full(t, c, false)
+				setFull(t, c, false)
 				for j, v := range out {
 					if err != nil || v.Err == nil || !strings.Contains(v.Err.Error(), "OOM") {
 						t.Errorf("%s %+v, hit %d of %v: %+v, %v, want an error", name, penalty, j, hits, v, err)
@@ -295,9 +295,9 @@ func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	}
 	// By now all hits have expired. A full Redis permits deleting the old log, and then all other writes of the script.
 	later := logStart.Add(2 * time.Minute)
-	full(t, c, true)
+	setFull(t, c, true)
 	refused := take(later, 1)
-	full(t, c, false)
+	setFull(t, c, false)
 	for i, v := range refused {
 		if v.Err == nil {
 			t.Errorf("hit %d: %+v, want an error", i, v)
@@ -444,7 +444,7 @@ func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 			total += <-asked
 		}
 		if total > 1 {
-			t.Errorf("the script was asked for %d times, want once", total)
+			t.Errorf("the script was called %d times, want once", total)
 		}
 		if total == 0 {
 			return fmt.Errorf("it was not sent in time: %w", err)

@@ -50,8 +50,8 @@ func (k *storedKey) limit(t *testing.T, further string) *limiters.Limit {
 	})
 }
 
-// put writes the key as the older version did.
-func (k *storedKey) put(t *testing.T, c *redis.Client) {
+// write writes the key as the older version did.
+func (k *storedKey) write(t *testing.T, c *redis.Client) {
 	t.Helper()
 	values := make([]any, len(k.Values))
 	for i, text := range k.Values {
@@ -142,7 +142,7 @@ func TestKeysAreThoseOfTheVersionBefore(t *testing.T) {
 			}
 			for _, extra := range extras {
 				c.FlushAll(t.Context())
-				k.put(t, c)
+				k.write(t, c)
 				decided("of the stored key, with "+extra, extra)
 			}
 		})

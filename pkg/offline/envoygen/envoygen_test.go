@@ -27,8 +27,8 @@ func parse(t *testing.T, text string) *descriptors.Rules {
 	return rules
 }
 
-// with returns options with arguments such as "--from user=method".
-func with(arguments ...string) Options {
+// optionsOf returns options with arguments such as "--from user=method".
+func optionsOf(arguments ...string) Options {
 	o := Options{Service: "127.0.0.1:8081", Upstream: "shop.example:8080"}
 	for _, a := range arguments {
 		flag, value, _ := strings.Cut(a, " ")
@@ -48,8 +48,8 @@ func with(arguments ...string) Options {
 	return o
 }
 
-// one returns rules of one descriptor.
-func one(descriptor string) string {
+// oneDescriptor returns rules of one descriptor.
+func oneDescriptor(descriptor string) string {
 	return "domain: d\ndescriptors:\n  - " + descriptor + "\n    rate_limit: {unit: minute, requests_per_unit: 5}\n"
 }
 
@@ -64,56 +64,56 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		o     Options
 		want  string
 	}{
-		{one("key: 'pa*'"), with(), `rules.yaml:3: the key "pa*" has a wildcard`},
-		{one("key: header_match\n    value: a"), with(), "rules.yaml:3: the rules do not say when Envoy sends the key header_match: set --from 'header_match=match:VALUE"},
-		{one("key: a/b"), with(), `the key "a/b" is not the name of a header: set --from`},
-		{one("key: generic_key"), with(), "no route sends generic_key=VALUE: add it to --route"},
-		{one("key: generic_key\n    value: a\n    rate_limit: {unit: day, requests_per_unit: 9}\n  - key: generic_key\n    value: b"), with(), "generic_key has the values a, b, and the rules do not say which route"},
-		{one("key: generic_key\n    value: a"), with("--route /x:generic_key=b"), "rules.yaml:3: no route sends generic_key=a"},
-		{one("key: k\n    values: [a, b]\n    share_threshold: true"), with("--from k=constant"), "Envoy sends k with the values a and b for each request, and share_threshold counts both"},
-		{one("key: remote_address\n    value: localhost"), with(), `never "localhost"`},
-		{one("key: masked_remote_address\n    cidr: [10.0.0.0/8]"), with(), "cidr matches only addresses: write the key remote_address"},
-		{one("key: masked_remote_address\n    values: [10.0.0.0/8, 10.1.0.0/16]"), with(), "envoy sends one prefix of an address, of length 8, and the rule has 10.1.0.0/16"},
-		{one("key: path\n    value: /a?b=c"), with(), `never "/a?b=c"`},
-		{one("key: k"), with("--from k=status:401"), "the rule names no exact value"},
-		{one("key: k\n    value: a"), with("--from k=match:b=x-k:1"), `--from does not say when k is "a"`},
-		{reserve, with(), "rules.yaml:5: reserve needs the estimate and the actual cost, which the rules do not have: set --hits 'user.lease=100' and --cost"},
-		{reserve, with("--hits user.lease=5"), "reserve needs the estimate and the actual cost"},
-		{reserve, with("--hits user.lease=5", "--cost user.lease=%BYTES_SENT%", "--from user=status:200"), "names no exact value"},
-		{slots, with("--cost user.lease=5"), "concurrency has no cost at the end"},
-		{slots, with("--from lease=method"), "it comes from a header, and not from method: write --from 'lease=header:NAME'"},
-		{sliding, with("--cost user=%BYTES_SENT%"), "this limit does not count a cost that exceeds it"},
-		{one("key: user"), with("--cost user=%BYTES_SENT%", "--hits user=3"), "remove --hits 'user=3'"},
-		{one("key: user"), with("--cost usr=%BYTES_SENT%"), "no rule has the keys usr, which --cost names; did you mean user?"},
-		{one("key: user"), with("--from usr=method"), "no rule has the key usr, which --from or --route names; did you mean user?"},
-		{one("key: user"), with("--domain e"), "--domain e: the rules have no such domain"},
-		{one("key: user"), with("--from user"), "write KEY=SOURCE"},
-		{one("key: user"), with("--from user=headr:x"), "write header:NAME, path, method"},
-		{one("key: 'a b'"), with(), `the key "a b" is not the name of a header: set --from 'a b=SOURCE'`},
-		{one("key: user"), with("--from user=header:a b"), `"a b" is not the name of a header: write header:NAME, such as header:x-user-id`},
-		{one("key: user"), with("--from user=query:"), "query needs a text after the colon: write query:TEXT"},
-		{one("key: user"), with("--from user=metadata:a"), "write metadata:NAMESPACE:KEY.PATH"},
-		{one("key: user"), with("--from user=masked_remote_address:40/1"), "write masked_remote_address:V4/V6"},
-		{one("key: user"), with("--from user=method:x"), "method takes no text after a colon: write method"},
-		{one("key: user\n    value: x"), with("--from user=masked_remote_address"), `which is never "x": write such a prefix`},
-		{one("key: user"), with("--from user=source_cluster"), "only under the key source_cluster: use that key in the rule, or another source"},
-		{one("key: user"), with("--from user=match:a"), "write match:VALUE=HEADER:TEXT"},
-		{one("key: user"), with("--from user=status:600"), "write status:CODES"},
-		{one("key: user"), with("--from user=method", "--from user=path"), "--from names the key user twice: remove one"},
-		{one("key: user"), with("--from user=status:a=401", "--from user=status:a=403"), `the value "a" is given twice: remove one`},
-		{one("key: user"), with("--hits user=-1"), "write a number of at most 1000000000, or one command"},
-		{one("key: user"), with("--cost user=%A% %B%"), "or one command"},
-		{one("key: user"), with("--cost user=2000000000"), "write a number of at most"},
-		{one("key: user"), with("--hits user"), "write KEYS=HITS"},
-		{one("key: user"), with("--hits user=1", "--hits user=2"), "--hits names user twice: remove one"},
-		{one("key: user"), with("--route /x"), "write PREFIX:KEY=VALUE"},
-		{one("key: user"), with("--route /x:user"), "write KEY=VALUE after the colon"},
-		{one("key: user"), with("--route /x:user=1", "--route /x:user=2"), "the route is given twice: give it once, with its pairs joined by commas"},
-		{one("key: user"), with("--from user=method", "--route /x:user=1"), "--from has another source of the key user: remove that --from"},
-		{one("key: user"), Options{Service: "weir"}, `--service "weir": write host:port`},
-		{one("key: user"), Options{Service: "weir:1", Upstream: "a:0"}, `--upstream "a:0": write host:port`},
-		{"domain: d\ndescriptors: []\n", with(), "the domain d has no rule: add descriptors with limits"},
-		{slots + "  - key: user\n    value: x\n    descriptors:\n      - key: lease\n        rate_limit: {unit: day, requests_per_unit: 1}\n", with(), "only one of them has leases: give them different keys"},
+		{oneDescriptor("key: 'pa*'"), optionsOf(), `rules.yaml:3: the key "pa*" has a wildcard`},
+		{oneDescriptor("key: header_match\n    value: a"), optionsOf(), "rules.yaml:3: the rules do not say when Envoy sends the key header_match: set --from 'header_match=match:VALUE"},
+		{oneDescriptor("key: a/b"), optionsOf(), `the key "a/b" is not the name of a header: set --from`},
+		{oneDescriptor("key: generic_key"), optionsOf(), "no route sends generic_key=VALUE: add it to --route"},
+		{oneDescriptor("key: generic_key\n    value: a\n    rate_limit: {unit: day, requests_per_unit: 9}\n  - key: generic_key\n    value: b"), optionsOf(), "generic_key has the values a, b, and the rules do not say which route"},
+		{oneDescriptor("key: generic_key\n    value: a"), optionsOf("--route /x:generic_key=b"), "rules.yaml:3: no route sends generic_key=a"},
+		{oneDescriptor("key: k\n    values: [a, b]\n    share_threshold: true"), optionsOf("--from k=constant"), "Envoy sends k with the values a and b for each request, and share_threshold counts both"},
+		{oneDescriptor("key: remote_address\n    value: localhost"), optionsOf(), `never "localhost"`},
+		{oneDescriptor("key: masked_remote_address\n    cidr: [10.0.0.0/8]"), optionsOf(), "cidr matches only addresses: write the key remote_address"},
+		{oneDescriptor("key: masked_remote_address\n    values: [10.0.0.0/8, 10.1.0.0/16]"), optionsOf(), "envoy sends one prefix of an address, of length 8, and the rule has 10.1.0.0/16"},
+		{oneDescriptor("key: path\n    value: /a?b=c"), optionsOf(), `never "/a?b=c"`},
+		{oneDescriptor("key: k"), optionsOf("--from k=status:401"), "the rule names no exact value"},
+		{oneDescriptor("key: k\n    value: a"), optionsOf("--from k=match:b=x-k:1"), `--from does not say when k is "a"`},
+		{reserve, optionsOf(), "rules.yaml:5: reserve needs the estimate and the actual cost, which the rules do not have: set --hits 'user.lease=100' and --cost"},
+		{reserve, optionsOf("--hits user.lease=5"), "reserve needs the estimate and the actual cost"},
+		{reserve, optionsOf("--hits user.lease=5", "--cost user.lease=%BYTES_SENT%", "--from user=status:200"), "names no exact value"},
+		{slots, optionsOf("--cost user.lease=5"), "concurrency has no cost at the end"},
+		{slots, optionsOf("--from lease=method"), "it comes from a header, and not from method: write --from 'lease=header:NAME'"},
+		{sliding, optionsOf("--cost user=%BYTES_SENT%"), "this limit does not count a cost that exceeds it"},
+		{oneDescriptor("key: user"), optionsOf("--cost user=%BYTES_SENT%", "--hits user=3"), "remove --hits 'user=3'"},
+		{oneDescriptor("key: user"), optionsOf("--cost usr=%BYTES_SENT%"), "no rule has the keys usr, which --cost names; did you mean user?"},
+		{oneDescriptor("key: user"), optionsOf("--from usr=method"), "no rule has the key usr, which --from or --route names; did you mean user?"},
+		{oneDescriptor("key: user"), optionsOf("--domain e"), "--domain e: the rules have no such domain"},
+		{oneDescriptor("key: user"), optionsOf("--from user"), "write KEY=SOURCE"},
+		{oneDescriptor("key: user"), optionsOf("--from user=headr:x"), "write header:NAME, path, method"},
+		{oneDescriptor("key: 'a b'"), optionsOf(), `the key "a b" is not the name of a header: set --from 'a b=SOURCE'`},
+		{oneDescriptor("key: user"), optionsOf("--from user=header:a b"), `"a b" is not the name of a header: write header:NAME, such as header:x-user-id`},
+		{oneDescriptor("key: user"), optionsOf("--from user=query:"), "query needs a text after the colon: write query:TEXT"},
+		{oneDescriptor("key: user"), optionsOf("--from user=metadata:a"), "write metadata:NAMESPACE:KEY.PATH"},
+		{oneDescriptor("key: user"), optionsOf("--from user=masked_remote_address:40/1"), "write masked_remote_address:V4/V6"},
+		{oneDescriptor("key: user"), optionsOf("--from user=method:x"), "method takes no text after a colon: write method"},
+		{oneDescriptor("key: user\n    value: x"), optionsOf("--from user=masked_remote_address"), `which is never "x": write such a prefix`},
+		{oneDescriptor("key: user"), optionsOf("--from user=source_cluster"), "only under the key source_cluster: use that key in the rule, or another source"},
+		{oneDescriptor("key: user"), optionsOf("--from user=match:a"), "write match:VALUE=HEADER:TEXT"},
+		{oneDescriptor("key: user"), optionsOf("--from user=status:600"), "write status:CODES"},
+		{oneDescriptor("key: user"), optionsOf("--from user=method", "--from user=path"), "--from names the key user twice: remove one"},
+		{oneDescriptor("key: user"), optionsOf("--from user=status:a=401", "--from user=status:a=403"), `the value "a" is given twice: remove one`},
+		{oneDescriptor("key: user"), optionsOf("--hits user=-1"), "write a number of at most 1000000000, or one command"},
+		{oneDescriptor("key: user"), optionsOf("--cost user=%A% %B%"), "or one command"},
+		{oneDescriptor("key: user"), optionsOf("--cost user=2000000000"), "write a number of at most"},
+		{oneDescriptor("key: user"), optionsOf("--hits user"), "write KEYS=HITS"},
+		{oneDescriptor("key: user"), optionsOf("--hits user=1", "--hits user=2"), "--hits names user twice: remove one"},
+		{oneDescriptor("key: user"), optionsOf("--route /x"), "write PREFIX:KEY=VALUE"},
+		{oneDescriptor("key: user"), optionsOf("--route /x:user"), "write KEY=VALUE after the colon"},
+		{oneDescriptor("key: user"), optionsOf("--route /x:user=1", "--route /x:user=2"), "the route is given twice: give it once, with its pairs joined by commas"},
+		{oneDescriptor("key: user"), optionsOf("--from user=method", "--route /x:user=1"), "--from has another source of the key user: remove that --from"},
+		{oneDescriptor("key: user"), Options{Service: "weir"}, `--service "weir": write host:port`},
+		{oneDescriptor("key: user"), Options{Service: "weir:1", Upstream: "a:0"}, `--upstream "a:0": write host:port`},
+		{"domain: d\ndescriptors: []\n", optionsOf(), "the domain d has no rule: add descriptors with limits"},
+		{slots + "  - key: user\n    value: x\n    descriptors:\n      - key: lease\n        rate_limit: {unit: day, requests_per_unit: 1}\n", optionsOf(), "only one of them has leases: give them different keys"},
 	} {
 		_, err := New(parse(t, c.rules), c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -129,11 +129,11 @@ func TestNotesNameAssumptions(t *testing.T) {
 		o     Options
 		want  string
 	}{
-		{one("key: user"), with(), "user: the header x-user, because no --from names a source"},
-		{one("key: peer\n    cidr: [10.0.0.0/8]"), with(), "rules.yaml:3: peer: the address of the client, because the rule has prefixes"},
-		{one("key: user"), with("--from user=method", "--cost user=%BYTES_SENT%"), "rules.yaml:3: requests are denied once the usage exceeds 5; write peek: would_fit"},
+		{oneDescriptor("key: user"), optionsOf(), "user: the header x-user, because no --from names a source"},
+		{oneDescriptor("key: peer\n    cidr: [10.0.0.0/8]"), optionsOf(), "rules.yaml:3: peer: the address of the client, because the rule has prefixes"},
+		{oneDescriptor("key: user"), optionsOf("--from user=method", "--cost user=%BYTES_SENT%"), "rules.yaml:3: requests are denied once the usage exceeds 5; write peek: would_fit"},
 		{"domain: d\ndescriptors:\n  - key: user\n    descriptors:\n      - key: lease\n        rate_limit: {algorithm: concurrency, concurrent_requests: 2}\n",
-			with("--from user=method", "--from lease=header:x-id"), "no client may choose it"},
+			optionsOf("--from user=method", "--from lease=header:x-id"), "no client may choose it"},
 	} {
 		config, err := New(parse(t, c.rules), c.o)
 		if err != nil {
@@ -144,7 +144,7 @@ func TestNotesNameAssumptions(t *testing.T) {
 			t.Errorf("%s: notes %q, want %q", c.rules, notes, c.want)
 		}
 	}
-	config, err := New(parse(t, one("key: method\n    value: GET")), with())
+	config, err := New(parse(t, oneDescriptor("key: method\n    value: GET")), optionsOf())
 	if err != nil || len(config.Notes()) > 0 {
 		t.Errorf("%v, %v", config.Notes(), err)
 	}
@@ -197,7 +197,7 @@ func TestRequestsThroughOutputMeetEveryRule(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		met += meet(t, name, rules, config)
+		met += checkDescriptors(t, name, rules, config)
 	}
 	if met < 60 || problems > 4 {
 		t.Errorf("%d rules met, %d files with problems", met, problems)
@@ -209,17 +209,17 @@ func exampleOptions(text string) Options {
 	switch {
 	case strings.Contains(text, "domain: tokens\n"):
 		const keys = "budget.plan.tenant.lease"
-		return with("--from budget=constant", "--hits budget=0", "--hits "+keys+"=100", "--cost "+keys+"=%RESP(x-cost)%")
+		return optionsOf("--from budget=constant", "--hits budget=0", "--hits "+keys+"=100", "--cost "+keys+"=%RESP(x-cost)%")
 	case strings.Contains(text, "domain: llm\n"):
-		return with("--hits tenant.lease=100", "--cost tenant.lease=%RESP(x-cost)%")
+		return optionsOf("--hits tenant.lease=100", "--cost tenant.lease=%RESP(x-cost)%")
 	case strings.Contains(text, "domain: login\n"):
-		return with("--from outcome=status:401,403")
+		return optionsOf("--from outcome=status:401,403")
 	}
-	return with()
+	return optionsOf()
 }
 
-// meet sends a request for each rule of each descriptor through the bootstrap, and returns their number.
-func meet(t *testing.T, name string, rules *descriptors.Rules, config *Config) (met int) {
+// checkDescriptors sends a request for each rule of each descriptor through the bootstrap, and returns their number.
+func checkDescriptors(t *testing.T, name string, rules *descriptors.Rules, config *Config) (met int) {
 	t.Helper()
 	text, err := config.Bootstrap()
 	if err != nil {
@@ -323,17 +323,17 @@ func TestEverySourceSendsItsKey(t *testing.T) {
 		{"key: k\n    value: a", "--from k=status:failed=5xx,400-404"}, {"key: destination_cluster\n    value: backend", "--from destination_cluster=destination_cluster"},
 		{"key: k\n    value: a", "--route /p:k=a"}, {"key: k", "--route /p:k=a"},
 	} {
-		o := with(c.from)
+		o := optionsOf(c.from)
 		if strings.Contains(c.from, "failed") {
-			o = with("--from k=status:a=5xx,400-404")
+			o = optionsOf("--from k=status:a=5xx,400-404")
 		}
-		rules := parse(t, one(c.descriptor))
+		rules := parse(t, oneDescriptor(c.descriptor))
 		config, err := New(rules, o)
 		if err != nil {
 			t.Errorf("%s: %v", c.from, err)
 			continue
 		}
-		if meet(t, c.from, rules, config) == 0 {
+		if checkDescriptors(t, c.from, rules, config) == 0 {
 			t.Errorf("%s: no descriptor", c.from)
 		}
 	}
@@ -342,7 +342,7 @@ func TestEverySourceSendsItsKey(t *testing.T) {
 // The outcome of a response is one expression, with a value that no rule has for every other status.
 func TestStatusIsOneExpressionAtTheEnd(t *testing.T) {
 	rules := parse(t, "domain: d\ndescriptors:\n  - key: k\n    values: [bad, other]\n    rate_limit: {unit: day, requests_per_unit: 9}\n")
-	config, err := New(rules, with("--from k=status:bad=5xx,404", "--from k=status:other=401-403"))
+	config, err := New(rules, optionsOf("--from k=status:bad=5xx,404", "--from k=status:other=401-403"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,14 +386,14 @@ func TestCallsAtTheEndOfARequest(t *testing.T) {
 		o                 Options
 	}{
 		{"concurrency", lease + "{algorithm: concurrency, concurrent_requests: 2}\n",
-			entries + id + entries + id + "              - generic_key: {descriptor_value: \"1\", descriptor_key: release}\n            apply_on_stream_done: true\n", with()},
+			entries + id + entries + id + "              - generic_key: {descriptor_value: \"1\", descriptor_key: release}\n            apply_on_stream_done: true\n", optionsOf()},
 		{"reserve", lease + "{unit: day, requests_per_unit: 9, reserve: {ttl: 60s}}\n",
 			entries + id + "            hits_addend: {number: 7}\n" + entries + id + "              - generic_key: {descriptor_value: \"1\", descriptor_key: settle}\n" +
 				"            hits_addend: {format: '%RESP(x-cost)%'}\n            apply_on_stream_done: true\n",
-			with("--hits method.lease=7", "--cost method.lease=%RESP(x-cost)%")},
-		{"cost", one("key: method"), entries + "            hits_addend: {number: 0}\n" + entries + "            hits_addend: {format: '%BYTES_SENT%'}\n            apply_on_stream_done: true\n",
-			with("--cost method=%BYTES_SENT%")},
-		{"hits", one("key: method"), entries + "            hits_addend: {number: 10}\n", with("--hits method=10")},
+			optionsOf("--hits method.lease=7", "--cost method.lease=%RESP(x-cost)%")},
+		{"cost", oneDescriptor("key: method"), entries + "            hits_addend: {number: 0}\n" + entries + "            hits_addend: {format: '%BYTES_SENT%'}\n            apply_on_stream_done: true\n",
+			optionsOf("--cost method=%BYTES_SENT%")},
+		{"hits", oneDescriptor("key: method"), entries + "            hits_addend: {number: 10}\n", optionsOf("--hits method=10")},
 	} {
 		if got := part(t, "route", c.rules, c.o); !strings.HasSuffix(got, "rate_limits:\n"+c.want) {
 			t.Errorf("%s:\n%s\nwant the end\n%s", c.name, got, c.want)
@@ -401,26 +401,26 @@ func TestCallsAtTheEndOfARequest(t *testing.T) {
 	}
 	slots := lease + "{algorithm: concurrency, concurrent_requests: 2, lease_ttl: 60s}\n"
 	for _, want := range []string{"max_stream_duration: 50s", `header: {key: x-weir-lease, value: "%UNIQUE_ID%"}`, "OVERWRITE_IF_EXISTS_OR_ADD"} {
-		if got := part(t, "", slots, with()); !strings.Contains(got, want) {
+		if got := part(t, "", slots, optionsOf()); !strings.Contains(got, want) {
 			t.Errorf("no %s in\n%s", want, got)
 		}
 	}
-	if got := part(t, "filter", slots, with("--from lease=header:x-id")); strings.Contains(got, "header_mutation") {
+	if got := part(t, "filter", slots, optionsOf("--from lease=header:x-id")); strings.Contains(got, "header_mutation") {
 		t.Errorf("a filter makes an id that no action sends:\n%s", got)
 	}
 }
 
 // The settings that a source needs are in the bootstrap.
 func TestBootstrapHasTheSettingsOfSources(t *testing.T) {
-	o := with()
+	o := optionsOf()
 	o.TrustedHops = 2
-	if got := part(t, "", one("key: ip"), o); !strings.Contains(got, "use_remote_address: true") || !strings.Contains(got, "xff_num_trusted_hops: 2") {
+	if got := part(t, "", oneDescriptor("key: ip"), o); !strings.Contains(got, "use_remote_address: true") || !strings.Contains(got, "xff_num_trusted_hops: 2") {
 		t.Error(got)
 	}
-	if got := part(t, "", one("key: path"), with()); !strings.Contains(got, "normalize_path: true") || strings.Contains(got, "use_remote_address") {
+	if got := part(t, "", oneDescriptor("key: path"), optionsOf()); !strings.Contains(got, "normalize_path: true") || strings.Contains(got, "use_remote_address") {
 		t.Error(got)
 	}
-	if got := part(t, "route", one("key: masked_remote_address\n    values: [10.0.0.0/8, '2001:db8::/48']"), with()); !strings.Contains(got, "{v4_prefix_mask_len: 8, v6_prefix_mask_len: 48}") {
+	if got := part(t, "route", oneDescriptor("key: masked_remote_address\n    values: [10.0.0.0/8, '2001:db8::/48']"), optionsOf()); !strings.Contains(got, "{v4_prefix_mask_len: 8, v6_prefix_mask_len: 48}") {
 		t.Error(got)
 	}
 }
@@ -428,11 +428,11 @@ func TestBootstrapHasTheSettingsOfSources(t *testing.T) {
 // A text in the arguments or the rules stays one value in the output.
 func TestTextsAreQuoted(t *testing.T) {
 	rules := parse(t, "domain: \"a: b # {c}\\nd\"\ndescriptors:\n  - key: generic_key\n    value: \"x: %REQ(a)% # y\\n- z\"\n    rate_limit: {unit: day, requests_per_unit: 1}\n")
-	config, err := New(rules, with())
+	config, err := New(rules, optionsOf())
 	if err != nil {
 		t.Fatal(err)
 	}
-	meet(t, "quoted", rules, config)
+	checkDescriptors(t, "quoted", rules, config)
 	text, err := config.EnvoyFilter()
 	if err != nil {
 		t.Fatal(err)
@@ -447,7 +447,7 @@ func TestTextsAreQuoted(t *testing.T) {
 func TestWordsThatAreBooleansInEnvoyAreQuoted(t *testing.T) {
 	for _, word := range []string{"y", "N", "yes", "No", "ON", "off", "true", "False", "null", "~", "010", "0x1f", "1e3"} {
 		rules := parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", word))
-		config, err := New(rules, with())
+		config, err := New(rules, optionsOf())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 	}
 }
 
-func none[T any](t *testing.T, from <-chan T, what string) {
+func mustReceiveNothing[T any](t *testing.T, from <-chan T, what string) {
 	t.Helper()
 	select {
 	case v := <-from:
@@ -163,11 +163,11 @@ func acknowledged(t *testing.T, answer *discovery.DiscoveryRequest, version stri
 	}
 }
 
-// refused fails the test unless the request refuses a push and keeps the version. It returns the error text.
-func refused(t *testing.T, answer *discovery.DiscoveryRequest, kept string) string {
+// mustReject fails the test unless the request rejects a push and keeps oldVersion. It returns the error text.
+func mustReject(t *testing.T, answer *discovery.DiscoveryRequest, oldVersion string) string {
 	t.Helper()
-	if answer.GetVersionInfo() != kept || answer.GetErrorDetail() == nil {
-		t.Errorf("the answer is %v, want a NACK that keeps %q", answer, kept)
+	if answer.GetVersionInfo() != oldVersion || answer.GetErrorDetail() == nil {
+		t.Errorf("the answer is %v, want a NACK that keeps %q", answer, oldVersion)
 	}
 	return answer.GetErrorDetail().GetMessage()
 }

@@ -54,7 +54,7 @@ func TestUntrustedPeersAreRejected(t *testing.T) {
 			if e := w.next(xds.Disconnected); e.Err == nil || !strings.Contains(e.Err.Error(), c.want) {
 				t.Errorf("the error is %v, want %q in it", e.Err, c.want)
 			}
-			none(t, s.streams, "a stream was opened")
+			mustReceiveNothing(t, s.streams, "a stream was opened")
 		})
 	}
 	t.Run("cleartext", func(t *testing.T) {

@@ -54,14 +54,14 @@ func start(t *testing.T, source *xds.Source) *watch {
 		if err := receive(t, done, "the end of Watch"); !errors.Is(err, context.Canceled) {
 			t.Errorf("Watch: %v", err)
 		}
-		nothingLeft(t)
+		mustStopAllGoroutines(t)
 	}
 	t.Cleanup(w.stop)
 	return w
 }
 
-// nothingLeft fails the test if a goroutine of a client still runs.
-func nothingLeft(t *testing.T) {
+// mustStopAllGoroutines fails the test if a goroutine of a client still runs.
+func mustStopAllGoroutines(t *testing.T) {
 	t.Helper()
 	left, deadline := goroutines(), time.Now().Add(soon)
 	for len(left) > 0 && time.Now().Before(deadline) {

@@ -65,7 +65,7 @@ func TestPushesAreApplied(t *testing.T) {
 	} {
 		acknowledged(t, st.send(version, resources...), version)
 		w.next(xds.Unchanged)
-		none(t, w.loads, "rules that are the same were loaded")
+		mustReceiveNothing(t, w.loads, "rules that are the same were loaded")
 	}
 	if w.rules.Load() != rules {
 		t.Error("the rules are others, want the same")
@@ -103,14 +103,14 @@ func TestBadRulesAreRejectedAndOldRulesStay(t *testing.T) {
 	s := serve(t, "127.0.0.1:0")
 	w := start(t, &xds.Source{Server: s.address})
 	st, _ := s.accept()
-	reason := refused(t, st.send("1", broken(t, "ugc")), "")
+	reason := mustReject(t, st.send("1", broken(t, "ugc")), "")
 	if want := "invalid rate limit unit '99'"; !strings.Contains(reason, want) {
 		t.Errorf("the server got %q, want %q in it", reason, want)
 	}
 	acknowledged(t, st.send("2", domain(t, "ugc", 5)), "2")
 	w.await(xds.Accepted)
 
-	reason = refused(t, st.send("3", broken(t, "ugc"), broken(t, "other")), "2")
+	reason = mustReject(t, st.send("3", broken(t, "ugc"), broken(t, "other")), "2")
 	for _, want := range []string{"ugc:3:", "other:3:", "invalid rate limit unit '99'"} {
 		if !strings.Contains(reason, want) {
 			t.Errorf("the server got %q, want %q in it", reason, want)
@@ -159,12 +159,12 @@ func TestMalformedPushesAreRejected(t *testing.T) {
 			"duplicate domain 'ugc' in config file: another resource, ugc, has it too: send one resource for each domain, or set MERGE_DOMAIN_CONFIG"},
 		"one of two": {[]*anypb.Any{domain(t, "ugc", 6), {TypeUrl: "x"}}, "resource 2 of 2"},
 	} {
-		if reason := refused(t, st.send(name, c.resources...), "good"); !strings.Contains(reason, c.want) {
+		if reason := mustReject(t, st.send(name, c.resources...), "good"); !strings.Contains(reason, c.want) {
 			t.Errorf("%s: the server got %q, want %q in it", name, reason, c.want)
 		}
 	}
 	other := &discovery.DiscoveryResponse{VersionInfo: "other", TypeUrl: "type.googleapis.com/envoy.Cluster"}
-	if reason := refused(t, st.sendPush(other), "good"); !strings.Contains(reason, "the push has type") {
+	if reason := mustReject(t, st.sendPush(other), "good"); !strings.Contains(reason, "the push has type") {
 		t.Errorf("the server got %q", reason)
 	}
 	w.wantLimit("ugc", 5)
@@ -178,7 +178,7 @@ func TestErrorDetailIsBounded(t *testing.T) {
 	for i := range 1000 {
 		all = append(all, broken(t, fmt.Sprintf("dömäin %d", i)))
 	}
-	reason := refused(t, st.send("1", all...), "")
+	reason := mustReject(t, st.send("1", all...), "")
 	// The text is cut at 4096 bytes. A partial UTF-8 character at the cut, of at most 3 bytes, is dropped.
 	if len(reason) > 4096 || len(reason) < 4093 || !strings.HasSuffix(reason, "\n...") {
 		t.Errorf("the server got %d bytes that end in %q", len(reason), reason[max(0, len(reason)-20):])
@@ -193,7 +193,7 @@ func TestRepeatedRejectionsBackOff(t *testing.T) {
 	for version, push := range map[string]*anypb.Any{"bad": broken(t, "ugc"), "garbage": {}} {
 		began := time.Now()
 		for range 3 {
-			refused(t, st.send(version, push), "")
+			mustReject(t, st.send(version, push), "")
 		}
 		if took := time.Since(began); took < 300*time.Millisecond {
 			t.Errorf("%s: three refusals in %v, want 0.1 s and 0.2 s between them", version, took)
@@ -204,7 +204,7 @@ func TestRepeatedRejectionsBackOff(t *testing.T) {
 	w.wantLimit("ugc", 5)
 	// Watch ends during the wait.
 	for range 2 {
-		refused(t, st.send("2", broken(t, "ugc")), "1")
+		mustReject(t, st.send("2", broken(t, "ugc")), "1")
 	}
 	st.pushes <- &discovery.DiscoveryResponse{
 		VersionInfo: "2", TypeUrl: xds.TypeURL, Resources: []*anypb.Any{broken(t, "ugc")},
