@@ -95,10 +95,10 @@ func TestAdminAPIServesOnItsOwnListener(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/status", "/v1/rules", "/openapi.json", "/openapi.yaml"} {
 		if code, text := s.admin("GET", path, adminToken, ""); code != 200 {
-			t.Errorf("%s: %d %.200s", path, code, text)
+			t.Errorf("%s: %d %.200s, want 200", path, code, text)
 		}
 		if code, text := s.admin("GET", path, "", ""); code != 401 {
-			t.Errorf("%s without a token: %d %.200s", path, code, text)
+			t.Errorf("%s without a token: %d %.200s, want 401", path, code, text)
 		}
 	}
 	if _, text := s.admin("GET", "/v1/status", adminToken, ""); !strings.Contains(text, `"kind":"memory","mode":"ok"`) || !strings.Contains(text, `"ready":true`) {
@@ -109,7 +109,7 @@ func TestAdminAPIServesOnItsOwnListener(t *testing.T) {
 		t.Error(line)
 	}
 	if got := s.metricOrNone(`weir_admin_requests_total{code="401",route="/v1/status"}`); got != "1" {
-		t.Errorf("weir_admin_requests_total is %s", got)
+		t.Errorf("weir_admin_requests_total is %s, want 1", got)
 	}
 	s.term()
 }
@@ -133,7 +133,7 @@ func TestAdminAPITakesClientCertificates(t *testing.T) {
 	}
 	for name, c := range map[string]*http.Client{"no certificate": without, "a certificate of another CA": stranger} {
 		if code, text := s.adminBy(c, "https", "GET", "/v1/status", "", ""); code != 0 {
-			t.Errorf("%s: %d %s", name, code, text)
+			t.Errorf("%s: %d %s, want 0", name, code, text)
 		}
 	}
 	s = startServer(t, append(settings, "ADMIN_TOKEN_FILE="+tokenFile(t))...)
@@ -207,7 +207,7 @@ func TestResetInMemory(t *testing.T) {
 		t.Error(code, text)
 	}
 	if b := s.remaining("bob"); b != 2 {
-		t.Errorf("bob has %d left", b)
+		t.Errorf("bob has %d remaining, want 2", b)
 	}
 	n := 0
 	for _, want := range []string{`"outcome":"done"`, `"outcome":"refused"`, `"action":"/v1/keys/reset-by-entry"`} {
@@ -260,7 +260,7 @@ func TestResetReachesTheDenyCachesOfAllReplicas(t *testing.T) {
 			t.Errorf("after the reset and one hit at another replica, %d are left, want 1", n)
 		}
 		if n := b.remaining("bob"); n != 0 {
-			t.Errorf("bob has %d left", n)
+			t.Errorf("bob has %d remaining, want 0", n)
 		}
 		if l := a.peeked("alice"); l[0].State.Used != 2 {
 			t.Errorf("%+v, want 2 hits used", l)
@@ -352,7 +352,7 @@ func TestPeekAndResetCommands(t *testing.T) {
 	}
 	t.Setenv("WEIR_TOKEN_FILE", tokenFile(t))
 	if code, said := runWeir("peek", "user_id=alice"); code != 0 {
-		t.Errorf("by the environment: %d %s", code, said)
+		t.Errorf("by the environment: %d %s, want 0", code, said)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestConvertedLogsCanBeSimulated(t *testing.T) {
 	code, said := runWeir("convert", "--format", "envoy", "--log-format", "%START_TIME% %RESPONSE_CODE% %REQ(X-USER)%", "--domain", "shop",
 		"--descriptor", "user_id=%{x-user}", "--out", recording, log)
 	if code != 0 {
-		t.Fatalf("exit code %d: %s", code, said)
+		t.Fatalf("exit code %d: %s, want 0", code, said)
 	}
 	packed, err := os.ReadFile(recording)
 	if err != nil || len(packed) < 4 || string(packed[:4]) != "\x28\xb5\x2f\xfd" {

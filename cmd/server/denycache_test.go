@@ -59,7 +59,7 @@ func TestDenyCacheAnswersBeforeRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code := s.stopped(); code != 0 {
-		t.Errorf("exit code %d", code)
+		t.Errorf("exit code %d, want 0", code)
 	}
 	held(9)
 }
@@ -73,7 +73,7 @@ func TestDenyCacheCanBeDisabled(t *testing.T) {
 			s.remaining("alice")
 		}
 		if got := s.metricOrNone("weir_deny_cache_asked_total") + s.metricOrNone("weir_store_duration_seconds_count"); got != fmt.Sprint("none", 5) {
-			t.Errorf("%s: %s", with, got)
+			t.Errorf("%s: %s, want none and 5", with, got)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func TestEndpointsOfRatelimit(t *testing.T) {
 		t.Errorf("PROMETHEUS_ADDR: %d %.100s", code, body)
 	}
 	if host, _, _ := net.SplitHostPort(s.address("debug")); host != "127.0.0.1" {
-		t.Errorf("the debug port is open to all: %s", host)
+		t.Errorf("the debug port is open to all: %s, want 127.0.0.1", host)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestStartWithoutRules(t *testing.T) {
 		t.Errorf("without rules: %v, want the error that no rules are loaded", err)
 	}
 	if code, _ := s.get("/healthcheck"); code != 500 {
-		t.Errorf("/healthcheck without rules: %d", code)
+		t.Errorf("/healthcheck without rules: %d, want 500", code)
 	}
 	if code, _ := s.get("/livez"); code != 200 {
 		t.Errorf("/livez without rules: %d: who is not ready is alive", code)
@@ -193,17 +193,17 @@ func TestOverlaySetsTheAlgorithm(t *testing.T) {
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+overlay)
 	_, seen := s.log.await(t, 0, "rules loaded")
 	if got := s.remaining("alice"); got != 1 {
-		t.Errorf("%d left of a funnel that holds 1", got)
+		t.Errorf("%d remaining of a funnel that holds 1, want 1", got)
 	}
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 9}}\n")
 	_, seen = s.log.await(t, seen, "rules loaded")
 	if got := s.remaining("bob"); got != 9 {
-		t.Errorf("%d left of a funnel that holds 9", got)
+		t.Errorf("%d remaining of a funnel that holds 9, want 9", got)
 	}
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day}}\n")
 	s.log.await(t, seen, "rules not loaded")
 	if got := s.remaining("carol"); got != 9 {
-		t.Errorf("%d left of a funnel that holds 9, after an overlay with a fault", got)
+		t.Errorf("%d remaining of a funnel that holds 9, after an overlay with a fault, want 9", got)
 	}
 }
 
@@ -215,12 +215,12 @@ func TestOverlayMayBeAddedLater(t *testing.T) {
 	s.log.await(t, 0, "no overlay yet")
 	_, seen := s.log.await(t, 0, "rules loaded")
 	if got := s.remaining("alice"); got != 2 {
-		t.Errorf("%d left of 3", got)
+		t.Errorf("%d remaining of 3, want 2", got)
 	}
 	write(t, filepath.Join(dir, "overlay.yaml"), "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 9}}\n")
 	s.log.await(t, seen, "rules loaded")
 	if got := s.remaining("bob"); got != 9 {
-		t.Errorf("%d left of a funnel that holds 9", got)
+		t.Errorf("%d remaining of a funnel that holds 9, want 9", got)
 	}
 }
 

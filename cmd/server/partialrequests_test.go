@@ -120,10 +120,10 @@ func TestPartialRequestsDoNotShedOthers(t *testing.T) {
 	}
 	s.askMany(800)
 	if got := s.metric("weir_refused_requests_total"); got != "0" {
-		t.Errorf("%s requests refused, want none", got)
+		t.Errorf("%s requests refused", got)
 	}
 	if got := s.metric("weir_requests_in_flight"); got != "0" {
-		t.Errorf("%s requests in flight beside %d partial requests, want none", got, conns*streams)
+		t.Errorf("%s requests in flight beside %d partial requests", got, conns*streams)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestPartialRequestsOfOtherServicesTimeOut(t *testing.T) {
 				time.Sleep(messageTimeout - time.Nanosecond)
 				synctest.Wait()
 				if n := len(ended); n != 0 {
-					t.Fatalf("%d partial requests ended early", n)
+					t.Fatalf("%d partial requests ended early, want 0", n)
 				}
 				time.Sleep(time.Nanosecond)
 				synctest.Wait()

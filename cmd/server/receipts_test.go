@@ -72,7 +72,7 @@ func TestReceiptKeysAreReread(t *testing.T) {
 	}
 	key := descriptors.Key("ugc", rule, []descriptors.Entry{{Key: "user_id", Value: "alice"}})
 	if got := fmt.Sprintf("%016x", r.Key); got != descriptors.KeyHash([]byte(secret), key) {
-		t.Errorf("key %s", got)
+		t.Errorf("key %s, want %s", got, descriptors.KeyHash([]byte(secret), key))
 	}
 
 	write(t, keys, receiptKey("b")+"\n"+receiptKey("a"))

@@ -136,7 +136,7 @@ func TestForceStartWithAFaultyOverlay(t *testing.T) {
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 9}}\n")
 	s.log.await(t, seen, "rules loaded")
 	if got := s.remaining("alice"); got != 9 {
-		t.Errorf("%d left of a funnel that holds 9", got)
+		t.Errorf("%d remaining of a funnel that holds 9, want 9", got)
 	}
 }
 
@@ -170,6 +170,6 @@ func TestOverlayAndRulesMayChangeTogether(t *testing.T) {
 	write(t, path, strings.Replace(rules, "unit: ", "algorithm: funnel, unit: ", 1))
 	s.log.await(t, seen, "rules loaded")
 	if got := s.remaining("alice"); got != 9 {
-		t.Errorf("%d left of a funnel that holds 9", got)
+		t.Errorf("%d remaining of a funnel that holds 9, want 9", got)
 	}
 }

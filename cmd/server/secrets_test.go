@@ -135,7 +135,7 @@ func TestSecretsAreNotShownByServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if code := s.stopped(); code != 0 {
-				t.Errorf("exit code %d", code)
+				t.Errorf("exit code %d, want 0", code)
 			}
 			mustNotShow(t, secrets, "the log, at the end", s.output.String())
 		})

@@ -82,7 +82,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	}
 	s.remaining("bob")
 	if code, _ := s.get("/healthcheck"); code != 200 {
-		t.Errorf("not ready: %d", code)
+		t.Errorf("not ready: %d, want 200", code)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		_ = c.Close()
 		_ = c.Close()
 		if n := pacer.conns.Load(); n != 0 {
-			t.Errorf("%d connections", n)
+			t.Errorf("%d connections, want 0", n)
 		}
 	})
 }

@@ -96,7 +96,7 @@ func TestCheckExitCodes(t *testing.T) {
 		}
 	}
 	if code, _, _ := check(t, cli.Check{Format: "json", Paths: []string{filepath.Join(t.TempDir(), "none")}}, ""); code != 1 {
-		t.Errorf("exit code %d for a missing file", code)
+		t.Errorf("exit code %d for a missing file, want 1", code)
 	}
 }
 

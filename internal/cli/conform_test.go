@@ -145,7 +145,7 @@ func TestConformByTLS(t *testing.T) {
 		t.Errorf("exit code %d\n%s\n%s", code, out, errs)
 	}
 	if code, _, errs := conformed(t, target); code != 2 {
-		t.Errorf("without --tls: exit code %d, %s", code, errs)
+		t.Errorf("without --tls: exit code %d, %s, want 2", code, errs)
 	}
 }
 

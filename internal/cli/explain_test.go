@@ -77,7 +77,7 @@ func TestLiveExplanation(t *testing.T) {
 			t.Error(err)
 		}
 		if kind := r.Header.Get("Content-Type"); kind != "application/json" {
-			t.Errorf("content type %q", kind)
+			t.Errorf("content type %q, want \"application/json\"", kind)
 		}
 		if authorization != "Bearer s3cret" {
 			w.Header().Set("Content-Type", "application/problem+json")

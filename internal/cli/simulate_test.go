@@ -96,7 +96,7 @@ func TestSimulatePage(t *testing.T) {
 		ran, lastErrs = ran+1, errs
 	}
 	if ran != 2 {
-		t.Errorf("%d examples", ran)
+		t.Errorf("%d examples, want 2", ran)
 	}
 	if *updateSimulatePage {
 		if err := os.WriteFile(path, []byte(updated), 0o600); err != nil {

@@ -60,7 +60,7 @@ func TestSuggestPage(t *testing.T) {
 		}
 	}
 	if ran != 2 {
-		t.Errorf("%d examples", ran)
+		t.Errorf("%d examples, want 2", ran)
 	}
 }
 

@@ -140,7 +140,7 @@ func TestTestInitWritesAFileThatPasses(t *testing.T) {
 		t.Fatalf("exit code %d, %q, %q", code, out, errs)
 	}
 	if code, out, errs := runTest(t, cli.Test{Files: []string{file}, MinCoverage: 100}); code != 0 {
-		t.Errorf("exit code %d: %s%s", code, out, errs)
+		t.Errorf("exit code %d: %s%s, want 0", code, out, errs)
 	}
 	before, _ := os.ReadFile(file)
 	if code, _, errs := runTest(t, cli.Test{Init: rules, Files: []string{file}}); code != 2 || !strings.Contains(errs, file+" exists: remove it, or choose another name") {

@@ -218,7 +218,7 @@ func TestSilentRequestsEnd(t *testing.T) {
 		}
 		all.Wait()
 		if used := r.untimed.used.Load(); used != 0 {
-			t.Errorf("slots in use at the end: %b", used)
+			t.Errorf("slots in use at the end: %b, want 0", used)
 		}
 	})
 }

@@ -35,11 +35,11 @@ func TestStatLevelNamesMatchEnvoyRatelimit(t *testing.T) {
 			m.Observe(hit(rules, "my.domain", c.ask...))
 		}
 		if all := m.rates.all(); len(all) != 1 {
-			t.Errorf("%s: %d series", c.descriptors, len(all))
+			t.Errorf("%s: %d series, want 1", c.descriptors, len(all))
 		} else if want := append([]string{"my.domain"}, c.want...); !slices.Equal(all[0].labels, want) {
 			t.Errorf("%s: %q, want %q", c.descriptors, all[0].labels, want)
 		} else if n := all[0].counts[totalHits].Load(); n != 2 {
-			t.Errorf("%s: %d hits", c.descriptors, n)
+			t.Errorf("%s: %d hits, want 2", c.descriptors, n)
 		}
 	}
 }

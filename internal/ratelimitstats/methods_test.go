@@ -97,7 +97,7 @@ func TestCountingACallAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 	if n := testutil.CollectAndCount(&m.methods); n != 1 {
-		t.Errorf("%d methods", n)
+		t.Errorf("%d methods, want 1", n)
 	}
 }
 

@@ -66,7 +66,7 @@ func TestIdleSeriesExpire(t *testing.T) {
 	m.Observe(hit(nil, "d", "busy=1"))
 	m.Observe(hit(nil, "d", "new=1"))
 	if got := total(m, "d", "new_1"); got != -1 {
-		t.Errorf("new %d before any series is known to be idle", got)
+		t.Errorf("new %d before any series is known to be idle, want -1", got)
 	}
 	clock.advance(time.Hour)
 	m.Observe(hit(nil, "d", "new=1"))
@@ -133,7 +133,7 @@ func TestRuleCountsAgainAfterItsSeriesExpired(t *testing.T) {
 	clock.advance(time.Hour)
 	m.rates.sweep()
 	if got := m.rates.len(); got != 0 {
-		t.Fatalf("%d series", got)
+		t.Fatalf("%d series, want 0", got)
 	}
 	for range 2 {
 		m.Observe(hit(rules, "d", "a=1"))
@@ -170,7 +170,7 @@ func TestReloadKeepsSeriesOfUnchangedRules(t *testing.T) {
 	}
 	load("domain: other")
 	if got := m.rates.len(); got != 0 {
-		t.Errorf("without the domain: %d series", got)
+		t.Errorf("without the domain: %d series, want 0", got)
 	}
 }
 
@@ -233,13 +233,13 @@ func TestUnknownDomainSeriesAreBounded(t *testing.T) {
 	}
 	all := measured(t, m, "ratelimit_service_rate_limit_domain_not_found")
 	if n := all["domain=made up_007"].count; n != 1 {
-		t.Errorf("one domain: %v", n)
+		t.Errorf("one domain: %v, want 1", n)
 	}
 	if n := all["domain=other"].count; n != 2*maxDomains || len(all) != maxDomains+1 {
 		t.Errorf("other domains: %v, of %d series", n, len(all))
 	}
 	if got := m.shadowed.n.Load(); got != 1 {
-		t.Errorf("global shadow mode: %d", got)
+		t.Errorf("global shadow mode: %d, want 1", got)
 	}
 	m.Loaded(loaded(t, "domain: made up:007"), nil)
 	if _, found := measured(t, m, "ratelimit_service_rate_limit_domain_not_found")["domain=made up_007"]; found {

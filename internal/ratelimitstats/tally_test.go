@@ -156,7 +156,7 @@ func TestLimitsOfOneDescriptorCountOnce(t *testing.T) {
 	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d, other}}})
 	all := m.rates.all()
 	if len(all) != 1 {
-		t.Fatalf("%d series", len(all))
+		t.Fatalf("%d series, want 1", len(all))
 	}
 	want := tally{totalHits: 4, overLimit: 1, nearLimit: 1, withinLimit: 2}
 	if got := all[0].load(); got != want {

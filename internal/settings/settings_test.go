@@ -166,7 +166,7 @@ func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	s = defaults()
 	s.ConfigType, s.ConnectRetry, s.BackoffMax = FromXDS, 3*time.Second, 2*time.Second
 	if err := s.Validate(); err != nil || s.BackoffInitial != 2*time.Second {
-		t.Errorf("a first wait of 3 s and a longest of 2 s: %v, %v", s.BackoffInitial, err)
+		t.Errorf("a first wait of 3 s and a longest of 2 s: %v, %v, want %v", s.BackoffInitial, err, 2*time.Second)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestRulesPathFollowsSettings(t *testing.T) {
 	}
 	s.Config = "rules.yaml"
 	if got := s.Path(); got != "rules.yaml" {
-		t.Errorf("with --config: %q", got)
+		t.Errorf("with --config: %q, want \"rules.yaml\"", got)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestLogLevelsOfRatelimitAreAccepted(t *testing.T) {
 		"fatal": zapcore.ErrorLevel, "panic": zapcore.ErrorLevel,
 	} {
 		if got, err := (&Process{LogLevel: name}).Level(); err != nil || got != want {
-			t.Errorf("%s: %v, %v", name, got, err)
+			t.Errorf("%s: %v, %v, want %v", name, got, err, want)
 		}
 	}
 	for _, name := range []string{"", "loud"} {

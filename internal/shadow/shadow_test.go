@@ -239,7 +239,7 @@ func TestBlockedStoreDelaysNoRequest(t *testing.T) {
 			}
 		}
 		if took := time.Since(start); took != 0 {
-			t.Errorf("the requests waited for %v", took)
+			t.Errorf("the requests waited for %v, want 0", took)
 		}
 		if r := s.Report(1, 1); r.Dropped != more || r.Stats.Dropped != more || r.Stats.Queued != maxQueued {
 			t.Errorf("dropped %d, queued %d", r.Dropped, r.Stats.Queued)

@@ -144,7 +144,7 @@ func TestTopTenOfAZipfLoadIsFound(t *testing.T) {
 			slices.SortFunc(heaviest, Compare[uint64])
 			top := Top(10, sketch.List())
 			if len(top) != 10 {
-				t.Fatalf("%d keys", len(top))
+				t.Fatalf("%d keys, want 10", len(top))
 			}
 			if bound := sketch.MaxError(); bound > adds/size {
 				t.Errorf("max error %d, want at most %d", bound, adds/size)

@@ -215,10 +215,10 @@ func TestCountersSurviveStatsdOutage(t *testing.T) {
 	l.await(t, "all hits", func() bool { return l.sum(name) == 101 })
 	l.await(t, "up", s.up.Load)
 	if n := logs.FilterMessageSnippet("not connected").Len(); n != 1 {
-		t.Errorf("%d lines for one outage: %v", n, logs.All())
+		t.Errorf("%d lines for one outage: %v, want 1", n, logs.All())
 	}
 	if n := logs.FilterMessageSnippet("statsd connected").Len(); n != 1 {
-		t.Errorf("%d lines for one return: %v", n, logs.All())
+		t.Errorf("%d lines for one return: %v, want 1", n, logs.All())
 	}
 }
 

@@ -57,7 +57,7 @@ func TestDeniedPeeksAreCounted(t *testing.T) {
 	}
 	expectDenials(t, m, `weir_denials_total{domain="d",enforced="true",limit="1",rule="user"} 3`)
 	if n := testutil.CollectAndCount(m.hits); n != 0 {
-		t.Errorf("peeks are in %d series of weir_hits_total", n)
+		t.Errorf("peeks are in %d series of weir_hits_total, want 0", n)
 	}
 	expectSeries(t, m.details.peeks, "d 1 user 3")
 }
@@ -102,7 +102,7 @@ func TestReloadDropsSeriesOfRemovedLimitsAndDomains(t *testing.T) {
 	m.Loaded(loaded(t, "domain: other"), time.Now(), nil)
 	expectDenials(t, m)
 	if n := testutil.CollectAndCount(m.unmatched); n != 0 {
-		t.Errorf("%d series of unmatched descriptors of a domain without rules", n)
+		t.Errorf("%d series of unmatched descriptors of a domain without rules, want 0", n)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestScrapesAreBounded(t *testing.T) {
 	for range maxScrapes {
 		under.Go(func() {
 			if code := scrape(); code != http.StatusOK {
-				t.Errorf("a scrape within the bound: %d", code)
+				t.Errorf("a scrape within the bound: %d, want %d", code, http.StatusOK)
 			}
 		})
 		<-b.entered

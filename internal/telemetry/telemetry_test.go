@@ -99,7 +99,7 @@ func TestSeriesOfRemovedRulesAreDropped(t *testing.T) {
 	}
 	m.Loaded(loaded(t, "domain: other"), time.Now(), nil)
 	if n := testutil.CollectAndCount(m.hits); n != 0 {
-		t.Errorf("without the domain %d series, want none", n)
+		t.Errorf("without the domain %d series", n)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestStoreOutageLogsOncePerSecond(t *testing.T) {
 		log.Warn("suspicious rule")
 	}
 	if lines := strings.Count(out.String(), "\n"); lines != 100 {
-		t.Errorf("%d lines of 100 warnings of another kind", lines)
+		t.Errorf("%d lines of 100 warnings of another kind, want 100", lines)
 	}
 }
 

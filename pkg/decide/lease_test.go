@@ -457,7 +457,7 @@ func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 	}
 	var result Result
 	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); err != nil || result.GivenUp != 1 {
-		t.Fatalf("%v, %d ends repeated", err, result.GivenUp)
+		t.Fatalf("%v, %d ends repeated, want 1", err, result.GivenUp)
 	}
 	if again := store.calls[2][0]; !again.End || again.N != 7 {
 		t.Errorf("repeated as %+v, want the actual cost of 7", again)
@@ -499,7 +499,7 @@ func TestOverrideSetsSlots(t *testing.T) {
 	r.Descriptors[0].Override = &Override{RequestsPerUnit: 3, Unit: descriptors.Second}
 	var result Result
 	if err := d.Decide(t.Context(), r, &result); err != nil || reasons(&result) != "ok: released1" {
-		t.Errorf("%v, %v", reasons(&result), err)
+		t.Errorf("%v, %v, want %v", reasons(&result), err, "ok: released1")
 	}
 }
 
@@ -534,7 +534,7 @@ func TestDeniedRequestGivesUpItsReservations(t *testing.T) {
 		d := newLeaseDecider(t, newLeaseStore(), Options{})
 		var result Result
 		if err := d.Decide(t.Context(), leaseRequest(texts...), &result); err != nil || result.GivenUp != 1 {
-			t.Errorf("an estimate of %s: %d given up, %v", estimate, result.GivenUp, err)
+			t.Errorf("an estimate of %s: %d given up, %v, want 1", estimate, result.GivenUp, err)
 		}
 		wantReasons(t, d, "ok: settled100", "7 budget=b lease=a settle")
 	}
@@ -622,12 +622,12 @@ func TestFailedEndLeavesItsRequestDecided(t *testing.T) {
 			t.Errorf("%q: %v, %+v", texts, err, result)
 		}
 		if result.Denied != (texts[len(texts)-1] == "full") {
-			t.Errorf("%q: denied: %t", texts, result.Denied)
+			t.Errorf("%q: denied: %t, want %t", texts, result.Denied, texts[len(texts)-1] == "full")
 		}
 	}
 	// No descriptor was decided.
 	store.intercept = func(int, context.Context, func(context.Context) error, []limiters.Verdict) error { return errStore }
 	if got := decideReasons(t, d, "user=u lease=a release"); got != "ok: store_error" {
-		t.Errorf("%s", got)
+		t.Errorf("%s, want ok: store_error", got)
 	}
 }

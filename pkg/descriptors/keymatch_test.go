@@ -54,7 +54,7 @@ descriptors:
 		key := descriptors.Key("d", rules.Match("d", entries), entries)
 		name, value, _ := strings.Cut(tt.entry, "=")
 		if got := descriptors.EntryMatcher(tt.domain, descriptors.Entry{Key: name, Value: value})(key); got != tt.want {
-			t.Errorf("%s %s: %s is %v", tt.domain, tt.entry, key, got)
+			t.Errorf("%s %s: %s is %v, want %v", tt.domain, tt.entry, key, got, tt.want)
 		}
 	}
 }

@@ -120,7 +120,7 @@ func TestMatchOfListAllocatesNothing(t *testing.T) {
 	} {
 		es := entries(request)
 		if n := testing.AllocsPerRun(100, func() { rules.Match("d", es) }); n != 0 {
-			t.Errorf("%s: %v allocations", request, n)
+			t.Errorf("%s: %v allocations, want 0", request, n)
 		}
 	}
 }

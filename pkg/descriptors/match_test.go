@@ -250,7 +250,7 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	for _, action := range []string{"reply", "axxbxxc", "none"} {
 		request := entries("user_id=alice action=" + action)
 		if n := testing.AllocsPerRun(100, func() { rules.Match("ugc", request) }); n != 0 {
-			t.Errorf("%s: %v allocations", action, n)
+			t.Errorf("%s: %v allocations, want 0", action, n)
 		}
 	}
 }

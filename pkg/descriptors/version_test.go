@@ -144,7 +144,7 @@ func TestHashIdentifiesLimit(t *testing.T) {
 		}
 	}
 	if len(seen) != 16 {
-		t.Errorf("%d limits", len(seen))
+		t.Errorf("%d limits, want 16", len(seen))
 	}
 	if r, i := rules.ByHash(1); r != nil || i != 0 {
 		t.Errorf("found %s for an unknown hash", r.Name)

@@ -189,7 +189,7 @@ func TestRemovedFolderAndFileAreMadeAgain(t *testing.T) {
 		eventually(t, "the line is written", func() bool { return r.Stats().Lines == n+1 })
 		found := recordings(t, dir)
 		if len(found) != 1 {
-			t.Fatalf("%d files: %v", len(found), found)
+			t.Fatalf("%d files: %v, want 1", len(found), found)
 		}
 		if n == 0 {
 			if err := os.Remove(found[0]); err != nil {
@@ -389,7 +389,7 @@ func TestLinesAreInTheOrderOfTheDecisions(t *testing.T) {
 		}
 	}
 	if got := strings.Join(want, " "); got != "300 1 5 9 109 209" {
-		t.Errorf("the order is %s", got)
+		t.Errorf("the order is %s, want 300 1 5 9 109 209", got)
 	}
 }
 

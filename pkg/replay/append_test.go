@@ -82,7 +82,7 @@ func TestOverridesOfAnotherLengthOrUnitAreSkipped(t *testing.T) {
 	for _, overrides := range []string{`[]`, `[null,null]`, `[{"requests_per_unit":1,"unit":"fortnight"}]`} {
 		text := `{"t":1,"domain":"d","descriptors":[[["k","v"]]],"overrides":` + overrides + `}`
 		if _, kind := decodeLine([]byte(strings.Replace(text, `"t":1`, `"t":1795373037431903`, 1))); kind != BadOverrides {
-			t.Errorf("%s: kind %q", overrides, kind)
+			t.Errorf("%s: kind %q, want %q", overrides, kind, BadOverrides)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func TestFilesAreMergedByTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, total := f.Bytes(); total != 0 {
-		t.Errorf("the size of standard input is unknown, and the total is %d", total)
+		t.Errorf("the size of standard input is unknown, and the total is %d, want 0", total)
 	}
 	got := values(readFiles(t, f))
 	if want := []string{"c0", "a1", "a3", "in4", "a5", "c5", "b7", "in8", "b9"}; !slices.Equal(got, want) {

@@ -285,7 +285,7 @@ func TestMergeDomainsJoinsFiles(t *testing.T) {
 			t.Error("a rule is lost")
 		}
 		if _, n := rules.Counts(); n != 3 {
-			t.Errorf("%d rules", n)
+			t.Errorf("%d rules, want 3", n)
 		}
 	}
 	_, _, err := rulesfile.ParseWith(merge, files(a, b, "domain: d\ndescriptors:\n- {key: x, value: y"+rest)...)

@@ -107,7 +107,7 @@ func TestLintPageHasEveryID(t *testing.T) {
 		lines[found[0].Line-1] += " # weir:ignore " + s.id
 		after, err := s.find(strings.Join(lines, "\n"))
 		if err != nil || silenceable != (len(after) == 0) {
-			t.Errorf("%s: the page says silenceable: %v, and with a comment there are %v, %v", s.id, silenceable, after, err)
+			t.Errorf("%s: the page says silenceable: %v, and with a comment there are %v, %v, want %v", s.id, silenceable, after, err, len(after) == 0)
 		}
 	}
 	slices.Sort(ids)

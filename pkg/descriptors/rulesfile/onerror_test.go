@@ -64,7 +64,7 @@ func TestConflictingOnStoreErrorIsAnError(t *testing.T) {
 	rules, _, err := rulesfile.ParseWith(merge, files("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
 		fmt.Sprintf(more, "deny"))...)
 	if err != nil || modes(rules) != "d deny [deny]" {
-		t.Errorf("set in the second file: %q, %v", modes(rules), err)
+		t.Errorf("set in the second file: %q, %v, want %q", modes(rules), err, "d deny [deny]")
 	}
 	if _, _, err = rulesfile.ParseWith(merge, files(whenLost, fmt.Sprintf(more, "allow"))...); err != nil {
 		t.Errorf("set twice and the same: %v", err)

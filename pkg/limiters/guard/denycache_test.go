@@ -640,7 +640,7 @@ func TestCallWithATimeBypassesTheCache(t *testing.T) {
 			}
 		}
 		if got := a.Stats(); got != (guard.DenyStats{}) {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v, want %+v", got, guard.DenyStats{})
 		}
 	})
 }

@@ -65,7 +65,7 @@ func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 	f := withOnError(guard.NewFallback(memory(), guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
 	takeGroups(t, f, limiters.Group{lease("a")}, limiters.Group{lease("a", end)})
 	if got := local.calls.Load(); got != 0 {
-		t.Errorf("%d calls of the local store, want none", got)
+		t.Errorf("%d calls of the local store", got)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestEndTimesOutAndEndsTheLocalLease(t *testing.T) {
 			_ = f.Take(ctx, time.Time{}, limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
 			cancel()
 			if got := takeGroups(t, local, limiters.Group{lease("z", peek)})[0].Used; got != 0 {
-				t.Errorf("%d slots in the local store, want none", got)
+				t.Errorf("%d slots in the local store", got)
 			}
 		})
 	}
@@ -152,10 +152,10 @@ func TestEndLocallyCallsNoStore(t *testing.T) {
 	ends := []limiters.Hit{lease("a", end)}
 	f.EndLocally(ctx, time.Time{}, ends)
 	if ends[0] != lease("a", end) {
-		t.Errorf("the caller's hit has become %+v", ends[0])
+		t.Errorf("the caller's hit has become %+v, want %+v", ends[0], lease("a", end))
 	}
 	if got := takeGroups(t, local, limiters.Group{lease("z", peek)})[0].Used; got != 0 {
-		t.Errorf("%d slots in the local store, want none", got)
+		t.Errorf("%d slots in the local store", got)
 	}
 	// A store that had got the end would remember it, and the take would hold no slot.
 	if got := takeGroups(t, store, limiters.Group{lease("a")})[0].Used; got != 1 {

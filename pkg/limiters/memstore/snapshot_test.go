@@ -443,7 +443,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 			copied[key], last[key] = true, count
 		}
 		if told.Keys != int64(len(last)) {
-			t.Fatalf("seed %d: %d keys loaded of %d", seed, told.Keys, len(last))
+			t.Fatalf("seed %d: %d keys loaded of %d, want %d", seed, told.Keys, len(last), int64(len(last)))
 		}
 		for key := range countsByKey(t, bytes.NewReader(mustSave(t, s)), limit) {
 			if strings.HasPrefix(key, "stay") && !copied[key] {

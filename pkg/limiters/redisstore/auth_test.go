@@ -188,7 +188,7 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 	})
 	limiterstest.Races(t, []limiters.Store{open(t, url), open(t, url), open(t, url)})
 	if policy, err := open(t, url).EvictionPolicy(t.Context()); err != nil || policy != noEviction {
-		t.Errorf("policy: %q, %v", policy, err)
+		t.Errorf("policy: %q, %v, want %q", policy, err, noEviction)
 	}
 	// One reachable Sentinel is enough.
 	gone := redistest.FreeAddr(t)

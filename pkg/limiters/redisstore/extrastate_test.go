@@ -85,7 +85,7 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 			t.Errorf("%s: %+v %v: want the second offence", limit.Spec().Algorithm, out, err)
 		}
 		if n := c.Exists(t.Context(), s.namer.key(&other), s.namer.key(&other)+reserveSuffix).Val(); n != 0 {
-			t.Errorf("%s: a reservation that failed has left %d keys", limit.Spec().Algorithm, n)
+			t.Errorf("%s: a reservation that failed has left %d keys, want 0", limit.Spec().Algorithm, n)
 		}
 	}
 }

@@ -253,12 +253,12 @@ func TestHitDropsFewExpiredLeases(t *testing.T) {
 			}
 			rest := c.ZCard(t.Context(), key).Val()
 			if dropped := members - rest; dropped != 1000*slots { // a lease of several slots has two members
-				t.Fatalf("a hit dropped %d members of leases of %d slots", dropped, slots)
+				t.Fatalf("a hit dropped %d members of leases of %d slots, want %d", dropped, slots, 1000*slots)
 			}
 			members = rest
 		}
 		if used := takeAt(later, limiters.Hit{Key: "k", Limit: limit}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(0), End: true}); used != 0 {
-			t.Errorf("%d slots used after the last lease, want none", used)
+			t.Errorf("%d slots used after the last lease", used)
 		}
 		if n := c.Exists(t.Context(), key).Val(); n != 0 {
 			t.Error("the key exists without leases")
@@ -443,7 +443,7 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 				open = slices.Delete(open, at, at+1)
 			}
 			if n := c.HLen(t.Context(), name).Val(); n != int64(len(open))+1 { // with the head
-				t.Fatalf("%s: a hash of %d fields has %d reservations", order, n, len(open))
+				t.Fatalf("%s: a hash of %d fields has %d reservations, want %d", order, n, len(open), int64(len(open))+1)
 			}
 		}
 		for _, id := range open {
@@ -457,7 +457,7 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 		}
 	}
 	if calls := commands(t, c); calls["hgetall"] > 0 {
-		t.Errorf("%d hits have read the whole hash, want none", calls["hgetall"])
+		t.Errorf("%d hits have read the whole hash", calls["hgetall"])
 	}
 }
 

@@ -96,7 +96,7 @@ func refusedOnlyINFO(t *testing.T, server *redistest.Server) {
 	}
 	for _, entry := range log {
 		if entry.Object != "info" {
-			t.Errorf("%s was refused: %+v", entry.Object, entry)
+			t.Errorf("%s was rejected, want only info: %+v", entry.Object, entry)
 		}
 	}
 	if len(log) == 0 {

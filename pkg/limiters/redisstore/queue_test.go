@@ -325,7 +325,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 		hit(t)
 		synctest.Test(t, func(t *testing.T) {
 			if year := time.Now().Year(); year != 2000 {
-				t.Fatalf("the clock of synctest is in the year %d: this test checks nothing", year)
+				t.Fatalf("the clock of synctest is in the year %d: this test checks nothing, want 2000", year)
 			}
 			hit(t)
 		})

@@ -202,21 +202,21 @@ func TestLostConnectionNeverResends(t *testing.T) {
 		t.Errorf("%+v, %v: want errors of the first two, and the last to stand", out, err)
 	}
 	if sent := wires[0].Calls() - before; sent != 2 {
-		t.Errorf("%d scripts were sent for two slots", sent)
+		t.Errorf("%d scripts were sent for two slots, want 2", sent)
 	}
 	before = wires[0].Calls()
 	if _, err := take(t, s, hitsOf(keys[0])...); err == nil {
 		t.Error("one slot: no error")
 	}
 	if sent := wires[0].Calls() - before; sent != 1 {
-		t.Errorf("%d scripts were sent for one slot", sent)
+		t.Errorf("%d scripts were sent for one slot, want 1", sent)
 	}
 	before = wires[0].Calls()
 	if _, err := take(t, s, hitsOf(keys[:2]...)...); err == nil || !strings.Contains(err.Error(), "redis call with 2 hits") {
 		t.Errorf("two slots of one node: %v, want the error of Take", err)
 	}
 	if sent := wires[0].Calls() - before; sent != 2 {
-		t.Errorf("%d scripts were sent for two slots", sent)
+		t.Errorf("%d scripts were sent for two slots, want 2", sent)
 	}
 	wires[0].Cut(false)
 	look(4, 2, 2)

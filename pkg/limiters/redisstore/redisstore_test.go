@@ -174,7 +174,7 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 			t.Errorf("%s: the good key holds %d, want 3", name, out[5].Used)
 		}
 		if typ := c.Type(ctx, keyOf("", &wrong)).Val(); typ != "hash" {
-			t.Errorf("%s: the key of a wrong type was overwritten with a %s", name, typ)
+			t.Errorf("%s: the key of a wrong type was overwritten with a %s, want hash", name, typ)
 		}
 	}
 }

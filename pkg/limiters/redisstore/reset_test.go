@@ -95,7 +95,7 @@ func TestResetMatchingIsBoundedAndResumable(t *testing.T) {
 		t.Errorf("%+v in %d calls, want %d of %d", all, calls, n/10, n)
 	}
 	if left := server.Client(t).DBSize(context.Background()).Val(); left != n-n/10+1 {
-		t.Errorf("%d keys are left", left)
+		t.Errorf("%d keys are left, want %d", left, n-n/10+1)
 	}
 	for _, cursor := range []string{"x", "%", "LTEg", "MQ"} {
 		if _, err := first.ResetMatching(context.Background(), isTen, cursor); !errors.Is(err, limiters.ErrCursor) {

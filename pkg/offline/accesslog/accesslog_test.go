@@ -278,7 +278,7 @@ func TestLogsThatEndInTheMiddleAreReadUpToTheirEnd(t *testing.T) {
 	o := accesslog.Options{Format: accesslog.Envoy, Descriptors: []accesslog.Descriptor{descriptor(t, "path", "%{path}")}}
 	got, report := convert(t, o, packed.String())
 	if len(got) != 6000 || report.Broken != nil {
-		t.Errorf("%d lines, %v", len(got), report.Broken)
+		t.Errorf("%d lines, %v, want 6000", len(got), report.Broken)
 	}
 	got, report = convert(t, o, packed.String()[:packed.Len()/2], envoyLog)
 	if len(got) < 10 || len(got) >= 6000 || len(report.Broken) != 1 || !errors.Is(report.Broken[0], io.ErrUnexpectedEOF) {

@@ -31,7 +31,7 @@ func TestSorterKeepsFewFilesOpen(t *testing.T) {
 		}
 	}
 	if got.String() != want.String() {
-		t.Errorf("the lines are in another order:\n%s", got.String())
+		t.Errorf("the lines are in another order:\n%s, want %s", got.String(), want.String())
 	}
 	if err := s.close(); err != nil {
 		t.Fatal(err)

@@ -64,11 +64,11 @@ func TestTimesAreReadInEveryFormat(t *testing.T) {
 	}
 	for _, text := range []string{"", "x", "2026-11-22", "2026-02-30T10:00:00Z", "1e9", "-5", "1795341600.x", "99999999999999999999", "10:00"} {
 		if got, reason := parseTime(text, tokyo); reason != BadTime {
-			t.Errorf("%q: %v, %s", text, got, reason)
+			t.Errorf("%q: %v, %s, want %s", text, got, reason, BadTime)
 		}
 	}
 	if _, reason := parseTime("2026-11-22 10:00:00", nil); reason != NoZone {
-		t.Errorf("without a zone: %s", reason)
+		t.Errorf("without a zone: %s, want %s", reason, NoZone)
 	}
 }
 

@@ -231,7 +231,7 @@ func TestWordsWithoutQuotesAreBooleans(t *testing.T) {
 			t.Fatalf("%s: %v", word, err)
 		}
 		if got := !derived.RateLimits[1].Skipped; got != want {
-			t.Errorf("include_vh_rate_limits: %s is %t: %+v", word, got, derived.RateLimits)
+			t.Errorf("include_vh_rate_limits: %s is %t: %+v, want %t", word, got, derived.RateLimits, want)
 		}
 	}
 	const value = `{match: {prefix: /}, route: {cluster: c, rate_limits: [{actions: [{generic_key: {descriptor_value: %}}]}]}}`

@@ -17,10 +17,10 @@ func TestFailIfConditionsAreDecided(t *testing.T) {
 	} {
 		c, err := rulesdiff.ParseCondition(text)
 		if err != nil || c.Holds(r) != want {
-			t.Errorf("%s: %v, holds %t", text, err, c.Holds(r))
+			t.Errorf("%s: %v, holds %t, want %t", text, err, c.Holds(r), want)
 		}
 		if c.NeedsKeys() != strings.Contains(text, "keys") {
-			t.Errorf("%s: needs keys: %t", text, c.NeedsKeys())
+			t.Errorf("%s: needs keys: %t, want %t", text, c.NeedsKeys(), strings.Contains(text, "keys"))
 		}
 	}
 	for text, want := range map[string]string{

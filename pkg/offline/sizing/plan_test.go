@@ -123,7 +123,7 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 	}
 	huge := plan(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {unit: day, requests_per_unit: 4503599627370495}}", Load{Users: 1, Replicas: MaxReplicas, Probability: 0.5})
 	if huge.Limits[0].Over.Memory != math.MaxInt64 {
-		t.Errorf("a product that is too large is %d", huge.Limits[0].Over.Memory)
+		t.Errorf("a product that is too large is %d, want %d", huge.Limits[0].Over.Memory, math.MaxInt64)
 	}
 }
 

@@ -399,7 +399,7 @@ func TestLinesMustBeInOrder(t *testing.T) {
 		t.Errorf("an earlier line: %v, want replay.ErrEarlier", err)
 	}
 	if r, err := c.Report(context.Background()); err != nil || r.Rules[0].Requests != 2 {
-		t.Errorf("%v, %d requests", err, r.Rules[0].Requests)
+		t.Errorf("%v, %d requests, want 2", err, r.Rules[0].Requests)
 	}
 }
 
