@@ -129,7 +129,7 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	if replyOf(err) != nil {
 		result = errNoSlots // a reply without the slots is a failure too
 	}
-	if judge(result, had, n.store.timeout) != neutral { // the deadline of a client may have been too short
+	if healthOf(result, had, n.store.timeout) != healthUnknown { // the deadline of a client may have been too short
 		n.slotsBreaker.record(result, n.store.timeout)
 	}
 	n.slotsUnknown.Store(n.slotsBreaker.failures > 0)
