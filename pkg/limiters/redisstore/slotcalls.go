@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -80,20 +81,42 @@ func (s *Store) decideSlots(
 
 // scatter writes the verdicts of calls to out. It returns an error only if all calls failed.
 func (s *Store) scatter(calls []*slotCall, out []limiters.Verdict) error {
-	failed := 0
+	var errs []error
 	for _, sc := range calls {
 		if sc.err == nil {
 			sc.Scatter(out, nil)
 			continue
 		}
-		failed++
+		errs = append(errs, sc.err)
 		s.reloadSlots(sc.err)
 		sc.Scatter(out, fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(sc.keys[0]), s.address, sc.err))
 	}
-	if failed < len(calls) {
+	if len(errs) < len(calls) {
 		return nil
 	}
-	return calls[0].err
+	return joinErrors(errs)
+}
+
+// joinErrors joins errs. The result is [limiters.IsUncharged] only if all of errs are. It omits errors with the text of an earlier one,
+// because a call may have hundreds of slots that fail alike.
+func joinErrors(errs []error) error {
+	type content struct {
+		text      string
+		uncharged bool
+	}
+	seen := map[content]bool{}
+	var distinct []error
+	for _, err := range errs {
+		c := content{err.Error(), limiters.IsUncharged(err)}
+		if !seen[c] {
+			seen[c] = true
+			distinct = append(distinct, err)
+		}
+	}
+	if len(distinct) == 1 {
+		return distinct[0]
+	}
+	return errors.Join(distinct...)
 }
 
 // send sends calls to all nodes concurrently, in one pipeline for each.

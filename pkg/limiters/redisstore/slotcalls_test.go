@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"errors"
+	"io"
 	"net"
 	"slices"
 	"testing"
@@ -21,6 +23,37 @@ func keysExpire(t *testing.T, c *redistest.Cluster, maximum time.Duration) {
 		for _, key := range client.Keys(t.Context(), "*").Val() {
 			if left := client.PTTL(t.Context(), key).Val(); left <= 0 || left > maximum {
 				t.Errorf("node %d, %q: expires in %v, want at most %v", i, key, left, maximum)
+			}
+		}
+	}
+}
+
+// If all slots of a Take fail, the Take is uncharged only if each slot is. Slots that fail alike have one error.
+func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
+	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{redistest.FreeAddr(t)}, Timeout: time.Second})
+	for _, c := range []struct {
+		errs []error
+		want bool
+		text string
+	}{
+		{[]error{errLate, io.EOF}, false, errLate.Error() + "\nEOF"},
+		{[]error{io.EOF, errLate, io.EOF}, false, "EOF\n" + errLate.Error()},
+		{[]error{errLate, errLate}, true, errLate.Error()},
+		{[]error{errLate, ErrClosed}, true, errLate.Error() + "\n" + ErrClosed.Error()},
+		{[]error{io.EOF, io.EOF}, false, "EOF"},
+	} {
+		calls, verdicts := make([]*slotCall, len(c.errs)), make([]limiters.Verdict, len(c.errs))
+		for i, err := range c.errs {
+			calls[i], verdicts[i] = &slotCall{keys: []string{"k"}, err: err}, limiters.Verdict{Err: err}
+		}
+		for what, got := range map[string]error{"scatter": s.scatter(calls, nil), "errorOfAll": errorOfAll(verdicts)} {
+			if limiters.IsUncharged(got) != c.want || got.Error() != c.text {
+				t.Errorf("%s of %q: %q, uncharged: %t; want %q, %t", what, c.errs, got, limiters.IsUncharged(got), c.text, c.want)
+			}
+			for _, err := range c.errs {
+				if !errors.Is(got, err) {
+					t.Errorf("%s of %q is not %q", what, c.errs, err)
+				}
 			}
 		}
 	}

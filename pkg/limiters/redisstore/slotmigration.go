@@ -122,12 +122,16 @@ func isMixed(g limiters.Group) bool {
 	return slices.ContainsFunc(g, refunds) && slices.ContainsFunc(g, func(h limiters.Hit) bool { return !refunds(h) })
 }
 
-// errorOfAll returns the first error if all verdicts have one, and otherwise nil.
+// errorOfAll returns the joined errors if all verdicts have one, and otherwise nil.
 func errorOfAll(verdicts []limiters.Verdict) error {
-	if slices.ContainsFunc(verdicts, func(v limiters.Verdict) bool { return v.Err == nil }) {
-		return nil
+	errs := make([]error, len(verdicts))
+	for i := range verdicts {
+		if verdicts[i].Err == nil {
+			return nil
+		}
+		errs[i] = verdicts[i].Err
 	}
-	return verdicts[0].Err
+	return joinErrors(errs)
 }
 
 // keyCalls has a call for each key of some hits.
