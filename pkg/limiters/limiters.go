@@ -120,8 +120,10 @@ type Store interface {
 	// charged either before or after. found reports for each key whether it had a state. On an error, some keys may have been
 	// reset.
 	Reset(ctx context.Context, keys []StateName) (found []bool, err error)
-	// ResetMatching resets the keys for which match returns true, in steps of bounded time. A pass over all keys starts with an
-	// empty cursor and continues with that of Progress. It resets every matching key that exists from its start to its end.
+	// ResetMatching resets the keys for which match returns true. A pass over all keys starts with an empty cursor and continues
+	// with that of Progress. A store may divide a pass into steps of bounded time, or make it in one call. A pass resets every
+	// matching key that exists from its start to its end, except keys that move between servers meanwhile, which it may miss.
+	// ResetMatching returns [ErrHiddenKeys] if the store has only hashes of keys, and [ErrCursor] for an invalid cursor.
 	ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (Progress, error)
 }
 

@@ -25,5 +25,5 @@ type Progress struct {
 // ErrHiddenKeys is returned by a store that has only hashes of keys and so cannot match them.
 var ErrHiddenKeys = errors.New("the store has hashes of keys only")
 
-// ErrCursor is returned for a cursor that the store did not return.
+// ErrCursor is returned for a cursor that the store cannot have returned.
 var ErrCursor = errors.New("invalid cursor")

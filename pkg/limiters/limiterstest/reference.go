@@ -76,8 +76,11 @@ func (r *Reference) Reset(_ context.Context, keys []limiters.StateName) (found [
 	return found, nil
 }
 
-// ResetMatching implements [limiters.Store].
-func (r *Reference) ResetMatching(_ context.Context, match func(key string) bool, _ string) (done limiters.Progress, err error) {
+// ResetMatching implements [limiters.Store]. One call is a whole pass.
+func (r *Reference) ResetMatching(_ context.Context, match func(key string) bool, cursor string) (done limiters.Progress, err error) {
+	if cursor != "" {
+		return done, limiters.ErrCursor
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, n := range r.indexOf {

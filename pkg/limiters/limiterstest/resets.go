@@ -45,9 +45,14 @@ func inspections(t *testing.T, store limiters.Store) {
 	}
 }
 
-// Resets checks that a key that was reset is like one never hit, and that other keys keep their states. The time is the store's.
+// Resets checks that a key that was reset is like one never hit, and that other keys keep their states. It checks that an invalid cursor
+// is an error. The time is the store's.
 func Resets(t *testing.T, store limiters.Store) {
 	ctx := context.Background()
+	_, err := store.ResetMatching(ctx, func(string) bool { return false }, "invalid")
+	if want := limiters.ErrCursor; canMatch(store) && !errors.Is(err, want) {
+		t.Errorf("an invalid cursor: %v, want %v", err, want)
+	}
 	for n, spec := range resettable() {
 		limit := MustLimit(spec)
 		take := func(key string, lease byte) limiters.Verdict {

@@ -42,9 +42,12 @@ func (sh *shard) text(r record) string {
 	return string(r[headLen : headLen+n])
 }
 
-// ResetMatching implements [limiters.Store]. One call is a whole pass. It locks a shard for one subindex at a time,
-// about 2,400 of 10 million keys. A key never changes its subindex, so none is missed.
-func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, _ string) (done limiters.Progress, err error) {
+// ResetMatching implements [limiters.Store]. One call is a whole pass, so only the empty cursor is valid. It locks a shard for one
+// subindex at a time, about 2,400 of 10 million keys. A key never changes its subindex, so none is missed.
+func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (done limiters.Progress, err error) {
+	if cursor != "" {
+		return done, limiters.ErrCursor
+	}
 	for i := range s.shards {
 		if s.shards[i].live.Load() == 0 {
 			continue
