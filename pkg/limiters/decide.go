@@ -3,7 +3,8 @@ package limiters
 import "cmp"
 
 // MayCharge reports whether h by itself may add to s at now, in µs since 1970. Expired leases of s are dropped only when h is decided,
-// so a hit that does not fit now may fit then.
+// so a hit that does not fit now may fit then. The end of an open reservation reports false, even if it adds hits because its actual
+// cost exceeds its estimate: it must not fail for lack of memory.
 func (h *Hit) MayCharge(s *State, now int64) bool {
 	l, n := h.Limit, ClampHits(h.N)
 	if h.End {
@@ -21,7 +22,7 @@ func (h *Hit) MayCharge(s *State, now int64) bool {
 	case !ok && (!l.HasLeases() || !s.hasExpiredLease(now)):
 		return l.spec.CountDenied && (n > 0 || h.Denied > 0)
 	}
-	return n > 0 || step == leaseOpens
+	return n > 0 || step == leaseOpens || step == leaseEnded
 }
 
 // Check returns the verdict on n hits at now, in µs since 1970, without charging them.

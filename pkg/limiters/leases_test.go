@@ -134,6 +134,35 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 }
 
+// A take whose end arrived first is charged the actual cost, so a store needs room for it even if its estimate is 0.
+func TestTakeAfterItsEndMayCharge(t *testing.T) {
+	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
+		l, err := New(Spec{Algorithm: algorithm, Max: 10, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const now = 1_000_000
+		states, out := make([]State, 1), make([]Verdict, 1)
+		decide := func(what string, h Hit, mayCharge bool, used int64) {
+			t.Helper()
+			h.Limit = l
+			if got := h.MayCharge(&states[0], now); got != mayCharge {
+				t.Errorf("%s: %s may charge: %t, want %t", algorithm, what, got, mayCharge)
+			}
+			Decide(now, Singles(h), []int{0}, states, out)
+			if !out[0].Allowed || out[0].Used != used {
+				t.Errorf("%s: %s: %+v, want allowed with %d used", algorithm, what, out[0], used)
+			}
+		}
+		early, late := NewLeaseID(nil, "early"), NewLeaseID(nil, "late")
+		decide("an end that arrives first", Hit{Lease: early, End: true, N: 3}, true, 0)
+		decide("its take", Hit{Lease: early}, true, 3)
+		decide("another take", Hit{Lease: late}, true, 3)
+		decide("the same take again", Hit{Lease: late}, false, 3)
+		decide("an end above its estimate", Hit{Lease: late, End: true, N: 2}, false, 5) // must not fail
+	}
+}
+
 func TestConcurrencySpec(t *testing.T) {
 	for _, c := range []struct {
 		spec Spec
