@@ -85,6 +85,27 @@ func TestResponseHeadersShowTightestLimit(t *testing.T) {
 	}
 }
 
+// A descriptor that on_store_error denied has no known limit, so the headers show another one.
+func TestResponseHeadersShowAKnownLimit(t *testing.T) {
+	for keys, want := range map[string]string{
+		"closed":            "",
+		"once closed":       "l=1 r=0 t=3600",
+		"closed twice once": "l=1 r=0 t=3600",
+		"closed once once":  "l=1 r=0 t=3600",
+	} {
+		s, _ := serviceOn(t, denials, decide.Options{}, Options{Headers: Headers{"l", "r", "t"}})
+		var got []string
+		for _, h := range decideKeys(t, s, keys).GetResponseHeadersToAdd() {
+			if len(h.GetKey()) == 1 {
+				got = append(got, h.GetKey()+"="+h.GetValue())
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", keys, got, want)
+		}
+	}
+}
+
 const large = `domain: modes
 descriptors:
 - {key: window, rate_limit: {unit: hour, requests_per_unit: 4503599627370495}}

@@ -48,7 +48,8 @@ func (s *Service) appendOptional(b []byte, c *call) ([]byte, error) {
 }
 
 // appendLimitHeaders appends the headers of one limit: of the last descriptor that is denied by itself, or else of the first one
-// with the fewest remaining hits. It skips descriptors that only end a lease, and appends nothing if no limit is known.
+// with the fewest remaining hits. It skips descriptors that only end a lease or whose limit is unknown. It appends nothing if none is
+// left.
 func (s *Service) appendLimitHeaders(b []byte, decisions []decide.Decision) []byte {
 	var shown *decide.Decision
 	minimum := int64(math.MaxInt64)
@@ -59,11 +60,11 @@ func (s *Service) appendLimitHeaders(b []byte, decisions []decide.Decision) []by
 		}
 	}
 	for i := range decisions {
-		if d := &decisions[i]; d.Outcome == decide.Denied && !d.Quota {
+		if d := &decisions[i]; d.Limit != nil && d.Outcome == decide.Denied && !d.Quota {
 			shown = d
 		}
 	}
-	if shown == nil || shown.Limit == nil {
+	if shown == nil {
 		return b
 	}
 	h := s.options.Headers
