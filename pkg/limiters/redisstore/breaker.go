@@ -39,13 +39,13 @@ func (b *breaker) rejects(busy bool) bool {
 	return b.open() && (busy || time.Since(b.last) < openDuration)
 }
 
-// record records the result of a call that had the whole timeout. Timeouts soon after a failure do not count, because they may have the
-// same cause.
-func (b *breaker) record(err error, timeout time.Duration) {
+// record records the result of a call. had is the time from its start to its deadline, at most timeout, which is STORE_TIMEOUT.
+// Timeouts soon after a failure do not count, because they may have the same cause.
+func (b *breaker) record(err error, had, timeout time.Duration) {
 	if errors.Is(err, errLate) {
 		return // the node replied; only the clients' deadlines were too short
 	}
-	switch healthOf(err, time.Since(b.last), timeout) {
+	switch healthOf(err, min(had, time.Since(b.last)), timeout) {
 	case healthy:
 		b.failures = 0
 	case unhealthy:
@@ -63,17 +63,17 @@ const (
 	unhealthy
 )
 
-// healthOf returns the health according to err, the result of a call that had timeLeft until its deadline. timeout is STORE_TIMEOUT.
-// The health is unknown after a cancellation, a panic, a reply about this call alone, and a timeout of a call with less than a third
-// of timeout left.
-func healthOf(err error, timeLeft, timeout time.Duration) callHealth {
+// healthOf returns the health according to err, the result of a call. After a timeout, waited is how long the call waited for the node,
+// without the time before the last failure. The health is unknown after a cancellation, a panic, a reply about this call alone, and
+// a timeout if waited is less than a third of timeout, which is STORE_TIMEOUT.
+func healthOf(err error, waited, timeout time.Duration) callHealth {
 	switch {
 	case err == nil:
 		return healthy
 	case errors.Is(err, context.Canceled), errors.Is(err, split.ErrPanic):
 		return healthUnknown
 	case isTimeout(err):
-		if timeLeft < timeout/3 {
+		if waited < timeout/3 {
 			return healthUnknown
 		}
 	case concernsOneCall(err):

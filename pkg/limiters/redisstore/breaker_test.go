@@ -167,9 +167,9 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 	const timeout = 15 * time.Millisecond
 	wire := func(text string) error { return fmt.Errorf("take: %w", redisError(text)) }
 	for _, c := range []struct {
-		err  error
-		had  time.Duration
-		want callHealth
+		err    error
+		waited time.Duration
+		want   callHealth
 	}{
 		{nil, timeout, healthy},
 		{nil, time.Microsecond, healthy},
@@ -186,30 +186,33 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 		{wire("ERR value is not an integer"), timeout, healthUnknown},
 		{fmt.Errorf("%w: of ours", split.ErrPanic), timeout, healthUnknown},
 	} {
-		if got := healthOf(c.err, c.had, timeout); got != c.want {
-			t.Errorf("%v within %v: got %v, want %v", c.err, c.had, got, c.want)
+		if got := healthOf(c.err, c.waited, timeout); got != c.want {
+			t.Errorf("%v within %v: got %v, want %v", c.err, c.waited, got, c.want)
 		}
 	}
 }
 
 // A late reply is a reply: clients with deadlines shorter than the round trip do not open the breaker for others. Timeouts open it,
-// and those within one timeout of each other count once, because they may have one cause.
+// and those within one timeout of each other count once, because they may have one cause. A timeout of a call that had little time
+// shows nothing about the node.
 func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 	const timeout = time.Second
 	for _, c := range []struct {
-		what  string
-		err   error
-		apart time.Duration
-		opens bool
+		what       string
+		err        error
+		had, apart time.Duration
+		opens      bool
 	}{
-		{"timeouts", context.DeadlineExceeded, timeout, true},
-		{"timeouts within one timeout", context.DeadlineExceeded, timeout / 1000, false},
-		{"late replies", errLate, timeout, false},
+		{"timeouts", context.DeadlineExceeded, timeout, timeout, true},
+		{"timeouts within one timeout", context.DeadlineExceeded, timeout, timeout / 1000, false},
+		{"timeouts of short calls", context.DeadlineExceeded, timeout / 4, timeout, false},
+		{"refused connections of short calls", syscall.ECONNREFUSED, timeout / 4, timeout / 1000, true},
+		{"late replies", errLate, timeout, timeout, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var b breaker
 			for range 100 {
-				b.record(c.err, timeout)
+				b.record(c.err, c.had, timeout)
 				time.Sleep(c.apart)
 			}
 			if b.open() != c.opens {

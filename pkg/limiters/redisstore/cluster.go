@@ -129,9 +129,7 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	if replyOf(err) != nil {
 		result = errNoSlots // a reply without the slots is a failure too
 	}
-	if healthOf(result, had, n.store.timeout) != healthUnknown { // the deadline of a client may have been too short
-		n.slotsBreaker.record(result, n.store.timeout)
-	}
+	n.slotsBreaker.record(result, had, n.store.timeout)
 	n.slotsUnknown.Store(n.slotsBreaker.failures > 0)
 	if probing {
 		n.learning = false

@@ -238,7 +238,7 @@ func (q *queue) finish(err error) {
 // record passes the result of a call to the breaker, and rejects all waiters if the breaker has opened. The lock must be held.
 func (q *queue) record(err error) {
 	// The call had the whole timeout, even if the deadlines of its clients were earlier.
-	q.breaker.record(err, q.timeout)
+	q.breaker.record(err, q.timeout, q.timeout)
 	if !q.breaker.open() || len(q.waiters) == 0 {
 		return
 	}
