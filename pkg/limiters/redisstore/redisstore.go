@@ -11,9 +11,10 @@
 //     source is in pkg/redisscripts, so this package contains no algorithm. It knows which keys a limit has, and which decider of the
 //     scripts takes a hit.
 //
-// A call is sent again only if it certainly has not run: after NOSCRIPT, and in a cluster after MOVED, ASK or TRYAGAIN.
-// After a lost connection or a timeout, the hits get an error and may have been charged. A call carries its deadline in
-// the server's time, see [serverClock], and charges nothing if it runs later.
+// A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later. A call is sent again
+// only if it certainly charged nothing: after NOSCRIPT, and in a cluster after MOVED, ASK or TRYAGAIN. It is also sent again after the
+// reply that its deadline had passed, if the deadline has not passed by the local clock. After a lost connection or a timeout, the hits
+// get an error and may have been charged.
 package redisstore
 
 import (
