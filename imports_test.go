@@ -54,7 +54,8 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},
 	{"internal/grpctest", "serves gRPC in memory for tests", ""},
 	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory", ""},
-	{"internal/recovery", "makes a panic fail only its own request", ""},
+	{"internal/recovery", "makes a panic fail only its own HTTP request or task", ""},
+	{"internal/grpcrecovery", "makes a panic fail only its own gRPC request", "internal/recovery"},
 	{"internal/resets", "resets keys in the store and on all replicas", "internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore"},
 	{"internal/backoff", "computes the waits between attempts", ""},
 	{"internal/gctune", "tunes the garbage collector", ""},
@@ -101,7 +102,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/offline/simulate/report " +
 		"pkg/offline/sizing " +
 		"pkg/offline/suggest"},
-	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/atomicfile internal/backoff internal/cli internal/gctune internal/grpcmessage internal/listeners " +
+	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/atomicfile internal/backoff internal/cli internal/gctune internal/grpcmessage internal/grpcrecovery internal/listeners " +
 		"internal/observe internal/ratelimitstats internal/recovery internal/resets internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},
@@ -116,7 +117,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 
 // heavy lists libraries that only some packages may import.
 var heavy = []struct{ prefix, only, why string }{
-	{"google.golang.org/grpc", "pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage internal/grpctest internal/ratelimitstats internal/recovery internal/telemetry internal/tracing cmd/server bench/bare",
+	{"google.golang.org/grpc", "pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage internal/grpcrecovery internal/grpctest internal/ratelimitstats internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
 	{"google.golang.org/protobuf", "pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"a decision needs no protobuf: only the protocols import it"},
@@ -132,14 +133,18 @@ var heavy = []struct{ prefix, only, why string }{
 	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry", "other packages return values, and these export them"},
 }
 
+// withoutGRPC lists packages that other programs can use without gRPC. They do not depend on it, not even through other packages.
+const withoutGRPC = "pkg/decide pkg/limiters pkg/admin pkg/admin/client"
+
 type goPackage struct {
 	ImportPath string
 	Imports    []string
+	Deps       []string // the imports, their imports and so on
 }
 
 func packages(t *testing.T) []goPackage {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,6 +159,26 @@ func packages(t *testing.T) []goPackage {
 			t.Fatal(err)
 		}
 		all = append(all, p)
+	}
+}
+
+func TestPackagesDoNotDependOnGRPC(t *testing.T) {
+	checked := 0
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		if !slices.Contains(strings.Fields(withoutGRPC), name) {
+			continue
+		}
+		checked++
+		for _, dependency := range p.Deps {
+			if strings.HasPrefix(dependency, "google.golang.org/grpc") {
+				t.Errorf("%s depends on %s: see go mod why or go list -deps", name, dependency)
+				break
+			}
+		}
+	}
+	if want := len(strings.Fields(withoutGRPC)); checked != want {
+		t.Errorf("checked %d packages, want %d", checked, want)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/grpcmessage"
+	"github.com/weir-rls/weir/internal/grpcrecovery"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/settings"
@@ -96,14 +97,14 @@ func newGRPC(
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workersPerCPU * runtime.GOMAXPROCS(0))),
-		grpc.ChainUnaryInterceptor(stats.Unary, panicked.Unary),
-		grpc.ChainStreamInterceptor(panicked.Stream),
+		grpc.ChainUnaryInterceptor(stats.Unary, grpcrecovery.Unary(panicked)),
+		grpc.ChainStreamInterceptor(grpcrecovery.Stream(panicked)),
 	}, grpcmessage.ServerOptions())...)
 	desc := rls.ServiceDesc(newAdmitter(requests, service))
-	recovery.Report(func(method string, value any) {
+	grpcrecovery.Methods(desc, func(method string, value any) {
 		stats.Panicked()
 		panicked(method, value)
-	}).Methods(desc)
+	})
 	server.RegisterService(desc, service)
 	checks := health.NewServer()
 	healthv1.RegisterHealthServer(grpcmessage.Registrar{ServiceRegistrar: server}, grpcmessage.HealthServer{Server: checks, Service: serviceName})

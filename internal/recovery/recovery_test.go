@@ -1,43 +1,18 @@
 package recovery
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
-// Each kind of request that panics is reported once, by its name, and gets an error that does not show the panic.
+// A request or task that panics is reported once, by its name, and a request gets an error that does not show the panic.
 func TestPanicFailsOnlyItsRequest(t *testing.T) {
 	var reported []string
 	report := Report(func(where string, value any) { reported = append(reported, where+": "+value.(string)) })
-	desc := &grpc.ServiceDesc{ServiceName: "service", Methods: []grpc.MethodDesc{{
-		MethodName: "Method",
-		Handler: func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
-			panic("secret")
-		},
-	}}}
-	report.Methods(desc)
-	method, methodErr := desc.Methods[0].Handler(nil, t.Context(), nil, nil)
-	unary, unaryErr := report.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "unary"},
-		func(context.Context, any) (any, error) { panic("secret") })
-	streamErr := report.Stream(nil, nil, &grpc.StreamServerInfo{FullMethod: "stream"},
-		func(any, grpc.ServerStream) error { panic("secret") })
-	for name, err := range map[string]error{"method": methodErr, "unary": unaryErr, "stream": streamErr} {
-		if s := status.Convert(err); s.Code() != codes.Internal || s.Message() != "internal error" {
-			t.Errorf("%s: %v, want INTERNAL, internal error", name, err)
-		}
-	}
-	if method != nil || unary != nil {
-		t.Errorf("replies %v and %v, want none", method, unary)
-	}
 	answer := httptest.NewRecorder()
 	report.HTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") })).
 		ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/json", nil))
@@ -48,7 +23,7 @@ func TestPanicFailsOnlyItsRequest(t *testing.T) {
 		defer report.Recover("task")
 		panic("secret")
 	}()
-	if want := []string{"/service/Method: secret", "unary: secret", "stream: secret", "/json: secret", "task: secret"}; !slices.Equal(reported, want) {
+	if want := []string{"/json: secret", "task: secret"}; !slices.Equal(reported, want) {
 		t.Errorf("reported %q, want %q", reported, want)
 	}
 }
@@ -97,17 +72,9 @@ func TestAbortIsNotReported(t *testing.T) {
 		ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
 }
 
-// Without a panic, replies and errors of handlers are returned as they are, and nothing is reported.
+// Without a panic, responses are unchanged, and nothing is reported.
 func TestRequestsWithoutPanicAreUnchanged(t *testing.T) {
 	report := Report(func(where string, value any) { t.Errorf("reported %s, %v", where, value) })
-	want := status.Error(codes.Unavailable, "the store is down")
-	reply, err := report.Unary(t.Context(), 1, &grpc.UnaryServerInfo{}, func(_ context.Context, request any) (any, error) { return request, want })
-	if reply != 1 || err != want { //nolint:errorlint // the same error
-		t.Errorf("%v, %v", reply, err)
-	}
-	if err := report.Stream(nil, nil, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { return want }); err != want { //nolint:errorlint // the same error
-		t.Error(err)
-	}
 	answer := httptest.NewRecorder()
 	report.HTTP(http.NotFoundHandler()).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
 	if answer.Code != 404 {
