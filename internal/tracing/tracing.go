@@ -95,7 +95,7 @@ func (t *Tracing) Store(inner limiters.Store) limiters.Store {
 		return inner
 	}
 	tracer := t.provider.Tracer("github.com/weir-rls/weir")
-	return &guard.Observed{Store: inner, Start: func(ctx context.Context, hits int) (context.Context, func(error)) {
+	return guard.NewObserved(inner, func(ctx context.Context, hits int) (context.Context, func(error)) {
 		ctx, span := tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.hits", hits)))
 		return ctx, func(err error) {
 			if err != nil {
@@ -104,5 +104,5 @@ func (t *Tracing) Store(inner limiters.Store) limiters.Store {
 			}
 			span.End()
 		}
-	}}
+	})
 }

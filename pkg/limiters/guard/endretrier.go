@@ -17,7 +17,7 @@ import (
 // At most 50,000 ends are pending, each once. They are in memory, so a restart loses them. Retrying an end
 // that the store has decided is harmless. A reset keeps pending ends, because the reset may fail.
 type EndRetrier struct {
-	limiters.Store
+	inner
 
 	wake chan struct{} // signals pending ends; capacity 1
 
@@ -58,7 +58,7 @@ const (
 // NewEndRetrier returns an EndRetrier that wraps store, without taking ownership, and starts its goroutine. Call Close after the
 // last Take.
 func NewEndRetrier(store limiters.Store) *EndRetrier {
-	r := &EndRetrier{Store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
+	r := &EndRetrier{inner: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
 	r.startWorker(r.run)
 	return r
 }
@@ -85,7 +85,7 @@ func (r *EndRetrier) Stats() EndStats {
 
 // Take implements limiters.Store. It does not retry ends of a call with a non-zero now.
 func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := r.Store.Take(ctx, now, groups, out)
+	err := r.inner.Take(ctx, now, groups, out)
 	if (err != nil || slices.ContainsFunc(out, failed)) && now.IsZero() {
 		r.addFailed(groups, out, err)
 	}
@@ -195,7 +195,7 @@ func (r *EndRetrier) retry(ends []pendingEnd) (remaining []pendingEnd, err error
 	for i := range ends {
 		hits[i] = ends[i].hit
 	}
-	out, err := r.send(r.Store, hits)
+	out, err := r.send(r.inner, hits)
 	if err != nil {
 		return ends, err
 	}

@@ -6,3 +6,9 @@
 //   - [PerSecond] divides hits between two stores.
 //   - [Observed] reports calls.
 package guard
+
+import "github.com/weir-rls/weir/pkg/limiters"
+
+// An inner is the wrapped store of a decorator that changes only Take. The name is unexported, so embedding it exports no way around
+// the decorator.
+type inner = limiters.Store
