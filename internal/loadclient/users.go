@@ -20,7 +20,8 @@ type choice struct {
 	end         bool
 }
 
-// aliased is a column of Walker's alias method: this user with probability part / 2^32, otherwise the other.
+// aliased is a column of Walker's alias method: this user with probability part / 2^32, otherwise the
+// user alias.
 type aliased struct{ part, alias uint32 }
 
 // Uniform returns n equally likely users.

@@ -30,8 +30,8 @@ local NONE = {}
 M.is_set = true
 
 function M.limit(text, at)
-  local max, ttl = unpacked('>I8I8', text, at)
-  return { max = max, ttl = ttl }
+  local max_slots, ttl = unpacked('>I8I8', text, at)
+  return { max = max_slots, ttl = ttl }
 end
 
 local function number(score) return tonumber(score) or 0 end
@@ -168,7 +168,7 @@ local function is_over(s, now)
   return not s.reserves and s.latest <= now and (s.ended == 0 or first_score(s.key, string.format('(%.17g', now * 2 ^ -54), '(1') == 0)
 end
 
--- Drops what has expired, before a hit with an id, see expire.
+-- Drops expired leases and ended ids before a hit with an id, see drop_expired.
 function M.expire(s, now, id)
   if s.first > now or s.count + s.ended == 0 then return NONE end
   if not is_over(s, now) then return drop_expired(s, now, id) end
@@ -322,7 +322,7 @@ function M.fits(s, l, now, n)
   return false, M.wait(s, now, l.ttl)
 end
 
--- Only a hit with an id holds slots, see put.
+-- Only a hit with an id holds slots, see open.
 function M.charge() return false end
 
 function M.usage(s, l, now)

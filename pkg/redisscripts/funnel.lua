@@ -37,7 +37,7 @@ local function round_up(a, af)
   return a
 end
 
--- The number of hits that take a + af/den µs to leave, rounded up. The quotient of doubles is off by at most 1; of() is exact.
+-- The number of hits that take a + af/den µs to leave, rounded up. The quotient of doubles is off by at most 1; drain_time is exact.
 local function hits(l, a, af)
   local MAX_USED = 2 ^ 33 -- maxUsed of pkg/limiters
   -- Below 2^53 a fractional quotient is never rounded to a whole number.

@@ -3,8 +3,10 @@
 --
 -- A frequent hit reads and writes one record of the hash of its key, see reservations.lua. It never reads the whole hash, because
 -- Lua hashes every byte of each string that it creates. A frequent hit of an at_once algorithm needs no state of its key either.
--- The head is unpacked as three numbers and one more, counts, which is 65536 * (records) + records of ended ids.
-local HEAD, RECORD = 'h', 65536 -- the field of reservations.lua, and what a record adds to counts
+-- The head has two counts of 2 bytes: records, and records of ended ids. They are read as one number of 4 bytes, counts, because
+-- unpacking one number fewer is measurably cheaper.
+local HEAD = 'h' -- the field of reservations.lua
+local RECORD = 65536 -- one record adds RECORD to counts
 
 return function(now, server, batch, verdicts, text, limits, functions_of)
   local keys, names, try = batch.keys, KEYS, redis.pcall
