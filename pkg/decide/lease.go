@@ -77,7 +77,7 @@ func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
 // defaultGiveUpTimeout is the default of Options.GiveUpTimeout.
 const defaultGiveUpTimeout = time.Second
 
-var errNotGivenUp = errors.New("the store did not decide the end of a lease: a policy did")
+var errNotGivenUp = errors.New("the store did not decide the end of a lease: on_store_error did")
 
 // giveUp ends the leases that a denied or canceled request may have taken, because Envoy may make no further call for it. If ctx
 // has ended, it also repeats ends with an unknown outcome. It waits for the store and sets GivenUp and GiveUpErr.

@@ -25,10 +25,10 @@ type unchargedError struct{ error }
 func (e *unchargedError) Error() string { return e.error.Error() + ": nothing was charged" }
 func (e *unchargedError) Unwrap() error { return e.error }
 
-// An OnError is the policy of a hit that the store cannot decide. Hits of one Take may have different policies.
+// An OnError is the on_store_error of a hit: it decides the hit if the store cannot. Hits of one Take may have different ones.
 type OnError uint8
 
-// The policies. OnErrorUnset defers to the domain, and then to OnErrorFail.
+// The values of OnError. OnErrorUnset defers to the domain, and then to OnErrorFail.
 const (
 	OnErrorUnset OnError = iota
 	OnErrorFail          // the hit's verdict is the error
@@ -39,13 +39,13 @@ const (
 
 var onErrorNames = []string{"", "error", "allow", "deny", "local"}
 
-// OnErrors returns the names of the policies, the default first.
+// OnErrors returns the names of all values but OnErrorUnset, the default first.
 func OnErrors() []string { return slices.Clone(onErrorNames[OnErrorFail:]) }
 
-// OnErrorOf returns the policy with a name, or OnErrorUnset.
+// OnErrorOf returns the value with a name, or OnErrorUnset.
 func OnErrorOf(name string) OnError { return OnError(max(0, slices.Index(onErrorNames, name))) }
 
-// String returns the policy's name; "" for OnErrorUnset.
+// String returns the name of o; "" for OnErrorUnset.
 func (o OnError) String() string { return onErrorNames[o] }
 
 // DecidedBy names the decider of a hit: the store with the counters, or this process in place of that store.

@@ -100,7 +100,7 @@ type Verdict struct {
 	By            DecidedBy
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
-	// At is when the hit was decided, by the store's clock, in µs since 1970; 0 if a policy decided or the hit failed.
+	// At is when the hit was decided, by the store's clock, in µs since 1970; 0 if on_store_error decided or the hit failed.
 	At         int64
 	Used       int64         // the key's usage after this hit
 	Remaining  int64         // how many further hits fit; 0 during a penalty
