@@ -23,15 +23,15 @@ const (
 
 // A candidate holds the rules of a shadow file, their counters and the comparison. Only one goroutine calls compare.
 type candidate struct {
-	rules    *descriptors.Rules
-	loaded   time.Time
-	store    limiters.Store
-	decider  *decide.Decider
-	now      time.Time // of the last request
-	result   decide.Result
-	decision decision
-	seed     maphash.Seed
-	dropped  atomic.Int64
+	rules   *descriptors.Rules
+	loaded  time.Time
+	store   limiters.Store
+	decider *decide.Decider
+	now     time.Time     // of the last request
+	result  decide.Result // of the last request
+	denials denials       // of the last request
+	seed    maphash.Seed
+	dropped atomic.Int64
 
 	mu   sync.Mutex
 	seen int64 // requests since loaded
@@ -78,8 +78,8 @@ func (c *candidate) compare(ctx context.Context, j *job) {
 	}
 	err := c.decider.Decide(ctx, &j.request, &c.result)
 	decided := j.decided && err == nil && decidedByStore(&c.result)
-	c.decision.reset()
-	c.decision.read(&c.result)
+	c.denials.reset()
+	c.denials.read(&c.result)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *candidate) newVersion(j *job) {
 }
 
 func (c *candidate) count(j *job) {
-	d, live, proposed := &c.diff, &j.live, &c.decision
+	d, live, proposed := &c.diff, &j.live, &c.denials
 	switch {
 	case live.denied && proposed.denied:
 		d.counts.BothDenied++
@@ -115,8 +115,8 @@ func (c *candidate) count(j *job) {
 	default:
 		d.counts.BothAllowed++
 	}
-	for i := range proposed.denials {
-		denial := &proposed.denials[i]
+	for i := range proposed.limits {
+		denial := &proposed.limits[i]
 		row := d.row(denial)
 		if row == nil {
 			continue
@@ -135,8 +135,8 @@ func (c *candidate) count(j *job) {
 	if !live.denied || proposed.denied {
 		return
 	}
-	for i := range live.denials {
-		denial := &live.denials[i]
+	for i := range live.limits {
+		denial := &live.limits[i]
 		if denial.shadow {
 			continue
 		}

@@ -17,16 +17,16 @@ type job struct {
 	entries []descriptors.Entry // of all descriptors of the request
 	text    strings.Builder     // all text of the request
 	bytes   int64               // of text
-	live    decision
+	live    denials
 	// decided is false if the store of the server failed: on_store_error decided, or nothing did.
 	decided bool
 	version string // of the rules in force
 }
 
-// A decision is the decision of one set of rules about a request.
-type decision struct {
-	denied  bool
-	denials []denyingLimit // the limits that deny the request
+// denials are the limits of one set of rules that deny a request.
+type denials struct {
+	denied bool // the request; false if only limits in shadow mode deny it
+	limits []denyingLimit
 }
 
 // A denyingLimit is the limit that denies a descriptor of a request. If several limits deny the descriptor, it is the limit with the
@@ -65,7 +65,7 @@ func (j *job) release() {
 	clear(j.request.Descriptors)
 	j.live.reset()
 	*j = job{
-		request: decide.Request{Descriptors: j.request.Descriptors[:0]}, entries: j.entries[:0], live: decision{denials: j.live.denials[:0]},
+		request: decide.Request{Descriptors: j.request.Descriptors[:0]}, entries: j.entries[:0], live: denials{limits: j.live.limits[:0]},
 	}
 	jobs.Put(j)
 }
@@ -119,29 +119,29 @@ func decidedByStore(r *decide.Result) bool {
 	return true
 }
 
-// read sets d from a decided request. It retains only keys and texts of rules.
-func (d *decision) read(r *decide.Result) {
+// read sets all from a decided request. It retains only keys and texts of rules.
+func (all *denials) read(r *decide.Result) {
 	// With SHADOW_MODE, compare the denials that the server would enforce.
-	d.denied = r.Denied || r.Shadowed
+	all.denied = r.Denied || r.Shadowed
 	for i := range r.Decisions {
-		each := &r.Decisions[i]
-		if each.End {
+		d := &r.Decisions[i]
+		if d.End {
 			continue
 		}
-		limit := each.Denying()
-		denies := d.denied && r.Denies(each)
-		if !denies && !(each.Shadow && limit >= 0) {
+		limit := d.Denying()
+		denies := all.denied && r.Denies(d)
+		if !denies && !(d.Shadow && limit >= 0) {
 			continue
 		}
-		found := denyingLimit{limitID: limitID{each.Domain, each.RuleName(), ""}, key: r.Key(i), shadow: !denies}
+		denying := denyingLimit{limitID: limitID{d.Domain, d.RuleName(), ""}, key: r.Key(i), shadow: !denies}
 		if limit >= 0 {
-			found.limitID.limit, found.limit = each.LimitName(limit), &each.Limits[limit]
+			denying.limitID.limit, denying.limit = d.LimitName(limit), &d.Limits[limit]
 		}
-		d.denials = append(d.denials, found)
+		all.limits = append(all.limits, denying)
 	}
 }
 
-func (d *decision) reset() {
-	clear(d.denials)
-	*d = decision{denials: d.denials[:0]}
+func (all *denials) reset() {
+	clear(all.limits)
+	*all = denials{limits: all.limits[:0]}
 }
