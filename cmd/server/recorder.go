@@ -43,9 +43,9 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 	r := recorder.New(recorder.Options{
 		Path: s.RecordPath, Replica: replica(), FileBytes: s.RecordFileBytes, MaxBytes: s.RecordMaxBytes, Sample: s.RecordSample,
 		PerSecond: s.RecordPerSecond, Secret: secret, Plain: s.RecordCompression == "none", ShadowMode: s.ShadowMode,
-		Changed: func(failing bool, cause error) {
+		Changed: func(failing bool, reason error) {
 			if failing {
-				log.Error("recording not written, lines are dropped until it can be", zap.Error(cause),
+				log.Error("recording not written, lines are dropped until it can be", zap.Error(reason),
 					zap.String("remedy", "check that the folder of RECORD_PATH is writable and its disk is not full"))
 				return
 			}
@@ -55,8 +55,8 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 	metrics.RegisterRecording(func() telemetry.RecordingStats {
 		stats := r.Stats()
 		all := telemetry.RecordingStats{Lines: stats.Lines, Bytes: stats.Bytes, Failing: stats.Failing, Dropped: map[string]int64{}}
-		for _, cause := range recorder.Reasons() {
-			all.Dropped[cause.String()] = stats.Dropped[cause]
+		for _, reason := range recorder.Reasons() {
+			all.Dropped[reason.String()] = stats.Dropped[reason]
 		}
 		return all
 	})

@@ -77,10 +77,10 @@ func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 		return
 	}
 	smallest := &s.heap[0]
-	free := &s.slots[smallest.slot]
-	delete(s.slotOf, free.hash)
+	evicted := &s.slots[smallest.slot]
+	delete(s.slotOf, evicted.hash)
 	s.slotOf[hash] = smallest.slot
-	free.hash, free.value, free.overestimate = hash, value, smallest.count
+	evicted.hash, evicted.value, evicted.overestimate = hash, value, smallest.count
 	smallest.count = sum(smallest.count, n)
 	s.down(0)
 }

@@ -46,11 +46,11 @@ func PanicLog(log *zap.Logger) func(where string, value any) {
 
 // StoreLog returns a function that logs failures and recoveries of the store, at most one line of each in a second. A cluster
 // without one of its nodes may alternate between them.
-func StoreLog(log *zap.Logger) func(down bool, err error) {
+func StoreLog(log *zap.Logger) func(down bool, reason error) {
 	sampled := OncePerSecond(log)
-	return func(down bool, err error) {
+	return func(down bool, reason error) {
 		if down {
-			sampled.Error("store failed: on_store_error decides", zap.Error(err))
+			sampled.Error("store failed: on_store_error decides", zap.Error(reason))
 		} else {
 			sampled.Info("store recovered")
 		}

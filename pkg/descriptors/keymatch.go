@@ -21,8 +21,8 @@ func EntryMatcher(domain string, e Entry) func(key string) bool {
 		if !ok || !strings.Contains(rest, name) {
 			return false
 		}
-		pieces, ok := cutKeyParts(rest)
-		return ok && slices.ContainsFunc(pieces, func(p keyPart) bool {
+		parts, ok := cutKeyParts(rest)
+		return ok && slices.ContainsFunc(parts, func(p keyPart) bool {
 			return p.key == name && p.kind != leaseMark && (p.value == value || p.kind == byte(addresses) && p.value == address)
 		})
 	}
@@ -35,7 +35,7 @@ type keyPart struct {
 }
 
 // cutKeyParts splits the part of a key after its domain into entries.
-func cutKeyParts(rest string) (pieces []keyPart, ok bool) {
+func cutKeyParts(rest string) (parts []keyPart, ok bool) {
 	for ok = true; ok && rest != ""; {
 		if rest[0] != '|' {
 			return nil, false
@@ -53,9 +53,9 @@ func cutKeyParts(rest string) (pieces []keyPart, ok bool) {
 		default:
 			p.value, rest, ok = cutRaw(rest)
 		}
-		pieces = append(pieces, p)
+		parts = append(parts, p)
 	}
-	return pieces, ok
+	return parts, ok
 }
 
 // cutRaw cuts an encoded text without decoding it.

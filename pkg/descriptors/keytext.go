@@ -28,11 +28,11 @@ func ParseKey(key string) (domain string, entries []Entry, ok bool) {
 	if !ok {
 		return "", nil, false
 	}
-	pieces, ok := cutKeyParts(rest)
+	parts, ok := cutKeyParts(rest)
 	if !ok {
 		return "", nil, false
 	}
-	for _, p := range pieces {
+	for _, p := range parts {
 		e := Entry{}
 		e.Key, _, _ = cutText(p.key)
 		if p.kind != leaseMark {

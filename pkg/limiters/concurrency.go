@@ -58,34 +58,34 @@ func (l *Limit) setSlots() error {
 
 // openSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds its slots until it
 // is dropped, or until the key has fully reset.
-func (l *concurrencyLimit) openSlots(p *ExtraState, now int64) (slots, first, last int64) {
-	if p == nil || p.Leases.latest() <= now {
+func (l *concurrencyLimit) openSlots(e *ExtraState, now int64) (slots, first, last int64) {
+	if e == nil || e.Leases.latest() <= now {
 		return 0, 0, 0
 	}
-	open := &p.Leases.open
+	open := &e.Leases.open
 	return open.sum, l.timeLeft(open.earliest(), now), l.timeLeft(open.latest(), now)
 }
 
 // timeLeft returns the time from now until an expiry, at least 1 µs and at most the TTL.
 func (l *concurrencyLimit) timeLeft(expires, now int64) int64 { return max(1, min(expires-now, l.ttl)) }
 
-// fits reports whether n hits fit beside the leases in p at now, where 0 is a peek, and otherwise in how many µs they would;
+// fits reports whether n hits fit beside the leases in e at now, where 0 is a peek, and otherwise in how many µs they would;
 // negative: never.
-func (l *concurrencyLimit) fits(p *ExtraState, now, n int64) (bool, int64) {
+func (l *concurrencyLimit) fits(e *ExtraState, now, n int64) (bool, int64) {
 	n = max(n, 1)
 	if n > l.max {
 		return false, -1
 	}
-	slots, first, _ := l.openSlots(p, now)
+	slots, first, _ := l.openSlots(e, now)
 	if slots+n <= l.max {
 		return true, 0
 	}
 	return false, min(first, maxLeaseRetry)
 }
 
-// usage returns the slots held by the leases in p at now, and in how many µs the last of them expires.
-func (l *concurrencyLimit) usage(p *ExtraState, now int64) (used, resetAfter int64) {
-	slots, _, last := l.openSlots(p, now)
+// usage returns the slots held by the leases in e at now, and in how many µs the last of them expires.
+func (l *concurrencyLimit) usage(e *ExtraState, now int64) (used, resetAfter int64) {
+	slots, _, last := l.openSlots(e, now)
 	if slots == 0 {
 		return 0, 0
 	}

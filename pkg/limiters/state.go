@@ -60,18 +60,18 @@ type ExtraState struct {
 	Leases  Leases
 }
 
-func (p *ExtraState) isEmpty() bool { return p.Penalty == Penalty{} && p.Leases.isEmpty() }
+func (e *ExtraState) isEmpty() bool { return e.Penalty == Penalty{} && e.Leases.isEmpty() }
 
-// expires returns when limit l no longer needs p, in µs since 1970.
-func (p *ExtraState) expires(l *Limit) int64 {
-	expires := p.Leases.latest()
+// expires returns when limit l no longer needs e, in µs since 1970.
+func (e *ExtraState) expires(l *Limit) int64 {
+	expires := e.Leases.latest()
 	if l.penalty == nil {
-		return max(expires, p.Penalty.Until)
+		return max(expires, e.Penalty.Until)
 	}
-	return max(expires, p.Penalty.resetTime(l.penalty))
+	return max(expires, e.Penalty.resetTime(l.penalty))
 }
 
-func (p *ExtraState) size() int { return int(unsafe.Sizeof(*p)) + p.Leases.size() }
+func (e *ExtraState) size() int { return int(unsafe.Sizeof(*e)) + e.Leases.size() }
 
 // withExtraState returns the extra state of s, which it creates if there is none.
 func (s *State) withExtraState() *ExtraState {

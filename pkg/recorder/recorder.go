@@ -44,7 +44,7 @@ type Options struct {
 	// ShadowMode must be that of [decide.Options].
 	ShadowMode bool
 	// Changed, if not nil, is called with the reason when a file cannot be written, and again when files can be written.
-	Changed func(failing bool, why error)
+	Changed func(failing bool, reason error)
 
 	create       func(path string) (file, error) // for tests; nil: os.OpenFile
 	reorderDelay time.Duration                   // how long lines wait for earlier ones; default [defaultReorderDelay]

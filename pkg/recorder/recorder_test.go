@@ -104,11 +104,11 @@ func TestFullDiskLosesLinesAndNothingElse(t *testing.T) {
 	var mu sync.Mutex
 	var changes []bool
 	o := quick(dir)
-	o.Changed = func(failing bool, why error) {
+	o.Changed = func(failing bool, reason error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if failing && !errors.Is(why, syscall.ENOSPC) {
-			t.Errorf("error %v, want ENOSPC", why)
+		if failing && !errors.Is(reason, syscall.ENOSPC) {
+			t.Errorf("error %v, want ENOSPC", reason)
 		}
 		changes = append(changes, failing)
 	}
@@ -168,7 +168,7 @@ func TestDeviceWithoutSpaceLosesLinesOnly(t *testing.T) {
 	failed := make(chan error, 100)
 	o := quick(t.TempDir())
 	o.create = func(string) (file, error) { return os.OpenFile("/dev/full", os.O_WRONLY, 0) }
-	o.Changed = func(_ bool, why error) { failed <- why }
+	o.Changed = func(_ bool, reason error) { failed <- reason }
 	r, d := New(o), newDeciding(t)
 	if err := <-failed; !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("error %v, want ENOSPC", err)
@@ -211,7 +211,7 @@ func TestUnwritablePathIsReportedAtOnce(t *testing.T) {
 	}
 	failed := make(chan error, 100)
 	o := quick(filepath.Join(path, "folder"))
-	o.Changed = func(_ bool, why error) { failed <- why }
+	o.Changed = func(_ bool, reason error) { failed <- reason }
 	r, d := New(o), newDeciding(t)
 	if err := <-failed; !strings.Contains(err.Error(), path) {
 		t.Errorf("error %v, want one with the path", err)

@@ -100,7 +100,7 @@ func record(t *testing.T, store limiters.Store, o Options, decideOptions decide.
 	t.Helper()
 	rules := parse(t, rulesText)
 	d := decide.New(func() *descriptors.Rules { return rules }, store, decideOptions)
-	o.Changed = func(failing bool, why error) { t.Errorf("failing %v: %v", failing, why) }
+	o.Changed = func(failing bool, reason error) { t.Errorf("failing %v: %v", failing, reason) }
 	r := New(o)
 	const callers = 64
 	var wg sync.WaitGroup

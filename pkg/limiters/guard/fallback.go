@@ -43,7 +43,7 @@ type FallbackOptions struct {
 	FalseLimit float64
 	// Changed is called when the store fails, with the reason, and when it recovers: it decides a hit and has not failed for a
 	// second, or CheckIdle succeeds. It may be called concurrently.
-	Changed func(down bool, why error)
+	Changed func(down bool, reason error)
 }
 
 // FallbackStats are the state and the counters of a Fallback.

@@ -148,7 +148,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 		store := &flaky{Store: memory()}
 		var changes []string
 		f := guard.NewFallback(store, guard.FallbackOptions{
-			Local: memory(), Changed: func(down bool, why error) { changes = append(changes, fmt.Sprint(down, " ", why)) },
+			Local: memory(), Changed: func(down bool, reason error) { changes = append(changes, fmt.Sprint(down, " ", reason)) },
 		})
 		var got []string
 		for _, gone := range []bool{false, true, true, false, false, true} {
