@@ -129,12 +129,12 @@ func measureRows(
 
 // measureRow measures a row in rounds: each round measures every subject once.
 func measureRow(
-	ctx context.Context, b binaries, row *row, rounds int, d span, r *results, saw func(*measurement),
+	ctx context.Context, b binaries, row *row, rounds int, d span, r *results, report func(*measurement),
 ) (seen []*measurement, err error) {
 	for round := 1; round <= rounds; round++ {
 		add := func(m *measurement) {
 			m.Round = round
-			saw(m)
+			report(m)
 			seen = append(seen, m)
 		}
 		if row.gobench != nil {

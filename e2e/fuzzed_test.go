@@ -50,7 +50,7 @@ func TestFuzzedRequestsNeverPanicOrLeak(t *testing.T) {
 					}
 				})
 			}
-			ask := asking(t, w)
+			ask := directCalls(t, w)
 			all.Go(func() {
 				for left.Load() > 0 {
 					if _, err := ask("user_id", "well-behaved"); err != nil {

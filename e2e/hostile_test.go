@@ -59,7 +59,7 @@ func TestHostileHeadersHaveTheirOwnCounters(t *testing.T) {
 // Values that Envoy would reject, from a client that reaches Weir directly.
 func TestHostileValuesHaveTheirOwnCounters(t *testing.T) {
 	onEachStore(t, onceAYear, func(t *testing.T, w *harness.Weir) {
-		ask := asking(t, w)
+		ask := directCalls(t, w)
 		huge := strings.Repeat("x", 1<<20)
 		// The client's codec rejects invalid UTF-8.
 		noUTF8 := func(value string) bool { return !utf8.ValidString(value) }
@@ -110,7 +110,7 @@ func TestHostileValuesHaveTheirOwnCounters(t *testing.T) {
 // Ten thousand users with names of 50 KB take no more memory than ten thousand users with short names.
 func TestGiantValuesAreNotStored(t *testing.T) {
 	onEachStore(t, onceAYear, func(t *testing.T, w *harness.Weir) {
-		ask := asking(t, w)
+		ask := directCalls(t, w)
 		const size, first, all = 50_000, 2_000, 10_000
 		giant := strings.Repeat("g", size)
 		from := 0
@@ -134,8 +134,8 @@ func TestGiantValuesAreNotStored(t *testing.T) {
 	})
 }
 
-// asking calls Weir directly, without Envoy.
-func asking(t *testing.T, w *harness.Weir) func(key, value string, hits ...uint64) (*ratelimitv3.RateLimitResponse, error) {
+// directCalls returns a function that calls Weir directly, without Envoy.
+func directCalls(t *testing.T, w *harness.Weir) func(key, value string, hits ...uint64) (*ratelimitv3.RateLimitResponse, error) {
 	t.Helper()
 	conn, err := grpc.NewClient(w.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

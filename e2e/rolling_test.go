@@ -111,19 +111,19 @@ func roll(t *testing.T, redis string, drain time.Duration, by func(*testing.T, *
 		return "", 0
 	}
 	until(t, "nothing is under way", func() bool { return stat(t, e, "http.ingress.downstream_rq_active") == 0 })
-	asked, ok := stat(t, e, "http.ingress.downstream_rq_total"), stat(t, e, "cluster.backend.ratelimit.ok")
+	total, ok := stat(t, e, "http.ingress.downstream_rq_total"), stat(t, e, "cluster.backend.ratelimit.ok")
 	failed, passed := stat(t, e, "cluster.backend.ratelimit.error"), stat(t, e, "cluster.backend.ratelimit.failure_mode_allowed")
 	slow = seen.Latency.Quantile(1)
-	t.Logf("%d requests, p50 %v, at most %v", asked, seen.Latency.Quantile(0.5), slow)
-	if asked < *rollingRate {
-		t.Errorf("%d requests are no load", asked)
+	t.Logf("%d requests, p50 %v, at most %v", total, seen.Latency.Quantile(0.5), slow)
+	if total < *rollingRate {
+		t.Errorf("%d requests are no load", total)
 	}
-	if seen.Errors != 0 || failed != 0 || passed != 0 || ok != asked {
+	if seen.Errors != 0 || failed != 0 || passed != 0 || ok != total {
 		lost = fmt.Sprintf("of %d requests %d were decided, %d not, %d were let pass undecided; the client saw %d errors (%s)",
-			asked, ok, failed, passed, seen.Errors, seen.Error)
+			total, ok, failed, passed, seen.Errors, seen.Error)
 	}
-	if charged := r.charged(t); charged != asked {
-		lost += fmt.Sprintf("; %d requests were charged %d times", asked, charged)
+	if charged := r.charged(t); charged != total {
+		lost += fmt.Sprintf("; %d requests were charged %d times", total, charged)
 	}
 	return lost, slow
 }

@@ -29,7 +29,7 @@ func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 	server := redistest.Start(t)
 	w := startWeirWith(t, server.Addr, whenLost+
 		"- {key: error, rate_limit: {unit: year, requests_per_unit: 1000, on_store_error: error}}\n", "REPLICAS=10")
-	ask := asking(t, w)
+	ask := directCalls(t, w)
 	code := func(key, user string, hits ...uint64) string {
 		r, err := ask(key, user, hits...)
 		if err != nil {
@@ -82,7 +82,7 @@ func TestReadyWithoutRedisIfNoRuleNeedsIt(t *testing.T) {
 	t.Parallel()
 	nobody := redistest.FreeAddr(t)
 	w := startWeirWith(t, nobody, whenLost)
-	if r, err := asking(t, w)("unset", "alice"); err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
+	if r, err := directCalls(t, w)("unset", "alice"); err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
 		t.Errorf("%v, %v", r, err)
 	}
 }

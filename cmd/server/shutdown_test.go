@@ -97,10 +97,10 @@ func TestSIGTERMWaitsForRequestsInFlight(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
-			asked := make(chan error, 1)
+			results := make(chan error, 1)
 			go func() {
 				_, err := s.call("alice")
-				asked <- err
+				results <- err
 			}()
 			s.awaitInFlight("1")
 			s.terminate(1)
@@ -110,7 +110,7 @@ func TestSIGTERMWaitsForRequestsInFlight(t *testing.T) {
 			} else {
 				s.terminate(1)
 			}
-			if err := <-asked; (err == nil) != answered {
+			if err := <-results; (err == nil) != answered {
 				t.Errorf("the request: %v", err)
 			}
 			if code := s.stopped(); code != 0 {
@@ -205,7 +205,7 @@ func TestSIGTERMStopsServerWithHungDependency(t *testing.T) {
 				c.settings = append(c.settings, "REDIS_URL="+redis.Addr)
 			}
 			s := startServer(t, append(c.settings, "STOP_TIMEOUT=500ms")...)
-			asked := make(chan error, 51)
+			results := make(chan error, 51)
 			if c.freeze {
 				s.remaining("alice")
 				if err := redis.Signal(syscall.SIGSTOP); err != nil {
@@ -215,7 +215,7 @@ func TestSIGTERMStopsServerWithHungDependency(t *testing.T) {
 				for i := range 50 {
 					go func() {
 						_, err := s.call(fmt.Sprint("user ", i))
-						asked <- err
+						results <- err
 					}()
 				}
 				go func() {
@@ -224,7 +224,7 @@ func TestSIGTERMStopsServerWithHungDependency(t *testing.T) {
 					if err == nil && r.StatusCode >= 500 {
 						err = errors.New(r.Status)
 					}
-					asked <- err
+					results <- err
 				}()
 				s.awaitInFlight("51")
 			}
@@ -237,7 +237,7 @@ func TestSIGTERMStopsServerWithHungDependency(t *testing.T) {
 			}
 			if c.freeze {
 				for range 51 {
-					if err := <-asked; err == nil {
+					if err := <-results; err == nil {
 						t.Error("a request that Redis did not decide was answered")
 					}
 				}

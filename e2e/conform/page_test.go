@@ -42,8 +42,8 @@ var seen struct {
 	runs []recordedRun
 }
 
-// saw keeps the report on a server for [record].
-func saw(name, server string, report conform.Report) {
+// keepReport keeps the report on a server for [record].
+func keepReport(name, server string, report conform.Report) {
 	run := recordedRun{Name: name, Server: server, Date: report.Started.Format(time.DateOnly), Seconds: report.Seconds}
 	for _, c := range report.Checks {
 		run.Checks = append(run.Checks, recordedTest{c.ID, c.Asks, c.Outcome, c.Reason, c.Evidence, c.Observations})

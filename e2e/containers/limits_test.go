@@ -21,7 +21,7 @@ func TestContainerLimitsByEveryAlgorithm(t *testing.T) {
 			}
 			weir := s.weir(rules(t, read(t, "envoy", "rules.yaml")).dir, env)
 			c := s.envoy(bootstrap(t))
-			c.heard("login")
+			c.awaitConnected("login")
 			for _, action := range actions {
 				// A machine too slow for three requests in two seconds proves nothing about limits.
 				for deadline, try := time.Now().Add(startTimeout), 0; ; try++ {
@@ -51,7 +51,7 @@ func TestConfigMapChangeReloadsRules(t *testing.T) {
 	m := rules(t, hourly(3))
 	weir := s.weir(m.dir)
 	c := s.envoy(bootstrap(t))
-	c.heard("login")
+	c.awaitConnected("login")
 	for _, action := range actions {
 		c.allowed(3, "alice", action)
 		c.denied("alice", action)

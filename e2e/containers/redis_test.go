@@ -41,7 +41,7 @@ func TestContainerSurvivesRedisOutage(t *testing.T) {
 			// Cached denials would answer in place of a missing Redis.
 			weir := s.weir(rules(t, hourly(3)).dir, onRedis, map[string]string{"STORE_TIMEOUT": "5s", "LOCAL_CACHE_SIZE_IN_BYTES": "0"})
 			c := s.envoy(bootstrap(t))
-			c.heard("login")
+			c.awaitConnected("login")
 			for _, action := range actions {
 				c.allowed(3, "alice", action)
 				c.denied("alice", action)
@@ -62,7 +62,7 @@ func TestContainerSurvivesRedisOutage(t *testing.T) {
 				t.Errorf("/healthcheck without Redis: %q; all replicas would leave at once", body)
 			}
 			how.back(t, redis)
-			c.heard("login")
+			c.awaitConnected("login")
 			for _, action := range actions {
 				if how.keeps {
 					c.denied("alice", action)

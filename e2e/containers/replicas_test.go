@@ -21,7 +21,7 @@ func TestTwoReplicasAdmitExactlyTheLimit(t *testing.T) {
 	m := rules(t, hourly(limit))
 	a, b := s.weir(m.dir, onRedis), s.weir(m.dir, onRedis)
 	c := s.envoy(bootstrap(t, change{"lb_policy: LEAST_REQUEST", "lb_policy: ROUND_ROBIN"}))
-	c.heard("login")
+	c.awaitConnected("login")
 	until(t, "Envoy knows both replicas", func() bool { return c.replicas() == 2 })
 	for _, action := range actions {
 		var mu sync.Mutex
@@ -95,7 +95,7 @@ func TestRollingRestart(t *testing.T) {
 			"      health_checks:\n        - timeout: 5s\n          interval: 0.25s\n          no_traffic_interval: 0.25s\n" +
 			"          unhealthy_threshold: 1\n          healthy_threshold: 1\n          grpc_health_check: {service_name: ratelimit}\n" +
 			"      common_lb_config: {healthy_panic_threshold: {value: 0}}\n"}))
-	c.heard("login")
+	c.awaitConnected("login")
 	until(t, "Envoy knows both replicas", func() bool { return c.replicas() == 2 })
 
 	l := load(c)

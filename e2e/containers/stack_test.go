@@ -227,8 +227,8 @@ func (c *proxy) denied(user, action string) harness.Answer {
 	return a
 }
 
-// heard waits until Envoy has resolved Weir's name and reached it.
-func (c *proxy) heard(action string) {
+// awaitConnected waits until Envoy has resolved Weir's name and reached it.
+func (c *proxy) awaitConnected(action string) {
 	c.t.Helper()
 	until(c.t, "Envoy reaches a rate limit service", func() bool { return c.do("nobody", action).Limit != "" })
 }

@@ -63,7 +63,7 @@ descriptors:
 			}
 			incumbent := start(images.incumbent)
 			c := s.envoy(bootstrap(t))
-			c.heard("login")
+			c.awaitConnected("login")
 			holds := func(who string) {
 				t.Helper()
 				for action, limit := range map[string]int{"login": 3, "reply": 5} {
@@ -78,16 +78,16 @@ descriptors:
 			must(t, incumbent.Stop(t.Context(), &most))
 
 			weir := start(images.weir)
-			c.heard("login")
+			c.awaitConnected("login")
 			holds("bob, of Weir")
 			weir.end()
 
 			must(t, incumbent.Start(t.Context()))
-			c.heard("login")
+			c.awaitConnected("login")
 			holds("carol, of the incumbent again")
 			c.denied("alice, of the incumbent", "login")
 			if n := c.stat("cluster.backend.ratelimit.over_limit"); n < 7 {
-				t.Errorf("Envoy was told %d times that it is over, want 7", n)
+				t.Errorf("Envoy got OVER_LIMIT %d times, want 7", n)
 			}
 		})
 	}

@@ -35,7 +35,7 @@ func TestContainerServesTLSAndMutualTLS(t *testing.T) {
 	for _, one := range []struct {
 		name         string
 		mutual, show bool
-		heard        bool
+		connects     bool
 	}{
 		{"TLS", false, false, true},
 		{"mTLS", true, true, true},
@@ -50,8 +50,8 @@ func TestContainerServesTLSAndMutualTLS(t *testing.T) {
 			}
 			s.weir(rules(t, hourly(3)).dir, env...)
 			c := s.envoy(bootstrap(t, byTLS(one.show)), map[string]string{"/certs": client})
-			if one.heard {
-				c.heard("login")
+			if one.connects {
+				c.awaitConnected("login")
 				for _, action := range actions {
 					c.allowed(3, "alice", action)
 					c.denied("alice", action)
@@ -60,11 +60,11 @@ func TestContainerServesTLSAndMutualTLS(t *testing.T) {
 			}
 			for range 5 {
 				if a := c.do("alice", "login"); a.Status != 200 || a.Limit != "" {
-					t.Errorf("without a certificate: %+v, want that it passes unlimited, for failure_mode_deny is false", a)
+					t.Errorf("without a certificate: %+v, want 200 without a limit, because failure_mode_deny is false", a)
 				}
 			}
 			if n := c.stat("cluster.backend.ratelimit.error"); n != 5 {
-				t.Errorf("%d requests were not heard, want 5", n)
+				t.Errorf("%d calls of the rate limit service failed, want 5", n)
 			}
 		})
 	}

@@ -36,7 +36,7 @@ type comparison struct {
 	full map[string]uint32 // the limit that the counter was over, so that their local cache holds it
 
 	past                               map[string][]string // earlier requests by counter, for the report of a difference
-	asked, turned, excepted, different int
+	sent, turned, excepted, different int
 	used                               map[string]int // uses of each exception
 	slowest                            time.Duration  // the longest recent call
 	slowUntil                          time.Time      // slowest counts until then
@@ -111,7 +111,7 @@ var seconds = map[ratelimitv3.RateLimitResponse_RateLimit_Unit]int64{
 func (c *comparison) compare(t *testing.T, r *request) {
 	t.Helper()
 	p := c.ask(t.Context(), r)
-	c.asked++
+	c.sent++
 	before, after := p.counters(p.from), p.counters(p.to)
 	why := c.drop(&p, before, after)
 	for i, name := range after {
@@ -258,7 +258,7 @@ func (p *pair) alignResets(theirs, ours *response) {
 func (c *comparison) report(t *testing.T, p *pair, counters []string) {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "request %d at %v: domain %q, hits_addend %d\n", c.asked, p.from.Format(time.StampMicro),
+	fmt.Fprintf(&b, "request %d at %v: domain %q, hits_addend %d\n", c.sent, p.from.Format(time.StampMicro),
 		p.request.GetDomain(), p.request.GetHitsAddend())
 	theirs, ours := p.theirs.response.GetStatuses(), p.ours.response.GetStatuses()
 	for i, d := range p.request.GetDescriptors() {
@@ -307,9 +307,9 @@ func count(name string, n int) {
 // sum logs the figures of a run, and fails it if it compared too little.
 func (c *comparison) sum(t *testing.T) {
 	t.Helper()
-	share := func(n int) float64 { return float64(n) / float64(max(1, c.asked)) }
+	share := func(n int) float64 { return float64(n) / float64(max(1, c.sent)) }
 	t.Logf("%d requests: %d under a limit, %d over one, %d errors; discarded %.1f %% because a window ended, "+
-		"%.1f %% by exceptions about counters", c.asked, c.limited, c.overs, c.errors,
+		"%.1f %% by exceptions about counters", c.sent, c.limited, c.overs, c.errors,
 		100*share(c.turned), 100*share(c.excepted))
 	for name, n := range c.used {
 		t.Logf("  %d by the exception %q", n, name)
@@ -321,9 +321,9 @@ func (c *comparison) sum(t *testing.T) {
 	if share(c.excepted) > maxExcepted {
 		t.Errorf("too many were discarded: at most %.0f %% may be by exceptions", 100*maxExcepted)
 	}
-	compared := c.asked - c.turned
+	compared := c.sent - c.turned
 	if 3*c.limited < compared || 20*c.overs < compared && !c.settings.neverOver {
 		t.Errorf("%d requests, but %d were under a limit and %d over one: the generator misses the rules",
-			c.asked, c.limited, c.overs)
+			c.sent, c.limited, c.overs)
 	}
 }

@@ -146,7 +146,7 @@ func drive(t *testing.T) seen {
 	overlay := build(t, k8s+"/overlays/redis")
 	redis := redistest.Start(t)
 	p := run(t, overlay, map[string]string{"REDIS_URL": redis.Addr, "STORE_TIMEOUT": "5s"})
-	p.asked(9, "weir", "user_id=alice", "action=login")
+	p.countAllowed(9, "weir", "user_id=alice", "action=login")
 	_, _ = p.ask("weir", "user_id=alice", "action=reply")
 	_, _ = p.ask("weir", "unknown=x")
 	_, _ = p.ask("elsewhere", "user_id=alice")
@@ -158,7 +158,7 @@ func drive(t *testing.T) seen {
 	all.scrape(t, p)
 
 	p = run(t, build(t, k8s+"/overlays/memory"), nil)
-	p.asked(9, "weir", "user_id=alice", "action=login")
+	p.countAllowed(9, "weir", "user_id=alice", "action=login")
 	all.scrape(t, p)
 
 	p = run(t, build(t, k8s+"/overlays/memory"), map[string]string{
@@ -419,12 +419,12 @@ var promqlEngine = promql.NewEngine(promql.EngineOpts{MaxSamples: 10000, Timeout
 // evaluate returns the labels of the series that a query returns after one hour.
 func evaluate(t *testing.T, query, series string) (found []string) {
 	t.Helper()
-	asked, err := promqlEngine.NewInstantQuery(t.Context(), load(t, series), nil, query, time.Unix(3600, 0))
+	instant, err := promqlEngine.NewInstantQuery(t.Context(), load(t, series), nil, query, time.Unix(3600, 0))
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
-	defer asked.Close()
-	vector, err := asked.Exec(t.Context()).Vector()
+	defer instant.Close()
+	vector, err := instant.Exec(t.Context()).Vector()
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}

@@ -38,7 +38,7 @@ func mustRun(t *testing.T, text string, replacements ...string) string {
 // block denies further logins of alice.
 func (p *pod) block(t *testing.T) {
 	t.Helper()
-	if got := p.asked(7, "weir", "user_id=alice", "action=login"); got != 5 {
+	if got := p.countAllowed(7, "weir", "user_id=alice", "action=login"); got != 5 {
 		t.Fatalf("%d logins allowed, want 5", got)
 	}
 }
@@ -119,7 +119,7 @@ func TestRunbookTurnsLimitingOff(t *testing.T) {
 		t.Fatal("the runbook does not set SHADOW_MODE")
 	}
 	p := run(t, all, map[string]string{"SHADOW_MODE": "true"})
-	if got := p.asked(9, "weir", "user_id=alice", "action=login"); got != 9 {
+	if got := p.countAllowed(9, "weir", "user_id=alice", "action=login"); got != 9 {
 		t.Errorf("%d of 9 logins allowed in shadow mode", got)
 	}
 	if _, text := p.get("metrics", "/metrics"); !strings.Contains(text,

@@ -210,8 +210,8 @@ func (p *pod) ask(domain string, entries ...string) (rlsv3.RateLimitResponse_Cod
 	return r.GetOverallCode(), err
 }
 
-// asked sends hits and returns the number of allowed ones. It fails the test if an allowed hit follows a denied one.
-func (p *pod) asked(times int, domain string, entries ...string) (allowed int) {
+// countAllowed sends hits and returns the number of allowed ones. It fails the test if an allowed hit follows a denied one.
+func (p *pod) countAllowed(times int, domain string, entries ...string) (allowed int) {
 	p.t.Helper()
 	for i := range times {
 		switch code, err := p.ask(domain, entries...); {
@@ -266,7 +266,7 @@ func TestManifestsBecomeReadyAndAnswer(t *testing.T) {
 		maps.Copy(env, storeOf(t, all))
 		p := run(t, all, env)
 		p.trusted = trusted
-		if got := p.asked(7, domainOf(t, all), "user_id=alice", "action=login"); got != 5 {
+		if got := p.countAllowed(7, domainOf(t, all), "user_id=alice", "action=login"); got != 5 {
 			t.Errorf("%d logins allowed in a minute, want 5", got)
 		}
 		if _, text := p.get("metrics", "/metrics"); !strings.Contains(text, `weir_hits_total{domain="weir"`) {
@@ -312,13 +312,13 @@ func TestRulesChangeReachesRunningPod(t *testing.T) {
 	all := build(t, k8s+"/overlays/memory")
 	p := run(t, all, nil)
 	rules := all.generated(t, "weir-rules").Data["rules.yaml"]
-	if got := p.asked(6, "weir", "user_id=bob", "action=login"); got != 5 {
+	if got := p.countAllowed(6, "weir", "user_id=bob", "action=login"); got != 5 {
 		t.Errorf("%d logins allowed, want 5", got)
 	}
 	changed := strings.Replace(rules, "requests_per_unit: 5}", "requests_per_unit: 8}", 1)
 	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": changed})
 	await(t, "the change of rules", func() bool { return strings.Count(p.Log(), "rules loaded") == 2 })
-	if got := p.asked(9, "weir", "user_id=carol", "action=login"); got != 8 {
+	if got := p.countAllowed(9, "weir", "user_id=carol", "action=login"); got != 8 {
 		t.Errorf("%d logins allowed, want 8", got)
 	}
 }

@@ -159,8 +159,8 @@ func hashWrite(o *oracle, key string, f *pyFunnel) {
 		"left_quota", f.leftQuota, "leaking_ts", f.leakingTs})
 }
 
-// asking makes every try of a trace request one to most units.
-func asking(seed uint64, trace []try, most int64) []try {
+// withHits returns a trace with 1 to most units for each try.
+func withHits(seed uint64, trace []try, most int64) []try {
 	r := rand.New(rand.NewPCG(seed, 1))
 	trace = slices.Clone(trace)
 	for i := range trace {
@@ -176,8 +176,8 @@ func halfASecond(capacity int64) limiters.Spec {
 
 // onEighths uses a grid of 1/8 s, on which the class's floating point is exact, so no difference comes from rounding.
 var (
-	onEighths = asking(5, traffic(5, 125*time.Millisecond, []int{0, 0, 1, 2, 3, 5, 8, 15, 16, 17}, []int{40}), 4)
-	onUnits   = asking(6, traffic(6, 2*time.Second, []int{0, 0, 0, 1, 1, 2}, []int{5}), 4)
+	onEighths = withHits(5, traffic(5, 125*time.Millisecond, []int{0, 0, 1, 2, 3, 5, 8, 15, 16, 17}, []int{40}), 4)
+	onUnits   = withHits(6, traffic(6, 2*time.Second, []int{0, 0, 0, 1, 1, 2}, []int{5}), 4)
 )
 
 func TestFunnelClassMatchesFunnel(t *testing.T) {
@@ -202,7 +202,7 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 
 	t.Run("Java: same verdicts where whole units leak", func(t *testing.T) {
 		// One unit in 512 ms: a rate that float32 represents exactly.
-		trace := asking(7, traffic(7, 512*time.Millisecond, []int{0, 0, 0, 1, 1, 2}, []int{5}), 4)
+		trace := withHits(7, traffic(7, 512*time.Millisecond, []int{0, 0, 0, 1, 1, 2}, []int{5}), 4)
 		spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: 512 * time.Millisecond, Params: limiters.Params{Capacity: 3}}
 		parity(t, spec, trace, play(trace, java(3, 1.0/512).allow))
 	})

@@ -94,8 +94,8 @@ func TestLiveExplanation(t *testing.T) {
 	}
 	var out, errs bytes.Buffer
 	streams := Streams{In: strings.NewReader(`{"domain": "shop"}`), Out: &out, Err: &errs}
-	asked := Explain{Live: server.URL, adminCredentials: adminCredentials{TokenFile: token}, Domain: "shop", Descriptors: []string{`user_id=42`, ""}}
-	if err := asked.Run(t.Context(), streams); err != nil {
+	command := Explain{Live: server.URL, adminCredentials: adminCredentials{TokenFile: token}, Domain: "shop", Descriptors: []string{`user_id=42`, ""}}
+	if err := command.Run(t.Context(), streams); err != nil {
 		t.Errorf("%v: %s", err, &errs)
 	}
 	sent, _ := json.Marshal(body)
@@ -106,22 +106,22 @@ func TestLiveExplanation(t *testing.T) {
 	if !strings.Contains(out.String(), state) || strings.Contains(out.String(), "\x1b") {
 		t.Errorf("printed %q", &out)
 	}
-	asked = Explain{Live: server.URL + "/", adminCredentials: adminCredentials{TokenFile: token}, Request: "-", Output: "json"}
+	command = Explain{Live: server.URL + "/", adminCredentials: adminCredentials{TokenFile: token}, Request: "-", Output: "json"}
 	out.Reset()
-	if err := asked.Run(t.Context(), streams); err != nil || !strings.Contains(out.String(), `"retry_after": "0s"`) {
+	if err := command.Run(t.Context(), streams); err != nil || !strings.Contains(out.String(), `"retry_after": "0s"`) {
 		t.Errorf("%v: %s%s", err, &out, &errs)
 	}
 	sent, _ = json.Marshal(body)
 	if want := `{"live":true,"request":{"domain":"shop"}}`; string(sent) != want || path != "POST /v1/explain" {
 		t.Errorf("sent %s %s, want %s", path, sent, want)
 	}
-	for want, asked := range map[string]Explain{
+	for want, command := range map[string]Explain{
 		"weir: a token is missing (this call had no token: set --token-file or WEIR_TOKEN_FILE)": {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}},
 		"connection refused": {Live: "http://127.0.0.1:1", Domain: "shop", Descriptors: []string{"a=1"}},
 		"no such file":       {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}, adminCredentials: adminCredentials{TokenFile: token + "s"}},
 	} {
 		errs.Reset()
-		if err := asked.Run(t.Context(), streams); !errors.Is(err, Error) || !strings.Contains(errs.String(), want) {
+		if err := command.Run(t.Context(), streams); !errors.Is(err, Error) || !strings.Contains(errs.String(), want) {
 			t.Errorf("%v, printed %q, want %q", err, &errs, want)
 		}
 	}

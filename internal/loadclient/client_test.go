@@ -31,7 +31,7 @@ type server struct {
 	mu       sync.Mutex
 	requests map[string]uint64
 	last     *ratelimitv3.RateLimitRequest
-	saw      func(r *ratelimitv3.RateLimitRequest) // under mu, if not nil
+	onRequest      func(r *ratelimitv3.RateLimitRequest) // under mu, if not nil
 }
 
 func (s *server) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
@@ -39,8 +39,8 @@ func (s *server) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequ
 	s.mu.Lock()
 	s.requests[user]++
 	s.last = r
-	if s.saw != nil {
-		s.saw(r)
+	if s.onRequest != nil {
+		s.onRequest(r)
 	}
 	s.mu.Unlock()
 	code, err := s.answer(user)
@@ -189,7 +189,7 @@ func TestLeasesAreOpenedAndThenEnded(t *testing.T) {
 	t.Parallel()
 	const wanted, perRun = 200, 300
 	s, open, opened := start(t, allow), map[string]string{}, map[string]bool{}
-	s.saw = func(r *ratelimitv3.RateLimitRequest) {
+	s.onRequest = func(r *ratelimitv3.RateLimitRequest) {
 		d := r.GetDescriptors()[0]
 		e, hits := d.GetEntries(), d.GetHitsAddend().GetValue()
 		user, id := e[0].GetValue(), e[2].GetValue()
@@ -324,13 +324,13 @@ func serveHTTP(t *testing.T, h http.HandlerFunc) (addr string) {
 func TestProxyRequestsAreCountedByStatus(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	asked := map[string]int{}
+	kinds := map[string]int{}
 	addr := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		user := r.Header.Get("x-user-id")
 		mu.Lock()
-		asked[r.Method+" "+r.URL.Path+" "+user+" "+r.Header.Get("x-action")]++
-		n := asked["n"]
-		asked["n"]++
+		kinds[r.Method+" "+r.URL.Path+" "+user+" "+r.Header.Get("x-action")]++
+		n := kinds["n"]
+		kinds["n"]++
 		mu.Unlock()
 		w.Header().Set("x-request", fmt.Sprint(n)) // headers that differ each time
 		switch user {
@@ -347,8 +347,8 @@ func TestProxyRequestsAreCountedByStatus(t *testing.T) {
 	if r.Over == 0 || r.Errors == 0 || r.OK < r.Over || !strings.Contains(r.Error, ":status: 502") {
 		t.Errorf("%d OK, %d over limit, %d errors (%q)", r.OK, r.Over, r.Errors, r.Error)
 	}
-	if asked["GET / user-00000003 login"] == 0 || len(asked) != 5 {
-		t.Errorf("asked %v", asked)
+	if kinds["GET / user-00000003 login"] == 0 || len(kinds) != 5 {
+		t.Errorf("requests by kind: %v", kinds)
 	}
 }
 

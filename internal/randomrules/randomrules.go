@@ -29,11 +29,11 @@ type node struct {
 }
 
 var (
-	keys     = []string{"user_id", "action", "path", "ip"}
-	texts    = []string{"1", "2", "12", "21", "login", "log-in", "10.1.2.3"}
-	patterns = []string{"1*", "*", "log*", "*in", "1*2"}
-	prefixes = []string{"0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "2001:db8::/32"}
-	asked    = slices.Concat(texts, []string{
+	keys          = []string{"user_id", "action", "path", "ip"}
+	texts         = []string{"1", "2", "12", "21", "login", "log-in", "10.1.2.3"}
+	patterns      = []string{"1*", "*", "log*", "*in", "1*2"}
+	prefixes      = []string{"0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "2001:db8::/32"}
+	requestValues = slices.Concat(texts, []string{
 		"", "3", "1x2", "Login", "10.1.2.4", "10.9.9.9", "192.168.0.1", "::ffff:10.1.2.3", "2001:db8::1", "fe80::1", "10.1.2.256",
 	})
 )
@@ -179,7 +179,7 @@ func (r *Rules) Entries() []descriptors.Entry {
 	at, depth := r.root, 1+r.random.IntN(maxDepth)
 	for len(entries) < depth {
 		if len(at.below) == 0 || r.oneIn(10) {
-			entries = append(entries, descriptors.Entry{Key: r.pick(append(keys, "userid", "lease")...), Value: r.pick(asked...)})
+			entries = append(entries, descriptors.Entry{Key: r.pick(append(keys, "userid", "lease")...), Value: r.pick(requestValues...)})
 			if len(at.below) == 0 {
 				break
 			}
@@ -203,7 +203,7 @@ func (r *Rules) Entries() []descriptors.Entry {
 func (r *Rules) valueFor(n *node) string {
 	switch {
 	case r.oneIn(4):
-		return r.pick(asked...)
+		return r.pick(requestValues...)
 	case n.isPrefix:
 		return r.pick("10.1.2.3", "10.1.2.4", "10.1.9.9", "10.9.9.9", "2001:db8::1")
 	case n.values != nil:
@@ -213,5 +213,5 @@ func (r *Rules) valueFor(n *node) string {
 	case n.value != "":
 		return n.value
 	}
-	return r.pick(asked...)
+	return r.pick(requestValues...)
 }

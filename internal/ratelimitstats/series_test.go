@@ -194,12 +194,12 @@ func TestSharedSeriesStaysWhileOneRuleStays(t *testing.T) {
 
 func TestErrorsAreRedisErrorOrServiceError(t *testing.T) {
 	m := newStats(Options{})
-	asked := hit(nil, "d", "a=1").Decisions
-	asked[0].Verdicts = []limiters.Verdict{{Err: errors.New("broken")}}
+	decisions := hit(nil, "d", "a=1").Decisions
+	decisions[0].Verdicts = []limiters.Verdict{{Err: errors.New("broken")}}
 	for _, code := range []codes.Code{
 		codes.OK, codes.Canceled, codes.Unavailable, codes.DeadlineExceeded, codes.Unavailable,
 	} {
-		m.Observe(&rls.Observation{Code: code, Result: decide.Result{Decisions: asked, StoreErr: asked[0].Verdicts[0].Err}})
+		m.Observe(&rls.Observation{Code: code, Result: decide.Result{Decisions: decisions, StoreErr: decisions[0].Verdicts[0].Err}})
 	}
 	for _, code := range []codes.Code{
 		codes.OK, codes.Canceled, codes.InvalidArgument, codes.Unavailable, codes.Internal, codes.InvalidArgument,

@@ -100,8 +100,8 @@ func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 	for _, protocol := range []string{"http", "grpc"} {
 		s := enabled
 		s.TracingExporterProtocol = protocol
-		told := make(chan error, 16)
-		tracing, err := Start(context.Background(), s, func(err error) { told <- err })
+		reported := make(chan error, 16)
+		tracing, err := Start(context.Background(), s, func(err error) { reported <- err })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 		if err := failing.Take(context.Background(), time.Time{}, nil, nil); !errors.Is(err, errFailing) {
 			t.Errorf("%s: %v", protocol, err)
 		}
-		if err := tracing.Stop(); err == nil && len(told) == 0 {
+		if err := tracing.Stop(); err == nil && len(reported) == 0 {
 			t.Errorf("%s: lost spans are not logged", protocol)
 		}
 	}

@@ -20,20 +20,20 @@ func TestShadowMatchesItsDocument(t *testing.T) {
 		}},
 		NewlyAllowedKeys: shadow.DiffKeys{Exact: true, Worst: []shadow.DiffKey{}},
 	}
-	var asked [2]int
+	var bounds [2]int
 	answer := full
 	w := newWorld(t, func(o *Options) {
-		o.Shadow = func(limits, keys int) Shadow { asked = [2]int{limits, keys}; return answer }
+		o.Shadow = func(limits, keys int) Shadow { bounds = [2]int{limits, keys}; return answer }
 	})
 	var got Shadow
-	if code, text := w.call("GET", "/v1/shadow", "", &got); code != 200 || asked != [2]int{100, 20} || got.Limits[0] != full.Limits[0] ||
+	if code, text := w.call("GET", "/v1/shadow", "", &got); code != 200 || bounds != [2]int{100, 20} || got.Limits[0] != full.Limits[0] ||
 		got.NewlyDeniedKeys.Worst[0].Requests != 2 || !got.Since.Equal(now) {
-		t.Errorf("%d %s, asked for %v", code, text, asked)
+		t.Errorf("%d %s, bounds %v", code, text, bounds)
 	}
 	answer = Shadow{File: "candidate.yaml", Error: "no such file", Scope: ScopeReplica, Limits: []shadow.LimitDiff{},
 		NewlyDeniedKeys: shadow.DiffKeys{Worst: []shadow.DiffKey{}}, NewlyAllowedKeys: shadow.DiffKeys{Worst: []shadow.DiffKey{}}}
-	if code, text := w.call("GET", "/v1/shadow?limits=0&keys=7", "", nil); code != 200 || asked != [2]int{0, 7} || strings.Contains(text, "since") {
-		t.Errorf("%d %s, asked for %v", code, text, asked)
+	if code, text := w.call("GET", "/v1/shadow?limits=0&keys=7", "", nil); code != 200 || bounds != [2]int{0, 7} || strings.Contains(text, "since") {
+		t.Errorf("%d %s, bounds %v", code, text, bounds)
 	}
 	for _, query := range []string{"limits=1001", "keys=-1", "limit=1"} {
 		if code, text := w.call("GET", "/v1/shadow?"+query, "", nil); code != 422 {

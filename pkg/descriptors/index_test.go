@@ -131,7 +131,7 @@ func TestMatchAgreesWithLinearSearch(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	keys, values := []string{"a", "b", "a*"}, []string{"", "1", "2", "1*", "*", "12", "21", "3"}
 	prefixes := []string{"0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "::/0", "2001:db8::/32", "2001:db8::1/128"}
-	asked := slices.Concat(values, []string{
+	requestValues := slices.Concat(values, []string{
 		"10.1.2.3", "10.1.2.4", "10.2.0.1", "11.0.0.1", "::ffff:10.1.2.3", "::FFFF:0a01:0203", "2001:db8::1", "2001:DB8:0::1", "2001:db8::2",
 		"fe80::1%eth0", "fe80::1%", "10.1.2.3%eth0", "::ffff:10.1.2.3%1", "10.1.2.256", "10.1.2.03", "10.1.2", "10.1.2.3:80", "[2001:db8::1]", ":", "",
 	})
@@ -174,7 +174,7 @@ func TestMatchAgreesWithLinearSearch(t *testing.T) {
 		for range 300 {
 			request := make([]descriptors.Entry, 1+random.IntN(4))
 			for i := range request {
-				request[i] = descriptors.Entry{Key: []string{"a", "b", "ab", "c", "a*"}[random.IntN(5)], Value: asked[random.IntN(len(asked))]}
+				request[i] = descriptors.Entry{Key: []string{"a", "b", "ab", "c", "a*"}[random.IntN(5)], Value: requestValues[random.IntN(len(requestValues))]}
 			}
 			want, got := match(all, request), ""
 			if r := rules.Match("d", request); r != nil {

@@ -106,9 +106,9 @@ func TestTextsOfEachReason(t *testing.T) {
 }
 
 func TestKeysAreHashesUnderSecret(t *testing.T) {
-	asked := request("shop: user_id=42 action=login")
-	plain := explain.With(explain.Options{}, shop(t), asked).Descriptors[0].Limits[0]
-	hidden := explain.With(explain.Options{KeySecret: []byte("0123456789abcdef")}, shop(t), asked).Descriptors[0].Limits[0]
+	example := request("shop: user_id=42 action=login")
+	plain := explain.With(explain.Options{}, shop(t), example).Descriptors[0].Limits[0]
+	hidden := explain.With(explain.Options{KeySecret: []byte("0123456789abcdef")}, shop(t), example).Descriptors[0].Limits[0]
 	if plain.KeyHash != descriptors.KeyHash(nil, plain.Key) || !strings.Contains(plain.Key, "42") {
 		t.Errorf("key %q, hash %s", plain.Key, plain.KeyHash)
 	}
@@ -119,12 +119,12 @@ func TestKeysAreHashesUnderSecret(t *testing.T) {
 
 // A text from a request or a server cannot drive the terminal.
 func TestTextHasNoControlCharacters(t *testing.T) {
-	asked := &decide.Request{Domain: "shop\x1b[31m", Descriptors: []decide.Descriptor{{
+	example := &decide.Request{Domain: "shop\x1b[31m", Descriptors: []decide.Descriptor{{
 		Entries: []descriptors.Entry{{Key: "user_id\x07", Value: "a\r\nb\u009b" + strings.Repeat("long ", 100)}, {Key: "\xff", Value: "\u202e"}},
 	}}}
-	for _, domain := range []string{asked.Domain, "shop"} {
-		asked.Domain = domain
-		out := explain.With(explain.Options{}, shop(t), asked).Text(false)
+	for _, domain := range []string{example.Domain, "shop"} {
+		example.Domain = domain
+		out := explain.With(explain.Options{}, shop(t), example).Text(false)
 		if i := strings.IndexFunc(out, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {
 			t.Errorf("control character at %d of %q", i, out)
 		}

@@ -131,12 +131,12 @@ func TestReplayEqualsTheReference(t *testing.T) {
 	for i := range 50_000 {
 		now = now.Add(time.Duration(random.IntN(2_000_000)) * time.Microsecond)
 		key := []string{"window", "log", "funnel", "month", "none"}[random.IntN(5)]
-		asked := request(key, fmt.Sprint(random.IntN(20)), int64(random.IntN(5))-1)
-		if err := r.Decide(now, asked, &got); err != nil {
+		incoming := request(key, fmt.Sprint(random.IntN(20)), int64(random.IntN(5))-1)
+		if err := r.Decide(now, incoming, &got); err != nil {
 			t.Fatal(err)
 		}
-		asked.Now = now
-		if err := reference.Decide(context.Background(), asked, &want); err != nil {
+		incoming.Now = now
+		if err := reference.Decide(context.Background(), incoming, &want); err != nil {
 			t.Fatal(err)
 		}
 		g, w := got.Decisions[0], want.Decisions[0]
@@ -193,8 +193,8 @@ func BenchmarkReplay(b *testing.B) {
 	}
 	keys := []string{"window", "log", "funnel"}
 	random := rand.New(rand.NewPCG(1, 2))
-	asked := request("window", "", 1)
-	entry := &asked.Descriptors[0].Entries[0]
+	incoming := request("window", "", 1)
+	entry := &incoming.Descriptors[0].Entries[0]
 	var result decide.Result
 	now := start
 	b.ReportAllocs()
@@ -202,7 +202,7 @@ func BenchmarkReplay(b *testing.B) {
 		user := random.IntN(users)
 		entry.Key, entry.Value = keys[user%3], names[user]
 		now = now.Add(100 * time.Microsecond)
-		if err := r.Decide(now, asked, &result); err != nil {
+		if err := r.Decide(now, incoming, &result); err != nil {
 			b.Fatal(err)
 		}
 	}

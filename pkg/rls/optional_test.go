@@ -306,25 +306,25 @@ func TestStandardHeadersNameTheSameLimits(t *testing.T) {
 	denials := 0
 	for range 3000 {
 		store.now = store.now.Add(time.Duration(r.IntN(3_000)) * time.Millisecond)
-		var asked []string
+		var requested []string
 		for range 1 + r.IntN(4) {
-			asked = append(asked, keys[r.IntN(len(keys))])
+			requested = append(requested, keys[r.IntN(len(keys))])
 		}
-		asking := request(t, strings.Join(asked, " "))
-		for _, d := range asking.Descriptors {
+		sent := request(t, strings.Join(requested, " "))
+		for _, d := range sent.Descriptors {
 			d.Entries[0].Value = strconv.Itoa(r.IntN(3))
 		}
-		response, err := s.ShouldRateLimit(t.Context(), asking)
+		response, err := s.ShouldRateLimit(t.Context(), sent)
 		if err != nil {
 			t.Fatal(err)
 		}
 		h := headersOf(t, response)
 		names := namesOf(t, h["ratelimit-policy"])
 		if got := namesOf(t, h["ratelimit"]); !slices.Equal(got, names) {
-			t.Fatalf("%v: names %q and %q", asked, names, got)
+			t.Fatalf("%v: names %q and %q", requested, names, got)
 		}
 		if len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(names) {
-			t.Fatalf("%v: a name is there twice: %q", asked, names)
+			t.Fatalf("%v: a name is there twice: %q", requested, names)
 		}
 		if response.GetOverallCode() != codeOverLimit {
 			continue
@@ -336,7 +336,7 @@ func TestStandardHeadersNameTheSameLimits(t *testing.T) {
 		}
 		for i, status := range response.GetStatuses() {
 			if wait := status.GetDurationUntilReset().GetSeconds(); status.GetCode() == codeOverLimit && retry < wait {
-				t.Fatalf("%v: retry-after %d, and descriptor %d waits for %d: %v", asked, retry, i, wait, h)
+				t.Fatalf("%v: retry-after %d, and descriptor %d waits for %d: %v", requested, retry, i, wait, h)
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 				}
 				take(t, a, hits(2)...)
 				take(t, a, hits(1)...)
-				calls, asked := a.line.calls.Load(), a.line.hits.Load()
+				calls, storeHits := a.line.calls.Load(), a.line.hits.Load()
 				for range int(20 * time.Second / every) {
 					time.Sleep(every)
 					for i, v := range take(t, a, hits(1)...) {
@@ -74,10 +74,10 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 						}
 					}
 				}
-				calls, asked = a.line.calls.Load()-calls, a.line.hits.Load()-asked
+				calls, storeHits = a.line.calls.Load()-calls, a.line.hits.Load()-storeHits
 				// The first recheck is at 570 ms, half of MaxAge after the first answer. The others follow every 500 ms.
-				if calls != 39 || asked != 39*keys {
-					t.Errorf("%d calls with %d hits, want 39 calls with all %d keys each", calls, asked, keys)
+				if calls != 39 || storeHits != 39*keys {
+					t.Errorf("%d calls with %d hits, want 39 calls with all %d keys each", calls, storeHits, keys)
 				}
 				for _, v := range take(t, b, hits(-300)...) {
 					if !v.Allowed {

@@ -77,7 +77,7 @@ func changesNoDecision(t *testing.T, generator func(algorithm string, seed uint6
 						}
 						t.Fatalf("seed %d of %s: hit %d of %+v under %+v:\n got %s\nwant %s", seed, name, i, hits, h.Limit.Spec(), describe(got[i]), describe(want[i]))
 					}
-					g.Saw(want)
+					g.Observe(want)
 				}
 				if err := c.Close(context.Background()); err != nil {
 					t.Fatal(err)

@@ -38,7 +38,7 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 					continue
 				}
 				m, core := naiveModels[name](spec), NewReference()
-				var told []string
+				var history []string
 				for range 80 {
 					now, groups := g.Next()
 					ops++
@@ -49,12 +49,12 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 					}
 					want := m.take(now.UnixMicro(), h.N, h.Denied)
 					want.At = now.UnixMicro()
-					told = append(told, now.Format(time.RFC3339Nano)+" "+Format(want))
+					history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
 						t.Fatalf("seed %d, %+v, n=%d denied=%d:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Denied,
-							told[max(0, len(told)-10):], Format(out[0]), Format(want))
+							history[max(0, len(history)-10):], Format(out[0]), Format(want))
 					}
-					g.Saw(out)
+					g.Observe(out)
 				}
 			}
 		})
@@ -212,8 +212,8 @@ func (l *naiveLog) take(now, n, denied int64) limiters.Verdict {
 	n, denied = clamp(n), clamp(denied)
 	window := l.Window.Microseconds()
 	live, at := l.live(now)
-	asked := checked(l.Spec, n)
-	ok := n < 0 || max(n, 1) <= l.Max && int64(len(live))+asked <= l.Max
+	wanted := checked(l.Spec, n)
+	ok := n < 0 || max(n, 1) <= l.Max && int64(len(live))+wanted <= l.Max
 	switch {
 	case n < 0 && len(live) > 0:
 		l.hits = slices.Clone(live[:max(0, len(live)+int(max(n, -1e6)))])
@@ -238,7 +238,7 @@ func (l *naiveLog) take(now, n, denied int64) limiters.Verdict {
 		// Finds the first moment at which enough hits have left by trying.
 		retry = -1
 		for left := 0; left <= len(live) && max(n, 1) <= l.Max; left++ {
-			if int64(len(live)-left)+asked <= l.Max {
+			if int64(len(live)-left)+wanted <= l.Max {
 				retry = live[left-1] + window - now
 				break
 			}

@@ -242,7 +242,7 @@ func TestLeasesAgreeWithNaiveModels(t *testing.T) {
 					continue
 				}
 				m, core := newNaiveLeases(spec), NewReference()
-				var told []string
+				var history []string
 				for range 120 {
 					now, groups := g.Next()
 					ops++
@@ -254,12 +254,12 @@ func TestLeasesAgreeWithNaiveModels(t *testing.T) {
 					}
 					want := m.take(now.UnixMicro(), h)
 					want.At = now.UnixMicro()
-					told = append(told, now.Format(time.RFC3339Nano)+" "+Format(want))
+					history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
 						t.Fatalf("seed %d, %+v, n=%d denied=%d lease=%.2x end=%t:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Denied, h.Lease, h.End,
-							strings.Join(told[max(0, len(told)-10):], "\n"), Format(out[0]), Format(want))
+							strings.Join(history[max(0, len(history)-10):], "\n"), Format(out[0]), Format(want))
 					}
-					g.Saw(out)
+					g.Observe(out)
 				}
 			}
 		})

@@ -155,7 +155,7 @@ func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
 					continue
 				}
 				m, core := newPenalized(spec, naiveModels[name](spec)), NewReference()
-				var told []string
+				var history []string
 				for range 80 {
 					now, groups := g.Next()
 					ops++
@@ -166,14 +166,14 @@ func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
 					}
 					want := m.take(now.UnixMicro(), clamp(h.N), 0)
 					want.At = now.UnixMicro()
-					told = append(told, now.Format(time.RFC3339Nano)+" "+strconv.FormatInt(h.N, 10)+" "+Format(want))
+					history = append(history, now.Format(time.RFC3339Nano)+" "+strconv.FormatInt(h.N, 10)+" "+Format(want))
 					if out[0] != want {
-						for _, line := range told[max(0, len(told)-14):] {
+						for _, line := range history[max(0, len(history)-14):] {
 							t.Log(line)
 						}
 						t.Fatalf("seed %d, %+v:\n got %s\nwant %s", seed, spec, Format(out[0]), Format(want))
 					}
-					g.Saw(out)
+					g.Observe(out)
 				}
 				begun += uint64(len(m.penalties))
 			}

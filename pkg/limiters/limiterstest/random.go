@@ -125,7 +125,7 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 				return false
 			}
 		}
-		g.Saw(want)
+		g.Observe(want)
 	}
 	return true
 }
@@ -347,8 +347,8 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 	return time.UnixMicro(g.now), groups
 }
 
-// Saw passes the verdicts of the last call to the generator, which aims at their edges.
-func (g *Generator) Saw(verdicts []limiters.Verdict) { g.last = verdicts }
+// Observe passes the verdicts of the last call to the generator, which aims at their edges.
+func (g *Generator) Observe(verdicts []limiters.Verdict) { g.last = verdicts }
 
 func (g *Generator) step() int64 {
 	window := pick(g.rnd, g.spans...)

@@ -389,8 +389,8 @@ func BenchmarkLoad(b *testing.B) {
 	snapshot := mustSave(b, s)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, told, err := Load(bytes.NewReader(snapshot), Options{}); err != nil || told.Keys != int64(n) {
-			b.Fatal(told, err)
+		if _, result, err := Load(bytes.NewReader(snapshot), Options{}); err != nil || result.Keys != int64(n) {
+			b.Fatal(result, err)
 		}
 	}
 }

@@ -124,7 +124,7 @@ func expiryChangesNoVerdict(t *testing.T, what string, g *limiterstest.Generator
 					limiterstest.Format(got[i]), limiterstest.Format(want[i]))
 			}
 		}
-		g.Saw(want)
+		g.Observe(want)
 	}
 }
 

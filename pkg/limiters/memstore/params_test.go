@@ -22,8 +22,8 @@ func TestSnapshotOfAnEarlierVersionLoads(t *testing.T) {
 	now := time.UnixMicro(1_763_683_200_000_000)
 	s := storeAt(&now)
 	s.start = now
-	if told, err := s.load(bytes.NewReader(b)); err != nil || told.Keys != 4 {
-		t.Fatalf("%+v, %v, want 4 keys", told, err)
+	if result, err := s.load(bytes.NewReader(b)); err != nil || result.Keys != 4 {
+		t.Fatalf("%+v, %v, want 4 keys", result, err)
 	}
 	for _, spec := range []limiters.Spec{
 		{Algorithm: "fixed_window", Max: 1, Window: limiters.MaxWindow, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}},

@@ -44,11 +44,11 @@ func reload(t *testing.T, from *Store, o Options) (*Store, Loaded) {
 	t.Helper()
 	to := New(o)
 	to.seed, to.start, to.passed = from.seed, from.start, from.passed
-	told, err := to.load(bytes.NewReader(mustSave(t, from)))
+	result, err := to.load(bytes.NewReader(mustSave(t, from)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return to, told
+	return to, result
 }
 
 // Runs half of a random sequence before a restart and half after it. No verdict differs from those of the reference, which
@@ -80,9 +80,9 @@ func restoresEveryVerdict(t *testing.T, what string, g *limiterstest.Generator) 
 		if step == 30 {
 			before := s
 			s, _ = reload(t, before, Options{})
-			again, told := reload(t, s, Options{})
-			if a, b := s.Stats(), again.Stats(); a != b || told.Keys != a.Keys || told.NotLoaded+told.Expired != 0 {
-				t.Fatalf("%s: loaded %+v of %+v, saved again it is %+v", what, told, a, b)
+			again, result := reload(t, s, Options{})
+			if a, b := s.Stats(), again.Stats(); a != b || result.Keys != a.Keys || result.NotLoaded+result.Expired != 0 {
+				t.Fatalf("%s: loaded %+v of %+v, saved again it is %+v", what, result, a, b)
 			}
 		}
 		next, groups := g.Next()
@@ -102,7 +102,7 @@ func restoresEveryVerdict(t *testing.T, what string, g *limiterstest.Generator) 
 					limiterstest.Format(got[i]), limiterstest.Format(want[i]))
 			}
 		}
-		g.Saw(want)
+		g.Observe(want)
 	}
 }
 
@@ -127,15 +127,15 @@ func filledStore(t testing.TB) *Store {
 
 func mustReject(t *testing.T, b []byte, want error, what string) {
 	t.Helper()
-	if s, told, err := Load(bytes.NewReader(b), Options{}); !errors.Is(err, want) || s != nil || told != (Loaded{}) {
-		t.Fatalf("%s: %v, %+v, %v; want %v and no store", what, s != nil, told, err, want)
+	if s, result, err := Load(bytes.NewReader(b), Options{}); !errors.Is(err, want) || s != nil || result != (Loaded{}) {
+		t.Fatalf("%s: %v, %+v, %v; want %v and no store", what, s != nil, result, err, want)
 	}
 }
 
 func TestDamagedSnapshotIsRejected(t *testing.T) {
 	b := mustSave(t, filledStore(t))
-	if s, told, err := Load(bytes.NewReader(b), Options{}); err != nil || told.Keys != filledKeys || s.Stats().Keys != filledKeys {
-		t.Fatalf("the whole one: %+v, %v", told, err)
+	if s, result, err := Load(bytes.NewReader(b), Options{}); err != nil || result.Keys != filledKeys || s.Stats().Keys != filledKeys {
+		t.Fatalf("the whole one: %+v, %v", result, err)
 	}
 	step := 1
 	if testing.Short() {
@@ -202,9 +202,9 @@ func TestSnapshotWithAHugeLengthTakesNoMemory(t *testing.T) {
 
 func TestSnapshotLeavesOutUnknownLimits(t *testing.T) {
 	b := bytes.Replace(mustSave(t, filledStore(t)), []byte("sliding_log"), []byte("sliding_hog"), 1)
-	s, told, err := Load(bytes.NewReader(signed(b)), Options{})
-	if err != nil || told.NotLoaded != 3 || told.Keys != filledKeys-3 || s.Stats().Keys != told.Keys {
-		t.Errorf("%+v, %v; want all keys but 3 of %d", told, err, filledKeys)
+	s, result, err := Load(bytes.NewReader(signed(b)), Options{})
+	if err != nil || result.NotLoaded != 3 || result.Keys != filledKeys-3 || s.Stats().Keys != result.Keys {
+		t.Errorf("%+v, %v; want all keys but 3 of %d", result, err, filledKeys)
 	}
 }
 
@@ -215,9 +215,9 @@ func TestSnapshotKeepsTheSmallestLimitOfAKey(t *testing.T) {
 	s := New(Options{})
 	hit(t, s, "denied", 1, tight)
 	hit(t, s, "denied", 1, wide)
-	s, told := reload(t, s, Options{MaxKeys: 20})
-	if told.Keys != 1 {
-		t.Fatalf("%+v", told)
+	s, result := reload(t, s, Options{MaxKeys: 20})
+	if result.Keys != 1 {
+		t.Fatalf("%+v", result)
 	}
 	for i := range 500 {
 		hit(t, s, fmt.Sprint(i), 1, wide)
@@ -239,10 +239,10 @@ func TestSnapshotLeavesOutKeysBeyondTheBound(t *testing.T) {
 		}
 	}
 	for _, o := range []Options{{MaxKeys: 200}, {MaxBytes: full.Stats().Bytes * 2 / 3}} {
-		s, told := reload(t, full, o)
+		s, result := reload(t, full, o)
 		held := s.Stats()
-		if held.Keys != told.Keys || told.Keys+told.NotLoaded != 600 || told.Keys < 100 || told.Keys > 400 || held.Bytes > full.Stats().Bytes*3/4 {
-			t.Fatalf("%+v: loaded %+v, held %+v", o, told, held)
+		if held.Keys != result.Keys || result.Keys+result.NotLoaded != 600 || result.Keys < 100 || result.Keys > 400 || held.Bytes > full.Stats().Bytes*3/4 {
+			t.Fatalf("%+v: loaded %+v, held %+v", o, result, held)
 		}
 		// A few keys may find only samples of keys over their limit.
 		denied := 0
@@ -278,8 +278,8 @@ func TestSnapshotExpiresByTheWallClock(t *testing.T) {
 			b := mustSave(t, s)
 			now = now.Add(c.set)
 			s = storeAt(&now)
-			if told, err := s.load(bytes.NewReader(b)); err != nil || told.Keys != c.keys || told.Expired != c.ended {
-				t.Errorf("%s, %s: %+v, %v", c.what, name, told, err)
+			if result, err := s.load(bytes.NewReader(b)); err != nil || result.Keys != c.keys || result.Expired != c.ended {
+				t.Errorf("%s, %s: %+v, %v", c.what, name, result, err)
 			}
 			if v := hit(t, s, "k", 1, spec); v.Allowed != c.allowed {
 				t.Errorf("%s, %s: %+v, want allowed: %v", c.what, name, v, c.allowed)
@@ -316,9 +316,9 @@ func TestSaveDuringTakesMissesNoKey(t *testing.T) {
 	}
 	for range 4 {
 		b := mustSave(t, s)
-		loaded, told, err := Load(bytes.NewReader(b), Options{})
-		if err != nil || told.Keys < 3000 || told.NotLoaded+told.Expired != 0 {
-			t.Fatalf("%+v, %v", told, err)
+		loaded, result, err := Load(bytes.NewReader(b), Options{})
+		if err != nil || result.Keys < 3000 || result.NotLoaded+result.Expired != 0 {
+			t.Fatalf("%+v, %v", result, err)
 		}
 		for i := range 3000 {
 			if v := hit(t, loaded, fmt.Sprintf("stay %5d", i), 0, stay); v.Used < 2 {
@@ -351,12 +351,12 @@ func FuzzLoad(f *testing.F) {
 	f.Add(mustSave(f, New(Options{})))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, b := range [][]byte{b, signed(b)} {
-			s, told, err := Load(bytes.NewReader(b), Options{MaxKeys: 100})
+			s, result, err := Load(bytes.NewReader(b), Options{MaxKeys: 100})
 			if err != nil {
 				continue
 			}
-			if got := s.Stats(); got.Keys != told.Keys || got.Bytes < 0 {
-				t.Fatalf("%+v, %+v", told, got)
+			if got := s.Stats(); got.Keys != result.Keys || got.Bytes < 0 {
+				t.Fatalf("%+v, %+v", result, got)
 			}
 			for i, name := range limiterstest.Windowed() {
 				for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
@@ -434,7 +434,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		}
 		b = binary.LittleEndian.AppendUint32(b, 0)
 		b = binary.LittleEndian.AppendUint64(b, uint64(c.keys))
-		loaded, told, err := Load(bytes.NewReader(signed(append(b, make([]byte, 8)...))), Options{})
+		loaded, result, err := Load(bytes.NewReader(signed(append(b, make([]byte, 8)...))), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -442,8 +442,8 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		for key, count := range countsByKey(t, bytes.NewReader(b), limit) {
 			copied[key], last[key] = true, count
 		}
-		if told.Keys != int64(len(last)) {
-			t.Fatalf("seed %d: %d keys loaded of %d, want %d", seed, told.Keys, len(last), int64(len(last)))
+		if result.Keys != int64(len(last)) {
+			t.Fatalf("seed %d: %d keys loaded of %d, want %d", seed, result.Keys, len(last), int64(len(last)))
 		}
 		for key := range countsByKey(t, bytes.NewReader(mustSave(t, s)), limit) {
 			if strings.HasPrefix(key, "stay") && !copied[key] {

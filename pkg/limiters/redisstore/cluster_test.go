@@ -94,7 +94,7 @@ func randomWithoutGroups(t *testing.T, store limiters.Store) {
 							limiterstest.Format(got[i]), limiterstest.Format(want[i]))
 					}
 				}
-				g.Saw(want)
+				g.Observe(want)
 			}
 		}
 	}

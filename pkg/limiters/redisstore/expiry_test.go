@@ -96,7 +96,7 @@ func TestKeysExpireAfterReset(t *testing.T) {
 				for _, hit := range hits {
 					w.mustExpire(s, now, limiters.Hit{Key: hit.Key, Limit: usual})
 				}
-				g.Saw(out)
+				g.Observe(out)
 				now, groups = g.Next()
 			}
 		}

@@ -162,11 +162,11 @@ type request func(ctx context.Context) error
 // awaitMaster waits until a replica is the master. It repeats the request, if any, because a busy machine may abort the failover.
 func awaitMaster(t *testing.T, replica *redistest.Server, ask request) {
 	t.Helper()
-	var asked time.Time
+	var lastAsk time.Time
 	redistest.Await(t, "the replica to be the master", func(ctx context.Context) error {
 		err := replica.CheckMaster(ctx)
-		if err != nil && ask != nil && time.Since(asked) > 20*time.Second {
-			asked = time.Now()
+		if err != nil && ask != nil && time.Since(lastAsk) > 20*time.Second {
+			lastAsk = time.Now()
 			err = errors.Join(err, ask(ctx))
 		}
 		return err
@@ -207,11 +207,11 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 			f.answered(200)
 			awaitMaster(t, w.Replica, fail(t, w))
 			// The store asks one Sentinel. Each learns the new master from the others.
-			asked := w.Sentinels
+			sentinels := w.Sentinels
 			if name == "frozen" {
-				asked = asked[1:]
+				sentinels = sentinels[1:]
 			}
-			for _, sentinel := range asked {
+			for _, sentinel := range sentinels {
 				c := redis.NewSentinelClient(&redis.Options{Addr: sentinel.Addr})
 				redistest.Await(t, "the Sentinel to say so", func(ctx context.Context) error {
 					master, err := c.GetMasterAddrByName(ctx, w.Name).Result()
@@ -418,7 +418,7 @@ func TestTimeoutIncludesLoadingSlotsFromEveryNode(t *testing.T) {
 	t.Parallel()
 	const nodes = 30
 	var addrs []string
-	var asked atomic.Int64
+	var lookups atomic.Int64
 	for range nodes {
 		silent, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -433,7 +433,7 @@ func TestTimeoutIncludesLoadingSlotsFromEveryNode(t *testing.T) {
 				if err != nil {
 					return
 				}
-				asked.Add(1)
+				lookups.Add(1)
 				defer conn.Close()
 			}
 		})
@@ -444,7 +444,7 @@ func TestTimeoutIncludesLoadingSlotsFromEveryNode(t *testing.T) {
 		t.Error("want an error")
 	}
 	// The request to the first node uses up the timeout.
-	if n := asked.Load(); n > nodes/2 {
+	if n := lookups.Load(); n > nodes/2 {
 		t.Errorf("a Take has asked %d nodes for the slots, want one", n)
 	}
 }

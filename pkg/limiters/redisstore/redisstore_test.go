@@ -407,7 +407,7 @@ func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	asked := make(chan int, 16)
+	scriptCounts := make(chan int, 16)
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -423,7 +423,7 @@ func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 						return
 					}
 					if scripts := strings.Count(strings.ToLower(string(buf[:n])), "evalsha"); scripts > 0 {
-						asked <- scripts
+						scriptCounts <- scripts
 					} else if _, err := conn.Write([]byte("-ERR unknown command\r\n")); err != nil {
 						return
 					}
@@ -440,8 +440,8 @@ func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 		}
 		_ = s.Close()
 		total := 0
-		for len(asked) > 0 {
-			total += <-asked
+		for len(scriptCounts) > 0 {
+			total += <-scriptCounts
 		}
 		if total > 1 {
 			t.Errorf("the script was called %d times, want once", total)
