@@ -50,7 +50,7 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 	}
 	unauthorized := telemetry.OncePerSecond(log)
 	o := admin.Options{
-		Version: versionOf(), Rules: p.rules.live.Load, Store: store.states, StoreTimeout: adminStoreTimeout, Resets: store.resets,
+		Version: versionOf(), Rules: p.rules.live.Load, Store: store.primary, StoreTimeout: adminStoreTimeout, Resets: store.resets,
 		Decide: decideOptions(s), ParseRequest: rls.ParseRequest,
 		Status:    func() admin.Status { return p.status(all.requests.Stats()) },
 		Subscribe: all.observer.Subscribe,

@@ -103,27 +103,27 @@ func (r *redisBackend) close() {
 	}
 }
 
-// A redisPair is a backend on two Redis servers: second has the limits per second, and main all others.
+// A redisPair is a backend on two Redis servers: perSecond has the limits per second, and main all others.
 type redisPair struct {
 	*guard.PerSecond
-	main, second *redisBackend
+	main, perSecond *redisBackend
 }
 
-// run checks main, and then second, until both have answered.
+// run checks main, and then perSecond, until both have answered.
 func (p *redisPair) run(ctx context.Context, answered func()) {
-	p.main.run(ctx, func() { p.second.run(ctx, answered) })
+	p.main.run(ctx, func() { p.perSecond.run(ctx, answered) })
 }
 
 func (p *redisPair) check(ctx context.Context) error {
 	if err := p.main.check(ctx); err != nil {
 		return err
 	}
-	return p.second.check(ctx)
+	return p.perSecond.check(ctx)
 }
 
 func (p *redisPair) close() {
 	p.main.close()
-	p.second.close()
+	p.perSecond.close()
 }
 
 // redisBackoff is the wait between checks of a Redis that is not ready.

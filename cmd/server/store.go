@@ -46,10 +46,10 @@ type store struct {
 	traces    *tracing.Tracing  // nil if tracing is disabled
 	denyCache *guard.DenyCache  // nil without Redis, or if disabled
 	ends      *guard.EndRetrier // nil without Redis
-	fallback  *guard.Fallback   // receives all calls
-	states    limiters.Store    // the part after fallback, for calls that on_store_error must not decide
+	fallback  *guard.Fallback   // receives all calls that on_store_error may decide
+	primary   limiters.Store    // the store that fallback wraps, for calls that on_store_error must not decide
 	local     *memstore.Store   // the counters of fallback for on_store_error: local; nil without Redis
-	replicas  *replicas         // divides the limits of local
+	replicas  *replicas         // the number of replicas, from which fallback computes its share of a limit
 	resets    *resets.Service   // nil without ADMIN_ADDR
 	log       *zap.Logger
 }
@@ -84,7 +84,7 @@ func openStore(
 		metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.local.Stats()) })
 		options.Local = st.local
 	}
-	st.states, st.fallback = calls, guard.NewFallback(calls, options)
+	st.primary, st.fallback = calls, guard.NewFallback(calls, options)
 	if s.AdminAddr != "" {
 		st.resets, err = newResets(st, redisOf(b), log, panicked)
 		if err != nil {
@@ -134,19 +134,19 @@ func openBackend(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics)
 		}
 		return m, nil
 	}
-	first, err := openRedis(s, "REDIS", &s.Redis, log, metrics)
+	main, err := openRedis(s, "REDIS", &s.Redis, log, metrics)
 	if err != nil {
 		return nil, err
 	}
 	if !s.UsePerSecondRedis {
-		return first, nil
+		return main, nil
 	}
-	second, err := openRedis(s, "REDIS_PERSECOND", &s.PerSecondRedis, log, metrics)
+	perSecond, err := openRedis(s, "REDIS_PERSECOND", &s.PerSecondRedis, log, metrics)
 	if err != nil {
-		first.close()
+		main.close()
 		return nil, err
 	}
-	return &redisPair{PerSecond: guard.NewPerSecond(first, second), main: first, second: second}, nil
+	return &redisPair{PerSecond: guard.NewPerSecond(main, perSecond), main: main, perSecond: perSecond}, nil
 }
 
 // run maintains the parts until ctx ends. It calls answered once the backend has answered.

@@ -28,10 +28,10 @@ type server struct {
 	grpc   *grpc.Server
 	answer func(user string) (ratelimitv3.RateLimitResponse_Code, error)
 
-	mu       sync.Mutex
-	requests map[string]uint64
-	last     *ratelimitv3.RateLimitRequest
-	onRequest      func(r *ratelimitv3.RateLimitRequest) // under mu, if not nil
+	mu        sync.Mutex
+	requests  map[string]uint64
+	last      *ratelimitv3.RateLimitRequest
+	onRequest func(r *ratelimitv3.RateLimitRequest) // under mu, if not nil
 }
 
 func (s *server) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {

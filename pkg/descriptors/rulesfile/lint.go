@@ -67,16 +67,16 @@ func (b *build) lint() {
 	for _, domain := range slices.Sorted(maps.Keys(b.domains)) {
 		l := &linter{b, maxLintSteps, map[keyAtDepth]*branch{}, map[keyAtDepth]bool{}}
 		root := b.domains[domain].root.branch
-		root.sum()
+		root.setLimits()
 		l.walk(root, 0)
 	}
 }
 
-// sum computes limits of b and of all branches below it.
-func (b *branch) sum() {
+// setLimits sets limits of b and of all branches below it.
+func (b *branch) setLimits() {
 	b.limits = b.rule != nil && !b.rule.Unlimited
 	for _, c := range b.below {
-		c.sum()
+		c.setLimits()
 		b.limits = b.limits || c.limits
 	}
 }

@@ -95,7 +95,7 @@ func (s *PerSecond) Reset(ctx context.Context, keys []limiters.StateName) (found
 	if err != nil {
 		return found, err
 	}
-	second, err := s.second.Reset(ctx, keys)
+	second, err := s.perSecond.Reset(ctx, keys)
 	return orElementwise(found, second), err
 }
 
@@ -105,7 +105,7 @@ const mainCursor, secondCursor = "m", "s"
 // ResetMatching implements [limiters.Store]. It passes over the main store and then over the second one.
 func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	if storeCursor, ok := strings.CutPrefix(cursor, secondCursor); ok {
-		progress, err := s.second.ResetMatching(ctx, match, storeCursor)
+		progress, err := s.perSecond.ResetMatching(ctx, match, storeCursor)
 		if progress.Cursor != "" {
 			progress.Cursor = secondCursor + progress.Cursor
 		}
