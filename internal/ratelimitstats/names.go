@@ -11,10 +11,10 @@ const maxText = 700
 
 // appendName appends the name of a series.
 func appendName(dst []byte, domain string, levels []string) []byte {
-	dst = appendClean(dst, descriptors.Bounded(domain, maxText))
+	dst = appendClean(dst, descriptors.TruncateWithHash(domain, maxText))
 	for _, level := range levels {
 		dst = append(dst, levelEnd)
-		dst = appendClean(dst, descriptors.Bounded(level, maxText))
+		dst = appendClean(dst, descriptors.TruncateWithHash(level, maxText))
 	}
 	return dst
 }

@@ -178,7 +178,7 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 	}
 	change.Outcome = Done
 	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t",
-		descriptors.Bounded(entry.Key, 100), done.Scanned, done.Reset, done.Cursor == "", notified)
+		descriptors.TruncateWithHash(entry.Key, 100), done.Scanned, done.Reset, done.Cursor == "", notified)
 	a.audit(ctx, change)
 	return &entryOutput{EntryReset{Scanned: done.Scanned, Reset: done.Reset, Cursor: done.Cursor, Done: done.Cursor == "",
 		Notified: notified}}, nil

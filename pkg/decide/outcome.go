@@ -44,6 +44,9 @@ var reasonNames = [...]string{
 	StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
 }
 
+// PenaltyReason names a denial by a penalty in receipts and responses. It replaces the Reason of the decision.
+const PenaltyReason = "penalty"
+
 // Reasons returns all reasons in snake_case.
 func Reasons() []string { return slices.Clone(reasonNames[:]) }
 

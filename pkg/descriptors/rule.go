@@ -65,7 +65,7 @@ type Rule struct {
 	line           uint32 // see Source
 	Domain         string
 	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It is valid UTF-8 of at most 200
-	// bytes (see [Bounded]) and has no text of a request. Two rules whose keys contain dots or equals signs may share a name.
+	// bytes (see [TruncateWithHash]) and has no text of a request. Two rules whose keys contain dots or equals signs may share a name.
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string
@@ -168,7 +168,7 @@ func name(path []level) string {
 			b.WriteString(l.text[len(l.key)+1:])
 		}
 	}
-	return Bounded(b.String(), maxName)
+	return TruncateWithHash(b.String(), maxName)
 }
 
 // An OverrideBase holds the settings of a rule that a limit in the request keeps. It is comparable and holds no reference to the

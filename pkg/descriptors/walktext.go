@@ -116,4 +116,4 @@ func located(name, source string) string {
 	return name + " (" + source + ")"
 }
 
-func short(text string) string { return Bounded(text, 64) }
+func short(text string) string { return TruncateWithHash(text, 64) }

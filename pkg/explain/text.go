@@ -16,7 +16,7 @@ const (
 )
 
 // shown returns a text of a request or of rules: bounded, and without control characters, which could drive a terminal.
-func shown(text string) string { return printable(descriptors.Bounded(text, maxShown)) }
+func shown(text string) string { return printable(descriptors.TruncateWithHash(text, maxShown)) }
 
 func printable(text string) string {
 	return strings.Map(func(c rune) rune {

@@ -28,7 +28,7 @@ func denialOf(r *decide.Result) (denial, bool) {
 
 func (d *denial) reason() string {
 	if d.limit >= 0 && d.Verdicts[d.limit].Penalized {
-		return "penalty"
+		return decide.PenaltyReason
 	}
 	return d.Reason.String()
 }
@@ -38,7 +38,7 @@ func (d *denial) limitText() string {
 	if d.limit < 0 {
 		return ""
 	}
-	return descriptors.Bounded(d.LimitName(d.limit), maxName)
+	return descriptors.TruncateWithHash(d.LimitName(d.limit), maxName)
 }
 
 // onDeny returns the response that the rules set for the denial, or nil. A limit in the request uses that of the rule's first
@@ -60,7 +60,7 @@ type field struct{ name, text string }
 // fields describes a denial without any text of the request. A field with an empty text is unknown.
 func (d *denial) fields(rules *descriptors.Rules) [5]field {
 	return [...]field{
-		{"domain", descriptors.Bounded(d.Domain, maxName)}, {"rule", d.RuleName()}, {"limit", d.limitText()}, {"reason", d.reason()},
+		{"domain", descriptors.TruncateWithHash(d.Domain, maxName)}, {"rule", d.RuleName()}, {"limit", d.limitText()}, {"reason", d.reason()},
 		{"rules_version", rules.Version()},
 	}
 }

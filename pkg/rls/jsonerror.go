@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/weir-rls/weir/internal/spelling"
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // writeRequest is the remedy for an invalid body.
@@ -40,7 +41,7 @@ func explainJSON(body []byte, message protoreflect.MessageDescriptor, cause erro
 		return err
 	}
 	text := strings.TrimPrefix(strings.ReplaceAll(cause.Error(), "\u00a0", " "), "proto: ") // protojson varies the space
-	return fmt.Errorf("not a RateLimitRequest: %s", truncate(text))
+	return fmt.Errorf("not a RateLimitRequest: %s", excerpt(text))
 }
 
 // position returns the line and column, from 1, of a JSON syntax error.
@@ -132,7 +133,7 @@ func checkUint(path string, value any, bits int) error {
 	var number, got string
 	switch v := value.(type) {
 	case json.Number:
-		number, got = v.String(), truncate(v.String())
+		number, got = v.String(), excerpt(v.String())
 	case string:
 		number, got = v, quoted(v)
 	default:
@@ -189,11 +190,7 @@ func unknownField(path, name string, fields protoreflect.FieldDescriptors) error
 // maxQuoted bounds the text of a client that an error quotes, in bytes.
 const maxQuoted = 100
 
-func quoted(s string) string { return fmt.Sprintf("%q", truncate(s)) }
+func quoted(s string) string { return fmt.Sprintf("%q", excerpt(s)) }
 
-func truncate(s string) string {
-	if len(s) <= maxQuoted {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxQuoted], "") + "..."
-}
+// excerpt truncates a text of a client.
+func excerpt(s string) string { return descriptors.Truncate(s, maxQuoted) }

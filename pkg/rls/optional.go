@@ -148,7 +148,7 @@ const problemTypes = "https://iana.org/assignments/http-problem-types#"
 func problemBody(result *decide.Result, denied *denial) []byte {
 	p := problem{problemTypes + "quota-exceeded", "The request exceeds a limit", 429, nil}
 	switch reason := denied.reason(); {
-	case reason == "penalty":
+	case reason == decide.PenaltyReason:
 		p.Type, p.Title = problemTypes+"abnormal-usage-detected", "The client is locked out because of too many denied requests"
 	case denied.Reason == decide.StorePolicy:
 		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "The service has a fault and cannot accept the request now"

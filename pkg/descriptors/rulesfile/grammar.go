@@ -83,7 +83,7 @@ func (r *reader) unknown(key *yaml.Node, in *Section) {
 	if !found {
 		remedy = "write one of " + in.String()
 	}
-	r.fault(key, remedy, "unknown key '%s' in %s", truncateText(key.Value), in.Name)
+	r.fault(key, remedy, "unknown key '%s' in %s", excerpt(key.Value), in.Name)
 }
 
 func (r *reader) misplaced(key, value *yaml.Node, in *Section) {
@@ -145,7 +145,7 @@ func (r *reader) ignoredMap(n *yaml.Node, in *Section) {
 		case key.Value == "metadata":
 			continue
 		case isWeirs(key.Value):
-			r.fault(key, "remove it", "unknown key '%s'", truncateText(key.Value))
+			r.fault(key, "remove it", "unknown key '%s'", excerpt(key.Value))
 			continue
 		}
 		r.ignored(n.Content[i+1], in)

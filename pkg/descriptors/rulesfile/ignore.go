@@ -137,7 +137,7 @@ func silence(warnings Faults, all []ignore, unchecked ...string) Faults {
 		switch {
 		case !slices.Contains(warningIDs, i.id):
 			w.ID, w.Message, w.Remedy = unknownIgnore, fmt.Sprintf("no warning has the id '%s'",
-				truncateText(strings.Map(printable, i.id))), suggestID(i.id)
+				excerpt(strings.Map(printable, i.id))), suggestID(i.id)
 			if i.id == "" {
 				w.Message = "the comment " + ignoreWord + " names no id"
 			}

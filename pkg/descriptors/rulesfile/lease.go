@@ -44,7 +44,7 @@ func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, a
 		from = overlayNote(o, fromOverlay)
 	}
 	fault := func(name, remedy string) {
-		p.fault(f[name].key, remedy+from, id+", so its descriptor cannot have %s", truncateText(l.Key), name)
+		p.fault(f[name].key, remedy+from, id+", so its descriptor cannot have %s", excerpt(l.Key), name)
 	}
 	for _, name := range []string{"value", "values", "cidr"} {
 		if f[name].key != nil && (name != "value" || l.Value != "") {
@@ -52,7 +52,7 @@ func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, a
 		}
 	}
 	if strings.Contains(l.Key, "*") {
-		p.fault(f["key"].value, "write the whole key"+from, id+", so its key cannot have a '*'", truncateText(l.Key))
+		p.fault(f["key"].value, "write the whole key"+from, id+", so its key cannot have a '*'", excerpt(l.Key))
 	}
 	if l.ShareThreshold {
 		fault("share_threshold", "remove it, because all ids share the counter of the entries before")
@@ -68,9 +68,9 @@ func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, a
 	}
 	if strings.EqualFold(strings.ReplaceAll(l.Key, "_", "-"), "x-request-id") {
 		p.warn(forgeableID, f["key"].value, "send an id that Envoy makes, such as %UNIQUE_ID% in a header of its own",
-			id+", and a client can choose its own x-request-id", truncateText(l.Key))
+			id+", and a client can choose its own x-request-id", excerpt(l.Key))
 	} else if len(at.path) == 1 && !strings.Contains(strings.ToLower(l.Key), "lease") {
 		p.warn(sharedLease, f["key"].value, "write the limit below this descriptor, under a key of its own such as 'lease'"+from,
-			id+", and no entry is before it, so all requests share the limit", truncateText(l.Key))
+			id+", and no entry is before it, so all requests share the limit", excerpt(l.Key))
 	}
 }

@@ -75,7 +75,7 @@ func (p *parser) checkUnlimited(f fields) bool {
 	if unit, _ := p.text(f["unit"]); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
 		p.fault(f["unit"].key, "remove one of them", "should not specify rate limit unit when unlimited")
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
-		p.warn(besideUnlimited, f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", truncateText(unit))
+		p.warn(besideUnlimited, f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", excerpt(unit))
 	}
 	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.MaxPerWindow, 0) > 0 {
 		p.warn(besideUnlimited, f["requests_per_unit"].key, "remove it", "requests_per_unit has no effect when unlimited")
@@ -218,7 +218,7 @@ func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {
 		if f.value != nil {
 			limit = f.value
 		}
-		p.fault(limit, suggestUnit(text), "invalid rate limit unit '%s'", truncateText(text))
+		p.fault(limit, suggestUnit(text), "invalid rate limit unit '%s'", excerpt(text))
 	}
 	return unit
 }
@@ -235,7 +235,7 @@ func (p *parser) name(f field, domain string) string {
 	case !taken:
 		p.names[in] = here
 	case first != here: // an alias repeats a name on purpose
-		p.warn(duplicateName, f.key, "rename one", "the limit at %v has the name '%s' too, and 'replaces' replaces both", first, truncateText(name))
+		p.warn(duplicateName, f.key, "rename one", "the limit at %v has the name '%s' too, and 'replaces' replaces both", first, excerpt(name))
 	}
 	return name
 }
@@ -261,13 +261,13 @@ func (p *parser) replaces(f field, domain, own string) []string {
 		case name == "":
 			p.fault(where, "write '- name: <the name of another limit>'", "should not have an empty replaces entry")
 		case name == own:
-			p.fault(where, "remove it", "replaces should not contain name of same descriptor: '%s' is its own", truncateText(name))
+			p.fault(where, "remove it", "replaces should not contain name of same descriptor: '%s' is its own", excerpt(name))
 		default:
 			names = append(names, name)
 			p.deferCheck(func() {
 				if _, known := p.names[nameIn{domain, name}]; !known {
 					p.warn(unknownReplaces, where, "give that limit the name, or remove it", "no limit of the domain '%s' has the name '%s'",
-						truncateText(domain), truncateText(name))
+						excerpt(domain), excerpt(name))
 				}
 			})
 		}

@@ -43,9 +43,9 @@ func (b *branch) String() string {
 		value = "[" + strings.Join(items, ", ") + "]"
 	}
 	if value == "" {
-		return "'" + truncateText(b.level.Key) + "'"
+		return "'" + excerpt(b.level.Key) + "'"
 	}
-	return "'" + truncateText(b.level.Key+": "+value) + "'"
+	return "'" + excerpt(b.level.Key+": "+value) + "'"
 }
 
 // A linter searches one domain for rules that never match and for rules that hide others.
@@ -115,7 +115,7 @@ func (l *linter) similar(b *branch, depth int) {
 		l.warned[keyAtDepth{depth, key}] = true
 		b.by.warn(similarKey, b.key, "write the key that Envoy sends in both rules",
 			"the key '%s' differs from '%s' on %s only in case or in '-' and '_', "+
-				"and matches other requests", truncateText(key), truncateText(first.level.Key), b.by.where(first.point()))
+				"and matches other requests", excerpt(key), excerpt(first.level.Key), b.by.where(first.point()))
 	}
 }
 

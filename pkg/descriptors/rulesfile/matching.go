@@ -118,8 +118,8 @@ func (r *reader) listedValue(n *yaml.Node) (string, bool) {
 		r.fault(n, "write a value, or remove the item", "an item of values is empty")
 		return "", false
 	case strings.Contains(value, "*"):
-		r.fault(n, "write 'value: \""+truncateText(value)+"\"' in a descriptor of its own", "the item '%s' of values has a '*', and "+
-			"values are compared as they are", truncateText(value))
+		r.fault(n, "write 'value: \""+excerpt(value)+"\"' in a descriptor of its own", "the item '%s' of values has a '*', and "+
+			"values are compared as they are", excerpt(value))
 		return "", false
 	}
 	return value, true
@@ -136,7 +136,7 @@ func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
 	if err != nil {
 		if a, err := netip.ParseAddr(n.Value); err == nil && a.Zone() == "" {
 			a = a.Unmap()
-			r.fault(n, "write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'", "the address %s has no prefix length", truncateText(n.Value))
+			r.fault(n, "write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'", "the address %s has no prefix length", excerpt(n.Value))
 			return netip.Prefix{}, false
 		}
 		r.fault(n, remedy, "an item of cidr is %s, not a prefix", shape(n))
@@ -148,7 +148,7 @@ func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
 	}
 	if masked := p.Masked(); masked != p {
 		r.fault(n, "write '"+masked.String()+"' for the network, or '"+netip.PrefixFrom(p.Addr(), p.Addr().BitLen()).String()+
-			"' for the address", "the prefix %s has address bits beyond its length", truncateText(n.Value))
+			"' for the address", "the prefix %s has address bits beyond its length", excerpt(n.Value))
 		return netip.Prefix{}, false
 	}
 	return p, true

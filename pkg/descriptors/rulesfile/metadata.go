@@ -45,7 +45,7 @@ func (r *reader) object(n *yaml.Node, m map[string]any) {
 			r.warn(metadataKey, key, "quote it", "the key %s of metadata is not a text, and is read as '%s'", quoted(key), quoted(key))
 		}
 		if _, twice := own[key.Value]; twice {
-			r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts", truncateText(key.Value))
+			r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts", excerpt(key.Value))
 		}
 		own[key.Value] = r.value(n.Content[i+1])
 	}

@@ -108,7 +108,7 @@ func (p *overlayParser) top(root *yaml.Node) {
 		p.fault(f["domain"].value, domainRemedy, noDomain)
 	case taken:
 		p.fault(f["domain"].value, "put all its descriptors in one file", "duplicate domain '%s' in overlay: %s has it too",
-			truncateText(domain), first)
+			excerpt(domain), first)
 	default:
 		p.domains[domain] = p.file
 		p.overlay.onError[domain], p.overlay.onDeny[domain] = p.onError(f["on_store_error"]), p.onDeny(f["on_deny"])
@@ -142,7 +142,7 @@ func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map
 	for i := range claims {
 		c := &claims[i]
 		if first := taken[c.claim]; first > 0 {
-			p.fault(c.node, c.duplicate(), "duplicate descriptor '%s': line %d has it too", truncateText(c.Joined()), first)
+			p.fault(c.node, c.duplicate(), "duplicate descriptor '%s': line %d has it too", excerpt(c.Joined()), first)
 			continue
 		}
 		taken[c.claim] = c.node.Line

@@ -127,7 +127,7 @@ func (r *reader) zone(f field) string {
 		return ""
 	}
 	if _, known := slices.BinarySearch(zones, n.Value); !known {
-		r.fault(n, suggestZone(n.Value, zones), "unknown %s '%s'", f.key.Value, truncateText(n.Value))
+		r.fault(n, suggestZone(n.Value, zones), "unknown %s '%s'", f.key.Value, excerpt(n.Value))
 		return ""
 	}
 	return n.Value

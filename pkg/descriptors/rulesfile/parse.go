@@ -118,7 +118,7 @@ func (r *reader) root(data []byte) *yaml.Node {
 	}
 	if kind := manifestKind(root); kind != "" {
 		r.record(&r.faults, kubernetesManifest, root, manifestRemedy(kind),
-			fmt.Sprintf("this is a Kubernetes manifest of the kind %s, not a rules file", truncateText(kind)))
+			fmt.Sprintf("this is a Kubernetes manifest of the kind %s, not a rules file", excerpt(kind)))
 		return nil
 	}
 	r.comments = ignores(r.file, data, root)

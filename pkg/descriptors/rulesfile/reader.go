@@ -333,7 +333,7 @@ func (r *reader) choice(f field, choices ...string) (string, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		r.fault(n, suggest("", choices), "%s is %s", f.key.Value, shape(n))
 	} else {
-		r.fault(n, suggest(n.Value, choices), "unknown %s '%s'", f.key.Value, truncateText(n.Value))
+		r.fault(n, suggest(n.Value, choices), "unknown %s '%s'", f.key.Value, excerpt(n.Value))
 	}
 	return "", false
 }
@@ -369,11 +369,11 @@ func shape(n *yaml.Node) string {
 	case n.ShortTag() == "!!null":
 		return "empty"
 	case n.ShortTag() == "!!str":
-		return "the text '" + truncateText(n.Value) + "'"
+		return "the text '" + excerpt(n.Value) + "'"
 	case n.ShortTag() == "!!binary":
 		return "binary data"
 	}
-	return truncateText(n.Value)
+	return excerpt(n.Value)
 }
 
 // quoted returns the text of n, or its kind, truncated for a message.
@@ -381,17 +381,11 @@ func quoted(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		return shape(n)
 	}
-	return truncateText(n.Value)
+	return excerpt(n.Value)
 }
 
-func truncateText(s string) string {
-	const maximum = 100
-	return truncate(s, maximum)
-}
-
-func truncate(s string, maximum int) string {
-	if len(s) <= maximum {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maximum], "") + "..."
+// excerpt truncates a text of the file for a message.
+func excerpt(s string) string {
+	const maxExcerpt = 100
+	return descriptors.Truncate(s, maxExcerpt)
 }

@@ -26,13 +26,13 @@ func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
 	}
 	for _, k := range envoysKeys {
 		if rest, joined := strings.CutPrefix(l.Key, k+"_"); joined && rest != "" {
-			p.warn(joinedKey, key, fmt.Sprintf("write 'key: %s' and 'value: %s'", k, truncateText(rest)), "a key that begins with '%s_' does not match "+
+			p.warn(joinedKey, key, fmt.Sprintf("write 'key: %s' and 'value: %s'", k, excerpt(rest)), "a key that begins with '%s_' does not match "+
 				"the key '%s' with a value, as it does in envoyproxy/ratelimit", k, k)
 		}
 	}
 	if strings.Contains(l.Key, "*") && !strings.HasSuffix(l.Key, "*") {
 		p.warn(patternInKey, key, "write the pattern of the value in 'value'", "the pattern '%s' is matched against the key alone, with any "+
-			"value; envoyproxy/ratelimit matches it against key and value joined by '_'", truncateText(l.Key))
+			"value; envoyproxy/ratelimit matches it against key and value joined by '_'", excerpt(l.Key))
 	}
 }
 
@@ -40,8 +40,8 @@ func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
 func (r *reader) suspectSpace(n *yaml.Node, what, text string) {
 	trimmed := strings.TrimFunc(text, func(c rune) bool { return unicode.IsSpace(c) || unicode.Is(unicode.Cf, c) })
 	if trimmed != text {
-		r.warn(surroundingSpace, n, "write '"+truncateText(trimmed)+"'", "the %s %s begins or ends with a space, which requests hardly have",
-			what, strconv.Quote(truncateText(text)))
+		r.warn(surroundingSpace, n, "write '"+excerpt(trimmed)+"'", "the %s %s begins or ends with a space, which requests hardly have",
+			what, strconv.Quote(excerpt(text)))
 	}
 }
 
@@ -50,7 +50,7 @@ func (r *reader) suspectOctal(n *yaml.Node, key string, v int64) {
 	decimal, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	if err == nil && decimal != v {
 		r.warn(octalNumber, n, fmt.Sprintf("write '%s: %d' or '%s: %d'", key, v, key, decimal),
-			"the leading 0 makes %s octal: Weir reads %d, as YAML 1.1 does, but YAML 1.2 reads %d", truncateText(n.Value), v, decimal)
+			"the leading 0 makes %s octal: Weir reads %d, as YAML 1.1 does, but YAML 1.2 reads %d", excerpt(n.Value), v, decimal)
 	}
 }
 
@@ -74,12 +74,12 @@ func (p *parser) suspectValues(value *yaml.Node, claims []claimed) {
 		}
 		p.suspectSpace(value, "value", c.Value)
 		if remedy := templateRemedy(c.Key, c.Value); remedy != "" {
-			p.warn(templateValue, value, remedy, "the value '%s' looks like a template, and Weir compares it as text", truncateText(c.Value))
+			p.warn(templateValue, value, remedy, "the value '%s' looks like a template, and Weir compares it as text", excerpt(c.Value))
 			continue
 		}
 		if isRegex(c.Value) {
 			p.warn(regexValue, value, regexRemedy(c.Value),
-				"the value '%s' looks like a regular expression, but only '*' has a meaning in it", truncateText(c.Value))
+				"the value '%s' looks like a regular expression, but only '*' has a meaning in it", excerpt(c.Value))
 		}
 	}
 }
@@ -99,7 +99,7 @@ func templateRemedy(key, value string) string {
 		return "write the value itself: fill in the template before Weir reads the file"
 	// Under other keys, /user/{id} may be the name of a route.
 	case strings.TrimPrefix(strings.ToLower(key), ":") == "path" && pathVariable.MatchString(value):
-		return `write value: "` + truncateText(pathVariable.ReplaceAllString(value, "/*")) + `"`
+		return `write value: "` + excerpt(pathVariable.ReplaceAllString(value, "/*")) + `"`
 	}
 	return ""
 }
@@ -129,5 +129,5 @@ func regexRemedy(value string) string {
 	if anchored && !ends && !strings.HasSuffix(pattern, "*") {
 		pattern += "*"
 	}
-	return `write value: "` + truncateText(pattern) + `"`
+	return `write value: "` + excerpt(pattern) + `"`
 }

@@ -35,8 +35,8 @@ func explain(data []byte, err error) mistake {
 	}
 	if name := between(text, "unknown anchor '", "'"); name != "" {
 		line, column := position(data, max(bytes.Index(data, []byte("*"+name)), 0))
-		return mistake{line, column, "the alias '*" + truncateText(name) + "' has no anchor '&" + truncateText(name) + "'",
-			"quote it if it is text: '*" + truncateText(name) + "'"}
+		return mistake{line, column, "the alias '*" + excerpt(name) + "' has no anchor '&" + excerpt(name) + "'",
+			"quote it if it is text: '*" + excerpt(name) + "'"}
 	}
 	lines := bytes.Split(data, []byte("\n"))
 	n := min(max(firstBadLine(data, reported), 1), len(lines))
@@ -51,7 +51,7 @@ func explain(data []byte, err error) mistake {
 		if end := strings.IndexAny(value, " ,]"); value[0] == ':' && end > 0 {
 			value = value[:end]
 		}
-		m.remedy = "quote it: '" + truncateText(value) + "'"
+		m.remedy = "quote it: '" + excerpt(value) + "'"
 	case open > 0:
 		m.column, m.message = open, fmt.Sprintf("'%c' is not closed", line[open-1])
 		m.remedy = fmt.Sprintf("add '%c'", closing[line[open-1]])
@@ -62,7 +62,7 @@ func explain(data []byte, err error) mistake {
 	case strings.Contains(text, "did not find expected") || strings.Contains(text, "mapping values are not allowed"):
 		m.message, m.remedy = "the indentation does not fit the lines above", "align the line with the keys or the '-' of its level"
 	default:
-		m.message, m.remedy = "this is not valid YAML ("+truncateText(text)+")", "see the examples in docs/rules.md"
+		m.message, m.remedy = "this is not valid YAML ("+excerpt(text)+")", "see the examples in docs/rules.md"
 	}
 	m.column = 1 + utf8.RuneCountInString(line[:m.column-1])
 	return m

@@ -63,10 +63,10 @@ func (p *parser) top(root *yaml.Node) {
 		to = first
 	case p.generated:
 		p.fault(f["domain"].value, "send one resource for each domain, or set MERGE_DOMAIN_CONFIG",
-			"duplicate domain '%s' in config file: another resource, %s, has it too", truncateText(domain), first.file)
+			"duplicate domain '%s' in config file: another resource, %s, has it too", excerpt(domain), first.file)
 	default:
 		p.fault(f["domain"].value, "put all its descriptors in one file, or set MERGE_DOMAIN_CONFIG",
-			"duplicate domain '%s' in config file: %s has it too", truncateText(domain), first.file)
+			"duplicate domain '%s' in config file: %s has it too", excerpt(domain), first.file)
 	}
 	p.domainOnError(f["on_store_error"], to)
 	p.domainOnDeny(f["on_deny"], to)
@@ -163,7 +163,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	defer func() { p.depth-- }()
 	if l.ShareThreshold && !l.IsShareable() && f["values"].key == nil && f["cidr"].key == nil {
 		p.fault(f["share_threshold"].key, "remove it, or write a '*' in the value, or use values or cidr",
-			"share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", truncateText(l.Joined()))
+			"share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined()))
 	}
 	if len(claims) > 0 {
 		p.take(claims, at, taken)
@@ -223,7 +223,7 @@ func (p *parser) take(claims []claimed, below location, taken siblings) {
 		here, name := p.point(c.node), c.Joined()
 		if first, twice := taken.claims[c.claim]; twice {
 			p.fault(c.node, c.duplicate(), "duplicate descriptor composite key '%s': %s has it too",
-				truncate(below.composite()+"."+name, maxComposite), p.where(first))
+				descriptors.Truncate(below.composite()+"."+name, maxComposite), p.where(first))
 			continue
 		}
 		taken.claims[c.claim] = here
