@@ -84,19 +84,19 @@ func (m *memory) load(o memstore.Options) {
 	case errors.Is(err, fs.ErrNotExist):
 		m.log.Info("no snapshot yet, counters start at zero")
 	default:
-		m.setAside(err)
+		m.quarantine(err)
 	}
 }
 
-func (m *memory) setAside(cause error) {
-	aside, err := snapshot.SetAside(m.path)
+func (m *memory) quarantine(reason error) {
+	renamed, err := snapshot.Quarantine(m.path)
 	if err != nil {
-		m.log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(cause), zap.NamedError("rename_error", err),
+		m.log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(reason), zap.NamedError("rename_error", err),
 			zap.String("remedy", "set MEMORY_SNAPSHOT to another path, or remove what is there, and start again"))
 		m.path = ""
 		return
 	}
-	m.log.Error("snapshot not loaded, counters start at zero", zap.Error(cause), zap.String("kept_as", aside),
+	m.log.Error("snapshot not loaded, counters start at zero", zap.Error(reason), zap.String("kept_as", renamed),
 		zap.String("remedy", "if another version of Weir wrote it, stop, rename it back and start that version; otherwise remove it"))
 }
 

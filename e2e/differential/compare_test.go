@@ -35,12 +35,12 @@ type comparison struct {
 	unit map[string]string // the unit of the first request
 	full map[string]uint32 // the limit that the counter was over, so that their local cache holds it
 
-	past                               map[string][]string // earlier requests by counter, for the report of a difference
+	past                              map[string][]string // earlier requests by counter, for the report of a difference
 	sent, turned, excepted, different int
-	used                               map[string]int // uses of each exception
-	slowest                            time.Duration  // the longest recent call
-	slowUntil                          time.Time      // slowest counts until then
-	overs, errors, limited             int
+	used                              map[string]int // uses of each exception
+	slowest                           time.Duration  // the longest recent call
+	slowUntil                         time.Time      // slowest counts until then
+	overs, errors, limited            int
 }
 
 func newComparison(theirs, ours *side, s settings) *comparison {

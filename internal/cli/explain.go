@@ -111,7 +111,7 @@ func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, erro
 	if err != nil {
 		return nil, err
 	}
-	return explain.With(options, rules, request), nil
+	return explain.ForRequest(options, rules, request), nil
 }
 
 // request returns the request that the arguments describe. The domain is optional if the rules have only one.

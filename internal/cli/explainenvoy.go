@@ -84,7 +84,7 @@ func (e *Explain) explainByEnvoy(o explain.Options, rules *descriptors.Rules, st
 		}
 		to.Descriptors = append(to.Descriptors, r.Descriptor)
 	}
-	return explain.WithEnvoy(o, rules, envoy, before, atEnd), nil
+	return explain.ForEnvoy(o, rules, envoy, before, atEnd), nil
 }
 
 func envoyRecord(r envoyactions.RateLimit) explain.EnvoyRateLimit {

@@ -59,9 +59,9 @@ func descsOf(depth int) *[counters]*prometheus.Desc {
 	return descs
 }
 
-// KeepForSending enables the collection of response times, and keeps dropped series until [Stats.Counters] has sent their last
+// RetainUnsent enables the collection of response times, and keeps dropped series until [Stats.Counters] has sent their last
 // counts. Call it before the first Observe.
-func (s *Stats) KeepForSending() {
+func (s *Stats) RetainUnsent() {
 	for _, t := range []*table{&s.rates, &s.domains} {
 		t.mu.Lock()
 		t.sending = true

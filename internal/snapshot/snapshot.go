@@ -30,8 +30,8 @@ func Load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, er
 	return memstore.Load(f, o)
 }
 
-// SetAside renames a snapshot that Load rejected, so that Save does not overwrite it. It returns the new path.
-func SetAside(path string) (aside string, err error) {
+// Quarantine renames a snapshot that Load rejected, so that Save does not overwrite it. It returns the new path.
+func Quarantine(path string) (renamed string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return "", err
@@ -39,8 +39,8 @@ func SetAside(path string) (aside string, err error) {
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%s: %w", path, errNotAFile)
 	}
-	aside = path + ".refused"
-	return aside, os.Rename(path, aside)
+	renamed = path + ".refused"
+	return renamed, os.Rename(path, renamed)
 }
 
 // Save atomically replaces the snapshot at path, see [atomicfile.Write]. It returns the number of keys.

@@ -12,7 +12,7 @@ func TestFolderAtSnapshotPathIsNotLoadedOrRenamed(t *testing.T) {
 	if _, _, err := Load(path, memstore.Options{}); err == nil || !strings.Contains(err.Error(), path+": not a regular file") {
 		t.Errorf("Load: %v", err)
 	}
-	if _, err := SetAside(path); err == nil || !strings.Contains(err.Error(), path+": not a regular file") {
-		t.Errorf("SetAside: %v", err)
+	if _, err := Quarantine(path); err == nil || !strings.Contains(err.Error(), path+": not a regular file") {
+		t.Errorf("Quarantine: %v", err)
 	}
 }

@@ -18,8 +18,8 @@ import (
 
 // A Source supplies the metrics of a Sender.
 type Source interface {
-	// KeepForSending enables the sampling of response times, and keeps the last counts of dropped series.
-	KeepForSending()
+	// RetainUnsent enables the sampling of response times, and keeps the last counts of dropped series.
+	RetainUnsent()
 	// Counters calls send for each counter with its name, its total, and the part of the total sent before, which send updates.
 	Counters(send func(name string, total uint64, sent *uint64))
 	// ResponseTimes calls send for each kind of call with the number of calls since the last time and a sample of their response
@@ -87,7 +87,7 @@ func New(to Destination, from Source, registry prometheus.Registerer, log *zap.L
 		s.limits.packet, s.limits.burst, s.limits.pause = 1432, 32, 10*time.Millisecond
 		s.limits.renew = time.Minute
 	}
-	from.KeepForSending()
+	from.RetainUnsent()
 	count := func(name, help string, n *atomic.Uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
 			func() float64 { return float64(n.Load()) })

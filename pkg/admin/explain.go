@@ -32,7 +32,7 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 		return nil, huma.Error422UnprocessableEntity(err.Error())
 	}
 	rules := a.options.Rules()
-	record := explain.With(explain.Options{Decide: a.options.Decide, KeySecret: a.options.KeySecret}, rules, request)
+	record := explain.ForRequest(explain.Options{Decide: a.options.Decide, KeySecret: a.options.KeySecret}, rules, request)
 	if record.Error != "" && record.DomainKnown {
 		return nil, huma.Error422UnprocessableEntity(record.Error)
 	}

@@ -26,15 +26,15 @@ type EnvoyRateLimit struct {
 	Ignored    []string `json:"ignored" nullable:"false" doc:"The fields that Envoy ignores in this element, each with the reason."`
 }
 
-// WithEnvoy explains the descriptors that Envoy sends before the request and at its end. Either request may have none.
-func WithEnvoy(o Options, rules *descriptors.Rules, envoy *Envoy, before, atEnd *decide.Request) *Record {
+// ForEnvoy explains the descriptors that Envoy sends before the request and at its end. Either request may have none.
+func ForEnvoy(o Options, rules *descriptors.Rules, envoy *Envoy, before, atEnd *decide.Request) *Record {
 	record, _ := newRecord(rules, before.Domain)
 	record.Envoy = envoy
 	for _, request := range []*decide.Request{before, atEnd} {
 		if len(request.Descriptors) == 0 {
 			continue
 		}
-		part := With(o, rules, request)
+		part := ForRequest(o, rules, request)
 		record.Error += part.Error
 		record.Descriptors = append(record.Descriptors, part.Descriptors...)
 	}

@@ -1,6 +1,6 @@
 // Package explain reports which limits a request is under, and why. It charges nothing and needs no store.
 //
-//	record := explain.With(explain.Options{}, rules, &request)
+//	record := explain.ForRequest(explain.Options{}, rules, &request)
 //	fmt.Print(record.Text(false))
 //
 // Package decide makes the plan, and package descriptors the walk. So a server with the same rules and settings decides as the
@@ -69,7 +69,7 @@ type Hidden struct {
 	RuleSource string `json:"rule_source" doc:"The file and line of that rule."`
 }
 
-// Options configures [With]. The zero value is the default configuration.
+// Options configures [ForRequest] and [ForEnvoy]. The zero value is the default configuration.
 type Options struct {
 	// Decide has the settings of the server.
 	Decide decide.Options
@@ -77,8 +77,8 @@ type Options struct {
 	KeySecret []byte
 }
 
-// With explains a request under rules. Nil rules have no domain.
-func With(o Options, rules *descriptors.Rules, request *decide.Request) *Record {
+// ForRequest explains a request under rules. Nil rules have no domain.
+func ForRequest(o Options, rules *descriptors.Rules, request *decide.Request) *Record {
 	if rules == nil {
 		rules = &descriptors.Rules{}
 	}

@@ -81,7 +81,7 @@ func TestTextsOfEachReason(t *testing.T) {
 	var got bytes.Buffer
 	for _, text := range requests {
 		fmt.Fprintf(&got, "=== %s\n", text)
-		got.WriteString(explain.With(explain.Options{}, rules, request(text)).Text(false))
+		got.WriteString(explain.ForRequest(explain.Options{}, rules, request(text)).Text(false))
 	}
 	if *update {
 		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
@@ -107,8 +107,8 @@ func TestTextsOfEachReason(t *testing.T) {
 
 func TestKeysAreHashesUnderSecret(t *testing.T) {
 	example := request("shop: user_id=42 action=login")
-	plain := explain.With(explain.Options{}, shop(t), example).Descriptors[0].Limits[0]
-	hidden := explain.With(explain.Options{KeySecret: []byte("0123456789abcdef")}, shop(t), example).Descriptors[0].Limits[0]
+	plain := explain.ForRequest(explain.Options{}, shop(t), example).Descriptors[0].Limits[0]
+	hidden := explain.ForRequest(explain.Options{KeySecret: []byte("0123456789abcdef")}, shop(t), example).Descriptors[0].Limits[0]
 	if plain.KeyHash != descriptors.KeyHash(nil, plain.Key) || !strings.Contains(plain.Key, "42") {
 		t.Errorf("key %q, hash %s", plain.Key, plain.KeyHash)
 	}
@@ -124,7 +124,7 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 	}}}
 	for _, domain := range []string{example.Domain, "shop"} {
 		example.Domain = domain
-		out := explain.With(explain.Options{}, shop(t), example).Text(false)
+		out := explain.ForRequest(explain.Options{}, shop(t), example).Text(false)
 		if i := strings.IndexFunc(out, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {
 			t.Errorf("control character at %d of %q", i, out)
 		}

@@ -29,7 +29,7 @@ func newServer(rules *descriptors.Rules, o decide.Options) *server {
 // is none. seen counts the results.
 func difference(t *testing.T, s *server, request *decide.Request, seen map[string]int) string {
 	t.Helper()
-	record := explain.With(explain.Options{Decide: s.options}, s.rules, request)
+	record := explain.ForRequest(explain.Options{Decide: s.options}, s.rules, request)
 	var result decide.Result
 	if err := s.decider.Decide(t.Context(), request, &result); err != nil || record.Error != "" {
 		if err == nil || err.Error() != record.Error {

@@ -19,7 +19,7 @@ const ignoreWord = "weir:ignore"
 type ignore struct {
 	file         string
 	line, column int // position of the id
-	of           int // the line whose warnings it silences
+	silencedLine int // the line whose warnings it silences
 	id           string
 }
 
@@ -41,7 +41,7 @@ func ignores(file string, data []byte, root *yaml.Node) []ignore {
 		all = append(all, idsOf(file, number, len([]rune(code))+1, comment)...)
 		if strings.TrimSpace(code) != "" {
 			for ; placed < len(all); placed++ {
-				all[placed].of = number
+				all[placed].silencedLine = number
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func silence(warnings Faults, all []ignore, unchecked ...string) Faults {
 	}
 	used := map[key]bool{}
 	for _, i := range all {
-		used[key{i.file, i.of, i.id}] = false
+		used[key{i.file, i.silencedLine, i.id}] = false
 	}
 	warnings = slices.DeleteFunc(warnings, func(w Fault) bool {
 		k := key{w.File, w.Line, w.ID}
@@ -141,7 +141,7 @@ func silence(warnings Faults, all []ignore, unchecked ...string) Faults {
 			if i.id == "" {
 				w.Message = "the comment " + ignoreWord + " names no id"
 			}
-		case used[key{i.file, i.of, i.id}] || slices.Contains(unchecked, i.id):
+		case used[key{i.file, i.silencedLine, i.id}] || slices.Contains(unchecked, i.id):
 			continue
 		default:
 			w.Message = fmt.Sprintf("the comment silences nothing: no warning %s is on this line or the next", i.id)

@@ -17,7 +17,7 @@ const maxLintSteps = 1_000_000
 
 // A branch is a descriptor with its position and its children.
 type branch struct {
-	by     *reader
+	reader *reader
 	key    *yaml.Node
 	level  descriptors.Level
 	claims []claimed
@@ -27,7 +27,7 @@ type branch struct {
 	index  *index // of below; built on first use
 }
 
-func (b *branch) point() point { return b.by.point(b.key) }
+func (b *branch) point() point { return b.reader.point(b.key) }
 
 // String returns the entry of b, such as 'action: login'.
 func (b *branch) String() string {
@@ -113,9 +113,9 @@ func (l *linter) similar(b *branch, depth int) {
 		l.first[plain] = b
 	case first.level.Key != key && !l.warned[keyAtDepth{depth, key}]:
 		l.warned[keyAtDepth{depth, key}] = true
-		b.by.warn(similarKey, b.key, "write the key that Envoy sends in both rules",
+		b.reader.warn(similarKey, b.key, "write the key that Envoy sends in both rules",
 			"the key '%s' differs from '%s' on %s only in case or in '-' and '_', "+
-				"and matches other requests", excerpt(key), excerpt(first.level.Key), b.by.where(first.point()))
+				"and matches other requests", excerpt(key), excerpt(first.level.Key), b.reader.pointText(first.point()))
 	}
 }
 
@@ -128,8 +128,8 @@ func (l *linter) unreachable(ix *index) {
 				return
 			}
 			if first.level.Covers(later.level.Entry) {
-				later.by.warn(unreachableRule, later.key, "move this rule before that one", "unreachable, shadowed by %s: %v comes first and matches "+
-					"everything that this rule matches", later.by.where(first.point()), first)
+				later.reader.warn(unreachableRule, later.key, "move this rule before that one", "unreachable, shadowed by %s: %v comes first and matches "+
+					"everything that this rule matches", later.reader.pointText(first.point()), first)
 				break
 			}
 		}
@@ -137,9 +137,9 @@ func (l *linter) unreachable(ix *index) {
 	for _, name := range slices.Sorted(maps.Keys(ix.byName)) {
 		b := ix.byName[name]
 		if first := l.firstWild(ix.wild, b.level.Entry); first != nil {
-			b.by.warn(unreachableRule, b.key, "remove one of the two rules",
+			b.reader.warn(unreachableRule, b.key, "remove one of the two rules",
 				"unreachable, shadowed by %s: %v matches every value, and wildcards are "+
-					"tried before the key alone", b.by.where(first.point()), first)
+					"tried before the key alone", b.reader.pointText(first.point()), first)
 		}
 	}
 }
@@ -175,9 +175,9 @@ func (l *linter) coveredPrefixes(ix *index) {
 			}
 			var lines []string
 			for _, other := range slices.SortedFunc(maps.Keys(others), comparePoints) {
-				lines = append(lines, b.by.where(other.point()))
+				lines = append(lines, b.reader.pointText(other.point()))
 			}
-			b.by.warn(overlappingCIDR, b.nodeOf(prefix), "remove it",
+			b.reader.warn(overlappingCIDR, b.nodeOf(prefix), "remove it",
 				"the prefix %s can never match, because longer prefixes cover all its addresses: %s",
 				prefix, strings.Join(lines, ", "))
 		}
@@ -185,7 +185,7 @@ func (l *linter) coveredPrefixes(ix *index) {
 }
 
 func comparePoints(a, b *branch) int {
-	at := func(b *branch) Fault { return Fault{File: b.by.file, Line: b.key.Line, Column: b.key.Column} }
+	at := func(b *branch) Fault { return Fault{File: b.reader.file, Line: b.key.Line, Column: b.key.Column} }
 	return at(a).compare(at(b))
 }
 
@@ -199,21 +199,21 @@ func (b *branch) nodeOf(prefix netip.Prefix) *yaml.Node {
 	return b.key
 }
 
-// isCovered reports whether every address of p has a prefix at least as long as p. It adds the branches of these prefixes to by.
-func (l *linter) isCovered(all *bart.Table[*branch], p netip.Prefix, by map[*branch]bool) bool {
+// isCovered reports whether every address of p has a prefix at least as long as p. It adds the branches of these prefixes to covering.
+func (l *linter) isCovered(all *bart.Table[*branch], p netip.Prefix, covering map[*branch]bool) bool {
 	l.steps--
 	if l.steps < 0 {
 		return false
 	}
 	if b, found := all.Get(p); found {
-		by[b] = true
+		covering[b] = true
 		return true
 	}
 	if p.IsSingleIP() || !hasPart(all, p) {
 		return false
 	}
 	low, high := halves(p)
-	return l.isCovered(all, low, by) && l.isCovered(all, high, by)
+	return l.isCovered(all, low, covering) && l.isCovered(all, high, covering)
 }
 
 // hasPart reports whether all has p or a part of it.
@@ -254,9 +254,9 @@ func (l *linter) hiding(ix *index, b *branch) {
 			id = overlappingCIDR
 		}
 		text := strings.Join(texts, ", ")
-		b.by.warn(id, b.key, "repeat "+text+" below this rule",
+		b.reader.warn(id, b.key, "repeat "+text+" below this rule",
 			"%v hides the rule on %s, which limits %s on %s: below this rule, these requests have no limit",
-			b, b.by.where(general.point()), text, b.by.where(lost.point()))
+			b, b.reader.pointText(general.point()), text, b.reader.pointText(lost.point()))
 		return
 	}
 }

@@ -81,7 +81,7 @@ func (p *parser) domainOnError(f field, tree *domainTree) {
 	}
 	domain := tree.root.domain
 	if before := p.builder.OnError(domain); before != limiters.OnErrorUnset && before != onError {
-		p.fault(f.key, "set it once", "on_store_error is '%s' here and '%s' in %s", onError, before, p.where(tree.onError))
+		p.fault(f.key, "set it once", "on_store_error is '%s' here and '%s' in %s", onError, before, p.pointText(tree.onError))
 		return
 	}
 	p.builder.SetOnError(domain, onError)
@@ -108,7 +108,7 @@ func (p *parser) domainOnDeny(f field, tree *domainTree) {
 	switch domain := tree.root.domain; {
 	case response == nil:
 	case tree.onDeny.line > 0:
-		p.fault(f.key, "set it once", "the domain has an on_deny already, in %s", p.where(tree.onDeny))
+		p.fault(f.key, "set it once", "the domain has an on_deny already, in %s", p.pointText(tree.onDeny))
 	default:
 		p.builder.SetOnDeny(domain, response)
 		tree.onDeny = p.point(f.key)
@@ -152,7 +152,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	}
 	l, claims := p.matching(n, f, before)
 	l.ShareThreshold, l.ValueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
-	child := location{at.node.Add(l), &branch{by: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
+	child := location{at.node.Add(l), &branch{reader: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
 		append(slices.Clip(at.path), l.Entry)}
 	if !p.generated {
 		at.branch.below = append(at.branch.below, child.branch)
@@ -223,7 +223,7 @@ func (p *parser) take(claims []claimed, below location, taken siblings) {
 		here, name := p.point(c.node), c.Joined()
 		if first, twice := taken.claims[c.claim]; twice {
 			p.fault(c.node, c.duplicate(), "duplicate descriptor composite key '%s': %s has it too",
-				descriptors.Truncate(below.composite()+"."+name, maxComposite), p.where(first))
+				descriptors.Truncate(below.composite()+"."+name, maxComposite), p.pointText(first))
 			continue
 		}
 		taken.claims[c.claim] = here
@@ -232,15 +232,15 @@ func (p *parser) take(claims []claimed, below location, taken siblings) {
 		}
 		if first, twice := taken.names[name]; twice {
 			p.warn(duplicateInRatelimit, c.node, "Weir compares key and value separately, so nothing needs to change",
-				"envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'", p.where(first))
+				"envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'", p.pointText(first))
 			continue
 		}
 		taken.names[name] = here
 	}
 }
 
-// where describes a point in a message about this file.
-func (r *reader) where(s point) string {
+// pointText describes a point in a message about this file.
+func (r *reader) pointText(s point) string {
 	if s.file == r.file {
 		return fmt.Sprintf("line %d", s.line)
 	}

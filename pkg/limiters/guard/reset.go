@@ -95,19 +95,19 @@ func (s *PerSecond) Reset(ctx context.Context, keys []limiters.StateName) (found
 	if err != nil {
 		return found, err
 	}
-	second, err := s.perSecond.Reset(ctx, keys)
-	return orElementwise(found, second), err
+	inPerSecond, err := s.perSecond.Reset(ctx, keys)
+	return orElementwise(found, inPerSecond), err
 }
 
 // Prefixes of cursors, which identify the store.
-const mainCursor, secondCursor = "m", "s"
+const mainCursor, perSecondCursor = "m", "s"
 
-// ResetMatching implements [limiters.Store]. It passes over the main store and then over the second one.
+// ResetMatching implements [limiters.Store]. It passes over the main store and then over perSecond.
 func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	if storeCursor, ok := strings.CutPrefix(cursor, secondCursor); ok {
+	if storeCursor, ok := strings.CutPrefix(cursor, perSecondCursor); ok {
 		progress, err := s.perSecond.ResetMatching(ctx, match, storeCursor)
 		if progress.Cursor != "" {
-			progress.Cursor = secondCursor + progress.Cursor
+			progress.Cursor = perSecondCursor + progress.Cursor
 		}
 		return progress, err
 	}
@@ -120,7 +120,7 @@ func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bo
 		return progress, err
 	}
 	if progress.Cursor == "" {
-		progress.Cursor = secondCursor // the pass over the second store begins
+		progress.Cursor = perSecondCursor // the pass over perSecond begins
 	} else {
 		progress.Cursor = mainCursor + progress.Cursor
 	}

@@ -37,7 +37,7 @@ func (w *worker) send(store limiters.Store, hits []limiters.Hit) ([]limiters.Ver
 	ctx, cancel := context.WithTimeout(w.calls, callTimeout)
 	defer cancel()
 	out := make([]limiters.Verdict, len(hits))
-	return out, split.Safely(func() error { return store.Take(ctx, time.Time{}, limiters.Singles(hits...), out) })
+	return out, split.CatchPanic(func() error { return store.Take(ctx, time.Time{}, limiters.Singles(hits...), out) })
 }
 
 // stopWorker stops the goroutine and waits for it. Calls are canceled when ctx ends or the returned function is called.

@@ -156,7 +156,7 @@ func (q *queue) count(hits int) {
 
 // guardedCall converts a panic to an error.
 func (q *queue) guardedCall(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := split.Safely(func() error { return q.call(ctx, now, groups, out) })
+	err := split.CatchPanic(func() error { return q.call(ctx, now, groups, out) })
 	if errors.Is(err, split.ErrPanic) {
 		q.counts.panics.Add(1)
 	}

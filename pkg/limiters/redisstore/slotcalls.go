@@ -142,7 +142,7 @@ func (s *Store) send(ctx context.Context, clock *serverClock, calls []*slotCall)
 
 // guardedSend converts a panic to an error of calls.
 func (s *Store) guardedSend(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) {
-	err := split.Safely(func() error { s.sendTo(ctx, clock, node, calls); return nil })
+	err := split.CatchPanic(func() error { s.sendTo(ctx, clock, node, calls); return nil })
 	if err != nil {
 		s.counts.panics.Add(1)
 		for _, sc := range calls {

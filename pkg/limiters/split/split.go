@@ -115,14 +115,15 @@ func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict
 }
 
 func (s *storeSubset) take(ctx context.Context, now time.Time) {
-	s.err = Safely(func() error { return s.Take(ctx, s.store, now) })
+	s.err = CatchPanic(func() error { return s.Take(ctx, s.store, now) })
 }
 
 // ErrPanic is the error of hits whose store panicked. They may have been charged.
 var ErrPanic = errors.New("a bug, please report it: panic")
 
-// Safely calls f. A panic becomes an error with the stack that wraps [ErrPanic]. Every goroutine that decides hits must use Safely.
-func Safely(f func() error) (err error) {
+// CatchPanic calls f. A panic becomes an error with the stack that wraps [ErrPanic]. Every goroutine that decides hits must use
+// CatchPanic.
+func CatchPanic(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v\n%s", ErrPanic, p, debug.Stack())

@@ -119,7 +119,7 @@ func TestSubsetWithHitsThatAreNotInTheWhole(t *testing.T) {
 }
 
 func TestErrorOfAPanicHasTheStack(t *testing.T) {
-	err := split.Safely(func() error { panic("out of order") })
+	err := split.CatchPanic(func() error { panic("out of order") })
 	if !errors.Is(err, split.ErrPanic) || !strings.Contains(err.Error(), "out of order") || !strings.Contains(err.Error(), "split_test.go") {
 		t.Error(err)
 	}

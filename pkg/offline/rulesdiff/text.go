@@ -19,7 +19,9 @@ const (
 )
 
 // bounded returns a text of a recording or of rules, bounded and with every control character as an escape.
-func bounded(text string) string { return terminal.Printable(descriptors.TruncateWithHash(text, maxText)) }
+func bounded(text string) string {
+	return terminal.Printable(descriptors.TruncateWithHash(text, maxText))
+}
 
 // headline returns the verdict in one line.
 func (r *Report) headline() string {

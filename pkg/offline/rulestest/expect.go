@@ -298,7 +298,7 @@ func (s *Suite) unlimitedReason(step *Step) string {
 		}
 		d.Entries = numbered(d.Entries, 1)
 	}
-	record := explain.With(explain.Options{Decide: s.settings.decide}, s.Rules, &request)
+	record := explain.ForRequest(explain.Options{Decide: s.settings.decide}, s.Rules, &request)
 	reason := ""
 	for i := range record.Descriptors {
 		d := &record.Descriptors[i]

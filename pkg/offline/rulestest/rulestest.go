@@ -226,7 +226,7 @@ func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error
 			}
 			r.explained++
 			if r.explained <= maxExplained {
-				failure.Explanation = explain.With(explain.Options{Decide: r.suite.settings.decide}, r.suite.Rules, &request).Text(false)
+				failure.Explanation = explain.ForRequest(explain.Options{Decide: r.suite.settings.decide}, r.suite.Rules, &request).Text(false)
 			}
 			if len(r.result.Decisions) > 0 {
 				failure.Outcome = outcomeText(&r.result, deciding(&r.result))
