@@ -119,9 +119,9 @@ func lineOnPath(store string, maxRatio float64) bound {
 func pacedP99() (all []bound) {
 	for _, algorithm := range algorithms {
 		all = append(all, bound{algorithm, 0.3, func(r *results) (float64, bool) {
-			own, found := r.median("paced", subject("redis/"+algorithm), 0, p99)
+			paced, found := r.median("paced", subject("redis/"+algorithm), 0, p99)
 			waiting, one := r.median("one", ratelimit, 0, p99)
-			return own / waiting, found && one
+			return paced / waiting, found && one
 		}})
 	}
 	return all

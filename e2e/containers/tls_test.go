@@ -9,16 +9,16 @@ import (
 
 // byTLS makes Envoy speak TLS to Weir under the certificate's name, optionally with a client certificate.
 func byTLS(shows bool) change {
-	own := ""
+	clientCertificate := ""
 	if shows {
-		own = "            tls_certificates:\n" +
+		clientCertificate = "            tls_certificates:\n" +
 			"              - certificate_chain: {filename: /certs/tls.crt}\n                private_key: {filename: /certs/tls.key}\n"
 	}
 	const before = "    - name: backend\n      type: STATIC\n"
 	return change{before, "" +
 		"      transport_socket:\n        name: envoy.transport_sockets.tls\n        typed_config:\n" +
 		"          \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext\n" +
-		"          sni: weir\n          common_tls_context:\n            alpn_protocols: [h2]\n" + own +
+		"          sni: weir\n          common_tls_context:\n            alpn_protocols: [h2]\n" + clientCertificate +
 		"            validation_context:\n              trusted_ca: {filename: /certs/ca.crt}\n" +
 		"              match_typed_subject_alt_names:\n                - {san_type: DNS, matcher: {exact: weir}}\n" + before}
 }

@@ -77,7 +77,7 @@ func asRatelimit(t *testing.T) string {
 // certificates and without its mapping file, before the gateway answers. Only ports and paths belong to the test.
 func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	a := certtest.New(t)
-	own := a.Issue(t, "envoy-ratelimit")
+	trusted := a.Issue(t, "envoy-ratelimit")
 	xdsAddr, redis := redistest.FreeAddr(t), redistest.Start(t)
 	port := func() string {
 		_, port, err := net.SplitHostPort(redistest.FreeAddr(t))
@@ -90,7 +90,7 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
 	for name, value := range envoygateway.Environment(envoygateway.Endpoints{
-		Gateway: xdsAddr, Redis: redis.Addr, Prometheus: "127.0.0.1:" + promPort, Cert: own.Cert, Key: own.Key, CACert: a.File,
+		Gateway: xdsAddr, Redis: redis.Addr, Prometheus: "127.0.0.1:" + promPort, Cert: trusted.Cert, Key: trusted.Key, CACert: a.File,
 	}) {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}

@@ -82,8 +82,8 @@ func broken(name string) *conf.RateLimitConfig {
 
 func TestXDSAppliesChangesAndKeepsRulesOnBadConfig(t *testing.T) {
 	a := certtest.New(t)
-	own := a.Issue(t, "envoy-ratelimit")
-	files := tlsfiles.Client{CA: a.File, Cert: own.Cert, Key: own.Key, ServerName: "envoy-gateway"}
+	trusted := a.Issue(t, "envoy-ratelimit")
+	files := tlsfiles.Client{CA: a.File, Cert: trusted.Cert, Key: trusted.Key, ServerName: "envoy-gateway"}
 	s := newServer(t)
 	s.set("1", config("b", 2), config("a", 1))
 	s.serve("127.0.0.1:0", secure(t, a))

@@ -146,12 +146,12 @@ func (e *Explain) body(stdin io.Reader) (name string, body []byte, err error) {
 }
 
 // domainOf returns the domain of the request, of the flag, or of the rules if they have only one.
-func (e *Explain) domainOf(own string, rules *descriptors.Rules) (string, error) {
+func (e *Explain) domainOf(requestDomain string, rules *descriptors.Rules) (string, error) {
 	switch {
-	case own != "" && e.Domain != "" && own != e.Domain:
-		return "", fmt.Errorf("the request has the domain %q, and --domain is %q: remove one", own, e.Domain)
-	case own != "":
-		return own, nil
+	case requestDomain != "" && e.Domain != "" && requestDomain != e.Domain:
+		return "", fmt.Errorf("the request has the domain %q, and --domain is %q: remove one", requestDomain, e.Domain)
+	case requestDomain != "":
+		return requestDomain, nil
 	case e.Domain != "":
 		return e.Domain, nil
 	}

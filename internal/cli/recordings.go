@@ -186,8 +186,8 @@ func (b *progressBar) show(done, total int64) {
 		text = b.model.ViewAs(min(1, float64(done)/float64(total)))
 	}
 	if took := b.last.Sub(b.start); total > done && done > 0 {
-		left := time.Duration(float64(took) * float64(total-done) / float64(done))
-		text += fmt.Sprintf("  %v left", left.Round(time.Second))
+		remaining := time.Duration(float64(took) * float64(total-done) / float64(done))
+		text += fmt.Sprintf("  %v left", remaining.Round(time.Second))
 	}
 	_, _ = lipgloss.Fprint(b.to, "\r"+text+strings.Repeat(" ", 12)+"\r")
 }

@@ -154,15 +154,15 @@ func writeComparison(t *tables, r *simulate.Result) {
 		}
 		row := fmt.Sprintf("%s\t%d", limitLabel(l), l.RequestsPerUnit)
 		for _, a := range l.Comparison.Algorithms {
-			own := ""
+			mark := ""
 			if a.Own {
-				own = "*"
+				mark = "*"
 			}
 			if a.Error != "" {
 				row += "\t-\t-"
 				continue
 			}
-			row += fmt.Sprintf("\t%d%s\t%d", a.Denied, own, a.Burst)
+			row += fmt.Sprintf("\t%d%s\t%d", a.Denied, mark, a.Burst)
 		}
 		rows = append(rows, row)
 	}

@@ -155,9 +155,9 @@ func (r *Receiver) readPieces(stream transportStream, size int) (data mem.Buffer
 		return data, 0, err
 	}
 	defer abortIfLate(stream).Stop()
-	for left := size; left > 0; left -= pieceSize {
-		n := min(left, pieceSize)
-		if left < size {
+	for remaining := size; remaining > 0; remaining -= pieceSize {
+		n := min(remaining, pieceSize)
+		if remaining < size {
 			reserved += int64(n)
 			if r.unfinished.Add(int64(n)) > maxUnfinished {
 				return data, reserved, errUnfinished

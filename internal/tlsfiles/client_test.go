@@ -33,8 +33,8 @@ func connect(t *testing.T, authority *certtest.Authority, serverName string, con
 
 func TestClientVerifiesTheServer(t *testing.T) {
 	authority, stranger := certtest.New(t), certtest.New(t)
-	own, foreign := authority.Issue(t, "weir"), stranger.Issue(t, "weir")
-	right := Client{Cert: own.Cert, Key: own.Key, CA: authority.File}
+	trusted, foreign := authority.Issue(t, "weir"), stranger.Issue(t, "weir")
+	right := Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File}
 	for _, c := range []struct {
 		name, server string
 		change       func(*Client)
@@ -66,15 +66,15 @@ func TestClientVerifiesTheServer(t *testing.T) {
 
 func TestClientReloadsItsCertificate(t *testing.T) {
 	authority := certtest.New(t)
-	own := certtest.New(t).Issue(t, "weir")
-	config, err := Client{Cert: own.Cert, Key: own.Key, CA: authority.File}.Config()
+	trusted := certtest.New(t).Issue(t, "weir")
+	config, err := Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File}.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if connect(t, authority, "127.0.0.1", config) == nil {
 		t.Fatal("the server accepted a certificate of another authority")
 	}
-	authority.IssueTo(t, own, "weir")
+	authority.IssueTo(t, trusted, "weir")
 	if err := connect(t, authority, "127.0.0.1", config); err != nil {
 		t.Errorf("with the renewed certificate: %v", err)
 	}
@@ -82,7 +82,7 @@ func TestClientReloadsItsCertificate(t *testing.T) {
 
 func TestClientConfigErrorsNameTheFile(t *testing.T) {
 	authority := certtest.New(t)
-	own, other := authority.Issue(t, "weir"), authority.Issue(t, "weir")
+	trusted, other := authority.Issue(t, "weir"), authority.Issue(t, "weir")
 	junk := filepath.Join(t.TempDir(), "junk.pem")
 	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
 		t.Fatal(err)
@@ -91,11 +91,11 @@ func TestClientConfigErrorsNameTheFile(t *testing.T) {
 		files Client
 		err   string
 	}{
-		{Client{Cert: own.Cert}, own.Cert + " has no key"},
-		{Client{Key: own.Key}, own.Key + " has no certificate"},
-		{Client{Cert: own.Cert, Key: other.Key}, "private key does not match"},
-		{Client{Cert: junk, Key: own.Key}, junk},
-		{Client{Cert: own.Cert, Key: junk + "x"}, junk + "x: no such file"},
+		{Client{Cert: trusted.Cert}, trusted.Cert + " has no key"},
+		{Client{Key: trusted.Key}, trusted.Key + " has no certificate"},
+		{Client{Cert: trusted.Cert, Key: other.Key}, "private key does not match"},
+		{Client{Cert: junk, Key: trusted.Key}, junk},
+		{Client{Cert: trusted.Cert, Key: junk + "x"}, junk + "x: no such file"},
 		{Client{CA: junk}, junk + ": no PEM certificate"},
 		{Client{CA: junk + "x"}, junk + "x: no such file"},
 	} {

@@ -78,7 +78,7 @@ func boundaryOfMinute(t *trial) {
 		return
 	}
 	const rule = "minute_10"
-	if left := t.callOne(t.key(rule)).reset(); left > 2*time.Second && !sleep(t.ctx, left-2*time.Second) {
+	if untilReset := t.callOne(t.key(rule)).reset(); untilReset > 2*time.Second && !sleep(t.ctx, untilReset-2*time.Second) {
 		t.skip("the time of the run ended")
 		return
 	}

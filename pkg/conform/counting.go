@@ -72,15 +72,15 @@ func (t *trial) countErrors(ops []op) (n int64) {
 	return n
 }
 
-func admitted(ops []op) (n int64, left map[int64]int) {
-	left = map[int64]int{}
+func admitted(ops []op) (n int64, byRemaining map[int64]int) {
+	byRemaining = map[int64]int{}
 	for _, o := range ops {
 		if o.isOK() {
 			n += o.hits
-			left[o.remaining()]++
+			byRemaining[o.remaining()]++
 		}
 	}
-	return n, left
+	return n, byRemaining
 }
 
 func exact(t *trial, a algorithm) {
@@ -89,7 +89,7 @@ func exact(t *trial, a algorithm) {
 	d := t.key(a.rule("day_100"))
 	ops := t.perform(d, 64, 4, func(int, int) int64 { return 1 })
 	lost := t.countErrors(ops)
-	n, left := admitted(ops)
+	n, byRemaining := admitted(ops)
 	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, each %s", describe(t.request(hits(d, 1)))), Expected: "exactly 100 admitted"}
 	switch {
 	case n > limit:
@@ -102,8 +102,8 @@ func exact(t *trial, a algorithm) {
 	}
 	var twice []string
 	for remaining := range int64(limit) {
-		if left[remaining] > 1 {
-			twice = append(twice, fmt.Sprintf("%d (%d times)", remaining, left[remaining]))
+		if byRemaining[remaining] > 1 {
+			twice = append(twice, fmt.Sprintf("%d (%d times)", remaining, byRemaining[remaining]))
 		}
 	}
 	if len(twice) > 0 {

@@ -104,16 +104,16 @@ func readsThenWrites(r *request, next call) (*response, error) {
 		return next(r)
 	}
 	a, err := next(withHits(r, 0))
-	left := uint64(0)
+	remaining := uint64(0)
 	if err == nil && len(a.GetStatuses()) == 1 {
-		left = uint64(a.GetStatuses()[0].GetLimitRemaining())
+		remaining = uint64(a.GetStatuses()[0].GetLimitRemaining())
 	}
 	time.Sleep(200 * time.Microsecond)
 	n := hitsOf(r)
-	if a, err = next(withHits(r, n)); err != nil || left < n {
+	if a, err = next(withHits(r, n)); err != nil || remaining < n {
 		return a, err
 	}
-	return allow(a, left-n), nil
+	return allow(a, remaining-n), nil
 }
 
 // losesRefunds answers a refund without doing it, while another call is under way if busy.

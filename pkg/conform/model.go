@@ -117,7 +117,7 @@ func millis(d time.Duration) string { return fmt.Sprintf("%.3f ms", float64(d.Mi
 func model(limit int64, c choices, stale staleness) porcupine.Model {
 	step := func(state, input, output any) []any {
 		used, n, o := state.(int64), input.(int64), output.(op)
-		next, ok, left := decide(used, n, limit, c)
+		next, ok, remaining := decide(used, n, limit, c)
 		switch {
 		case o.response == nil || o.err != nil:
 			return states(used, next)
@@ -128,7 +128,7 @@ func model(limit int64, c choices, stale staleness) porcupine.Model {
 			return states(used, used)
 		case o.isOK() != ok || o.isOverLimit() == ok:
 			return nil
-		case o.remaining() == left, !ok && (o.remaining() == 0 || stale >= staleRemaining):
+		case o.remaining() == remaining, !ok && (o.remaining() == 0 || stale >= staleRemaining):
 			return states(next, next)
 		}
 		return nil
@@ -149,7 +149,7 @@ func states(a, b int64) []any {
 
 // decide decides n hits of a key with the usage used. It returns the next usage and the remaining hits; a denial may report 0
 // instead.
-func decide(used, n, limit int64, c choices) (next int64, ok bool, left int64) {
+func decide(used, n, limit int64, c choices) (next int64, ok bool, remaining int64) {
 	switch {
 	case n < 0:
 		next, ok = max(0, used+n), true

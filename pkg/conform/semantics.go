@@ -36,8 +36,8 @@ func semanticsChecks() []check {
 
 func counts(t *trial) {
 	d := t.key("day_5")
-	for left := int64(4); left >= 0; left-- {
-		t.allowed(d, left)
+	for remaining := int64(4); remaining >= 0; remaining-- {
+		t.allowed(d, remaining)
 	}
 	t.denied(d)
 	t.want(t.request(d), "OVER_LIMIT with remaining 0", func(a answer) bool { return a.isOverLimit() && a.remaining() == 0 })
@@ -46,15 +46,15 @@ func counts(t *trial) {
 func hitsAddend(t *trial) {
 	d := t.key("day_100")
 	for _, c := range []struct {
-		all, own int // -1: none
-		left     int64
+		requestHits, descriptorHits int // -1: none
+		remaining                   int64
 	}{{0, -1, 99}, {7, -1, 92}, {7, 2, 90}, {0, 5, 85}, {7, 0, 85}, {1, -1, 84}} {
 		r := t.request(d)
-		if c.own >= 0 {
-			r = t.request(hits(d, uint64(c.own)))
+		if c.descriptorHits >= 0 {
+			r = t.request(hits(d, uint64(c.descriptorHits)))
 		}
-		r.HitsAddend = uint32(c.all)
-		t.want(r, fmt.Sprintf("OK with remaining %d", c.left), func(a answer) bool { return a.isOK() && a.remaining() == c.left })
+		r.HitsAddend = uint32(c.requestHits)
+		t.want(r, fmt.Sprintf("OK with remaining %d", c.remaining), func(a answer) bool { return a.isOK() && a.remaining() == c.remaining })
 	}
 }
 

@@ -145,7 +145,7 @@ func (t *trial) steady(d time.Duration) {
 		a = t.call(t.request(t.key("day_1000")))
 		return a.err
 	})
-	if left := a.reset(); left > 0 && left < d && !sleep(t.ctx, left+time.Second) {
+	if untilReset := a.reset(); untilReset > 0 && untilReset < d && !sleep(t.ctx, untilReset+time.Second) {
 		t.skip("a window of a day was about to end")
 		t.stop()
 	}

@@ -98,9 +98,9 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 		x.addBare(n)
 	}
 	child, number := recordID(0), uint32(0)
-	for own, c := range n.exact {
-		if child = x.add(c, n.id, own); len(n.exact) > 1 {
-			x.steps = append(x.steps, hashedStep{n.id, own, child})
+	for childEntry, c := range n.exact {
+		if child = x.add(c, n.id, childEntry); len(n.exact) > 1 {
+			x.steps = append(x.steps, hashedStep{n.id, childEntry, child})
 			child = hashed
 		}
 	}

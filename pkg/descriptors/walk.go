@@ -178,8 +178,8 @@ func (x *index) explainSelection(parent, id recordID, s *Step) {
 	if s.Rule != nil {
 		s.Source, in = s.Rule.Source(), s.Rule.path[len(s.Rule.path)-1].list
 	} else {
-		own := x.target(id)
-		if i, found := slices.BinarySearchFunc(x.bare, own, func(b bareNode, id recordID) int { return cmp.Compare(b.id, id) }); found {
+		target := x.target(id)
+		if i, found := slices.BinarySearchFunc(x.bare, target, func(b bareNode, id recordID) int { return cmp.Compare(b.id, id) }); found {
 			b := &x.bare[i]
 			if b.source > 0 {
 				s.Source = x.sources[b.source-1].text(b.line)

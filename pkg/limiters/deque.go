@@ -35,10 +35,10 @@ func (d *deque) pointer(i int) *entry {
 // all yields the entries in order, a chunk at a time.
 func (d *deque) all() iter.Seq[[]entry] {
 	return func(yield func([]entry) bool) {
-		head, left := int(d.head), int(d.n)
+		head, remaining := int(d.head), int(d.n)
 		for _, c := range d.chunks {
-			c = c[head:min(len(c), head+left)]
-			head, left = 0, left-len(c)
+			c = c[head:min(len(c), head+remaining)]
+			head, remaining = 0, remaining-len(c)
 			if len(c) > 0 && !yield(c) {
 				return
 			}
@@ -105,9 +105,9 @@ func (d *deque) removeFront(n int) {
 		return
 	}
 	spare, hasSpare := d.chunks[0], int(d.head+d.n) <= chunkLen*(len(d.chunks)-1)
-	left := copy(d.chunks, d.chunks[removed:])
-	clear(d.chunks[left:])
-	d.chunks = d.chunks[:left]
+	remaining := copy(d.chunks, d.chunks[removed:])
+	clear(d.chunks[remaining:])
+	d.chunks = d.chunks[:remaining]
 	if !hasSpare {
 		d.chunks = append(d.chunks, spare)
 	}

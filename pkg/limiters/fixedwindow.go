@@ -93,8 +93,8 @@ func (l *windowLimit) fits(s CounterState, now, n int64) (bool, int64) {
 	return l.fitsIn(count, start+l.window-now, n)
 }
 
-// fitsIn is fits in a window that has a count and ends after left.
-func (l *windowLimit) fitsIn(count, left, n int64) (bool, int64) {
+// fitsIn is fits in a window that has a count and ends after untilEnd.
+func (l *windowLimit) fitsIn(count, untilEnd, n int64) (bool, int64) {
 	var ok bool
 	switch {
 	case n > 0:
@@ -111,7 +111,7 @@ func (l *windowLimit) fitsIn(count, left, n int64) (bool, int64) {
 	case max(n, 1) > l.max:
 		return false, -1
 	default:
-		return false, left
+		return false, untilEnd
 	}
 }
 

@@ -84,11 +84,11 @@ do
         reserve_key = reserve_key, reserve = limits[reserve], penalty_key = penalty_key, penalty = limits[penalty],
       }
     elseif kind == LEASES or kind == RESERVES then
-      run = { kind = kind, first = count + 1, times = times, key = key, own = from, at = 1 }
+      run = { kind = kind, first = count + 1, times = times, key = key, hits_at = from, at = 1 }
       from = from + (kind == LEASES and 29 or 31) * times
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
-      if limit == 0 then run.own, from = from, from + 10 * times end
+      if limit == 0 then run.hits_at, from = from, from + 10 * times end
       if peeks then run.n, run.denied = 0, n end
     end
     runs[#runs + 1] = run
@@ -170,12 +170,12 @@ local at
 -- error. A false value means that the key is absent if values.absent is false, and otherwise that the value is unknown. The
 -- functions of the algorithm are locals, because Lua reads a local faster than a field.
 local function decide_alone(run, to, values, from)
-  local limit, n, denied, own, first, offset = run.limit, run.n, run.denied, run.own, run.first, run.key - 1
+  local limit, n, denied, hits_at, first, offset = run.limit, run.n, run.denied, run.hits_at, run.first, run.key - 1
   local keys, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
   while at <= to do
-    if own then
-      limit, n = unpacked('>I2i8', text, own + 10 * (at - 1))
+    if hits_at then
+      limit, n = unpacked('>I2i8', text, hits_at + 10 * (at - 1))
       limit = limits[limit]
       if denied then n, denied = 0, n end
     end
@@ -308,7 +308,7 @@ local function functions_of(batch)
   -- Hit i of a RESERVES run, as an EXTRA run.
   local function hit_of(run, i)
     local hit, limit = { first = run.first + i - 1, times = 1, group = 0 }
-    hit.op, hit.id, hit.key, limit, hit.n, hit.reserve_key = unpacked('>I1c16I2I2i8I2', text, run.own + 31 * (i - 1))
+    hit.op, hit.id, hit.key, limit, hit.n, hit.reserve_key = unpacked('>I1c16I2I2i8I2', text, run.hits_at + 31 * (i - 1))
     hit.limit, hit.reserve = limits[limit], limits[limit + 1]
     return hit
   end

@@ -16,7 +16,7 @@ return function(now, server, keys, verdicts, text, limits)
     local END, NO_ID = 1, '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
     for at = run.at, run.times do
       run.at = at
-      local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.own + 29 * (at - 1))
+      local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.hits_at + 29 * (at - 1))
       limit = limits[limit]
       local set, name, key, allowed, retry, scores, used, reset = limit.algorithm, KEYS[index], keys[index], true, 0
       if not key and id ~= NO_ID then

@@ -34,7 +34,7 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
     local full, limit, reserve, algorithm, at_once, least, latest = FEW * RECORD
     for at = run.at, run.times do
       run.at = at
-      local op, id, index, l, n, other = unpacked('>I1c16I2I2i8I2', text, run.own + 31 * (at - 1))
+      local op, id, index, l, n, other = unpacked('>I1c16I2I2i8I2', text, run.hits_at + 31 * (at - 1))
       if limit ~= limits[l] then
         limit, reserve = limits[l], limits[l + 1]
         algorithm, at_once = limit.algorithm, reserve.algorithm.at_once == limit.algorithm.name

@@ -44,14 +44,14 @@ func (d *denial) limitText() string {
 // onDeny returns the response that the rules set for the denial, or nil. A limit in the request uses that of the rule's first
 // limit.
 func (d *denial) onDeny(rules *descriptors.Rules) *descriptors.OnDeny {
-	var own *descriptors.OnDeny
+	var fromLimit *descriptors.OnDeny
 	switch {
 	case d.limit >= 0 && !d.Override:
-		own = d.Limits[d.limit].OnDeny
+		fromLimit = d.Limits[d.limit].OnDeny
 	case d.Rule != nil && len(d.Rule.Limits) > 0:
-		own = d.Rule.Limits[0].OnDeny
+		fromLimit = d.Rule.Limits[0].OnDeny
 	}
-	return cmp.Or(own, rules.Domain(d.Domain).OnDeny())
+	return cmp.Or(fromLimit, rules.Domain(d.Domain).OnDeny())
 }
 
 // A field is a part of the description of a denial.

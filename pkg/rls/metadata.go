@@ -85,9 +85,9 @@ func mergeInto(into, from map[string]any) {
 		case !isMap && !found:
 			into[name] = value
 		case isMap && !found:
-			own := map[string]any{}
-			mergeInto(own, inner)
-			into[name] = own
+			copied := map[string]any{}
+			mergeInto(copied, inner)
+			into[name] = copied
 		case isMap:
 			if both, ok := there.(map[string]any); ok {
 				mergeInto(both, inner)

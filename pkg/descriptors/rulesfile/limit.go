@@ -136,16 +136,16 @@ func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) boo
 // before the map was read. If the map itself has faults, readLimit suppresses those that follow from them.
 func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, before int) (descriptors.RateLimit, bool) {
 	faultyKeys := p.found > before
-	own := p.limitSettings(n, f)
-	sum, fromOverlay := own.completedBy(overlay)
+	ruleSettings := p.limitSettings(n, f)
+	sum, fromOverlay := ruleSettings.completedBy(overlay)
 	unit, multiplier, requests := descriptors.UnitUnknown, uint32(1), int64(0)
 	switch slots := f["concurrent_requests"]; {
-	case own.algorithm() == concurrency:
+	case ruleSettings.algorithm() == concurrency:
 		requests = p.slots(n, f, faultyKeys)
 	case slots.key != nil:
-		if own.algorithm() != "" && !faultyKeys {
+		if ruleSettings.algorithm() != "" && !faultyKeys {
 			p.fault(slots.key, "write requests_per_unit, or set algorithm: concurrency",
-				"concurrent_requests has no meaning for the algorithm %s", own.algorithm())
+				"concurrent_requests has no meaning for the algorithm %s", ruleSettings.algorithm())
 		}
 	default:
 		if !faultyKeys || f["unit"].key != nil {
@@ -159,7 +159,7 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, befor
 	}
 	from := overlayNote(overlay, fromOverlay)
 	for key, s := range sum.inapplicableParameters() {
-		where := own.settings[key].key
+		where := ruleSettings.settings[key].key
 		if where == nil {
 			where = n
 		}
@@ -191,8 +191,8 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, befor
 			spec.Algorithm)
 	}
 	l.OnError, l.OnDeny = limiters.OnErrorOf(sum.settings["on_store_error"].value), sum.onDeny
-	if own.settings["on_store_error"].value == local {
-		p.warnLocal(own.settings["on_store_error"].key)
+	if ruleSettings.settings["on_store_error"].value == local {
+		p.warnLocal(ruleSettings.settings["on_store_error"].key)
 	}
 	return l, true
 }
@@ -240,8 +240,8 @@ func (p *parser) name(f field, domain string) string {
 	return name
 }
 
-// replaces reads the names of the limits that this limit, named own, replaces.
-func (p *parser) replaces(f field, domain, own string) []string {
+// replaces reads the names of the limits that this limit, named limitName, replaces.
+func (p *parser) replaces(f field, domain, limitName string) []string {
 	if p.empty(f) {
 		return nil
 	}
@@ -260,7 +260,7 @@ func (p *parser) replaces(f field, domain, own string) []string {
 		case !ok:
 		case name == "":
 			p.fault(where, "write '- name: <the name of another limit>'", "should not have an empty replaces entry")
-		case name == own:
+		case name == limitName:
 			p.fault(where, "remove it", "replaces should not contain name of same descriptor: '%s' is its own", excerpt(name))
 		default:
 			names = append(names, name)

@@ -73,7 +73,7 @@ func (p *limitSettings) completedBy(under *limitSettings) (sum *limitSettings, f
 	}
 	sum = &limitSettings{file: p.file, at: p.at, settings: maps.Clone(p.settings), onDeny: cmp.Or(p.onDeny, under.onDeny)}
 	for _, key := range settingKeys {
-		if _, own := p.settings[key]; own {
+		if _, set := p.settings[key]; set {
 			continue
 		}
 		if _, found := under.settings[key]; !found {

@@ -273,15 +273,15 @@ func (l *linter) missing(b, general *branch) []*branch {
 		if !c.limits || l.steps < 0 {
 			continue
 		}
-		for _, own := range l.counterparts(b.children(), c) {
+		for _, counterpart := range l.counterparts(b.children(), c) {
 			switch {
-			case own == nil:
+			case counterpart == nil:
 				return []*branch{c}
-			case own.suffices(c):
-			case c.rule != nil && !c.rule.Unlimited && own.rule == nil:
+			case counterpart.suffices(c):
+			case c.rule != nil && !c.rule.Unlimited && counterpart.rule == nil:
 				return []*branch{c}
 			default:
-				if path := l.missing(own, c); path != nil {
+				if path := l.missing(counterpart, c); path != nil {
 					return append([]*branch{c}, path...)
 				}
 			}

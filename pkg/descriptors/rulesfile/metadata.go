@@ -29,7 +29,7 @@ func (r *reader) metadata(f field) map[string]any {
 func (r *reader) object(n *yaml.Node, m map[string]any) {
 	r.depth++
 	defer func() { r.depth-- }()
-	own, merged := map[string]any{}, []*yaml.Node(nil)
+	direct, merged := map[string]any{}, []*yaml.Node(nil)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, ok := r.visit(n.Content[i])
 		switch {
@@ -44,12 +44,12 @@ func (r *reader) object(n *yaml.Node, m map[string]any) {
 		case key.ShortTag() != "!!str":
 			r.warn(metadataKey, key, "quote it", "the key %s of metadata is not a text, and is read as '%s'", quoted(key), quoted(key))
 		}
-		if _, twice := own[key.Value]; twice {
+		if _, twice := direct[key.Value]; twice {
 			r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts", excerpt(key.Value))
 		}
-		own[key.Value] = r.value(n.Content[i+1])
+		direct[key.Value] = r.value(n.Content[i+1])
 	}
-	for k, v := range own {
+	for k, v := range direct {
 		if _, set := m[k]; !set {
 			m[k] = v
 		}

@@ -158,18 +158,18 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 	if !ok {
 		return
 	}
-	own := p.limitSettings(n, f)
-	if s := own.settings["on_store_error"]; s.value == local {
+	overlaySettings := p.limitSettings(n, f)
+	if s := overlaySettings.settings["on_store_error"]; s.value == local {
 		p.warnLocal(s.key)
 	}
 	if r := f["requests_per_unit"]; !p.null(r) {
-		own.requests = &requests{r.key, p.number(r, 0, limiters.MaxPerWindow, 0)}
+		overlaySettings.requests = &requests{r.key, p.number(r, 0, limiters.MaxPerWindow, 0)}
 	}
-	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = own
-	if own.settings["algorithm"].key == nil {
+	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = overlaySettings
+	if overlaySettings.settings["algorithm"].key == nil {
 		return // the rules may set the algorithm
 	}
-	for key, s := range own.inapplicableParameters() {
-		p.fault(own.settings[key].key, s.remedy, "%s", s.message)
+	for key, s := range overlaySettings.inapplicableParameters() {
+		p.fault(overlaySettings.settings[key].key, s.remedy, "%s", s.message)
 	}
 }

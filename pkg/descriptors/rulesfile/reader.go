@@ -119,7 +119,7 @@ func (r *reader) collect(n *yaml.Node, in *Section, into fields) bool {
 	}
 	r.depth++
 	defer func() { r.depth-- }()
-	own, merged := fields{}, []*yaml.Node(nil)
+	direct, merged := fields{}, []*yaml.Node(nil)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, ok := r.visit(n.Content[i])
 		switch {
@@ -128,13 +128,13 @@ func (r *reader) collect(n *yaml.Node, in *Section, into fields) bool {
 		case key.ShortTag() == "!!merge":
 			merged = append(merged, n.Content[i+1])
 		case r.knows(key, n.Content[i+1], in):
-			if _, twice := own[key.Value]; twice {
+			if _, twice := direct[key.Value]; twice {
 				r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts", key.Value)
 			}
-			own[key.Value] = field{key, n.Content[i+1]}
+			direct[key.Value] = field{key, n.Content[i+1]}
 		}
 	}
-	for name, f := range own {
+	for name, f := range direct {
 		if _, set := into[name]; !set {
 			into[name] = f
 		}

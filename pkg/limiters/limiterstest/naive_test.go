@@ -237,9 +237,9 @@ func (l *naiveLog) take(now, n, denied int64) limiters.Verdict {
 	if !ok {
 		// Finds the first moment at which enough hits have left by trying.
 		retry = -1
-		for left := 0; left <= len(live) && max(n, 1) <= l.Max; left++ {
-			if int64(len(live)-left)+wanted <= l.Max {
-				retry = live[left-1] + window - now
+		for dropped := 0; dropped <= len(live) && max(n, 1) <= l.Max; dropped++ {
+			if int64(len(live)-dropped)+wanted <= l.Max {
+				retry = live[dropped-1] + window - now
 				break
 			}
 		}

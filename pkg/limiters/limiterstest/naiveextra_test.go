@@ -80,19 +80,19 @@ func (m *naiveLeases) expire(now int64, id limiters.LeaseID) {
 	slices.SortFunc(m.open, func(a, b naiveLease) int {
 		return cmp.Or(cmp.Compare(a.expires, b.expires), bytes.Compare(a.id[:], b.id[:]))
 	})
-	var left []naiveLease
+	var remaining []naiveLease
 	for i, l := range m.open {
 		switch {
 		case !expired(l):
 			l.expires = min(l.expires, now+m.ttl)
-			left = append(left, l)
+			remaining = append(remaining, l)
 		case i >= leasesPerHit && l.id != id && !isOver:
-			left = append(left, l)
+			remaining = append(remaining, l)
 		case m.releases:
 			m.of.settle(now, l.timeOfItsHits, -l.n)
 		}
 	}
-	m.open = left
+	m.open = remaining
 	m.ended = slices.DeleteFunc(m.ended, expired)
 }
 
@@ -108,8 +108,8 @@ func (s *naiveSlots) take(now, n, _ int64) limiters.Verdict {
 	n = clamp(n)
 	slots, first, last := int64(0), int64(1_000_000), int64(0)
 	for _, l := range s.leases.open {
-		left := max(1, min(l.expires-now, s.leases.ttl))
-		slots, first, last = slots+l.n, min(first, left), max(last, left)
+		untilExpiry := max(1, min(l.expires-now, s.leases.ttl))
+		slots, first, last = slots+l.n, min(first, untilExpiry), max(last, untilExpiry)
 	}
 	switch {
 	case n < 0 || slots+max(n, 1) <= s.Max:

@@ -51,8 +51,8 @@ func (p *penalized) take(now, n, _ int64) limiters.Verdict {
 		return v
 	}
 	// Nothing is charged: one copy of the limit gives the wait of the hit, and another the usage.
-	shown, own := clone(p.limit).take(now, 0, 0), uncounted(p.limit).take(now, n, 0)
-	shown.Allowed, shown.RetryAfter = false, own.RetryAfter
+	shown, attempt := clone(p.limit).take(now, 0, 0), uncounted(p.limit).take(now, n, 0)
+	shown.Allowed, shown.RetryAfter = false, attempt.RetryAfter
 	return p.deny(now, shown)
 }
 

@@ -91,13 +91,13 @@ func (b *batch) release() {
 func (b *batch) encode(groups []limiters.Group) {
 	number := uint16(0)
 	for _, g := range groups {
-		own := uint16(0)
+		groupNumber := uint16(0)
 		if len(g) > 1 {
 			number++
-			own = number
+			groupNumber = number
 		}
 		for i := range g {
-			b.hits, b.group = append(b.hits, &g[i]), append(b.group, own)
+			b.hits, b.group = append(b.hits, &g[i]), append(b.group, groupNumber)
 		}
 	}
 	b.index, b.counts = b.index[:0], append(b.counts[:0], 0)

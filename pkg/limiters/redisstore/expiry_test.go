@@ -31,16 +31,16 @@ func (w *expiryFixture) setTo(now time.Time) {
 	ctx := context.Background()
 	w.set = time.Now()
 	for key, end := range w.ends {
-		left := end.Sub(now)
-		if left <= 0 {
+		expiresIn := end.Sub(now)
+		if expiresIn <= 0 {
 			w.c.Del(ctx, key)
 			delete(w.ends, key)
 			continue
 		}
-		w.c.PExpire(ctx, key, left)
+		w.c.PExpire(ctx, key, expiresIn)
 		// A funnel stores its expiry, in whole seconds of the server's clock.
 		if v := w.c.Get(ctx, key).Val(); len(v) == 28 && key[len(key)-1] != 'l' {
-			kept := binary.BigEndian.AppendUint32(nil, uint32(time.Now().Add(left).Unix()))
+			kept := binary.BigEndian.AppendUint32(nil, uint32(time.Now().Add(expiresIn).Unix()))
 			w.c.SetRange(ctx, key, 24, string(kept))
 		}
 	}
@@ -55,16 +55,16 @@ func (w *expiryFixture) mustExpire(s *Store, now time.Time, hit limiters.Hit) {
 		w.t.Fatal(err, out[0].Err)
 	}
 	key := keyOf("", &hit)
-	left := w.c.PTTL(context.Background(), key).Val()
-	if left == -2 {
+	expiresIn := w.c.PTTL(context.Background(), key).Val()
+	if expiresIn == -2 {
 		delete(w.ends, key)
 		return
 	}
 	took := time.Since(w.set)
-	if left < 0 || out[0].Used > 0 && left+took < out[0].ResetAfter {
-		w.t.Fatalf("%+v at %d: expires in %v, %s", hit.Limit.Spec(), now.UnixMicro(), left, limiterstest.Format(out[0]))
+	if expiresIn < 0 || out[0].Used > 0 && expiresIn+took < out[0].ResetAfter {
+		w.t.Fatalf("%+v at %d: expires in %v, %s", hit.Limit.Spec(), now.UnixMicro(), expiresIn, limiterstest.Format(out[0]))
 	}
-	w.ends[key] = now.Add(left + took)
+	w.ends[key] = now.Add(expiresIn + took)
 }
 
 // Every key has an expiry that is not before the key has fully reset, after any sequence of charges, refunds, changes of
@@ -157,8 +157,8 @@ func TestReservationsOutliveTheLatest(t *testing.T) {
 		t.Errorf("keys %q, want those of the window and of its reservations", keys)
 	}
 	for _, key := range keys {
-		if left := c.PTTL(t.Context(), key).Val(); left < time.Hour-longTimeout {
-			t.Errorf("%s expires in %v, want an hour", key, left)
+		if expiresIn := c.PTTL(t.Context(), key).Val(); expiresIn < time.Hour-longTimeout {
+			t.Errorf("%s expires in %v, want an hour", key, expiresIn)
 		}
 	}
 }

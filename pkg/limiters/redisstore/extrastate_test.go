@@ -40,8 +40,8 @@ func TestExtraKeysAreLikeTheirKey(t *testing.T) {
 			}
 			key := s.namer.key(&hit)
 			for _, name := range []string{key, key + reserveSuffix, key + penaltySuffix} {
-				if left := c.PTTL(t.Context(), name).Val(); left <= 0 {
-					t.Errorf("%s %q: expires in %v", limit.Spec().Algorithm, name, left)
+				if expiresIn := c.PTTL(t.Context(), name).Val(); expiresIn <= 0 {
+					t.Errorf("%s %q: expires in %v", limit.Spec().Algorithm, name, expiresIn)
 				}
 				if slotOf(name) != slotOf(key) {
 					t.Errorf("%q is not in the slot of %q", name, key)

@@ -361,8 +361,8 @@ func TestLateConnectionsAreNotKept(t *testing.T) {
 	t.Parallel()
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
-	own := authority.Issue(t, "weir")
-	config, err := tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File}.Config()
+	trusted := authority.Issue(t, "weir")
+	config, err := tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File}.Config()
 	if err != nil {
 		t.Fatal(err)
 	}

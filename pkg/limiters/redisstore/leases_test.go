@@ -247,9 +247,9 @@ func TestHitDropsFewExpiredLeases(t *testing.T) {
 		takeAt(logStart.Add(time.Minute), fill[0])
 		key, later := keyOf("", &fill[0]), logStart.Add(time.Hour)
 		members := c.ZCard(t.Context(), key).Val()
-		for left := leases - 1000; left > 1000; left -= 1000 {
-			if used := takeAt(later, limiters.Hit{Key: "k", Limit: limit}); used != int64(left)*slots {
-				t.Fatalf("%d slots used, want %d", used, int64(left)*slots)
+		for remaining := leases - 1000; remaining > 1000; remaining -= 1000 {
+			if used := takeAt(later, limiters.Hit{Key: "k", Limit: limit}); used != int64(remaining)*slots {
+				t.Fatalf("%d slots used, want %d", used, int64(remaining)*slots)
 			}
 			rest := c.ZCard(t.Context(), key).Val()
 			if dropped := members - rest; dropped != 1000*slots { // a lease of several slots has two members
@@ -277,9 +277,9 @@ func TestLeasesHaveAnExpiry(t *testing.T) {
 		if err != nil || out[1].Used != 3 {
 			t.Fatal(out, err)
 		}
-		left := c.PTTL(t.Context(), keyOf("", &hit)).Val()
-		if left < 59*time.Minute || left > 76*time.Minute {
-			t.Errorf("expires in %v", left)
+		expiresIn := c.PTTL(t.Context(), keyOf("", &hit)).Val()
+		if expiresIn < 59*time.Minute || expiresIn > 76*time.Minute {
+			t.Errorf("expires in %v", expiresIn)
 		}
 		_, err = take(t, s, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(1), End: true}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(2), End: true})
 		if err != nil {
@@ -300,8 +300,8 @@ func TestLeasesOutliveTheLatest(t *testing.T) {
 		if out, err := take(t, s, hit); err != nil || out[0].Used != int64(id+1) {
 			t.Fatal(err, out)
 		}
-		if left := c.PTTL(t.Context(), keyOf("", &hit)).Val(); left+time.Since(start) < ttl || left > 76*time.Minute {
-			t.Errorf("a lease of %v: the key expires in %v", ttl, left)
+		if expiresIn := c.PTTL(t.Context(), keyOf("", &hit)).Val(); expiresIn+time.Since(start) < ttl || expiresIn > 76*time.Minute {
+			t.Errorf("a lease of %v: the key expires in %v", ttl, expiresIn)
 		}
 	}
 }
@@ -398,9 +398,9 @@ func TestReservationsHaveAnExpiry(t *testing.T) {
 			if out, err := take(t, s, hit); err != nil || out[0].Err != nil || !out[0].Allowed {
 				t.Fatal(err, out)
 			}
-			left := c.PTTL(t.Context(), keyOf("", &hit)+reserveSuffix).Val()
-			if left+time.Since(start) < ttl || left > 76*time.Minute {
-				t.Errorf("%s, a reservation of %v: the hash expires in %v", hit.Key, ttl, left)
+			expiresIn := c.PTTL(t.Context(), keyOf("", &hit)+reserveSuffix).Val()
+			if expiresIn+time.Since(start) < ttl || expiresIn > 76*time.Minute {
+				t.Errorf("%s, a reservation of %v: the hash expires in %v", hit.Key, ttl, expiresIn)
 			}
 		}
 	}
@@ -452,8 +452,8 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 		if n := c.HLen(t.Context(), name).Val(); n > 1 {
 			t.Errorf("%s: %d fields, want at most the head", order, n)
 		}
-		if left := c.PTTL(t.Context(), name).Val(); left > 76*time.Minute || left == -1 {
-			t.Errorf("%s: the hash expires in %v", order, left)
+		if expiresIn := c.PTTL(t.Context(), name).Val(); expiresIn > 76*time.Minute || expiresIn == -1 {
+			t.Errorf("%s: the hash expires in %v", order, expiresIn)
 		}
 	}
 	if calls := commands(t, c); calls["hgetall"] > 0 {

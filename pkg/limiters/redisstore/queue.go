@@ -127,10 +127,10 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 
 // callNow makes a call for one Take on the caller's goroutine. It returns within the timeout even if ctx has none.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	left := budget(ctx, q.timeout)
+	remaining := budget(ctx, q.timeout)
 	var cancel context.CancelFunc
-	if left < q.timeout {
-		ctx, cancel = callContext(time.Now().Add(left), q.timeout)
+	if remaining < q.timeout {
+		ctx, cancel = callContext(time.Now().Add(remaining), q.timeout)
 	} else {
 		ctx, cancel = context.WithTimeout(ctx, q.timeout)
 	}

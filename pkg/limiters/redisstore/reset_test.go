@@ -94,8 +94,8 @@ func TestResetMatchingIsBoundedAndResumable(t *testing.T) {
 	if all.Reset != n/10 || all.Scanned < n || calls < 3 {
 		t.Errorf("%+v in %d calls, want %d of %d", all, calls, n/10, n)
 	}
-	if left := server.Client(t).DBSize(context.Background()).Val(); left != n-n/10+1 {
-		t.Errorf("%d keys are left, want %d", left, n-n/10+1)
+	if remaining := server.Client(t).DBSize(context.Background()).Val(); remaining != n-n/10+1 {
+		t.Errorf("%d keys remain, want %d", remaining, n-n/10+1)
 	}
 	for _, cursor := range []string{"x", "%", "LTEg", "MQ"} {
 		if _, err := first.ResetMatching(context.Background(), isTen, cursor); !errors.Is(err, limiters.ErrCursor) {

@@ -37,12 +37,12 @@ func TestTLSPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
-	own := authority.Issue(t, "weir")
+	trusted := authority.Issue(t, "weir")
 	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		return openTLS(t, server, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File})
+		return openTLS(t, server, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File})
 	})
 }
 
@@ -50,21 +50,21 @@ func TestTLSVerification(t *testing.T) {
 	authority, other := certtest.New(t), certtest.New(t)
 	here := redistest.StartTLS(t, authority, "127.0.0.1")
 	elsewhere := redistest.StartTLS(t, authority, "elsewhere.test")
-	own, foreign := authority.Issue(t, "weir"), other.Issue(t, "weir")
+	trusted, foreign := authority.Issue(t, "weir"), other.Issue(t, "weir")
 	for _, c := range []struct {
 		name   string
 		server *redistest.Server
 		files  tlsfiles.Client
 		err    string // " " is any: of TLS 1.3 the client hears only that the connection has ended
 	}{
-		{"all is right", here, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File}, ""},
+		{"all is right", here, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File}, ""},
 		{"no client certificate", here, tlsfiles.Client{CA: authority.File}, " "},
 		{"a stranger's certificate", here, tlsfiles.Client{Cert: foreign.Cert, Key: foreign.Key, CA: authority.File}, " "},
-		{"a wrong authority", here, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: other.File}, "unknown authority"},
-		{"the system's authorities", here, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: ""}, "unknown authority"},
-		{"another name", elsewhere, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File}, "127.0.0.1"},
-		{"another name, which does not matter", elsewhere, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File, SkipHostname: true}, ""},
-		{"a wrong authority, whatever the name", here, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: other.File, SkipHostname: true}, "unknown authority"},
+		{"a wrong authority", here, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: other.File}, "unknown authority"},
+		{"the system's authorities", here, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: ""}, "unknown authority"},
+		{"another name", elsewhere, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File}, "127.0.0.1"},
+		{"another name, which does not matter", elsewhere, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File, SkipHostname: true}, ""},
+		{"a wrong authority, whatever the name", here, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: other.File, SkipHostname: true}, "unknown authority"},
 	} {
 		out, err := take(t, openTLS(t, c.server, c.files), limiters.Hit{Key: c.name, Limit: hourly, N: 1})
 		if c.err == "" && (err != nil || out[0].Used != 1) ||
@@ -82,12 +82,12 @@ func TestTLSVerification(t *testing.T) {
 func TestClientCertificateIsReadForEachConnection(t *testing.T) {
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
-	own := certtest.New(t).Issue(t, "weir")
-	s := openTLS(t, server, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File})
+	trusted := certtest.New(t).Issue(t, "weir")
+	s := openTLS(t, server, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File})
 	if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); err == nil {
 		t.Fatal("a stranger got in")
 	}
-	authority.IssueTo(t, own, "weir")
+	authority.IssueTo(t, trusted, "weir")
 	if out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); err != nil || out[0].Used != 1 {
 		t.Errorf("%+v, %v", out, err)
 	}

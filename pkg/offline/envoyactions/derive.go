@@ -122,11 +122,11 @@ func (d *deriver) derive(to *Derived, m *manager, f *filter) error {
 func (d *deriver) add(to *Derived, elements []element, ignored string, inFilter bool, stage uint32) {
 	for _, e := range elements {
 		r := RateLimit{Source: e.tree.source(), AtEnd: e.config.GetApplyOnStreamDone(), Descriptor: decide.Descriptor{Hits: 1}}
-		switch own := e.config.GetStage().GetValue(); {
+		switch elementStage := e.config.GetStage().GetValue(); {
 		case ignored != "":
 			r.Skipped, r.Reasons = true, []string{ignored}
-		case own != stage:
-			r.Skipped, r.Reasons = true, []string{fmt.Sprintf("its stage is %d, and that of the filter %d", own, stage)}
+		case elementStage != stage:
+			r.Skipped, r.Reasons = true, []string{fmt.Sprintf("its stage is %d, and that of the filter %d", elementStage, stage)}
 		default:
 			d.evaluate(&r, e.config)
 			r.setHits(e.config, inFilter)

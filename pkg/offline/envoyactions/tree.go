@@ -40,17 +40,17 @@ func readTree(file string, data []byte) (tree, error) {
 	if err := decoder.Decode(&second); err == nil {
 		return tree{}, fmt.Errorf("%s:%d: a second document: Envoy reads only one", file, second.Line)
 	}
-	left := maxNodes
-	if err := expand(&doc, &left, 0); err != nil {
+	budget := maxNodes
+	if err := expand(&doc, &budget, 0); err != nil {
 		return tree{}, fmt.Errorf("%s: %w", file, err)
 	}
 	return tree{file, doc.Content[0]}, nil
 }
 
-// expand replaces aliases by the nodes that they name. left is the number of nodes that may still be added.
-func expand(n *yaml.Node, left *int, depth int) error {
+// expand replaces aliases by the nodes that they name. budget is the number of nodes that may still be added.
+func expand(n *yaml.Node, budget *int, depth int) error {
 	const maxDepth = 200
-	if *left--; *left < 0 || depth > maxDepth {
+	if *budget--; *budget < 0 || depth > maxDepth {
 		return fmt.Errorf("line %d: the document is too large or too deep, with its aliases replaced: "+
 			"pass only the route configuration, the virtual host or the route", n.Line)
 	}
@@ -64,7 +64,7 @@ func expand(n *yaml.Node, left *int, depth int) error {
 		if isKey := n.Kind == yaml.MappingNode && i%2 == 0; !isKey {
 			asBoolean(child)
 		}
-		if err := expand(child, left, depth+1); err != nil {
+		if err := expand(child, budget, depth+1); err != nil {
 			return err
 		}
 	}

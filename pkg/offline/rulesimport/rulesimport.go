@@ -128,8 +128,8 @@ func (i *Imported) Rules(name string) ([]byte, error) {
 	if len(d.root.Below) == 0 {
 		return nil, fmt.Errorf("%s: no limit of the domain %s can be imported", i.name, d.name)
 	}
-	if left := maxNodes; i.additive {
-		if complete(&d.root, &left); left < 0 {
+	if budget := maxNodes; i.additive {
+		if complete(&d.root, &budget); budget < 0 {
 			return nil, fmt.Errorf("%s: the rules would have more than %d descriptors", i.name, maxNodes)
 		}
 	}
@@ -155,10 +155,10 @@ func addLimit(to *rulesfile.Draft, l rulesfile.DraftLimit) {
 }
 
 // complete repeats the limits of a key without a value below every value of the key, because a value hides the key without one. It stops
-// when left, the number of descriptors that it may still visit, is below 0.
-func complete(d *rulesfile.Draft, left *int) {
-	*left -= len(d.Below)
-	if *left < 0 {
+// when budget, the number of descriptors that it may still visit, is below 0.
+func complete(d *rulesfile.Draft, budget *int) {
+	*budget -= len(d.Below)
+	if *budget < 0 {
 		return
 	}
 	for _, general := range d.Below {
@@ -167,28 +167,28 @@ func complete(d *rulesfile.Draft, left *int) {
 		}
 		for _, special := range d.Below {
 			if special != general && special.Level.Key == general.Level.Key && !isList(special) {
-				merge(special, general, left)
+				merge(special, general, budget)
 			}
 		}
 	}
 	for _, b := range d.Below {
-		complete(b, left)
+		complete(b, budget)
 	}
 }
 
 func isList(d *rulesfile.Draft) bool { return len(d.Level.Values)+len(d.Level.Prefixes) > 0 }
 
 // merge adds copies of the limits and descriptors of another descriptor.
-func merge(to, other *rulesfile.Draft, left *int) {
-	*left -= 1 + len(other.Below)
-	if *left < 0 {
+func merge(to, other *rulesfile.Draft, budget *int) {
+	*budget -= 1 + len(other.Below)
+	if *budget < 0 {
 		return
 	}
 	for _, l := range other.Limits {
 		addLimit(to, l)
 	}
 	for _, b := range other.Below {
-		merge(to.At([]descriptors.Level{b.Level}), b, left)
+		merge(to.At([]descriptors.Level{b.Level}), b, budget)
 	}
 }
 

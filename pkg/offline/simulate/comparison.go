@@ -19,10 +19,10 @@ const (
 
 // A comparison runs the compared algorithms over the requests that reach a limit.
 type comparison struct {
-	limits [len(compared)]*limiters.Limit // nil: the algorithm cannot have these numbers
-	errs   [len(compared)]error
-	own    int
-	counts [len(compared)]struct {
+	limits     [len(compared)]*limiters.Limit // nil: the algorithm cannot have these numbers
+	errs       [len(compared)]error
+	configured int // the index in compared of the limit's algorithm; -1 if it is not one of them
+	counts     [len(compared)]struct {
 		denied, keysDenied, burst, burstAt int64
 		burstKey                           string
 	}
@@ -46,14 +46,14 @@ func newComparison(limit *limiters.Limit) (*comparison, string) {
 	case spec.Max == 0:
 		return nil, "the limit denies every request"
 	}
-	c := &comparison{window: spec.Window.Microseconds(), own: -1}
+	c := &comparison{window: spec.Window.Microseconds(), configured: -1}
 	for i, algorithm := range compared {
 		other := limiters.Spec{Algorithm: algorithm, Max: spec.Max, Window: spec.Window, CountDenied: limiters.CountsDeniedByDefault(algorithm)}
 		if spec.CountDenied != limiters.CountsDeniedByDefault(spec.Algorithm) {
 			other.CountDenied = spec.CountDenied
 		}
 		if algorithm == spec.Algorithm {
-			c.own, other.Params = i, ownParams(spec.Params)
+			c.configured, other.Params = i, ownParams(spec.Params)
 		}
 		var err error
 		c.limits[i], err = limiters.New(other)
@@ -160,7 +160,7 @@ func (c *comparison) result() *Comparison {
 	r := &Comparison{Burst: c.burst}
 	for i, algorithm := range compared {
 		count := &c.counts[i]
-		one := AlgorithmResult{Algorithm: algorithm, Own: i == c.own, Denied: count.denied, KeysDenied: count.keysDenied, Burst: count.burst}
+		one := AlgorithmResult{Algorithm: algorithm, Own: i == c.configured, Denied: count.denied, KeysDenied: count.keysDenied, Burst: count.burst}
 		if count.burst > 0 {
 			one.BurstKey, one.BurstAt = descriptors.KeyText(count.burstKey), microTime(count.burstAt)
 		}

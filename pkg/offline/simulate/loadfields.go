@@ -59,7 +59,7 @@ func parseLoad(text string, first *loadFields) (*loadFields, error) {
 	if len(words) == 0 {
 		return nil, fmt.Errorf("the shape is missing: write one of %s", strings.Join(shapeNames, ", "))
 	}
-	own, known := shapes[words[0]]
+	shapeFields, known := shapes[words[0]]
 	if !known {
 		return nil, fmt.Errorf("unknown shape %q: write one of %s", words[0], strings.Join(shapeNames, ", "))
 	}
@@ -74,7 +74,7 @@ func parseLoad(text string, first *loadFields) (*loadFields, error) {
 	if first != nil {
 		l.domain, l.start, l.duration, l.seed, inherited = first.domain, first.start, first.duration, first.seed, first.descriptors
 	}
-	names := slices.Concat(own, commonFields)
+	names := slices.Concat(shapeFields, commonFields)
 	given := map[string]bool{}
 	for _, word := range words[1:] {
 		name, value, found := strings.Cut(word, "=")

@@ -109,7 +109,7 @@ func (w *Window) title() string {
 }
 
 func (r *Rule) writeSmallest(b *strings.Builder) {
-	rows, own, short := []string{"WINDOW\tFIXED_WINDOW\tSLIDING_LOG\tFUNNEL"}, false, false
+	rows, hasCurrent, short := []string{"WINDOW\tFIXED_WINDOW\tSLIDING_LOG\tFUNNEL"}, false, false
 	for i := range r.Windows {
 		w := &r.Windows[i]
 		short = short || w.TooShort
@@ -130,7 +130,7 @@ func (r *Rule) writeSmallest(b *strings.Builder) {
 					text += terminal.Grouped(*a.Smallest)
 				}
 				if a.Current != nil {
-					text, own = text+" *", true
+					text, hasCurrent = text+" *", true
 				}
 			}
 			row += "\t" + text
@@ -138,7 +138,7 @@ func (r *Rule) writeSmallest(b *strings.Builder) {
 		rows = append(rows, row)
 	}
 	table(b, rows)
-	if own {
+	if hasCurrent {
 		b.WriteString("  * the algorithm and the window of the rule\n")
 	}
 	if short {

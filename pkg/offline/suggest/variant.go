@@ -166,7 +166,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) 
 	for _, unit := range []descriptors.Unit{descriptors.Second, descriptors.Minute, descriptors.Hour, descriptors.Day} {
 		add(unit, 1)
 	}
-	var own []*variant
+	var configured []*variant
 	for i := range limits {
 		l := &limits[i]
 		v, err := newVariant(l.Compiled.Spec(), l.Unit, l.UnitMultiplier)
@@ -174,7 +174,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) 
 			return nil, err
 		}
 		v.configured = l
-		own = append(own, v)
+		configured = append(configured, v)
 		add(l.Unit, l.UnitMultiplier)
 	}
 	for i := range all {
@@ -184,7 +184,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) 
 				continue
 			}
 			n := len(w.Algorithms)
-			for _, v := range own {
+			for _, v := range configured {
 				if v.spec.Algorithm == algorithm && v.unit == w.unit && v.multiplier == w.Multiplier {
 					w.Algorithms = append(w.Algorithms, v.result())
 				}

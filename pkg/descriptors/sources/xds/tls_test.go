@@ -22,8 +22,8 @@ func serveTLS(t *testing.T, a *certtest.Authority) *server {
 // tlsFiles returns the files of a client of the authority.
 func tlsFiles(t *testing.T, a *certtest.Authority) tlsfiles.Client {
 	t.Helper()
-	own := a.Issue(t, "envoy-ratelimit")
-	return tlsfiles.Client{CA: a.File, Cert: own.Cert, Key: own.Key, ServerName: "envoy-gateway"}
+	trusted := a.Issue(t, "envoy-ratelimit")
+	return tlsfiles.Client{CA: a.File, Cert: trusted.Cert, Key: trusted.Key, ServerName: "envoy-gateway"}
 }
 
 func TestMutualTLSConnects(t *testing.T) {
