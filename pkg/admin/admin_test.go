@@ -49,8 +49,8 @@ descriptors:
 `
 )
 
-// A world is an API with a store, and everything that the API reports.
-type world struct {
+// A fixture is an API with a store, and everything that the API reports.
+type fixture struct {
 	t       *testing.T
 	api     *API
 	store   *memstore.Store
@@ -65,7 +65,7 @@ type world struct {
 	panics   []any
 }
 
-func newWorld(t *testing.T, change func(*Options)) *world {
+func newFixture(t *testing.T, change func(*Options)) *fixture {
 	t.Helper()
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(testRules)})
 	if err != nil {
@@ -79,7 +79,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, store: memstore.New(memstore.Options{}), rules: rules, codes: map[string]int{}}
+	w := &fixture{t: t, store: memstore.New(memstore.Options{}), rules: rules, codes: map[string]int{}}
 	live := func() *descriptors.Rules { return rules }
 	o := Options{
 		Version: "v1.2.3", Rules: live, Store: w.store, Auth: Auth{Tokens: tokens},
@@ -115,7 +115,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 }
 
 // openAPI returns a router of the document that the API serves, which it validates.
-func (w *world) openAPI() routers.Router {
+func (w *fixture) openAPI() routers.Router {
 	w.t.Helper()
 	r := w.send("GET", "/openapi.json", "", token)
 	document, err := openapi3.NewLoader().LoadFromData(r.Body.Bytes())
@@ -132,7 +132,7 @@ func (w *world) openAPI() routers.Router {
 	return router
 }
 
-func (w *world) send(method, path, body, token string) *httptest.ResponseRecorder {
+func (w *fixture) send(method, path, body, token string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
@@ -147,12 +147,12 @@ func (w *world) send(method, path, body, token string) *httptest.ResponseRecorde
 
 // call sends a call with a token, and validates the response against the document. If the response is no error, it also validates
 // the call.
-func (w *world) call(method, path, body string, into any) (code int, text string) {
+func (w *fixture) call(method, path, body string, into any) (code int, text string) {
 	w.t.Helper()
 	return w.callAs(token, method, path, body, into)
 }
 
-func (w *world) callAs(token, method, path, body string, into any) (code int, text string) {
+func (w *fixture) callAs(token, method, path, body string, into any) (code int, text string) {
 	w.t.Helper()
 	response := w.send(method, path, body, token)
 	text = response.Body.String()
@@ -165,7 +165,7 @@ func (w *world) callAs(token, method, path, body string, into any) (code int, te
 	return response.Code, text
 }
 
-func (w *world) validate(method, path, body string, response *httptest.ResponseRecorder) {
+func (w *fixture) validate(method, path, body string, response *httptest.ResponseRecorder) {
 	w.t.Helper()
 	request := httptest.NewRequest(method, "http://admin"+path, strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
@@ -192,7 +192,7 @@ func (w *world) validate(method, path, body string, response *httptest.ResponseR
 }
 
 // hit sends a request of n hits, and returns whether it is allowed.
-func (w *world) hit(n int64, pairs ...string) bool {
+func (w *fixture) hit(n int64, pairs ...string) bool {
 	w.t.Helper()
 	var entries []descriptors.Entry
 	for i := 0; i < len(pairs); i += 2 {
@@ -206,7 +206,7 @@ func (w *world) hit(n int64, pairs ...string) bool {
 	return !result.Denied
 }
 
-func (w *world) peek(descriptor string) KeyState {
+func (w *fixture) peek(descriptor string) KeyState {
 	w.t.Helper()
 	var state KeyState
 	if code, text := w.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":`+descriptor+`}`, &state); code != 200 {
@@ -217,7 +217,7 @@ func (w *world) peek(descriptor string) KeyState {
 
 func TestStatusIsServed(t *testing.T) {
 	var status Status
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	if code, text := w.call("GET", "/v1/status", "", &status); code != 200 {
 		t.Fatal(code, text)
 	}
@@ -228,7 +228,7 @@ func TestStatusIsServed(t *testing.T) {
 
 func TestRulesHaveLiveRates(t *testing.T) {
 	counts := map[string]uint64{}
-	w := newWorld(t, func(o *Options) {
+	w := newFixture(t, func(o *Options) {
 		o.Hits = func(r *descriptors.Rule) (uint64, uint64) { return counts[r.Name], 2 * counts[r.Name] }
 	})
 	rules := func(query string) (all []Rule) {
@@ -262,7 +262,7 @@ func TestRulesHaveLiveRates(t *testing.T) {
 }
 
 func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	for range 3 {
 		w.hit(1, "user_id", "42")
 	}
@@ -296,7 +296,7 @@ func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 
 // A denied peek of Envoy is an offence under a limit with a penalty. One of an operator is none, however often he looks.
 func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	w.hit(1, "banned", "x")
 	for range 5 {
 		l := w.peek(`[["banned","x"]]`).Limits[0]
@@ -319,9 +319,9 @@ func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
 }
 
 func TestPeekShowsNoKeyUnderASecret(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.KeySecret = []byte("a secret of 16 b") })
+	w := newFixture(t, func(o *Options) { o.KeySecret = []byte("a secret of 16 b") })
 	l := w.peek(`[["user_id","42"]]`).Limits[0]
-	if l.Key != "" || len(l.KeyHash) != 16 || l.KeyHash == newWorld(t, nil).peek(`[["user_id","42"]]`).Limits[0].KeyHash {
+	if l.Key != "" || len(l.KeyHash) != 16 || l.KeyHash == newFixture(t, nil).peek(`[["user_id","42"]]`).Limits[0].KeyHash {
 		t.Errorf("with a secret: %+v, want no key and another hash than without it", l)
 	}
 }
@@ -334,7 +334,7 @@ func (failingStore) Take(context.Context, time.Time, []limiters.Group, []limiter
 }
 
 func TestPeekReportsAStoreThatFails(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Store = failingStore{} })
+	w := newFixture(t, func(o *Options) { o.Store = failingStore{} })
 	if code, text := w.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 503 ||
 		!strings.Contains(text, "the store did not answer") {
 		t.Error(code, text)
@@ -342,7 +342,7 @@ func TestPeekReportsAStoreThatFails(t *testing.T) {
 }
 
 func TestBadCallsAreProblems(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	peek := func(body string) [3]string { return [3]string{"POST", "/v1/keys/peek", body} }
 	for _, c := range []struct {
 		call  [3]string
@@ -398,7 +398,7 @@ func TestBadCallsAreProblems(t *testing.T) {
 }
 
 func TestUnauthorizedNamesTheScheme(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	r := w.send("GET", "/v1/status", "", "")
 	if got := r.Header().Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer") || r.Header().Get("Content-Type") != "application/problem+json" {
 		t.Errorf("headers %v, want a Bearer challenge and a problem", r.Header())
@@ -406,7 +406,7 @@ func TestUnauthorizedNamesTheScheme(t *testing.T) {
 }
 
 func TestPagesOfOtherOriginsAreRejected(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	r := httptest.NewRequest("POST", "/v1/keys/peek", strings.NewReader("{}"))
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
@@ -418,7 +418,7 @@ func TestPagesOfOtherOriginsAreRejected(t *testing.T) {
 }
 
 func TestPanicFailsOneCallOnly(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Status = func() Status { panic("a bug") } })
+	w := newFixture(t, func(o *Options) { o.Status = func() Status { panic("a bug") } })
 	if code, text := w.call("GET", "/v1/status", "", nil); code != 500 || strings.Contains(text, "a bug\"") {
 		t.Error(code, text)
 	}
@@ -429,7 +429,7 @@ func TestPanicFailsOneCallOnly(t *testing.T) {
 
 // A stream has no status code before its first event, but it has begun.
 func TestPanicAbortsAStreamThatHasBegun(t *testing.T) {
-	w := newWorld(t, func(o *Options) {
+	w := newFixture(t, func(o *Options) {
 		o.Subscribe = func(Filter) (*Subscription, error) {
 			decisions := make(chan Decision, 1)
 			decisions <- Decision{}
@@ -453,7 +453,7 @@ func TestPanicAbortsAStreamThatHasBegun(t *testing.T) {
 // A call beyond the bound gets 503 at once.
 func TestCallsInFlightAreBounded(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	w := newWorld(t, func(o *Options) {
+	w := newFixture(t, func(o *Options) {
 		o.Status = func() Status {
 			entered <- struct{}{}
 			<-leave
@@ -517,7 +517,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 }
 
 func TestExplainShowsTheStateOfEachLimit(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	for range 6 {
 		w.hit(1, "user_id", "42")
 	}
@@ -547,7 +547,7 @@ func TestExplainShowsTheStateOfEachLimit(t *testing.T) {
 }
 
 func TestExplainTakesARequestOfEnvoy(t *testing.T) {
-	w := newWorld(t, func(o *Options) {
+	w := newFixture(t, func(o *Options) {
 		o.ParseRequest = func(body []byte) (*decide.Request, error) {
 			if !strings.Contains(string(body), "entries") {
 				return nil, errors.New("unknown field")
@@ -574,7 +574,7 @@ func TestExplainTakesARequestOfEnvoy(t *testing.T) {
 			t.Errorf("%s: %d %s, want %q", body, code, text, want)
 		}
 	}
-	w = newWorld(t, func(o *Options) { o.Store = failingStore{} })
+	w = newFixture(t, func(o *Options) { o.Store = failingStore{} })
 	if code, text := w.call("POST", explainPath, `{"domain":"shop","descriptors":[[["user_id","42"]]],"live":true}`, nil); code != 503 {
 		t.Error(code, text)
 	}
@@ -582,7 +582,7 @@ func TestExplainTakesARequestOfEnvoy(t *testing.T) {
 
 // The page needs no credentials, because it contains no data. The routes do.
 func TestPageNeedsNoCredentials(t *testing.T) {
-	w := newWorld(t, func(o *Options) {
+	w := newFixture(t, func(o *Options) {
 		o.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "the page at "+r.URL.Path) })
 	})
 	for path, want := range map[string]string{"/": "the page at /", "/app.js": "the page at /app.js", "/v1x": "the page at /v1x"} {
@@ -598,7 +598,7 @@ func TestPageNeedsNoCredentials(t *testing.T) {
 }
 
 func TestPeekNamesTheProbableKey(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	for key, want := range map[string]string{
 		"user-id": `no rule of the domain has the key "user-id": did you mean "user_id"?`, "something": "", "admin": "",
 	} {

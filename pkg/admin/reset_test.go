@@ -38,7 +38,7 @@ func withResets(err error) func(*Options) {
 
 // A reset ends the usage, the penalty and the leases of a key.
 func TestResetEndsUsagePenaltyAndLeases(t *testing.T) {
-	w := newWorld(t, withResets(nil))
+	w := newFixture(t, withResets(nil))
 	for range 6 {
 		w.hit(1, "user_id", "42")
 		w.hit(1, "banned", "42")
@@ -73,7 +73,7 @@ func TestResetEndsUsagePenaltyAndLeases(t *testing.T) {
 }
 
 func TestResetByEntryResetsEveryKeyThatContainsIt(t *testing.T) {
-	w := newWorld(t, withResets(nil))
+	w := newFixture(t, withResets(nil))
 	w.hit(1, "user_id", "42")
 	w.hit(1, "user_id", "42", "lease", "a")
 	w.hit(1, "user_id", "421")
@@ -113,7 +113,7 @@ func TestBadResetsAreRefusedAndAudited(t *testing.T) {
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"],"cursor":"x"}`, limiters.ErrCursor, 422, "cursor", Refused},
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, errors.New("down"), 503, "the store did not answer", Failed},
 	} {
-		w := newWorld(t, withResets(c.err))
+		w := newFixture(t, withResets(c.err))
 		code, text := w.call("POST", c.path, c.body, nil)
 		if code != c.code || !strings.Contains(text, c.says) || strings.Contains(text, "down") {
 			t.Errorf("%s %s: %d %s, want %d %q", c.path, c.body, code, text, c.code, c.says)
@@ -123,7 +123,7 @@ func TestBadResetsAreRefusedAndAudited(t *testing.T) {
 			t.Errorf("%s %s: audited as %+v, want %s", c.path, c.body, w.changes, c.outcome)
 		}
 	}
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	if code, text := w.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 501 || len(w.changes) != 1 {
 		t.Error(code, text, w.changes)
 	}
@@ -131,7 +131,7 @@ func TestBadResetsAreRefusedAndAudited(t *testing.T) {
 
 // A panic may come after a change, so the change is not reported as refused.
 func TestPanicOfAResetIsAuditedAsFailed(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Resets = panicking{} })
+	w := newFixture(t, func(o *Options) { o.Resets = panicking{} })
 	if code, text := w.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 500 {
 		t.Error(code, text)
 	}
@@ -146,9 +146,9 @@ func (panicking) Reset(context.Context, []limiters.StateName) ([]bool, bool, err
 
 // The log has the line of a change before the caller has the answer.
 func TestChangesAreAuditedBeforeTheAnswer(t *testing.T) {
-	var w *world
+	var w *fixture
 	answered := false
-	w = newWorld(t, func(o *Options) {
+	w = newFixture(t, func(o *Options) {
 		withResets(nil)(o)
 		audit := o.Audit
 		o.Audit = func(c Change) {

@@ -22,7 +22,7 @@ func TestShadowMatchesItsDocument(t *testing.T) {
 	}
 	var bounds [2]int
 	answer := full
-	w := newWorld(t, func(o *Options) {
+	w := newFixture(t, func(o *Options) {
 		o.Shadow = func(limits, keys int) Shadow { bounds = [2]int{limits, keys}; return answer }
 	})
 	var got Shadow
@@ -43,7 +43,7 @@ func TestShadowMatchesItsDocument(t *testing.T) {
 	if code, _ := w.callAs("", "GET", "/v1/shadow", "", nil); code != 401 {
 		t.Errorf("without a token: %d", code)
 	}
-	if code, text := newWorld(t, nil).call("GET", "/v1/shadow", "", nil); code != 404 || !strings.Contains(text, "SHADOW_CONFIG") {
+	if code, text := newFixture(t, nil).call("GET", "/v1/shadow", "", nil); code != 404 || !strings.Contains(text, "SHADOW_CONFIG") {
 		t.Errorf("without a shadow file: %d %s, want 404 and the setting SHADOW_CONFIG", code, text)
 	}
 }

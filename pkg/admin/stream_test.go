@@ -41,7 +41,7 @@ func (s *scripted) Subscribe(f Filter) (*Subscription, error) {
 }
 
 func TestTopIsServed(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Top = (&scripted{}).Top })
+	w := newFixture(t, func(o *Options) { o.Top = (&scripted{}).Top })
 	var top Top
 	if code, text := w.call("GET", "/v1/top?by=denied&domain=shop&limit=7", "", &top); code != 200 || top.Total != 9 || top.Keys[0].Count != 7 {
 		t.Errorf("the most denied keys of shop: %d %s, want 200, a total of 9, and first a key with 7", code, text)
@@ -54,7 +54,7 @@ func TestTopIsServed(t *testing.T) {
 			t.Errorf("%s: %d %s", query, code, text)
 		}
 	}
-	w = newWorld(t, nil)
+	w = newFixture(t, nil)
 	if code, text := w.call("GET", "/v1/top", "", nil); code != 404 || !strings.Contains(text, "TOP_KEYS") {
 		t.Error(code, text)
 	}
@@ -87,7 +87,7 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 }
 
 // streamOf begins a stream of a real server, in a bubble of synctest.
-func streamOf(t *testing.T, w *world, query string) (lines *bufio.Scanner, end func()) {
+func streamOf(t *testing.T, w *fixture, query string) (lines *bufio.Scanner, end func()) {
 	t.Helper()
 	listener := make(pipes)
 	server := &http.Server{Handler: w.api, ReadTimeout: readTimeout, WriteTimeout: readTimeout}
@@ -131,7 +131,7 @@ func TestDecisionsAreStreamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{out: make(chan Decision)}
-		w := newWorld(t, func(o *Options) { o.Subscribe = s.Subscribe })
+		w := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
 		lines, end := streamOf(t, w, "domain=shop&outcome=denied&sample=0.5&entry=user_id=4=2")
 		s.decide(t, Decision{Domain: "shop", Rule: "user_id", Outcome: "denied", Key: []Entry{{"user_id", "42"}}})
 		if line, _ := next(lines, "data: "); !strings.Contains(line, `"outcome":"denied"`) || !strings.Contains(line, `"key":[["user_id","42"]]`) {
@@ -198,7 +198,7 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := &scripted{out: make(chan Decision)}
-		w := newWorld(t, func(o *Options) { o.Subscribe, o.Auth = s.Subscribe, Auth{Tokens: tokens} })
+		w := newFixture(t, func(o *Options) { o.Subscribe, o.Auth = s.Subscribe, Auth{Tokens: tokens} })
 		lines, _ := streamOf(t, w, "")
 		if _, more := next(lines, ": decisions"); !more {
 			t.Fatal("no stream")
@@ -217,7 +217,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{out: make(chan Decision)}
-		w := newWorld(t, func(o *Options) { o.Subscribe = s.Subscribe })
+		w := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
 		for range maxStreams {
 			lines, _ := streamOf(t, w, "")
 			if _, more := next(lines, ": decisions"); !more {
@@ -236,13 +236,13 @@ func TestStreamsAreBounded(t *testing.T) {
 
 func TestInvalidStreamRequestsAreRejected(t *testing.T) {
 	s := &scripted{err: errors.New("8 subscribers already")}
-	w := newWorld(t, func(o *Options) { o.Subscribe = s.Subscribe })
+	w := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
 	for query, want := range map[string]int{"outcome=no": 422, "sample=2": 422, "sample=x": 422, "sample=NaN": 422, "": 503} {
 		if code, text := w.call("GET", decisionsPath+"?"+query, "", nil); code != want {
 			t.Errorf("%s: %d %s", query, code, text)
 		}
 	}
-	w = newWorld(t, nil)
+	w = newFixture(t, nil)
 	if code, _ := w.call("GET", decisionsPath, "", nil); code != 404 {
 		t.Error(code)
 	}

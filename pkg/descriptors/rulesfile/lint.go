@@ -199,7 +199,8 @@ func (b *branch) nodeOf(prefix netip.Prefix) *yaml.Node {
 	return b.key
 }
 
-// isCovered reports whether every address of p has a prefix at least as long as p. It adds the branches of these prefixes to covering.
+// isCovered reports whether every address of p has a prefix at least as long as p. It adds the branches of these prefixes to
+// covering.
 func (l *linter) isCovered(all *bart.Table[*branch], p netip.Prefix, covering map[*branch]bool) bool {
 	l.steps--
 	if l.steps < 0 {

@@ -28,7 +28,7 @@ func TestDenyCacheAnswersRepeatedDenials(t *testing.T) {
 		time.Sleep(300*time.Millisecond + 1)
 		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.7s reset=59.7s") // rounded up
 		a.mustTake("other", twoALog, 1, "ok used=1 remaining=1 reset=60s")
-		if got := a.line.calls.Load(); got != 3 {
+		if got := a.link.calls.Load(); got != 3 {
 			t.Errorf("the store got %d calls, want 3", got)
 		}
 	})
@@ -65,7 +65,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 				}
 				take(t, a, hits(2)...)
 				take(t, a, hits(1)...)
-				calls, storeHits := a.line.calls.Load(), a.line.hits.Load()
+				calls, storeHits := a.link.calls.Load(), a.link.hits.Load()
 				for range int(20 * time.Second / every) {
 					time.Sleep(every)
 					for i, v := range take(t, a, hits(1)...) {
@@ -74,7 +74,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 						}
 					}
 				}
-				calls, storeHits = a.line.calls.Load()-calls, a.line.hits.Load()-storeHits
+				calls, storeHits = a.link.calls.Load()-calls, a.link.hits.Load()-storeHits
 				// The first recheck is at 570 ms, half of MaxAge after the first answer. The others follow every 500 ms.
 				if calls != 39 || storeHits != 39*keys {
 					t.Errorf("%d calls with %d hits, want 39 calls with all %d keys each", calls, storeHits, keys)
@@ -151,9 +151,9 @@ func TestRenewedDenialExpiresFromTheStartOfTheRecheck(t *testing.T) {
 		time.Sleep(900 * time.Millisecond)
 		a.mustTake("k", one, 1, "denied used=1 remaining=0 retry=1.1s reset=1.1s")
 		a.mustTake("k", one, 1, "cached: denied used=1 remaining=0 retry=1.1s reset=1.1s")
-		a.line.set(0, 300*time.Millisecond, nil)
+		a.link.set(0, 300*time.Millisecond, nil)
 		time.Sleep(800 * time.Millisecond)
-		a.line.set(0, 0, nil)
+		a.link.set(0, 0, nil)
 		time.Sleep(300 * time.Millisecond)
 		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=2s")
 	})
@@ -165,10 +165,10 @@ func TestEndedDenialIsNotRechecked(t *testing.T) {
 		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=300ms")
 		a.mustTake("k", one, 1, "denied used=1 remaining=0 retry=300ms reset=300ms")
 		a.mustTake("k", one, 1, "cached: denied used=1 remaining=0 retry=300ms reset=300ms")
-		calls := a.line.calls.Load()
+		calls := a.link.calls.Load()
 		time.Sleep(2 * time.Second)
-		if got := a.Stats(); a.line.calls.Load() != calls || got.Entries != 0 {
-			t.Errorf("%d calls, %+v", a.line.calls.Load()-calls, got)
+		if got := a.Stats(); a.link.calls.Load() != calls || got.Entries != 0 {
+			t.Errorf("%d calls, %+v", a.link.calls.Load()-calls, got)
 		}
 	})
 }
@@ -182,7 +182,7 @@ func TestFailedRecheckEndsNoDenial(t *testing.T) {
 			a.mustTake(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 			a.mustTake(key, counted, 2, "cached: denied used=6 remaining=0 retry=60s reset=60s")
 		}
-		a.line.setBadKey("bad")
+		a.link.setBadKey("bad")
 		time.Sleep(900 * time.Millisecond)
 		a.mustTake("bad", counted, 1, "cached: denied used=7 remaining=0 retry=59.1s reset=59.1s")
 		if got := a.Stats(); got.Sent != 2 || got.Lost != 2 {
@@ -199,9 +199,9 @@ func TestCloseRechecksNothing(t *testing.T) {
 			take(t, a, limiters.Hit{Key: key, Limit: twoALog, N: 2}, limiters.Hit{Key: key, Limit: twoALog, N: 1})
 			a.mustTake(key, twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		}
-		calls := a.line.calls.Load()
-		if err := a.Close(w.Context()); err != nil || a.line.calls.Load() != calls {
-			t.Errorf("%v, %d calls", err, a.line.calls.Load()-calls)
+		calls := a.link.calls.Load()
+		if err := a.Close(w.Context()); err != nil || a.link.calls.Load() != calls {
+			t.Errorf("%v, %d calls", err, a.link.calls.Load()-calls)
 		}
 	})
 }
@@ -241,9 +241,9 @@ func TestForgottenDenialIsNotRenewed(t *testing.T) {
 		a.mustTake("debtor", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("debtor", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("debtor", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
-		a.line.set(0, 100*time.Millisecond, nil)
+		a.link.set(0, 100*time.Millisecond, nil)
 		time.Sleep(550 * time.Millisecond) // the store has denied them, and its reply is under way
-		a.line.set(0, 0, nil)
+		a.link.set(0, 0, nil)
 		a.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.45s")
 		a.mustTake("debtor", counted, 1, "cached: denied used=6 remaining=0 retry=59.45s reset=59.45s")
 		a.Forget()
@@ -296,7 +296,7 @@ func TestRetryAfterOfMoreHitsOfAFunnel(t *testing.T) {
 func TestExpiryFromTheStartOfTheCallRetryFromItsEnd(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})
-		a.line.set(100*time.Millisecond, 200*time.Millisecond, nil)
+		a.link.set(100*time.Millisecond, 200*time.Millisecond, nil)
 		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=1s")                            // at 0.1: it leaves at 1.1
 		a.mustTake("k", one, 1, "denied used=1 remaining=0 retry=700ms reset=700ms")         // sent at 0.3, answered at 0.6
 		time.Sleep(300 * time.Millisecond)                                                   // 0.9
@@ -358,12 +358,12 @@ func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 		for i := range 200 {
 			a.mustTake(fmt.Sprint(i), counted, 1, "cached: denied used=5 remaining=0 retry=58.5s reset=58.5s")
 		}
-		calls := a.line.calls.Load()
+		calls := a.link.calls.Load()
 		time.Sleep(2 * time.Second)
 		for i := range 200 {
 			w.mustHaveUsage(fmt.Sprint(i), counted, 5)
 		}
-		if got := a.line.calls.Load() - calls; got != 4 {
+		if got := a.link.calls.Load() - calls; got != 4 {
 			t.Errorf("%d calls, want 4, of 50 keys each", got)
 		}
 		time.Sleep(2 * time.Second)
@@ -389,7 +389,7 @@ func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 				for range 7 {
 					take(w, a, limiters.Hit{Key: "k", Limit: held, N: 400})
 				}
-				a.line.set(150*time.Millisecond, 0, nil)
+				a.link.set(150*time.Millisecond, 0, nil)
 				v := take(w, a, limiters.Hit{Key: "k", Limit: limit(more), N: 1})[0] // with the debt
 				if !v.Allowed || v.Used != 1 {
 					t.Errorf("in the next window: %s, want that it is empty", describe(v))
@@ -411,10 +411,10 @@ func TestDebtOfAnEndedWindowIsNotSent(t *testing.T) {
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=100ms")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=100ms reset=100ms")
 		a.mustTake("k", counted, 9, "cached: denied used=13 remaining=0 retry=never reset=100ms")
-		calls := a.line.calls.Load()
+		calls := a.link.calls.Load()
 		time.Sleep(time.Minute)
-		if got := a.Stats(); got.Sent != 0 || got.Entries != 0 || a.line.calls.Load() != calls {
-			t.Errorf("%+v, and %d calls", got, a.line.calls.Load()-calls)
+		if got := a.Stats(); got.Sent != 0 || got.Entries != 0 || a.link.calls.Load() != calls {
+			t.Errorf("%+v, and %d calls", got, a.link.calls.Load()-calls)
 		}
 		a.mustTake("k", counted, 1, "ok used=1 remaining=1 reset=100ms")
 	})
@@ -502,10 +502,10 @@ func TestRefundRemovesTheDenialOfACallInFlight(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.line.set(10*time.Millisecond, 50*time.Millisecond, nil)
+		a.link.set(10*time.Millisecond, 50*time.Millisecond, nil)
 		go a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=59.99s reset=59.99s")
 		time.Sleep(20 * time.Millisecond)
-		a.line.set(0, 0, nil)
+		a.link.set(0, 0, nil)
 		a.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.98s")
 		time.Sleep(100 * time.Millisecond) // both have returned
 		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
@@ -518,10 +518,10 @@ func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 		a := w.replica(defaults)
 		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.line.set(10*time.Millisecond, 50*time.Millisecond, nil)
+		a.link.set(10*time.Millisecond, 50*time.Millisecond, nil)
 		go a.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.99s")
 		time.Sleep(20 * time.Millisecond)
-		a.line.set(0, 0, nil)
+		a.link.set(0, 0, nil)
 		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
 		time.Sleep(time.Second)
 	})
@@ -533,9 +533,9 @@ func TestDenialDuringARefundIsNotCached(t *testing.T) {
 		withFixture(t, func(w *fixture) {
 			a := w.replica(defaults)
 			a.mustTake("k", counted, 2, "ok used=2 remaining=0 reset=60s")
-			a.line.set(50*time.Millisecond, 10*time.Millisecond, nil)
+			a.link.set(50*time.Millisecond, 10*time.Millisecond, nil)
 			if unheard {
-				a.line.setReplyErr(errBroken)
+				a.link.setReplyErr(errBroken)
 			}
 			go func() {
 				out := make([]limiters.Verdict, 1)
@@ -544,7 +544,7 @@ func TestDenialDuringARefundIsNotCached(t *testing.T) {
 				}
 			}()
 			synctest.Wait()
-			a.line.set(0, 0, nil)
+			a.link.set(0, 0, nil)
 			time.Sleep(10 * time.Millisecond)
 			a.mustTake("k", counted, 1, "denied used=3 remaining=0 retry=59.99s reset=59.99s")
 			a.mustTake("k", counted, 4, "cached: denied used=7 remaining=0 retry=never reset=59.99s")
@@ -564,10 +564,10 @@ func TestForgetRemovesAllDenials(t *testing.T) {
 		a.mustTake("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.mustTake("under way", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		a.line.set(0, 50*time.Millisecond, nil)
+		a.link.set(0, 50*time.Millisecond, nil)
 		go a.mustTake("under way", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		synctest.Wait()
-		a.line.set(0, 0, nil)
+		a.link.set(0, 0, nil)
 		a.Forget()
 		if got := a.Stats(); got.Entries != 1 {
 			t.Errorf("%+v, want the debtors", got)
@@ -675,18 +675,18 @@ func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 		take(t, a, full, over)
 		full.N = 1
 		take(t, a, full, one)
-		hits := a.line.hits.Load()
+		hits := a.link.hits.Load()
 		w.mustTake(a, []limiters.Hit{full, free, one, free, full},
 			"cached: denied used=5 remaining=0 retry=60s reset=60s",
 			"ok used=1 remaining=1 reset=60s",
 			"cached: denied used=5 remaining=0 retry=60s reset=60s",
 			"ok used=2 remaining=0 reset=60s",
 			"cached: denied used=6 remaining=0 retry=60s reset=60s")
-		if got := a.line.hits.Load() - hits; got != 2 {
+		if got := a.link.hits.Load() - hits; got != 2 {
 			t.Errorf("the store got %d hits, want 2", got)
 		}
 		// If the store fails, a denial from memory stands. If all hits fail, the call fails.
-		a.line.set(0, 0, errBroken)
+		a.link.set(0, 0, errBroken)
 		w.mustTake(a, []limiters.Hit{{Key: "new", Limit: counted, N: 1}, full},
 			"error broken", "cached: denied used=7 remaining=0 retry=60s reset=60s")
 		out := make([]limiters.Verdict, 2)
@@ -732,13 +732,13 @@ func TestDebtIsSentAtMostOnce(t *testing.T) {
 			a.mustTake(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
-		a.line.set(0, 0, errBroken)
+		a.link.set(0, 0, errBroken)
 		out := make([]limiters.Verdict, 1)
 		if err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "with a call", Limit: counted, N: -1}}}, out); !errors.Is(err, errBroken) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)
-		a.line.set(0, 0, nil)
+		a.link.set(0, 0, nil)
 		time.Sleep(5 * time.Second)
 		w.mustHaveUsage("with a call", counted, 4)
 		w.mustHaveUsage("by itself", counted, 4)
@@ -757,7 +757,7 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 			a.mustTake(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
-		a.line.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
+		a.link.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
 		out := make([]limiters.Verdict, 1)
 		err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "with a call", Limit: counted, Denied: 1}}}, out)
 		if !limiters.IsUncharged(err) {
@@ -765,7 +765,7 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 		}
 		time.Sleep(1100 * time.Millisecond)
 		w.mustHaveUsage("by itself", counted, 4)
-		a.line.set(0, 0, nil)
+		a.link.set(0, 0, nil)
 		time.Sleep(5 * time.Second)
 		w.mustHaveUsage("with a call", counted, 13)
 		w.mustHaveUsage("by itself", counted, 13)
@@ -782,9 +782,9 @@ func TestPanicOfTheStoreDoesNotEndTheProcess(t *testing.T) {
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
-		a.line.setPanic(true)
+		a.link.setPanic(true)
 		time.Sleep(700 * time.Millisecond)
-		a.line.setPanic(false)
+		a.link.setPanic(false)
 		if got := a.Stats(); got.Lost != 1 {
 			t.Errorf("%+v, want one hit lost", got)
 		}
@@ -808,7 +808,7 @@ func TestCloseSendsDebts(t *testing.T) {
 		b := w.replica(defaults)
 		b.mustTake("0", counted, 1, "denied used=6 remaining=0 retry=60s reset=60s")
 		b.mustTake("0", counted, 1, "cached: denied used=7 remaining=0 retry=60s reset=60s")
-		b.line.set(0, 0, errBroken)
+		b.link.set(0, 0, errBroken)
 		if err := b.Close(w.Context()); !errors.Is(err, errBroken) {
 			t.Errorf("%v, want %v", err, errBroken)
 		}

@@ -106,7 +106,7 @@ func (l *faultyLink) clear() {
 type replica struct {
 	*guard.DenyCache
 	w    *fixture
-	line *faultyLink
+	link *faultyLink
 }
 
 func (w *fixture) replica(o guard.DenyOptions) *replica {

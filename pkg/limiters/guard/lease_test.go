@@ -95,11 +95,11 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 			w.mustTake(a, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 		}
 		w.mustTake(a, []limiters.Hit{lease("b")}, "ok used=2 remaining=0 reset=10s")
-		calls, lookups := a.line.calls.Load(), a.Stats().Lookups
+		calls, lookups := a.link.calls.Load(), a.Stats().Lookups
 		for range 2 {
 			w.mustTake(a, []limiters.Hit{lease("c")}, "denied used=2 remaining=0 retry=1s reset=10s")
 		}
-		if got := a.line.calls.Load() - calls; got != 2 {
+		if got := a.link.calls.Load() - calls; got != 2 {
 			t.Errorf("%d calls of the store for two denials by leases, want 2", got)
 		}
 		w.mustTake(a, []limiters.Hit{lease("a", end), lease("c")},

@@ -42,14 +42,14 @@ func TestPenaltyIsNotRechecked(t *testing.T) {
 		for range 3 {
 			take(w, a, limiters.Hit{Key: "k", Limit: twoAPenalty, N: 1})
 		}
-		calls := a.line.calls.Load()
+		calls := a.link.calls.Load()
 		for range 9 {
 			if v := take(w, a, limiters.Hit{Key: "k", Limit: twoAPenalty, N: 1})[0]; !v.Penalized || v.By != limiters.ByCache {
 				t.Errorf("%s: want a penalty from memory", describe(v))
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		if got := a.line.calls.Load(); got != calls {
+		if got := a.link.calls.Load(); got != calls {
 			t.Errorf("%d calls of the store, want none", got-calls)
 		}
 	})

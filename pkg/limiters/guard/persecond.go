@@ -13,9 +13,9 @@ import (
 // Redis without persistence for windows that expire so quickly.
 type PerSecond struct{ main, perSecond limiters.Store }
 
-// NewPerSecond returns a PerSecond. It owns neither store. A group goes to perSecond if all of its windows are one second,
-// and otherwise to main as a whole, because only one store can charge it atomically. So a limit of one second that occurs in both kinds
-// of groups has two counters.
+// NewPerSecond returns a PerSecond. It owns neither store. A group goes to perSecond if all of its windows are one second, and
+// otherwise to main as a whole, because only one store can charge it atomically. So a limit of one second that occurs in both
+// kinds of groups has two counters.
 func NewPerSecond(main, perSecond limiters.Store) *PerSecond { return &PerSecond{main, perSecond} }
 
 // Take implements limiters.Store. It calls both stores concurrently. If one fails, verdicts of the other are kept. If now is zero,

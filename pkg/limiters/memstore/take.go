@@ -27,8 +27,8 @@ type take struct {
 // takes is a pool, so that a Take of known keys does not allocate.
 var takes = sync.Pool{New: func() any { return &take{} }}
 
-// maxKept bounds the hits of a take that is reused.
-const maxKept = 256
+// maxPooledHits bounds the hits of a take that is reused.
+const maxPooledHits = 256
 
 func (t *take) begin(s *Store, out []limiters.Verdict) {
 	t.store, t.out = s, out
@@ -41,7 +41,7 @@ func (t *take) begin(s *Store, out []limiters.Verdict) {
 
 // done clears the take and returns it to the pool.
 func (t *take) done() {
-	if cap(t.records) > maxKept {
+	if cap(t.records) > maxPooledHits {
 		return
 	}
 	clear(t.records)

@@ -154,8 +154,8 @@ func addLimit(to *rulesfile.Draft, l rulesfile.DraftLimit) {
 	to.Limits = append(to.Limits, l)
 }
 
-// complete repeats the limits of a key without a value below every value of the key, because a value hides the key without one. It stops
-// when budget, the number of descriptors that it may still visit, is below 0.
+// complete repeats the limits of a key without a value below every value of the key, because a value hides the key without one.
+// It stops when budget, the number of descriptors that it may still visit, is below 0.
 func complete(d *rulesfile.Draft, budget *int) {
 	*budget -= len(d.Below)
 	if *budget < 0 {
