@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
@@ -55,7 +56,7 @@ func badRequest(w http.ResponseWriter, reason string) {
 
 // readJSON reads a request from the body. Its error is shown to the client.
 func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateLimitRequest) error {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(recovery.Underlying(w), r.Body, MaxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return fmt.Errorf("the body has more than %d bytes: send fewer descriptors in one request", MaxBody)
 	}
