@@ -43,7 +43,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/offline/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile"},
 	{"pkg/offline/envoygen", "writes Envoy's configuration for rules", "internal/spelling pkg/descriptors pkg/descriptors/rulesfile pkg/limiters"},
 	{"pkg/offline/rulesimport", "translates limits of other rate limiters into rules", "pkg/descriptors pkg/descriptors/rulesfile"},
-	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/recovery internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
+	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
 	{"pkg/receipt", "seals and opens receipts of denials", "pkg/decide"},
 	{"pkg/admin", "serves the admin API, on any store", "internal/observe internal/recovery internal/shadow internal/spelling pkg/decide pkg/descriptors pkg/explain pkg/limiters"},

@@ -69,15 +69,3 @@ func (r *Response) Write(b []byte) (int, error) {
 
 // Unwrap is for [http.ResponseController].
 func (r *Response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-// Underlying returns the ResponseWriter of net/http in w. [http.MaxBytesReader] needs it to tell the server that a body was cut. The
-// server then lets the client read the response before it closes the connection.
-func Underlying(w http.ResponseWriter) http.ResponseWriter {
-	for {
-		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return w
-		}
-		w = wrapper.Unwrap()
-	}
-}

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
@@ -56,7 +55,7 @@ func badRequest(w http.ResponseWriter, reason string) {
 
 // readJSON reads a request from the body. Its error is shown to the client.
 func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateLimitRequest) error {
-	body, err := io.ReadAll(http.MaxBytesReader(recovery.Underlying(w), r.Body, MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(underlying(w), r.Body, MaxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return fmt.Errorf("the body has more than %d bytes: send fewer descriptors in one request", MaxBody)
 	}
@@ -64,6 +63,18 @@ func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateL
 		return errors.New("the body did not arrive completely: check its Content-Length, and send it without pauses")
 	}
 	return parseJSON(body, request)
+}
+
+// underlying returns the ResponseWriter of net/http in w. [http.MaxBytesReader] needs it to tell the server that a body was cut. The
+// server then lets the client read the response before it closes the connection.
+func underlying(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = wrapper.Unwrap()
+	}
 }
 
 func parseJSON(body []byte, request *ratelimitv3.RateLimitRequest) error {

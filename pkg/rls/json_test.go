@@ -86,6 +86,29 @@ func TestJSONErrorsNameTheFault(t *testing.T) {
 	}
 }
 
+// A wrapper is a ResponseWriter like those of middleware.
+type wrapper struct{ http.ResponseWriter }
+
+func (w wrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// net/http must know that a body was cut, even through a wrapper of its ResponseWriter. Otherwise it may reset the connection while the
+// client still sends, and the response is lost. If it knows, it closes the connection after the response.
+func TestTooLargeBodyClosesTheConnection(t *testing.T) {
+	f := newFixture(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.ServeHTTP(wrapper{wrapper{w}}, r) }))
+	defer server.Close()
+	for size, want := range map[int]bool{MaxBody: false, MaxBody + 1: true} {
+		response, err := http.Post(server.URL, "application/json", strings.NewReader(strings.Repeat(" ", size)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusBadRequest || response.Close != want {
+			t.Errorf("%d bytes: status %d, connection closed: %v, want 400 and %v", size, response.StatusCode, response.Close, want)
+		}
+	}
+}
+
 // The response to any body is a decision as JSON, or one short line of text without control characters.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
