@@ -43,9 +43,11 @@ type queue struct {
 	breaker     breaker
 	busy        bool // a call is under way
 	waiters     []*waiter
-	waitingHits int // of the waiters
+	waitingHits int         // of the waiters
+	timer       *time.Timer // runs expire; nil before the first waiter
+	timerSet    bool
 
-	next nextCall
+	next nextCall // but for waiters, only the queue's goroutine uses it
 }
 
 // counts are the counters of a store over all of its queues.
@@ -56,9 +58,9 @@ type counts struct {
 	queueRejected, timedOut, breakerRejected atomic.Int64 // hits, see Stats
 }
 
-// A nextCall is the call after the current one, with the hits of several waiters. Only the queue's goroutine uses it.
+// A nextCall is the next call of the queue's goroutine, with the hits of several waiters.
 type nextCall struct {
-	waiters  []*waiter
+	waiters  []*waiter        // guarded by the lock of the queue
 	groups   []limiters.Group // of the waiters
 	hits     int              // in groups
 	verdicts []limiters.Verdict
@@ -68,29 +70,25 @@ type nextCall struct {
 // A waiter is a queued Take, with copies of its hits.
 type waiter struct {
 	now      time.Time
-	deadline time.Time
+	expiry   time.Time // the timeout of the queue after the Take began
+	deadline time.Time // expiry, or the earlier deadline of its context
 	hits     []limiters.Hit
 	groups   []limiters.Group // slices of hits
 	verdicts []limiters.Verdict
 	err      error
 	state    atomic.Int32
-	done     chan struct{}
-	timer    *time.Timer
+	done     chan struct{} // receives a value when err is set, and the verdicts if it is nil
 }
 
-// The states of a waiter.
+// The states of a waiter. Who sets one of the last two is the only one that sets the result.
 const (
 	stateWaiting = iota
 	stateSent
-	stateRejected // the breaker has opened; nothing was sent
-	stateTimedOut // its Take has returned; nothing was sent
+	stateAnswered // or rejected because the breaker has opened
+	stateTimedOut // the queue may refer to the waiter for longer than its Take
 )
 
-var waiters = sync.Pool{New: func() any {
-	w := &waiter{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-	w.timer.Stop()
-	return w
-}}
+var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
 
 // Take decides groups, in a call of their own or shared with other Takes.
 func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -117,10 +115,15 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	w := waiters.Get().(*waiter)
 	w.now = now
 	w.copy(groups, len(out))
-	w.deadline = time.Now().Add(budget(ctx, q.timeout))
+	w.expiry = time.Now().Add(q.timeout)
+	w.deadline = w.expiry
+	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(w.deadline) {
+		w.deadline = deadline
+	}
 	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
 	q.waitingHits += len(out)
+	q.setTimer(q.timeout)
 	q.mu.Unlock()
 	return q.await(ctx, w, out)
 }
@@ -163,32 +166,70 @@ func (q *queue) guardedCall(ctx context.Context, now time.Time, groups []limiter
 	return err
 }
 
-// await waits for the verdicts of w. If it times out before w is sent, nothing is charged.
+// await waits for the verdicts of w. If ctx ends before w is sent, nothing is charged.
 func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) error {
-	w.timer.Reset(q.timeout)
-	var cause error
 	select {
 	case <-w.done:
-		return w.result(out)
 	case <-ctx.Done():
-		cause = ctx.Err()
-	case <-w.timer.C:
+		if err := q.timeOut(w, ctx.Err()); err != nil {
+			return err
+		}
+		<-w.done // at the same time as the end of ctx
 	}
-	select {
-	case <-w.done: // at the same time as the end of ctx
-		return w.result(out)
-	default:
-		w.timer.Stop()
-	}
-	// w cannot be reused, because the queue may still write to it.
-	if w.state.CompareAndSwap(stateWaiting, stateTimedOut) {
+	return w.result(out)
+}
+
+// timeOut ends the wait of w, and returns its error with the cause, if there is one. It returns nil if w has a result.
+func (q *queue) timeOut(w *waiter, cause error) error {
+	switch {
+	case w.state.CompareAndSwap(stateWaiting, stateTimedOut):
 		q.counts.timedOut.Add(int64(len(w.hits)))
 		return limiters.Uncharged(withCause(errTimedOutWaiting, cause))
+	case w.state.CompareAndSwap(stateSent, stateTimedOut):
+		return withCause(errTimedOutSent, cause)
+	default:
+		return nil
 	}
-	if w.state.Load() == stateRejected {
-		return ErrBreakerOpen
+}
+
+// expiryStep bounds how often a long queue is searched for waiters to time out, and delays a timeout at most by itself.
+const expiryStep = time.Millisecond
+
+// setTimer sets the timer unless it is set. The timer is not moved when waiters get their verdicts: when it fires, it finds the next
+// expiry. So it costs nothing for each Take, in contrast to a timer for each. The lock must be held.
+func (q *queue) setTimer(d time.Duration) {
+	switch {
+	case q.timerSet:
+		return
+	case q.timer == nil:
+		q.timer = time.AfterFunc(d, q.expire)
+	default:
+		q.timer.Reset(d)
 	}
-	return withCause(errTimedOutSent, cause)
+	q.timerSet = true
+}
+
+// expire times out the waiters whose expiry has passed, and sets the timer to the next expiry.
+func (q *queue) expire() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.timerSet = false
+	now := time.Now()
+	var expired []*waiter
+	// Both lists are in the order of expiry, and the waiters of the call came first.
+	for _, list := range [][]*waiter{q.next.waiters, q.waiters} {
+		for _, w := range list {
+			if wait := w.expiry.Sub(now); wait > 0 {
+				q.setTimer(max(wait, expiryStep))
+				break
+			}
+			if err := q.timeOut(w, nil); err != nil {
+				w.err = err
+				expired = append(expired, w)
+			}
+		}
+	}
+	q.wake(expired)
 }
 
 // withCause joins err with the reason why the context ended, if any.
@@ -210,10 +251,12 @@ func (w *waiter) copy(groups []limiters.Group, n int) {
 	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
 }
 
-// result copies the verdicts of an answered waiter to out, and returns its error. It clears w and returns it to the pool.
+// result copies the verdicts of w to out, and returns its error. It clears w and returns it to the pool, unless the queue may refer to it.
 func (w *waiter) result(out []limiters.Verdict) error {
-	w.timer.Stop()
 	err := w.err
+	if w.state.Load() == stateTimedOut {
+		return err
+	}
 	copy(out, w.verdicts)
 	clear(w.hits)
 	clear(w.groups)
@@ -244,7 +287,7 @@ func (q *queue) record(err error) {
 	}
 	var rejected []*waiter
 	for _, w := range q.waiters {
-		if w.state.CompareAndSwap(stateWaiting, stateRejected) {
+		if w.state.CompareAndSwap(stateWaiting, stateAnswered) {
 			w.err = ErrBreakerOpen
 			rejected = append(rejected, w)
 			q.counts.breakerRejected.Add(int64(len(w.hits)))
@@ -290,7 +333,7 @@ func (q *queue) takeWaiters() bool {
 	defer q.mu.Unlock()
 	next := &q.next
 	clear(next.groups)
-	next.waiters, next.groups, next.hits, next.deadline = next.waiters[:0], next.groups[:0], 0, time.Time{}
+	next.groups, next.hits, next.deadline = next.groups[:0], 0, time.Time{}
 	n := 0
 	for _, w := range q.waiters {
 		if len(next.waiters) > 0 && (next.hits+len(w.hits) > q.maxBatch || !w.now.Equal(next.waiters[0].now)) {
@@ -322,21 +365,29 @@ func (q *queue) send() {
 	ctx, cancel := callContext(next.deadline, q.timeout)
 	defer cancel()
 	err := q.guardedCall(ctx, next.waiters[0].now, next.groups, next.verdicts)
-	q.mu.Lock()
-	q.record(err)
-	q.mu.Unlock()
-	from := 0
+	answered, from := make([]*waiter, 0, len(next.waiters)), 0
 	for _, w := range next.waiters {
-		w.err = err
-		copy(w.verdicts, next.verdicts[from:])
+		if w.state.CompareAndSwap(stateSent, stateAnswered) {
+			w.err = err
+			copy(w.verdicts, next.verdicts[from:])
+			answered = append(answered, w)
+		}
 		from += len(w.hits)
 	}
 	clear(next.verdicts)
-	q.wake(slices.Clone(next.waiters))
+	q.mu.Lock()
+	q.record(err)
+	clear(next.waiters)
+	next.waiters = next.waiters[:0]
+	q.mu.Unlock()
+	q.wake(answered)
 }
 
-// wake wakes waiters on another goroutine, so that the next call is not delayed.
+// wake wakes waiters that have a result, on another goroutine, so that the next call is not delayed.
 func (q *queue) wake(answered []*waiter) {
+	if len(answered) == 0 {
+		return
+	}
 	q.running.Go(func() {
 		for _, w := range answered {
 			w.done <- struct{}{}

@@ -202,7 +202,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 	for range 100 { // a select with two ready cases chooses one at random
 		w := waiters.Get().(*waiter)
 		w.copy(limiters.Singles(limiters.Hit{Key: "k", Limit: hourly, N: 1}), 1)
-		w.state.Store(stateSent)
+		w.state.Store(stateAnswered)
 		w.verdicts[0] = limiters.Verdict{Allowed: true, Used: 1}
 		w.done <- struct{}{}
 		if err := q.await(ctx, w, out); err != nil || !out[0].Allowed {
@@ -215,11 +215,48 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 func TestRejectedWaiterIsUncharged(t *testing.T) {
 	q := &queue{timeout: longTimeout, counts: &counts{}}
 	w := waiters.Get().(*waiter)
-	w.state.Store(stateRejected)
+	w.state.Store(stateAnswered)
+	w.err = ErrBreakerOpen
+	w.done <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := q.await(ctx, w, nil); !errors.Is(err, ErrBreakerOpen) || !limiters.IsUncharged(err) {
 		t.Errorf("the rejected waiter got %v, want an uncharged %v", err, ErrBreakerOpen)
+	}
+}
+
+// The timer times out the Takes that are due, and no others, whether they were sent or not. Then it is set for the others.
+func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
+	q := &queue{timeout: time.Hour, counts: &counts{}, running: &sync.WaitGroup{}}
+	now := time.Now()
+	join := func(list *[]*waiter, state int32, expiry time.Duration) *waiter {
+		w := &waiter{done: make(chan struct{}, 1), expiry: now.Add(expiry)}
+		w.copy(limiters.Singles(hitsOf("k")...), 1)
+		w.state.Store(state)
+		*list = append(*list, w)
+		return w
+	}
+	sent := join(&q.next.waiters, stateSent, -2*time.Second)
+	sentLater := join(&q.next.waiters, stateSent, time.Hour)
+	waiting := join(&q.waiters, stateWaiting, -time.Second)
+	waitingLater := join(&q.waiters, stateWaiting, time.Hour)
+	q.expire()
+	q.running.Wait()
+	out := make([]limiters.Verdict, 1)
+	if err := q.await(t.Context(), sent, out); !errors.Is(err, errTimedOutSent) || limiters.IsUncharged(err) {
+		t.Errorf("the Take that was sent got %v, want %v", err, errTimedOutSent)
+	}
+	if err := q.await(t.Context(), waiting, out); !errors.Is(err, errTimedOutWaiting) || !limiters.IsUncharged(err) {
+		t.Errorf("the Take that waited got %v, want an uncharged %v", err, errTimedOutWaiting)
+	}
+	if len(sentLater.done)+len(waitingLater.done) > 0 {
+		t.Error("a Take that was not due has timed out")
+	}
+	if !q.timerSet || !q.timer.Stop() {
+		t.Error("the timer is not set for the other Takes")
+	}
+	if n := q.counts.timedOut.Load(); n != 1 {
+		t.Errorf("%d hits have timed out before they were sent, want 1", n)
 	}
 }
 
