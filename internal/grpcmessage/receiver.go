@@ -140,7 +140,7 @@ func (r *Receiver) read(stream transportStream, header *messageHeader, message a
 	switch {
 	case err == nil:
 		return errSecondMessage
-	case !errors.Is(err, io.EOF):
+	case err != io.EOF: //nolint:errorlint // a transportStream does not wrap it
 		return ended(err, errSecondMessage)
 	}
 	return r.Codec.Unmarshal(data, message)

@@ -127,7 +127,7 @@ func (l *level) appendAddress(b []byte, value string, shared bool) []byte {
 
 // appendShort is appendText for at most maxComponent bytes.
 func appendShort(b, text []byte) []byte {
-	return append(append(strconv.AppendInt(b, int64(len(text)), 10), ':'), text...)
+	return append(appendLength(b, len(text)), text...)
 }
 
 func appendText(b []byte, s string) []byte {
@@ -135,6 +135,13 @@ func appendText(b []byte, s string) []byte {
 		sum := sha256.Sum256([]byte(s))
 		return hex.AppendEncode(append(b, '#'), sum[:])
 	}
-	b = append(strconv.AppendInt(b, int64(len(s)), 10), ':')
-	return append(b, s...)
+	return append(appendLength(b, len(s)), s...)
+}
+
+// appendLength appends n and a colon. Most components are short, and strconv costs more than copying one.
+func appendLength(b []byte, n int) []byte {
+	if n < 10 {
+		return append(b, '0'+byte(n), ':')
+	}
+	return append(strconv.AppendInt(b, int64(n), 10), ':')
 }
