@@ -34,7 +34,7 @@ func newReplicas(s *settings.Serve, log *zap.Logger) *replicas {
 	return r
 }
 
-func (r *replicas) now() int { return int(r.count.Load()) }
+func (r *replicas) number() int { return int(r.count.Load()) }
 
 func (r *replicas) set(n int) {
 	before := int(r.count.Swap(int64(n)))
@@ -76,7 +76,7 @@ func (r *replicas) lookUp(ctx context.Context, failing bool) (fails bool) {
 	addresses, err := r.lookup(bounded, r.name)
 	if err != nil {
 		if !failing && ctx.Err() == nil {
-			r.log.Warn("replicas not counted, their number stays", zap.String("replicas_dns", r.name), zap.Int("replicas", r.now()),
+			r.log.Warn("replicas not counted, their number stays", zap.String("replicas_dns", r.name), zap.Int("replicas", r.number()),
 				zap.Error(err))
 		}
 		return true

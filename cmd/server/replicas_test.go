@@ -38,7 +38,7 @@ func TestReplicasAreCountedByDNS(t *testing.T) {
 		out.Reset()
 		r.lookup = func(context.Context, string) ([]string, error) { return c.addresses, c.err }
 		failing = r.lookUp(t.Context(), failing)
-		if got := r.now(); got != c.want || (c.logged == "") != (out.Len() == 0) || !strings.Contains(out.String(), c.logged) {
+		if got := r.number(); got != c.want || (c.logged == "") != (out.Len() == 0) || !strings.Contains(out.String(), c.logged) {
 			t.Errorf("%v, %v: %d replicas, want %d, and the log says %q", c.addresses, c.err, got, c.want, &out)
 		}
 	}

@@ -78,7 +78,7 @@ func (o *Observer) Observe(r *decide.Result) {
 		d := &r.Decisions[i]
 		denying := -1
 		if !d.End {
-			denying = d.Denying()
+			denying = d.DenyingLimit()
 		}
 		if o.top != nil && len(d.Verdicts) > 0 && !d.End {
 			o.top.add(r.Key(i), d, denying >= 0)

@@ -128,7 +128,7 @@ func (all *denials) read(r *decide.Result) {
 		if d.End {
 			continue
 		}
-		limit := d.Denying()
+		limit := d.DenyingLimit()
 		denies := all.denied && r.Denies(d)
 		if !denies && !(d.Shadow && limit >= 0) {
 			continue

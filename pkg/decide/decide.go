@@ -90,10 +90,10 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	start := now()
 	result.Clear()
 	err := d.decide(ctx, r, result)
-	if result.decided == 0 {
-		result.decided = now()
+	if result.decidedAt == 0 {
+		result.decidedAt = now()
 	}
-	result.Took = result.decided - start
+	result.Took = result.decidedAt - start
 	return err
 }
 
@@ -129,8 +129,8 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 	if len(result.hits) > 0 {
 		start := now()
 		err := d.store.Take(ctx, r.Now, result.groups, result.onErrors, result.verdicts)
-		result.decided = now()
-		result.StoreTook = result.decided - start
+		result.decidedAt = now()
+		result.StoreTook = result.decidedAt - start
 		if err != nil {
 			limiters.FailAll(result.verdicts, err)
 			failure = "the store did not answer"

@@ -42,9 +42,9 @@ func (d *Decision) matchEnd(domain *descriptors.Domain) {
 	}
 }
 
-// lease completes the match of a descriptor under a rule with leases. A refund of any size is a release. An end concerns only
+// matchLease completes the match of a descriptor under a rule with leases. A refund of any size is a release. An end concerns only
 // limits with leases, so that it refunds nothing else.
-func (d *Decision) lease(refund bool) {
+func (d *Decision) matchLease(refund bool) {
 	if refund {
 		d.End, d.Reason = true, Released
 	}
@@ -116,8 +116,8 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 }
 
 // ends returns hits that end the leases that r may have taken, and their on_store_error; local ends the leases that only this process
-// granted. With again, ends includes those in r that the store may not have decided.
-func (r *Result) ends(again bool) (ends []limiters.Hit, onErrors []limiters.OnError, local []limiters.Hit) {
+// granted. With retryEnds, ends includes the End hits of r that the store may not have decided.
+func (r *Result) ends(retryEnds bool) (ends []limiters.Hit, onErrors []limiters.OnError, local []limiters.Hit) {
 	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, isCertainDenial)
@@ -126,7 +126,7 @@ func (r *Result) ends(again bool) (ends []limiters.Hit, onErrors []limiters.OnEr
 			end.N, end.End = 0, true
 			switch {
 			case h.Lease == limiters.LeaseID{}:
-			case h.End && again && v.Err != nil:
+			case h.End && retryEnds && v.Err != nil:
 				ends, onErrors = append(ends, h), append(onErrors, r.onErrors[first+i])
 			case denied || !h.TakesLease() || limiters.IsUncharged(v.Err):
 			case !v.Uncharged:

@@ -55,7 +55,7 @@ func (r Reason) String() string { return reasonNames[r] }
 
 // setOutcome sets the outcome of d, and its explanation, from its verdicts.
 func (d *Decision) setOutcome() {
-	i := explaining(d.Verdicts)
+	i := explainingVerdict(d.Verdicts)
 	v := &d.Verdicts[i]
 	switch {
 	case v.Err != nil:
@@ -105,9 +105,9 @@ func (c *Combined) Add(d *Decision) {
 // Denied reports whether the descriptors deny a request, apart from [Options.ShadowMode].
 func (c *Combined) Denied() bool { return c.denied || c.quotaDenied && !c.quotaAllows }
 
-// explaining returns the index of the verdict that explains the outcome: the denial with the longest wait, else the first error,
+// explainingVerdict returns the index of the verdict that explains the outcome: the denial with the longest wait, else the first error,
 // else the verdict with the fewest remaining hits. Of equal verdicts it is the first.
-func explaining(verdicts []limiters.Verdict) int {
+func explainingVerdict(verdicts []limiters.Verdict) int {
 	best := 0
 	for i := range verdicts {
 		if explainsMore(&verdicts[i], &verdicts[best]) {

@@ -13,23 +13,23 @@ type overrideCache struct {
 }
 
 type overrideKey struct {
-	rule     descriptors.OverrideBase
+	base     descriptors.OverrideBase
 	override Override
 }
 
 // maxOverrides bounds the cache. A full cache is cleared.
 const maxOverrides = 10_000
 
-// limit returns the limit of override under rule, in a shared slice of length 1 that must not be modified.
-func (c *overrideCache) limit(rule descriptors.OverrideBase, override Override) ([]descriptors.RateLimit, error) {
-	key := overrideKey{rule, override}
+// limit returns the limit of override under base, in a shared slice of length 1 that must not be modified.
+func (c *overrideCache) limit(base descriptors.OverrideBase, override Override) ([]descriptors.RateLimit, error) {
+	key := overrideKey{base, override}
 	c.mu.RLock()
 	found := c.limits[key]
 	c.mu.RUnlock()
 	if found != nil {
 		return found, nil
 	}
-	limit, err := key.rule.Limit(override.RequestsPerUnit, override.Unit, override.UnitMultiplier)
+	limit, err := key.base.Limit(override.RequestsPerUnit, override.Unit, override.UnitMultiplier)
 	if err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, deci
 		}
 	}
 	if rule != nil && rule.HasLeases() {
-		decision.lease(descriptor.Refund || decision.Hits < 0)
+		decision.matchLease(descriptor.Refund || decision.Hits < 0)
 	}
 	return nil
 }

@@ -35,8 +35,8 @@ type Result struct {
 	key      []byte // scratch
 	leases   bool   // a hit has a lease
 
-	combined Combined
-	decided  time.Duration
+	combined  Combined
+	decidedAt time.Duration // when the store answered, see now; 0: not yet
 }
 
 // Denies reports whether d, an element of r.Decisions, denies the request. In quota mode, it does so only if all others in quota mode
@@ -133,12 +133,12 @@ func (r *Result) Key(i int) string {
 	return r.hits[d.first].Key
 }
 
-// Denying returns the index of the denying limit with the longest wait, even in shadow mode; -1 if none denies.
-func (d *Decision) Denying() int {
+// DenyingLimit returns the index of the denying limit with the longest wait, even in shadow mode; -1 if none denies.
+func (d *Decision) DenyingLimit() int {
 	if len(d.Verdicts) == 0 {
 		return -1
 	}
-	i := explaining(d.Verdicts)
+	i := explainingVerdict(d.Verdicts)
 	if rank(&d.Verdicts[i]) != rankDenied {
 		return -1
 	}

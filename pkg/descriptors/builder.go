@@ -13,12 +13,12 @@ type Builder struct {
 	domains map[string]*Domain
 	roots   map[string]*Node
 	intern  intern
-	chunks  *chunks
+	table   *ruleTable
 }
 
 // NewBuilder returns a Builder without domains.
 func NewBuilder() *Builder {
-	return &Builder{domains: map[string]*Domain{}, roots: map[string]*Node{}, intern: newIntern(), chunks: &chunks{}}
+	return &Builder{domains: map[string]*Domain{}, roots: map[string]*Node{}, intern: newIntern(), table: &ruleTable{}}
 }
 
 // Domain returns the root of a domain's tree. The first call for a name adds the domain.
@@ -52,11 +52,11 @@ func (b *Builder) OnDeny(domain string) *OnDeny { return b.domains[domain].OnDen
 
 // Build returns the rules. The Builder must not be used afterwards.
 func (b *Builder) Build() *Rules {
-	rules := &Rules{domains: b.domains, chunks: b.chunks}
+	rules := &Rules{domains: b.domains, table: b.table}
 	rules.collectOnErrors()
 	rules.version = b.version()
 	for name, root := range b.roots {
-		rules.domains[name].index = newIndex(root, b.chunks)
+		rules.domains[name].index = newIndex(root, b.table)
 	}
 	return rules
 }
@@ -168,7 +168,7 @@ func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list 
 func (n *Node) SetRule(r Rule) *Rule {
 	b := n.builder
 	r.path = b.intern.path(n.path())
-	r.Domain, r.Name = n.domain, b.intern.text(name(r.path))
+	r.Domain, r.Name = n.domain, b.intern.text(ruleName(r.path))
 	r.from, r.line = n.from, n.line
 	r.replacing = len(r.Replaces) > 0
 	r.sharesCounters = slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })
@@ -184,7 +184,7 @@ func (n *Node) SetRule(r Rule) *Rule {
 	if len(r.Limits) == 1 {
 		r.Limits = b.intern.singleton(r.Limits[0])
 	}
-	n.rule = b.chunks.add(&r)
+	n.rule = b.table.add(&r)
 	return n.rule
 }
 

@@ -17,7 +17,7 @@ type index struct {
 	records []byte
 	buckets []uint64 // a hash table; its length is a power of two, and at least half are empty
 	inexact []inexactChildren
-	rules   *chunks
+	rules   *ruleTable
 	root    recordID
 	bare    []bareNode // sorted by id; for Walk only
 	sources []*source
@@ -57,7 +57,7 @@ type indexer struct {
 	sources map[*source]uint32
 }
 
-func newIndex(root *Node, rules *chunks) *index {
+func newIndex(root *Node, rules *ruleTable) *index {
 	x := indexer{
 		index:   &index{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)},
 		sources: map[*source]uint32{},
@@ -221,8 +221,8 @@ func (x *index) isChild(id, parent recordID, e *Entry) bool {
 
 func (x *index) record(id recordID) record { return x.records[int(id)*alignment:] }
 
-// chunks stores rules contiguously, so that finding a rule by its number takes one memory access.
-type chunks struct {
+// A ruleTable stores rules contiguously, so that finding a rule by its number takes one memory access.
+type ruleTable struct {
 	chunks [][]Rule
 	n      uint32
 }
@@ -230,7 +230,7 @@ type chunks struct {
 const perChunk = 256
 
 // add stores a copy of r and sets its number, from 1.
-func (c *chunks) add(r *Rule) *Rule {
+func (c *ruleTable) add(r *Rule) *Rule {
 	if c.n%perChunk == 0 {
 		c.chunks = append(c.chunks, make([]Rule, perChunk))
 	}
@@ -242,7 +242,7 @@ func (c *chunks) add(r *Rule) *Rule {
 }
 
 // get returns the rule with a number; nil if there is none.
-func (c *chunks) get(number uint32) *Rule {
+func (c *ruleTable) get(number uint32) *Rule {
 	if number == 0 || number > c.n {
 		return nil
 	}

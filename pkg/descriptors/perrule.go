@@ -7,17 +7,17 @@ import "sync/atomic"
 type PerRule[T any] struct{ current atomic.Pointer[perRule[T]] }
 
 type perRule[T any] struct {
-	rules  *chunks
+	rules  *ruleTable
 	values []atomic.Pointer[T] // by the number of the rule - 1
 }
 
 // Reset clears the cache and allocates a pointer for each of rules.
 func (p *PerRule[T]) Reset(rules *Rules) {
-	if rules == nil || rules.chunks == nil {
+	if rules == nil || rules.table == nil {
 		p.current.Store(nil)
 		return
 	}
-	p.current.Store(&perRule[T]{rules.chunks, make([]atomic.Pointer[T], rules.chunks.n)})
+	p.current.Store(&perRule[T]{rules.table, make([]atomic.Pointer[T], rules.table.n)})
 }
 
 // Of returns the cached pointer of rule; nil if rule is not one of the rules of the last Reset.

@@ -43,7 +43,7 @@ func (l *RateLimit) Rate() string {
 type Rule struct {
 	// Limits are charged together or not at all. Their Compiled.IDs differ. It is empty if and only if the rule is Unlimited.
 	Limits []RateLimit
-	number uint32 // from 1, see chunks and PerRule
+	number uint32 // from 1, see ruleTable and PerRule
 	// plain is the matching of the first levels, which Key reads instead of path. It is 0 for a wildcard, for addresses and for a
 	// level with share_threshold.
 	plain [4]byte
@@ -155,7 +155,7 @@ func (r *Rule) Levels() []Level {
 // maxName is the maximum length of a rule's name, in bytes.
 const maxName = 200
 
-func name(path []level) string {
+func ruleName(path []level) string {
 	var b strings.Builder
 	for i := range path {
 		l := &path[i]

@@ -12,7 +12,7 @@ import (
 // Rules are an immutable set of rules. Nil and the zero value are empty.
 type Rules struct {
 	domains map[string]*Domain
-	chunks  *chunks // the rules in file order
+	table   *ruleTable // the rules in file order
 	version string
 }
 
@@ -104,7 +104,7 @@ func (r *Rules) All() iter.Seq[*Rule] {
 	return func(yield func(*Rule) bool) {
 		_, n := r.Counts()
 		for number := range uint32(n) {
-			if !yield(r.chunks.get(number + 1)) {
+			if !yield(r.table.get(number + 1)) {
 				return
 			}
 		}
@@ -113,8 +113,8 @@ func (r *Rules) All() iter.Seq[*Rule] {
 
 // Counts returns the number of domains and of rules.
 func (r *Rules) Counts() (domains, rules int) {
-	if r == nil || r.chunks == nil {
+	if r == nil || r.table == nil {
 		return 0, 0
 	}
-	return len(r.domains), int(r.chunks.n)
+	return len(r.domains), int(r.table.n)
 }

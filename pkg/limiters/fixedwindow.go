@@ -46,7 +46,7 @@ var fixedWindowDefinition = definition{
 		spec.Max = MaxPerWindow
 		return spec
 	},
-	algorithm: func(spec Spec, peekOver bool) (algorithm, error) {
+	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		l := windowLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
 			peekOver: peekOver, firstHit: spec.Params.WindowStart == StartByFirstHit,

@@ -56,7 +56,7 @@ var funnelDefinition = definition{
 		spec.Max = max(spec.Max, 1)
 		return spec
 	},
-	algorithm: func(spec Spec, peekOver bool) (algorithm, error) {
+	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
 			peekOver: peekOver, capacity: spec.Params.Capacity, drain: drain{den: 1},

@@ -66,8 +66,7 @@ type algorithm interface {
 	appendScript(b []byte, now int64) []byte
 }
 
-// A definition declares an algorithm. The memory store is independent of the algorithm, except that version 1 of its snapshots names
-// two parameters. The Redis store sends hits under concurrency to a decider of their own, and its scripts repeat each algorithm.
+// A definition declares an algorithm.
 type definition struct {
 	name string
 	// parameters are the algorithm's own settings.
@@ -87,9 +86,9 @@ type definition struct {
 	// neverFull returns the Spec with a maximum too large to reach. Its limit reads the same states, and a peek under it is denied
 	// only by the key's penalty. The Spec may be invalid. Nil for an algorithm without penalties.
 	neverFull func(Spec) Spec
-	// algorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range. Nil for concurrency, which
+	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range. Nil for concurrency, which
 	// has leases instead of a count of hits and a window.
-	algorithm func(spec Spec, peekOver bool) (algorithm, error)
+	newAlgorithm func(spec Spec, peekOver bool) (algorithm, error)
 }
 
 var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition, &concurrencyDefinition}
@@ -119,7 +118,7 @@ func definitionOf(algorithm string) *definition {
 func LargestMax(algorithm string) int64 { return definitionOf(algorithm).largest }
 
 // HasWindow reports whether limits of an algorithm have a window.
-func HasWindow(algorithm string) bool { return definitionOf(algorithm).algorithm != nil }
+func HasWindow(algorithm string) bool { return definitionOf(algorithm).newAlgorithm != nil }
 
 // CountsDeniedByDefault returns the default of CountDenied in rules.
 func CountsDeniedByDefault(algorithm string) bool { return definitionOf(algorithm).countsDenied }
@@ -170,10 +169,10 @@ func New(spec Spec) (*Limit, error) {
 
 // setAlgorithm gives l its slots or its algorithm.
 func (l *Limit) setAlgorithm() error {
-	if l.definition.algorithm == nil {
+	if l.definition.newAlgorithm == nil {
 		return l.setSlots()
 	}
-	a, err := l.definition.algorithm(l.spec, l.peekOver)
+	a, err := l.definition.newAlgorithm(l.spec, l.peekOver)
 	if err != nil {
 		return err
 	}
@@ -189,7 +188,7 @@ func checkRange(what string, n, minN, maxN int64) error {
 }
 
 func (d *definition) checkWindow(w time.Duration) error {
-	if d.algorithm == nil {
+	if d.newAlgorithm == nil {
 		if w != 0 {
 			return invalid("want 0", "a window of %v has no meaning for the algorithm %s", w, d.name)
 		}

@@ -31,7 +31,7 @@ var slidingLogDefinition = definition{
 		spec.Max = 2*spec.Max + 1 // a log keeps at most twice its maximum
 		return spec
 	},
-	algorithm: func(spec Spec, peekOver bool) (algorithm, error) {
+	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		if spec.Max > LogMax {
 			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", LogMax)
 			return nil, invalid(remedy, "a sliding log of %d hits is too large", spec.Max)

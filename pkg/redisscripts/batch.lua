@@ -210,7 +210,7 @@ end
 
 -- functions_of returns the functions for SAME_KEY and EXTRA runs, and for the rare hits of RESERVES runs. It creates them once.
 --
--- batch.keys has the keys of the runs so far, but of ALONE ones, by index. The fields of a key:
+-- batch.keys has the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
 --   name      the key in Redis
 --   state     its state, once it is loaded
 --   charged   the limit under which the state has changed

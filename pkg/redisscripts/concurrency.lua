@@ -234,7 +234,7 @@ end
 
 function M.count(s) return s.count end
 
--- Whether the lease of an id is open.
+-- The expiry of the open lease of an id; false or nil if there is none.
 function M.find(s, id)
   if s.id ~= id then
     s.id, s.expires = id, s.count > 0 and tonumber(call('ZSCORE', s.key, id))

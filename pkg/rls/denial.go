@@ -23,7 +23,7 @@ func denialOf(r *decide.Result) (denial, bool) {
 		return denial{}, false
 	}
 	d := &r.Decisions[by]
-	return denial{Decision: d, descriptor: by, limit: d.Denying(), wait: wait}, true
+	return denial{Decision: d, descriptor: by, limit: d.DenyingLimit(), wait: wait}, true
 }
 
 func (d *denial) reason() string {

@@ -80,7 +80,7 @@ func (l *limitOverride) message() *commonv3.RateLimitDescriptor_RateLimitOverrid
 func mergeInto(into, from map[string]any) {
 	for name, value := range from {
 		inner, isMap := value.(map[string]any)
-		there, found := into[name]
+		existing, found := into[name]
 		switch {
 		case !isMap && !found:
 			into[name] = value
@@ -89,7 +89,7 @@ func mergeInto(into, from map[string]any) {
 			mergeInto(copied, inner)
 			into[name] = copied
 		case isMap:
-			if both, ok := there.(map[string]any); ok {
+			if both, ok := existing.(map[string]any); ok {
 				mergeInto(both, inner)
 			}
 		}

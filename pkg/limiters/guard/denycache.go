@@ -136,7 +136,7 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 		return c.store.Take(ctx, now, groups, out)
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return limiters.Uncharged(err)
 	}
 	// lookups is a separate parameter because in a struct with groups, it would escape to the heap.
 	var few [8]lookup

@@ -28,7 +28,7 @@ type flaky struct {
 
 func (f *flaky) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return err
+		return limiters.Uncharged(err)
 	}
 	if f.unreachable {
 		return errGone

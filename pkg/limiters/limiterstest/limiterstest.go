@@ -64,15 +64,15 @@ func Windowed() []string {
 	return slices.DeleteFunc(limiters.Algorithms(), func(name string) bool { return !limiters.HasWindow(name) })
 }
 
-// canceled checks that a call whose context has ended charges nothing and returns the error of the context.
+// canceled checks that a call whose context has ended charges nothing and returns the uncharged error of the context.
 func canceled(t *testing.T, store limiters.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
 	hits := []limiters.Group{{{Key: "k", Limit: limit, N: 1}}}
 	out := make([]limiters.Verdict, 1)
-	if err := store.Take(ctx, time.Time{}, hits, out); !errors.Is(err, context.Canceled) {
-		t.Fatalf("Take of a canceled context: %v, want %v", err, context.Canceled)
+	if err := store.Take(ctx, time.Time{}, hits, out); !errors.Is(err, context.Canceled) || !limiters.IsUncharged(err) {
+		t.Errorf("Take of a canceled context: %v, want an uncharged %v", err, context.Canceled)
 	}
 	if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil || out[0].Err != nil {
 		t.Fatal(err, out[0].Err)

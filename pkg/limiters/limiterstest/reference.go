@@ -24,7 +24,7 @@ func NewReference() *Reference { return &Reference{indexOf: make(map[[2]string]i
 // Take implements limiters.Store.
 func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return err
+		return limiters.Uncharged(err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

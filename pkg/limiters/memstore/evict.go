@@ -33,7 +33,7 @@ func (t *take) makeRoom(sh *shard, isNew bool) bool {
 }
 
 func (s *Store) hasRoom(isNew bool) bool {
-	return (!isNew || s.keys.Load() < s.max.MaxKeys) && s.bytes.Load() < s.max.MaxBytes
+	return (!isNew || s.keys.Load() < s.options.MaxKeys) && s.bytes.Load() < s.options.MaxBytes
 }
 
 // randomShard returns a random shard with records, if there is one.

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrFull is the error of a hit that needs memory, for a new key or a longer log, while the store is at a bound. It means that no
+// ErrFull is the error of a hit that needs memory, for a new key, a longer log or extra state, while the store is at a bound. It means that no
 // sampled record can be evicted. The hit was not charged.
 var ErrFull = limiters.Uncharged(errors.New("memstore: store full: no evictable key found (every sampled key is over its limit)"))
 
@@ -41,11 +41,11 @@ type Stats struct {
 
 // A Store is a [limiters.Store] in memory.
 type Store struct {
-	seed   maphash.Seed
-	start  time.Time
-	passed func(since time.Time) time.Duration // time.Since
-	max    Options
-	shards [shardCount]shard
+	seed    maphash.Seed
+	start   time.Time
+	passed  func(since time.Time) time.Duration // time.Since
+	options Options
+	shards  [shardCount]shard
 
 	// Sums over all shards, which most Takes do not change.
 	_                              [64]byte
@@ -67,7 +67,7 @@ func New(o Options) *Store {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 4 << 30
 	}
-	s := &Store{seed: maphash.MakeSeed(), start: time.Now(), passed: time.Since, max: o}
+	s := &Store{seed: maphash.MakeSeed(), start: time.Now(), passed: time.Since, options: o}
 	if o.Now != nil {
 		s.start, s.passed = o.Now().Truncate(time.Microsecond), func(since time.Time) time.Duration { return o.Now().Sub(since) }
 	}
@@ -88,7 +88,7 @@ func (s *Store) clock() int64 { return s.start.UnixMicro() + s.passed(s.start).M
 // Take implements limiters.Store.
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return err
+		return limiters.Uncharged(err)
 	}
 	t := takes.Get().(*take)
 	defer t.done()

@@ -29,8 +29,8 @@ func (s *Store) Sweep() {
 		}
 		sh.mu.Lock()
 		sh.latest = s.clock()
-		for range sweepsPerSweep {
-			if s.sweep(sh, sh.latest); !sh.cursor.sweeping {
+		for range stepsPerSweep {
+			if s.sweepStep(sh, sh.latest); !sh.cursor.sweeping {
 				break
 			}
 		}
@@ -38,11 +38,11 @@ func (s *Store) Sweep() {
 	}
 }
 
-// sweepsPerSweep bounds the work of Sweep in a shard, so that it holds the lock for about 10 µs.
-const sweepsPerSweep = 64
+// stepsPerSweep bounds the steps of Sweep in a shard, so that it holds the lock for about 10 µs.
+const stepsPerSweep = 64
 
-// sweep removes some expired records. It skips pages and shards that have none.
-func (s *Store) sweep(sh *shard, storeNow int64) {
+// sweepStep removes some expired records. It skips pages and shards that have none.
+func (s *Store) sweepStep(sh *shard, storeNow int64) {
 	c := &sh.cursor
 	if !c.sweeping {
 		if sh.soonest > storeNow {

@@ -116,7 +116,7 @@ func (t *take) sweep() {
 		for ; word != 0; word &= word - 1 {
 			sh := &t.store.shards[i*64+bits.TrailingZeros64(word)]
 			sh.latest, sh.order = t.storeNow, t.order
-			t.store.sweep(sh, t.storeNow)
+			t.store.sweepStep(sh, t.storeNow)
 		}
 	}
 }

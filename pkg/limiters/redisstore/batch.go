@@ -35,11 +35,11 @@ type batch struct {
 
 const wordSize = 8 // bytes of a number
 
-// maxHits bounds the hits of a batch, whose indices have two bytes.
-const maxHits = math.MaxUint16
+// maxIndex is the largest index in a batch. An index has two bytes.
+const maxIndex = math.MaxUint16
 
-// maxBatchHits bounds the hits of a batch so that their keys fit too.
-const maxBatchHits = maxHits / len(keySuffixes)
+// maxBatchHits is the number of hits whose keys, extra keys included, always have an index.
+const maxBatchHits = maxIndex / len(keySuffixes)
 
 // countKeys returns an upper bound of the number of keys.
 func countKeys(groups []limiters.Group) (n int) {

@@ -115,7 +115,7 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 		n.learning = n.learning || probing
 		n.mu.Unlock()
 	}
-	had := budget(ctx, n.store.timeout)
+	had := timeLeft(ctx, n.store.timeout)
 	node, err := n.store.cluster.MasterForKey(ctx, key)
 	if errors.Is(err, redis.Nil) {
 		err = errNoHosts

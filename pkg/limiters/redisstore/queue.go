@@ -47,7 +47,7 @@ type queue struct {
 	timer       *time.Timer // runs expire; nil before the first waiter
 	timerSet    bool
 
-	next nextCall // but for waiters, only the queue's goroutine uses it
+	next nextCall // used only by the queue's goroutine, except next.waiters, which mu guards
 }
 
 // counts are the counters of a store over all of its queues.
@@ -80,7 +80,7 @@ type waiter struct {
 	done     chan struct{} // receives a value when err is set, and the verdicts if it is nil
 }
 
-// The states of a waiter. Who sets one of the last two is the only one that sets the result.
+// The states of a waiter. The goroutine that sets one of the last two decides the result.
 const (
 	stateWaiting = iota
 	stateSent
@@ -130,7 +130,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 
 // callNow makes a call for one Take on the caller's goroutine. It returns within the timeout even if ctx has none.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	remaining := budget(ctx, q.timeout)
+	remaining := timeLeft(ctx, q.timeout)
 	var cancel context.CancelFunc
 	if remaining < q.timeout {
 		ctx, cancel = callContext(time.Now().Add(remaining), q.timeout)
@@ -144,8 +144,8 @@ func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Gr
 	return err
 }
 
-// budget returns the time until a Take with a timeout must return.
-func budget(ctx context.Context, timeout time.Duration) time.Duration {
+// timeLeft returns the time until the deadline of ctx, at most timeout.
+func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	if deadline, bounded := ctx.Deadline(); bounded {
 		return min(timeout, time.Until(deadline))
 	}

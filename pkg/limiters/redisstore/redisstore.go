@@ -109,9 +109,9 @@ func (s *Store) enter() bool {
 // Take implements [limiters.Store]. It returns within Timeout.
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return err
+		return limiters.Uncharged(err)
 	}
-	if len(out) > maxBatchHits && countKeys(groups) > maxHits {
+	if len(out) > maxBatchHits && countKeys(groups) > maxIndex {
 		return ErrTooManyKeys
 	}
 	if !s.enter() {

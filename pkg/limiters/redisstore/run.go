@@ -10,14 +10,14 @@ type runKind byte
 const (
 	kindSameKey  runKind = iota // equal hits on one key, or one hit of a group
 	kindAlone                   // hits on successive keys, without a group and without other hits on these keys
-	kindLeases                  // hits under limits with leases, without a group; each has its own key, limit and count
+	kindLeases                  // hits under concurrency limits, without a group; each has its own key, limit and count
 	kindExtra                   // one hit of a limit with extra state
 	kindReserves                // like kindLeases, for limits with reservations and no penalty
 
 	kindPeeks runKind = 8 // added to one of the first two: the hits are peeks, and their counts are Denied hits
 )
 
-// The operations of a run of kindExtra.
+// The operations of a hit in a run of kindLeases, kindExtra or kindReserves.
 const (
 	opTake = iota
 	opEnd
