@@ -6,8 +6,8 @@ import (
 
 // Listeners are the settings of the ports.
 type Listeners struct {
-	Host      string `env:"HOST" default:"0.0.0.0" help:"The address on which /json, /healthcheck and /metrics listen. Set 127.0.0.1 for this machine only."`
-	Port      uint16 `env:"PORT" default:"8080" help:"The port of /json, /healthcheck and /metrics. 0: any free port."`
+	Host      string `env:"HOST" default:"0.0.0.0" help:"The address on which /json, /healthcheck, /livez and /metrics listen. Set 127.0.0.1 for this machine only."`
+	Port      uint16 `env:"PORT" default:"8080" help:"The port of /json, /healthcheck, /livez and /metrics. 0: any free port."`
 	JSON      bool   `env:"JSON_ENABLED" name:"json" default:"true" negatable:"" help:"Serve /json, which decides and charges like gRPC but has no TLS. Set false where clients must not reach it; it then returns 404."`
 	GRPCHost  string `env:"GRPC_HOST" name:"grpc-host" default:"0.0.0.0" help:"The address on which the rate limit service listens. Set 127.0.0.1 for this machine only."`
 	GRPCPort  uint16 `env:"GRPC_PORT" name:"grpc-port" default:"8081" help:"The port of the rate limit service. 0: any free port."`
@@ -35,7 +35,7 @@ func (l *Listeners) complete(errs *settingErrors) {
 		errs.require("MAX_IN_FLIGHT", "be from 0 (256 for each CPU) to %d", maxInFlight)
 	}
 	if l.MaxConnectionAge < 0 || l.MaxConnectionAgeGrace < 0 {
-		errs.add("GRPC_MAX_CONNECTION_AGE", "it and its grace must be at least 0 (0: no limit)")
+		errs.add("GRPC_MAX_CONNECTION_AGE", "this and GRPC_MAX_CONNECTION_AGE_GRACE must be at least 0 (0: no limit)")
 	}
 	if l.ServerUseTLS && (l.ServerCert == "" || l.ServerKey == "") {
 		errs.add("GRPC_SERVER_USE_TLS", "set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too")

@@ -30,7 +30,7 @@ func (s *Stats) complete(errs *settingErrors) {
 	errs.oneOf("STATSD_PROTOCOL", &s.StatsdProtocol, "tcp", "udp")
 	positive(errs, "STATS_FLUSH_INTERVAL", int64(s.FlushInterval))
 	if s.UseStatsd && s.UseDogStatsd && !s.DisableStats {
-		errs.add("USE_STATSD", "unable to use more than one stats sink at the same time: remove it or USE_DOG_STATSD")
+		errs.add("USE_STATSD", "statsd and dogstatsd cannot be used together: remove USE_STATSD or USE_DOG_STATSD")
 	}
 	if !strings.HasPrefix(s.PrometheusPath, "/") {
 		errs.require("PROMETHEUS_PATH", "begin with a slash")

@@ -16,7 +16,7 @@ type Store struct {
 	RedisSkipHostname bool          `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" name:"redis-tls-skip-hostname-verification" help:"Accept any name in the certificate of Redis. The CA is still verified."`
 	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"A prefix of every key in Redis. Set it if several installations with different rules share a Redis."`
 	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas. With it, Redis keys contain an HMAC-SHA256 instead of user data. A new secret resets all counters."`
-	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for one call to Redis. Then on_store_error decides. Keep it below the timeout of Envoy's rate limit filter, which is 20 ms by default. Above 5s, a late request may hold the slot of its lease until the lease expires."`
+	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for one call to Redis. Then on_store_error decides. Keep it below the timeout of Envoy's rate limit filter, which is 20 ms by default. With concurrency limits, keep it at most 5s: otherwise a request that arrives after its release may hold a slot until its lease expires."`
 	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits in one call to Redis. Each hit takes Redis 1 to 2 µs. Calls run one at a time, so a replica's throughput is at most this value divided by the round-trip time."`
 	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call in flight, for each Redis. Further hits fail at once, and on_store_error decides them."`
 
@@ -27,7 +27,7 @@ type Store struct {
 	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size, in bytes, of the deny cache, which denies keys over their limits without a call to Redis. 0: every decision calls Redis. Counters in memory use no cache."`
 	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest time that a denial stays in the deny cache, and so the longest delay of a refund by another replica. After half of it, Weir writes denied hits to Redis and rechecks keys that are still requested."`
 
-	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, Weir evicts keys within their limits. If it finds none, it does not decide hits on new keys."`
+	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, Weir evicts keys within their limits. If it finds none, hits on new keys fail, and on_store_error decides them."`
 	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"The approximate memory for keys, in bytes. 0, the default, is 4 GiB, or half of the container's memory if that is less."`
 
 	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"A file for the counters in memory, saved at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded at start. It contains user data, and must belong to one process only. Default: none, so a restart resets all limits."`

@@ -44,9 +44,9 @@ type RedisStats struct {
 func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 	_, counter := readers(stats, prometheus.Labels{"redis": name})
 	m.Registry.MustRegister(
-		counter("weir_redis_calls_total", "Calls of Redis. One call decides all hits that arrived during the previous call.",
+		counter("weir_redis_calls_total", "Calls to Redis. One call decides all hits that arrived during the previous call.",
 			func(s RedisStats) int64 { return s.Calls }),
-		counter("weir_redis_hits_total", "Hits that calls of Redis decided. Divided by weir_redis_calls_total, it is the mean size of a batch.",
+		counter("weir_redis_hits_total", "Hits decided by calls to Redis. Divided by weir_redis_calls_total, it is the mean size of a batch.",
 			func(s RedisStats) int64 { return s.Hits }),
 		counter("weir_redis_refused_hits_total", "Hits that failed at once because the queue for Redis was full.",
 			func(s RedisStats) int64 { return s.QueueRejected }),
@@ -54,7 +54,7 @@ func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 			func(s RedisStats) int64 { return s.BreakerRejected }),
 		counter("weir_redis_left_hits_total", "Hits that waited in the queue for Redis until their timeout. They were not charged.",
 			func(s RedisStats) int64 { return s.TimedOut }),
-		counter("weir_redis_panics_total", "Calls of Redis that failed because of a bug in Weir.",
+		counter("weir_redis_panics_total", "Calls to Redis that failed because of a bug in Weir.",
 			func(s RedisStats) int64 { return s.Panics }),
 	)
 }

@@ -260,6 +260,28 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 	}
 }
 
+// A call charges until the latest deadline of its waiters, and not later.
+func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
+	var got time.Time
+	q := &queue{timeout: time.Hour, maxBatch: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+	q.call = func(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+		got, _ = ctx.Value(chargeDeadline{}).(time.Time)
+		return nil
+	}
+	now := time.Now()
+	for _, deadline := range []time.Duration{time.Second, 3 * time.Second, 2 * time.Second} {
+		w := &waiter{done: make(chan struct{}, 1), deadline: now.Add(deadline)}
+		w.copy(limiters.Singles(hitsOf("k")...), 1)
+		q.waiters = append(q.waiters, w)
+	}
+	q.takeWaiters()
+	q.send()
+	q.running.Wait()
+	if want := now.Add(3 * time.Second); !got.Equal(want) {
+		t.Errorf("the call charges until %v, want %v", got, want)
+	}
+}
+
 func TestFullQueueRejectsAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{MaxWaiting: 1})
