@@ -144,3 +144,24 @@ func TestSnapshotKeepsThePenaltyOfASharedRecord(t *testing.T) {
 		t.Errorf("after a restart: %+v, want a penalty", v)
 	}
 }
+
+// The limits share a record. A hit under the one without a penalty does not shorten the life of the record to its own window, because
+// the record has the denials that lead to a penalty.
+func TestSharedRecordRemembersDenials(t *testing.T) {
+	s := New(Options{})
+	spec := limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Minute}
+	plain := limiterstest.MustLimit(spec)
+	spec.Max, spec.Params.Penalty = 1, limiters.PenaltySpec{After: 2, Within: time.Hour, For: time.Hour}
+	penalizing := limiterstest.MustLimit(spec)
+	deny := func() limiters.Verdict {
+		decided(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 1})
+		return decided(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 1})
+	}
+	deny()
+	decided(t, s, limiters.Hit{Key: "k", Limit: plain, N: 1})
+	advance(s, 5*time.Minute)
+	s.Sweep()
+	if v := deny(); !v.PenaltyBegan {
+		t.Errorf("the second denial within an hour: %+v, want a penalty", v)
+	}
+}

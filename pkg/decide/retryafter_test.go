@@ -1,0 +1,43 @@
+package decide
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A client waits until all limits that deny its request admit it. Of quotas, which deny only together, one is enough.
+func TestRetryAfterIsTheLongestWait(t *testing.T) {
+	limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	denied := func(quota bool, waits ...time.Duration) Decision {
+		d := Decision{Outcome: Denied, Reason: OverLimit, Quota: quota}
+		for _, wait := range waits {
+			d.Limits = append(d.Limits, descriptors.RateLimit{Compiled: limit})
+			d.Verdicts = append(d.Verdicts, limiters.Verdict{RetryAfter: wait, ResetAfter: wait})
+			d.UntilReset = max(d.UntilReset, wait)
+		}
+		return d
+	}
+	const short, long = time.Second, time.Minute
+	for name, c := range map[string]struct {
+		decisions []Decision
+		want      time.Duration
+		by        int
+	}{
+		"the longer wait first": {[]Decision{denied(false, long), denied(false, short)}, long, 0},
+		"the longer wait last":  {[]Decision{denied(false, short), denied(false, long)}, long, 1},
+		"limits of one rule":    {[]Decision{denied(false, short, long, short)}, long, 0},
+		"quotas":                {[]Decision{denied(true, long), denied(true, short)}, short, 1},
+		"a quota and a limit":   {[]Decision{denied(true, long), denied(true, short), denied(false, 2*short)}, 2 * short, 2},
+	} {
+		r := Result{Decisions: c.decisions}
+		if wait, by := r.RetryAfter(); wait != c.want || by != c.by {
+			t.Errorf("%s: %v by descriptor %d, want %v by %d", name, wait, by, c.want, c.by)
+		}
+	}
+}

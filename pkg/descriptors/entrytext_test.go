@@ -1,0 +1,57 @@
+package descriptors_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+func TestParseEntries(t *testing.T) {
+	for text, want := range map[string][]descriptors.Entry{
+		"":                                nil,
+		"a=1":                             {{Key: "a", Value: "1"}},
+		"user_id=42,action=login":         {{Key: "user_id", Value: "42"}, {Key: "action", Value: "login"}},
+		"a=":                              {{Key: "a"}},
+		"a=1, b =2":                       {{Key: "a", Value: "1"}, {Key: "b", Value: "2"}},
+		"a=b=c":                           {{Key: "a", Value: "b=c"}},
+		`a=1\,2,b\=c=\=`:                  {{Key: "a", Value: "1,2"}, {Key: "b=c", Value: "="}},
+		`path=C:\x\\,b=\`:                 {{Key: "path", Value: `C:\x\`}, {Key: "b", Value: `\`}},
+		"a= spaces stay ,b=\xff":          {{Key: "a", Value: " spaces stay "}, {Key: "b", Value: "\xff"}},
+		`ua=Mozilla/5.0 (X11\, a\=b),x=1`: {{Key: "ua", Value: "Mozilla/5.0 (X11, a=b)"}, {Key: "x", Value: "1"}},
+	} {
+		if got, err := descriptors.ParseEntries(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"a": `entry 1, "a", has no '='`, "a=1,": "entry 2 is empty", ",a=1": "entry 1 is empty", "a=1,=2": `entry 2, "=2", has no key`, `a\=1`: "has no '='",
+	} {
+		if got, err := descriptors.ParseEntries(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %q, %v, want the error %s", text, got, err, want)
+		}
+	}
+}
+
+// Entries that are written with escapes are read back, and no text makes the parser fail otherwise than with an error.
+func FuzzParseEntries(f *testing.F) {
+	for _, text := range []string{"a=1,b=2", `a=1\,2`, `\\\=\,==,=`, "a", "", `a=\`} {
+		f.Add(text, text)
+	}
+	escape := strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
+	f.Fuzz(func(t *testing.T, key, value string) {
+		entries, err := descriptors.ParseEntries(key)
+		if err == nil && key != "" && len(entries) == 0 || err != nil && len(entries) > 0 {
+			t.Errorf("%q: %q, %v", key, entries, err)
+		}
+		if key == "" {
+			return
+		}
+		want := []descriptors.Entry{{Key: key, Value: value}, {Key: value + "k", Value: key}}
+		text := escape.Replace(key) + "=" + escape.Replace(value) + "," + escape.Replace(value+"k") + "=" + escape.Replace(key)
+		if got, err := descriptors.ParseEntries(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
+		}
+	})
+}
