@@ -145,8 +145,8 @@ func TestSnapshotKeepsThePenaltyOfASharedRecord(t *testing.T) {
 	}
 }
 
-// The limits share a record. A hit under the one without a penalty does not shorten the life of the record to its own window, because
-// the record has the denials that lead to a penalty.
+// The limits share a record. A hit under the one without a penalty does not shorten the life of the record to its own window. The record
+// has the denials that lead to a penalty.
 func TestSharedRecordRemembersDenials(t *testing.T) {
 	s := New(Options{})
 	spec := limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Minute}
