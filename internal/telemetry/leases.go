@@ -24,7 +24,7 @@ func newLeases() leases {
 		ends: newCounterMap("weir_lease_ends_total", "Releases and settles by rule, those of unknown ids included. The result is error if the store "+
 			"could not decide; with Redis, Weir then repeats it.", "domain", "rule", "result"),
 		badIDs: newCounterMap("weir_bad_lease_ids_total",
-			"Descriptors with an empty lease id, or one of more than 256 bytes. They are denied, except releases, settles and rules in shadow mode.", "domain", "rule"),
+			"Descriptors with an empty lease id, or one of more than 256 bytes. Weir denies them, except releases, settles, and descriptors under a rule in shadow mode.", "domain", "rule"),
 		tooMany: newCounterMap("weir_too_many_leases_total",
 			"Descriptors denied because their key has 10,000 open reservations, also in shadow mode.", "domain", "rule"),
 		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -36,7 +36,7 @@ type Result struct {
 	leases   bool   // a hit has a lease
 
 	combined  Combined
-	decidedAt time.Duration // when the store answered, see now; 0: not yet
+	decidedAt time.Duration // when the store answered, or when Decide ended without a call; see now; 0: not yet
 }
 
 // Denies reports whether d, an element of r.Decisions, denies the request. In quota mode, it does so only if all others in quota mode

@@ -5,7 +5,7 @@
 -- returns used and reset. In any other case it changes nothing and returns nil.
 --
 -- extra_state.lua can decide any group, and each of its steps is a function. The other deciders leave out the steps that their hits
--- do not need. ADR 3 has what each saves:
+-- do not need. ADR 3 has what most of them save:
 --   decide_alone      hits on keys of their own, as most are: no state is kept for another hit
 --   decide_hits       hits on one key: one state for all
 --   decide_group      a group without extra state

@@ -1,4 +1,4 @@
--- reserve_runs: decides RESERVES runs, see batch.lua. A hit costs a quarter of what it costs in extra_state.lua. The file decides
+-- reserve_runs: decides RESERVES runs, see batch.lua. A hit costs a quarter as much as in extra_state.lua. The file decides
 -- frequent hits itself, and leaves the others to extra_state.lua, which is defined on demand, because creating its functions costs as
 -- much as several hits.
 --

@@ -38,7 +38,7 @@ const wordSize = 8 // bytes of a number
 // maxIndex is the largest index in a batch. An index has two bytes.
 const maxIndex = math.MaxUint16
 
-// maxBatchHits is the number of hits whose keys, extra keys included, always have an index.
+// maxBatchHits is the largest number of hits whose keys, including extra keys, all get an index.
 const maxBatchHits = maxIndex / len(keySuffixes)
 
 // countKeys returns an upper bound of the number of keys.

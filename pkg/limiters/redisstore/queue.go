@@ -26,8 +26,8 @@ var errTimedOutSent = errors.New("no answer in time")
 // A callFunc decides groups in one call. It does not retain groups or out.
 type callFunc func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
-// A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and share the next one. There is no
-// timer: without a call in flight, a Take makes its call at once, on its own goroutine. If others wait when that call ends, a
+// A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and share the next one. No timer
+// delays a call: without one in flight, a Take makes its call at once, on its own goroutine. If others wait when that call ends, a
 // goroutine makes further calls until the queue is empty.
 //
 // After repeated failures the queue rejects hits for a while, see [breaker].
@@ -47,7 +47,7 @@ type queue struct {
 	timer       *time.Timer // runs expire; nil before the first waiter
 	timerSet    bool
 
-	next nextCall // used only by the queue's goroutine, except next.waiters, which mu guards
+	next nextCall // of the queue's goroutine, except that expire reads next.waiters
 }
 
 // counts are the counters of a store over all of its queues.
@@ -60,7 +60,7 @@ type counts struct {
 
 // A nextCall is the next call of the queue's goroutine, with the hits of several waiters.
 type nextCall struct {
-	waiters  []*waiter        // guarded by the lock of the queue
+	waiters  []*waiter        // written by the queue's goroutine under mu; expire reads it under mu
 	groups   []limiters.Group // of the waiters
 	hits     int              // in groups
 	verdicts []limiters.Verdict
@@ -192,11 +192,11 @@ func (q *queue) timeOut(w *waiter, cause error) error {
 	}
 }
 
-// expiryStep bounds how often a long queue is searched for waiters to time out, and delays a timeout at most by itself.
+// expiryStep is the shortest time between two searches for expired waiters, and so the longest extra delay of a timeout.
 const expiryStep = time.Millisecond
 
 // setTimer sets the timer unless it is set. The timer is not moved when waiters get their verdicts: when it fires, it finds the next
-// expiry. So it costs nothing for each Take, in contrast to a timer for each. The lock must be held.
+// expiry. Unlike a timer for each Take, it costs a Take only a comparison. The lock must be held.
 func (q *queue) setTimer(d time.Duration) {
 	switch {
 	case q.timerSet:
@@ -215,21 +215,34 @@ func (q *queue) expire() {
 	defer q.mu.Unlock()
 	q.timerSet = false
 	now := time.Now()
+	sent, waiting := countExpired(q.next.waiters, now), countExpired(q.waiters, now)
 	var expired []*waiter
-	// Both lists are in the order of expiry, and the waiters of the call came first.
-	for _, list := range [][]*waiter{q.next.waiters, q.waiters} {
-		for _, w := range list {
-			if wait := w.expiry.Sub(now); wait > 0 {
-				q.setTimer(max(wait, expiryStep))
-				break
-			}
-			if err := q.timeOut(w, nil); err != nil {
-				w.err = err
-				expired = append(expired, w)
-			}
+	for _, w := range slices.Concat(q.next.waiters[:sent], q.waiters[:waiting]) {
+		if err := q.timeOut(w, nil); err != nil {
+			w.err = err
+			expired = append(expired, w)
+		}
+	}
+	for _, w := range q.waiters[:waiting] {
+		q.waitingHits -= len(w.hits)
+	}
+	q.waiters = slices.Delete(q.waiters, 0, waiting)
+	// The waiters of the call came first, so they expire first.
+	for _, list := range [][]*waiter{q.next.waiters[sent:], q.waiters} {
+		if len(list) > 0 {
+			q.setTimer(max(list[0].expiry.Sub(now), expiryStep))
 		}
 	}
 	q.wake(expired)
+}
+
+// countExpired returns how many waiters of a list, which is in the order of expiry, have expired.
+func countExpired(list []*waiter, now time.Time) int {
+	n := slices.IndexFunc(list, func(w *waiter) bool { return w.expiry.After(now) })
+	if n < 0 {
+		return len(list)
+	}
+	return n
 }
 
 // withCause joins err with the reason why the context ended, if any.

@@ -234,6 +234,9 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 		w.copy(limiters.Singles(hitsOf("k")...), 1)
 		w.state.Store(state)
 		*list = append(*list, w)
+		if state == stateWaiting {
+			q.waitingHits += len(w.hits)
+		}
 		return w
 	}
 	sent := join(&q.next.waiters, stateSent, -2*time.Second)
@@ -242,6 +245,12 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 	waitingLater := join(&q.waiters, stateWaiting, time.Hour)
 	q.expire()
 	q.running.Wait()
+	if len(sent.done) == 0 || len(waiting.done) == 0 {
+		t.Fatal("a Take that is due has not timed out")
+	}
+	if n := q.countWaiting(); n != 1 {
+		t.Errorf("%d hits wait, want 1", n)
+	}
 	out := make([]limiters.Verdict, 1)
 	if err := q.await(t.Context(), sent, out); !errors.Is(err, errTimedOutSent) || limiters.IsUncharged(err) {
 		t.Errorf("the Take that was sent got %v, want %v", err, errTimedOutSent)
