@@ -81,13 +81,15 @@ func TestCounterEqualsSettledCostsAndUnsettledEstimates(t *testing.T) {
 					weirs[at] = startWeir(t, reserving(redis.Addr, ports[at]))
 				}
 			})
-			s.awaitCalls(t)
-			least, most := s.expected()
-			used := s.used(t, "large", loadUser)
-			t.Logf("%v; %d charged, want %d to %d", outcomes, used, least, most)
-			if used < least || used > most {
-				t.Errorf("%d charged, want %d to %d", used, least, most)
-			}
+			// Envoy may make the last settlements after its clients have left, also between the two readings.
+			var used, least, most int
+			until(t, "the counter to be the sum of the calls", func() bool {
+				s.awaitCalls(t)
+				least, most = s.expected()
+				used = s.used(t, "large", loadUser)
+				t.Logf("%v; %d charged, want %d to %d", outcomes, used, least, most)
+				return least <= used && used <= most
+			})
 			if kills == 0 && least != most {
 				t.Errorf("the sum is %d to %d, although no call was lost", least, most)
 			}
