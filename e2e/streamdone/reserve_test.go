@@ -83,11 +83,11 @@ func TestCounterEqualsSettledCostsAndUnsettledEstimates(t *testing.T) {
 			})
 			// Envoy may make the last settlements after its clients have left, also between the two readings.
 			var used, least, most int
+			defer func() { t.Logf("%v; %d charged, want %d to %d", outcomes, used, least, most) }()
 			until(t, "the counter to be the sum of the calls", func() bool {
 				s.awaitCalls(t)
 				least, most = s.expected()
 				used = s.used(t, "large", loadUser)
-				t.Logf("%v; %d charged, want %d to %d", outcomes, used, least, most)
 				return least <= used && used <= most
 			})
 			if kills == 0 && least != most {

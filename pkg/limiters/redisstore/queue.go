@@ -115,11 +115,8 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	w := waiters.Get().(*waiter)
 	w.now = now
 	w.copy(groups, len(out))
-	w.expiry = time.Now().Add(q.timeout)
-	w.deadline = w.expiry
-	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(w.deadline) {
-		w.deadline = deadline
-	}
+	start := time.Now()
+	w.expiry, w.deadline = start.Add(q.timeout), start.Add(timeLeft(ctx, q.timeout))
 	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
 	q.waitingHits += len(out)
