@@ -102,3 +102,29 @@ func TestSchemaHasTheValuesOfTheGrammar(t *testing.T) {
 	same("headers", onDeny["headers"]["maxProperties"], descriptors.MaxDenyHeaders)
 	same("a header", onDeny["headers"]["additionalProperties"].(map[string]any)["maxLength"], descriptors.MaxDenyHeaderValue)
 }
+
+// docs/rules.md marks the keys that envoyproxy/ratelimit rejects, so that a file can be made ready for it.
+func TestRulesPageMarksTheKeysOfWeir(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `(\\w+)` \\|.*$")
+	header := regexp.MustCompile(`(?m)^.*\n\|---`)
+	rows := map[string][]string{}
+	for _, m := range row.FindAllStringSubmatch(header.ReplaceAllString(string(text), ""), -1) {
+		rows[m[1]] = append(rows[m[1]], m[0])
+	}
+	for _, section := range sections {
+		for _, key := range section.Keys {
+			if len(rows[key]) == 0 {
+				t.Errorf("docs/rules.md has no row for %s", key)
+			}
+			for _, row := range rows[key] {
+				if got, want := strings.Contains(row, "†"), isWeirs(key); got != want {
+					t.Errorf("†: %v, want %v: %s", got, want, row)
+				}
+			}
+		}
+	}
+}
