@@ -142,7 +142,7 @@ func withRemedy(err error, verb, correct string) error {
 
 // rulesFlags are the flags of commands that read rules as the server does.
 type rulesFlags struct {
-	Config       []string `sep:"none" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. - is standard input. It may repeat."`
+	Config       []string `sep:"none" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. - is standard input. May be repeated."`
 	rulesOptions `embed:""`
 }
 
