@@ -23,7 +23,7 @@ type Convert struct {
 	Format    string   `enum:"envoy,nginx,json,csv," default:"" placeholder:"FORMAT" help:"The format of the logs: envoy or nginx (lines of text), json or csv."`
 	LogFormat string   `name:"log-format" placeholder:"TEXT" help:"The format string of the log: text_format of Envoy, or log_format of nginx. Default: Envoy's default format, or combined."`
 	Columns   []string `placeholder:"NAME,…" help:"The columns of a CSV without a header."`
-	Comma     string   `default:"," placeholder:"CHARACTER" help:"The character between the columns of a CSV, such as ';'. tab is a tab."`
+	Comma     string   `default:"," placeholder:"CHARACTER" help:"The character between the columns of a CSV, such as ';', or the word tab."`
 
 	Domain      string   `placeholder:"NAME" help:"The domain of the rules."`
 	Descriptors []string `name:"descriptor" sep:"none" placeholder:"ENTRIES" help:"A descriptor of each request, such as 'user_id=%{x-user-id},action=%{path|segment 1}'. May be repeated."`

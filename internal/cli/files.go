@@ -155,7 +155,7 @@ type rulesOptions struct {
 
 // allOrNothingFlag is the setting of the server that becomes [decide.Options.AllOrNothing].
 type allOrNothingFlag struct {
-	AllOrNothing bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none, as the server does with this setting."`
+	AllOrNothing bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none of the others, as the server does with this setting."`
 }
 
 // fromStdin reports whether the rules or the overlay are standard input.

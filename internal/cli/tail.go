@@ -104,7 +104,7 @@ func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams)
 	fmt.Fprintf(to.Err, "weir: warning: no rule has the path %s now%s\n", terminal.Printable(t.Rule), didYouMean(t.Rule, paths))
 }
 
-// maxRules is the most rules that the server returns at once.
+// maxRules is the most rules that the server returns in one call.
 const maxRules = 10_000
 
 // didYouMean returns the part of an error that names the word nearest to a misspelled one, or "".
