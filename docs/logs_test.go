@@ -11,8 +11,8 @@ import (
 
 // logTypes are the types of logs.md, by the constructor or encoder method of a field.
 var logTypes = map[string]string{
-	"String": "text", "Stringer": "text", "ByteString": "text", "NamedError": "text", "Any": "text",
-	"Int": "number", "Int64": "number", "Bool": "true or false", "Duration": "seconds", "Time": "time",
+	"String": "string", "Stringer": "string", "ByteString": "string", "NamedError": "string", "Any": "string",
+	"Int": "number", "Int64": "number", "Bool": "boolean", "Duration": "seconds", "Time": "time",
 	"Strings": "list", "Array": "list",
 }
 
@@ -28,7 +28,7 @@ func TestLogFieldsMatchTheCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed, used := map[string]string{}, map[string]string{"error": "text"} // zap.Error takes no name
+	listed, used := map[string]string{}, map[string]string{"error": "string"} // zap.Error takes no name
 	for _, row := range logRow.FindAllStringSubmatch(string(page), -1) {
 		listed[row[1]] = row[2]
 	}

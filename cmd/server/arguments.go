@@ -25,7 +25,7 @@ func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
 		kong.Vars{"redis_socket": settings.RedisSocket},
 		kong.ExplicitGroups(groups()),
 		kong.KindMapper(reflect.Bool, boolean{}),
-		mustBe[string]("a text"),
+		mustBe[string]("a string"),
 		mustBe[int]("a whole number such as 10"),
 		mustBe[int64]("a whole number such as 10"),
 		mustBe[uint16]("a whole number from 0 to 65535"),

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -53,8 +54,7 @@ func settingsTable(t *testing.T) string {
 	}
 	b := &strings.Builder{}
 	fmt.Fprint(b, "# Settings\n\n<!-- Generated from internal/settings by go test ./cmd/server -run Table -update -->\n\n"+
-		"This page is for operators who configure Weir. It lists every setting with its default and meaning, in the groups of\n"+
-		"`weir serve --help=all`. Most installations set only these:\n\n")
+		"This page lists every setting with its default and meaning, for operators who configure Weir. Most installations set only these:\n\n")
 	for i, variable := range settings.Basic {
 		if i > 0 {
 			fmt.Fprint(b, ", ")
@@ -63,10 +63,9 @@ func settingsTable(t *testing.T) string {
 	}
 	fmt.Fprint(b, ".\n\n"+
 		"Each setting is an environment variable and a flag of `weir serve`, and a flag takes precedence over its variable. Durations\n"+
-		"need a unit, such as `15ms`, `2s` or `1h30m`.\n\n"+
-		"To find mistakes before a start, run `weir check --settings`, which checks the variables of its environment. At start Weir warns of a\n"+
-		"variable that is one typing mistake away from a setting, or that begins like settings do, such as `XDS_CLIENT_`. It ignores all other\n"+
-		"unknown variables.\n")
+		"need a unit, such as `15ms`, `2s` or `1h30m`. `weir serve --help=all` prints the same list.\n\n"+
+		"To check the variables of an environment before a start, run `weir check --settings`. At start, Weir warns of an unknown variable that\n"+
+		"is one typing mistake away from a setting, or that begins like a setting, such as `XDS_CLIENT_`.\n")
 	for _, g := range settings.Groups {
 		fmt.Fprintf(b, "\n## %s\n\n| variable | flag | default | meaning |\n|---|---|---|---|\n", strings.TrimSuffix(g.Title, ":"))
 		for _, f := range byGroup[g.Key] {
@@ -82,7 +81,8 @@ func settingsTable(t *testing.T) string {
 		}
 	}
 	fmt.Fprint(b, "\n## The Go runtime\n\nThe variables of the Go runtime apply too. Without `GOGC`, Weir bounds garbage to 512 MB or half of the live bytes,\n"+
-		"whichever is more. Without `GOMEMLIMIT`, the limit is nine tenths of the cgroup's memory; `AUTOMEMLIMIT` sets another part, or `off`.\n"+
+		"whichever is more. Without `GOMEMLIMIT`, Weir sets it to 0.9 of the cgroup's memory. `AUTOMEMLIMIT` sets another fraction, such as\n"+
+		"`0.8`, or turns this limit off with `off`.\n"+
 		"\n## Without effect\n\nWeir accepts these variables of envoyproxy/ratelimit, so that a deployment need not change, and ignores them. "+
 		"It logs each\none that is set.\n\n| variables | why |\n|---|---|\n")
 	var reasons []string
@@ -99,7 +99,13 @@ func settingsTable(t *testing.T) string {
 	return b.String()
 }
 
-func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
+// pageName matches the name of a page in a help text.
+var pageName = regexp.MustCompile(`\bdocs/([a-z-]+\.md)`)
+
+// cell returns a help text as a cell of the table.
+func cell(text string) string {
+	return pageName.ReplaceAllString(strings.ReplaceAll(text, "|", "\\|"), "[$1]($1)")
+}
 
 // defaultOf returns the default of a flag, and its help without the sentence that states the default.
 func defaultOf(f *kong.Flag) (otherwise, meaning string) {

@@ -44,7 +44,7 @@ descriptors:
 // maxWait bounds the wait for each event, also on a busy machine.
 const maxWait = 2 * time.Minute
 
-// write writes a file at once: on a busy machine, a server that watches the file would otherwise read it empty.
+// write writes a file in one step: on a busy machine, a server that watches the file would otherwise read it empty.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	next := filepath.Join(filepath.Dir(path), ".next-"+filepath.Base(path))
@@ -137,7 +137,7 @@ func startServer(t *testing.T, settings ...string) *server {
 	return s
 }
 
-// startProcess is like startServer, but returns at once. The server has no client until [server.connect].
+// startProcess is like startServer, but returns immediately. The server has no client until [server.connect].
 func startProcess(t *testing.T, settings ...string) *server {
 	t.Helper()
 	s := &server{t: t, cmd: exec.Command(os.Args[0])}

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// Requests past MAX_IN_FLIGHT are shed at once, by gRPC and /json. Health checks are not. Once Redis answers, requests are
+// Requests past MAX_IN_FLIGHT are shed immediately, by gRPC and /json. Health checks are not. Once Redis answers, requests are
 // decided again.
 func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
 	t.Parallel()

@@ -14,13 +14,13 @@
 //	weir plan --limit 1000 --replicas 100                        plan local limits, memory and calls to Redis
 //	weir peek user_id=42                                         print the state of a key in a running server
 //	weir reset user_id=42                                        reset it, on all replicas
-//	weir top                                                     show the heaviest and the most denied keys
+//	weir top                                                     show the busiest and the most denied keys
 //	weir tail                                                    print decisions as they are made
 //	weir conform 127.0.0.1:8081                                  grade any rate limit service for Envoy from outside
 //	weir version
 //
 // weir serve --help shows the settings that most users need, and --help=all every setting. SIGTERM stops the server once
-// proxies have had time to stop sending, SIGINT at once. SIGHUP reloads the rules.
+// proxies have had time to stop sending, SIGINT immediately. SIGHUP reloads the rules.
 package main
 
 import (
@@ -54,7 +54,7 @@ type commands struct {
 	Serve   serve   `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
 	Version version `cmd:"" help:"Print the version."`
 
-	Check   cli.Check   `cmd:"" group:"rules" help:"Find faults of rules or settings."`
+	Check   cli.Check   `cmd:"" group:"rules" help:"Check rules or settings for faults."`
 	Explain cli.Explain `cmd:"" group:"rules" help:"Show which limits apply to a request, and why."`
 	Test    cli.Test    `cmd:"" group:"rules" help:"Run tests of rules: requests at virtual times, with the verdicts that they must get."`
 	Gen     cli.Gen     `cmd:"" group:"rules" help:"Write the configuration of Envoy for rules."`
@@ -68,7 +68,7 @@ type commands struct {
 
 	Peek  cli.Peek  `cmd:"" group:"running" help:"Print the state of a key in a running server. It charges nothing."`
 	Reset cli.Reset `cmd:"" group:"running" help:"Reset a key in a running server, or every key that contains an entry."`
-	Top   cli.Top   `cmd:"" group:"running" help:"Show the heaviest and the most denied keys of a running server."`
+	Top   cli.Top   `cmd:"" group:"running" help:"Show the busiest and the most denied keys of a running server."`
 	Tail  cli.Tail  `cmd:"" group:"running" help:"Print the decisions of a running server as they are made."`
 
 	Conform cli.Conform `cmd:"" group:"running" help:"Grade any rate limit service for Envoy from outside."`

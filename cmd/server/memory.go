@@ -100,7 +100,7 @@ func (m *memory) quarantine(reason error) {
 		zap.String("remedy", "if another version of Weir wrote it, stop, rename it back and start that version; otherwise remove it"))
 }
 
-// run saves a snapshot periodically until ctx ends. It calls answered at once.
+// run saves a snapshot periodically until ctx ends. It calls answered immediately.
 func (m *memory) run(ctx context.Context, answered func()) {
 	answered()
 	if m.path == "" {

@@ -45,7 +45,7 @@ type process struct {
 	abandoned chan struct{} // closed when a forced stop has timed out
 }
 
-// open returns a process that is ready to run. It opens the rules first, to report their faults at once. It opens the listeners
+// open returns a process that is ready to run. It opens the rules first, to report their faults immediately. It opens the listeners
 // before the store, because a process that still holds a port has not saved its snapshot yet.
 func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, err error) {
 	started := time.Now()

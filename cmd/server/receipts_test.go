@@ -101,7 +101,7 @@ func TestReceiptSettingErrorsNameTheRemedy(t *testing.T) {
 	write(t, filepath.Join(folder, "a"), receiptKey("a"))
 	write(t, filepath.Join(folder, "b"), receiptKey("b"))
 	for file, want := range map[string]string{
-		"":                 "RECEIPT_HEADER: a receipt is sealed with a key: set RECEIPT_KEYS_FILE",
+		"":                 "RECEIPT_HEADER: a receipt is encrypted with a key: set RECEIPT_KEYS_FILE",
 		empty:              "RECEIPT_KEYS_FILE: the file has no key: write 32 random bytes",
 		folder:             "RECEIPT_KEYS_FILE: it is a folder: name one file",
 		folder + "/absent": "RECEIPT_KEYS_FILE: ",

@@ -93,7 +93,7 @@ func TestRedisSlowerThanStoreTimeoutIsNotReady(t *testing.T) {
 	}
 }
 
-// Hits past STORE_MAX_WAITING are rejected at once.
+// Hits past STORE_MAX_WAITING are rejected immediately.
 func TestStoreMaxWaitingBoundsTheQueue(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -28,7 +28,7 @@ type Conform struct {
 	MinuteTurn  bool          `help:"Also test the boundary of a window of one minute, which takes up to 65s more."`
 	AllowErrors bool          `help:"Accept errors under concurrency, for a service on a faulty network. A failed call may or may not have been charged."`
 
-	TLS        bool   `name:"tls" help:"Connect by TLS."`
+	TLS        bool   `name:"tls" help:"Connect with TLS."`
 	CA         string `name:"ca" placeholder:"FILE" help:"The CA that signs the service's certificate, in PEM. Default: the CAs of the system."`
 	Cert       string `placeholder:"FILE" help:"A client certificate, in PEM."`
 	Key        string `placeholder:"FILE" help:"The key of the client certificate, in PEM."`

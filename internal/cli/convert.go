@@ -23,10 +23,10 @@ type Convert struct {
 	Format    string   `enum:"envoy,nginx,json,csv," default:"" placeholder:"FORMAT" help:"The format of the logs: envoy or nginx (lines of text), json or csv."`
 	LogFormat string   `name:"log-format" placeholder:"TEXT" help:"The format string of the log: text_format of Envoy, or log_format of nginx. Default: Envoy's default format, or combined."`
 	Columns   []string `placeholder:"NAME,…" help:"The columns of a CSV without a header."`
-	Comma     string   `default:"," placeholder:"CHARACTER" help:"The character between the columns of a CSV, such as ';'. tab is a tab."`
+	Comma     string   `default:"," placeholder:"CHARACTER" help:"The character between the columns of a CSV, such as ';', or the word tab."`
 
 	Domain      string   `placeholder:"NAME" help:"The domain of the rules."`
-	Descriptors []string `name:"descriptor" sep:"none" placeholder:"ENTRIES" help:"A descriptor of each request, such as 'user_id=%{x-user-id},action=%{path|segment 1}'. It may repeat."`
+	Descriptors []string `name:"descriptor" sep:"none" placeholder:"ENTRIES" help:"A descriptor of each request, such as 'user_id=%{x-user-id},action=%{path|segment 1}'. May be repeated."`
 	Hits        string   `placeholder:"VALUE" help:"The hits of a request, such as '%{tokens}'. Default: 1."`
 
 	Time         string `name:"time" placeholder:"FIELD" help:"The field with the time at which the request started."`
@@ -49,7 +49,7 @@ func (*Convert) Help() string {
   weir convert --format nginx --domain ugc --descriptor 'remote_address=%{remote_addr}' < access.log
   weir convert --format csv --time at --domain ugc --descriptor 'user_id=%{user},plan=free' requests.csv
 
-A value is text with fields as %{name}. Filters change a field: %{path|segment 1}, %{path|path}, %{path|query user},
+A value is a string with fields as %{name}. Filters change a field: %{path|segment 1}, %{path|path}, %{path|query user},
 %{x-forwarded-for|item -1}, %{address|host}, %{method|lower}, %{path|match ^/u/(\d+)}. docs/convert.md describes all filters.
 
 The exit code is 0 if every line was read, 1 if some lines could not be read, and 2 after an error.`

@@ -142,7 +142,7 @@ func withRemedy(err error, verb, correct string) error {
 
 // rulesFlags are the flags of commands that read rules as the server does.
 type rulesFlags struct {
-	Config       []string `sep:"none" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. - is standard input. It may repeat."`
+	Config       []string `sep:"none" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. - is standard input. May be repeated."`
 	rulesOptions `embed:""`
 }
 
@@ -155,7 +155,7 @@ type rulesOptions struct {
 
 // allOrNothingFlag is the setting of the server that becomes [decide.Options.AllOrNothing].
 type allOrNothingFlag struct {
-	AllOrNothing bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none, as the server does with this setting."`
+	AllOrNothing bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none of the others, as the server does with this setting."`
 }
 
 // fromStdin reports whether the rules or the overlay are standard input.

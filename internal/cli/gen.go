@@ -21,9 +21,9 @@ type genFlags struct {
 	rulesFlags `embed:""`
 
 	Domain  string        `help:"The domain. Optional if the rules have only one."`
-	From    []string      `sep:"none" placeholder:"KEY=SOURCE" help:"Where Envoy finds the value of a key, such as user_id=header:x-user-id. It may repeat."`
-	Hits    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits of a descriptor at the beginning of a request: a number or a format of Envoy, such as user_id.action=10. It may repeat."`
-	Cost    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits at the end of a request, such as 'tenant=%BYTES_SENT%'. It may repeat."`
+	From    []string      `sep:"none" placeholder:"KEY=SOURCE" help:"Where Envoy finds the value of a key, such as user_id=header:x-user-id. May be repeated."`
+	Hits    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits of a descriptor at the beginning of a request: a number or a format of Envoy, such as user_id.action=10. May be repeated."`
+	Cost    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits of a descriptor at the end of a request, such as 'tenant=%BYTES_SENT%'. May be repeated."`
 	Timeout time.Duration `default:"100ms" help:"The longest time that Envoy waits for Weir."`
 	Deny    bool          `name:"failure-mode-deny" help:"Envoy denies requests while Weir does not answer."`
 }
@@ -79,10 +79,10 @@ func printProblems(to io.Writer, problems envoygen.Problems) {
 type GenEnvoy struct {
 	genFlags `embed:""`
 
-	Routes      []string `name:"route" sep:"none" placeholder:"PREFIX:KEY=VALUE" help:"The constant value of a key for the paths with a prefix, such as /login:generic_key=login. It may repeat."`
+	Routes      []string `name:"route" sep:"none" placeholder:"PREFIX:KEY=VALUE" help:"The constant value of a key for the paths with a prefix, such as /login:generic_key=login. May be repeated."`
 	Upstream    string   `placeholder:"HOST:PORT" help:"The service behind Envoy."`
 	Service     string   `default:"127.0.0.1:8081" placeholder:"HOST:PORT" help:"The address of Weir."`
-	Part        string   `enum:",filter,route,cluster" default:"" placeholder:"PART" help:"Write only a part: filter, route or cluster."`
+	Part        string   `enum:",filter,route,cluster" default:"" placeholder:"PART" help:"Write only one part: filter, route or cluster."`
 	TrustedHops int      `help:"The number of trusted proxies in front of Envoy."`
 }
 
@@ -128,11 +128,11 @@ func (g *GenEnvoy) Run(to Streams) error {
 type GenEnvoyFilter struct {
 	genFlags `embed:""`
 
-	Routes    []string `name:"route" sep:"none" placeholder:"NAME:KEY=VALUE" help:"The constant value of a key for a route, by the name of the route, such as login:generic_key=login. It may repeat."`
+	Routes    []string `name:"route" sep:"none" placeholder:"NAME:KEY=VALUE" help:"The constant value of a key for a route, by the name of the route, such as login:generic_key=login. May be repeated."`
 	Service   string   `default:"weir.weir.svc.cluster.local:8081" placeholder:"HOST:PORT" help:"The address of Weir."`
 	Namespace string   `default:"istio-system" help:"The namespace of the EnvoyFilter."`
 	Selector  string   `default:"istio=ingressgateway" placeholder:"LABEL=VALUE" help:"The label of the pods with Envoy."`
-	Context   string   `enum:"GATEWAY,SIDECAR_INBOUND" default:"GATEWAY" help:"Whether the pods are a gateway (GATEWAY) or have a sidecar (SIDECAR_INBOUND)."`
+	Context   string   `enum:"GATEWAY,SIDECAR_INBOUND" default:"GATEWAY" help:"GATEWAY if the pods are a gateway, SIDECAR_INBOUND if they have a sidecar."`
 }
 
 // Run writes the EnvoyFilter.

@@ -11,7 +11,7 @@ import (
 type Import struct {
 	Limitador    ImportLimitador    `cmd:"" help:"Import a limits file or a Limitador resource."`
 	Nginx        ImportNginx        `cmd:"" help:"Import limit_req and limit_conn of nginx."`
-	Kong         ImportKong         `cmd:"" help:"Import the plugins rate-limiting of a declarative configuration of Kong."`
+	Kong         ImportKong         `cmd:"" help:"Import the rate-limiting plugins of a declarative configuration of Kong."`
 	EnvoyGateway ImportEnvoyGateway `cmd:"" name:"envoy-gateway" help:"Import the global limits of BackendTrafficPolicy resources."`
 }
 

@@ -44,7 +44,7 @@ func TestPlanPrintsJSON(t *testing.T) {
 	}
 }
 
-// One replica has the whole limit. A reader who has forgotten --replicas sees that at once.
+// One replica has the whole limit. A reader who has forgotten --replicas sees that immediately.
 func TestPlanOfOneReplicaNamesTheFlag(t *testing.T) {
 	var out, stderr bytes.Buffer
 	if err := (&Plan{Limit: 1000, Replicas: 1, Probability: 0.001, Output: "text"}).Run(Streams{Out: &out, Err: &stderr}); err != nil {

@@ -26,7 +26,7 @@ type Tail struct {
 	Rule    string  `placeholder:"PATH" help:"Only decisions of this rule, by its path, such as user_id.action=login."`
 	Outcome string  `enum:",allowed,denied,undecided" default:"" placeholder:"OUTCOME" help:"Only decisions with this outcome: allowed, denied or undecided."`
 	Entry   string  `placeholder:"KEY[=VALUE]" help:"Only descriptors with this entry."`
-	Sample  float64 `default:"1" placeholder:"SHARE" help:"The share of the keys, more than 0 and at most 1. All decisions of a selected key are printed."`
+	Sample  float64 `default:"1" placeholder:"FRACTION" help:"The fraction of the keys, above 0 and at most 1. All decisions of a selected key are printed."`
 	Output  string  `short:"o" enum:"text,json" default:"text" help:"The format of the output: text, or json with one object a line."`
 }
 
@@ -104,7 +104,7 @@ func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams)
 	fmt.Fprintf(to.Err, "weir: warning: no rule has the path %s now%s\n", terminal.Printable(t.Rule), didYouMean(t.Rule, paths))
 }
 
-// maxRules is the most rules that the server returns at once.
+// maxRules is the most rules that the server returns in one call.
 const maxRules = 10_000
 
 // didYouMean returns the part of an error that names the word nearest to a misspelled one, or "".

@@ -19,7 +19,7 @@ type Test struct {
 	Output      string  `short:"o" enum:"text,json,junit" default:"text" help:"The format of the output: text, json or junit."`
 	JUnit       string  `name:"junit" placeholder:"FILE" help:"Also write the results to a file as JUnit XML."`
 	Coverage    bool    `help:"Print how often each limit was reached, and how often it denied."`
-	MinCoverage float64 `placeholder:"PERCENT" help:"Fail if the tests cover a smaller share of the limits. A test covers a limit if the limit denies one of its requests."`
+	MinCoverage float64 `placeholder:"PERCENT" help:"Fail if the tests cover a smaller percentage of the limits. A test covers a limit if the limit denies one of its requests."`
 
 	Init    string `placeholder:"RULES" help:"Write a first test file for these rules to FILE, which must not exist, or to standard output."`
 	Overlay string `placeholder:"FILE|DIR" help:"With --init: the overlay of the rules."`

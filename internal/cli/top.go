@@ -21,7 +21,7 @@ import (
 	"github.com/weir-rls/weir/pkg/admin/client"
 )
 
-// Top shows the heaviest or the most denied keys of a running server. In a terminal it refreshes them until q; into a pipe it prints
+// Top shows the busiest or the most denied keys of a running server. In a terminal it refreshes them until q; into a pipe it prints
 // one table.
 type Top struct {
 	AdminServer

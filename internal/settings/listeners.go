@@ -8,14 +8,14 @@ import (
 type Listeners struct {
 	Host      string `env:"HOST" default:"0.0.0.0" help:"The address on which /json, /healthcheck, /livez and /metrics listen. Set 127.0.0.1 for this machine only."`
 	Port      uint16 `env:"PORT" default:"8080" help:"The port of /json, /healthcheck, /livez and /metrics. 0: any free port."`
-	JSON      bool   `env:"JSON_ENABLED" name:"json" default:"true" negatable:"" help:"Serve /json, which decides and charges like gRPC but has no TLS. Set false where clients must not reach it; it then returns 404."`
+	JSON      bool   `env:"JSON_ENABLED" name:"json" default:"true" negatable:"" help:"Serve /json, which decides and charges like gRPC but has no TLS. Set it to false if clients can reach the port; /json then returns 404."`
 	GRPCHost  string `env:"GRPC_HOST" name:"grpc-host" default:"0.0.0.0" help:"The address on which the rate limit service listens. Set 127.0.0.1 for this machine only."`
 	GRPCPort  uint16 `env:"GRPC_PORT" name:"grpc-port" default:"8081" help:"The port of the rate limit service. 0: any free port."`
 	GRPCUDS   string `env:"GRPC_UDS" name:"grpc-uds" placeholder:"PATH" help:"A unix socket for the rate limit service, instead of host and port."`
-	DebugHost string `env:"DEBUG_HOST" default:"127.0.0.1" help:"The address of the debug pages. They show the rules, and their profiles use CPU: keep them private."`
+	DebugHost string `env:"DEBUG_HOST" default:"127.0.0.1" help:"The address of the debug pages. Keep them private: they show the rules, and their profiles use CPU."`
 	DebugPort uint16 `env:"DEBUG_PORT" default:"6070" help:"The port of the debug pages. 0: any free port."`
 
-	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests decided at the same time, by gRPC and /json together. Weir sheds further requests: they get RESOURCE_EXHAUSTED by gRPC, or 503 by /json, at once. It sheds releases, settles and refunds by gRPC only beyond twice this number. 0, the default, is 256 for each CPU, about 10 ms of work."`
+	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests that Weir decides at the same time. It sheds further requests with RESOURCE_EXHAUSTED, or 503 from /json; it sheds releases, settles and refunds by gRPC only beyond twice this number. 0: 256 for each CPU."`
 
 	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" name:"grpc-max-connection-age" default:"24h" help:"The age at which a connection must end, so that proxies find new replicas. 0: no limit."`
 	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" name:"grpc-max-connection-age-grace" default:"1h" help:"The time for requests in flight on a connection that has reached GRPC_MAX_CONNECTION_AGE. 0: no limit."`
@@ -24,7 +24,7 @@ type Listeners struct {
 	ServerCert   string `env:"GRPC_SERVER_TLS_CERT" name:"grpc-server-cert" placeholder:"FILE" help:"The certificate of the rate limit service, in PEM. Weir reads it again when the file changes."`
 	ServerKey    string `env:"GRPC_SERVER_TLS_KEY" name:"grpc-server-key" placeholder:"FILE" help:"The key of the certificate, in PEM."`
 	ClientCA     string `env:"GRPC_CLIENT_TLS_CACERT" name:"grpc-client-ca" placeholder:"FILE" help:"The CA that must have signed the certificate of every client, in PEM. It needs GRPC_SERVER_USE_TLS."`
-	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy. A client certificate must contain one of them. It needs GRPC_CLIENT_TLS_CACERT."`
+	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy, of which a client certificate must contain one. It needs GRPC_CLIENT_TLS_CACERT."`
 }
 
 // maxInFlight exceeds what fits into memory.

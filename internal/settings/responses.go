@@ -13,21 +13,21 @@ import (
 type Responses struct {
 	ShadowMode              bool    `env:"SHADOW_MODE" help:"Count hits and deny nothing. Set it to try rules, or to turn limiting off."`
 	QuotaMode               bool    `env:"QUOTA_MODE" help:"Treat every rule as if it had quota_mode: a request is denied only if all of its descriptors are over their limits."`
-	NearLimitRatio          float32 `env:"NEAR_LIMIT_RATIO" default:"0.8" help:"The part of a limit, from 0 to 1, beyond which hits count as near_limit in the metrics."`
-	ResponseDynamicMetadata bool    `env:"RESPONSE_DYNAMIC_METADATA" help:"Send Envoy the domain, the descriptors and the metadata of rules as dynamic metadata, for access logs. If false, Weir sends metadata only for a denied request, and it names the limit."`
+	NearLimitRatio          float32 `env:"NEAR_LIMIT_RATIO" default:"0.8" help:"The fraction of a limit, from 0 to 1, above which hits count as near_limit in the metrics."`
+	ResponseDynamicMetadata bool    `env:"RESPONSE_DYNAMIC_METADATA" help:"Send Envoy the domain, the descriptors and the metadata of rules as dynamic metadata, for access logs. If false, Weir sends only the limit of a denied request."`
 
 	ResponseHeaders bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" name:"limit-response-headers-enabled" help:"Add headers with limit, remaining hits and reset time to responses, besides those that Envoy adds."`
 	LimitHeader     string `env:"LIMIT_LIMIT_HEADER" name:"limit-limit-header" default:"RateLimit-Limit" help:"The name of the header with the limit."`
 	RemainingHeader string `env:"LIMIT_REMAINING_HEADER" name:"limit-remaining-header" default:"RateLimit-Remaining" help:"The name of the header with the remaining hits."`
 	ResetHeader     string `env:"LIMIT_RESET_HEADER" name:"limit-reset-header" default:"RateLimit-Reset" help:"The name of the header with the seconds until the limit resets."`
 
-	ResponseHeadersStandard string `env:"RESPONSE_HEADERS_STANDARD" placeholder:"draft-11" help:"Add the headers of draft-ietf-httpapi-ratelimit-headers-11 to responses: RateLimit-Policy and RateLimit, and Retry-After if a request is denied. Turn off the headers of Envoy's filter, which have the same meaning. Default: none."`
-	RetryAfterJitter        string `env:"RETRY_AFTER_JITTER" placeholder:"PERCENT" help:"The largest random addition to Retry-After, in percent of the wait, such as 10%. With it, many clients do not return at the same time. Retry-After is never shorter than the wait. Default: 0%."`
+	ResponseHeadersStandard string `env:"RESPONSE_HEADERS_STANDARD" placeholder:"draft-11" help:"Add the headers of draft-ietf-httpapi-ratelimit-headers-11 to responses: RateLimit-Policy and RateLimit, and Retry-After to a denial. Turn off the headers of Envoy's filter, which have the same meaning. Default: none."`
+	RetryAfterJitter        string `env:"RETRY_AFTER_JITTER" placeholder:"PERCENT" help:"The largest random addition to Retry-After, in percent of the wait, such as 10%, so that clients do not return at the same time. Retry-After is never shorter than the wait. Default: 0%."`
 	ResponseHeaderDeniedBy  string `env:"RESPONSE_HEADER_DENIED_BY" placeholder:"NAME" help:"The name of a response header that names the limit that denies a request. Default: none."`
-	ReceiptHeader           string `env:"RECEIPT_HEADER" placeholder:"NAME" help:"The name of a response header with a receipt of a denial. To open a receipt, use weir explain --receipt with the keys in RECEIPT_KEYS_FILE. Default: none."`
-	ReceiptKeysFile         string `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"A file with the keys of receipts, one a line, each 32 bytes in base64 or hex. The first key seals, and all of them open. Weir reads the file again when it changes."`
+	ReceiptHeader           string `env:"RECEIPT_HEADER" placeholder:"NAME" help:"The name of a response header with a receipt of a denial. weir explain --receipt opens it with the keys in RECEIPT_KEYS_FILE. Default: none."`
+	ReceiptKeysFile         string `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"A file with the keys of receipts, one a line, each 32 bytes in base64 or hex. The first key encrypts, and any of them decrypts. Weir reads the file again when it changes."`
 
-	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"If one limit denies a request, none of the others is charged. This does not apply to rules in shadow mode, nor to rules in quota mode if several apply to a request. If all of these quotas deny a request, its other limits are still charged."`
+	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"If one limit denies a request, none of the others is charged. Denials in shadow mode do not count, nor do those of quotas if a request has several."`
 }
 
 func (r *Responses) complete(errs *settingErrors) {
@@ -54,7 +54,7 @@ func (r *Responses) complete(errs *settingErrors) {
 	case r.ReceiptHeader == r.ResponseHeaderDeniedBy:
 		errs.add("RECEIPT_HEADER", "RESPONSE_HEADER_DENIED_BY has the same name: write another")
 	case r.ReceiptKeysFile == "":
-		errs.add("RECEIPT_HEADER", "a receipt is sealed with a key: set RECEIPT_KEYS_FILE to a file with the output of openssl rand -base64 32")
+		errs.add("RECEIPT_HEADER", "a receipt is encrypted with a key: set RECEIPT_KEYS_FILE to a file with the output of openssl rand -base64 32")
 	}
 }
 
@@ -81,7 +81,7 @@ func (r *Responses) Jitter() (float64, error) {
 	number, isPercent := strings.CutSuffix(r.RetryAfterJitter, "%")
 	percent, err := strconv.ParseFloat(number, 64)
 	if !isPercent || err != nil || !(percent >= 0 && percent <= 100) { // NaN is neither
-		return 0, fmt.Errorf("cannot read %q: write a part of the wait from 0%% to 100%%, such as 10%%", r.RetryAfterJitter)
+		return 0, fmt.Errorf("cannot read %q: write a percentage of the wait from 0%% to 100%%, such as 10%%", r.RetryAfterJitter)
 	}
 	return percent / 100, nil
 }

@@ -34,7 +34,7 @@ var Groups = []struct{ Key, Title string }{
 	{"persecond", "A second Redis for limits per second:"},
 	{"responses", "Responses:"},
 	{"stats", "Metrics:"},
-	{"observation", "Denial log, heaviest keys and recording:"},
+	{"observation", "Denial log, busiest keys and recording:"},
 	{"tracing", "Traces (OpenTelemetry's OTEL_EXPORTER_OTLP_* variables apply too):"},
 	{"admin", "Admin API:"},
 	{"process", "Process:"},

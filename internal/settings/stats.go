@@ -17,11 +17,11 @@ type Stats struct {
 	StatsdPort     uint16 `env:"STATSD_PORT" default:"8125" help:"The port of the statsd or dogstatsd server."`
 	StatsdProtocol string `env:"STATSD_PROTOCOL" default:"tcp" placeholder:"tcp|udp" help:"The network of the statsd server. dogstatsd always uses UDP."`
 	UseDogStatsd   bool   `env:"USE_DOG_STATSD" help:"Send metrics to a dogstatsd server instead."`
-	Mogrifiers     string `env:"USE_DOG_STATSD_MOGRIFIERS" name:"use-dog-statsd-mogrifiers" placeholder:"NAME,..." help:"Names of rules that turn parts of metric names into tags. Each has the variables DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS."`
+	Mogrifiers     string `env:"USE_DOG_STATSD_MOGRIFIERS" name:"use-dog-statsd-mogrifiers" placeholder:"NAME,..." help:"Names of rules that turn sections of metric names into tags. Each has the variables DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS."`
 
 	ExtraTags     string        `env:"EXTRA_TAGS" placeholder:"K:V,..." help:"Tags of every statsd and dogstatsd metric."`
 	FlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" name:"stats-flush-interval" default:"10s" help:"The time between two sends to statsd or dogstatsd."`
-	DisableStats  bool          `env:"DISABLE_STATS" help:"Send nothing to statsd or dogstatsd, whatever else is set."`
+	DisableStats  bool          `env:"DISABLE_STATS" help:"Send nothing to statsd or dogstatsd, whatever the other settings are."`
 }
 
 func (s *Stats) complete(errs *settingErrors) {

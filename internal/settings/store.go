@@ -15,22 +15,22 @@ type Store struct {
 	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA that signs the certificate of Redis, in PEM. Default: the CAs of the system."`
 	RedisSkipHostname bool          `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" name:"redis-tls-skip-hostname-verification" help:"Accept any name in the certificate of Redis. The CA is still verified."`
 	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"A prefix of every key in Redis. Set it if several installations with different rules share a Redis."`
-	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas. With it, Redis keys contain an HMAC-SHA256 instead of user data. A new secret resets all counters."`
-	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for one call to Redis. Then on_store_error decides. Keep it below the timeout of Envoy's rate limit filter, which is 20 ms by default. With concurrency limits or reservations, keep it at most 5s. Otherwise a request that arrives after its end may hold its slot or estimate until the TTL."`
-	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits in one call to Redis. Each hit takes Redis 1 to 2 µs. Calls run one at a time, so a replica's throughput is at most this value divided by the round-trip time."`
-	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call in flight, for each Redis. Further hits fail at once, and on_store_error decides them."`
+	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas, under which Redis keys contain an HMAC-SHA256 instead of user data. A new secret resets all counters."`
+	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for one call to Redis; then on_store_error decides. Keep it below the timeout of Envoy's filter (20 ms by default), and at most 5s with leases or reservations."`
+	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits in one call to Redis; each takes Redis 1 to 2 µs. Calls run one at a time, so a replica's throughput is at most this value divided by the round-trip time."`
+	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call in flight, for each Redis. Further hits fail immediately, and on_store_error decides them."`
 
 	Replicas        int     `env:"REPLICAS" default:"1" help:"The number of replicas that share the limits. While Redis is unreachable, on_store_error: local gives each replica its share."`
-	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"A DNS name with one address for each replica, such as a headless Kubernetes service. Weir counts its addresses every 10 s. Until the first answer, REPLICAS applies. If a lookup fails, the last number stays."`
-	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The probability that on_store_error: local denies a client that stays just within its limit. A smaller value makes each share larger. More than 0, less than 1."`
+	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"A DNS name with one address for each replica, such as a headless Kubernetes service. Weir counts its addresses every 10 s. It uses REPLICAS until the first answer, and the last number if a lookup fails."`
+	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The probability, above 0 and below 1, that on_store_error: local denies a client that stays just within its limit. A smaller value makes each share larger."`
 
-	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size, in bytes, of the deny cache, which denies keys over their limits without a call to Redis. 0: every decision calls Redis. Counters in memory use no cache."`
-	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest time that a denial stays in the deny cache, and so the longest delay of a refund by another replica. After half of it, Weir writes denied hits to Redis and rechecks keys that are still requested."`
+	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size, in bytes, of the deny cache, which denies keys over their limits without a call to Redis. Counters in memory use no cache. 0: none."`
+	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest time that a denial stays in the deny cache, which delays a refund by another replica. After half of it, Weir writes denied hits to Redis and rechecks keys that are still requested."`
 
-	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, Weir evicts keys within their limits. If it finds none, hits on new keys fail, and on_store_error decides them."`
-	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"The approximate memory for keys, in bytes. 0, the default, is 4 GiB, or half of the container's memory if that is less."`
+	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, Weir evicts keys within their limits; if it finds none, hits on new keys fail, and on_store_error decides them."`
+	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"The approximate memory for keys, in bytes. 0: 4 GiB, or half of the container's memory if that is less."`
 
-	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"A file for the counters in memory, saved at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded at start. It contains user data, and must belong to one process only. Default: none, so a restart resets all limits."`
+	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"A file for the counters in memory, saved at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded at start. It contains user data, and each process needs its own file. Default: none, so a restart resets all limits."`
 	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL" default:"1m" help:"The time between two saves. A crash loses the counts since the last one."`
 }
 
@@ -101,8 +101,8 @@ type RedisServer struct {
 	Type         string        `env:"TYPE" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of ${server}_URL: one Redis, a Redis Cluster, or Sentinels."`
 	URL          string        `env:"URL" default:"${url}" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts.${no_url}"`
 	SocketType   string        `env:"SOCKET_TYPE" placeholder:"tcp|unix" help:"The network of ${server}_URL. Default: unix if ${server}_URL begins with a slash, else tcp."`
-	Timeout      time.Duration `env:"TIMEOUT" default:"10s" help:"The longest time to connect to Redis. A call waits for STORE_TIMEOUT only, and a connection that takes longer serves later calls. 0: the default."`
-	PoolSize     int           `env:"POOL_SIZE" default:"10" help:"The most connections to each Redis or cluster node. Calls that decide hits use one at a time; the others serve redirected commands and the admin API. Two stay open while idle."`
+	Timeout      time.Duration `env:"TIMEOUT" default:"10s" help:"The longest time to connect to Redis. A call waits for STORE_TIMEOUT only, and a slower connection serves later calls. 0: the default."`
+	PoolSize     int           `env:"POOL_SIZE" default:"10" help:"The most connections to each Redis or cluster node. Decisions use one at a time; redirected commands and the admin API use the others. Two stay open while idle."`
 	Auth         string        `env:"AUTH" placeholder:"[USER:]PASSWORD" help:"The password for Redis, with a user if Redis has ACLs."`
 	SentinelAuth string        `env:"SENTINEL_AUTH" placeholder:"[USER:]PASSWORD" help:"The password for the Sentinels, with a user if they have ACLs."`
 	AuthFile     string        `env:"AUTH_FILE" placeholder:"FILE" help:"A file with the value of ${server}_AUTH. Weir reads it for each connection, so a new password needs no restart."`

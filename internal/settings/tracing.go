@@ -9,7 +9,7 @@ type Tracing struct {
 	TracingServiceNamespace  string  `env:"TRACING_SERVICE_NAMESPACE" help:"service.namespace of the traces."`
 	TracingServiceInstanceID string  `env:"TRACING_SERVICE_INSTANCE_ID" help:"service.instance.id of the traces. Default: a random one."`
 	TracingExporterProtocol  string  `env:"TRACING_EXPORTER_PROTOCOL" default:"http" placeholder:"http|grpc" help:"The protocol of OTLP."`
-	TracingSamplingRate      float64 `env:"TRACING_SAMPLING_RATE" default:"1" help:"The part of traces to send, from 0 to 1, if the caller has not decided."`
+	TracingSamplingRate      float64 `env:"TRACING_SAMPLING_RATE" default:"1" help:"The fraction of traces to send, from 0 to 1, if the caller has not decided."`
 }
 
 func (t *Tracing) complete(errs *settingErrors) {

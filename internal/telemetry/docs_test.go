@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -34,29 +35,28 @@ import (
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
 
-// sections orders docs/metrics.md. use is the conclusion that an operator draws from a metric, beyond its
-// help, or empty. The table of a section without any has no such column.
+// sections orders docs/metrics.md. use is the conclusion that an operator draws from a metric, beyond its help, or empty.
 var sections = []struct {
 	title, intro string
 	metrics      []struct{ name, use string }
 }{
 	{"Requests", "", []struct{ name, use string }{
 		{"weir_requests_total", "Look here first in an incident."},
-		{"weir_request_duration_seconds", "It must stay below the `timeout` of Envoy's filter."},
+		{"weir_request_duration_seconds", "Keep it below the `timeout` of Envoy's filter."},
 		{"weir_requests_in_flight", "At `MAX_IN_FLIGHT`, Weir sheds requests."},
 		{"weir_refused_requests_total", "Add replicas, or find out why the store is slow."},
-		{"weir_undecodable_requests_total", "Find the client: it speaks another protocol, or its requests are too large. Envoy may let them pass."},
+		{"weir_undecodable_requests_total", "Find the client, because Envoy may let these requests pass."},
 		{"weir_panics_total", "Report the bug with its log line, which contains the stack."},
 		{"weir_build_info", "Count the versions during a rollout."},
 	}},
 	{"Limits", "The last three metrics exist only with `ADMIN_ADDR`, `DENIAL_LOG` or `TOP_KEYS`.", []struct{ name, use string }{
 		{"weir_denials_total", "If a client gets 429, find the limit that denies it."},
 		{"weir_denied_peeks_total", "Envoy and gateways may send a peek before they charge."},
-		{"weir_hits_total", "Compare the denied with the allowed hits of a rule."},
-		{"weir_unmatched_descriptors_total", "Compare Envoy's descriptors with the rules: these descriptors have no limit."},
+		{"weir_hits_total", "Compare the denied and the allowed hits of a rule."},
+		{"weir_unmatched_descriptors_total", "Compare Envoy's descriptors with the rules."},
 		{"weir_penalties_total", ""},
 		{"weir_penalty_denials_total", ""},
-		{"weir_denial_log_suppressed_total", "Raise `DENIAL_LOG_PER_SECOND`, or lower the share in `DENIAL_LOG`."},
+		{"weir_denial_log_suppressed_total", "Raise `DENIAL_LOG_PER_SECOND`, or lower the fraction in `DENIAL_LOG`."},
 		{"weir_decision_subscribers", ""},
 		{"weir_decisions_dropped_total", "Choose a smaller sample in `weir tail`."},
 	}},
@@ -107,14 +107,14 @@ var sections = []struct {
 		{"weir_lease_ends_repeated_total", "These leases ended late because of an outage of Redis."},
 		{"weir_lease_ends_lost_total", "Redis failed for too long. These slots stay held until their TTL."},
 		{"weir_too_many_leases_total", "Settles are lost, or one key has the reservations of many clients."},
-		{"weir_bad_lease_ids_total", "Correct the last entry of the descriptor, which is the lease id, in Envoy."},
+		{"weir_bad_lease_ids_total", "Correct the lease id, the last entry of the descriptor, in Envoy."},
 	}},
 	{"Shadow file", "These metrics exist only with `SHADOW_CONFIG`.", []struct{ name, use string }{
-		{"weir_shadow_requests_total", "Compare `newly_denied` and `newly_allowed` with the sum."},
-		{"weir_shadow_denials_total", "Find the limits that make the difference."},
+		{"weir_shadow_requests_total", "Compare `newly_denied` and `newly_allowed` with the sum of all outcomes."},
+		{"weir_shadow_denials_total", "These limits cause the difference."},
 		{"weir_shadow_running", ""},
 		{"weir_shadow_loads_total", "If a change of the file has no effect, look for the result `error`."},
-		{"weir_shadow_dropped_requests_total", "Trust the counts only if this number is small compared with `weir_shadow_requests_total`."},
+		{"weir_shadow_dropped_requests_total", "Trust the counts only if this number is much smaller than `weir_shadow_requests_total`."},
 		{"weir_shadow_undecided_requests_total", ""},
 		{"weir_shadow_evictions_total", "Raise `SHADOW_MAX_BYTES`: without these keys the candidate denies too little."},
 		{"weir_shadow_panics_total", "Report the bug."},
@@ -132,7 +132,7 @@ var sections = []struct {
 	}},
 	{"Metrics about metrics", "", []struct{ name, use string }{
 		{"weir_metrics_series", "Many series take memory and slow Prometheus down."},
-		{"weir_metrics_overflow_total", "Some rules are missing in the `ratelimit_service` series."},
+		{"weir_metrics_overflow_total", "The `ratelimit_service` series then lack some rules."},
 		{"weir_statsd_up", "At 0, the statsd server is unreachable. The log states the reason."},
 		{"weir_statsd_sent_lines_total", ""},
 		{"weir_statsd_dropped_lines_total", "See `weir_statsd_up`."},
@@ -180,28 +180,46 @@ var labels = []struct{ name, meaning, example, bound string }{
 
 var preamble = strings.ReplaceAll(`# Metrics
 
-This page lists every metric and what it counts, for operators who build dashboards or look at Weir in an incident.
-[Labels](#labels) explains the labels, and [runbooks.md](runbooks.md) the alerts on these metrics.
+<!-- Generated from the code by go test ./internal/telemetry -run MetricsReference -update -->
 
-| question | metric |
+This page lists every metric and what it counts, for operators who build dashboards or look at Weir in an incident. These queries answer the usual
+questions:
+
+| question | query |
 |---|---|
-| Do requests pass, or do they fail? | ~weir_requests_total~ |
-| Which limit denies? | ~weir_denials_total~ |
-| Why does a limit have no effect? | ~weir_unmatched_descriptors_total~, ~ratelimit_service_rate_limit_domain_not_found~ |
-| Is the store slow? | ~weir_store_duration_seconds~ |
-| Is the store down, and what decides instead? | ~weir_domain_mode~, ~weir_fallback_hits_total~, ~weir_redis_broken_hits_total~ |
-| Are there too few replicas? | ~weir_refused_requests_total~, ~weir_requests_in_flight~ |
-| Which rules are in force? | ~weir_rules_info~, ~weir_rules_loads_total~ |
+| Do requests pass, or do they fail? | ~sum by (code, overall) (rate(weir_requests_total[5m]))~ |
+| Which limits deny most? | ~topk(10, sum by (domain, rule, limit) (rate(weir_denials_total{enforced="true"}[5m])))~ |
+| Why does a limit have no effect? | ~sum by (domain) (rate(weir_unmatched_descriptors_total[5m]))~, ~sum by (domain) (rate(ratelimit_service_rate_limit_domain_not_found[5m]))~ |
+| Is Weir slow? | ~histogram_quantile(0.99, sum by (le) (rate(weir_request_duration_seconds_bucket[5m])))~ |
+| Is the store slow? | ~histogram_quantile(0.99, sum by (le) (rate(weir_store_duration_seconds_bucket[5m])))~ |
+| Is the store down, and what decides instead? | ~weir_domain_mode{mode!="store"} == 1~, ~sum by (mode) (rate(weir_fallback_hits_total[5m]))~ |
+| Are there too few replicas? | ~sum(rate(weir_refused_requests_total[5m]))~ |
+| Do all replicas have the same rules? | ~count by (version) (weir_rules_info)~ |
 
-Prometheus scrapes ~/metrics~ on the HTTP port, or ~PROMETHEUS_ADDR~. At most four scrapes run at once, and others get 503. The metrics of the Go
-runtime (~go_*~) and of the process (~process_*~) are included. statsd gets only the metrics of envoyproxy/ratelimit, under the names that they
-have there.
+Prometheus scrapes ~/metrics~ on the HTTP port, or ~PROMETHEUS_ADDR~. Weir serves at most four scrapes at the same time, and answers others with 503.
+The metrics of the Go runtime (~go_*~) and of the process (~process_*~) are included. statsd receives only the metrics of envoyproxy/ratelimit, under
+the names that they have there.
 
-A counter with ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~, ~failures~ or ~panics~ in its name should not grow. If it grows, the column
-"use" states the cause or the remedy.
-
-This page is generated from the code: ~go test ./internal/telemetry -run TestMetricsReferenceIsCurrent -update~ writes it.
+Counters of failures should stay constant: their names contain ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~, ~failures~ or ~panics~. If an
+[alert](runbooks.md) watches a metric, the row names it. [Labels](#labels) explains the labels.
 `, "~", "`")
+
+// alertsOn returns the names of the alerts whose expressions contain a metric.
+func alertsOn(t *testing.T, metric string) (names []string) {
+	t.Helper()
+	alerts, err := os.ReadFile("../../deploy/k8s/components/monitoring/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	uses := regexp.MustCompile(`\b` + metric + `(_bucket)?\b`)
+	for _, alert := range strings.Split(string(alerts), "- alert: ")[1:] {
+		name, rest, _ := strings.Cut(alert, "\n")
+		if expression, _, _ := strings.Cut(rest, "labels: {"); uses.MatchString(expression) {
+			names = append(names, fmt.Sprintf("[%s](runbooks.md#%s)", name, strings.ToLower(name)))
+		}
+	}
+	return names
+}
 
 func TestMetricsReferenceIsCurrent(t *testing.T) {
 	all := allMetrics(t)
@@ -213,12 +231,7 @@ func TestMetricsReferenceIsCurrent(t *testing.T) {
 		if s.intro != "" {
 			fmt.Fprintf(&page, "%s\n\n", s.intro)
 		}
-		uses := slices.ContainsFunc(s.metrics, func(m struct{ name, use string }) bool { return m.use != "" })
-		if uses {
-			page.WriteString("| metric | type | labels | meaning | use |\n|---|---|---|---|---|\n")
-		} else {
-			page.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
-		}
+		page.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
 		for _, m := range s.metrics {
 			f := families[m.name]
 			if f == nil {
@@ -226,12 +239,17 @@ func TestMetricsReferenceIsCurrent(t *testing.T) {
 				continue
 			}
 			delete(families, m.name)
-			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |", m.name, strings.ToLower(f.GetType().String()),
-				cmp.Or(labelsOf(f), "none"), strings.ReplaceAll(f.GetHelp(), "|", `\|`))
-			if uses {
-				fmt.Fprintf(&page, " %s |", cmp.Or(m.use, "–"))
+			meaning := strings.TrimSpace(f.GetHelp() + " " + m.use)
+			if alerts := alertsOn(t, m.name); alerts != nil {
+				meaning += " Alert: " + strings.Join(alerts, ", ") + "."
 			}
-			page.WriteString("\n")
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", m.name, strings.ToLower(f.GetType().String()),
+				cmp.Or(labelsOf(f), "none"), strings.ReplaceAll(meaning, "|", `\|`))
+		}
+	}
+	for _, name := range regexp.MustCompile(`\b(?:weir|ratelimit_service)_[a-z_]+`).FindAllString(preamble, -1) {
+		if all[strings.TrimSuffix(name, "_bucket")] == nil {
+			t.Errorf("no server exports %s, which a query of the page contains", name)
 		}
 	}
 	for name := range families {

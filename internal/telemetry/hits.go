@@ -52,7 +52,7 @@ type ruleHits struct {
 
 type counts [hitCounters]atomic.Uint64
 
-// roomFor is the number of ruleHits allocated at once: a page, so that each is aligned to a cache line.
+// roomFor is the number of ruleHits allocated together: a page, so that each is aligned to a cache line.
 const roomFor = 64
 
 func newHits() *hits {

@@ -11,6 +11,9 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
+// plural matches a type whose name takes an s.
+var plural = regexp.MustCompile("list of (object|string|number|boolean)")
+
 // table returns the fields of a record as rows of Markdown.
 func table(t *testing.T, record reflect.Type, path string) string {
 	t.Helper()
@@ -40,14 +43,14 @@ func table(t *testing.T, record reflect.Type, path string) string {
 		case inner.Kind() == reflect.Bool:
 			kind += "boolean"
 		case inner.Kind() == reflect.String:
-			kind += "text"
+			kind += "string"
 		default:
 			kind += "number"
 		}
 		if words := field.Tag.Get("enum"); words != "" && len(words) < 60 {
 			doc += " One of `" + strings.ReplaceAll(words, ",", "`, `") + "`."
 		}
-		fmt.Fprintf(&rows, "| `%s%s` | %s | %s |\n", path, name, strings.ReplaceAll(kind, "list of object", "list of objects"), doc)
+		fmt.Fprintf(&rows, "| `%s%s` | %s | %s |\n", path, name, plural.ReplaceAllString(kind, "${0}s"), doc)
 		if inner.Kind() == reflect.Struct {
 			suffix := "."
 			if field.Type.Kind() == reflect.Slice {
@@ -90,14 +93,14 @@ func TestPageDocumentsJSON(t *testing.T) {
 func TestJSONKeepsItsFields(t *testing.T) {
 	got := table(t, reflect.TypeFor[explain.Record](), "")
 	for field, kind := range map[string]string{
-		"domain": "text", "domain_known": "boolean", "rules_version": "text", "descriptors": "list of objects",
+		"domain": "string", "domain_known": "boolean", "rules_version": "string", "descriptors": "list of objects",
 		"descriptors[].entries": "list of `[key, value]`", "descriptors[].matched": "boolean", "descriptors[].unlimited": "boolean",
-		"descriptors[].reason": "text", "descriptors[].limits": "list of objects", "descriptors[].limits[].algorithm": "text",
-		"descriptors[].limits[].requests_per_unit": "number", "descriptors[].limits[].window": "text", "descriptors[].limits[].name": "text",
-		"descriptors[].limits[].source": "text", "descriptors[].limits[].mode": "text", "descriptors[].limits[].key": "text",
-		"descriptors[].limits[].hash": "text", "descriptors[].walk": "list of objects", "descriptors[].walk[].level": "number",
-		"descriptors[].walk[].entry": "`[key, value]`", "descriptors[].walk[].result": "text", "descriptors[].walk[].reason": "text",
-		"descriptors[].walk[].source": "text",
+		"descriptors[].reason": "string", "descriptors[].limits": "list of objects", "descriptors[].limits[].algorithm": "string",
+		"descriptors[].limits[].requests_per_unit": "number", "descriptors[].limits[].window": "string", "descriptors[].limits[].name": "string",
+		"descriptors[].limits[].source": "string", "descriptors[].limits[].mode": "string", "descriptors[].limits[].key": "string",
+		"descriptors[].limits[].hash": "string", "descriptors[].walk": "list of objects", "descriptors[].walk[].level": "number",
+		"descriptors[].walk[].entry": "`[key, value]`", "descriptors[].walk[].result": "string", "descriptors[].walk[].reason": "string",
+		"descriptors[].walk[].source": "string",
 	} {
 		if !strings.Contains(got, "| `"+field+"` | "+kind+" | ") {
 			t.Errorf("%s is no %s", field, kind)

@@ -22,7 +22,7 @@ import (
 type Record struct {
 	Domain        string       `json:"domain" doc:"The domain of the request."`
 	DomainKnown   bool         `json:"domain_known" doc:"Whether rules have the domain. Without rules nothing is limited."`
-	NearestDomain string       `json:"nearest_domain,omitempty" doc:"The domain that an unknown domain is probably a misspelling of."`
+	NearestDomain string       `json:"nearest_domain,omitempty" doc:"If the domain is unknown: the most similar domain of the rules."`
 	RulesVersion  string       `json:"rules_version" doc:"The version of the rules: equal on all replicas with the same rules."`
 	Error         string       `json:"error,omitempty" doc:"Why a server rejects the request. The record then has no descriptors."`
 	Envoy         *Envoy       `json:"envoy,omitempty" doc:"How Envoy makes the descriptors, with --envoy."`

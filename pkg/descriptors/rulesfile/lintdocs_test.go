@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// A lintSection is a section of docs/lint.md: an id and its examples.
+// A lintSection is a section of docs/lint.md or a row of its table of corrections: an id and its examples.
 type lintSection struct {
 	id, text            string
 	rules, warns, fixed string
@@ -42,6 +42,49 @@ func lintSections(t *testing.T) (all []lintSection) {
 		}
 		all = append(all, s)
 	}
+	return append(all, lintRows(t, string(page))...)
+}
+
+// oneLine has, for each warning of the table "Corrections in one line", the rules into which the cells are put.
+var oneLine = map[string]string{
+	"address-form":      "descriptors: [{key: ip, %s, rate_limit: {unlimited: true}}]",
+	"beside-unlimited":  "descriptors: [{key: a, rate_limit: %s}]",
+	"duplicate-key":     "descriptors: [{key: a, rate_limit: %s}]",
+	"duplicate-name":    "descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, name: each}}, \n{key: b, rate_limit: {unit: day, requests_per_unit: 1, %s}}]",
+	"key-without-value": "descriptors:\n- key: a\n  rate_limit: {unlimited: true}\n  %s",
+	"metadata-key":      "descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}, %s}]",
+	"missing-requests":  "descriptors: [{key: a, rate_limit: %s}]",
+	"octal-number":      "descriptors: [{key: a, rate_limit: {unit: day, %s}}]",
+	"prefix-as-value":   "descriptors: [{key: ip, %s, rate_limit: {unlimited: true}}]",
+	"surrounding-space": "descriptors: [{key: a, %s, rate_limit: {unlimited: true}}]",
+	"unknown-ignore":    "descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 0}}] %s",
+	"unknown-replaces":  "descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, name: each_address}}, \n{key: b, rate_limit: {unlimited: true, %s}}]",
+	"unused-ignore":     "descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}] %s",
+}
+
+// lintRows returns the rows of the table "Corrections in one line" as sections. A cell without code is an empty line.
+func lintRows(t *testing.T, page string) (all []lintSection) {
+	t.Helper()
+	_, table, _ := strings.Cut(page, "\n## Corrections in one line\n")
+	code := regexp.MustCompile("^`(.*)`$")
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| .+ \\| (.+) \\| (.+) \\|$").FindAllStringSubmatch(table, -1) {
+		rules := oneLine[m[1]]
+		if rules == "" {
+			t.Errorf("oneLine lacks %s", m[1])
+		}
+		s := lintSection{id: m[1]}
+		for to, cell := range map[*string]string{&s.warns: m[2], &s.fixed: m[3]} {
+			line := ""
+			if found := code.FindStringSubmatch(cell); found != nil {
+				line = found[1]
+			}
+			*to = "domain: shop\n" + strings.Replace(rules, "%s", line, 1) + "\n"
+		}
+		all = append(all, s)
+	}
+	if len(all) != len(oneLine) {
+		t.Errorf("%d rows, want %d", len(all), len(oneLine))
+	}
 	return all
 }
 
@@ -54,8 +97,12 @@ func lintComments(t *testing.T) map[string]string {
 	}
 	all := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^\| \[([a-z-]+)\]\(#([a-z-]+)\) \| .+ \| (.+) \|$`).FindAllStringSubmatch(string(page), -1) {
-		if m[1] != m[2] {
-			t.Errorf("the row of %s links to %s", m[1], m[2])
+		want := m[1]
+		if oneLine[want] != "" {
+			want = "corrections-in-one-line"
+		}
+		if m[2] != want {
+			t.Errorf("the row of %s links to %s, want %s", m[1], m[2], want)
 		}
 		all[m[1]] = m[3]
 	}
@@ -88,7 +135,7 @@ func (s *lintSection) find(text string) (all rulesfile.Faults, err error) {
 	return all, err
 }
 
-// Every id has a section. Its example has that finding alone, and the corrected example has none. A comment silences a warning.
+// Every id has a section, or a row of the table of corrections. Its example has that finding alone, and the corrected example has none. A comment silences a warning.
 func TestLintPageHasEveryID(t *testing.T) {
 	var ids []string
 	comments := lintComments(t)
