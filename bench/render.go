@@ -4,14 +4,11 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/weir-rls/weir/internal/terminal"
 )
 
 //go:embed page.md
@@ -88,11 +85,11 @@ func summary(r *results) string {
 		figure(serverUnder), figure(redisUnder), span(median("memory", perSecond)))
 }
 
-// figure returns a number, rounded for a sentence.
+// figure returns a number below 1,000,000, rounded for a sentence.
 func figure(x float64) string {
 	switch {
 	case x >= 1000:
-		return terminal.Grouped(int64(math.Round(x/1000) * 1000))
+		return fmt.Sprintf("%.0f,000", x/1000)
 	case x >= 10:
 		return fmt.Sprintf("%.0f", x)
 	}
