@@ -125,7 +125,7 @@ func rows() []row {
 			cases:    single(func(l *load) { l.users = loadclient.Zipf(tenThousand, 1) }),
 		}, {
 			name: "single", title: "One at a time",
-			about:    "One connection sends one request at a time, and waits for the answer.",
+			about:    "One connection sends one request at a time and waits for the answer.",
 			subjects: both,
 			cases:    single(func(l *load) { l.conns, l.inflight = 1, 1 }),
 		}, {
