@@ -21,7 +21,7 @@ func publish(r *results, docs string) error {
 		return err
 	}
 	parts := map[string]string{
-		"targets": targetTable(r), "machine": machines(r), "ratelimit": "`" + strings.Join(ratelimitSettings[0].env, "` `") + "`",
+		"summary": summary(r), "targets": targetTable(r), "machine": machines(r), "ratelimit": "`" + strings.Join(ratelimitSettings[0].env, "` `") + "`",
 		"gogc": fmt.Sprint(bareGOGC),
 	}
 	for name, all := range map[string][]row{"rows": rows(), "scale": scaleRows()} {
@@ -49,6 +49,51 @@ func publish(r *results, docs string) error {
 		text = strings.ReplaceAll(text, "{{"+name+"}}", strings.TrimSpace(part))
 	}
 	return os.WriteFile(filepath.Join(docs, "benchmarks.md"), []byte(text), 0o644)
+}
+
+// summary returns the result of the row "one" in sentences: the rates on each store and the CPU, over all algorithms.
+func summary(r *results) string {
+	over := func(store string, of func(subject) (float64, bool)) (low, high float64) {
+		for i, algorithm := range algorithms {
+			v, _ := of(subject(store + "/" + algorithm))
+			if i == 0 {
+				low = v
+			}
+			low, high = min(low, v), max(high, v)
+		}
+		return low, high
+	}
+	median := func(store string, of value) (low, high float64) {
+		return over(store, func(s subject) (float64, bool) { return r.median("one", s, 0, of) })
+	}
+	span := func(low, high float64) string {
+		if figure(low) == figure(high) {
+			return figure(low)
+		}
+		return figure(low) + " to " + figure(high)
+	}
+	relative := span(over("redis", func(s subject) (float64, bool) { return r.ratio("one", perSecond, s, 0, ratelimit, 0) }))
+	serverUnder, _ := r.median("one", ratelimit, 0, serverCPU)
+	redisUnder, measured := r.median("one", ratelimit, 0, redisCPU)
+	if !measured {
+		return "Not measured yet.\n"
+	}
+	return fmt.Sprintf("On two cores, which the load client shares, Weir makes %s decisions a second on Redis: %s times as many as envoyproxy/ratelimit.\n"+
+		"A decision takes %s µs of Weir's CPU and %s µs of Redis' CPU. Under envoyproxy/ratelimit it takes %s µs and %s µs.\n"+
+		"With counters in memory, Weir makes %s decisions a second.\n",
+		span(median("redis", perSecond)), relative, span(median("redis", serverCPU)), span(median("redis", redisCPU)),
+		figure(serverUnder), figure(redisUnder), span(median("memory", perSecond)))
+}
+
+// figure returns a number below 1,000,000, rounded for a sentence.
+func figure(x float64) string {
+	switch {
+	case x >= 1000:
+		return fmt.Sprintf("%.0f,000", x/1000)
+	case x >= 10:
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.1f", x)
 }
 
 // machines lists the machine, the date and the rows of each run.

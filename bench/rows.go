@@ -125,7 +125,7 @@ func rows() []row {
 			cases:    single(func(l *load) { l.users = loadclient.Zipf(tenThousand, 1) }),
 		}, {
 			name: "single", title: "One at a time",
-			about:    "One connection sends one request at a time, and waits for the answer.",
+			about:    "One connection sends one request at a time and waits for the answer.",
 			subjects: both,
 			cases:    single(func(l *load) { l.conns, l.inflight = 1, 1 }),
 		}, {
@@ -141,7 +141,7 @@ func rows() []row {
 				l.request, l.inflight, l.options.proxy = loadclient.Get(action(0)), 8, true
 			}),
 		}, {
-			name: "observed", title: "With heaviest keys, denial log, denied-by header and receipts",
+			name: "observed", title: "With busiest keys, denial log, denied-by header and receipts",
 			about:    "Each pair of rows is Weir without these settings and with them (`observed`). No request is denied.",
 			subjects: pairs, inTurns: true,
 			cases: single(nil),

@@ -66,7 +66,7 @@ func targets() []target {
 				return r.ratio("leases", redisCPU, "redis/reserve", 10, "redis/funnel", 10)
 			}},
 		}},
-		{"heaviest keys, denial log, header and receipts: CPU per decision, relative to Weir without them", false, []bound{
+		{"busiest keys, denial log, header and receipts: CPU per decision, relative to Weir without them", false, []bound{
 			costOf(observed, observed, "memory", 1.03), costOf(observed, observed, "redis", 1.03),
 		}},
 		{"a shadow file, which decides every request twice: CPU per decision, relative to Weir without it", false, []bound{
@@ -106,7 +106,7 @@ func costOf(row string, extra subject, store string, maxRatio float64) bound {
 	return bound{store, maxRatio, func(r *results) (float64, bool) { return r.ratio(row, allCPU, plain+"/"+extra, 0, plain, 0) }}
 }
 
-// lineOnPath is the time that a request spends on its line, as a share of the CPU per decision on a store.
+// lineOnPath is the time that a request spends on its line, as a fraction of the CPU per decision on a store.
 func lineOnPath(store string, maxRatio float64) bound {
 	return bound{store, maxRatio, func(r *results) (float64, bool) {
 		line, measured := r.median("record", "all", 0, benchmarkValue) // ns

@@ -24,7 +24,7 @@ type supportStep struct {
 	code             int
 }
 
-// A supportPage holds the examples of docs/support.md. named has the blocks that set up the example.
+// A supportPage holds the examples of docs/support.md. named has the blocks that set up the example, here and in docs/admin.md.
 type supportPage struct {
 	named map[string]string
 	steps []supportStep
@@ -50,6 +50,17 @@ func readSupportPage(t *testing.T) supportPage {
 			p.named[name] = b[2]
 		}
 	}
+	operator, err := os.ReadFile("../docs/admin.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"setup", "receipt-keys", "support-settings", "access-log"} {
+		b := regexp.MustCompile("(?ms)^```\\w+ " + name + "\n(.*?)^```$").FindStringSubmatch(string(operator))
+		if b == nil {
+			t.Fatalf("docs/admin.md has no block %s", name)
+		}
+		p.named[name] = b[1]
+	}
 	return p
 }
 
@@ -73,11 +84,16 @@ func startSupportStory(t *testing.T, page supportPage) *supportStory {
 	s := &supportStory{dir: t.TempDir()}
 	write(t, filepath.Join(s.dir, "rules.yaml"), page.named["rules.yaml"])
 	s.script = `weir() { "` + bin + `" "$@"; }` + "\n"
-	if out, code := s.run(t, page.named["secrets"]); code != 0 {
+	if out, code := s.run(t, page.named["setup"]+page.named["receipt-keys"]); code != 0 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	redis := redistest.Start(t).Addr
-	settings := strings.Fields(strings.ReplaceAll(page.named["settings"], "export ", ""))
+	var settings []string
+	for line := range strings.Lines(page.named["setup"] + page.named["support-settings"]) {
+		if settingsOfLine, isExport := strings.CutPrefix(line, "export "); isExport {
+			settings = append(settings, strings.Fields(settingsOfLine)...)
+		}
+	}
 	for i := range s.replicas {
 		ports, err := harness.FreePorts(1)
 		if err != nil {
@@ -90,7 +106,7 @@ func startSupportStory(t *testing.T, page supportPage) *supportStory {
 			for _, file := range []string{"token", "receipt-keys"} {
 				setting = strings.ReplaceAll(setting, "="+file, "="+filepath.Join(s.dir, file))
 			}
-			env = append(env, strings.NewReplacer("127.0.0.1:6379", redis, "127.0.0.1:6071", s.admins[i]).Replace(setting))
+			env = append(env, strings.NewReplacer("127.0.0.1:6071", s.admins[i]).Replace(setting))
 		}
 		s.replicas[i], err = harness.StartWeir(t.Context(), harness.WeirOptions{
 			Binary: bin, Rules: filepath.Join(s.dir, "rules.yaml"), Dir: t.TempDir(), Redis: redis, Env: env,

@@ -37,7 +37,7 @@ func diffPage(t *testing.T) (steps []workflowStep, files map[string]string) {
 	return workflow.Jobs["diff"].Steps, files
 }
 
-// The commands of the workflow in docs/diff.md, in a repository with a pull request. Only the download of Weir and the call of GitHub are
+// The commands of the workflow in docs/diff.md, in a repository with a pull request. Only the build of Weir and the call of GitHub are
 // replaced.
 func TestWorkflowOfDiffRuns(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestWorkflowOfDiffRuns(t *testing.T) {
 			code, ran := "", 0
 			for i, step := range steps {
 				switch {
-				case step.Uses != "" || strings.HasPrefix(step.Run, "curl "):
+				case step.Uses != "" || strings.HasPrefix(step.Run, "cd .weir && go build "):
 					continue
 				case step.If == "steps.diff.outputs.code == 0 || steps.diff.outputs.code == 2":
 					if code != "0" && code != "2" {

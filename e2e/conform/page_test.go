@@ -102,7 +102,7 @@ func order(name string) int { return slices.Index(columns, name) }
 var groups = []struct{ prefix, title string }{
 	{"protocol", "Protocol: requests that a client may send"},
 	{"semantics", "Semantics: one request at a time"},
-	{"counting", "Counting: many clients at once"},
+	{"counting", "Counting: many concurrent clients"},
 	{"turns", "Windows: the change from one to the next"},
 	{"clients", "Clients: one must not disturb another"},
 	{"crash", "Crashes: requests that could end or corrupt the service"},
@@ -146,7 +146,7 @@ func render(runs []recordedRun) string {
 			}
 		}
 	}
-	return strings.NewReplacer("{{summary}}\n", summary(runs, checks), "{{observed}}\n", observations(runs, checks),
+	return strings.NewReplacer("{{lead}}\n", lead(runs), "{{summary}}\n", summary(runs, checks), "{{observed}}\n", observations(runs, checks),
 		"{{ran}}\n", ran.String(), "{{table}}\n", table.String(), "{{faults}}\n", faults.String()).Replace(page)
 }
 
@@ -171,12 +171,54 @@ func header(b *strings.Builder, first string, runs []recordedRun) {
 	b.WriteString("\n" + strings.Repeat("|---", strings.Count(first, "|")-1+len(runs)) + "|\n")
 }
 
+// lead returns the sentences with the result of Weir and of envoyproxy/ratelimit.
+func lead(runs []recordedRun) string {
+	weir, other := failuresOf(runs[:len(runs)-1]), failuresOf(runs[len(runs)-1:])
+	text := fmt.Sprintf("[`weir conform`](conform.md) found %s of Weir in %d checks, on %d kinds of store. It found %s of\nenvoyproxy/ratelimit in %d checks",
+		wrong(weir.failed), weir.ran, len(runs)-1, wrong(other.failed), other.ran)
+	if other.stops > 0 {
+		text += fmt.Sprintf("; with %d of them, any client can stop the service", other.stops)
+	}
+	return text + ".\n"
+}
+
+func wrong(n int) string {
+	switch n {
+	case 0:
+		return "no wrong answer"
+	case 1:
+		return "1 wrong answer"
+	}
+	return fmt.Sprintf("%d wrong answers", n)
+}
+
+// failures are the numbers of different checks: those that ran, that failed, and after which the service had stopped.
+type failures struct{ ran, failed, stops int }
+
+func failuresOf(runs []recordedRun) (f failures) {
+	ran, failed, stops := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, r := range runs {
+		for _, c := range r.Checks {
+			if c.Outcome != conform.Skipped {
+				ran[c.ID] = true
+			}
+			if c.Outcome == conform.Fail {
+				failed[c.ID] = true
+				if strings.Contains(c.Evidence[0].Fault, "any client can stop it") {
+					stops[c.ID] = true
+				}
+			}
+		}
+	}
+	return failures{len(ran), len(failed), len(stops)}
+}
+
 // summary returns the table with the number of checks by outcome.
 func summary(runs []recordedRun, checks []recordedTest) string {
 	var b strings.Builder
 	header(&b, "| checks |", runs)
 	for _, outcome := range []string{"pass", "**fail**", "observed", "skipped", "–"} {
-		fmt.Fprintf(&b, "| %s |", outcome)
+		fmt.Fprintf(&b, "| %s |", map[bool]string{true: "not applicable (–)", false: outcome}[outcome == "–"])
 		for _, r := range runs {
 			n := 0
 			for _, c := range checks {

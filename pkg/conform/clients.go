@@ -23,8 +23,8 @@ func clientChecks() []check {
 		{"clients.stalled_writes", "Is another client served while clients send half of a request?", stalledWrites},
 		{"clients.silent_connections", "Is another client served while 100 connections send nothing?", silentConnections},
 		{"clients.malformed_load", "Do limits hold for a client while others send bad messages?", malformedLoad},
-		{"clients.cancelled_calls", "Is another client served while 32 clients cancel their calls at once?", canceledCalls},
-		{"clients.many_calls", "Is each of 1,000 calls at once on one connection served?", manyCalls},
+		{"clients.cancelled_calls", "Is another client served while 32 clients cancel their calls together?", canceledCalls},
+		{"clients.many_calls", "Is each of 1,000 concurrent calls on one connection served?", manyCalls},
 		{"clients.many_connections", "Is each of 200 connections served?", manyConnections},
 	}
 }

@@ -10,9 +10,9 @@ import (
 func countingChecks(a algorithm) []check {
 	id := func(name string) string { return "counting." + name + "." + a.name }
 	return []check{
-		{id("exact"), "Do 64 clients at once get exactly the limit, and each remaining count once?", func(t *trial) { exact(t, a) }},
-		{id("costs"), "Do charges of several hits by 64 clients at once fill the limit, and never exceed it?", func(t *trial) { costs(t, a) }},
-		{id("group"), "Do requests of 32 clients at once under two limits admit exactly the smaller limit?", func(t *trial) { groups(t, a) }},
+		{id("exact"), "Do 64 concurrent clients get exactly the limit, and each remaining count once?", func(t *trial) { exact(t, a) }},
+		{id("costs"), "Do charges of several hits by 64 concurrent clients fill the limit, and never exceed it?", func(t *trial) { costs(t, a) }},
+		{id("group"), "Do requests of 32 concurrent clients under two limits admit exactly the smaller limit?", func(t *trial) { groups(t, a) }},
 		{id("linearizable"), "Do single calls in some order explain each history of concurrent charges and peeks?",
 			func(t *trial) { histories(t, a, false) }},
 		{id("refunds"), "Do single calls in some order explain each history of concurrent charges, peeks and refunds?",

@@ -15,7 +15,7 @@ func semanticsChecks() []check {
 		{"semantics.matching", "Does an exact value win over a wildcard, and a wildcard over the key alone?", matching},
 		{"semantics.depth", "Does a limit apply only to descriptors of its own depth?", depth},
 		{"semantics.branches", "Does a descriptor go back to the general branch if the special branch has no rule?", branches},
-		{"semantics.pairs", "Are keys and values compared as pairs, and not as joined text?", pairs},
+		{"semantics.pairs", "Are keys and values compared as pairs, and not as joined strings?", pairs},
 		{"semantics.counters", "Do descriptors with different entries have different counters?", counters},
 		{"semantics.limit_zero", "Does a limit of 0 deny every hit?", limitZero},
 		{"semantics.unlimited", "Is an unlimited rule without a limit?", unlimitedRule},
