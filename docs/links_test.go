@@ -195,6 +195,46 @@ func TestRecipesAreListedAndWarnOfUnsafeEnvoys(t *testing.T) {
 	}
 }
 
+var (
+	listenerOfRecipe = regexp.MustCompile("(?ms)^## The whole listener\n\n[^\n]*\n\n```yaml listener.yaml\n(.*?)^```\n\\z")
+	sectionEnvoy     = regexp.MustCompile("(?ms)^## Envoy\n(.*?)^## ")
+	unnamedYAML      = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
+)
+
+// The section Envoy of a recipe shows parts of the listener at the end of the page, which the tests in e2e run.
+func TestRecipesShowPartsOfTheirListener(t *testing.T) {
+	for _, page := range recipes(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, section := listenerOfRecipe.FindStringSubmatch(string(text)), sectionEnvoy.FindStringSubmatch(string(text))
+		if listener == nil || section == nil {
+			t.Errorf("%s: want a section Envoy, and listener.yaml at the end of the page", page)
+			continue
+		}
+		parts := unnamedYAML.FindAllStringSubmatch(section[1], -1)
+		if !slices.ContainsFunc(parts, func(part []string) bool { return strings.HasPrefix(part[1], "rate_limits:\n") }) {
+			t.Errorf("%s: the section Envoy does not show rate_limits", page)
+		}
+		for _, part := range parts {
+			if !containsIndented(listener[1], part[1]) {
+				t.Errorf("%s: the listener does not contain\n%s", page, part[1])
+			}
+		}
+	}
+}
+
+// containsIndented reports whether text contains the lines of part, all with the same additional indentation.
+func containsIndented(text, part string) bool {
+	for indent := ""; len(indent) < 80; indent += " " {
+		if strings.Contains("\n"+text, "\n"+regexp.MustCompile("(?m)^(.)").ReplaceAllString(part, indent+"$1")) {
+			return true
+		}
+	}
+	return false
+}
+
 func TestIndexesLinkToEveryPage(t *testing.T) {
 	for _, folder := range []string{".", "adr"} {
 		index, err := os.ReadFile(filepath.Join(folder, "README.md"))
