@@ -252,3 +252,33 @@ func TestIndexesLinkToEveryPage(t *testing.T) {
 		}
 	}
 }
+
+var (
+	firstCell = regexp.MustCompile(`(?m)^\| (\[[^|]*) \|`)
+	namedLink = regexp.MustCompile(`\[([^\]]*)\]\(([^)#]*)\)`)
+)
+
+// The tables of the index name each page by its title, so that a reader can find the title that a search has shown.
+func TestIndexNamesPagesByTheirTitles(t *testing.T) {
+	index, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, cell := range firstCell.FindAllStringSubmatch(string(index), -1) {
+		for _, l := range namedLink.FindAllStringSubmatch(cell[1], -1) {
+			page, err := os.ReadFile(l[2])
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			n++
+			if title, _, _ := strings.Cut(string(page), "\n"); title != "# "+l[1] {
+				t.Errorf("docs/README.md: the link to %s is %q, and its title is %q", l[2], l[1], title)
+			}
+		}
+	}
+	if n < 40 {
+		t.Errorf("only %d links: this test no longer finds them", n)
+	}
+}
