@@ -195,6 +195,46 @@ func TestRecipesAreListedAndWarnOfUnsafeEnvoys(t *testing.T) {
 	}
 }
 
+var (
+	listenerOfRecipe = regexp.MustCompile("(?ms)^## The whole listener\n\n[^\n]*\n\n```yaml listener.yaml\n(.*?)^```\n\\z")
+	sectionEnvoy     = regexp.MustCompile("(?ms)^## Envoy\n(.*?)^## ")
+	unnamedYAML      = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
+)
+
+// The section Envoy of a recipe shows parts of the listener at the end of the page, which the tests in e2e run.
+func TestRecipesShowPartsOfTheirListener(t *testing.T) {
+	for _, page := range recipes(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, section := listenerOfRecipe.FindStringSubmatch(string(text)), sectionEnvoy.FindStringSubmatch(string(text))
+		if listener == nil || section == nil {
+			t.Errorf("%s: want a section Envoy, and listener.yaml at the end of the page", page)
+			continue
+		}
+		parts := unnamedYAML.FindAllStringSubmatch(section[1], -1)
+		if !slices.ContainsFunc(parts, func(part []string) bool { return strings.HasPrefix(part[1], "rate_limits:\n") }) {
+			t.Errorf("%s: the section Envoy does not show rate_limits", page)
+		}
+		for _, part := range parts {
+			if !containsIndented(listener[1], part[1]) {
+				t.Errorf("%s: the listener does not contain\n%s", page, part[1])
+			}
+		}
+	}
+}
+
+// containsIndented reports whether text contains the lines of part, all with the same additional indentation.
+func containsIndented(text, part string) bool {
+	for indent := ""; len(indent) < 80; indent += " " {
+		if strings.Contains("\n"+text, "\n"+regexp.MustCompile("(?m)^(.)").ReplaceAllString(part, indent+"$1")) {
+			return true
+		}
+	}
+	return false
+}
+
 func TestIndexesLinkToEveryPage(t *testing.T) {
 	for _, folder := range []string{".", "adr"} {
 		index, err := os.ReadFile(filepath.Join(folder, "README.md"))
@@ -210,5 +250,35 @@ func TestIndexesLinkToEveryPage(t *testing.T) {
 				t.Errorf("docs/%s/README.md does not link to %s", folder, name)
 			}
 		}
+	}
+}
+
+var (
+	firstCell = regexp.MustCompile(`(?m)^\| (\[[^|]*) \|`)
+	namedLink = regexp.MustCompile(`\[([^\]]*)\]\(([^)#]*)\)`)
+)
+
+// The tables of the index name each page by its title, so that a reader can find the title that a search has shown.
+func TestIndexNamesPagesByTheirTitles(t *testing.T) {
+	index, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, cell := range firstCell.FindAllStringSubmatch(string(index), -1) {
+		for _, l := range namedLink.FindAllStringSubmatch(cell[1], -1) {
+			page, err := os.ReadFile(l[2])
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			n++
+			if title, _, _ := strings.Cut(string(page), "\n"); title != "# "+l[1] {
+				t.Errorf("docs/README.md: the link to %s is %q, and its title is %q", l[2], l[1], title)
+			}
+		}
+	}
+	if n < 40 {
+		t.Errorf("only %d links: this test no longer finds them", n)
 	}
 }

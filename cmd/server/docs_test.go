@@ -122,3 +122,24 @@ func defaultOf(f *kong.Flag) (otherwise, meaning string) {
 	text, after, _ := strings.Cut(text+" ", ". ")
 	return cell(text), strings.TrimSpace(before + " " + after)
 }
+
+// docs/commands.md lists every command, and the exit codes of every command.
+func TestCommandsPageListsEveryCommand(t *testing.T) {
+	page, err := os.ReadFile("../../docs/commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, codes, found := strings.Cut(string(page), "## Exit codes")
+	if !found {
+		t.Fatal("docs/commands.md has no section for exit codes")
+	}
+	parser, err := newParser(&commands{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range parser.Model.Children {
+		if name := "`weir " + command.Name + "`"; !strings.Contains(table, "| ["+name+"](") || !strings.Contains(codes, name) {
+			t.Errorf("docs/commands.md does not list %s, or not its exit codes", name)
+		}
+	}
+}

@@ -34,9 +34,13 @@ func pageOverlay(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/k8s/overlays/envoy-gateway/overlay.yaml")
 	must(t, err)
-	_, entries, found := strings.Cut(pageBlocks(t, "yaml envoy-gateway-overlay")[0], "descriptors:\n")
-	if !found {
-		t.Fatalf("%s: an overlay without descriptors", page)
+	var entries string
+	for _, b := range pageBlocks(t, "yaml envoy-gateway-overlay") {
+		_, added, found := strings.Cut(b, "descriptors:\n")
+		if !found {
+			t.Fatalf("%s: an overlay without descriptors", page)
+		}
+		entries += added
 	}
 	const ttl = "lease_ttl: 60s"
 	if !strings.Contains(entries, ttl) {

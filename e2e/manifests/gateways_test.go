@@ -312,7 +312,12 @@ func TestEnvoyGatewayPageAdditionsAreValid(t *testing.T) {
 	}
 	dir := t.TempDir()
 	over, rules := filepath.Join(dir, "overlay.yaml"), filepath.Join(dir, "rules.yaml")
-	write(t, over, blocks(t, "yaml envoy-gateway-overlay")[0].text)
+	const head = "domain: default/eg/http\ndescriptors:\n"
+	overlay := head
+	for _, b := range blocks(t, "yaml envoy-gateway-overlay") {
+		overlay += strings.TrimPrefix(b.text, head)
+	}
+	write(t, over, overlay)
 	text := "domain: default/eg/http\ndescriptors:\n"
 	for _, route := range []string{"reports", "completions"} {
 		key := "httproute/default/" + route + "/rule/0/match/0/*"
