@@ -2,7 +2,7 @@
 // rules.
 //
 //	config, err := envoygen.New(rules, envoygen.Options{Service: "weir:8081", Upstream: "shop:8080"})
-//	text := config.Bootstrap()
+//	text, err := config.Bootstrap()
 //
 // Rules name keys, but not where Envoy finds their values. Options.From, and a table of well-known keys, name these sources. New
 // returns Problems if Envoy's configuration cannot limit as the rules require, and Notes for every assumption.
