@@ -54,7 +54,7 @@ func residentOf(p *harness.Process) (int64, error) {
 // allocations returns the number of allocations of a server, from its heap profile. Unlike a page of metrics, its cost does not
 // grow with the number of rules.
 func allocations(ctx context.Context, debug string) (float64, error) {
-	text, err := get(ctx, "http://"+debug+"/debug/pprof/heap?debug=1")
+	text, err := get(ctx, debug+"/debug/pprof/heap?debug=1")
 	if err != nil {
 		return 0, err
 	}
