@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -131,9 +132,7 @@ func (d *denialRecord) setLimit(rule *descriptors.Rule, i int) {
 		return // unlimited now
 	}
 	l := &rule.Limits[i]
-	if l.Name != "" {
-		d.Limit = l.Name
-	}
+	d.Limit = cmp.Or(l.Name, d.Limit)
 	d.Text = l.Rate() + ", " + l.Compiled.Spec().Algorithm
 }
 
