@@ -75,18 +75,17 @@ type Config struct {
 	routes []*route
 	notes  []Problem
 
-	leases   time.Duration // the shortest TTL of a lease of the rules; 0 without leases
-	idHeader bool          // a header carries the id of the request
-	address  bool          // an action sends the address of the client
-	path     bool          // an action sends the path
-	atEnd    bool          // Envoy calls at the end of a request
+	cost, hits map[string]string // the hits at the end and at the beginning of a request, by the keys of a descriptor; without one, 1
+
+	leases  time.Duration // the shortest TTL of a lease of the rules; 0 without leases
+	sendsID bool          // a header carries the id of the request
+	address bool          // an action sends the address of the client
+	path    bool          // an action sends the path
+	atEnd   bool          // Envoy calls at the end of a request
 }
 
 // Notes returns the assumptions that the configuration makes, each once.
 func (c *Config) Notes() []Problem { return c.notes }
-
-// Domain returns the domain of the rules.
-func (c *Config) Domain() string { return c.domain }
 
 // New plans the configuration for the rules of one domain. Its error is Problems, or an argument that cannot be read.
 func New(rules *descriptors.Rules, o Options) (*Config, error) {
