@@ -128,10 +128,7 @@ func New(rules *descriptors.Rules, o Options) (*Config, error) {
 }
 
 func domainOf(rules *descriptors.Rules, domain string) (string, error) {
-	var names []string
-	for d := range rules.Domains() {
-		names = append(names, d.Name())
-	}
+	names := rules.DomainNames()
 	switch {
 	case len(names) == 0:
 		return "", errors.New("the rules have no domain: write 'domain:' and descriptors with limits")
