@@ -20,8 +20,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// readAll reads at most maximum bytes. The error for a longer input contains the name and the remedy.
-func readAll(from io.Reader, name string, maximum int64, remedy string) ([]byte, error) {
+// readBounded reads at most maximum bytes. The error for a longer input contains the name and the remedy.
+func readBounded(from io.Reader, name string, maximum int64, remedy string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maximum+1))
 	switch {
 	case errors.As(err, new(*fs.PathError)): // it has the name
@@ -34,10 +34,10 @@ func readAll(from io.Reader, name string, maximum int64, remedy string) ([]byte,
 	return data, nil
 }
 
-// readNamed reads a file, or standard input for -, and returns its name. The bound and the remedy are those of readAll.
+// readNamed reads a file, or standard input for -, and returns its name. The bound and the remedy are those of readBounded.
 func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name string, data []byte, err error) {
 	if path == "-" {
-		data, err = readAll(stdin, "standard input", maximum, remedy)
+		data, err = readBounded(stdin, "standard input", maximum, remedy)
 		return "standard input", data, err
 	}
 	file, err := os.Open(path)
@@ -45,7 +45,7 @@ func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name
 		return path, nil, ReadError(err)
 	}
 	defer func() { _ = file.Close() }()
-	data, err = readAll(file, path, maximum, remedy)
+	data, err = readBounded(file, path, maximum, remedy)
 	return path, data, err
 }
 
@@ -191,7 +191,7 @@ func (o *rulesOptions) loadFrom(paths []string, overlay string, stdin io.Reader)
 func readRules(stdin io.Reader, paths ...string) (all []rulesfile.File, err error) {
 	for _, path := range paths {
 		if path == "-" {
-			data, err := readAll(stdin, "standard input", sources.MaxFileSize, "split the rules into several files")
+			data, err := readBounded(stdin, "standard input", sources.MaxFileSize, "split the rules into several files")
 			if err != nil {
 				return nil, err
 			}

@@ -111,7 +111,7 @@ func (e *Explain) readReceipt() (*receipt.Receipt, error) {
 	}
 	defer func() { _ = file.Close() }()
 	const maxKeys = 1 << 20
-	data, err := readAll(file, e.Keys, maxKeys, "write one key on each line")
+	data, err := readBounded(file, e.Keys, maxKeys, "write one key on each line")
 	if err != nil {
 		return nil, fmt.Errorf("the keys of receipts: %w", err)
 	}

@@ -23,7 +23,7 @@ func NewDocument(f File, page string, synonyms map[string]string) (*Document, No
 	root, more, err := decode(f.Data)
 	switch {
 	case err != nil:
-		m := explain(f.Data, err)
+		m := syntaxMistake(f.Data, err)
 		d.fault(&yaml.Node{Line: m.line, Column: m.column}, strings.Replace(m.remedy, "docs/rules.md", page, 1), "%s", m.message)
 		return d, Node{}
 	case root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null":
