@@ -123,8 +123,8 @@ func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d
 	return up.measure(ctx, s, rate, d)
 }
 
-// start starts a subject and fills it.
-func start(ctx context.Context, b binaries, s subject, l load) (_ *setup, stop func() error, err error) {
+// start starts a subject and fills it. Tests replace it.
+var start = func(ctx context.Context, b binaries, s subject, l load) (_ *setup, stop func() error, err error) {
 	dir, err := os.MkdirTemp("", "weir-bench-")
 	if err != nil {
 		return nil, nil, err

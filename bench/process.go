@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -54,7 +52,7 @@ func residentOf(p *harness.Process) (int64, error) {
 // allocations returns the number of allocations of a server, from its heap profile. Unlike a page of metrics, its cost does not
 // grow with the number of rules.
 func allocations(ctx context.Context, debug string) (float64, error) {
-	text, err := get(ctx, "http://"+debug+"/debug/pprof/heap?debug=1")
+	text, err := harness.Get(ctx, debug+"/debug/pprof/heap?debug=1")
 	if err != nil {
 		return 0, err
 	}
@@ -68,7 +66,7 @@ func allocations(ctx context.Context, debug string) (float64, error) {
 
 // unanswered returns the number of requests that Envoy passed because the service did not answer.
 func unanswered(ctx context.Context, admin string) (n uint64, err error) {
-	text, err := get(ctx, admin+"/stats?filter=ratelimit.error$")
+	text, err := harness.Get(ctx, admin+"/stats?filter=ratelimit.error$")
 	if err != nil {
 		return 0, err
 	}
@@ -81,23 +79,4 @@ func unanswered(ctx context.Context, admin string) (n uint64, err error) {
 		n += m
 	}
 	return n, nil
-}
-
-func get(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s answers %s", url, res.Status)
-	}
-	return string(b), err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,7 +82,7 @@ func (r *results) median(row string, s subject, x float64, of value) (float64, b
 }
 
 func medianOf(values []float64) float64 {
-	slices.SortFunc(values, cmp.Compare[float64])
+	slices.Sort(values)
 	n := len(values)
 	return (values[(n-1)/2] + values[n/2]) / 2
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,6 +38,23 @@ func TestNewMeasurementReplacesItsRow(t *testing.T) {
 	}
 	if _, err := readResults(path); err == nil {
 		t.Error("an invalid results file is accepted")
+	}
+}
+
+// A server that does not stop fails its round.
+func TestErrorsOfStopFailTheRound(t *testing.T) {
+	original := start
+	defer func() { start = original }()
+	stuck, missing := errors.New("does not stop"), errors.New("does not start")
+	start = func(_ context.Context, _ binaries, s subject, _ load) (*setup, func() error, error) {
+		if s == bare {
+			return &setup{}, func() error { return stuck }, nil
+		}
+		return nil, nil, missing
+	}
+	_, err := measureInterleaved(t.Context(), []side{{subject: bare}, {subject: ratelimit}}, load{}, 0, span{})
+	if !errors.Is(err, stuck) || !errors.Is(err, missing) {
+		t.Errorf("the error is %v, want both", err)
 	}
 }
 

@@ -31,7 +31,7 @@ var ratelimitSettings = []struct {
 	{"ratelimit/pool of 10", []string{"DISABLE_STATS=true", bigCache}},
 	{"ratelimit/pool of 40", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=40"}},
 	{"ratelimit/no cache", []string{"DISABLE_STATS=true", "REDIS_POOL_SIZE=2"}},
-	{"ratelimit/Prometheus", []string{"USE_PROMETHEUS=true", bigCache, "REDIS_POOL_SIZE=2"}},
+	{"ratelimit/Prometheus", []string{"DISABLE_STATS=false", "USE_PROMETHEUS=true", bigCache, "REDIS_POOL_SIZE=2"}},
 	{"ratelimit/pipeline", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2", "REDIS_PIPELINE_WINDOW=150us", "REDIS_PIPELINE_LIMIT=16"}},
 	{"ratelimit/GOGC=400", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2", "GOGC=400"}}, // a setting of Go's runtime
 }
@@ -77,7 +77,7 @@ type setup struct {
 	addr                 string // the address that receives the load
 	server, redis, envoy *harness.Process
 	envoyAdmin           string
-	debug                string // host:port of the server's profiler
+	debug                string // the URL of the server's profiler, without a path
 	load                 load
 }
 
@@ -153,16 +153,12 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 }
 
 func (up *setup) startWeir(ctx context.Context, b binaries, rules, dir, redis string, env []string) error {
-	debug, port, err := freeAddr()
-	if err != nil {
-		return err
-	}
 	w, err := harness.StartWeir(ctx, harness.WeirOptions{
 		Binary: b.weir, Rules: rules, Dir: dir, Redis: redis,
-		Env: append([]string{"LOG_LEVEL=warn", "DEBUG_PORT=" + port, bigCache, mergeFiles, lateIsNoError}, env...),
+		Env: append([]string{"LOG_LEVEL=warn", bigCache, mergeFiles, lateIsNoError}, env...),
 	})
 	if err == nil {
-		up.server, up.addr, up.debug = w.Process, w.GRPC, debug
+		up.server, up.addr, up.debug = w.Process, w.GRPC, w.Debug
 	}
 	return err
 }
@@ -187,7 +183,7 @@ func (up *setup) startBare(ctx context.Context, b binaries, dir string) error {
 		return err
 	}
 	cmd := exec.Command(b.bare, "-listen", addr, "-debug", debug, "-gogc", strconv.Itoa(bareGOGC))
-	up.addr, up.debug = addr, debug
+	up.addr, up.debug = addr, "http://"+debug
 	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "bare.log"), harness.Listens(addr))
 	return err
 }
@@ -199,22 +195,17 @@ func (up *setup) startRatelimit(ctx context.Context, b binaries, s subject, dir,
 			settings = known.env
 		}
 	}
-	ports, err := harness.FreePorts(4)
+	prometheus, _, err := freeAddr()
 	if err != nil {
 		return err
 	}
-	port := func(i int) string { return strconv.Itoa(ports[i]) }
-	cmd := exec.Command(b.ratelimit)
-	cmd.Env = append([]string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
-		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
-		"GRPC_PORT=" + port(0), "PORT=" + port(1), "DEBUG_PORT=" + port(2),
-		"PROMETHEUS_ADDR=127.0.0.1:" + port(3), "RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
-		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "USE_STATSD=false", "LOG_LEVEL=warn", mergeFiles,
-	}, settings...)
-	up.addr, up.debug = "127.0.0.1:"+port(0), "127.0.0.1:"+port(2)
-	// It listens only after it has loaded rules and reached Redis.
-	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "ratelimit.log"), harness.Listens(up.addr))
+	r, err := harness.StartRatelimit(ctx, harness.RatelimitOptions{
+		Binary: b.ratelimit, Redis: redis, Dir: dir,
+		Env: append([]string{"LOG_LEVEL=warn", "PROMETHEUS_ADDR=" + prometheus, mergeFiles}, settings...),
+	})
+	if err == nil {
+		up.server, up.addr, up.debug = r.Process, r.GRPC, r.Debug
+	}
 	return err
 }
 

@@ -26,9 +26,9 @@ const (
 func measureInterleaved(ctx context.Context, sides []side, l load, round int, d span) (_ []*measurement, err error) {
 	running, order := make([]*setup, len(sides)), make([]int, len(sides))
 	for i, s := range sides {
-		up, stop, err := start(ctx, s.binaries, s.subject, l)
-		if err != nil {
-			return nil, err
+		up, stop, startErr := start(ctx, s.binaries, s.subject, l)
+		if startErr != nil {
+			return nil, startErr
 		}
 		defer func() { err = errors.Join(err, stop()) }()
 		running[i], order[i] = up, i

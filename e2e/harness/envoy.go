@@ -111,7 +111,7 @@ func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 	e := &Envoy{URL: "http://" + loopback(p[0]), Admin: "http://" + loopback(p[2])}
 	e.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "envoy.log"), func(ctx context.Context) error {
 		// Envoy is ready shortly before it listens.
-		if err := get200(ctx, e.Admin+"/ready"); err != nil {
+		if _, err := Get(ctx, e.Admin+"/ready"); err != nil {
 			return err
 		}
 		return Listens(loopback(p[0]))(ctx)

@@ -18,10 +18,10 @@ func FindRatelimit() (string, error) {
 	return exec.LookPath(name)
 }
 
-// RatelimitOptions configures an envoyproxy/ratelimit. All fields but Env are required.
+// RatelimitOptions configures an envoyproxy/ratelimit. All fields but Rules and Env are required.
 type RatelimitOptions struct {
 	Binary string   // as FindRatelimit returned it
-	Rules  string   // the text of its rules
+	Rules  string   // the text of its rules; empty: Dir has files of rules in ratelimit/config
 	Redis  string   // host:port
 	Dir    string   // for its rules and its log
 	Env    []string // further settings, "NAME=value"
@@ -30,17 +30,20 @@ type RatelimitOptions struct {
 // A Ratelimit is a running envoyproxy/ratelimit.
 type Ratelimit struct {
 	*Process
-	GRPC string // host:port of Envoy's RateLimitService
+	GRPC  string // host:port of Envoy's RateLimitService
+	Debug string // the URL of the debug pages, without a path
 }
 
 // StartRatelimit starts envoyproxy/ratelimit and returns once it listens.
 func StartRatelimit(ctx context.Context, o RatelimitOptions) (*Ratelimit, error) {
-	folder := filepath.Join(o.Dir, "ratelimit", "config")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(folder, "rules.yaml"), []byte(o.Rules), 0o600); err != nil {
-		return nil, err
+	if o.Rules != "" {
+		folder := filepath.Join(o.Dir, "ratelimit", "config")
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(folder, "rules.yaml"), []byte(o.Rules), 0o600); err != nil {
+			return nil, err
+		}
 	}
 	return retryInUse(func() (*Ratelimit, error) { return startRatelimit(ctx, o) })
 }
@@ -50,7 +53,7 @@ func startRatelimit(ctx context.Context, o RatelimitOptions) (*Ratelimit, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &Ratelimit{GRPC: loopback(ports[0])}
+	r := &Ratelimit{GRPC: loopback(ports[0]), Debug: "http://" + loopback(ports[2])}
 	cmd := exec.Command(o.Binary)
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + o.Dir, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -124,7 +125,8 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 	cmd.Env = append(cmd.Env, o.Env...)
 	w := &Weir{GRPC: net.JoinHostPort(o.Host, strconv.Itoa(p[0])), HTTP: "http://" + loopback(p[1]), Debug: "http://" + loopback(p[2])}
 	w.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "weir.log"), func(ctx context.Context) error {
-		return get200(ctx, w.HTTP+"/healthcheck")
+		_, err := Get(ctx, w.HTTP+"/healthcheck")
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -135,18 +137,22 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 // client does not reuse connections, so that polling does not delay a draining server.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-func get200(ctx context.Context, url string) error {
+// Get returns the page at url. It fails on a status other than 200, and after 10 s.
+func Get(ctx context.Context, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, res.Status)
+	b, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answers %s", url, res.Status)
 	}
-	return nil
+	return string(b), err
 }

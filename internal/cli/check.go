@@ -10,15 +10,13 @@ import (
 
 // Check validates rules and settings without serving, and warns about valid rules that probably do not have the intended effect.
 type Check struct {
-	Settings    bool     `help:"Check the settings in the environment. The check reads no file that they name, and connects to nothing."`
-	Strict      bool     `help:"Treat warnings as faults."`
-	Format      string   `short:"o" enum:"text,json,github" default:"text" help:"The format of the output: text, json, or github for annotations in a GitHub workflow."`
-	Merge       bool     `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Accept several files with the same domain, and merge their rules."`
-	Months      bool     `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"Make the unit month a calendar month in UTC instead of 30 days."`
-	Overlay     string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"The overlay of the rules."`
-	Replicas    string   `env:"REPLICAS" placeholder:"NUMBER" help:"The REPLICAS of the server. If neither REPLICAS nor REPLICAS_DNS is set, on_store_error: local causes a warning."`
-	ReplicasDNS string   `env:"REPLICAS_DNS" name:"replicas-dns" placeholder:"HOST" help:"The REPLICAS_DNS of the server."`
-	Paths       []string `arg:"" optional:"" name:"path" help:"YAML files or folders of YAML files, checked together. - is standard input."`
+	Settings     bool   `help:"Check the settings in the environment. The check reads no file that they name, and connects to nothing."`
+	Strict       bool   `help:"Treat warnings as faults."`
+	Format       string `short:"o" enum:"text,json,github" default:"text" help:"The format of the output: text, json, or github for annotations in a GitHub workflow."`
+	rulesOptions `embed:""`
+	Replicas     string   `env:"REPLICAS" placeholder:"NUMBER" help:"The REPLICAS of the server. If neither REPLICAS nor REPLICAS_DNS is set, on_store_error: local causes a warning."`
+	ReplicasDNS  string   `env:"REPLICAS_DNS" name:"replicas-dns" placeholder:"HOST" help:"The REPLICAS_DNS of the server."`
+	Paths        []string `arg:"" optional:"" name:"path" help:"YAML files or folders of YAML files, checked together. - is standard input."`
 }
 
 // A SettingsChecker validates the settings in the environment.
@@ -86,7 +84,7 @@ func (c *Check) addSettings(report *checkReport, found SettingsReport) {
 func (c *Check) addRules(report *checkReport, stdin io.Reader, replicasUnknown bool) {
 	options := rulesfile.Options{MergeDomains: c.Merge, CalendarMonths: c.Months, ReplicasUnknown: replicasUnknown}
 	if c.Overlay != "" {
-		files, err := readRules(c.Overlay, stdin)
+		files, err := readRules(stdin, c.Overlay)
 		report.addTexts(files)
 		if err == nil {
 			options.Overlay, err = rulesfile.ParseOverlay(files...)
@@ -96,14 +94,10 @@ func (c *Check) addRules(report *checkReport, stdin io.Reader, replicasUnknown b
 			return
 		}
 	}
-	var files []rulesfile.File
-	for _, path := range c.Paths {
-		found, err := readRules(path, stdin)
-		if err != nil {
-			report.addError(err)
-			return
-		}
-		files = append(files, found...)
+	files, err := readRules(stdin, c.Paths...)
+	if err != nil {
+		report.addError(err)
+		return
 	}
 	report.addTexts(files)
 	rules, warnings, err := rulesfile.ParseWith(options, files...)

@@ -159,6 +159,8 @@ func TestCheckPrintsAnnotations(t *testing.T) {
 
 func TestCheckNamesTheOverlay(t *testing.T) {
 	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
+	withOverlay := cli.Check{Format: "text"}
+	withOverlay.Overlay = overlay
 	for text, want := range map[string]string{
 		"domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 0}}]\n": ":2:37: warning: the limit is 0 and denies every request [zero-limit]\n  2 | descriptors: [{key: k, rate_limit: {requests_per_unit: 0}}]\n",
 		"domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: gcra}}]\n":      ":2:48: fault: unknown algorithm 'gcra' [invalid]\n  2 | descriptors: [{key: k, rate_limit: {algorithm: gcra}}]\n",
@@ -166,7 +168,7 @@ func TestCheckNamesTheOverlay(t *testing.T) {
 		if err := os.WriteFile(overlay, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := check(t, cli.Check{Format: "text", Overlay: overlay}, clean); !strings.HasPrefix(err, overlay+want) {
+		if _, _, err := check(t, withOverlay, clean); !strings.HasPrefix(err, overlay+want) {
 			t.Errorf("got %q, want %q", err, overlay+want)
 		}
 	}

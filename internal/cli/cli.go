@@ -12,6 +12,8 @@ import (
 	"regexp/syntax"
 	"strings"
 
+	"github.com/charmbracelet/x/term"
+
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
@@ -75,12 +77,8 @@ func colored(out io.Writer) bool {
 	return isTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// isTerminal reports whether a stream is a character device. Tests replace it.
+// isTerminal reports whether a stream is a terminal. Tests replace it.
 var isTerminal = func(stream any) bool {
 	file, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return ok && term.IsTerminal(file.Fd())
 }

@@ -155,14 +155,13 @@ func (e *Explain) domainOf(requestDomain string, rules *descriptors.Rules) (stri
 	case e.Domain != "":
 		return e.Domain, nil
 	}
-	only := ""
-	for d := range rules.Domains() {
-		if only != "" {
-			return "", fmt.Errorf("the rules have several domains: set --domain to one of %s", explain.DomainNames(rules))
-		}
-		only = d.Name()
+	switch names := rules.DomainNames(); len(names) {
+	case 0:
+		return "", nil
+	case 1:
+		return names[0], nil
 	}
-	return only, nil
+	return "", fmt.Errorf("the rules have several domains: set --domain to one of %s", explain.DomainNames(rules))
 }
 
 // parseDescriptors parses each text as a descriptor.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/creack/pty"
 )
 
 const liveAnswer = `{"domain": "shop", "domain_known": true, "rules_version": "0123456789abcdef", "descriptors": [{"entries": [["user_id", "42"]],
@@ -77,16 +79,16 @@ func TestLiveExplanation(t *testing.T) {
 }
 
 func TestColorsAreForTerminalsOnly(t *testing.T) {
-	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	file, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	terminal, err := os.OpenFile("/dev/null", os.O_WRONLY, 0) // a device of characters, as a terminal is
+	screen, terminal, err := pty.Open()
 	if err != nil {
-		t.Skip(err)
+		t.Skip("no pseudo-terminal:", err)
 	}
-	defer func() { _ = terminal.Close() }()
+	defer func() { _, _ = screen.Close(), terminal.Close() }()
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
 	if colored(&bytes.Buffer{}) || colored(file) || !colored(terminal) {

@@ -20,8 +20,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// readAll reads at most maximum bytes. The error for a longer input contains the name and the remedy.
-func readAll(from io.Reader, name string, maximum int64, remedy string) ([]byte, error) {
+// readBounded reads at most maximum bytes. The error for a longer input contains the name and the remedy.
+func readBounded(from io.Reader, name string, maximum int64, remedy string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maximum+1))
 	switch {
 	case errors.As(err, new(*fs.PathError)): // it has the name
@@ -34,10 +34,10 @@ func readAll(from io.Reader, name string, maximum int64, remedy string) ([]byte,
 	return data, nil
 }
 
-// readNamed reads a file, or standard input for -, and returns its name. The bound and the remedy are those of readAll.
+// readNamed reads a file, or standard input for -, and returns its name. The bound and the remedy are those of readBounded.
 func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name string, data []byte, err error) {
 	if path == "-" {
-		data, err = readAll(stdin, "standard input", maximum, remedy)
+		data, err = readBounded(stdin, "standard input", maximum, remedy)
 		return "standard input", data, err
 	}
 	file, err := os.Open(path)
@@ -45,7 +45,7 @@ func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name
 		return path, nil, ReadError(err)
 	}
 	defer func() { _ = file.Close() }()
-	data, err = readAll(file, path, maximum, remedy)
+	data, err = readBounded(file, path, maximum, remedy)
 	return path, data, err
 }
 
@@ -170,7 +170,7 @@ func (f *rulesFlags) load(stdin io.Reader) (*descriptors.Rules, error) {
 func (o *rulesOptions) loadFrom(paths []string, overlay string, stdin io.Reader) (*descriptors.Rules, error) {
 	options := rulesfile.Options{MergeDomains: o.Merge, CalendarMonths: o.Months}
 	if overlay != "" {
-		files, err := readRules(overlay, stdin)
+		files, err := readRules(stdin, overlay)
 		if err != nil {
 			return nil, err
 		}
@@ -179,32 +179,35 @@ func (o *rulesOptions) loadFrom(paths []string, overlay string, stdin io.Reader)
 			return nil, err
 		}
 	}
-	var files []rulesfile.File
-	for _, path := range paths {
-		found, err := readRules(path, stdin)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, found...)
+	files, err := readRules(stdin, paths...)
+	if err != nil {
+		return nil, err
 	}
 	rules, _, err := rulesfile.ParseWith(options, files...)
 	return rules, err
 }
 
-// readRules reads a file, a folder, or standard input if path is "-". The names of files in a folder begin with path.
-func readRules(path string, stdin io.Reader) ([]rulesfile.File, error) {
-	if path != "-" {
+// readRules reads files, folders, and standard input for the path "-". The names of files in a folder begin with its path.
+func readRules(stdin io.Reader, paths ...string) (all []rulesfile.File, err error) {
+	for _, path := range paths {
+		if path == "-" {
+			data, err := readBounded(stdin, "standard input", sources.MaxFileSize, "split the rules into several files")
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, rulesfile.File{Name: "stdin", Data: data})
+			continue
+		}
 		files, err := sources.Read(path)
-		if info, e := os.Stat(path); e == nil && info.IsDir() {
+		if err != nil {
+			return nil, ReadError(err)
+		}
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			for i := range files {
 				files[i].Name = filepath.Join(path, files[i].Name)
 			}
 		}
-		return files, ReadError(err)
+		all = append(all, files...)
 	}
-	data, err := readAll(stdin, "standard input", sources.MaxFileSize, "split the rules into several files")
-	if err != nil {
-		return nil, err
-	}
-	return []rulesfile.File{{Name: "stdin", Data: data}}, nil
+	return all, nil
 }

@@ -42,7 +42,7 @@ func (f *importFlags) missing(command, example string) error {
 
 // run reads the file and prints the rules. It returns [Failed] if the rules would lack a limit, and [Error] after another error; it
 // then prints only the error.
-func (f *importFlags) run(to Streams, domain string, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
+func (f *importFlags) run(to Streams, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
 	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile, "pass only the part that has the limits")
 	if err != nil {
 		return printError(err, to)
@@ -61,7 +61,7 @@ func (f *importFlags) run(to Streams, domain string, read func(name string, data
 		fmt.Fprintln(to.Err, "nothing is written: add --partial to write the other limits")
 		return Failed
 	}
-	text, err := imported.Rules(domain)
+	text, err := imported.Rules(f.Domain)
 	if err != nil {
 		return printError(err, to)
 	}
@@ -78,7 +78,7 @@ type ImportLimitador struct {
 func (c *ImportLimitador) Validate() error { return c.missing("limitador", "limits.yaml") }
 
 // Run writes the rules of a namespace.
-func (c *ImportLimitador) Run(to Streams) error { return c.run(to, c.Domain, rulesimport.Limitador) }
+func (c *ImportLimitador) Run(to Streams) error { return c.run(to, rulesimport.Limitador) }
 
 // ImportNginx imports limits of nginx.
 type ImportNginx struct {
@@ -90,7 +90,7 @@ func (c *ImportNginx) Validate() error { return c.missing("nginx", "nginx.conf")
 
 // Run writes the rules of all zones.
 func (c *ImportNginx) Run(to Streams) error {
-	return c.run(to, "", func(name string, data []byte) (*rulesimport.Imported, error) {
+	return c.run(to, func(name string, data []byte) (*rulesimport.Imported, error) {
 		return rulesimport.Nginx(name, data, c.Domain)
 	})
 }
@@ -105,7 +105,7 @@ func (c *ImportKong) Validate() error { return c.missing("kong", "kong.yaml") }
 
 // Run writes the rules of all plugins.
 func (c *ImportKong) Run(to Streams) error {
-	return c.run(to, "", func(name string, data []byte) (*rulesimport.Imported, error) {
+	return c.run(to, func(name string, data []byte) (*rulesimport.Imported, error) {
 		return rulesimport.Kong(name, data, c.Domain)
 	})
 }
@@ -119,6 +119,4 @@ type ImportEnvoyGateway struct {
 func (c *ImportEnvoyGateway) Validate() error { return c.missing("envoy-gateway", "policy.yaml") }
 
 // Run writes the rules of a policy.
-func (c *ImportEnvoyGateway) Run(to Streams) error {
-	return c.run(to, c.Domain, rulesimport.EnvoyGateway)
-}
+func (c *ImportEnvoyGateway) Run(to Streams) error { return c.run(to, rulesimport.EnvoyGateway) }

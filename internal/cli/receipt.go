@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -110,7 +111,7 @@ func (e *Explain) readReceipt() (*receipt.Receipt, error) {
 	}
 	defer func() { _ = file.Close() }()
 	const maxKeys = 1 << 20
-	data, err := readAll(file, e.Keys, maxKeys, "write one key on each line")
+	data, err := readBounded(file, e.Keys, maxKeys, "write one key on each line")
 	if err != nil {
 		return nil, fmt.Errorf("the keys of receipts: %w", err)
 	}
@@ -131,9 +132,7 @@ func (d *denialRecord) setLimit(rule *descriptors.Rule, i int) {
 		return // unlimited now
 	}
 	l := &rule.Limits[i]
-	if l.Name != "" {
-		d.Limit = l.Name
-	}
+	d.Limit = cmp.Or(l.Name, d.Limit)
 	d.Text = l.Rate() + ", " + l.Compiled.Spec().Algorithm
 }
 

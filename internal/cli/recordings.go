@@ -168,7 +168,7 @@ type progressBar struct {
 }
 
 func newProgressBar(to io.Writer) progressBar {
-	if !isScreen(to) || os.Getenv("TERM") == "dumb" {
+	if !isTerminal(to) || os.Getenv("TERM") == "dumb" {
 		return progressBar{}
 	}
 	now := time.Now()

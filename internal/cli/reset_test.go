@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -75,6 +76,21 @@ func TestResetByEntryAsksOnATerminal(t *testing.T) {
 		if tt.want == nil && (out != "scanned 15, reset 3\n" || len(*bodies) != 2 || !strings.Contains((*bodies)[1], `"cursor":"c"`)) {
 			t.Errorf("%q: printed %q, called with %q", tt.in, out, *bodies)
 		}
+	}
+}
+
+func TestResetByEntryDoesNotAskOnDevNull(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	url, _ := newFakeAdmin(t, nil)
+	r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "shop"}, Entry: "user_id=42", Output: "text"}
+	var out, errs bytes.Buffer
+	err = r.Run(context.Background(), Streams{In: null, Out: &out, Err: &errs})
+	if err != Error || !strings.Contains(errs.String(), "standard input is not a terminal") { //nolint:errorlint // an exit code
+		t.Errorf("%v %s, want exit code 2 and the reason", err, errs.String())
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/signal"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"github.com/charmbracelet/x/term"
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/terminal"
@@ -51,16 +49,10 @@ func (t *Top) Run(ctx context.Context, to Streams) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if t.Output == "text" && isScreen(to.In) && isScreen(to.Out) {
+	if t.Output == "text" && isTerminal(to.In) && isTerminal(to.Out) {
 		return t.show(ctx, conn, to)
 	}
 	return t.print(ctx, conn, to)
-}
-
-// isScreen reports whether a stream is a terminal that can be controlled.
-func isScreen(stream any) bool {
-	file, ok := stream.(*os.File)
-	return ok && term.IsTerminal(file.Fd())
 }
 
 func (t *Top) fetch(ctx context.Context, conn *client.Client, by string) (admin.Top, error) {

@@ -1,6 +1,7 @@
 package ratelimitstats
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -242,11 +243,7 @@ func (t *table) retire(s *series) {
 func (t *table) all() []*series {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	all := make([]*series, 0, len(t.series))
-	for _, s := range t.series {
-		all = append(all, s)
-	}
-	return all
+	return slices.AppendSeq(make([]*series, 0, len(t.series)), maps.Values(t.series))
 }
 
 // takeRetired returns and clears the dropped series with unsent counts.

@@ -161,7 +161,7 @@ func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 	states := make([]LimitState, len(verdicts))
 	for i, v := range verdicts {
 		states[i] = LimitState{
-			RuleLimit: limitOf(&t.rule.Limits[i]), Rule: t.rule.Name, Source: t.rule.Source(), Mode: modeOf(t.rule),
+			RuleLimit: limitOf(&t.rule.Limits[i]), Rule: t.rule.Name, Source: t.rule.Source(), Mode: t.rule.Mode(),
 			KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key), Allowed: v.Allowed, State: stateOf(v),
 		}
 		if len(a.options.KeySecret) == 0 {

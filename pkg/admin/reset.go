@@ -85,15 +85,17 @@ type entryOutput struct{ Body EntryReset }
 
 var errNoResets = huma.Error501NotImplemented("the store cannot reset keys")
 
+// refuse audits a change that is refused, and returns err.
+func (a *API) refuse(ctx context.Context, change Change, err error) error {
+	change.Detail = err.Error()
+	a.audit(ctx, change)
+	return err
+}
+
 func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	change := Change{Action: resetPath, Domain: in.Body.Domain, Outcome: Refused}
-	refuse := func(err error) (*resetOutput, error) {
-		change.Detail = err.Error()
-		a.audit(ctx, change)
-		return nil, err
-	}
 	if a.options.Resets == nil {
-		return refuse(errNoResets)
+		return nil, a.refuse(ctx, change, errNoResets)
 	}
 	rules, targets, err := a.find(&in.Body)
 	if err != nil {
@@ -116,7 +118,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return refuse(huma.Error404NotFound("no limit applies to this descriptor: " + cmp.Or(keyHint(rules, &in.Body), "weir explain --live or POST /v1/explain shows why")))
+		return nil, a.refuse(ctx, change, huma.Error404NotFound("no limit applies to this descriptor: "+cmp.Or(keyHint(rules, &in.Body), "weir explain --live or POST /v1/explain shows why")))
 	}
 	change.KeyHash = out.Body.Limits[0].KeyHash
 	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
@@ -135,7 +137,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 		}
 	}
 	if n == 0 {
-		return refuse(huma.Error404NotFound("nothing is stored for this key: it was never hit, or it has fully reset. Check the domain and every entry"))
+		return nil, a.refuse(ctx, change, huma.Error404NotFound("nothing is stored for this key: it was never hit, or it has fully reset. Check the domain and every entry"))
 	}
 	out.Body.Notified = notified
 	change.Outcome, change.Detail = Done, fmt.Sprintf("limits reset: %d of %d, other replicas notified: %t", n, len(keys), notified)
@@ -145,32 +147,27 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 
 func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, error) {
 	change := Change{Action: resetByEntryPath, Domain: in.Body.Domain, Outcome: Refused}
-	refuse := func(err error) (*entryOutput, error) {
-		change.Detail = err.Error()
-		a.audit(ctx, change)
-		return nil, err
-	}
 	entry := entryOf(in.Body.Entry)
 	switch rules := a.options.Rules(); {
 	case a.options.Resets == nil:
-		return refuse(errNoResets)
+		return nil, a.refuse(ctx, change, errNoResets)
 	case rules == nil:
-		return refuse(errNoRules)
+		return nil, a.refuse(ctx, change, errNoRules)
 	case rules.Domain(in.Body.Domain) == nil:
 		change.Domain, change.Detail = "", "no rules have the domain"
 		a.audit(ctx, change)
 		return nil, unknownDomain(rules, in.Body.Domain)
 	case entry.Key == "":
-		return refuse(huma.Error422UnprocessableEntity("entry[0]: the key must not be empty"))
+		return nil, a.refuse(ctx, change, huma.Error422UnprocessableEntity("entry[0]: the key must not be empty"))
 	}
 	// An audit log without values of users: the hash is that of the domain with this entry alone.
 	change.KeyHash = descriptors.KeyHash(a.options.KeySecret, descriptors.Key(in.Body.Domain, nil, []descriptors.Entry{entry}))
 	done, notified, err := a.options.Resets.ResetEntry(ctx, in.Body.Domain, entry, in.Body.Cursor)
 	switch {
 	case errors.Is(err, limiters.ErrHiddenKeys):
-		return refuse(huma.Error409Conflict("KEY_HASH_SECRET is set, so Redis has hashes of keys only, and none can be found by an entry: reset each full key with " + resetPath))
+		return nil, a.refuse(ctx, change, huma.Error409Conflict("KEY_HASH_SECRET is set, so Redis has hashes of keys only, and none can be found by an entry: reset each full key with "+resetPath))
 	case errors.Is(err, limiters.ErrCursor):
-		return refuse(huma.Error422UnprocessableEntity("cursor: it is none that this route has returned: leave it out to begin a pass"))
+		return nil, a.refuse(ctx, change, huma.Error422UnprocessableEntity("cursor: it is none that this route has returned: leave it out to begin a pass"))
 	case err != nil:
 		change.Outcome, change.Detail = Failed, "the store did not answer"
 		a.audit(ctx, change)

@@ -71,22 +71,12 @@ func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 }
 
 func ruleOf(rule *descriptors.Rule) Rule {
-	shown := Rule{Domain: rule.Domain, Path: rule.Name, Source: rule.Source(), Unlimited: rule.Unlimited, Mode: modeOf(rule),
+	shown := Rule{Domain: rule.Domain, Path: rule.Name, Source: rule.Source(), Unlimited: rule.Unlimited, Mode: rule.Mode(),
 		Limits: []RuleLimit{}}
 	for i := range rule.Limits {
 		shown.Limits = append(shown.Limits, limitOf(&rule.Limits[i]))
 	}
 	return shown
-}
-
-func modeOf(rule *descriptors.Rule) string {
-	switch {
-	case rule.ShadowMode:
-		return "shadow"
-	case rule.QuotaMode:
-		return "quota"
-	}
-	return "enforced"
 }
 
 func limitOf(l *descriptors.RateLimit) RuleLimit {

@@ -13,7 +13,7 @@ const minSteady = 15 * time.Second
 
 func boundaryChecks(a algorithm) []check {
 	all := []check{{"turns.second." + a.name, "Do windows of a second admit no more and no less than the limit, across several turns?",
-		func(t *trial) { a.boundaries(t, a) }}}
+		func(t *trial) { boundaries(t, a) }}}
 	if a.name == "fixed_window" {
 		all = append(all, check{"turns.minute." + a.name,
 			"Does a window of a minute end when its reset says, and begin with a count of 0?", boundaryOfMinute})
@@ -65,10 +65,11 @@ func (t *trial) reportBoundaries(rule string, ops []op, f *boundaryFault) {
 	t.fault(e)
 }
 
-func boundariesOfWindow(t *trial, a algorithm) {
+// boundaries calls around the ends of windows of one second.
+func boundaries(t *trial, a algorithm) {
 	rule := a.rule("second_10")
-	ops := t.hammer(rule, 2600*time.Millisecond)
-	t.reportBoundaries(rule, ops, windowFault(ops, t.rules[rule].limit, time.Second, t.Skew))
+	ops := t.hammer(rule, a.hammered)
+	t.reportBoundaries(rule, ops, a.fault(ops, t.rules[rule].limit, time.Second, t.Skew))
 }
 
 // boundaryOfMinute calls around the end of a window of one minute.
@@ -79,7 +80,7 @@ func boundaryOfMinute(t *trial) {
 	}
 	const rule = "minute_10"
 	if untilReset := t.callOne(t.key(rule)).reset(); untilReset > 2*time.Second && !sleep(t.ctx, untilReset-2*time.Second) {
-		t.skip("the time of the run ended")
+		t.skip(timeEnded)
 		return
 	}
 	ops := t.hammer(rule, 4*time.Second)
@@ -162,12 +163,6 @@ func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, 
 	return n, first
 }
 
-func boundariesOfLog(t *trial, a algorithm) {
-	rule := a.rule("second_10")
-	ops := t.hammer(rule, 1900*time.Millisecond)
-	t.reportBoundaries(rule, ops, logFault(ops, t.rules[rule].limit, time.Second, t.Skew))
-}
-
 // logFault returns a fault of a sliding log, or nil. A log admits at most the limit in every interval as long as the window, and
 // denies only beyond it.
 func logFault(ops []op, limit int64, window, skew time.Duration) *boundaryFault {
@@ -198,15 +193,9 @@ func logFault(ops []op, limit int64, window, skew time.Duration) *boundaryFault 
 	return nil
 }
 
-func boundariesOfFunnel(t *trial, a algorithm) {
-	rule := a.rule("second_10")
-	ops := t.hammer(rule, 1900*time.Millisecond)
-	limit := t.rules[rule].limit
-	t.reportBoundaries(rule, ops, funnelFault(ops, float64(limit), float64(limit), t.Skew))
-}
-
-// funnelFault returns a fault of a funnel that holds capacity hits and leaks rate hits a second.
-func funnelFault(ops []op, capacity, rate float64, skew time.Duration) *boundaryFault {
+// funnelFault returns a fault of a funnel that holds limit hits, and leaks as many in a window, or nil.
+func funnelFault(ops []op, limit int64, window, skew time.Duration) *boundaryFault {
+	capacity, rate := float64(limit), float64(limit)/window.Seconds()
 	for _, o := range ops {
 		switch {
 		case o.isOK():

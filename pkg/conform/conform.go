@@ -266,9 +266,9 @@ func (r *runner) holdsRules(ctx context.Context) error {
 	var last answer
 	for _, probe := range r.probes() {
 		got := t.call(t.request(t.key(probe)))
-		if code := status.Code(got.err); code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled {
+		if isConnectionLost(got.err) {
 			return fmt.Errorf("%s does not answer: %s: check the address, that the service listens there by gRPC, and whether it needs --tls",
-				r.Target, causeOf(code, status.Convert(got.err).Message()))
+				r.Target, causeOf(status.Code(got.err), status.Convert(got.err).Message()))
 		}
 		if got.limit(0).GetRequestsPerUnit() != uint32(r.rules[probe].limit) {
 			missing, last = append(missing, probe), got

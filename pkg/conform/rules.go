@@ -15,10 +15,11 @@ const version = "1"
 
 // An algorithm is an algorithm whose rules the service may hold.
 type algorithm struct {
-	name       string
-	prefix     string // of the keys of its rules
-	extra      string // in rate_limit
-	boundaries func(*trial, algorithm)
+	name     string
+	prefix   string        // of the keys of its rules
+	extra    string        // in rate_limit
+	hammered time.Duration // the length of the check of boundaries
+	fault    func(ops []op, limit int64, window, skew time.Duration) *boundaryFault
 }
 
 func (a algorithm) rule(name string) string { return a.prefix + name }
@@ -31,9 +32,9 @@ func parseAlgorithms(names []string) ([]algorithm, error) {
 		names = []string{"fixed_window"}
 	}
 	known := map[string]algorithm{
-		"fixed_window": {name: "fixed_window", boundaries: boundariesOfWindow},
-		"sliding_log":  {name: "sliding_log", prefix: "log_", extra: "algorithm: sliding_log, ", boundaries: boundariesOfLog},
-		"funnel":       {name: "funnel", prefix: "funnel_", extra: "algorithm: funnel, ", boundaries: boundariesOfFunnel},
+		"fixed_window": {"fixed_window", "", "", 2600 * time.Millisecond, windowFault},
+		"sliding_log":  {"sliding_log", "log_", "algorithm: sliding_log, ", 1900 * time.Millisecond, logFault},
+		"funnel":       {"funnel", "funnel_", "algorithm: funnel, ", 1900 * time.Millisecond, funnelFault},
 	}
 	var all []algorithm
 	for _, name := range names {

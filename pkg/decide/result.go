@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -147,13 +148,10 @@ func (d *Decision) DenyingLimit() int {
 
 // LimitName returns the name of limit i, its index from 0 if it has none, or "override" if it came with the request.
 func (d *Decision) LimitName(i int) string {
-	switch {
-	case d.Override:
+	if d.Override {
 		return "override"
-	case d.Limits[i].Name != "":
-		return d.Limits[i].Name
 	}
-	return strconv.Itoa(i)
+	return cmp.Or(d.Limits[i].Name, strconv.Itoa(i))
 }
 
 // RuleName returns the name of the rule; "" without a rule.

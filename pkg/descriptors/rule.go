@@ -78,6 +78,17 @@ type Rule struct {
 // IsReplacing reports whether Replaces is not empty.
 func (r *Rule) IsReplacing() bool { return r.replacing }
 
+// Mode returns the mode: shadow, quota or enforced.
+func (r *Rule) Mode() string {
+	switch {
+	case r.ShadowMode:
+		return "shadow"
+	case r.QuotaMode:
+		return "quota"
+	}
+	return "enforced"
+}
+
 // HasLeases reports whether a limit of r has leases or reservations. Then the last entry is the id of a request, which belongs to
 // no [Key].
 func (r *Rule) HasLeases() bool { return r.hasLeases }

@@ -86,17 +86,21 @@ func (d *Domain) Match(entries []Entry) *Rule {
 
 // Domains returns the domains, sorted by name.
 func (r *Rules) Domains() iter.Seq[*Domain] {
-	if r == nil {
-		r = &Rules{}
-	}
-	names := slices.Sorted(maps.Keys(r.domains))
 	return func(yield func(*Domain) bool) {
-		for _, name := range names {
+		for _, name := range r.DomainNames() {
 			if !yield(r.domains[name]) {
 				return
 			}
 		}
 	}
+}
+
+// DomainNames returns the names of the domains, sorted.
+func (r *Rules) DomainNames() []string {
+	if r == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(r.domains))
 }
 
 // All returns all rules in file order, including unlimited ones.

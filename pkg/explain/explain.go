@@ -114,13 +114,8 @@ func newRecord(rules *descriptors.Rules, name string) (*Record, *descriptors.Dom
 // NearestDomain returns the domain that a name probably misspells, or "".
 func NearestDomain(rules *descriptors.Rules, name string) string {
 	const maximum = 1000
-	var names []string
-	for d := range rules.Domains() {
-		if names = append(names, d.Name()); len(names) == maximum {
-			break
-		}
-	}
-	return spelling.Nearest(name, names)
+	names := rules.DomainNames()
+	return spelling.Nearest(name, names[:min(len(names), maximum)])
 }
 
 // Covered reports whether the request reaches the rules as intended: each descriptor has a limit, or is unlimited, is replaced by
@@ -266,19 +261,14 @@ func unknownDomain(rules *descriptors.Rules, r *Record) string {
 // DomainNames returns the names of the first domains of rules, such as shop, ugc and 3 more. It returns "" for no rules.
 func DomainNames(rules *descriptors.Rules) string {
 	const most = 5
-	var names []string
-	all, _ := rules.Counts()
-	for d := range rules.Domains() {
-		if len(names) == most {
-			break
-		}
-		names = append(names, shown(d.Name()))
+	names, more := rules.DomainNames(), ""
+	if len(names) > most {
+		names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
 	}
-	text := strings.Join(names, ", ")
-	if all > most {
-		text += fmt.Sprintf(" and %d more", all-most)
+	for i, name := range names {
+		names[i] = shown(name)
 	}
-	return text
+	return strings.Join(names, ", ") + more
 }
 
 // replacedBy returns the name of the rule that replaces the rule of descriptor i.

@@ -94,19 +94,6 @@ func appendOverrides(b []byte, all []decide.Descriptor) []byte {
 	return append(b, ']')
 }
 
-// An override is a limit that a recorded request carried.
-type override struct {
-	RequestsPerUnit uint32 `json:"requests_per_unit"`
-	Unit            string `json:"unit"`
-	UnitMultiplier  uint32 `json:"unit_multiplier"`
-}
-
-func (o *override) decoded() (*decide.Override, bool) {
-	unit := descriptors.ParseUnit(o.Unit)
-	return &decide.Override{RequestsPerUnit: o.RequestsPerUnit, Unit: unit, UnitMultiplier: o.UnitMultiplier},
-		o.Unit == "" || unit != descriptors.UnitUnknown
-}
-
 // AppendNote appends the note with which a recorder begins each file.
 func AppendNote(b []byte, at time.Time, r Recorded) []byte {
 	b = appendTime(append(b, `{"t":"`...), at)

@@ -76,6 +76,19 @@ func decodeLine(text []byte) (Line, Kind) {
 	return line, ""
 }
 
+// An override is a limit that a recorded request carried.
+type override struct {
+	RequestsPerUnit uint32 `json:"requests_per_unit"`
+	Unit            string `json:"unit"`
+	UnitMultiplier  uint32 `json:"unit_multiplier"`
+}
+
+func (o *override) decoded() (*decide.Override, bool) {
+	unit := descriptors.ParseUnit(o.Unit)
+	return &decide.Override{RequestsPerUnit: o.RequestsPerUnit, Unit: unit, UnitMultiplier: o.UnitMultiplier},
+		o.Unit == "" || unit != descriptors.UnitUnknown
+}
+
 // parseTime parses a time of RFC 3339, or a number of µs since 1970.
 func parseTime(raw json.RawMessage) (at time.Time, ok bool) {
 	if len(raw) > 0 && raw[0] == '"' {

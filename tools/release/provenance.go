@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -129,10 +130,7 @@ func dependencies(builds []*oci.Build) ([]*intoto.ResourceDescriptor, error) {
 	if err != nil {
 		return nil, err
 	}
-	modules := map[string]*debug.Module{}
-	for _, m := range []*debug.Module{authorities} {
-		modules[oci.PackageURL(m.Path, m.Version)] = m
-	}
+	modules := map[string]*debug.Module{oci.PackageURL(authorities.Path, authorities.Version): authorities}
 	for _, b := range builds {
 		for _, m := range b.Info.Deps {
 			for m.Replace != nil {
@@ -141,12 +139,7 @@ func dependencies(builds []*oci.Build) ([]*intoto.ResourceDescriptor, error) {
 			modules[oci.PackageURL(m.Path, m.Version)] = m
 		}
 	}
-	var urls []string
-	for url := range modules {
-		urls = append(urls, url)
-	}
-	slices.Sort(urls)
-	for _, url := range urls {
+	for _, url := range slices.Sorted(maps.Keys(modules)) {
 		sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(modules[url].Sum, "h1:"))
 		if err != nil || len(sum) != sha256.Size {
 			return nil, fmt.Errorf("%s has the sum %q in go.sum, want h1: and 32 bytes in base64", url, modules[url].Sum)

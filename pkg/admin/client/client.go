@@ -6,6 +6,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,11 +25,10 @@ import (
 
 // Options configures a [Client].
 type Options struct {
-	Server string        // the URL of the admin API, such as http://127.0.0.1:6071
-	Token  string        // empty: HTTP sends a client certificate
-	HTTP   *http.Client  // default: a client without a certificate
-	Within time.Duration // the timeout of a call, except a stream; default 10 s
-	Flag   string        // the flag that sets Server, named in errors; default: errors name the address
+	Server string       // the URL of the admin API, such as http://127.0.0.1:6071
+	Token  string       // empty: HTTP sends a client certificate
+	HTTP   *http.Client // default: a client without a certificate
+	Flag   string       // the flag that sets Server, named in errors; default: errors name the address
 }
 
 // A Client calls the admin API of one process. It is safe for concurrent use.
@@ -37,8 +37,10 @@ type Client struct {
 	base    *url.URL
 }
 
-// maxResponse bounds the response to a call, in bytes.
-const maxResponse = 64 << 20
+const (
+	timeout     = 10 * time.Second // of a call, except a stream
+	maxResponse = 64 << 20         // bytes of the response to a call
+)
 
 // New returns a Client. It does not connect.
 func New(o Options) (*Client, error) {
@@ -46,15 +48,8 @@ func New(o Options) (*Client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("%q is not the URL of an admin API: write it as http://127.0.0.1:6071", o.Server)
 	}
-	if o.HTTP == nil {
-		o.HTTP = &http.Client{}
-	}
-	if o.Flag == "" {
-		o.Flag = "the address"
-	}
-	if o.Within == 0 {
-		o.Within = 10 * time.Second
-	}
+	o.HTTP = cmp.Or(o.HTTP, http.DefaultClient)
+	o.Flag = cmp.Or(o.Flag, "the address")
 	return &Client{o, base}, nil
 }
 
@@ -145,7 +140,7 @@ func set(query url.Values, name, value string) {
 // call sends a call and returns the value in its response.
 func call[T any](ctx context.Context, c *Client, method, path string, query url.Values, body any) (T, error) {
 	var none, value T
-	ctx, cancel := context.WithTimeout(ctx, c.options.Within)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	response, err := c.send(ctx, method, path, query, body)
 	if err != nil {

@@ -23,7 +23,7 @@ func NewDocument(f File, page string, synonyms map[string]string) (*Document, No
 	root, more, err := decode(f.Data)
 	switch {
 	case err != nil:
-		m := explain(f.Data, err)
+		m := syntaxMistake(f.Data, err)
 		d.fault(&yaml.Node{Line: m.line, Column: m.column}, strings.Replace(m.remedy, "docs/rules.md", page, 1), "%s", m.message)
 		return d, Node{}
 	case root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null":
@@ -111,8 +111,8 @@ func (f Fields) Duration(name string, maximum time.Duration) time.Duration {
 		return 0
 	}
 	v := f.Value(name)
-	d, ok := v.Duration()
-	if !ok || d < 0 || d > maximum || d%time.Microsecond != 0 {
+	d, err := time.ParseDuration(v.scalar())
+	if err != nil || d < 0 || d > maximum || d%time.Microsecond != 0 {
 		f.d.Fault(v, durationRemedy(v, maximum), "%s is %s", name, v)
 		return 0
 	}
@@ -125,12 +125,6 @@ func durationRemedy(v Node, maximum time.Duration) string {
 		return "write a unit, such as " + seconds
 	}
 	return fmt.Sprintf("write a duration from 0s to %.0fh, such as 90s or 1h30m", maximum.Hours())
-}
-
-// Duration parses n as a duration.
-func (n Node) Duration() (time.Duration, bool) {
-	d, err := time.ParseDuration(n.scalar())
-	return d, err == nil
 }
 
 // Item reads n as [Fields.Text] does. Messages use name.

@@ -18,7 +18,7 @@ type Fault struct {
 
 // SyntaxFault returns the fault for an error of the YAML library, in a file of any grammar.
 func SyntaxFault(f File, err error) Fault {
-	m := explain(f.Data, err)
+	m := syntaxMistake(f.Data, err)
 	return Fault{File: f.Name, Line: m.line, Column: m.column, ID: syntax, Message: m.message, Remedy: m.remedy}
 }
 

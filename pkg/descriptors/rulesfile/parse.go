@@ -104,7 +104,7 @@ func (p *parser) parse(data []byte) {
 func (r *reader) root(data []byte) *yaml.Node {
 	root, more, err := decode(data)
 	if err != nil {
-		m := explain(data, err)
+		m := syntaxMistake(data, err)
 		r.record(&r.faults, syntax, &yaml.Node{Line: m.line, Column: m.column}, m.remedy, m.message)
 		return nil
 	}

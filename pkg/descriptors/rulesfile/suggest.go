@@ -37,14 +37,10 @@ var ruleSynonyms = map[string]string{
 
 // suggest returns advice for an invalid word: a synonym, the nearest of words, or all of them.
 func suggest(word string, words []string) string {
-	if advice, known := nearest(word, words); known {
+	if advice, known := nearestOf(word, words, nil); known {
 		return advice
 	}
 	return "write one of " + strings.Join(words, ", ")
-}
-
-func nearest(word string, words []string) (advice string, found bool) {
-	return nearestOf(word, words, nil)
 }
 
 // nearestOf returns the nearest of words, or advice from synonyms. Nil synonyms are those of rules.

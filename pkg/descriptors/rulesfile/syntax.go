@@ -19,9 +19,9 @@ type mistake struct {
 // maxSearch bounds the text that is parsed again to locate a mistake, in bytes.
 const maxSearch = 8 << 20
 
-// explain converts an error of the YAML library to a mistake. The library often reports the first line of a block instead of the
+// syntaxMistake converts an error of the YAML library. The library often reports the first line of a block instead of the
 // faulty one, in the terms of its parser.
-func explain(data []byte, err error) mistake {
+func syntaxMistake(data []byte, err error) mistake {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	reported := 1
 	if _, e := fmt.Sscanf(text, "line %d:", &reported); e == nil {

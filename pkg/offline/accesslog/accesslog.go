@@ -76,7 +76,8 @@ type Entry struct {
 // A Converter collects the requests of logs. It is not safe for concurrent use.
 type Converter struct {
 	o      Options
-	times  timeFields
+	times  timeFields        // of the current log
+	status string            // the field of the current log with the status, or ""
 	fields map[string]*int64 // the fields that the mapping uses, with the number of lines that have each
 	report Report
 	sorter sorter
@@ -180,7 +181,7 @@ func (c *Converter) hits(p parser) (int64, bool) {
 
 // isAllowed reports whether the request was allowed, from the status of the record. known is false if the status is unknown.
 func (c *Converter) isAllowed(p parser) (allowed, known bool) {
-	text, found := value(p.field, c.o.Status)
+	text, found := value(p.field, c.status)
 	status, err := strconv.Atoi(text)
 	known = found && err == nil && status >= 100 && status <= 599
 	return known && status != c.o.Denied, known

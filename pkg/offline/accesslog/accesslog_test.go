@@ -234,6 +234,14 @@ func TestCSVLogsAreConverted(t *testing.T) {
 	}
 }
 
+// The default field of the status is that of each log, so a log without this field may follow a log with it.
+func TestLogsMayDifferInTheStatusColumn(t *testing.T) {
+	o := accesslog.Options{Format: accesslog.CSV, Descriptors: []accesslog.Descriptor{descriptor(t, "user", "%{user}")}}
+	got, _ := convert(t, o, "time,user,status\n1795341600,eve,429\n", "time,user\n1795341601,bob\n")
+	expect(t, got, `{"t":"2026-11-22T10:00:00.000000Z","domain":"d","descriptors":[[["user","eve"]]],"allowed":false}`,
+		`{"t":"2026-11-22T10:00:01.000000Z","domain":"d","descriptors":[[["user","bob"]]]}`)
+}
+
 // With room for a few lines in memory, the recording is that of a stable sort.
 func TestSortInFilesIsStable(t *testing.T) {
 	t.Parallel()

@@ -106,7 +106,7 @@ func newParser(in *lines.Reader, o *Options) (p parser, known []string, err erro
 	return nil, nil, fmt.Errorf("unknown format %q: the formats are envoy, nginx, json and csv", o.Format)
 }
 
-// parser returns the parser of a log, and completes the options that depend on its fields.
+// parser returns the parser of a log, and sets the fields that the converter reads from it.
 func (c *Converter) parser(in *lines.Reader) (parser, error) {
 	p, known, err := newParser(in, &c.o)
 	if errors.Is(err, io.EOF) {
@@ -124,7 +124,7 @@ func (c *Converter) parser(in *lines.Reader) (parser, error) {
 	return p, nil
 }
 
-// complete sets the fields of the time and of the status that the options leave out.
+// complete sets the fields of the time and of the status for a log, with defaults for those that the options leave out.
 func (c *Converter) complete(known []string) {
 	has := func(name string) bool { return known == nil || slices.Contains(known, name) }
 	c.times = timeFields{c.o.Time, c.o.EndTime, c.o.Duration, c.o.DurationUnit, c.o.Zone}
@@ -138,14 +138,15 @@ func (c *Converter) complete(known []string) {
 		c.times.completeStart("start_time")
 		status = "response_code"
 	}
-	if c.o.Status == "" && has(status) {
-		c.o.Status = status
+	c.status = c.o.Status
+	if c.status == "" && has(status) {
+		c.status = status
 	}
 }
 
 // checkFields returns an error if the mapping uses a field that is not in known.
 func (c *Converter) checkFields(known []string) error {
-	wanted := []string{c.times.start, c.times.end, c.times.duration, c.o.Status}
+	wanted := []string{c.times.start, c.times.end, c.times.duration, c.status}
 	for name := range c.fields {
 		wanted = append(wanted, name)
 	}

@@ -1,7 +1,7 @@
 // Package envoyactions derives the descriptors that Envoy sends for a request, from the rate_limits of a route.
 //
 //	config, err := envoyactions.Parse("envoy.yaml", data)
-//	derived, err := config.Derive(&envoyactions.Request{Method: "GET", Path: "/", Header: header})
+//	derived, err := config.Derive(&envoyactions.Request{Method: "GET", Path: "/", Headers: headers})
 //
 // The package follows the rules of Envoy 1.40. It reports a value as unknown if the value depends on more than the configuration
 // and the request, as the value of a CEL expression does.

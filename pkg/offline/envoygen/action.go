@@ -1,7 +1,6 @@
 package envoygen
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -47,8 +46,7 @@ func (c *Config) descriptorsOf(r *route) ([]descriptor, error) {
 // describe returns the descriptors of the beginning and of the end of a request. The second has no config if Envoy does not call at
 // the end.
 func (c *Config) describe(s *shape) (first, last descriptor, err error) {
-	ends := slices.ContainsFunc(s.steps, func(s step) bool { return s.source.kind == fromStatus })
-	cost, hits := c.o.costOf(s.keys())
+	cost, hits := c.cost[s.keys()], c.hits[s.keys()]
 	first = descriptor{comment: "rules: " + positions(s), config: &routev3.RateLimit{}}
 	last = descriptor{config: &routev3.RateLimit{ApplyOnStreamDone: true}}
 	for _, st := range s.steps {
@@ -77,7 +75,7 @@ func (c *Config) describe(s *shape) (first, last descriptor, err error) {
 		last.comment = "at the end of the request: settle the reservation to the actual cost"
 		first.config.HitsAddend, last.config.HitsAddend = hitsAddend(hits), hitsAddend(cost)
 		marker("settle")
-	case cost != "" || ends:
+	case cost != "" || s.usesStatus():
 		first.comment += "; a peek, which charges nothing"
 		last.comment = "at the end of the request: charge it"
 		first.config.HitsAddend, last.config.HitsAddend = hitsAddend("0"), hitsAddend(cost)
@@ -86,19 +84,6 @@ func (c *Config) describe(s *shape) (first, last descriptor, err error) {
 		last.config = nil
 	}
 	return first, last, nil
-}
-
-// costOf returns the hits of a descriptor at the end and at the beginning of a request. Empty means 1.
-func (o *Options) costOf(keys string) (cost, hits string) {
-	find := func(all []string) string {
-		for _, text := range all {
-			if name, value, _ := strings.Cut(text, "="); name == keys {
-				return value
-			}
-		}
-		return ""
-	}
-	return find(o.Cost), find(o.Hits)
 }
 
 func hitsAddend(text string) *routev3.RateLimit_HitsAddend {

@@ -79,7 +79,7 @@ func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (how mode, ok boo
 	keys := sh.keys()
 	cost, hits := p.cost[keys], p.hits[keys]
 	p.used["cost "+keys], p.used["hits "+keys] = true, true
-	status := slices.ContainsFunc(steps, func(s step) bool { return s.source.kind == fromStatus })
+	status := sh.usesStatus()
 	for i := range rule.Limits {
 		l := &rule.Limits[i]
 		spec := l.Compiled.Spec()
@@ -125,8 +125,7 @@ func (p *planner) finish() {
 		p.checkShared(r)
 		for _, s := range r.shapes {
 			_, charged := p.cost[s.keys()]
-			ends := slices.ContainsFunc(s.steps, func(s step) bool { return s.source.kind == fromStatus })
-			p.atEnd = p.atEnd || charged || ends || s.mode != plain
+			p.atEnd = p.atEnd || charged || s.usesStatus() || s.mode != plain
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.from)) {

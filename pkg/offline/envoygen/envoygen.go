@@ -2,7 +2,7 @@
 // rules.
 //
 //	config, err := envoygen.New(rules, envoygen.Options{Service: "weir:8081", Upstream: "shop:8080"})
-//	text := config.Bootstrap()
+//	text, err := config.Bootstrap()
 //
 // Rules name keys, but not where Envoy finds their values. Options.From, and a table of well-known keys, name these sources. New
 // returns Problems if Envoy's configuration cannot limit as the rules require, and Notes for every assumption.
@@ -75,18 +75,17 @@ type Config struct {
 	routes []*route
 	notes  []Problem
 
-	leases   time.Duration // the shortest TTL of a lease of the rules; 0 without leases
-	idHeader bool          // a header carries the id of the request
-	address  bool          // an action sends the address of the client
-	path     bool          // an action sends the path
-	atEnd    bool          // Envoy calls at the end of a request
+	cost, hits map[string]string // the hits at the end and at the beginning of a request, by the keys of a descriptor; without one, 1
+
+	leases  time.Duration // the shortest TTL of a lease of the rules; 0 without leases
+	sendsID bool          // a header carries the id of the request
+	address bool          // an action sends the address of the client
+	path    bool          // an action sends the path
+	atEnd   bool          // Envoy calls at the end of a request
 }
 
 // Notes returns the assumptions that the configuration makes, each once.
 func (c *Config) Notes() []Problem { return c.notes }
-
-// Domain returns the domain of the rules.
-func (c *Config) Domain() string { return c.domain }
 
 // New plans the configuration for the rules of one domain. Its error is Problems, or an argument that cannot be read.
 func New(rules *descriptors.Rules, o Options) (*Config, error) {
@@ -129,10 +128,7 @@ func New(rules *descriptors.Rules, o Options) (*Config, error) {
 }
 
 func domainOf(rules *descriptors.Rules, domain string) (string, error) {
-	var names []string
-	for d := range rules.Domains() {
-		names = append(names, d.Name())
-	}
+	names := rules.DomainNames()
 	switch {
 	case len(names) == 0:
 		return "", errors.New("the rules have no domain: write 'domain:' and descriptors with limits")

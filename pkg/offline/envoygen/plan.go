@@ -54,15 +54,19 @@ func (s *shape) keys() string {
 	return strings.Join(names, ".")
 }
 
+// usesStatus reports whether an entry is the status of the response.
+func (s *shape) usesStatus() bool {
+	return slices.ContainsFunc(s.steps, func(s step) bool { return s.source.kind == fromStatus })
+}
+
 // A planner makes the shapes of rules.
 type planner struct {
 	*Config
-	problems   Problems
-	from       map[string]*source
-	hits, cost map[string]string
-	used       map[string]bool            // arguments with an effect
-	values     map[string]map[string]bool // the exact values of each key
-	paths      map[string]bool            // the keys of all rules, joined
+	problems Problems
+	from     map[string]*source
+	used     map[string]bool            // arguments with an effect
+	values   map[string]map[string]bool // the exact values of each key
+	paths    map[string]bool            // the keys of all rules, joined
 }
 
 // readArguments reads the options that name keys.
@@ -101,7 +105,7 @@ func (p *planner) readArguments() error {
 	return nil
 }
 
-// readHits reads arguments such as tenant=%BYTES_SENT%.
+// readHits reads arguments such as tenant=%BYTES_SENT%, by their keys.
 func readHits(flag string, all []string) (map[string]string, error) {
 	read := map[string]string{}
 	for _, text := range all {
@@ -254,7 +258,7 @@ func (p *planner) sourceOf(l *descriptors.Level, at string, isID bool) (*source,
 		return s, nil
 	}
 	if isID {
-		p.idHeader = true
+		p.sendsID = true
 		return &source{kind: fromRequestID, arg: idHeader}, nil
 	}
 	if l.Prefixes != nil && wellKnown[strings.ToLower(l.Key)].kind == "" {

@@ -84,7 +84,7 @@ func (e endpoint) Type() string {
 
 func (c *Config) execute(name string) ([]byte, error) {
 	p := page{
-		Leases: c.idHeader, Path: c.path, Address: c.address, AtEnd: c.atEnd, RetryAfter: name != "envoyfilter.yaml",
+		Leases: c.sendsID, Path: c.path, Address: c.address, AtEnd: c.atEnd, RetryAfter: name != "envoyfilter.yaml",
 		DomainText: rulesfile.Quoted(c.domain),
 		Timeout:    seconds(cmp.Or(c.o.Timeout, 100*time.Millisecond)), FailureModeDeny: c.o.FailureModeDeny, TrustedHops: c.o.TrustedHops,
 		Cluster: "weir", Namespace: cmp.Or(c.o.Namespace, "istio-system"), Context: cmp.Or(c.o.Context, "GATEWAY"),

@@ -92,11 +92,11 @@ type usage struct {
 
 // A row is a limit of either side or of both.
 type row struct {
-	domain, path, name, algorithm string
-	source                        [2]string
-	text                          [2]string // "" if the side has no such limit
-	reached                       [2]int64  // requests
-	changed                       [2]int64  // requests that this limit of the side denies, and that the other side allows
+	domain, path, name string
+	source             [2]string
+	text               [2]string // "" if the side has no such limit
+	reached            [2]int64  // requests
+	changed            [2]int64  // requests that this limit of the side denies, and that the other side allows
 }
 
 // New returns a comparison without requests.
@@ -131,7 +131,7 @@ func (c *Comparison) row(i int, rule *descriptors.Rule, limit int) *row {
 		c.rows[hash] = r
 	}
 	l := &rule.Limits[limit]
-	r.domain, r.path, r.name, r.algorithm = rule.Domain, rule.Name, l.Name, l.Compiled.Spec().Algorithm
+	r.domain, r.path, r.name = rule.Domain, rule.Name, l.Name
 	r.source[i], r.text[i] = rule.Source(), describe(rule, l)
 	return r
 }

@@ -1,6 +1,7 @@
 package rulestest
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -61,7 +62,7 @@ func (c *Coverage) add(rules *descriptors.Rules) {
 			covered := Covered{Domain: rule.Domain, Rule: rule.Name, Source: id.source, Unlimited: rule.Unlimited}
 			if !rule.Unlimited {
 				l := &rule.Limits[i]
-				covered.Limit, covered.Algorithm = limitName{l.Name, strconv.Itoa(i)}.String(), l.Compiled.Spec().Algorithm
+				covered.Limit, covered.Algorithm = cmp.Or(l.Name, strconv.Itoa(i)), l.Compiled.Spec().Algorithm
 			}
 			c.index[id] = len(c.limits)
 			c.limits = append(c.limits, covered)

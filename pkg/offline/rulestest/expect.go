@@ -1,6 +1,7 @@
 package rulestest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -192,9 +193,9 @@ func (w *wanted) problems(prefix string, d *decide.Decision, last bool) []Proble
 	if w.reason != nil {
 		differ("reason", *w.reason, d.Reason.String())
 	}
-	name, verdict := limitOf(d)
-	if w.limit != nil && *w.limit != name.number {
-		differ("limit", orNone(*w.limit), name.String())
+	name, number, verdict := limitOf(d)
+	if w.limit != nil && *w.limit != number {
+		differ("limit", orNone(*w.limit), name)
 	}
 	if w.penalized != nil {
 		differ("penalized", strconv.FormatBool(*w.penalized), strconv.FormatBool(verdict != nil && verdict.Penalized))
@@ -202,7 +203,7 @@ func (w *wanted) problems(prefix string, d *decide.Decision, last bool) []Proble
 	if !last {
 		return all
 	}
-	number := func(field string, want *int64, got int64) {
+	count := func(field string, want *int64, got int64) {
 		switch {
 		case want == nil:
 		case verdict == nil:
@@ -211,11 +212,11 @@ func (w *wanted) problems(prefix string, d *decide.Decision, last bool) []Proble
 			differ(field, strconv.FormatInt(*want, 10), strconv.FormatInt(got, 10))
 		}
 	}
-	number("remaining", w.remaining, d.Remaining)
+	count("remaining", w.remaining, d.Remaining)
 	if verdict != nil {
-		number("used", w.used, verdict.Used)
+		count("used", w.used, verdict.Used)
 	} else {
-		number("used", w.used, 0)
+		count("used", w.used, 0)
 	}
 	if w.retryAfter != nil {
 		differ("retry_after", wait(*w.retryAfter), retryAfter(d))
@@ -258,28 +259,16 @@ func retryAfter(d *decide.Decision) string {
 	}
 }
 
-// A limitName is the name of a limit and its number within its rule, from 0.
-type limitName struct{ name, number string }
-
-func (n limitName) String() string {
-	switch {
-	case n.number == "":
-		return "none"
-	case n.name == "":
-		return n.number
-	default:
-		return n.name
-	}
-}
-
-// limitOf returns the limit that explains a decision, and its verdict; nil if there is none.
-func limitOf(d *decide.Decision) (limitName, *limiters.Verdict) {
+// limitOf returns the limit that explains a decision: its name, or its number if it has none; its number within its rule, from 0; and its
+// verdict. Without a limit it returns "none", "" and nil.
+func limitOf(d *decide.Decision) (name, number string, verdict *limiters.Verdict) {
 	for i := range d.Limits {
 		if d.Limit == &d.Limits[i] {
-			return limitName{d.Limit.Name, strconv.Itoa(i)}, &d.Verdicts[i]
+			number = strconv.Itoa(i)
+			return cmp.Or(d.Limit.Name, number), number, &d.Verdicts[i]
 		}
 	}
-	return limitName{}, nil
+	return "none", "", nil
 }
 
 // unlimitedReason returns why no rule limits the requests of a step. It is empty if a rule limits them, or if the step expects a
@@ -320,8 +309,9 @@ func outcomeText(r *decide.Result, d *decide.Decision) string {
 		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining))
 	case decide.OverLimit, decide.TooManyLeases, decide.NeverFits:
 		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+rulesfile.Quoted(d.RuleName()))
-		if name, _ := limitOf(d); name.name != "" || len(d.Limits) > 1 {
-			parts = append(parts, "limit: "+rulesfile.Quoted(name.String()))
+		if d.Limit.Name != "" || len(d.Limits) > 1 {
+			name, _, _ := limitOf(d)
+			parts = append(parts, "limit: "+rulesfile.Quoted(name))
 		}
 		if !r.Denied || d.Reason == decide.TooManyLeases {
 			parts = append(parts, "reason: "+d.Reason.String())

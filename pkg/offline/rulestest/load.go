@@ -83,10 +83,7 @@ func (p *parser) read(paths []path, what string) []rulesfile.File {
 
 // setDomains sets the domain of requests that have none.
 func (p *parser) setDomains() {
-	var names []string
-	for d := range p.suite.Rules.Domains() {
-		names = append(names, d.Name())
-	}
+	names := p.suite.Rules.DomainNames()
 	for i := range p.suite.Tests {
 		for j := range p.suite.Tests[i].Steps {
 			s := &p.suite.Tests[i].Steps[j]

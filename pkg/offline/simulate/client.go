@@ -85,10 +85,10 @@ func (c *client) send(r retry, line *replay.Line) {
 
 // retry queues the next retry of a denied request, if there is one.
 func (c *client) retry(r retry) {
-	wait, most := c.o.HammerInterval, c.o.HammerRetries
+	wait, most := hammerInterval, hammerRetries
 	fits := true
 	if c.counts.Model == Obey {
-		most = c.o.ObeyRetries
+		most = obeyRetries
 		wait, fits = retryAfter(&c.result)
 	}
 	switch {

@@ -3,7 +3,6 @@ package simulate
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -199,7 +198,7 @@ func (l *loadFields) check() error {
 
 func number(text string, least, most float64) (float64, error) {
 	n, err := strconv.ParseFloat(text, 64)
-	if err == nil && !(n >= least && n <= most) || math.IsNaN(n) {
+	if err == nil && !(n >= least && n <= most) { // also NaN
 		err = errors.New("out of range")
 	}
 	return n, err

@@ -27,10 +27,16 @@ const (
 	// Drop never sends a denied request again.
 	Drop Model = "drop"
 	// Obey sends a denied request again after the Retry-After of each denial: the wait in whole seconds, rounded up, at least 1.
-	// It gives up after [Options.ObeyRetries] retries, or at once if the request can never fit.
+	// It gives up after 3 retries, or at once if the request can never fit.
 	Obey Model = "obey"
-	// Hammer sends a denied request again every [Options.HammerInterval]. It gives up after [Options.HammerRetries] retries.
+	// Hammer sends a denied request again every second. It gives up after 5 retries.
 	Hammer Model = "hammer"
+)
+
+const (
+	obeyRetries    = 3
+	hammerInterval = time.Second
+	hammerRetries  = 5
 )
 
 // Options configures [Run]. The zero value is the default configuration.
@@ -38,10 +44,7 @@ type Options struct {
 	// Replay has the settings of the server. Here its MaxBytes defaults to 512 MiB, for each client model.
 	Replay replay.Options
 	// Clients are the client models besides Drop, which is always simulated.
-	Clients        []Model
-	ObeyRetries    int           // default 3
-	HammerInterval time.Duration // default 1 s
-	HammerRetries  int           // default 5
+	Clients []Model
 	// MaxWaiting bounds the waiting retries of each model. Default 100,000.
 	MaxWaiting int
 	// SampleShare is the fraction of all keys that the recording has. 0 means 1, all keys.
@@ -59,14 +62,9 @@ func (o Options) withDefaults() Options {
 			*n = value
 		}
 	}
-	set(&o.ObeyRetries, 3)
-	set(&o.HammerRetries, 5)
 	set(&o.MaxWaiting, 100_000)
 	set(&o.MaxKeys, 1_000_000)
 	set(&o.MaxEntries, 8_000_000)
-	if o.HammerInterval <= 0 {
-		o.HammerInterval = time.Second
-	}
 	if o.Replay.MaxBytes == 0 {
 		o.Replay.MaxBytes = 512 << 20
 	}

@@ -125,13 +125,7 @@ func (row *limitRow) describe() LimitResult {
 		AllowedOverTime: []int64{}, DeniedOverTime: []int64{}, TopKeys: []TopKey{},
 	}
 	if row.rule != nil {
-		r.Domain, r.Path, r.Source = row.rule.Domain, row.rule.Name, row.rule.Source()
-		switch {
-		case row.rule.ShadowMode:
-			r.Mode = "shadow"
-		case row.rule.QuotaMode:
-			r.Mode = "quota"
-		}
+		r.Domain, r.Path, r.Source, r.Mode = row.rule.Domain, row.rule.Name, row.rule.Source(), row.rule.Mode()
 	}
 	if l := row.limit; l != nil {
 		r.Name = cmp.Or(l.Name, strconv.Itoa(row.number))

@@ -138,7 +138,7 @@ func (s *split) withHeadroom(headroom float64) int64 {
 				break
 			}
 		}
-		limit = int64(min(with, limitersMost))
+		limit = int64(min(with, aboveAnyLimit))
 	}
 	if s.outliers > 0 {
 		limit = max(s.ordinary, min(limit, s.least-1))
@@ -146,5 +146,5 @@ func (s *split) withHeadroom(headroom float64) int64 {
 	return limit
 }
 
-// limitersMost is more than the maximum of any limit, and exact in a float64.
-const limitersMost = 1 << 53
+// aboveAnyLimit is more than the maximum of any limit, and exact in a float64.
+const aboveAnyLimit = 1 << 53
