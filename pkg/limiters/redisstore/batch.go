@@ -12,8 +12,8 @@ import (
 
 // A batch holds the arguments of one script call; batch.lua documents them and the reply.
 type batch struct {
+	latest time.Time // a call that runs later charges nothing; zero: no deadline
 	now    time.Time
-	latest time.Time // a call that runs later charges nothing; zero: only the deadline of the context counts
 	hits   []*limiters.Hit
 	group  []uint16 // the number of each hit's group, from 1; 0: the hit is alone in its group
 	keys   []string // of the hits, in Redis
@@ -55,8 +55,8 @@ func countKeys(groups []limiters.Group) (n int) {
 	return n
 }
 
-func newBatch(now time.Time, groups []limiters.Group, keys []string) *batch {
-	b := &batch{now: now, keys: keys, known: map[string]int{}}
+func newBatch(latest, now time.Time, groups []limiters.Group, keys []string) *batch {
+	b := &batch{latest: latest, now: now, keys: keys, known: map[string]int{}}
 	b.encode(groups)
 	return b
 }
@@ -64,9 +64,9 @@ func newBatch(now time.Time, groups []limiters.Group, keys []string) *batch {
 var batches = sync.Pool{New: func() any { return &batch{known: map[string]int{}} }}
 
 // getBatch returns a pooled batch of groups. Call release after reading its verdicts.
-func getBatch(now time.Time, groups []limiters.Group, namer keyNamer) *batch {
+func getBatch(latest, now time.Time, groups []limiters.Group, namer keyNamer) *batch {
 	b := batches.Get().(*batch)
-	b.now, b.latest, b.keys = now, time.Time{}, namer.keysIn(&b.buffer, groups)
+	b.latest, b.now, b.keys = latest, now, namer.keysIn(&b.buffer, groups)
 	b.encode(groups)
 	return b
 }

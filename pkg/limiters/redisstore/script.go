@@ -26,7 +26,7 @@ func newScript(source string) script {
 // server did not have the script, and a new deadline if the clock was wrong or unknown.
 func (s script) run(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
 	r, err := s.runOnce(ctx, c, clock, b)
-	if err == nil && r.isLate() && !isTooLate(ctx) {
+	if err == nil && r.isLate() && time.Now().Before(b.latest) {
 		return s.runOnce(ctx, c, clock, b)
 	}
 	return r, err
@@ -42,7 +42,7 @@ func (s script) runOnce(ctx context.Context, c processor, clock *serverClock, b 
 
 // ping calls the script without hits and returns the duration.
 func (s script) ping(ctx context.Context, c processor, clock *serverClock) (time.Duration, error) {
-	b := newBatch(time.Time{}, nil, nil)
+	b := newBatch(time.Time{}, time.Time{}, nil, nil)
 	start := time.Now()
 	_, err := s.runOnce(ctx, c, clock, b)
 	return time.Since(start), err
@@ -65,7 +65,7 @@ type processor interface {
 type command struct{ *redis.Cmd }
 
 func newCommand(ctx context.Context, clock *serverClock, name, text string, b *batch) command {
-	return command{redis.NewCmd(ctx, b.args(name, text, clock.notAfter(ctx, b.latest))...)}
+	return command{redis.NewCmd(ctx, b.args(name, text, clock.notAfter(b.latest))...)}
 }
 
 // NoRetry prevents go-redis' cluster client from repeating a command after a lost connection or a timeout.

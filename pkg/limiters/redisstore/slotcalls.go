@@ -42,7 +42,7 @@ func spansSlots(keys []string) bool {
 }
 
 // splitBySlot makes a call for each slot, with groups in their order.
-func splitBySlot(now time.Time, groups []limiters.Group, keys []string) []*slotCall {
+func splitBySlot(latest, now time.Time, groups []limiters.Group, keys []string) []*slotCall {
 	bySlot := map[uint16]*slotCall{}
 	var calls []*slotCall
 	for first, g := range limiters.EachGroup(groups) {
@@ -57,16 +57,16 @@ func splitBySlot(now time.Time, groups []limiters.Group, keys []string) []*slotC
 		sc.keys = append(sc.keys, keys[first:first+len(g)]...)
 	}
 	for _, sc := range calls {
-		sc.batch = newBatch(now, sc.Groups, sc.keys)
+		sc.batch = newBatch(latest, now, sc.Groups, sc.keys)
 	}
 	return calls
 }
 
 // decideSlots decides groups on one node, with a call for each slot. It returns an error only if all calls failed.
 func (s *Store) decideSlots(
-	ctx context.Context, clock *serverClock, now time.Time, groups []limiters.Group, out []limiters.Verdict,
+	ctx context.Context, clock *serverClock, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict,
 ) error {
-	calls := splitBySlot(now, groups, s.namer.keys(groups))
+	calls := splitBySlot(latest, now, groups, s.namer.keys(groups))
 	if len(calls) == 1 {
 		calls[0].run(ctx, s.script, s.cluster, clock)
 	} else {
