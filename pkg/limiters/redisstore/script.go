@@ -26,10 +26,16 @@ func newScript(source string) script {
 // server did not have the script, and a new deadline if the clock was wrong or unknown.
 func (s script) run(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
 	r, err := s.runOnce(ctx, c, clock, b)
-	if err == nil && r.isLate() && time.Now().Before(b.latest) {
+	if b.hadWrongDeadline(r, err) {
 		return s.runOnce(ctx, c, clock, b)
 	}
 	return r, err
+}
+
+// hadWrongDeadline reports whether a call ran after its deadline by the server's clock, although b.latest has not passed yet. The clock
+// was wrong or unknown, and the reply has corrected it.
+func (b *batch) hadWrongDeadline(r reply, err error) bool {
+	return err == nil && r.isLate() && time.Now().Before(b.latest)
 }
 
 func (s script) runOnce(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {

@@ -69,6 +69,26 @@ func TestLateCallIsSentOnce(t *testing.T) {
 	}
 }
 
+// The same holds for the calls of several slots, which share a pipeline.
+func TestLateSlotsAreSentOnce(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1)
+	s, clock := openCluster(t, c), newServerClock()
+	groups := limiters.Singles(hitsOf(keysOn(c, 0, 3)...)...)
+	out := make([]limiters.Verdict, len(groups))
+	if err := s.decideSlots(t.Context(), clock, time.Now().Add(longTimeout), time.Time{}, groups, out); err != nil {
+		t.Fatal(err)
+	}
+	before := scriptCalls(t, c.Servers[0])
+	err := s.decideSlots(t.Context(), clock, time.Now().Add(-time.Second), time.Time{}, groups, out)
+	if !errors.Is(err, errLate) || !limiters.IsUncharged(err) {
+		t.Errorf("%v, want %v", err, errLate)
+	}
+	if n := scriptCalls(t, c.Servers[0]) - before; n != len(groups) {
+		t.Errorf("%d calls for %d slots", n, len(groups))
+	}
+}
+
 func scriptCalls(t *testing.T, server *redistest.Server) int {
 	t.Helper()
 	text, err := server.Client(t).Info(context.Background(), "commandstats").Result()

@@ -167,7 +167,7 @@ func (s *Store) sendTo(ctx context.Context, clock *serverClock, node *redis.Clie
 	}
 }
 
-// sendTogether sends calls to a node in one pipeline and returns those that did not run. It does not use the cluster client's
+// sendTogether sends calls to a node in one pipeline and returns those to send again, because they did not run. It does not use the cluster client's
 // pipeline, which waits for unreachable nodes and then overwrites other replies with its error.
 func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) (rest []*slotCall) {
 	pipe := node.Pipeline()
@@ -179,7 +179,7 @@ func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redi
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, sc := range calls {
 		sc.reply, sc.err = commands[i].reply(clock)
-		if didNotRun(sc.err) || sc.err == nil && sc.reply.isLate() {
+		if didNotRun(sc.err) || sc.batch.hadWrongDeadline(sc.reply, sc.err) {
 			rest = append(rest, sc)
 		}
 	}
