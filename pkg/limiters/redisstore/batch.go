@@ -56,18 +56,19 @@ func countKeys(groups []limiters.Group) (n int) {
 }
 
 func newBatch(latest, now time.Time, groups []limiters.Group, keys []string) *batch {
-	b := &batch{latest: latest, now: now, keys: keys, known: map[string]int{}}
-	b.encode(groups)
+	b := &batch{known: map[string]int{}}
+	b.encode(latest, now, groups, keys)
 	return b
 }
 
-var batches = sync.Pool{New: func() any { return &batch{known: map[string]int{}} }}
+func emptyBatch() *batch { return newBatch(time.Time{}, time.Time{}, nil, nil) }
 
-// getBatch returns a pooled batch of groups. Call release after reading its verdicts.
-func getBatch(latest, now time.Time, groups []limiters.Group, namer keyNamer) *batch {
+var batches = sync.Pool{New: func() any { return emptyBatch() }}
+
+// pooledBatch returns a batch of groups from the pool. Call release after reading its verdicts.
+func pooledBatch(latest, now time.Time, groups []limiters.Group, namer keyNamer) *batch {
 	b := batches.Get().(*batch)
-	b.latest, b.now, b.keys = latest, now, namer.keysIn(&b.buffer, groups)
-	b.encode(groups)
+	b.encode(latest, now, groups, namer.keysIn(&b.buffer, groups))
 	return b
 }
 
@@ -87,8 +88,9 @@ func (b *batch) release() {
 	batches.Put(b)
 }
 
-// encode fills the fields from groups.
-func (b *batch) encode(groups []limiters.Group) {
+// encode fills an empty batch. The keys are those of the hits, in Redis.
+func (b *batch) encode(latest, now time.Time, groups []limiters.Group, keys []string) {
+	b.latest, b.now, b.keys = latest, now, keys
 	number := uint16(0)
 	for _, g := range groups {
 		groupNumber := uint16(0)

@@ -153,7 +153,7 @@ func (s *Store) Stats() Stats {
 
 // decide decides groups in one call to a single Redis.
 func (s *Store) decide(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	b := getBatch(latest, now, groups, s.namer)
+	b := pooledBatch(latest, now, groups, s.namer)
 	defer b.release()
 	r, err := s.script.run(ctx, s.client, s.clock, b)
 	if err != nil {

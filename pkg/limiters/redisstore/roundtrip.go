@@ -53,7 +53,7 @@ func (s *Store) clusterRoundTrip(ctx context.Context) (time.Duration, error) {
 }
 
 // roundTrip connects and loads the script before it measures.
-func (s *Store) roundTrip(ctx context.Context, c processor, clock *serverClock) (time.Duration, error) {
+func (s *Store) roundTrip(ctx context.Context, c redis.UniversalClient, clock *serverClock) (time.Duration, error) {
 	const calls = 3
 	shortest, err := s.script.ping(ctx, c, clock)
 	for i := 0; i < calls && err == nil; i++ {

@@ -15,16 +15,15 @@ import (
 // A script is Lua source with the digest under which Redis caches it.
 type script struct{ source, digest string }
 
-var batchScript = sync.OnceValue(func() script { return newScript(redisscripts.Source()) })
-
-func newScript(source string) script {
+var batchScript = sync.OnceValue(func() script {
+	source := redisscripts.Source()
 	sum := sha1.Sum([]byte(source))
 	return script{source, hex.EncodeToString(sum[:])}
-}
+})
 
 // run calls the script for a batch. It repeats a call only if the call certainly did not run. The second call carries the source if the
 // server did not have the script, and a new deadline if the clock was wrong or unknown.
-func (s script) run(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
+func (s script) run(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
 	r, err := s.runOnce(ctx, c, clock, b)
 	if b.hadWrongDeadline(r, err) {
 		return s.runOnce(ctx, c, clock, b)
@@ -38,7 +37,7 @@ func (b *batch) hadWrongDeadline(r reply, err error) bool {
 	return err == nil && r.isLate() && time.Now().Before(b.latest)
 }
 
-func (s script) runOnce(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
+func (s script) runOnce(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
 	r, err := call(ctx, c, clock, "evalsha", s.digest, b)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return call(ctx, c, clock, "eval", s.source, b)
@@ -47,24 +46,19 @@ func (s script) runOnce(ctx context.Context, c processor, clock *serverClock, b 
 }
 
 // ping calls the script without hits and returns the duration.
-func (s script) ping(ctx context.Context, c processor, clock *serverClock) (time.Duration, error) {
-	b := newBatch(time.Time{}, time.Time{}, nil, nil)
+func (s script) ping(ctx context.Context, c redis.UniversalClient, clock *serverClock) (time.Duration, error) {
+	b := emptyBatch()
 	start := time.Now()
 	_, err := s.runOnce(ctx, c, clock, b)
 	return time.Since(start), err
 }
 
-func call(ctx context.Context, c processor, clock *serverClock, name, text string, b *batch) (reply, error) {
+func call(ctx context.Context, c redis.UniversalClient, clock *serverClock, name, text string, b *batch) (reply, error) {
 	cmd := newCommand(ctx, clock, name, text, b)
 	if err := c.Process(ctx, cmd); err != nil {
 		return reply{}, err
 	}
 	return cmd.reply(clock)
-}
-
-// A processor sends a command to one Redis, or to the node that owns the command's keys.
-type processor interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
 // A command calls the script. It may charge hits, so it is sent only once.

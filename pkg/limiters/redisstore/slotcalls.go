@@ -24,8 +24,8 @@ type slotCall struct {
 	err    error
 }
 
-func (sc *slotCall) run(ctx context.Context, s script, c processor, clock *serverClock) {
-	sc.reply, sc.err = s.run(ctx, c, clock, sc.batch)
+func (sc *slotCall) run(ctx context.Context, s *Store, clock *serverClock) {
+	sc.reply, sc.err = s.script.run(ctx, s.cluster, clock, sc.batch)
 }
 
 func (sc *slotCall) read() {
@@ -68,7 +68,7 @@ func (s *Store) decideSlots(
 ) error {
 	calls := splitBySlot(latest, now, groups, s.namer.keys(groups))
 	if len(calls) == 1 {
-		calls[0].run(ctx, s.script, s.cluster, clock)
+		calls[0].run(ctx, s, clock)
 	} else {
 		s.send(ctx, clock, calls)
 	}
@@ -159,11 +159,11 @@ func (s *Store) sendTo(ctx context.Context, clock *serverClock, node *redis.Clie
 		calls = s.sendTogether(ctx, clock, node, calls)
 	}
 	if len(calls) > 2 {
-		calls[0].run(ctx, s.script, s.cluster, clock)
+		calls[0].run(ctx, s, clock)
 		calls = s.sendTogether(ctx, clock, node, calls[1:])
 	}
 	for _, sc := range calls {
-		sc.run(ctx, s.script, s.cluster, clock)
+		sc.run(ctx, s, clock)
 	}
 }
 
