@@ -160,3 +160,9 @@ func (s *Store) reloadSlots(err error) {
 		s.cluster.ReloadState(context.Background())
 	}
 }
+
+// slotsMayHaveMoved reports whether err may mean that another node owns the slots now. go-redis itself handles MOVED and ASK.
+func slotsMayHaveMoved(err error) bool {
+	return replyOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
+		redis.IsMasterDownError(err) || redis.IsLoadingError(err)
+}
