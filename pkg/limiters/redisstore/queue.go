@@ -254,7 +254,8 @@ func (w *waiter) copy(groups []limiters.Group, n int) {
 	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
 }
 
-// result copies the verdicts of w to out, and returns its error. It clears w and returns it to the pool, unless the queue may refer to it.
+// result returns the error of w, and copies the verdicts to out unless w has timed out. A waiter that has not timed out goes back to the
+// pool, because the queue refers to it no longer.
 func (w *waiter) result(out []limiters.Verdict) error {
 	err := w.err
 	if w.state.Load() == stateTimedOut {
