@@ -12,8 +12,8 @@ import (
 
 // A batch holds the arguments of one script call; batch.lua documents them and the reply.
 type batch struct {
+	latest time.Time // a call that runs later charges nothing; zero: no deadline
 	now    time.Time
-	latest time.Time // a call that runs later charges nothing; zero: only the deadline of the context counts
 	hits   []*limiters.Hit
 	group  []uint16 // the number of each hit's group, from 1; 0: the hit is alone in its group
 	keys   []string // of the hits, in Redis
@@ -55,19 +55,20 @@ func countKeys(groups []limiters.Group) (n int) {
 	return n
 }
 
-func newBatch(now time.Time, groups []limiters.Group, keys []string) *batch {
-	b := &batch{now: now, keys: keys, known: map[string]int{}}
-	b.encode(groups)
+func newBatch(latest, now time.Time, groups []limiters.Group, keys []string) *batch {
+	b := &batch{known: map[string]int{}}
+	b.encode(latest, now, groups, keys)
 	return b
 }
 
-var batches = sync.Pool{New: func() any { return &batch{known: map[string]int{}} }}
+func emptyBatch() *batch { return newBatch(time.Time{}, time.Time{}, nil, nil) }
 
-// getBatch returns a pooled batch of groups. Call release after reading its verdicts.
-func getBatch(now time.Time, groups []limiters.Group, namer keyNamer) *batch {
+var batches = sync.Pool{New: func() any { return emptyBatch() }}
+
+// pooledBatch returns a batch of groups from the pool. Call release after reading its verdicts.
+func pooledBatch(latest, now time.Time, groups []limiters.Group, namer keyNamer) *batch {
 	b := batches.Get().(*batch)
-	b.now, b.latest, b.keys = now, time.Time{}, namer.keysIn(&b.buffer, groups)
-	b.encode(groups)
+	b.encode(latest, now, groups, namer.keysIn(&b.buffer, groups))
 	return b
 }
 
@@ -87,8 +88,9 @@ func (b *batch) release() {
 	batches.Put(b)
 }
 
-// encode fills the fields from groups.
-func (b *batch) encode(groups []limiters.Group) {
+// encode fills an empty batch. The keys are those of the hits, in Redis.
+func (b *batch) encode(latest, now time.Time, groups []limiters.Group, keys []string) {
+	b.latest, b.now, b.keys = latest, now, keys
 	number := uint16(0)
 	for _, g := range groups {
 		groupNumber := uint16(0)

@@ -84,7 +84,7 @@ func (s *Store) keepBreakerOpenUntil(end time.Time) {
 func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 	q := &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	trying, goOn := make(chan struct{}), make(chan error)
-	q.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+	q.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 		trying <- struct{}{}
 		return <-goOn
 	}
@@ -113,7 +113,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	q := &queue{timeout: time.Hour, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
-	q.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+	q.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
 		<-goOn
 		return errors.New("no route")
@@ -227,7 +227,7 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	q := &queue{timeout: timeout, maxBatch: 5, maxWaiting: 10_000, counts: &counts{}, running: &sync.WaitGroup{}}
-	q.call = func(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+	q.call = func(ctx context.Context, _, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -260,7 +260,7 @@ func TestQueueWithRandomFailures(t *testing.T) {
 		q := &queue{timeout: timeout, maxBatch: 7, maxWaiting: 12, counts: &counts{}, running: &sync.WaitGroup{}}
 		var mu sync.Mutex
 		rnd, charged, well := rand.New(rand.NewPCG(seed, 0)), map[string]int{}, false
-		q.call = func(ctx context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+		q.call = func(ctx context.Context, _, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 			hits := slices.Concat(groups...)
 			mu.Lock()
 			what := rnd.IntN(8)

@@ -33,45 +33,62 @@ type nodes struct {
 // nodes, but addresses change.
 const maxNodes = 1024
 
-// take decides groups on the nodes that own their slots.
-func (n *nodes) take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// Take decides groups on the nodes that own their slots.
+func (n *nodes) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	// Loading the slots counts towards the timeout.
 	ctx, cancel := context.WithTimeout(ctx, n.store.timeout)
 	defer cancel()
-	keys := n.store.namer.keys(groups)
-	slots, queues, first, spans := make([]uint16, len(groups)), make([]*queue, len(groups)), 0, false
+	queues := make([]*queue, len(groups))
+	err := n.route(ctx, groups, queues)
+	if errors.Is(err, ErrBreakerOpen) {
+		n.store.counts.breakerRejected.Add(int64(len(out)))
+	}
+	if err != nil {
+		return err
+	}
+	if q := queues[0]; q != nil && !slices.ContainsFunc(queues, func(other *queue) bool { return other != q }) {
+		err = q.Take(ctx, now, groups, out)
+	} else {
+		var calls split.FanOut
+		first := 0
+		for i, g := range groups {
+			if queues[i] != nil {
+				calls.Add(queues[i], g, first)
+			} else {
+				limiters.FailAll(out[first:first+len(g)], ErrGroupSpansSlots)
+			}
+			first += len(g)
+		}
+		err = calls.Take(ctx, now, out)
+	}
+	for i := range out {
+		out[i].Err = explainError(out[i].Err)
+	}
+	return err
+}
+
+// route sets the queue of each group, that of the node that owns the group's slot. It sets no queue for a group whose keys are in several
+// slots.
+func (n *nodes) route(ctx context.Context, groups []limiters.Group, queues []*queue) error {
+	keys, slots := n.store.namer.keys(groups), make([]uint16, len(groups))
 	for i, g := range groups {
-		own := keys[first : first+len(g)]
+		own := keys[:len(g)]
+		keys = keys[len(g):]
 		slots[i] = slotOf(own[0])
 		if len(g) > 1 && spansSlots(own) {
-			spans = true
-			limiters.FailAll(out[first:first+len(g)], ErrGroupSpansSlots)
-		} else if j := slices.Index(slots[:i], slots[i]); j >= 0 && queues[j] != nil {
+			continue
+		}
+		if j := slices.Index(slots[:i], slots[i]); j >= 0 && queues[j] != nil {
 			queues[i] = queues[j] // keep the order of hits of one slot
-		} else {
-			q, err := n.queueFor(ctx, own[0])
-			if errors.Is(err, ErrBreakerOpen) {
-				n.store.counts.breakerRejected.Add(int64(len(out)))
-			}
-			if err != nil {
-				return err
-			}
-			queues[i] = q
+			continue
 		}
-		first += len(g)
-	}
-	if !spans && !slices.ContainsFunc(queues, func(q *queue) bool { return q != queues[0] }) {
-		return queues[0].Take(ctx, now, groups, out)
-	}
-	var calls split.FanOut
-	first = 0
-	for i, g := range groups {
-		if queues[i] != nil {
-			calls.Add(queues[i], g, first)
+		q, err := n.queueFor(ctx, own[0])
+		if err != nil {
+			return err
 		}
-		first += len(g)
+		queues[i] = q
 	}
-	return calls.Take(ctx, now, out)
+	return nil
 }
 
 // queueFor returns the queue of the node that owns key.
@@ -89,8 +106,8 @@ func (n *nodes) queueFor(ctx context.Context, key string) (*queue, error) {
 			maps.DeleteFunc(n.queues, func(_ string, q *queue) bool { return q.idle() })
 		}
 		clock, reconnector := newServerClock(), n.store.newReconnector()
-		q = n.newQueue(func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-			err := n.store.decideSlots(ctx, clock, now, groups, out)
+		q = n.newQueue(func(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+			err := n.store.decideSlots(ctx, clock, latest, now, groups, out)
 			if err != nil {
 				n.afterError(ctx, reconnector, &groups[0][0], err)
 			}
@@ -159,4 +176,10 @@ func (s *Store) reloadSlots(err error) {
 	if err != nil && slotsMayHaveMoved(err) {
 		s.cluster.ReloadState(context.Background())
 	}
+}
+
+// slotsMayHaveMoved reports whether err may mean that another node owns the slots now. go-redis itself handles MOVED and ASK.
+func slotsMayHaveMoved(err error) bool {
+	return replyOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
+		redis.IsMasterDownError(err) || redis.IsLoadingError(err)
 }

@@ -23,8 +23,8 @@ var errTimedOutWaiting = errors.New("timed out while waiting for earlier calls")
 // errTimedOutSent is returned by a Take that timed out after its hits were sent. They may have been charged.
 var errTimedOutSent = errors.New("no answer in time")
 
-// A callFunc decides groups in one call. It does not retain groups or out.
-type callFunc func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+// A callFunc decides groups in one call, which charges nothing after latest. It does not retain groups or out.
+type callFunc func(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and share the next one. No timer
 // delays a call: without one in flight, a Take makes its call at once, on its own goroutine. If others wait when that call ends, a
@@ -125,18 +125,11 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return q.await(ctx, w, out)
 }
 
-// callNow makes a call for one Take on the caller's goroutine. It returns within the timeout even if ctx has none.
+// callNow makes a call for one Take on the caller's goroutine. It returns within the timeout, but may
+// return after the end of ctx.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	remaining := timeLeft(ctx, q.timeout)
-	var cancel context.CancelFunc
-	if remaining < q.timeout {
-		ctx, cancel = callContext(time.Now().Add(remaining), q.timeout)
-	} else {
-		ctx, cancel = context.WithTimeout(ctx, q.timeout)
-	}
-	defer cancel()
-	q.count(len(out))
-	err := q.guardedCall(ctx, now, groups, out)
+	latest := time.Now().Add(timeLeft(ctx, q.timeout))
+	err := q.makeCall(latest, now, groups, out)
 	q.finish(err)
 	return err
 }
@@ -149,14 +142,14 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-func (q *queue) count(hits int) {
+// makeCall makes a call that charges nothing after latest. The call may use the whole timeout, even if latest is earlier or its client
+// has left, because a timeout closes the connection, which other clients share. A panic becomes an error.
+func (q *queue) makeCall(latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	q.counts.calls.Add(1)
-	q.counts.hits.Add(int64(hits))
-}
-
-// guardedCall converts a panic to an error.
-func (q *queue) guardedCall(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := split.CatchPanic(func() error { return q.call(ctx, now, groups, out) })
+	q.counts.hits.Add(int64(len(out)))
+	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
+	defer cancel()
+	err := split.CatchPanic(func() error { return q.call(ctx, latest, now, groups, out) })
 	if errors.Is(err, split.ErrPanic) {
 		q.counts.panics.Add(1)
 	}
@@ -261,7 +254,8 @@ func (w *waiter) copy(groups []limiters.Group, n int) {
 	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
 }
 
-// result copies the verdicts of w to out, and returns its error. It clears w and returns it to the pool, unless the queue may refer to it.
+// result returns the error of w, and copies the verdicts to out unless w has timed out. A waiter that has not timed out goes back to the
+// pool, because the queue refers to it no longer.
 func (w *waiter) result(out []limiters.Verdict) error {
 	err := w.err
 	if w.state.Load() == stateTimedOut {
@@ -371,10 +365,7 @@ func (next *nextCall) add(w *waiter) {
 func (q *queue) send() {
 	next := &q.next
 	next.verdicts = slices.Grow(next.verdicts[:0], next.hits)[:next.hits]
-	q.count(next.hits)
-	ctx, cancel := callContext(next.deadline, q.timeout)
-	defer cancel()
-	err := q.guardedCall(ctx, next.waiters[0].now, next.groups, next.verdicts)
+	err := q.makeCall(next.deadline, next.waiters[0].now, next.groups, next.verdicts)
 	answered, from := make([]*waiter, 0, len(next.waiters)), 0
 	for _, w := range next.waiters {
 		if w.state.CompareAndSwap(stateSent, stateAnswered) {

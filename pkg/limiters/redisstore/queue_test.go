@@ -269,12 +269,46 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 	}
 }
 
+// A call for one Take charges until the deadline of its client, and has the whole timeout. The client cannot cancel it.
+func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
+	const timeout = time.Minute
+	for _, c := range []struct{ within, want time.Duration }{
+		{timeout / 4, timeout / 4},
+		{timeout, timeout},
+		{2 * timeout, timeout},
+		{0, timeout}, // without a deadline
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			if c.within > 0 {
+				ctx, cancel = context.WithTimeout(t.Context(), c.within)
+			}
+			q := &queue{timeout: timeout, maxBatch: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+			q.call = func(ctx context.Context, latest, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+				if left := time.Until(latest); left != c.want {
+					t.Errorf("a client with %v left: the call charges for %v, want %v", c.within, left, c.want)
+				}
+				start := time.Now()
+				cancel()
+				<-ctx.Done()
+				if took := time.Since(start); took != timeout {
+					t.Errorf("a client with %v left: the call may last %v, want %v", c.within, took, timeout)
+				}
+				return ctx.Err()
+			}
+			if err := q.Take(ctx, time.Time{}, limiters.Singles(hitsOf("k")...), make([]limiters.Verdict, 1)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+			}
+		})
+	}
+}
+
 // A call charges until the latest deadline of its waiters, and not later.
 func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	var got time.Time
 	q := &queue{timeout: time.Hour, maxBatch: 10, counts: &counts{}, running: &sync.WaitGroup{}}
-	q.call = func(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
-		got, _ = ctx.Value(chargeDeadline{}).(time.Time)
+	q.call = func(_ context.Context, latest, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+		got = latest
 		return nil
 	}
 	now := time.Now()
@@ -403,7 +437,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
 	q := &queue{timeout: longTimeout, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
-	q.call = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
+	q.call = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
 			<-goOn
@@ -459,7 +493,7 @@ func TestRunsEncodeAllHits(t *testing.T) {
 				group[i] = 1
 			}
 		}
-		b := newBatch(time.Time{}, groups, keys)
+		b := newBatch(time.Time{}, time.Time{}, groups, keys)
 		var got []limiters.Hit
 		var gotGroup []uint16
 		var kinds []runKind

@@ -36,9 +36,3 @@ func (r *reconnector) afterError(err error, c redis.UniversalClient) {
 		_ = c.Ping(ctx).Err()
 	})
 }
-
-// slotsMayHaveMoved reports whether err may mean that another node owns the slots now. go-redis itself handles MOVED and ASK.
-func slotsMayHaveMoved(err error) bool {
-	return replyOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
-		redis.IsMasterDownError(err) || redis.IsLoadingError(err)
-}

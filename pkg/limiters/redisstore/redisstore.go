@@ -27,6 +27,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A Store is a [limiters.Store] on Redis.
@@ -38,13 +39,14 @@ type Store struct {
 	timeout     time.Duration // of a Take
 	connectTime time.Duration // of a request that may have to connect first
 	counts      counts
+	taker       split.Taker // queue or nodes
 
-	// A single Redis, or a master behind Sentinels, has one queue.
+	// A single Redis, or a master behind Sentinels, has one queue. In a cluster, these fields are nil.
 	queue       *queue
 	clock       *serverClock
 	reconnector *reconnector
-	// A cluster has a queue for each node.
-	cluster *redis.ClusterClient // client, or nil
+	// A cluster has a queue for each node. Otherwise, these fields are nil.
+	cluster *redis.ClusterClient // client
 	nodes   *nodes
 
 	life context.Context // ends with Close
@@ -63,20 +65,23 @@ func New(c connect.Options, o Options) *Store {
 		address:     c.String(),
 		script:      batchScript(),
 		namer:       keyNamer{o.Prefix, o.Tag, newKeyHasher(o.KeySecret)},
-		clock:       newServerClock(),
 		timeout:     c.Timeout,
 		connectTime: max(c.Timeout, c.DialTimeout),
 	}
 	s.cluster, _ = s.client.(*redis.ClusterClient)
 	s.life, s.end = context.WithCancel(context.Background())
-	s.reconnector = s.newReconnector()
 	newQueue := func(call callFunc) *queue {
 		return &queue{
 			call: call, timeout: s.timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, counts: &s.counts, running: &s.running,
 		}
 	}
-	s.queue = newQueue(s.decide)
-	s.nodes = &nodes{store: s, newQueue: newQueue, queues: map[string]*queue{}}
+	if s.cluster != nil {
+		s.nodes = &nodes{store: s, newQueue: newQueue, queues: map[string]*queue{}}
+		s.taker = s.nodes
+	} else {
+		s.queue, s.clock, s.reconnector = newQueue(s.decide), newServerClock(), s.newReconnector()
+		s.taker = s.queue
+	}
 	return s
 }
 
@@ -118,16 +123,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		return ErrClosed
 	}
 	defer s.running.Done()
-	var err error
-	if s.cluster != nil {
-		err = s.nodes.take(ctx, now, groups, out)
-		for i := range out {
-			out[i].Err = explainError(out[i].Err)
-		}
-	} else {
-		err = s.queue.Take(ctx, now, groups, out)
-	}
-	if err != nil {
+	if err := s.taker.Take(ctx, now, groups, out); err != nil {
 		return fmt.Errorf("redis call with %d hits at %s failed: %w", len(out), s.address, explainError(err))
 	}
 	return nil
@@ -152,8 +148,8 @@ func (s *Store) Stats() Stats {
 }
 
 // decide decides groups in one call to a single Redis.
-func (s *Store) decide(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	b := getBatch(now, groups, s.namer)
+func (s *Store) decide(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	b := pooledBatch(latest, now, groups, s.namer)
 	defer b.release()
 	r, err := s.script.run(ctx, s.client, s.clock, b)
 	if err != nil {

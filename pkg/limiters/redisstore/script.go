@@ -15,24 +15,29 @@ import (
 // A script is Lua source with the digest under which Redis caches it.
 type script struct{ source, digest string }
 
-var batchScript = sync.OnceValue(func() script { return newScript(redisscripts.Source()) })
-
-func newScript(source string) script {
+var batchScript = sync.OnceValue(func() script {
+	source := redisscripts.Source()
 	sum := sha1.Sum([]byte(source))
 	return script{source, hex.EncodeToString(sum[:])}
-}
+})
 
 // run calls the script for a batch. It repeats a call only if the call certainly did not run. The second call carries the source if the
 // server did not have the script, and a new deadline if the clock was wrong or unknown.
-func (s script) run(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
+func (s script) run(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
 	r, err := s.runOnce(ctx, c, clock, b)
-	if err == nil && r.isLate() && !isTooLate(ctx) {
+	if b.hadWrongDeadline(r, err) {
 		return s.runOnce(ctx, c, clock, b)
 	}
 	return r, err
 }
 
-func (s script) runOnce(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
+// hadWrongDeadline reports whether a call ran after its deadline by the server's clock, although b.latest has not passed yet. The clock
+// was wrong or unknown, and the reply has corrected it.
+func (b *batch) hadWrongDeadline(r reply, err error) bool {
+	return err == nil && r.isLate() && time.Now().Before(b.latest)
+}
+
+func (s script) runOnce(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
 	r, err := call(ctx, c, clock, "evalsha", s.digest, b)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return call(ctx, c, clock, "eval", s.source, b)
@@ -41,14 +46,14 @@ func (s script) runOnce(ctx context.Context, c processor, clock *serverClock, b 
 }
 
 // ping calls the script without hits and returns the duration.
-func (s script) ping(ctx context.Context, c processor, clock *serverClock) (time.Duration, error) {
-	b := newBatch(time.Time{}, nil, nil)
+func (s script) ping(ctx context.Context, c redis.UniversalClient, clock *serverClock) (time.Duration, error) {
+	b := emptyBatch()
 	start := time.Now()
 	_, err := s.runOnce(ctx, c, clock, b)
 	return time.Since(start), err
 }
 
-func call(ctx context.Context, c processor, clock *serverClock, name, text string, b *batch) (reply, error) {
+func call(ctx context.Context, c redis.UniversalClient, clock *serverClock, name, text string, b *batch) (reply, error) {
 	cmd := newCommand(ctx, clock, name, text, b)
 	if err := c.Process(ctx, cmd); err != nil {
 		return reply{}, err
@@ -56,16 +61,11 @@ func call(ctx context.Context, c processor, clock *serverClock, name, text strin
 	return cmd.reply(clock)
 }
 
-// A processor sends a command to one Redis, or to the node that owns the command's keys.
-type processor interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-}
-
 // A command calls the script. It may charge hits, so it is sent only once.
 type command struct{ *redis.Cmd }
 
 func newCommand(ctx context.Context, clock *serverClock, name, text string, b *batch) command {
-	return command{redis.NewCmd(ctx, b.args(name, text, clock.notAfter(ctx, b.latest))...)}
+	return command{redis.NewCmd(ctx, b.args(name, text, clock.notAfter(b.latest))...)}
 }
 
 // NoRetry prevents go-redis' cluster client from repeating a command after a lost connection or a timeout.

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 )
@@ -27,37 +26,14 @@ func (c *serverClock) update(server int64) {
 // expired is a deadline in the past: a call with it charges nothing and returns the server's time.
 const expired = 1
 
-// chargeDeadline is the context key of the time after which a call must charge nothing.
-type chargeDeadline struct{}
-
-// callContext returns a context for a call that must not charge after latest. The call may use the whole timeout even if latest is
-// earlier, because a timeout closes the connection, which other clients share.
-func callContext(latest time.Time, timeout time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithValue(context.Background(), chargeDeadline{}, latest), timeout)
-}
-
-// isTooLate reports whether it is too late to charge, by the local clock.
-func isTooLate(ctx context.Context) bool {
-	by, ok := ctx.Value(chargeDeadline{}).(time.Time)
-	return ok && !time.Now().Before(by)
-}
-
-// notAfter returns the earliest of latest, ctx's deadline and its chargeDeadline, in µs of the server's time; 0 if there is none. A
-// zero latest is ignored.
-func (c *serverClock) notAfter(ctx context.Context, latest time.Time) int64 {
-	deadline, bounded := ctx.Deadline()
-	if by, ok := ctx.Value(chargeDeadline{}).(time.Time); ok && (latest.IsZero() || by.Before(latest)) {
-		latest = by
-	}
-	if !latest.IsZero() && (!bounded || latest.Before(deadline)) {
-		deadline, bounded = latest, true
-	}
-	if !bounded {
+// notAfter converts the deadline of a call to µs of the server's time. It returns 0 for the zero time, which means no deadline.
+func (c *serverClock) notAfter(latest time.Time) int64 {
+	if latest.IsZero() {
 		return 0
 	}
 	offset := c.offset.Load()
 	if offset == 0 {
 		return expired
 	}
-	return max(expired, offset+deadline.Sub(c.start).Microseconds())
+	return max(expired, offset+latest.Sub(c.start).Microseconds())
 }

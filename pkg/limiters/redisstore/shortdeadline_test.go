@@ -45,6 +45,36 @@ func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 	}
 }
 
+// In a cluster too, hits that reach their node after the deadline of their client are not charged, with one slot and with several.
+func TestLateHitsAreNotChargedInACluster(t *testing.T) {
+	t.Parallel()
+	const roundTrip = 20 * time.Millisecond
+	var far string
+	c := redistest.StartClusterBehind(t, 1, func(addr string) string {
+		far = redistest.SlowProxy(t, addr, roundTrip)
+		return far
+	})
+	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{far}})
+	keys := keysOn(c, 0, 2)
+	if _, err := take(t, s, hitsOf(keys...)...); err != nil {
+		t.Fatal(err)
+	}
+	for _, hits := range [][]limiters.Hit{hitsOf(keys[0]), hitsOf(keys...)} {
+		ctx, cancel := context.WithTimeout(context.Background(), roundTrip/4)
+		out := make([]limiters.Verdict, len(hits))
+		if err := s.Take(ctx, time.Time{}, limiters.Singles(hits...), out); err == nil {
+			t.Errorf("%d hits with a deadline of %v are decided after a round trip of %v: %+v", len(hits), roundTrip/4, roundTrip, out)
+		}
+		cancel()
+	}
+	out, err := take(t, s, hitsOf(keys...)...)
+	for i, v := range out {
+		if err != nil || v.Err != nil || v.Used != 2 {
+			t.Errorf("%s: %+v, %v, want 2 used", keys[i], v, err)
+		}
+	}
+}
+
 // A call that is too late for its client is not sent again: the second call would be later still, and others wait for it.
 func TestLateCallIsSentOnce(t *testing.T) {
 	t.Parallel()
@@ -66,6 +96,26 @@ func TestLateCallIsSentOnce(t *testing.T) {
 	}
 	if n := scriptCalls(t, server) - before; n > takes {
 		t.Errorf("%d Takes made %d calls", takes, n)
+	}
+}
+
+// The same holds for the calls of several slots, which share a pipeline.
+func TestLateSlotsAreSentOnce(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1)
+	s, clock := openCluster(t, c), newServerClock()
+	groups := limiters.Singles(hitsOf(keysOn(c, 0, 3)...)...)
+	out := make([]limiters.Verdict, len(groups))
+	if err := s.decideSlots(t.Context(), clock, time.Now().Add(longTimeout), time.Time{}, groups, out); err != nil {
+		t.Fatal(err)
+	}
+	before := scriptCalls(t, c.Servers[0])
+	err := s.decideSlots(t.Context(), clock, time.Now().Add(-time.Second), time.Time{}, groups, out)
+	if !errors.Is(err, errLate) || !limiters.IsUncharged(err) {
+		t.Errorf("%v, want %v", err, errLate)
+	}
+	if n := scriptCalls(t, c.Servers[0]) - before; n != len(groups) {
+		t.Errorf("%d calls for %d slots", n, len(groups))
 	}
 }
 

@@ -24,8 +24,8 @@ type slotCall struct {
 	err    error
 }
 
-func (sc *slotCall) run(ctx context.Context, s script, c processor, clock *serverClock) {
-	sc.reply, sc.err = s.run(ctx, c, clock, sc.batch)
+func (sc *slotCall) run(ctx context.Context, s *Store, clock *serverClock) {
+	sc.reply, sc.err = s.script.run(ctx, s.cluster, clock, sc.batch)
 }
 
 func (sc *slotCall) read() {
@@ -42,7 +42,7 @@ func spansSlots(keys []string) bool {
 }
 
 // splitBySlot makes a call for each slot, with groups in their order.
-func splitBySlot(now time.Time, groups []limiters.Group, keys []string) []*slotCall {
+func splitBySlot(latest, now time.Time, groups []limiters.Group, keys []string) []*slotCall {
 	bySlot := map[uint16]*slotCall{}
 	var calls []*slotCall
 	for first, g := range limiters.EachGroup(groups) {
@@ -57,18 +57,18 @@ func splitBySlot(now time.Time, groups []limiters.Group, keys []string) []*slotC
 		sc.keys = append(sc.keys, keys[first:first+len(g)]...)
 	}
 	for _, sc := range calls {
-		sc.batch = newBatch(now, sc.Groups, sc.keys)
+		sc.batch = newBatch(latest, now, sc.Groups, sc.keys)
 	}
 	return calls
 }
 
 // decideSlots decides groups on one node, with a call for each slot. It returns an error only if all calls failed.
 func (s *Store) decideSlots(
-	ctx context.Context, clock *serverClock, now time.Time, groups []limiters.Group, out []limiters.Verdict,
+	ctx context.Context, clock *serverClock, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict,
 ) error {
-	calls := splitBySlot(now, groups, s.namer.keys(groups))
+	calls := splitBySlot(latest, now, groups, s.namer.keys(groups))
 	if len(calls) == 1 {
-		calls[0].run(ctx, s.script, s.cluster, clock)
+		calls[0].run(ctx, s, clock)
 	} else {
 		s.send(ctx, clock, calls)
 	}
@@ -159,15 +159,15 @@ func (s *Store) sendTo(ctx context.Context, clock *serverClock, node *redis.Clie
 		calls = s.sendTogether(ctx, clock, node, calls)
 	}
 	if len(calls) > 2 {
-		calls[0].run(ctx, s.script, s.cluster, clock)
+		calls[0].run(ctx, s, clock)
 		calls = s.sendTogether(ctx, clock, node, calls[1:])
 	}
 	for _, sc := range calls {
-		sc.run(ctx, s.script, s.cluster, clock)
+		sc.run(ctx, s, clock)
 	}
 }
 
-// sendTogether sends calls to a node in one pipeline and returns those that did not run. It does not use the cluster client's
+// sendTogether sends calls to a node in one pipeline and returns those to send again, because they did not run. It does not use the cluster client's
 // pipeline, which waits for unreachable nodes and then overwrites other replies with its error.
 func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) (rest []*slotCall) {
 	pipe := node.Pipeline()
@@ -179,7 +179,7 @@ func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redi
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, sc := range calls {
 		sc.reply, sc.err = commands[i].reply(clock)
-		if didNotRun(sc.err) || sc.err == nil && sc.reply.isLate() {
+		if didNotRun(sc.err) || sc.batch.hadWrongDeadline(sc.reply, sc.err) {
 			rest = append(rest, sc)
 		}
 	}

@@ -30,8 +30,6 @@ func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*sl
 		charges[i].scatter(sc.Verdicts)
 		refunds[i] = refundsOf(sc, start)
 	}
-	ctx, cancel := detached(ctx)
-	defer cancel()
 	s.sendKeys(ctx, clock, refunds)
 	for i, sc := range calls {
 		refunds[i].scatterRefunds(sc.Verdicts)
@@ -39,20 +37,9 @@ func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*sl
 	}
 }
 
-// detached returns a context with the deadline of ctx but not its cancellation, because a charge must be refunded even if the
-// client has left.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, bounded := ctx.Deadline()
-	ctx = context.WithoutCancel(ctx)
-	if !bounded {
-		return ctx, func() {}
-	}
-	return context.WithDeadline(ctx, deadline)
-}
-
 // chargesOf returns a call for each key. Hits on one key keep their order and group.
 func chargesOf(sc *slotCall) keyCalls {
-	charges := newKeyCalls(sc.batch.now)
+	charges := newKeyCalls(sc.batch.latest, sc.batch.now)
 	for first, g := range limiters.EachGroup(sc.Groups) {
 		keys := sc.keys[first : first+len(g)]
 		if isMixed(g) && spansKeys(keys) {
@@ -78,9 +65,10 @@ func chargesOf(sc *slotCall) keyCalls {
 	return charges
 }
 
-// refundsOf returns refunds of the hits that were charged, after start, in groups that were denied.
+// refundsOf returns refunds of the hits that were charged, after start, in groups that were denied. The refunds do not have the deadline
+// of the charges, because a charge must be refunded even if its client has left.
 func refundsOf(sc *slotCall, start time.Time) keyCalls {
-	refunds := newKeyCalls(sc.batch.now)
+	refunds := newKeyCalls(time.Time{}, sc.batch.now)
 	for first, g := range limiters.EachGroup(sc.Groups) {
 		keys := sc.keys[first : first+len(g)]
 		denied := func(i int) bool { return sc.Verdicts[first+i].Err != nil || !sc.Verdicts[first+i].Allowed }
@@ -136,18 +124,20 @@ func errorOfAll(verdicts []limiters.Verdict) error {
 
 // keyCalls has a call for each key of some hits.
 type keyCalls struct {
-	now   time.Time
-	byKey map[string]*slotCall
-	calls []*slotCall
+	latest, now time.Time // see batch
+	byKey       map[string]*slotCall
+	calls       []*slotCall
 }
 
-func newKeyCalls(now time.Time) keyCalls { return keyCalls{now: now, byKey: map[string]*slotCall{}} }
+func newKeyCalls(latest, now time.Time) keyCalls {
+	return keyCalls{latest: latest, now: now, byKey: map[string]*slotCall{}}
+}
 
 // callFor returns the call for a key.
 func (k *keyCalls) callFor(key string) *slotCall {
 	sc := k.byKey[key]
 	if sc == nil {
-		sc = &slotCall{keys: []string{key}}
+		sc = &slotCall{keys: []string{key}, latest: k.latest}
 		k.byKey[key] = sc
 		k.calls = append(k.calls, sc)
 	}
@@ -160,8 +150,7 @@ func (s *Store) sendKeys(ctx context.Context, clock *serverClock, all []keyCalls
 	for _, k := range all {
 		for _, sc := range k.calls {
 			sc.keys = slices.Repeat(sc.keys, sc.Len())
-			sc.batch = newBatch(k.now, sc.Groups, sc.keys)
-			sc.batch.latest = sc.latest
+			sc.batch = newBatch(sc.latest, k.now, sc.Groups, sc.keys)
 		}
 		calls = append(calls, k.calls...)
 	}

@@ -222,7 +222,7 @@ func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
 	c := redistest.StartCluster(t, 2)
 	s := openCluster(t, c)
 	hit := hitsOf(keysOn(c, 0, 1)[0])
-	good := splitBySlot(time.Time{}, limiters.Singles(hit...), s.namer.keys(limiters.Singles(hit...)))[0]
+	good := splitBySlot(time.Time{}, time.Time{}, limiters.Singles(hit...), s.namer.keys(limiters.Singles(hit...)))[0]
 	bad := &slotCall{keys: s.namer.keys(limiters.Singles(hitsOf(keysOn(c, 1, 1)[0])...))} // without a batch
 	s.send(t.Context(), newServerClock(), []*slotCall{good, bad})
 	if !errors.Is(bad.err, split.ErrPanic) || good.err != nil {
@@ -233,14 +233,14 @@ func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
 	}
 }
 
-// A refund that runs after the end of the window in which the hit was charged must not refund a hit of the next window.
+// A refund that runs after the end of the window in which the hit was charged must not refund a hit of the next window. It is sent once.
 func TestRefundExpiresWithItsWindow(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	day, week := window(10, 24*time.Hour), window(10, 7*24*time.Hour)
 	group := limiters.Group{{Key: "k", Limit: day, N: 2}, {Key: "k", Limit: week, N: 2}}
 	groups := []limiters.Group{group}
-	p := splitBySlot(time.Time{}, groups, s.namer.keys(groups))[0]
+	p := splitBySlot(time.Time{}, time.Time{}, groups, s.namer.keys(groups))[0]
 	p.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}}
 	start := time.Now()
 	refunds := refundsOf(p, start).calls
@@ -254,13 +254,58 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 		latest time.Time
 		used   int64
 	}{{time.Now().Add(-time.Second), 2}, {time.Now().Add(time.Hour), 0}} {
-		refund := newBatch(time.Time{}, refunds[0].Groups, refunds[0].keys[:1])
-		refund.latest = c.latest
+		refund := newBatch(c.latest, time.Time{}, refunds[0].Groups, refunds[0].keys[:1])
+		before := scriptCalls(t, server)
 		if _, err := s.script.run(t.Context(), s.client, s.clock, refund); err != nil {
 			t.Fatal(err)
+		}
+		if n := scriptCalls(t, server) - before; n != 1 {
+			t.Errorf("a refund valid until %v: %d calls, want 1", c.latest, n)
 		}
 		if out, err := take(t, s, limiters.Hit{Key: "k", Limit: day}); err != nil || out[0].Used != c.used {
 			t.Errorf("a refund valid until %v: %+v, %v; want %d used", c.latest, out[0], err, c.used)
 		}
 	}
+}
+
+// While a slot moves, the hits of a group are charged key by key until the deadline of the client. A hit that was charged in a denied
+// group is refunded, even if the deadline has passed since.
+func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2)
+	s, clock := openCluster(t, c), newServerClock()
+	user := keysOn(c, 0, 1)[0]
+	day, week := window(2, 24*time.Hour), window(1000, 7*24*time.Hour)
+	used := func(what string, limit *limiters.Limit, want int64) {
+		t.Helper()
+		if out, err := take(t, s, limiters.Hit{Key: user, Limit: limit}); err != nil || out[0].Err != nil || out[0].Used != want {
+			t.Errorf("%s: %+v, %v; want %d used", what, out[0], err, want)
+		}
+	}
+	groups := []limiters.Group{{{Key: user, Limit: week, N: 2}, {Key: user, Limit: day, N: 2}}}
+	out := make([]limiters.Verdict, 2)
+	decide := func(groups []limiters.Group, latest time.Time) error {
+		return s.decideSlots(t.Context(), clock, latest, time.Time{}, groups, out)
+	}
+	if err := decide([]limiters.Group{groups[0][:1]}, time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	c.OpenSlot(t, int(slotOf(s.namer.key(&groups[0][0]))), 0, 1)
+	if err := decide(groups, time.Now().Add(-time.Second)); !errors.Is(err, errLate) || !limiters.IsUncharged(err) {
+		t.Errorf("after the deadline: %+v, %v; want %v", out, err, errLate)
+	}
+	used("after the deadline", week, 2)
+	used("after the deadline", day, 0)
+
+	slots := slotsOfKey(10, time.Hour)
+	lease := limiters.Hit{Key: user, Limit: slots, N: 1, Lease: leaseID(1)}
+	if out, err := take(t, s, lease); err != nil || out[0].Used != 1 {
+		t.Fatal(out, err)
+	}
+	groups = []limiters.Group{append(groups[0], lease)}
+	call := splitBySlot(time.Now().Add(-time.Second), time.Time{}, groups, s.namer.keys(groups))[0]
+	call.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}, {Allowed: true}}
+	s.sendKeys(t.Context(), clock, []keyCalls{refundsOf(call, time.Now())})
+	used("refunded", week, 0)
+	used("refunded", slots, 0)
 }
