@@ -8,60 +8,6 @@ import (
 	"time"
 )
 
-// A calendarLimit is a fixed window that follows a calendar. A State is that of a [windowLimit].
-type calendarLimit struct {
-	windowLimit
-	calendar *calendar
-}
-
-func (l *calendarLimit) tag() string { return l.calendar.tag() }
-
-func (l *calendarLimit) fits(s CounterState, now, n int64) (bool, int64) {
-	start, count := l.current(s, now)
-	return l.fitsIn(count, l.calendar.end(start)-now, n)
-}
-
-func (l *calendarLimit) charge(s CounterState, now, n int64) CounterState {
-	start, count := l.current(s, now)
-	return chargeWindow(s, start, count, n)
-}
-
-func (l *calendarLimit) usage(s CounterState, now int64) (used, resetAfter int64) {
-	start, count := l.current(s, now)
-	return count, l.calendar.end(start) - now
-}
-
-func (l *calendarLimit) resetTime(s CounterState) int64 { return l.calendar.end(s.A) }
-
-func (l *calendarLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
-	s = l.charge(s, now, n)
-	return s, s.A
-}
-
-func (l *calendarLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
-	start, _ := l.current(s, now)
-	return settleWindow(l, s, now, start, corrections)
-}
-
-func (l *calendarLimit) appendScript(b []byte, now int64) []byte {
-	const byCalendar = 2 // for windowLimit, 0 is by the clock and 1 from the first hit
-	return appendNumbers(appendNumbers(b, byCalendar, flag(l.peekOver)), l.calendar.windows(now).starts[:]...)
-}
-
-// current returns the start and the count of the window at now.
-func (l *calendarLimit) current(s CounterState, now int64) (start, count int64) {
-	w := l.calendar.windows(now)
-	if s.A > w.starts[2] {
-		// A state more than one window ahead counts as absent.
-		return w.starts[1], 0
-	}
-	start = w.start(max(now, s.A))
-	if start != s.A {
-		return start, 0
-	}
-	return start, s.B
-}
-
 // A calendar divides time into windows of whole days, weeks, months or years in a time zone. Windows of several units count from
 // 1970-01-01 local time, or, for weeks, from Monday, 1969-12-29.
 //
@@ -123,6 +69,20 @@ func checkNoCalendar(params Params) error {
 		}
 	}
 	return nil
+}
+
+// current returns the start and the count of the window at now in s, a State of a [windowLimit].
+func (c *calendar) current(s CounterState, now int64) (start, count int64) {
+	w := c.windows(now)
+	if s.A > w.starts[2] {
+		// A state more than one window ahead counts as absent.
+		return w.starts[1], 0
+	}
+	start = w.start(max(now, s.A))
+	if start != s.A {
+		return start, 0
+	}
+	return start, s.B
 }
 
 // calendarWindows are three consecutive windows, in µs since 1970: previous [0, 1), current [1, 2) and next [2, 3). Only the
