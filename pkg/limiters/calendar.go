@@ -56,8 +56,8 @@ func newCalendar(spec Spec) (*calendar, error) {
 	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err
 }
 
-// tag returns the part of the limit's ID for zone and unit. Limit.ID adds the length.
-func (c *calendar) tag() string {
+// idPrefix returns the part of the limit's ID for zone and unit. Limit.ID adds the length.
+func (c *calendar) idPrefix() string {
 	return "c" + calendarUnitNames[c.unit] + "@" + c.zone.String() + "@"
 }
 

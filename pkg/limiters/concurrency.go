@@ -52,7 +52,7 @@ func (l *Limit) setSlots() error {
 	}
 	l.ttl = cmp.Or(spec.Params.LeaseTTL.Microseconds(), defaultTTL)
 	l.slots = &concurrencyLimit{max: spec.Max, ttl: l.ttl}
-	l.capacity, l.id = spec.Max, "s" // "c" had another form in Redis
+	l.id = "s" // "c" had another form in Redis
 	return nil
 }
 

@@ -61,18 +61,16 @@ var fixedWindowDefinition = definition{
 	},
 }
 
-func (l *windowLimit) tag() string {
+func (l *windowLimit) idPrefix() string {
 	switch {
 	case l.calendar != nil:
-		return l.calendar.tag()
+		return l.calendar.idPrefix()
 	case l.firstHit:
 		return "h"
 	default:
 		return "w"
 	}
 }
-
-func (l *windowLimit) maxUsage() int64 { return l.max }
 
 // current returns the start and the count of the window at now. With window_start=first_hit, start is 0 if no window is open.
 func (l *windowLimit) current(s CounterState, now int64) (start, count int64) {

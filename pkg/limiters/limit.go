@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,10 +44,8 @@ type Limit struct {
 // An algorithm counts the hits of a key in a [CounterState]. Its methods do no I/O and read no clock. They may modify a [Log] in
 // place. Times and durations are in µs. Concurrency does not implement it, because it counts leases: see [concurrencyLimit].
 type algorithm interface {
-	// tag returns the algorithm's part of Limit.ID. It must change if the meaning of the state changes, and only then.
-	tag() string
-	// maxUsage returns the maximum usage at which hits can be allowed.
-	maxUsage() int64
+	// idPrefix returns the algorithm's part of Limit.ID. It must change if the meaning of the state changes, and only then.
+	idPrefix() string
 	// fits reports whether n hits fit at now, or whether a peek is allowed if n is 0. If not, retryAfter is the wait until they
 	// fit; negative means never.
 	fits(s CounterState, now, n int64) (ok bool, retryAfter int64)
@@ -152,7 +151,7 @@ func New(spec Spec) (*Limit, error) {
 	); err != nil {
 		return nil, err
 	}
-	l := &Limit{spec: spec, definition: d}
+	l := &Limit{spec: spec, definition: d, capacity: cmp.Or(spec.Params.Capacity, spec.Max)}
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countedPeekOver && spec.CountDenied
 	if err := l.setAlgorithm(); err != nil {
 		return nil, err
@@ -176,7 +175,7 @@ func (l *Limit) setAlgorithm() error {
 	if err != nil {
 		return err
 	}
-	l.algorithm, l.capacity, l.id = a, a.maxUsage(), a.tag()+strconv.FormatInt(l.spec.Window.Microseconds(), 10)
+	l.algorithm, l.id = a, a.idPrefix()+strconv.FormatInt(l.spec.Window.Microseconds(), 10)
 	return nil
 }
 
