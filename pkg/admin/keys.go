@@ -66,7 +66,7 @@ func targetsOf(rules *descriptors.Rules, domain *descriptors.Domain, entries []d
 	add(entries)
 	for _, key := range leaseKeys(rules, domain.Name()) {
 		with := append(slices.Clone(entries), descriptors.Entry{Key: key, Value: "id"})
-		if rule := domain.Match(with); rule != nil && rule.HasLeases() {
+		if rule := domain.Match(with); rule != nil && rule.UsesLeases() {
 			add(with)
 		}
 	}
@@ -76,7 +76,7 @@ func targetsOf(rules *descriptors.Rules, domain *descriptors.Domain, entries []d
 // leaseKeys returns the keys of the lease ids, each once.
 func leaseKeys(rules *descriptors.Rules, domain string) (keys []string) {
 	for rule := range rules.All() {
-		if !rule.HasLeases() || rule.Domain != domain {
+		if !rule.UsesLeases() || rule.Domain != domain {
 			continue
 		}
 		levels := rule.Levels()

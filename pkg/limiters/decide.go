@@ -8,7 +8,7 @@ import "cmp"
 func (h *Hit) MayCharge(s *State, now int64) bool {
 	l, n := h.Limit, ClampHits(h.N)
 	if h.End {
-		return l.HasLeases() && h.Lease != LeaseID{} && !s.hasOpenLease(h.Lease)
+		return l.UsesLeases() && h.Lease != LeaseID{} && !s.hasOpenLease(h.Lease)
 	}
 	step := h.step(s, now)
 	if n < 0 || step == leaseHeld {
@@ -19,7 +19,7 @@ func (h *Hit) MayCharge(s *State, now int64) bool {
 		return true
 	case l.spec.Max == 0:
 		return false
-	case !ok && (!l.HasLeases() || !s.hasExpiredLease(now)):
+	case !ok && (!l.UsesLeases() || !s.hasExpiredLease(now)):
 		return l.spec.CountDenied && (n > 0 || h.Denied > 0)
 	}
 	return n > 0 || step == leaseOpens || step == leaseEnded

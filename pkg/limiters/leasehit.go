@@ -3,7 +3,7 @@ package limiters
 // TakesLease reports whether h may open a lease or a reservation. A hit of 0 is a peek under concurrency, and elsewhere a
 // reservation with an estimate of 0.
 func (h *Hit) TakesLease() bool {
-	return h.Limit.HasLeases() && h.Lease != LeaseID{} && !h.End && (h.N > 0 || h.N == 0 && !h.Limit.IsConcurrency())
+	return h.Limit.UsesLeases() && h.Lease != LeaseID{} && !h.End && (h.N > 0 || h.N == 0 && !h.Limit.IsConcurrency())
 }
 
 // A leaseStep is the effect of an allowed hit on its lease.
@@ -56,7 +56,7 @@ func (s *State) hasExpiredLease(now int64) bool {
 // if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
 func (h *Hit) ExpireLeases(s *State, now int64) {
 	l := h.Limit
-	if s.ExtraState == nil || !l.HasLeases() {
+	if s.ExtraState == nil || !l.UsesLeases() {
 		return
 	}
 	leases := &s.Leases
@@ -117,7 +117,7 @@ func (h *Hit) take(s *State, now int64) {
 func (h *Hit) end(s *State, now int64) {
 	l := h.Limit
 	h.ExpireLeases(s, now)
-	if !l.HasLeases() || h.Lease == (LeaseID{}) {
+	if !l.UsesLeases() || h.Lease == (LeaseID{}) {
 		return
 	}
 	actual := int64(0)

@@ -221,7 +221,7 @@ func (l *Limit) Spec() Spec { return l.spec }
 func (l *Limit) ID() string { return l.id }
 
 // Grows reports whether the state of a key grows with its hits.
-func (l *Limit) Grows() bool { return l.definition.grows || l.HasLeases() }
+func (l *Limit) Grows() bool { return l.definition.grows || l.UsesLeases() }
 
 // StateWords returns how many of the words A, B and C of a State the algorithm uses, in this order. The others are 0.
 func (l *Limit) StateWords() int { return l.definition.stateWords }
@@ -236,10 +236,10 @@ func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 func (l *Limit) Capacity() int64 { return l.capacity }
 
 // UsesExtraState reports whether l uses the [ExtraState] of a State. Other limits ignore it.
-func (l *Limit) UsesExtraState() bool { return l.HasLeases() || l.HasPenalty() }
+func (l *Limit) UsesExtraState() bool { return l.UsesLeases() || l.HasPenalty() }
 
-// HasLeases reports whether hits under l have a [LeaseID]: the algorithm is concurrency, or the limit reserves.
-func (l *Limit) HasLeases() bool { return l.ttl > 0 }
+// UsesLeases reports whether hits under l have a [LeaseID]: the algorithm is concurrency, or the limit reserves.
+func (l *Limit) UsesLeases() bool { return l.ttl > 0 }
 
 // IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.
 func (l *Limit) IsConcurrency() bool { return l.slots != nil }

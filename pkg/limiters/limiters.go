@@ -34,7 +34,7 @@ type Hit struct {
 	// the limit counts denied hits. Denied is ignored except in an ungrouped peek (N = 0) under a limit without extra state.
 	// Only a store can do both in one step: the hits must not count in a window that began after they were rejected.
 	Denied int64
-	// Lease identifies the request under a limit with leases, see [Limit.HasLeases]; zero for other limits.
+	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for other limits.
 	Lease LeaseID
 	// End ends the lease, or settles the reservation to the actual cost N; a lease ignores N. An End hit is always allowed. It must
 	// be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a take of the id within

@@ -58,7 +58,7 @@ func Resets(t *testing.T, store limiters.Store) {
 		take := func(key string, lease byte) limiters.Verdict {
 			t.Helper()
 			h := limiters.Hit{Key: key, Limit: limit, N: 1}
-			if limit.HasLeases() {
+			if limit.UsesLeases() {
 				h.Lease = limiters.LeaseID{lease}
 			}
 			out := make([]limiters.Verdict, 1)
