@@ -56,9 +56,9 @@ func (l *Limit) setSlots() error {
 	return nil
 }
 
-// openSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds
+// heldSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds
 // its slots until it is dropped, or until the key has fully reset.
-func (l *concurrencyLimit) openSlots(e *ExtraState, now int64) (slots, first, last int64) {
+func (l *concurrencyLimit) heldSlots(e *ExtraState, now int64) (slots, first, last int64) {
 	if e == nil || e.Leases.latest() <= now {
 		return 0, 0, 0
 	}
@@ -76,7 +76,7 @@ func (l *concurrencyLimit) fits(e *ExtraState, now, n int64) (bool, int64) {
 	if n > l.max {
 		return false, -1
 	}
-	slots, first, _ := l.openSlots(e, now)
+	slots, first, _ := l.heldSlots(e, now)
 	if slots+n <= l.max {
 		return true, 0
 	}
@@ -85,7 +85,7 @@ func (l *concurrencyLimit) fits(e *ExtraState, now, n int64) (bool, int64) {
 
 // usage returns the slots held by the leases in e at now, and in how many µs the last of them expires.
 func (l *concurrencyLimit) usage(e *ExtraState, now int64) (used, resetAfter int64) {
-	slots, _, last := l.openSlots(e, now)
+	slots, _, last := l.heldSlots(e, now)
 	if slots == 0 {
 		return 0, 0
 	}
