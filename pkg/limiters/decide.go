@@ -186,7 +186,7 @@ func (d *groupDecision) sums(i int) (sum int64, opens int) {
 func (d *groupDecision) charge() {
 	for i := range d.group {
 		s := d.state(i)
-		d.group[i].take(s, d.now)
+		d.group[i].apply(s, d.now)
 		d.out[i] = verdict(d.now, d.group[i].Limit, s, true, 0)
 	}
 }

@@ -87,8 +87,8 @@ func (h *Hit) ExpireLeases(s *State, now int64) {
 	s.dropEmpty()
 }
 
-// take charges an allowed hit and opens its lease.
-func (h *Hit) take(s *State, now int64) {
+// apply charges an allowed hit and opens its lease.
+func (h *Hit) apply(s *State, now int64) {
 	l, n := h.Limit, ClampHits(h.N)
 	switch h.step(s, now) {
 	case leaseNone:
