@@ -10,11 +10,11 @@ import (
 // id, until an End hit of the id or until the lease expires. A take of a held id is allowed and changes nothing. A peek asks
 // whether one more slot is free. A hit without an id is checked and holds nothing.
 //
-// A hit drops at most [leasesPerHit] expired leases, the earliest first, and the one that it names. Further ones hold their slots
-// until a later hit drops them. A key whose leases and ended ids have all expired holds no slot.
+// A hit removes at most [leasesPerHit] expired leases, the earliest first, and the expired lease of its own id. The other expired
+// leases hold their slots until a later hit removes them. A key whose leases and ended ids have all expired holds no slot.
 //
 // The retry-after of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back or the
-// TTL was shortened, each hit cuts expiries later than now plus the TTL to that time, at most [leasesPerHit].
+// TTL was shortened, each hit shortens at most [leasesPerHit] later expiries to now plus the TTL.
 //
 // A State has no words and no log, only leases.
 type concurrencyLimit struct{ max, ttl int64 } // ttl in µs
@@ -57,7 +57,7 @@ func (l *Limit) setSlots() error {
 }
 
 // heldSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds
-// its slots until it is dropped, or until the key has fully reset.
+// its slots until a hit removes it, or until the key has fully reset.
 func (l *concurrencyLimit) heldSlots(e *ExtraState, now int64) (slots, first, last int64) {
 	if e == nil || e.Leases.latest() <= now {
 		return 0, 0, 0

@@ -63,28 +63,28 @@ func (h *Hit) ExpireLeases(s *State, now int64) {
 	if l.IsConcurrency() && leases.latest() <= now {
 		*leases = Leases{} // the key has fully reset
 	}
-	var lapsed []correction
+	var expired []correction
 	for range leasesPerHit {
-		r, expired := leases.open.popExpired(now)
-		if !expired {
+		r, found := leases.open.popExpired(now)
+		if !found {
 			break
 		}
-		lapsed = append(lapsed, correction{r.chargedAt, -r.n})
+		expired = append(expired, correction{r.chargedAt, -r.n})
 	}
 	if r, found := leases.open.get(h.Lease); found && r.expires <= now {
 		leases.open.remove(h.Lease)
-		lapsed = append(lapsed, correction{r.chargedAt, -r.n})
+		expired = append(expired, correction{r.chargedAt, -r.n})
 	}
-	if l.releases && len(lapsed) > 0 {
-		s.CounterState = l.algorithm.settle(s.CounterState, now, lapsed)
+	if l.releases && len(expired) > 0 {
+		s.CounterState = l.algorithm.settle(s.CounterState, now, expired)
 	}
 	for range leasesPerHit {
-		if _, expired := leases.ended.popExpired(now); !expired {
+		if _, found := leases.ended.popExpired(now); !found {
 			break
 		}
 	}
 	leases.open.shorten(now+l.ttl, leasesPerHit)
-	s.dropEmpty()
+	s.removeEmptyExtraState()
 }
 
 // apply charges an allowed hit and opens its lease.
@@ -98,7 +98,7 @@ func (h *Hit) apply(s *State, now int64) {
 	case leaseHeld:
 	case leaseEnded:
 		ended, _ := s.Leases.ended.remove(h.Lease)
-		s.dropEmpty()
+		s.removeEmptyExtraState()
 		if ended.n > 0 && !l.IsConcurrency() {
 			s.charge(l, now, ended.n)
 		}
@@ -132,7 +132,7 @@ func (h *Hit) end(s *State, now int64) {
 	case l.Reserves():
 		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{r.chargedAt, actual - r.n}})
 	}
-	s.dropEmpty()
+	s.removeEmptyExtraState()
 }
 
 // addEnded records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids are remembered.

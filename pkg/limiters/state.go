@@ -81,8 +81,8 @@ func (s *State) withExtraState() *ExtraState {
 	return s.ExtraState
 }
 
-// dropEmpty makes a state whose extra state is empty equal to one that never had any.
-func (s *State) dropEmpty() {
+// removeEmptyExtraState makes a state whose extra state is empty equal to a state that never had any.
+func (s *State) removeEmptyExtraState() {
 	if s.ExtraState != nil && s.ExtraState.isEmpty() {
 		s.ExtraState = nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Reset implements [limiters.Store]. It drops unsent debts, which belong to the old state.
+// Reset implements [limiters.Store]. It removes unsent debts, which belong to the old state.
 func (c *DenyCache) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	c.ForgetKeys(keys)
 	found, err = c.store.Reset(ctx, keys)

@@ -223,7 +223,7 @@ func TestSnapshotKeepsTheSmallestLimitOfAKey(t *testing.T) {
 		hit(t, s, fmt.Sprint(i), 1, wide)
 	}
 	if v := hit(t, s, "denied", 1, tight); v.Allowed {
-		t.Error("the key was dropped")
+		t.Error("the key was removed")
 	}
 }
 
