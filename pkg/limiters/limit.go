@@ -140,7 +140,7 @@ func invalid(remedy, problem string, args ...any) error {
 	return &SpecError{Problem: fmt.Sprintf(problem, args...), Remedy: remedy}
 }
 
-// New validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field.
+// New validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field that New finds, which may not be all.
 func New(spec Spec) (*Limit, error) {
 	d := definitionOf(spec.Algorithm)
 	if d.name == "" {

@@ -33,7 +33,8 @@ type Hit struct {
 	N     int64
 	// Denied is the number of hits that the caller has already rejected from its cache. They are charged if the peek is denied and
 	// the limit counts denied hits. Denied is ignored except in an ungrouped peek (N = 0) under a limit without extra state.
-	// Only a store can do both in one step: the hits must not count in a window that began after they were rejected.
+	// The store must peek and charge in one step, because the hits must not count in a window that began after the caller rejected
+	// them.
 	Denied int64
 	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for other limits.
 	Lease LeaseID

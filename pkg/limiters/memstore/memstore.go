@@ -85,7 +85,7 @@ func (s *Store) Stats() Stats {
 // clock returns the wall-clock time of the start plus the monotonic time since, in µs since 1970, so that it never steps.
 func (s *Store) clock() int64 { return s.start.UnixMicro() + s.passed(s.start).Microseconds() }
 
-// Take implements limiters.Store.
+// Take implements [limiters.Store].
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
