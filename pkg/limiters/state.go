@@ -21,7 +21,8 @@ func (s *State) charge(l *Limit, now, n int64) {
 	s.CounterState = l.algorithm.charge(s.CounterState, now, n)
 }
 
-// GrownBytes returns the memory that s points to, in bytes: its log and its extra state.
+// GrownBytes returns the memory that s points to, in bytes: its log and its extra state. Most states have neither, so only that check
+// is inlined, and grownBytes computes the sizes.
 func (s *State) GrownBytes() int {
 	if s.Log == nil && s.ExtraState == nil {
 		return 0
