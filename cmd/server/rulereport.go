@@ -97,7 +97,7 @@ func countFields(rules *descriptors.Rules) []zap.Field {
 // hasLeases reports whether a rule has leases or reservations.
 func hasLeases(rules *descriptors.Rules) bool {
 	for r := range rules.All() {
-		if r.HasLeases() {
+		if r.UsesLeases() {
 			return true
 		}
 	}

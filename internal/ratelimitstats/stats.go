@@ -197,7 +197,7 @@ func (s *Stats) seriesOf(d *decide.Decision) *series {
 func appendLevels(dst []string, d *decide.Decision) []string {
 	if d.Override {
 		entries := d.Entries
-		if d.Rule != nil && d.Rule.HasLeases() { // the last value is an id of one request
+		if d.Rule != nil && d.Rule.UsesLeases() { // the last value is an id of one request
 			entries = append(slices.Clone(entries[:len(entries)-1]), descriptors.Entry{Key: entries[len(entries)-1].Key})
 		}
 		return descriptors.OverrideStatLevels(dst, entries)

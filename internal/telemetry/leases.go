@@ -65,7 +65,7 @@ func (l *leases) countGivenUp(o *rls.Observation) {
 func (l *leases) keep(rules *descriptors.Rules) {
 	exist := map[ruleID]bool{}
 	for r := range rules.All() {
-		if r.HasLeases() {
+		if r.UsesLeases() {
 			exist[ruleIDOf(r)] = true
 		}
 	}

@@ -66,7 +66,7 @@ func targetsOf(rules *descriptors.Rules, domain *descriptors.Domain, entries []d
 	add(entries)
 	for _, key := range leaseKeys(rules, domain.Name()) {
 		with := append(slices.Clone(entries), descriptors.Entry{Key: key, Value: "id"})
-		if rule := domain.Match(with); rule != nil && rule.HasLeases() {
+		if rule := domain.Match(with); rule != nil && rule.UsesLeases() {
 			add(with)
 		}
 	}
@@ -76,7 +76,7 @@ func targetsOf(rules *descriptors.Rules, domain *descriptors.Domain, entries []d
 // leaseKeys returns the keys of the lease ids, each once.
 func leaseKeys(rules *descriptors.Rules, domain string) (keys []string) {
 	for rule := range rules.All() {
-		if !rule.HasLeases() || rule.Domain != domain {
+		if !rule.UsesLeases() || rule.Domain != domain {
 			continue
 		}
 		levels := rule.Levels()
@@ -147,7 +147,7 @@ var (
 	errNoRules = huma.Error503ServiceUnavailable("no rules are loaded yet")
 )
 
-// states returns the limits of a target with their states. It charges nothing: see [limiters.Limit.Inspect].
+// states returns the limits of a target with their states. It charges nothing: see [limiters.Limit.PeekHits].
 func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 	if len(t.rule.Limits) == 0 {
 		return nil, nil
@@ -189,7 +189,7 @@ func Inspect(ctx context.Context, store limiters.Store, key string, limits []des
 	var group limiters.Group
 	first := make([]int, len(limits)+1)
 	for i := range limits {
-		group = append(group, limits[i].Compiled.Inspect(key)...)
+		group = append(group, limits[i].Compiled.PeekHits(key)...)
 		first[i+1] = len(group)
 	}
 	if len(group) == 1 {

@@ -33,7 +33,7 @@ func (d *Decision) matchEnd(domain *descriptors.Domain) {
 	}
 	last := len(d.Entries) - 1
 	key, rule := d.Entries[last].Key, domain.Match(d.Entries[:last])
-	if rule == nil || !rule.HasLeases() {
+	if rule == nil || !rule.UsesLeases() {
 		return
 	}
 	d.Rule, d.Entries, d.End, d.Reason = rule, d.Entries[:last], true, Released
@@ -67,7 +67,7 @@ func (d *Decision) leaseID() string { return d.Entries[len(d.Entries)-1].Value }
 
 // withLeases returns the limits that have leases.
 func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
-	lacks := func(l descriptors.RateLimit) bool { return !l.Compiled.HasLeases() }
+	lacks := func(l descriptors.RateLimit) bool { return !l.Compiled.UsesLeases() }
 	if !slices.ContainsFunc(limits, lacks) {
 		return limits
 	}

@@ -72,7 +72,7 @@ func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, deci
 			decision.Reason, decision.Remaining = Unlimited, limiters.MaxHits
 		}
 	}
-	if rule != nil && rule.HasLeases() {
+	if rule != nil && rule.UsesLeases() {
 		decision.matchLease(descriptor.Refund || decision.Hits < 0)
 	}
 	return nil
@@ -178,14 +178,14 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	r.key = decision.appendKey(r.key[:0])
 	key := string(r.key)
 	var lease limiters.LeaseID
-	if decision.Rule != nil && decision.Rule.HasLeases() {
+	if decision.Rule != nil && decision.Rule.UsesLeases() {
 		lease, r.leases = limiters.NewLeaseID(d.options.LeaseSecret, decision.leaseID()), true
 	}
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
 		r.hits = append(r.hits, limiters.Hit{Key: key, Limit: l.Compiled, N: decision.Hits, End: decision.End})
 		r.onErrors = append(r.onErrors, domain.OnError(l))
-		if r.leases && l.Compiled.HasLeases() {
+		if r.leases && l.Compiled.UsesLeases() {
 			r.hits[len(r.hits)-1].Lease = lease
 		}
 	}

@@ -179,7 +179,7 @@ func (n *Node) SetRule(r Rule) *Rule {
 	}
 	for i := range r.Limits {
 		r.Limits[i].Compiled = b.intern.limit(r.Limits[i].Compiled)
-		r.hasLeases = r.hasLeases || r.Limits[i].Compiled.HasLeases()
+		r.hasLeases = r.hasLeases || r.Limits[i].Compiled.UsesLeases()
 	}
 	if len(r.Limits) == 1 {
 		r.Limits = b.intern.singleton(r.Limits[0])

@@ -90,8 +90,8 @@ func TestKeyOfLeasesHasNoID(t *testing.T) {
 		{"user_id=bob lease=2", "1:d|7:user_id*3:bob|5:lease!", true},
 	} {
 		rule := rules.Match("d", entries(tt.request))
-		if got := descriptors.Key("d", rule, entries(tt.request)); got != tt.want || rule.HasLeases() != tt.hasLeases {
-			t.Errorf("%s: %s, leases: %t, want %s", tt.request, got, rule.HasLeases(), tt.want)
+		if got := descriptors.Key("d", rule, entries(tt.request)); got != tt.want || rule.UsesLeases() != tt.hasLeases {
+			t.Errorf("%s: %s, leases: %t, want %s", tt.request, got, rule.UsesLeases(), tt.want)
 		}
 		if got := string(descriptors.AppendOverrideKey(nil, "d", rule, entries(tt.request))); got != tt.want {
 			t.Errorf("%s, with a limit of its own: %s, want %s", tt.request, got, tt.want)

@@ -89,9 +89,9 @@ func (r *Rule) Mode() string {
 	return "enforced"
 }
 
-// HasLeases reports whether a limit of r has leases or reservations. Then the last entry is the id of a request, which belongs to
+// UsesLeases reports whether a limit of r has leases or reservations. Then the last entry is the id of a request, which belongs to
 // no [Key].
-func (r *Rule) HasLeases() bool { return r.hasLeases }
+func (r *Rule) UsesLeases() bool { return r.hasLeases }
 
 // MatchesValue reports whether r restricts the value of entry i: exactly, by a list, a prefix or a wildcard other than "*". It
 // returns false beyond the path of r.

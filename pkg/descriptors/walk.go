@@ -106,7 +106,8 @@ func (x *index) findHidden(entries []Entry, path []recordID, steps []Step) {
 	}
 }
 
-// findAny returns a rule that entries would reach from a record if selections were not final; nil if there is none.
+// findAny returns a rule that entries reach from a record through any matching children, not only through those that [Domain.Match]
+// selects; nil if there is none.
 func (x *index) findAny(id recordID, entries []Entry) *Rule {
 	if len(entries) == 0 {
 		return x.ruleOf(id)

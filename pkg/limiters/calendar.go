@@ -2,65 +2,14 @@ package limiters
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
+	_ "time/tzdata" // for systems without a time zone database
 )
-
-// A calendarLimit is a fixed window that follows a calendar. A State is that of a [windowLimit].
-type calendarLimit struct {
-	windowLimit
-	calendar *calendar
-}
-
-func (l *calendarLimit) tag() string { return l.calendar.tag() }
-
-func (l *calendarLimit) fits(s CounterState, now, n int64) (bool, int64) {
-	start, count := l.current(s, now)
-	return l.fitsIn(count, l.calendar.end(start)-now, n)
-}
-
-func (l *calendarLimit) charge(s CounterState, now, n int64) CounterState {
-	start, count := l.current(s, now)
-	return chargeWindow(s, start, count, n)
-}
-
-func (l *calendarLimit) usage(s CounterState, now int64) (used, resetAfter int64) {
-	start, count := l.current(s, now)
-	return count, l.calendar.end(start) - now
-}
-
-func (l *calendarLimit) resetTime(s CounterState) int64 { return l.calendar.end(s.A) }
-
-func (l *calendarLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
-	s = l.charge(s, now, n)
-	return s, s.A
-}
-
-func (l *calendarLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
-	start, _ := l.current(s, now)
-	return settleWindow(l, s, now, start, corrections)
-}
-
-func (l *calendarLimit) appendScript(b []byte, now int64) []byte {
-	const byCalendar = 2 // for windowLimit, 0 is by the clock and 1 from the first hit
-	return appendNumbers(appendNumbers(b, byCalendar, flag(l.peekOver)), l.calendar.windows(now).starts[:]...)
-}
-
-// current returns the start and the count of the window at now.
-func (l *calendarLimit) current(s CounterState, now int64) (start, count int64) {
-	w := l.calendar.windows(now)
-	if s.A > w.starts[2] {
-		// A state more than one window ahead counts as absent.
-		return w.starts[1], 0
-	}
-	start = w.start(max(now, s.A))
-	if start != s.A {
-		return start, 0
-	}
-	return start, s.B
-}
 
 // A calendar divides time into windows of whole days, weeks, months or years in a time zone. Windows of several units count from
 // 1970-01-01 local time, or, for weeks, from Monday, 1969-12-29.
@@ -110,8 +59,8 @@ func newCalendar(spec Spec) (*calendar, error) {
 	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err
 }
 
-// tag returns the part of the limit's ID for zone and unit. Limit.ID adds the length.
-func (c *calendar) tag() string {
+// idPrefix returns the part of the limit's ID for zone and unit. Limit.ID adds the length.
+func (c *calendar) idPrefix() string {
 	return "c" + calendarUnitNames[c.unit] + "@" + c.zone.String() + "@"
 }
 
@@ -123,6 +72,20 @@ func checkNoCalendar(params Params) error {
 		}
 	}
 	return nil
+}
+
+// current returns the start and the count of the window at now in s, a State of a [windowLimit].
+func (c *calendar) current(s CounterState, now int64) (start, count int64) {
+	w := c.windows(now)
+	if s.A > w.starts[2] {
+		// A state more than one window ahead counts as absent.
+		return w.starts[1], 0
+	}
+	start = w.start(max(now, s.A))
+	if start != s.A {
+		return start, 0
+	}
+	return start, s.B
 }
 
 // calendarWindows are three consecutive windows, in µs since 1970: previous [0, 1), current [1, 2) and next [2, 3). Only the
@@ -249,4 +212,26 @@ func floorDiv(a, b int64) int64 {
 		q--
 	}
 	return q
+}
+
+//go:embed zones.txt
+var zoneNames string
+
+// TimeZones returns the valid time zones, sorted: the names in Go's copy of the IANA database. Other names that a system may know
+// are rejected, so that the validity of rules does not depend on the system.
+func TimeZones() []string { return strings.Fields(zoneNames) }
+
+// utc is the default time zone.
+const utc = "UTC"
+
+// zoneOf returns a time zone by its name, which is case-sensitive.
+func zoneOf(name string) (*time.Location, error) {
+	if _, known := slices.BinarySearch(TimeZones(), name); !known {
+		return nil, invalid("want a name of the IANA database, such as Europe/Berlin", "unknown time_zone %q", name)
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the time_zone %s: %w", name, err)
+	}
+	return zone, nil
 }

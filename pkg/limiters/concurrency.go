@@ -10,11 +10,11 @@ import (
 // id, until an End hit of the id or until the lease expires. A take of a held id is allowed and changes nothing. A peek asks
 // whether one more slot is free. A hit without an id is checked and holds nothing.
 //
-// A hit drops at most [leasesPerHit] expired leases, the earliest first, and the one that it names. Further ones hold their slots
-// until a later hit drops them. A key whose leases and ended ids have all expired holds no slot.
+// A hit removes at most [leasesPerHit] expired leases, the earliest first, and the expired lease of its own id. The other expired
+// leases hold their slots until a later hit removes them. A key whose leases and ended ids have all expired holds no slot.
 //
 // The retry-after of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back or the
-// TTL was shortened, each hit cuts expiries later than now plus the TTL to that time, at most [leasesPerHit].
+// TTL was shortened, each hit shortens at most [leasesPerHit] later expiries to now plus the TTL.
 //
 // A State has no words and no log, only leases.
 type concurrencyLimit struct{ max, ttl int64 } // ttl in µs
@@ -52,13 +52,13 @@ func (l *Limit) setSlots() error {
 	}
 	l.ttl = cmp.Or(spec.Params.LeaseTTL.Microseconds(), defaultTTL)
 	l.slots = &concurrencyLimit{max: spec.Max, ttl: l.ttl}
-	l.capacity, l.id = spec.Max, "s" // "c" had another form in Redis
+	l.id = "s" // "c" had another form in Redis
 	return nil
 }
 
-// openSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds
-// its slots until it is dropped, or until the key has fully reset.
-func (l *concurrencyLimit) openSlots(e *ExtraState, now int64) (slots, first, last int64) {
+// heldSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds
+// its slots until a hit removes it, or until the key has fully reset.
+func (l *concurrencyLimit) heldSlots(e *ExtraState, now int64) (slots, first, last int64) {
 	if e == nil || e.Leases.latest() <= now {
 		return 0, 0, 0
 	}
@@ -76,7 +76,7 @@ func (l *concurrencyLimit) fits(e *ExtraState, now, n int64) (bool, int64) {
 	if n > l.max {
 		return false, -1
 	}
-	slots, first, _ := l.openSlots(e, now)
+	slots, first, _ := l.heldSlots(e, now)
 	if slots+n <= l.max {
 		return true, 0
 	}
@@ -85,7 +85,7 @@ func (l *concurrencyLimit) fits(e *ExtraState, now, n int64) (bool, int64) {
 
 // usage returns the slots held by the leases in e at now, and in how many µs the last of them expires.
 func (l *concurrencyLimit) usage(e *ExtraState, now int64) (used, resetAfter int64) {
-	slots, _, last := l.openSlots(e, now)
+	slots, _, last := l.heldSlots(e, now)
 	if slots == 0 {
 		return 0, 0
 	}

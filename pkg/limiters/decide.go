@@ -2,13 +2,13 @@ package limiters
 
 import "cmp"
 
-// MayCharge reports whether h by itself may add to s at now, in µs since 1970. Expired leases of s are dropped only when h is decided,
-// so a hit that does not fit now may fit then. The end of an open reservation reports false, even if it adds hits because its actual
-// cost exceeds its estimate: it must not fail for lack of memory.
+// MayCharge reports whether h by itself may add to s at now, in µs since 1970. Expired leases of s are removed only when h is decided,
+// so a hit that does not fit now may fit then. For the end of an open reservation, MayCharge returns false even if the actual cost
+// exceeds the estimate, because an end must not fail for lack of memory.
 func (h *Hit) MayCharge(s *State, now int64) bool {
 	l, n := h.Limit, ClampHits(h.N)
 	if h.End {
-		return l.HasLeases() && h.Lease != LeaseID{} && !s.hasOpenLease(h.Lease)
+		return l.UsesLeases() && h.Lease != LeaseID{} && !s.hasOpenLease(h.Lease)
 	}
 	step := h.step(s, now)
 	if n < 0 || step == leaseHeld {
@@ -19,7 +19,7 @@ func (h *Hit) MayCharge(s *State, now int64) bool {
 		return true
 	case l.spec.Max == 0:
 		return false
-	case !ok && (!l.HasLeases() || !s.hasExpiredLease(now)):
+	case !ok && (!l.UsesLeases() || !s.hasExpiredLease(now)):
 		return l.spec.CountDenied && (n > 0 || h.Denied > 0)
 	}
 	return n > 0 || step == leaseOpens || step == leaseEnded
@@ -186,7 +186,7 @@ func (d *groupDecision) sums(i int) (sum int64, opens int) {
 func (d *groupDecision) charge() {
 	for i := range d.group {
 		s := d.state(i)
-		d.group[i].take(s, d.now)
+		d.group[i].apply(s, d.now)
 		d.out[i] = verdict(d.now, d.group[i].Limit, s, true, 0)
 	}
 }

@@ -10,7 +10,7 @@ import "time"
 // or funnel that counts them. Under a limit with a penalty, only denials by the penalty are certain.
 func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 	switch {
-	case l.HasLeases():
+	case l.UsesLeases():
 		// A lease may end at any time.
 		return 0, false
 	case v.Allowed || v.Err != nil || v.RetryAfter <= 0 || n < 0:

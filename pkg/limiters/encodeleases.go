@@ -82,5 +82,5 @@ func within(n, maximum int64) bool { return n >= 0 && n <= maximum }
 // SetLeases replaces the leases of s.
 func (s *State) SetLeases(leases Leases) {
 	s.withExtraState().Leases = leases
-	s.dropEmpty()
+	s.removeEmptyExtraState()
 }

@@ -5,7 +5,7 @@ import "slices"
 // A windowLimit is a fixed window: it counts hits in consecutive windows. By the clock, windows start at multiples of their length
 // since 1970, as in envoyproxy/ratelimit, so a week begins on Thursday, a month has 30 days and a year 365. With
 // window_start=first_hit, a window starts with the first charge and ends one window later. With window_start=calendar, see
-// [calendarLimit].
+// [calendar].
 //
 // Around a boundary, twice the maximum may be admitted at once. A sliding log avoids this at the cost of memory for each hit.
 //
@@ -18,7 +18,8 @@ import "slices"
 type windowLimit struct {
 	max, window int64 // window in µs
 	peekOver    bool
-	firstHit    bool // windows start with a key's first hit, not by the clock
+	firstHit    bool      // windows start with a key's first hit, not by the clock
+	calendar    *calendar // nil: windows do not follow a calendar
 }
 
 // The values of Params.WindowStart.
@@ -47,29 +48,35 @@ var fixedWindowDefinition = definition{
 		return spec
 	},
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
-		l := windowLimit{
+		l := &windowLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
 			peekOver: peekOver, firstHit: spec.Params.WindowStart == StartByFirstHit,
 		}
-		if spec.Params.WindowStart == StartByCalendar {
-			c, err := newCalendar(spec)
-			return &calendarLimit{l, c}, err
+		if spec.Params.WindowStart != StartByCalendar {
+			return l, checkNoCalendar(spec.Params)
 		}
-		return &l, checkNoCalendar(spec.Params)
+		var err error
+		l.calendar, err = newCalendar(spec)
+		return l, err
 	},
 }
 
-func (l *windowLimit) tag() string {
-	if l.firstHit {
+func (l *windowLimit) idPrefix() string {
+	switch {
+	case l.calendar != nil:
+		return l.calendar.idPrefix()
+	case l.firstHit:
 		return "h"
+	default:
+		return "w"
 	}
-	return "w"
 }
-
-func (l *windowLimit) maxUsage() int64 { return l.max }
 
 // current returns the start and the count of the window at now. With window_start=first_hit, start is 0 if no window is open.
 func (l *windowLimit) current(s CounterState, now int64) (start, count int64) {
+	if l.calendar != nil {
+		return l.calendar.current(s, now)
+	}
 	start, count = s.A, s.B
 	if start-now > l.window {
 		start, count = 0, 0
@@ -88,13 +95,16 @@ func (l *windowLimit) current(s CounterState, now int64) (start, count int64) {
 	return byClock, count
 }
 
-func (l *windowLimit) fits(s CounterState, now, n int64) (bool, int64) {
-	start, count := l.current(s, now)
-	return l.fitsIn(count, start+l.window-now, n)
+// end returns the end of the window that begins at start.
+func (l *windowLimit) end(start int64) int64 {
+	if l.calendar != nil {
+		return l.calendar.end(start)
+	}
+	return start + l.window
 }
 
-// fitsIn is fits in a window that has a count and ends after untilEnd.
-func (l *windowLimit) fitsIn(count, untilEnd, n int64) (bool, int64) {
+func (l *windowLimit) fits(s CounterState, now, n int64) (bool, int64) {
+	start, count := l.current(s, now)
 	var ok bool
 	switch {
 	case n > 0:
@@ -111,7 +121,7 @@ func (l *windowLimit) fitsIn(count, untilEnd, n int64) (bool, int64) {
 	case max(n, 1) > l.max:
 		return false, -1
 	default:
-		return false, untilEnd
+		return false, l.end(start) - now
 	}
 }
 
@@ -120,11 +130,6 @@ func (l *windowLimit) charge(s CounterState, now, n int64) CounterState {
 	if start == 0 && l.firstHit {
 		start = now
 	}
-	return chargeWindow(s, start, count, n)
-}
-
-// chargeWindow charges n hits, or refunds -n, in a window with a start and a count.
-func chargeWindow(s CounterState, start, count, n int64) CounterState {
 	if n < 0 && count == 0 {
 		return s
 	}
@@ -141,11 +146,6 @@ func (l *windowLimit) reserve(s CounterState, now, n int64) (CounterState, int64
 // settle corrects the count only if the charged window is still current.
 func (l *windowLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
 	start, _ := l.current(s, now)
-	return settleWindow(l, s, now, start, corrections)
-}
-
-// settleWindow applies the corrections for the window of l that begins at start.
-func settleWindow(l algorithm, s CounterState, now, start int64, corrections []correction) CounterState {
 	for _, c := range corrections {
 		if c.delta != 0 && c.chargedAt == start {
 			s = l.charge(s, now, c.delta)
@@ -159,13 +159,17 @@ func (l *windowLimit) usage(s CounterState, now int64) (used, resetAfter int64) 
 	if start == 0 && l.firstHit {
 		return 0, 0
 	}
-	return count, start + l.window - now
+	return count, l.end(start) - now
 }
 
-func (l *windowLimit) resetTime(s CounterState) int64 { return s.A + l.window }
+func (l *windowLimit) resetTime(s CounterState) int64 { return l.end(s.A) }
 
 func (l *windowLimit) extraWait(int64) int64 { return 0 }
 
-func (l *windowLimit) appendScript(b []byte, _ int64) []byte {
+func (l *windowLimit) appendScript(b []byte, now int64) []byte {
+	if l.calendar != nil {
+		const byCalendar = 2 // 0 is by the clock, and 1 from the first hit
+		return appendNumbers(appendNumbers(b, byCalendar, flag(l.peekOver)), l.calendar.windows(now).starts[:]...)
+	}
 	return appendNumbers(b, flag(l.firstHit), flag(l.peekOver))
 }

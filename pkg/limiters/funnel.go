@@ -107,8 +107,7 @@ func errPrecise(spec Spec) error {
 	return invalid(fmt.Sprintf("want fewer hits, such as %d", maximum), "a funnel of %d hits in %v is too precise", spec.Max, spec.Window)
 }
 
-func (l *funnelLimit) tag() string     { return "f" }
-func (l *funnelLimit) maxUsage() int64 { return l.capacity }
+func (l *funnelLimit) idPrefix() string { return "f" }
 
 // level returns the level, as the time to drain, at a time: the later of now and the time of the state.
 func (l *funnelLimit) level(s CounterState, now int64) (level span, at int64) {

@@ -3,7 +3,7 @@ package limiters
 // TakesLease reports whether h may open a lease or a reservation. A hit of 0 is a peek under concurrency, and elsewhere a
 // reservation with an estimate of 0.
 func (h *Hit) TakesLease() bool {
-	return h.Limit.HasLeases() && h.Lease != LeaseID{} && !h.End && (h.N > 0 || h.N == 0 && !h.Limit.IsConcurrency())
+	return h.Limit.UsesLeases() && h.Lease != LeaseID{} && !h.End && (h.N > 0 || h.N == 0 && !h.Limit.IsConcurrency())
 }
 
 // A leaseStep is the effect of an allowed hit on its lease.
@@ -56,39 +56,39 @@ func (s *State) hasExpiredLease(now int64) bool {
 // if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
 func (h *Hit) ExpireLeases(s *State, now int64) {
 	l := h.Limit
-	if s.ExtraState == nil || !l.HasLeases() {
+	if s.ExtraState == nil || !l.UsesLeases() {
 		return
 	}
 	leases := &s.Leases
 	if l.IsConcurrency() && leases.latest() <= now {
 		*leases = Leases{} // the key has fully reset
 	}
-	var lapsed []correction
+	var expired []correction
 	for range leasesPerHit {
-		r, expired := leases.open.popExpired(now)
-		if !expired {
+		r, found := leases.open.popExpired(now)
+		if !found {
 			break
 		}
-		lapsed = append(lapsed, correction{r.chargedAt, -r.n})
+		expired = append(expired, correction{r.chargedAt, -r.n})
 	}
 	if r, found := leases.open.get(h.Lease); found && r.expires <= now {
 		leases.open.remove(h.Lease)
-		lapsed = append(lapsed, correction{r.chargedAt, -r.n})
+		expired = append(expired, correction{r.chargedAt, -r.n})
 	}
-	if l.releases && len(lapsed) > 0 {
-		s.CounterState = l.algorithm.settle(s.CounterState, now, lapsed)
+	if l.releases && len(expired) > 0 {
+		s.CounterState = l.algorithm.settle(s.CounterState, now, expired)
 	}
 	for range leasesPerHit {
-		if _, expired := leases.ended.popExpired(now); !expired {
+		if _, found := leases.ended.popExpired(now); !found {
 			break
 		}
 	}
 	leases.open.shorten(now+l.ttl, leasesPerHit)
-	s.dropEmpty()
+	s.removeEmptyExtraState()
 }
 
-// take charges an allowed hit and opens its lease.
-func (h *Hit) take(s *State, now int64) {
+// apply charges an allowed hit and opens its lease.
+func (h *Hit) apply(s *State, now int64) {
 	l, n := h.Limit, ClampHits(h.N)
 	switch h.step(s, now) {
 	case leaseNone:
@@ -98,7 +98,7 @@ func (h *Hit) take(s *State, now int64) {
 	case leaseHeld:
 	case leaseEnded:
 		ended, _ := s.Leases.ended.remove(h.Lease)
-		s.dropEmpty()
+		s.removeEmptyExtraState()
 		if ended.n > 0 && !l.IsConcurrency() {
 			s.charge(l, now, ended.n)
 		}
@@ -117,7 +117,7 @@ func (h *Hit) take(s *State, now int64) {
 func (h *Hit) end(s *State, now int64) {
 	l := h.Limit
 	h.ExpireLeases(s, now)
-	if !l.HasLeases() || h.Lease == (LeaseID{}) {
+	if !l.UsesLeases() || h.Lease == (LeaseID{}) {
 		return
 	}
 	actual := int64(0)
@@ -132,7 +132,7 @@ func (h *Hit) end(s *State, now int64) {
 	case l.Reserves():
 		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{r.chargedAt, actual - r.n}})
 	}
-	s.dropEmpty()
+	s.removeEmptyExtraState()
 }
 
 // addEnded records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids are remembered.

@@ -164,18 +164,18 @@ func (s *leaseSet) shorten(latest int64, maximum int) {
 		return
 	}
 	from, _ := slices.BinarySearchFunc(s.order, expiry{time: latest + 1}, expiry.compare)
-	var cut []expiry
+	var shortened []expiry
 	for _, e := range s.order[from:] {
-		if len(cut) == maximum {
+		if len(shortened) == maximum {
 			break
 		}
 		if l, found := s.byID[e.id]; found && l.expires == e.time {
 			l.expires = latest
 			s.byID[e.id] = l
-			cut = append(cut, expiry{latest, e.id})
+			shortened = append(shortened, expiry{latest, e.id})
 		}
 	}
-	s.order = append(s.order, cut...)
+	s.order = append(s.order, shortened...)
 	slices.SortFunc(s.order, expiry.compare)
 	s.order = slices.Compact(s.order)
 	s.compact()

@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,10 +44,8 @@ type Limit struct {
 // An algorithm counts the hits of a key in a [CounterState]. Its methods do no I/O and read no clock. They may modify a [Log] in
 // place. Times and durations are in µs. Concurrency does not implement it, because it counts leases: see [concurrencyLimit].
 type algorithm interface {
-	// tag returns the algorithm's part of Limit.ID. It must change if the meaning of the state changes, and only then.
-	tag() string
-	// maxUsage returns the maximum usage at which hits can be allowed.
-	maxUsage() int64
+	// idPrefix returns the algorithm's part of Limit.ID. It must change if the meaning of the state changes, and only then.
+	idPrefix() string
 	// fits reports whether n hits fit at now, or whether a peek is allowed if n is 0. If not, retryAfter is the wait until they
 	// fit; negative means never.
 	fits(s CounterState, now, n int64) (ok bool, retryAfter int64)
@@ -141,7 +140,7 @@ func invalid(remedy, problem string, args ...any) error {
 	return &SpecError{Problem: fmt.Sprintf(problem, args...), Remedy: remedy}
 }
 
-// New validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field.
+// New validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field that New finds, which may not be all.
 func New(spec Spec) (*Limit, error) {
 	d := definitionOf(spec.Algorithm)
 	if d.name == "" {
@@ -152,7 +151,7 @@ func New(spec Spec) (*Limit, error) {
 	); err != nil {
 		return nil, err
 	}
-	l := &Limit{spec: spec, definition: d}
+	l := &Limit{spec: spec, definition: d, capacity: cmp.Or(spec.Params.Capacity, spec.Max)}
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countedPeekOver && spec.CountDenied
 	if err := l.setAlgorithm(); err != nil {
 		return nil, err
@@ -176,7 +175,7 @@ func (l *Limit) setAlgorithm() error {
 	if err != nil {
 		return err
 	}
-	l.algorithm, l.capacity, l.id = a, a.maxUsage(), a.tag()+strconv.FormatInt(l.spec.Window.Microseconds(), 10)
+	l.algorithm, l.id = a, a.idPrefix()+strconv.FormatInt(l.spec.Window.Microseconds(), 10)
 	return nil
 }
 
@@ -222,7 +221,7 @@ func (l *Limit) Spec() Spec { return l.spec }
 func (l *Limit) ID() string { return l.id }
 
 // Grows reports whether the state of a key grows with its hits.
-func (l *Limit) Grows() bool { return l.definition.grows || l.HasLeases() }
+func (l *Limit) Grows() bool { return l.definition.grows || l.UsesLeases() }
 
 // StateWords returns how many of the words A, B and C of a State the algorithm uses, in this order. The others are 0.
 func (l *Limit) StateWords() int { return l.definition.stateWords }
@@ -237,10 +236,10 @@ func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 func (l *Limit) Capacity() int64 { return l.capacity }
 
 // UsesExtraState reports whether l uses the [ExtraState] of a State. Other limits ignore it.
-func (l *Limit) UsesExtraState() bool { return l.HasLeases() || l.HasPenalty() }
+func (l *Limit) UsesExtraState() bool { return l.UsesLeases() || l.HasPenalty() }
 
-// HasLeases reports whether hits under l have a [LeaseID]: the algorithm is concurrency, or the limit reserves.
-func (l *Limit) HasLeases() bool { return l.ttl > 0 }
+// UsesLeases reports whether hits under l have a [LeaseID]: the algorithm is concurrency, or the limit reserves.
+func (l *Limit) UsesLeases() bool { return l.ttl > 0 }
 
 // IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.
 func (l *Limit) IsConcurrency() bool { return l.slots != nil }

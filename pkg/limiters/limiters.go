@@ -15,6 +15,7 @@ package limiters
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"sync"
 	"time"
@@ -32,9 +33,10 @@ type Hit struct {
 	N     int64
 	// Denied is the number of hits that the caller has already rejected from its cache. They are charged if the peek is denied and
 	// the limit counts denied hits. Denied is ignored except in an ungrouped peek (N = 0) under a limit without extra state.
-	// Only a store can do both in one step: the hits must not count in a window that began after they were rejected.
+	// The store must peek and charge in one step, because the hits must not count in a window that began after the caller rejected
+	// them.
 	Denied int64
-	// Lease identifies the request under a limit with leases, see [Limit.HasLeases]; zero for other limits.
+	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for other limits.
 	Lease LeaseID
 	// End ends the lease, or settles the reservation to the actual cost N; a lease ignores N. An End hit is always allowed. It must
 	// be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a take of the id within
@@ -126,6 +128,29 @@ type Store interface {
 	// ResetMatching returns [ErrHiddenKeys] if the store has only hashes of keys, and [ErrCursor] for an invalid cursor.
 	ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (Progress, error)
 }
+
+// A StateName names the state of a key, which all limits with one ID share. It can be sent to another process.
+type StateName struct {
+	Key    string        `json:"key"`
+	ID     string        `json:"id"`     // of the limit, see [Limit.ID]
+	Window time.Duration `json:"window"` // of the limit
+}
+
+// StateName returns the name of the state of a key under l.
+func (l *Limit) StateName(key string) StateName { return StateName{key, l.id, l.spec.Window} }
+
+// A Progress is the result of one call of ResetMatching.
+type Progress struct {
+	Scanned int64  // keys that the call has seen
+	Reset   int64  // keys that the call has reset
+	Cursor  string // continues the pass; empty when it is complete
+}
+
+// ErrHiddenKeys is returned by a store that has only hashes of keys and so cannot match them.
+var ErrHiddenKeys = errors.New("the store has hashes of keys only")
+
+// ErrCursor is returned for a cursor that the store cannot have returned.
+var ErrCursor = errors.New("invalid cursor")
 
 // NewVerdict returns the verdict on a hit under l from the key's usage after it and times in µs.
 func NewVerdict(l *Limit, allowed bool, used, retryAfter, resetAfter int64) Verdict {

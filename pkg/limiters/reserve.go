@@ -26,7 +26,7 @@ var reserveParameters = []Parameter{
 }
 
 // Reserves reports whether hits under l reserve: they have a [LeaseID], and an estimate that an End corrects.
-func (l *Limit) Reserves() bool { return l.HasLeases() && !l.IsConcurrency() }
+func (l *Limit) Reserves() bool { return l.UsesLeases() && !l.IsConcurrency() }
 
 func (l *Limit) setReserve(r ReserveSpec) error {
 	switch {

@@ -42,8 +42,7 @@ var slidingLogDefinition = definition{
 	},
 }
 
-func (l *logLimit) tag() string     { return "l" }
-func (l *logLimit) maxUsage() int64 { return l.max }
+func (l *logLimit) idPrefix() string { return "l" }
 
 func (l *logLimit) fits(s CounterState, now, n int64) (bool, int64) {
 	if n == 0 && !l.peekOver {

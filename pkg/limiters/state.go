@@ -21,7 +21,8 @@ func (s *State) charge(l *Limit, now, n int64) {
 	s.CounterState = l.algorithm.charge(s.CounterState, now, n)
 }
 
-// GrownBytes returns the memory that s points to, in bytes: its log and its extra state.
+// GrownBytes returns the memory that s points to, in bytes: its log and its extra state. Most states have neither, so only that check
+// is inlined, and grownBytes computes the sizes.
 func (s *State) GrownBytes() int {
 	if s.Log == nil && s.ExtraState == nil {
 		return 0
@@ -81,8 +82,8 @@ func (s *State) withExtraState() *ExtraState {
 	return s.ExtraState
 }
 
-// dropEmpty makes a state whose extra state is empty equal to one that never had any.
-func (s *State) dropEmpty() {
+// removeEmptyExtraState makes a state whose extra state is empty equal to a state that never had any.
+func (s *State) removeEmptyExtraState() {
 	if s.ExtraState != nil && s.ExtraState.isEmpty() {
 		s.ExtraState = nil
 	}

@@ -90,7 +90,7 @@ local function clear(s)
 end
 
 -- Removes members, one of which expires at a time, and the whole key if nothing is left in it.
-local function drop(s, count, excess, ended, expires, ...)
+local function remove_members(s, count, excess, ended, expires, ...)
   if count + ended == 0 then
     call('DEL', s.key)
     s.count, s.excess, s.ended, s.first, s.latest, s.key_expiry = 0, 0, 0, 0, 0, 0
@@ -109,10 +109,10 @@ local function first_score(key, low, high)
   return number(call('ZRANGEBYSCORE', key, low, high, 'WITHSCORES', 'LIMIT', '0', '1')[2])
 end
 
--- Drops what has expired: PER_HIT leases or reservations, the earliest first, and the one of the id; and PER_HIT ended ids. Further
--- ones stay until later hits drop them. On a replica, which rejects all writes, they are dropped only from the state. It returns the
--- reservations: estimate and time.
-local function drop_expired(s, now, id)
+-- Removes PER_HIT expired leases or reservations, the earliest first, the expired one of the id, and PER_HIT ended ids. Later hits
+-- remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the estimate and the
+-- time of each removed reservation.
+local function remove_expired(s, now, id)
   local PER_HIT = 1000
   local key, excess, ended, members, expired = s.key, s.excess, s.ended, {}, {}
   local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits(PER_HIT))
@@ -168,10 +168,10 @@ local function is_over(s, now)
   return not s.reserves and s.latest <= now and (s.ended == 0 or first_score(s.key, string.format('(%.17g', now * 2 ^ -54), '(1') == 0)
 end
 
--- Drops expired leases and ended ids before a hit with an id, see drop_expired.
+-- Removes expired leases and ended ids before a hit with an id, see remove_expired.
 function M.expire(s, now, id)
   if s.first > now or s.count + s.ended == 0 then return NONE end
-  if not is_over(s, now) then return drop_expired(s, now, id) end
+  if not is_over(s, now) then return remove_expired(s, now, id) end
   clear(s)
   return NONE
 end
@@ -267,9 +267,9 @@ end
 function M.remove(s, id)
   local expires = M.find(s, id)
   if s.excess == 0 and not s.reserves then
-    drop(s, s.count - 1, 0, s.ended, expires, id)
+    remove_members(s, s.count - 1, 0, s.ended, expires, id)
   else
-    drop(s, s.count - 1, s.reserves and 0 or s.excess - (M.cost(s, id) - 1), s.ended, expires, id, member(id, 'n'), member(id, 'a'))
+    remove_members(s, s.count - 1, s.reserves and 0 or s.excess - (M.cost(s, id) - 1), s.ended, expires, id, member(id, 'n'), member(id, 'a'))
   end
   s.id, s.expires = id, false
 end
@@ -292,7 +292,7 @@ function M.remember(s, id, now, n, server)
   write(s, s.count, s.excess, s.ended + (known and 0 or 1), first, s.latest, ENDED_FOR, server, members)
 end
 
-function M.forget(s, id) drop(s, s.count, s.excess, s.ended - 1, 0, member(id, 'e'), member(id, 'm')) end
+function M.forget(s, id) remove_members(s, s.count, s.excess, s.ended - 1, 0, member(id, 'e'), member(id, 'm')) end
 
 -- Ends the open lease of an id. The end of another id is remembered, because its take may follow.
 function M.end_lease(s, id, now, n, server)

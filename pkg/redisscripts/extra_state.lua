@@ -30,7 +30,7 @@ return function(now, server, driver)
     return sets
   end
 
-  -- Drops expired reservations, and settles them to 0 if the limit releases them.
+  -- Removes expired reservations, and settles them to 0 if the limit releases them.
   local function load_reservations(key, run)
     local reservations = key_at(run.reserve_key)
     local set = sets_of()

@@ -171,7 +171,7 @@ return function(sets)
     call('HSET', s.key, HEAD, head_of(s, s.key_expiry))
   end
 
-  -- Drops what has expired. On a replica, which rejects all writes, it is dropped only from the state.
+  -- Removes expired reservations and ended ids. On a replica, which rejects all writes, they are removed only from the state.
   function M.expire(s, now, named)
     if s.long then return sets().expire(s.long, now, named) end
     if s.first > now or s.count + s.count_ended == 0 then return NONE end

@@ -44,7 +44,7 @@ local function entries_from(s, log, at, now)
   return entries
 end
 
--- Changes the hits of the entry at a time, which may be absent. A delta is cut to what the entry has and the log may hold.
+-- Changes the hits of the entry at a time, which may be absent. A delta is limited to what the entry has and the log may hold.
 local function change(entries, c, room)
   local i, high = 1, #entries
   while i <= high do

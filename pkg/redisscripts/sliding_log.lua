@@ -129,8 +129,8 @@ local function pull_last(s, now)
   return s.pend[#s.pend]
 end
 
--- Drops the records of pend that are before the first valid one.
-local function drop_front(s)
+-- Removes the records of pend that are before the first valid one.
+local function remove_front(s)
   if s.first > s.tail + 1 then
     for _ = 1, s.first - s.tail - 1 do table.remove(s.pend, 1) end
     s.tail, s.first = 0, 1
@@ -149,16 +149,16 @@ local function refund(s, now, n)
   local newest = pull_last(s, now)
   newest.sum = (s.base + s.used) % 2 ^ 21
   s.newest = newest.at
-  drop_front(s)
+  remove_front(s)
 end
 
--- Drops the records before the window, after a charge at a time beyond the newest hit.
+-- Removes the records before the window, after a charge at a time beyond the newest hit.
 function M.expire(s, l, now)
   local first = search(s, s.first, last(s), now, is_after, max(now, s.newest) - l.window)
   if first == s.first then return end
   local _, base = record(s, first - 1, now)
   s.first, s.base, s.used = first, base, s.used - (base - s.base + 2 ^ 21) % 2 ^ 21
-  drop_front(s)
+  remove_front(s)
 end
 
 function M.charge(s, l, now, n)
@@ -174,7 +174,7 @@ function M.charge(s, l, now, n)
     s.base = (s.base + over) % 2 ^ 21
     s.used = s.used - over
   end
-  drop_front(s)
+  remove_front(s)
   local at = max(now, s.newest)
   local same = s.newest == at and s.used > 0
   s.used = s.used + n

@@ -31,14 +31,14 @@ func TestLeaseRulesAreParsed(t *testing.T) {
 		t.Fatal(err, warnings)
 	}
 	rule := rules.Match("d", leaseEntries("1"))
-	if rule == nil || !rule.HasLeases() || len(rule.Limits) != 2 {
+	if rule == nil || !rule.UsesLeases() || len(rule.Limits) != 2 {
 		t.Fatalf("%+v, want a rule with leases and two limits", rule)
 	}
 	slots, budget := rule.Limits[0], rule.Limits[1]
 	if s := slots.Compiled.Spec(); s.Max != 10 || s.Window != 0 || s.Params != (limiters.Params{LeaseTTL: 90 * time.Second}) || slots.Unit != descriptors.UnitUnknown {
 		t.Errorf("%+v, want 10 slots with a TTL of 90 s", slots)
 	}
-	if s := budget.Compiled.Spec(); s.CountDenied || s.Params.String() != "reserve.ttl=2m0s reserve.unsettled=release" || !budget.Compiled.HasLeases() {
+	if s := budget.Compiled.Spec(); s.CountDenied || s.Params.String() != "reserve.ttl=2m0s reserve.unsettled=release" || !budget.Compiled.UsesLeases() {
 		t.Errorf("%+v, want a reservation with a TTL of 2 min, released at its end", budget)
 	}
 	if a, b := descriptors.Key("d", rule, leaseEntries("1")), descriptors.Key("d", rule, leaseEntries("2")); a != b {
@@ -78,7 +78,7 @@ func TestOverlaySetsConcurrency(t *testing.T) {
 		t.Fatal(err)
 	}
 	rule := parsed.Match("d", leaseEntries("1"))
-	if l := rule.Limits[0].Compiled; !rule.HasLeases() || l.Spec().Max != 4 || l.Window() != 0 || l.LeaseTTL() != 5*time.Second {
+	if l := rule.Limits[0].Compiled; !rule.UsesLeases() || l.Spec().Max != 4 || l.Window() != 0 || l.LeaseTTL() != 5*time.Second {
 		t.Errorf("%+v, want 4 slots with a TTL of 5 s", l.Spec())
 	}
 	// More slots than a key can have leases are a fault. It names the overlay, which turned the number into slots.

@@ -171,7 +171,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 		p.suspectValues(f["value"].value, claims)
 	}
 	child.branch.rule = p.rule(f, child)
-	if child.branch.rule != nil && child.branch.rule.HasLeases() {
+	if child.branch.rule != nil && child.branch.rule.UsesLeases() {
 		p.leases(f, l, child.branch.rule, child)
 	}
 	p.descriptors(f["descriptors"], child, newSiblings())

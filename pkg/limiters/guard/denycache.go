@@ -129,7 +129,7 @@ func (c *DenyCache) shard(hash uint64) *denyShard {
 	return &c.shards[hash>>32&uint64(len(c.shards)-1)]
 }
 
-// Take implements limiters.Store. If the store fails, verdicts from memory are kept, and the others carry the error. A call with a
+// Take implements [limiters.Store]. If the store fails, verdicts from memory are kept, and the others carry the error. A call with a
 // non-zero now bypasses the cache.
 func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if !now.IsZero() {

@@ -83,7 +83,7 @@ func (r *EndRetrier) Stats() EndStats {
 	return stats
 }
 
-// Take implements limiters.Store. It does not retry ends of a call with a non-zero now.
+// Take implements [limiters.Store]. It does not retry ends of a call with a non-zero now.
 func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := r.inner.Take(ctx, now, groups, out)
 	if (err != nil || slices.ContainsFunc(out, failed)) && now.IsZero() {

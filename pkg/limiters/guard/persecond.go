@@ -18,7 +18,7 @@ type PerSecond struct{ main, perSecond limiters.Store }
 // kinds of groups has two counters.
 func NewPerSecond(main, perSecond limiters.Store) *PerSecond { return &PerSecond{main, perSecond} }
 
-// Take implements limiters.Store. It calls both stores concurrently. If one fails, verdicts of the other are kept. If now is zero,
+// Take implements [limiters.Store]. It calls both stores concurrently. If one fails, verdicts of the other are kept. If now is zero,
 // each store uses its own clock.
 func (s *PerSecond) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	switch {

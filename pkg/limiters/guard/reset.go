@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Reset implements [limiters.Store]. It drops unsent debts, which belong to the old state.
+// Reset implements [limiters.Store]. It removes unsent debts, which belong to the old state.
 func (c *DenyCache) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	c.ForgetKeys(keys)
 	found, err = c.store.Reset(ctx, keys)
@@ -61,7 +61,7 @@ func (s *denyShard) removeIf(remove func(*denyEntry) bool, chain *denyEntry) {
 	}
 }
 
-// Reset implements [limiters.Store]. It resets local counters even if the store fails.
+// Reset is Reset of [limiters.Store]. It resets local counters even if the store fails.
 func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	found, err = f.store.Reset(ctx, keys)
 	if f.options.Local == nil {
@@ -74,7 +74,7 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found 
 	return orElementwise(found, local), localErr
 }
 
-// ResetMatching implements [limiters.Store]. The first call of a pass also resets all local counters, even if the store fails.
+// ResetMatching is ResetMatching of [limiters.Store]. The first call of a pass also resets all local counters, even if the store fails.
 func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	progress, err := f.store.ResetMatching(ctx, match, cursor)
 	if f.options.Local == nil || cursor != "" {

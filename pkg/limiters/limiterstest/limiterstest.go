@@ -1,4 +1,4 @@
-// Package limiterstest is the conformance suite of limiters.Store. The test of a store calls [Run] with a function that opens
+// Package limiterstest is the conformance suite of [limiters.Store]. The test of a store calls [Run] with a function that opens
 // the store. A bug found in one store becomes a trace here, and so a test of all stores.
 //
 // The first part is traces, in testdata:

@@ -9,10 +9,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// leasesPerHit is the number of leases that a hit cuts, and of expired leases or reservations that it drops.
+// leasesPerHit is the number of expiries that a hit shortens, and of expired leases or reservations that it removes.
 const leasesPerHit = 1000
 
-// manyLeases checks keys with more leases than one hit cuts or drops. Like random sequences, it takes ten times as long with the race
+// manyLeases checks keys with more leases than one hit shortens or removes. Like random sequences, it takes ten times as long with the race
 // detector, and finds no more.
 func manyLeases(t *testing.T, store limiters.Store) {
 	if testing.Short() {
@@ -21,11 +21,11 @@ func manyLeases(t *testing.T, store limiters.Store) {
 	for _, name := range limiters.Algorithms() {
 		t.Run(name, func(t *testing.T) {
 			m := &manyLeasesOfKey{t, store, NewReference(), name + " "}
-			m.cuts(name)
+			m.shortens(name)
 			if name == "concurrency" {
 				m.ends(name)
 			} else {
-				m.drops(name)
+				m.removes(name)
 				m.full(name)
 			}
 		})
@@ -88,12 +88,12 @@ func (m *manyLeasesOfKey) opensOf(limit *limiters.Limit, key string, leases int,
 	}
 }
 
-// cuts checks that each hit cuts the expiry of at most leasesPerHit leases, the earliest ones first.
-func (m *manyLeasesOfKey) cuts(algorithm string) {
+// shortens checks that each hit shortens the expiry of at most leasesPerHit leases, the earliest ones first.
+func (m *manyLeasesOfKey) shortens(algorithm string) {
 	m.t.Helper()
 	limit, back := m.limit(algorithm), traceStart.Add(-24*time.Hour)
-	m.opens(limit, "cut", 2500)
-	peek := limiters.Hit{Key: "cut", Limit: limit}
+	m.opens(limit, "shorten", 2500)
+	peek := limiters.Hit{Key: "shorten", Limit: limit}
 	if v := m.takes(back, peek, peek); v.Used != 2500 {
 		m.t.Errorf("after a step back: %s, want 2500 used", Format(v))
 	}
@@ -107,7 +107,7 @@ func (m *manyLeasesOfKey) cuts(algorithm string) {
 	}
 }
 
-// ends checks that each hit drops at most leasesPerHit expired leases, the earliest ones first, and the one that it names. The others hold
+// ends checks that each hit removes at most leasesPerHit expired leases, the earliest ones first, and the one that it names. The others hold
 // their slots. A key that has fully reset holds none.
 func (m *manyLeasesOfKey) ends(algorithm string) {
 	m.t.Helper()
@@ -127,7 +127,7 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 		}{
 			{peek, 3500*slots + 1},
 			{ended, 2499*slots + 1},
-			{hit(slots, "9448"), 1499*slots + 1}, // the expired lease is dropped, and the hit opens a new one
+			{hit(slots, "9448"), 1499*slots + 1}, // the expired lease is removed, and the hit opens a new one
 			{large, 499*slots + 1},               // denied: leases that have expired hold its slots
 			{large, limiters.MaxLeases - 498*slots + 1},
 		} {
@@ -142,11 +142,11 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 			m.t.Errorf("%d slots, three hits of one call: %s, want %d used", slots, Format(v), 500*slots+1)
 		}
 	}
-	back, cut := traceStart.Add(-24*time.Hour), limiters.Hit{Key: "cut all", Limit: limit}
-	m.opens(limit, cut.Key, 2*leasesPerHit)
-	m.takes(back, cut, cut)
-	if v := m.takes(back.Add(time.Second), cut); v.Used != 0 {
-		m.t.Errorf("after the TTL of leases that are all cut: %s, want 0 used", Format(v))
+	back, peek := traceStart.Add(-24*time.Hour), limiters.Hit{Key: "shorten all", Limit: limit}
+	m.opens(limit, peek.Key, 2*leasesPerHit)
+	m.takes(back, peek, peek)
+	if v := m.takes(back.Add(time.Second), peek); v.Used != 0 {
+		m.t.Errorf("after the TTL of leases that are all shortened: %s, want 0 used", Format(v))
 	}
 	for _, at := range []time.Duration{2 * time.Second, 5*time.Second + 500*time.Millisecond - 1, 5500 * time.Millisecond} {
 		key := fmt.Sprint("reset ", at)
@@ -163,22 +163,22 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 	}
 }
 
-// drops checks that each hit drops at most leasesPerHit expired reservations, and the one that it names.
-func (m *manyLeasesOfKey) drops(algorithm string) {
+// removes checks that each hit removes at most leasesPerHit expired reservations, and the one that it names.
+func (m *manyLeasesOfKey) removes(algorithm string) {
 	m.t.Helper()
 	limit, later := m.limit(algorithm), traceStart.Add(2*time.Second)
-	m.opens(limit, "drop", 3500)
-	named := limiters.Hit{Key: "drop", Limit: limit, N: 7, Lease: limiters.NewLeaseID(nil, "9349")}
+	m.opens(limit, "remove", 3500)
+	named := limiters.Hit{Key: "remove", Limit: limit, N: 7, Lease: limiters.NewLeaseID(nil, "9349")}
 	settled := named
 	settled.End = true
 	for _, step := range []struct {
 		hit  limiters.Hit
 		want int64
 	}{
-		{limiters.Hit{Key: "drop", Limit: limit}, 3500 - leasesPerHit},
+		{limiters.Hit{Key: "remove", Limit: limit}, 3500 - leasesPerHit},
 		{settled, 3500 - 2*leasesPerHit - 1}, // expired: the actual cost is not charged, and is remembered
 		{named, 3500 - 3*leasesPerHit - 1 + 7},
-		{limiters.Hit{Key: "drop", Limit: limit}, 7},
+		{limiters.Hit{Key: "remove", Limit: limit}, 7},
 	} {
 		if v := m.takes(later, step.hit); v.Used != step.want {
 			m.t.Errorf("%+v: %s, want %d used", step.hit, Format(v), step.want)

@@ -73,7 +73,7 @@ func (m *naiveLeases) take(now int64, h limiters.Hit) limiters.Verdict {
 	return v
 }
 
-// expire drops the first leasesPerHit expired leases and the one of id. A key of leases alone is empty once all has expired.
+// expire removes the first leasesPerHit expired leases and the one of id. A key of leases alone is empty once all has expired.
 func (m *naiveLeases) expire(now int64, id limiters.LeaseID) {
 	expired := func(l naiveLease) bool { return l.expires <= now }
 	isOver := !m.reserves && !slices.ContainsFunc(slices.Concat(m.open, m.ended), func(l naiveLease) bool { return !expired(l) })

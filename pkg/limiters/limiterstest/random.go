@@ -328,7 +328,7 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 		if g.rnd.IntN(3) == 0 {
 			hits[i].Denied = max(0, g.hits(limit)) // ignored, except for a peek by itself
 		}
-		if limit.HasLeases() && g.rnd.IntN(8) > 0 {
+		if limit.UsesLeases() && g.rnd.IntN(8) > 0 {
 			hits[i].Lease = limiters.NewLeaseID(nil, pick(g.rnd, "1", "2", "3", "4", "5", strconv.FormatInt(g.now, 10)))
 			hits[i].End = g.rnd.IntN(3) == 0
 		}

@@ -21,7 +21,7 @@ type Reference struct {
 // NewReference returns an empty Reference.
 func NewReference() *Reference { return &Reference{indexOf: make(map[[2]string]int)} }
 
-// Take implements limiters.Store.
+// Take implements [limiters.Store].
 func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)

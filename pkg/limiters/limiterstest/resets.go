@@ -32,7 +32,7 @@ func inspections(t *testing.T, store limiters.Store) {
 		spec := limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, Params: FirstHit(name)}
 		spec.Params.Penalty = limiters.PenaltySpec{After: 1, Within: time.Hour, For: 2 * time.Hour}
 		limit := MustLimit(spec)
-		groups := []limiters.Group{{{Key: "k", Limit: limit, N: 2}}, limit.Inspect("k"), limit.Inspect("k")}
+		groups := []limiters.Group{{{Key: "k", Limit: limit, N: 2}}, limit.PeekHits("k"), limit.PeekHits("k")}
 		out := make([]limiters.Verdict, 5)
 		if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func Resets(t *testing.T, store limiters.Store) {
 		take := func(key string, lease byte) limiters.Verdict {
 			t.Helper()
 			h := limiters.Hit{Key: key, Limit: limit, N: 1}
-			if limit.HasLeases() {
+			if limit.UsesLeases() {
 				h.Lease = limiters.LeaseID{lease}
 			}
 			out := make([]limiters.Verdict, 1)
@@ -154,8 +154,8 @@ type resetting struct {
 func (r *resetting) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	hit := groups[r.rnd.IntN(len(groups))][0]
 	if r.rnd.IntN(3) == 0 {
-		inspected := hit.Limit.Inspect(hit.Key)
-		if err := r.Store.Take(ctx, now, []limiters.Group{append(inspected, inspected[0])}, make([]limiters.Verdict, len(inspected)+1)); err != nil {
+		peeks := hit.Limit.PeekHits(hit.Key)
+		if err := r.Store.Take(ctx, now, []limiters.Group{append(peeks, peeks[0])}, make([]limiters.Verdict, len(peeks)+1)); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func (c SizeCase) Fill(keys int, take func(now time.Time, groups []limiters.Grou
 			hits := make([]limiters.Hit, min(len(out), keys-first))
 			for i := range hits {
 				hits[i] = limiters.Hit{Key: fmt.Sprintf("%040d", first+i), Limit: limit, N: 1}
-				if limit.HasLeases() {
+				if limit.UsesLeases() {
 					binary.BigEndian.PutUint64(hits[i].Lease[:], uint64(first+i+1))
 					binary.BigEndian.PutUint64(hits[i].Lease[8:], uint64(hit))
 				}

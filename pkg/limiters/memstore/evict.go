@@ -95,9 +95,9 @@ func (sh *shard) randomRecord() position {
 	return positionOf(uint32(n), rand.IntN(int(pages[n].n)))
 }
 
-// keepMostProtective makes l the limit of a record if l protects the key more than the record's limit. So eviction spares a client that is
-// over any of its limits. It also replaces a limit without hits for a window, because new rules may have raised the limit. A limit of 0
-// needs no protection.
+// keepMostProtective replaces the record's limit with l, the limit of a hit, unless the record's limit protects the key more. So
+// eviction spares a client that is over any of its limits. If the record's limit had no hits for a window, l replaces it in any case,
+// because new rules may have raised the limit. A limit of 0 replaces none, because its keys need no protection.
 func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, storeNow int64) {
 	used := &sh.limits.table.items[r.limit()]
 	held := used.limit

@@ -43,7 +43,6 @@ type Stats struct {
 type Store struct {
 	seed    maphash.Seed
 	start   time.Time
-	passed  func(since time.Time) time.Duration // time.Since
 	options Options
 	shards  [shardCount]shard
 
@@ -67,11 +66,7 @@ func New(o Options) *Store {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 4 << 30
 	}
-	s := &Store{seed: maphash.MakeSeed(), start: time.Now(), passed: time.Since, options: o}
-	if o.Now != nil {
-		s.start, s.passed = o.Now().Truncate(time.Microsecond), func(since time.Time) time.Duration { return o.Now().Sub(since) }
-	}
-	return s
+	return &Store{seed: maphash.MakeSeed(), start: time.Now(), options: o}
 }
 
 // Stats returns the current size and counters.
@@ -82,10 +77,15 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// clock returns the wall-clock time of the start plus the monotonic time since, in µs since 1970, so that it never steps.
-func (s *Store) clock() int64 { return s.start.UnixMicro() + s.passed(s.start).Microseconds() }
+// clock returns the time in µs since 1970, by default the wall-clock time of the start plus the monotonic time since, which never steps.
+func (s *Store) clock() int64 {
+	if s.options.Now != nil {
+		return s.options.Now().UnixMicro()
+	}
+	return s.start.UnixMicro() + time.Since(s.start).Microseconds()
+}
 
-// Take implements limiters.Store.
+// Take implements [limiters.Store].
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)

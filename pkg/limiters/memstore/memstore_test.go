@@ -49,7 +49,8 @@ func TestExpiredKeysAreRemovedByTakes(t *testing.T) {
 
 // advance lets d pass on the store's clock.
 func advance(s *Store, d time.Duration) {
-	s.passed = func(since time.Time) time.Duration { return time.Since(since) + d }
+	now, since := time.UnixMicro(s.clock()).Add(d), time.Now()
+	s.options.Now = func() time.Time { return now.Add(time.Since(since)) }
 }
 
 // time.Since ignores the wall clock only if the time that it gets has a reading of the monotonic clock.
@@ -58,9 +59,8 @@ func TestClockDoesNotFollowTheWallClock(t *testing.T) {
 	if s.start == s.start.Round(0) {
 		t.Error("the start has no reading of the monotonic clock")
 	}
-	s.start = time.Unix(1_700_000_000, 0) // the wall clock has been set by years since
-	s.passed = func(time.Time) time.Duration { return time.Minute }
-	if got := time.UnixMicro(s.clock()); !got.Equal(s.start.Add(time.Minute)) {
+	s.start = s.start.Add(-time.Minute)
+	if got := time.UnixMicro(s.clock()); got.Before(s.start.Add(time.Minute)) {
 		t.Errorf("a minute after the start the clock is %v", got)
 	}
 }
@@ -100,10 +100,8 @@ func TestExpiryChangesNoVerdict(t *testing.T) {
 
 func expiryChangesNoVerdict(t *testing.T, what string, g *limiterstest.Generator) {
 	t.Helper()
-	reference, s := limiterstest.NewReference(), New(Options{})
 	var now time.Time
-	s.passed = func(since time.Time) time.Duration { return now.Sub(since) }
-	s.start = time.Unix(1_700_000_000, 0)
+	reference, s := limiterstest.NewReference(), storeAt(&now)
 	for range 60 {
 		next, groups := g.Next()
 		hits := slices.Concat(groups...)
@@ -154,7 +152,7 @@ func TestExpiryIsTheLatestOfAllLimitsOfAKey(t *testing.T) {
 	plain := penalized
 	penalized.Params.Penalty = limiters.PenaltySpec{After: 3, Within: time.Hour, For: time.Hour}
 	group := limiters.Group{{Key: "k", Limit: limiterstest.MustLimit(plain), N: 1}, {Key: "k", Limit: limiterstest.MustLimit(penalized), N: 1}}
-	for i, after := range []time.Duration{0, 0, 0, 2 * time.Minute, 2 * time.Minute} {
+	for i, after := range []time.Duration{0, 0, 0, 2 * time.Minute, 0} {
 		advance(s, after)
 		s.Sweep()
 		out := make([]limiters.Verdict, len(group))
@@ -335,18 +333,12 @@ func TestRaisedLimitDoesNotProtectItsKeys(t *testing.T) {
 		t.Fatalf("%+v: want a kept, which was denied a moment ago", v)
 	}
 	for range 3 {
-		advanceFurther(s, 40*time.Minute)
+		advance(s, 40*time.Minute)
 		hit(t, s, "a", 2, raised)
 	}
 	if v := hit(t, s, "b", 1, raised); v.Err != nil {
 		t.Errorf("%+v: want room, since nothing is denied", v)
 	}
-}
-
-// advanceFurther lets d more pass on the store's clock.
-func advanceFurther(s *Store, d time.Duration) {
-	passed := s.passed
-	s.passed = func(since time.Time) time.Duration { return passed(since) + d }
 }
 
 func (sh *shard) each(f func(record)) {
@@ -404,16 +396,16 @@ func TestTakeThatWaitsForALockUsesTheLatestTime(t *testing.T) {
 	for _, name := range limiterstest.Windowed() {
 		s := New(Options{})
 		spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Millisecond, Params: limiterstest.FirstHit(name)}
-		waiting := true
-		s.passed = func(time.Time) time.Duration {
+		waiting, start := true, time.Now()
+		s.options.Now = func() time.Time {
 			if waiting {
 				waiting = false
 				if v := hit(t, s, "k", 1, spec); !v.Allowed {
 					t.Errorf("%s: the first hit: %+v", name, v)
 				}
-				return time.Second
+				return start.Add(time.Second)
 			}
-			return time.Minute
+			return start.Add(time.Minute)
 		}
 		if v := hit(t, s, "k", 1, spec); v.Allowed || v.RetryAfter > time.Millisecond {
 			t.Errorf("%s: the hit that was late: %+v, want it denied", name, v)
@@ -423,8 +415,8 @@ func TestTakeThatWaitsForALockUsesTheLatestTime(t *testing.T) {
 
 // A store without traffic frees its memory.
 func TestSweepFreesTheMemoryOfAnIdleStore(t *testing.T) {
-	s, passed := New(Options{}), time.Duration(0)
-	s.passed = func(time.Time) time.Duration { return passed }
+	now := time.Now()
+	s := storeAt(&now)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 10, Window: time.Minute})
 	later := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 10, Window: time.Hour})
 	var out [1]limiters.Verdict
@@ -442,7 +434,7 @@ func TestSweepFreesTheMemoryOfAnIdleStore(t *testing.T) {
 	if n := s.Stats().Keys; n != keys {
 		t.Fatalf("%d keys are left of %d that all count", n, keys)
 	}
-	passed = 2 * time.Minute
+	now = now.Add(2 * time.Minute)
 	full := s.Stats().Bytes
 	s.Sweep()
 	if stats := s.Stats(); stats.Keys != 1 || stats.Bytes > full/100 {

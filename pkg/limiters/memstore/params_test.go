@@ -21,7 +21,6 @@ func TestSnapshotOfAnEarlierVersionLoads(t *testing.T) {
 	}
 	now := time.UnixMicro(1_763_683_200_000_000)
 	s := storeAt(&now)
-	s.start = now
 	if result, err := s.load(bytes.NewReader(b)); err != nil || result.Keys != 4 {
 		t.Fatalf("%+v, %v, want 4 keys", result, err)
 	}

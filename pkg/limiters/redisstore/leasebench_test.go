@@ -24,7 +24,7 @@ type leaseHits struct {
 // next returns a take, or an end of the oldest open lease; a limit without leases gets a take instead.
 func (l *leaseHits) next(end bool) limiters.Hit {
 	number := l.taken
-	if end && l.limit.HasLeases() {
+	if end && l.limit.UsesLeases() {
 		number = l.ended
 		l.ended++
 	} else {
@@ -34,7 +34,7 @@ func (l *leaseHits) next(end bool) limiters.Hit {
 	// The keys of a call's takes differ from those of its ends.
 	shift := number / (l.open * len(l.keys)) * (len(l.keys) / 2)
 	h := limiters.Hit{Key: l.keys[(number+shift)%len(l.keys)], Limit: l.limit, N: 1, End: end}
-	if l.limit.HasLeases() {
+	if l.limit.UsesLeases() {
 		h.Lease = leaseID(number)
 	}
 	if !l.limit.IsConcurrency() {

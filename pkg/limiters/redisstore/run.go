@@ -48,7 +48,7 @@ func (b *batch) encodeRuns() {
 		switch {
 		case b.group[i] == 0 && b.hits[i].Limit.IsConcurrency():
 			next.kind = kindLeases
-		case b.group[i] == 0 && b.hits[i].Limit.HasLeases() && !b.hits[i].Limit.HasPenalty():
+		case b.group[i] == 0 && b.hits[i].Limit.UsesLeases() && !b.hits[i].Limit.HasPenalty():
 			next.kind = kindReserves
 		case b.hits[i].Limit.UsesExtraState():
 			next.kind = kindExtra

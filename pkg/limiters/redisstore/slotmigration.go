@@ -85,7 +85,7 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 			// A reservation with an estimate of 0 must be ended too.
 			if (hit.N > 0 || hit.TakesLease()) && !slices.Contains(deniedKeys, keys[i]) {
 				hit.N, hit.Denied = -hit.N, 0
-				if hit.Limit.HasLeases() {
+				if hit.Limit.UsesLeases() {
 					hit.N, hit.End = 0, true // a lease or a reservation is given up
 				}
 				refund := refunds.callFor(keys[i])

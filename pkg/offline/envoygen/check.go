@@ -86,9 +86,9 @@ func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (how mode, ok boo
 		switch {
 		case l.Compiled.IsConcurrency():
 			how = max(how, concurrency)
-		case l.Compiled.HasLeases():
+		case l.Compiled.UsesLeases():
 			how = reserve
-		case cost != "" && !spec.CountDenied && !rule.HasLeases():
+		case cost != "" && !spec.CountDenied && !rule.UsesLeases():
 			p.problem(at, "the cost is charged at the end, and this limit does not count a cost that exceeds it: write count_denied: "+
 				"true with a fixed_window, or reserve")
 			return how, false

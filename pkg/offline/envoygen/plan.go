@@ -202,7 +202,7 @@ func (p *planner) addRule(rule *descriptors.Rule) {
 			p.problem(at, "the key %q has a wildcard, so it does not name the key that Envoy must send: write one rule for each key", l.Key)
 			return
 		}
-		isID := rule.HasLeases() && i == len(levels)-1
+		isID := rule.UsesLeases() && i == len(levels)-1
 		s, err := p.sourceOf(l, at, isID)
 		if err == nil {
 			err = p.checkSource(s, l)

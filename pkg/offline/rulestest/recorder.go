@@ -75,7 +75,7 @@ func (r *recorder) decide(s sent, id string) *decide.Decision {
 
 func (r *recorder) entriesOf(s sent, id string) []descriptors.Entry {
 	entries := append([]descriptors.Entry(nil), r.entries...)
-	if r.rule.HasLeases() {
+	if r.rule.UsesLeases() {
 		entries[len(entries)-1].Value = id
 	}
 	if s.end != "" {
@@ -95,7 +95,7 @@ func (r *recorder) send(s sent) *decide.Decision {
 	id := s.id
 	var d *decide.Decision
 	for i := range repeat {
-		if repeat > 1 && r.rule.HasLeases() {
+		if repeat > 1 && r.rule.UsesLeases() {
 			s.id, id = "id-"+number, fmt.Sprintf("id-%d", i+1)
 		}
 		if i > 0 {
@@ -157,7 +157,7 @@ func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.En
 	case chunk == 0:
 		return nil, errors.New("another limit of the rule denies every request")
 	case chunk == limit.Capacity():
-		if limit.Capacity() <= maxUnrolled && !rule.HasLeases() {
+		if limit.Capacity() <= maxUnrolled && !rule.UsesLeases() {
 			r.send(sent{hits: 1, repeat: int(limit.Capacity())})
 		} else {
 			r.send(sent{hits: limit.Capacity()})
@@ -187,7 +187,7 @@ func (r *recorder) recover(t int, d *decide.Decision) {
 	case limit.IsConcurrency():
 		r.send(sent{hits: 0, refund: true, id: "id-1"})
 		r.send(sent{hits: 1})
-	case limit.HasLeases() && len(r.rule.Limits) == 1: // a reservation
+	case limit.UsesLeases() && len(r.rule.Limits) == 1: // a reservation
 		r.send(sent{hits: 0, id: "id-1", end: "settle"})
 		r.send(sent{hits: 1})
 	default:

@@ -147,7 +147,7 @@ func NewPlan(rules *descriptors.Rules, load Load) (*Plan, error) {
 // keysOf returns the number of counters under a rule if all users send within one window.
 func keysOf(rule *descriptors.Rule, load *Load, unused map[string]int64) float64 {
 	levels := rule.Levels()
-	if rule.HasLeases() {
+	if rule.UsesLeases() {
 		levels = levels[:len(levels)-1] // the last entry, the id of a request, belongs to no key
 	}
 	keys, byUser := 1.0, false
@@ -224,7 +224,7 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 // growing returns the size of a key, including the leases of its reservations.
 func growing(sizes map[string]Size, l *limiters.Limit) Size {
 	s := sizes[l.Spec().Algorithm]
-	if l.HasLeases() {
+	if l.UsesLeases() {
 		leases := sizes["concurrency"].Hit
 		s.Hit = s.Hit.plus(leases)
 	}

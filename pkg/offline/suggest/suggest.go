@@ -146,7 +146,7 @@ func noteOf(rule *descriptors.Rule) string {
 	switch {
 	case rule.Unlimited:
 		return "the rule is unlimited"
-	case rule.HasLeases():
+	case rule.UsesLeases():
 		return "a limit of concurrency or with reserve depends on how long requests last, which no recording has"
 	}
 	return ""
