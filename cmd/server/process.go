@@ -117,14 +117,11 @@ func (p *process) openSender() error {
 }
 
 func statsdDestination(s *settings.Stats) (statsd.Destination, error) {
-	tags, err := s.Tags()
-	if err != nil {
-		return statsd.Destination{}, fmt.Errorf("EXTRA_TAGS: %w", err)
-	}
 	to := statsd.Destination{
 		Network: s.StatsdProtocol, Address: net.JoinHostPort(s.StatsdHost, strconv.Itoa(int(s.StatsdPort))),
-		Every: s.FlushInterval, Tags: tags,
+		Every: s.FlushInterval, Tags: s.Tags(),
 	}
+	var err error
 	if s.UseDogStatsd {
 		to.Network, to.Dog, to.DogTags = "udp", true, statsd.DogTags(os.Getenv)
 		to.Mogrifiers, err = statsd.Mogrifiers(s.Mogrifiers, os.Getenv)

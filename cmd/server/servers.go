@@ -50,15 +50,11 @@ func (p *process) newServers() (*servers, error) {
 			p.shadow.observe(o)
 			p.recorder.Record(&o.Result)
 		},
-		DynamicMetadata: s.ResponseDynamicMetadata,
-		StandardHeaders: s.ResponseHeadersStandard != "",
-		DeniedByHeader:  s.ResponseHeaderDeniedBy,
-		Receipts:        p.receipts.options(s),
-	}
-	var err error
-	options.RetryAfterJitter, err = s.Jitter()
-	if err != nil {
-		return nil, err
+		DynamicMetadata:  s.ResponseDynamicMetadata,
+		StandardHeaders:  s.ResponseHeadersStandard != "",
+		RetryAfterJitter: s.Jitter(),
+		DeniedByHeader:   s.ResponseHeaderDeniedBy,
+		Receipts:         p.receipts.options(s),
 	}
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
