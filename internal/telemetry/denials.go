@@ -62,9 +62,6 @@ func limitLabel(d *decide.Decision, i int) string {
 	return name
 }
 
-// overrideLimit is the label of limits in requests.
-const overrideLimit = "override"
-
 // maxLimitName bounds the label of a limit, in bytes, because rules do not bound names.
 const maxLimitName = 200
 
@@ -80,11 +77,11 @@ func (m *Metrics) keepDenials(rules *descriptors.Rules) {
 	}
 	exist := map[limit]bool{}
 	for d := range rules.Domains() {
-		exist[limit{ruleID{domain: d.Name()}, overrideLimit}] = true
+		exist[limit{ruleID{domain: d.Name()}, decide.OverrideName}] = true
 	}
 	for r := range rules.All() {
 		if id := ruleIDOf(r); counted[id] {
-			exist[limit{id, overrideLimit}] = true
+			exist[limit{id, decide.OverrideName}] = true
 			d := decide.Decision{Limits: r.Limits}
 			for i := range r.Limits {
 				exist[limit{id, limitLabel(&d, i)}] = true

@@ -145,11 +145,14 @@ func (d *Decision) DenyingLimit() int {
 	return i
 }
 
-// LimitName returns the name of limit i, its index from 0 if it has none, or "override" if it came with the request.
+// OverrideName is the name of a limit that came with the request, in metrics, headers and logs.
+const OverrideName = "override"
+
+// LimitName returns the name of limit i, its index from 0 if it has none, or [OverrideName] if it came with the request.
 func (d *Decision) LimitName(i int) string {
 	switch {
 	case d.Override:
-		return "override"
+		return OverrideName
 	case d.Limits[i].Name != "":
 		return d.Limits[i].Name
 	}

@@ -81,7 +81,7 @@ func appendDeniedBy(b []byte, fields *[5]field) []byte {
 
 // deniedByHeader returns a denial as a structured field: the rule as its item, the other fields as parameters.
 func deniedByHeader(fields *[5]field) string {
-	rule, b := "override", []byte(nil)
+	rule, b := decide.OverrideName, []byte(nil)
 	for _, f := range fields {
 		switch {
 		case f.text == "":
