@@ -49,7 +49,7 @@ type process struct {
 // before the store, because a process that still holds a port has not saved its snapshot yet.
 func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, err error) {
 	started := time.Now()
-	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: newReadiness(), abandoned: make(chan struct{})}
+	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: &readiness{}, abandoned: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			p.close()

@@ -37,6 +37,13 @@ type httpServer struct {
 	listener net.Listener
 }
 
+func (h *httpServer) serve() error {
+	if err := h.server.Serve(h.listener); !errors.Is(err, http.ErrServerClosed) {
+		return prefixError(h.name, err)
+	}
+	return nil
+}
+
 // newServers returns the servers of p, whose other parts must be open.
 func (p *process) newServers() (*servers, error) {
 	s, l, log, metrics := p.settings, p.listeners, p.log, p.metrics
@@ -120,7 +127,7 @@ func (s *servers) serve(group *errgroup.Group) {
 		return prefixError("grpc", err)
 	})
 	for _, h := range s.http {
-		group.Go(func() error { return serveHTTP(h.name, h.server, h.listener) })
+		group.Go(h.serve)
 	}
 	if s.admin != nil {
 		group.Go(func() error { s.admin.serve(); return nil })
