@@ -67,7 +67,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/listeners", "opens the ports", ""},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", ""},
 	{"internal/tracing", "exports spans of requests and store calls", "internal/settings pkg/limiters"},
-	{"internal/telemetry", "exports Weir's metrics and log, without knowing a store", "internal/admission internal/observe internal/shadow pkg/decide pkg/descriptors pkg/limiters pkg/limiters/guard pkg/rls"},
+	{"internal/telemetry", "exports Weir's metrics and log, without knowing a store", "internal/admission internal/observe internal/shadow pkg/decide pkg/descriptors pkg/limiters pkg/limiters/guard pkg/recorder pkg/rls"},
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions", "pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
 	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
 	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
