@@ -43,15 +43,12 @@ func (c *denialDetails) count(labels labelSet, hits int64, v *limiters.Verdict) 
 func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; !v.Allowed && v.Err == nil {
-			labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i), strconv.FormatBool(enforced(o, d))}
+			labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i), strconv.FormatBool(o.Enforced(d))}
 			m.denials.add(labels, 1)
 			m.details.count(labels, d.Hits, v)
 		}
 	}
 }
-
-// enforced reports whether a descriptor's denial affects the response.
-func enforced(o *rls.Observation, d *decide.Decision) bool { return o.Denied && !d.Shadow }
 
 // limitLabel returns the label of limit i of a descriptor, see [decide.Decision.LimitName].
 func limitLabel(d *decide.Decision, i int) string {

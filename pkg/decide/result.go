@@ -45,6 +45,10 @@ func (r *Result) Denies(d *Decision) bool {
 	return d.Outcome == Denied && (!d.Quota || !r.combined.quotaAllows)
 }
 
+// Enforced reports whether a denial by a limit of d counts as enforced: r is Denied, and d is not in shadow mode. Unlike
+// [Result.Denies], it is false with [Options.ShadowMode], and true in quota mode even if only another descriptor denies the request.
+func (r *Result) Enforced(d *Decision) bool { return r.Denied && !d.Shadow }
+
 // A Decision is the outcome of one descriptor.
 type Decision struct {
 	Domain   string
