@@ -46,7 +46,7 @@ func (h *httpServer) serve() error {
 
 // newServers returns the servers of p, whose other parts must be open.
 func (p *process) newServers() (*servers, error) {
-	s, l, log, metrics := p.settings, p.listeners, p.log, p.metrics
+	s, l, log, metrics := p.settings, p.ports, p.log, p.metrics
 	logRequest, observer := telemetry.RequestLog(log), newObserver(s, l.admin != nil, log, metrics)
 	options := rls.Options{
 		Observe: func(o *rls.Observation) {
