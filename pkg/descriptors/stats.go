@@ -44,15 +44,15 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	case l.matching == wildcard:
 		return l.pattern(e.Key)
 	}
-	return l.text
+	return l.statName
 }
 
 // pattern returns the metric name of a wildcard. If its key is a pattern, the key of the request comes first.
 func (l *level) pattern(key string) string {
-	if n := len(key); n < len(l.text) && l.text[:n] == key && l.text[n] == '_' {
-		return l.text
+	if n := len(key); n < len(l.statName) && l.statName[:n] == key && l.statName[n] == '_' {
+		return l.statName
 	}
-	return key + "_" + l.text
+	return key + "_" + l.statName
 }
 
 // Joined returns key_value, or the key if the value is empty. envoyproxy/ratelimit compares entries in this form.
