@@ -42,7 +42,13 @@ type Descriptor struct {
 	Reason    string  `json:"reason" doc:"The reason for the result, as a clause."`
 	Summary   string  `json:"summary" doc:"The walk and the result in one line."`
 	Walk      []Step  `json:"walk" nullable:"false" doc:"One step for each entry, up to the first that selects nothing."`
+
+	key     string
+	planned []descriptors.RateLimit // in the order of Limits
 }
+
+// Planned returns the key and the limits of a descriptor of [ForRequest], in the order of d.Limits, for a caller that sets their State.
+func (d *Descriptor) Planned() (key string, limits []descriptors.RateLimit) { return d.key, d.planned }
 
 // An Entry is a key and a value.
 type Entry [2]string
@@ -157,6 +163,7 @@ func (e *explainer) descriptor(i int) Descriptor {
 	d := Descriptor{
 		Hits: planned.Hits, Matched: planned.Rule != nil, Rule: planned.RuleName(), Source: planned.Rule.Source(),
 		Limits: []Limit{}, Unlimited: planned.Reason == decide.Unlimited && !planned.Override, Result: planned.Reason.String(),
+		key: e.plan.Key(i), planned: planned.Limits,
 	}
 	for j := range planned.Limits {
 		d.Limits = append(d.Limits, e.limit(i, &planned.Limits[j]))
