@@ -188,7 +188,7 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 	for _, s := range e.domain.Walk(planned) {
 		step := Step{
 			Level: s.Level, Entry: Entry{s.Entry.Key, s.Entry.Value}, Result: noMatch, Kind: s.Result.String(),
-			Descriptor: s.Node, Source: s.Source, Reason: s.Reason(), brief: s.Brief(),
+			Descriptor: s.Node, Source: s.Source, Reason: stepReason(&s), brief: briefReason(&s),
 		}
 		if s.Result.Matched() {
 			step.Result = matched
@@ -198,7 +198,7 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 		}
 		d.Walk = append(d.Walk, step)
 		if s.Result.Matched() && s.Rule == nil && s.Level == len(planned) {
-			d.Reason = s.Needs()
+			d.Reason = missing(&s)
 		}
 	}
 	if e.domain != nil && len(planned) < len(sent) {
