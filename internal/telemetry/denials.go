@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -52,11 +51,7 @@ func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 
 // limitLabel returns the label of limit i of a descriptor, see [decide.Decision.LimitName].
 func limitLabel(d *decide.Decision, i int) string {
-	name := d.LimitName(i)
-	if len(name) > maxLimitName {
-		name = strings.ToValidUTF8(name[:maxLimitName], "")
-	}
-	return name
+	return descriptors.TruncateWithHash(d.LimitName(i), maxLimitName)
 }
 
 // maxLimitName bounds the label of a limit, in bytes, because rules do not bound names.
