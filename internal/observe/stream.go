@@ -189,7 +189,7 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 	var v limiters.Verdict
 	if limit >= 0 {
 		v = d.Verdicts[limit]
-		made.Limit, made.Algorithm, made.By = d.LimitName(limit), d.Limits[limit].Compiled.Spec().Algorithm, decidedByNames[v.By]
+		made.Limit, made.Algorithm, made.By = d.LimitLabel(limit), d.Limits[limit].Compiled.Spec().Algorithm, decidedByNames[v.By]
 	}
 	made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, WaitText(v.RetryAfter), v.ResetAfter.String()
 	return made

@@ -135,7 +135,7 @@ func (all *denials) read(r *decide.Result) {
 		}
 		denying := denyingLimit{limitID: limitID{d.Domain, d.RuleName(), ""}, key: r.Key(i), shadow: !denies}
 		if limit >= 0 {
-			denying.limitID.limit, denying.limit = d.LimitName(limit), &d.Limits[limit]
+			denying.limitID.limit, denying.limit = d.LimitLabel(limit), &d.Limits[limit]
 		}
 		all.limits = append(all.limits, denying)
 	}

@@ -49,9 +49,9 @@ func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 	}
 }
 
-// limitLabel returns the label of limit i of a descriptor, see [decide.Decision.LimitName].
+// limitLabel returns the label of limit i of a descriptor, see [decide.Decision.LimitLabel].
 func limitLabel(d *decide.Decision, i int) string {
-	return descriptors.TruncateWithHash(d.LimitName(i), maxLimitName)
+	return descriptors.TruncateWithHash(d.LimitLabel(i), maxLimitName)
 }
 
 // maxLimitName bounds the label of a limit, in bytes, because rules do not bound names.

@@ -152,8 +152,8 @@ func (d *Decision) DenyingLimit() int {
 // OverrideName is the name of a limit that came with the request, in metrics, headers and logs.
 const OverrideName = "override"
 
-// LimitName returns the name of limit i, its index from 0 if it has none, or [OverrideName] if it came with the request.
-func (d *Decision) LimitName(i int) string {
+// LimitLabel returns the name of limit i, its index from 0 if it has none, or [OverrideName] if it came with the request.
+func (d *Decision) LimitLabel(i int) string {
 	switch {
 	case d.Override:
 		return OverrideName

@@ -33,12 +33,12 @@ func (d *denial) reason() string {
 	return d.Reason.String()
 }
 
-// limitText returns the name of the limit, see [decide.Decision.LimitName]; "" if no limit denies.
+// limitText returns the name of the limit, see [decide.Decision.LimitLabel]; "" if no limit denies.
 func (d *denial) limitText() string {
 	if d.limit < 0 {
 		return ""
 	}
-	return descriptors.TruncateWithHash(d.LimitName(d.limit), maxName)
+	return descriptors.TruncateWithHash(d.LimitLabel(d.limit), maxName)
 }
 
 // onDeny returns the response that the rules set for the denial, or nil. A limit in the request uses that of the rule's first
