@@ -24,15 +24,15 @@ func newAdmitter(requests *admission.InFlight, service *rls.Service) *admitter {
 
 // Receive implements [rls.Admission]. It observes a request whose message is compressed or too large as rejected, because Envoy's
 // failure mode may let that request pass.
-func (a *admitter) Receive(ctx context.Context, _ func(any) error, message rls.Message) error {
-	err := a.receiver.Receive(ctx, message)
+func (a *admitter) Receive(ctx context.Context, _ func(any) error, request rls.PendingRequest) error {
+	err := a.receiver.Receive(ctx, request)
 	if err != nil {
 		if code := status.Code(err); code != codes.Canceled && code != codes.DeadlineExceeded {
 			a.service.ObserveRejected(err)
 		}
 		return err
 	}
-	err = a.Enter(message.Ends)
+	err = a.Enter(request.Ends)
 	if err != nil {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}

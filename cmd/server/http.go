@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"expvar"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -78,13 +76,6 @@ func newServer(h http.Handler, write time.Duration) *http.Server {
 		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: write,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 16,
 	}
-}
-
-func serveHTTP(what string, server *http.Server, l net.Listener) error {
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return prefixError(what, err)
-	}
-	return nil
 }
 
 // stopHTTP rejects new connections and waits for the requests in flight. When ctx ends, it closes all connections.

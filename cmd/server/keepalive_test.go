@@ -111,7 +111,7 @@ func serverInMemory(t *testing.T) (*grpc.Server, net.Conn) {
 	t.Helper()
 	l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
-	server := newGRPC(service, admission.NewInFlight(1), newReadiness(), unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}))
+	server := newGRPC(service, admission.NewInFlight(1), &readiness{}, unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(&l) }()
 	client, theirs := net.Pipe()

@@ -12,25 +12,25 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/backoff"
-	inner "github.com/weir-rls/weir/internal/listeners"
+	"github.com/weir-rls/weir/internal/listeners"
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-// listeners are the open ports of the process. prometheus and admin may be nil.
-type listeners struct{ grpc, http, debug, prometheus, admin net.Listener }
+// ports are the open listeners of the process. prometheus and admin may be nil.
+type ports struct{ grpc, http, debug, prometheus, admin net.Listener }
 
 // listen opens all listeners or none. A draining process may still hold a port, so listen retries for slightly longer than
 // DRAIN_DELAY. It does not set SO_REUSEPORT: two processes on one port would silently count separately.
-func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l listeners, err error) {
+func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l ports, err error) {
 	defer func() {
 		if err != nil {
 			l.close()
 		}
 	}()
-	openGRPC := func() (net.Listener, error) { return inner.TCP(s.GRPCHost, s.GRPCPort) }
+	openGRPC := func() (net.Listener, error) { return listeners.TCP(s.GRPCHost, s.GRPCPort) }
 	setting := "GRPC_PORT"
 	if s.GRPCUDS != "" {
-		openGRPC, setting = func() (net.Listener, error) { return inner.Unix(s.GRPCUDS) }, "GRPC_UDS"
+		openGRPC, setting = func() (net.Listener, error) { return listeners.Unix(s.GRPCUDS) }, "GRPC_UDS"
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.DrainDelay+time.Second)
 	defer cancel()
@@ -38,11 +38,11 @@ func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l listener
 	if err != nil {
 		return l, err
 	}
-	l.http, err = bind(ctx, "PORT", func() (net.Listener, error) { return inner.TCP(s.Host, s.Port) }, log)
+	l.http, err = bind(ctx, "PORT", func() (net.Listener, error) { return listeners.TCP(s.Host, s.Port) }, log)
 	if err != nil {
 		return l, err
 	}
-	l.debug, err = bind(ctx, "DEBUG_PORT", func() (net.Listener, error) { return inner.TCP(s.DebugHost, s.DebugPort) }, log)
+	l.debug, err = bind(ctx, "DEBUG_PORT", func() (net.Listener, error) { return listeners.TCP(s.DebugHost, s.DebugPort) }, log)
 	if err != nil {
 		return l, err
 	}
@@ -71,7 +71,7 @@ func bind(ctx context.Context, setting string, open func() (net.Listener, error)
 		if err == nil {
 			return l, nil
 		}
-		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, inner.ErrInUse) {
+		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, listeners.ErrInUse) {
 			return nil, fmt.Errorf("%s: %w", setting, err)
 		}
 		if failures == 0 {
@@ -84,7 +84,7 @@ func bind(ctx context.Context, setting string, open func() (net.Listener, error)
 	}
 }
 
-func (l listeners) close() {
+func (l ports) close() {
 	for _, listener := range []net.Listener{l.grpc, l.http, l.debug, l.prometheus, l.admin} {
 		if listener != nil {
 			_ = listener.Close()

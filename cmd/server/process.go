@@ -33,14 +33,14 @@ type process struct {
 	ready    *readiness
 	panicked recovery.Report // logs and counts
 
-	sender    *statsd.Sender // nil unless the settings ask for it
-	rules     *ruleSource
-	shadow    *shadowFile  // nil without SHADOW_CONFIG
-	receipts  *receiptKeys // nil without RECEIPT_HEADER
-	listeners listeners
-	store     *store
-	recorder  *recorder.Recorder // nil without RECORD_PATH
-	servers   *servers
+	sender   *statsd.Sender // nil unless the settings ask for it
+	rules    *ruleSource
+	shadow   *shadowFile  // nil without SHADOW_CONFIG
+	receipts *receiptKeys // nil without RECEIPT_HEADER
+	ports    ports
+	store    *store
+	recorder *recorder.Recorder // nil without RECORD_PATH
+	servers  *servers
 
 	abandoned chan struct{} // closed when a forced stop has timed out
 }
@@ -49,7 +49,7 @@ type process struct {
 // before the store, because a process that still holds a port has not saved its snapshot yet.
 func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, err error) {
 	started := time.Now()
-	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: newReadiness(), abandoned: make(chan struct{})}
+	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: &readiness{}, abandoned: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -83,7 +83,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if err != nil {
 		return nil, err
 	}
-	p.listeners, err = listen(ctx, s, log)
+	p.ports, err = listen(ctx, s, log)
 	if err != nil {
 		return nil, err
 	}
@@ -117,14 +117,11 @@ func (p *process) openSender() error {
 }
 
 func statsdDestination(s *settings.Stats) (statsd.Destination, error) {
-	tags, err := s.Tags()
-	if err != nil {
-		return statsd.Destination{}, fmt.Errorf("EXTRA_TAGS: %w", err)
-	}
 	to := statsd.Destination{
 		Network: s.StatsdProtocol, Address: net.JoinHostPort(s.StatsdHost, strconv.Itoa(int(s.StatsdPort))),
-		Every: s.FlushInterval, Tags: tags,
+		Every: s.FlushInterval, Tags: s.Tags(),
 	}
+	var err error
 	if s.UseDogStatsd {
 		to.Network, to.Dog, to.DogTags = "udp", true, statsd.DogTags(os.Getenv)
 		to.Mogrifiers, err = statsd.Mogrifiers(s.Mogrifiers, os.Getenv)
@@ -138,7 +135,7 @@ func (p *process) close() {
 	if p.store != nil {
 		p.store.close()
 	}
-	p.listeners.close()
+	p.ports.close()
 }
 
 // runStore maintains the store until ctx ends, and marks the process ready once the store has answered.

@@ -2,14 +2,13 @@ package main
 
 import "sync"
 
-// A readiness reports whether proxies should send requests: from the first rules and the first answer of the store until stop.
+// A readiness reports whether proxies should send requests: from the first rules and the first answer of the store until stop. The
+// zero value is ready for use.
 type readiness struct {
 	mu                            sync.Mutex
 	hasRules, hasStore, isStopped bool
 	changed                       []func(ready bool)
 }
-
-func newReadiness() *readiness { return &readiness{} }
 
 // rulesLoaded records that rules are in force. Further calls have no effect.
 func (r *readiness) rulesLoaded() { r.set(&r.hasRules) }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestReadinessReportsEachChangeOnce(t *testing.T) {
-	r := newReadiness()
+	r := &readiness{}
 	var reported []bool
 	r.onChange(func(ready bool) { reported = append(reported, ready) })
 	for _, f := range []func(){r.rulesLoaded, r.rulesLoaded, r.storeAnswered, r.rulesLoaded, r.storeAnswered, r.stop, r.stop, r.rulesLoaded} {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -72,6 +71,5 @@ func (r *receiptKeys) options(s *settings.Serve) rls.Receipts {
 	if r == nil {
 		return rls.Receipts{}
 	}
-	replica, _ := os.Hostname()
-	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: replica, KeySecret: []byte(s.KeyHashSecret)}
+	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: replica(), KeySecret: []byte(s.KeyHashSecret)}
 }

@@ -15,8 +15,7 @@ import (
 )
 
 // A receivedRules stores the last rules from the control plane in a file, so that a process can start while the control plane is
-// unreachable.
-// An empty path disables the file.
+// unreachable. An empty path disables the file.
 type receivedRules struct {
 	path  string
 	log   *zap.Logger

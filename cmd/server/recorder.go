@@ -52,14 +52,7 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 			log.Info("recording written again")
 		},
 	})
-	metrics.RegisterRecording(func() telemetry.RecordingStats {
-		stats := r.Stats()
-		all := telemetry.RecordingStats{Lines: stats.Lines, Bytes: stats.Bytes, Failing: stats.Failing, Dropped: map[string]int64{}}
-		for _, reason := range recorder.Reasons() {
-			all.Dropped[reason.String()] = stats.Dropped[reason]
-		}
-		return all
-	})
+	metrics.RegisterRecording(r.Stats)
 	return r, nil
 }
 

@@ -87,13 +87,63 @@ func redisConnection(s *settings.Serve, prefix string, server *settings.RedisSer
 	return c, nil
 }
 
-// run checks Redis until it answers.
+// redisBackoff is the wait between checks of a Redis that is not ready.
+var redisBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
+
+// run checks Redis until it answers within the timeout, and then calls answered.
 func (r *redisBackend) run(ctx context.Context, answered func()) {
-	awaitRedis(ctx, r.Store, r.timeout, r.log, answered)
+	for failures := 0; ; failures++ {
+		policy, took, err := r.probe(ctx)
+		if err == nil {
+			if policy != "" && policy != "noeviction" {
+				r.log.Warn("redis may evict counters", zap.String("maxmemory_policy", policy),
+					zap.String("remedy", "set its maxmemory-policy to noeviction"))
+			}
+			r.log.Info("redis answers", zap.Duration("took_seconds", took))
+			answered()
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		text := "redis does not answer, not ready"
+		switch {
+		case errors.Is(err, errRoundTripTooLong):
+			text = "redis answers too late, not ready"
+		case errors.Is(err, redisstore.ErrAuth):
+			text = "redis rejected the password, not ready"
+		}
+		wait := redisBackoff.Wait(failures)
+		r.log.Error(text, zap.Error(err), zap.Duration("retry_seconds", wait))
+		if backoff.Sleep(ctx, wait) != nil {
+			return
+		}
+	}
+}
+
+var errRoundTripTooLong = errors.New("a call to Redis takes longer than STORE_TIMEOUT")
+
+// probe returns the eviction policy of Redis, or "" if it is unknown, and the time of a round trip. It fails if the round trip takes
+// as long as the timeout.
+func (r *redisBackend) probe(ctx context.Context) (policy string, took time.Duration, err error) {
+	policy, err = r.EvictionPolicy(ctx)
+	if err != nil {
+		return "", 0, err
+	}
+	took, err = r.RoundTrip(ctx)
+	if err != nil {
+		return "", 0, err
+	}
+	took = took.Round(10 * time.Microsecond)
+	if took >= r.timeout {
+		return "", 0, fmt.Errorf("%w: %v, want less than %v: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it",
+			errRoundTripTooLong, took, r.timeout)
+	}
+	return policy, took, nil
 }
 
 func (r *redisBackend) check(ctx context.Context) error {
-	_, _, err := probeRedis(ctx, r.Store, r.timeout)
+	_, _, err := r.probe(ctx)
 	return err
 }
 
@@ -124,57 +174,4 @@ func (p *redisPair) check(ctx context.Context) error {
 func (p *redisPair) close() {
 	p.main.close()
 	p.perSecond.close()
-}
-
-// redisBackoff is the wait between checks of a Redis that is not ready.
-var redisBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
-
-// awaitRedis checks Redis until it answers within timeout, and then calls ready.
-func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration, log *zap.Logger, ready func()) {
-	for failures := 0; ; failures++ {
-		policy, took, err := probeRedis(ctx, r, timeout)
-		if err == nil {
-			if policy != "" && policy != "noeviction" {
-				log.Warn("redis may evict counters", zap.String("maxmemory_policy", policy),
-					zap.String("remedy", "set its maxmemory-policy to noeviction"))
-			}
-			log.Info("redis answers", zap.Duration("took_seconds", took))
-			ready()
-			return
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		text := "redis does not answer, not ready"
-		switch {
-		case errors.Is(err, errRoundTripTooLong):
-			text = "redis answers too late, not ready"
-		case errors.Is(err, redisstore.ErrAuth):
-			text = "redis rejected the password, not ready"
-		}
-		wait := redisBackoff.Wait(failures)
-		log.Error(text, zap.Error(err), zap.Duration("retry_seconds", wait))
-		if backoff.Sleep(ctx, wait) != nil {
-			return
-		}
-	}
-}
-
-var errRoundTripTooLong = errors.New("a call to Redis takes longer than STORE_TIMEOUT")
-
-func probeRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration) (policy string, took time.Duration, err error) {
-	policy, err = r.EvictionPolicy(ctx)
-	if err != nil {
-		return "", 0, err
-	}
-	took, err = r.RoundTrip(ctx)
-	if err != nil {
-		return "", 0, err
-	}
-	took = took.Round(10 * time.Microsecond)
-	if took >= timeout {
-		return "", 0, fmt.Errorf("%w: %v, want less than %v: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it",
-			errRoundTripTooLong, took, timeout)
-	}
-	return policy, took, nil
 }

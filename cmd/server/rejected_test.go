@@ -58,7 +58,7 @@ func inMemory(t *testing.T, o rls.Options) *grpc.ClientConn {
 func inMemoryWith(t *testing.T, requests *admission.InFlight, o rls.Options) *grpc.ClientConn {
 	t.Helper()
 	decider := decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{})
-	server := newGRPC(rls.New(decider, o), requests, newReadiness(), unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}))
+	server := newGRPC(rls.New(decider, o), requests, &readiness{}, unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}))
 	return grpctest.Serve(t, server)
 }
 

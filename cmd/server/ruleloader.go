@@ -80,12 +80,12 @@ func (l *ruleLoader) parseOptions() rulesfile.Options {
 	return l.options()
 }
 
-// options is parseOptions without the lock. After the start, l.mu must be held.
+// options is parseOptions for a caller that holds l.mu.
 func (l *ruleLoader) options() rulesfile.Options {
 	return rulesfile.Options{MergeDomains: l.merge, CalendarMonths: l.calendarMonths, Overlay: l.overlay.parsed}
 }
 
-// apply puts files in force, unless they and the overlay already are. After the start, l.mu must be held.
+// apply puts files in force, unless they and the overlay already are. l.mu must be held.
 func (l *ruleLoader) apply(files []rulesfile.File, err error) error {
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (l *ruleLoader) apply(files []rulesfile.File, err error) error {
 	return nil
 }
 
-// failed reports err and makes the next load parse its files even if they are unchanged. After the start, l.mu must be held.
+// failed reports err and makes the next load parse its files even if they are unchanged. l.mu must be held.
 func (l *ruleLoader) failed(err error) {
 	l.current = ""
 	l.report.failed(err, l.live.Load() != nil)

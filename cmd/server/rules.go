@@ -43,7 +43,7 @@ func newRuleSource(
 	}
 	if s.ConfigType == settings.FromXDS {
 		if err := r.overlay.err; err != nil {
-			r.failed(err)
+			_ = r.load(nil, err)
 		}
 		var err error
 		r.xds, err = newXDS(&s.XDS, log, telemetry.NewXDS(metrics.Registry))
@@ -65,6 +65,8 @@ func newRuleSource(
 		_ = r.load(files, err)
 		return r, nil
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r, r.apply(files, err)
 }
 

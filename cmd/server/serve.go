@@ -20,13 +20,9 @@ type serve struct {
 // Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs the error of a failed start too; with text it returns
 // the error, because a terminal shows a multi-line error better than a log line.
 func (s *serve) Run(ctx context.Context, to cli.Streams) error {
-	level, err := s.Level()
-	if err != nil {
-		return err
-	}
-	log := telemetry.NewLog(to.Err, level, s.LogFormat)
+	log := telemetry.NewLog(to.Err, s.Level(), s.LogFormat)
 	defer func() { _ = log.Sync() }()
-	err = s.serve(ctx, log)
+	err := s.serve(ctx, log)
 	if err != nil && s.LogFormat == "json" {
 		log.Error("exiting", zap.Error(err))
 		return cli.Failed

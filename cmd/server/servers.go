@@ -37,9 +37,16 @@ type httpServer struct {
 	listener net.Listener
 }
 
+func (h *httpServer) serve() error {
+	if err := h.server.Serve(h.listener); !errors.Is(err, http.ErrServerClosed) {
+		return prefixError(h.name, err)
+	}
+	return nil
+}
+
 // newServers returns the servers of p, whose other parts must be open.
 func (p *process) newServers() (*servers, error) {
-	s, l, log, metrics := p.settings, p.listeners, p.log, p.metrics
+	s, l, log, metrics := p.settings, p.ports, p.log, p.metrics
 	logRequest, observer := telemetry.RequestLog(log), newObserver(s, l.admin != nil, log, metrics)
 	options := rls.Options{
 		Observe: func(o *rls.Observation) {
@@ -50,15 +57,11 @@ func (p *process) newServers() (*servers, error) {
 			p.shadow.observe(o)
 			p.recorder.Record(&o.Result)
 		},
-		DynamicMetadata: s.ResponseDynamicMetadata,
-		StandardHeaders: s.ResponseHeadersStandard != "",
-		DeniedByHeader:  s.ResponseHeaderDeniedBy,
-		Receipts:        p.receipts.options(s),
-	}
-	var err error
-	options.RetryAfterJitter, err = s.Jitter()
-	if err != nil {
-		return nil, err
+		DynamicMetadata:  s.ResponseDynamicMetadata,
+		StandardHeaders:  s.ResponseHeadersStandard != "",
+		RetryAfterJitter: s.Jitter(),
+		DeniedByHeader:   s.ResponseHeaderDeniedBy,
+		Receipts:         p.receipts.options(s),
 	}
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
@@ -124,7 +127,7 @@ func (s *servers) serve(group *errgroup.Group) {
 		return prefixError("grpc", err)
 	})
 	for _, h := range s.http {
-		group.Go(func() error { return serveHTTP(h.name, h.server, h.listener) })
+		group.Go(h.serve)
 	}
 	if s.admin != nil {
 		group.Go(func() error { s.admin.serve(); return nil })

@@ -14,17 +14,9 @@ import (
 )
 
 func newXDS(s *settings.XDS, log *zap.Logger, metrics *telemetry.XDS) (*xds.Source, error) {
-	metadata, err := s.Metadata()
-	if err != nil {
-		return nil, fmt.Errorf("CONFIG_GRPC_XDS_NODE_METADATA: %w", err)
-	}
-	headers, err := s.Headers()
-	if err != nil {
-		return nil, fmt.Errorf("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: %w", err)
-	}
 	observer := &xdsObserver{log: log.With(zap.String("source", s.ServerURL)), metrics: metrics}
 	source := &xds.Source{
-		Server: s.ServerURL, NodeID: s.NodeID, NodeMetadata: metadata, Headers: headers,
+		Server: s.ServerURL, NodeID: s.NodeID, NodeMetadata: s.Metadata(), Headers: s.Headers(),
 		MaxMessageSize: s.MaxMessageSize,
 		Backoff:        backoff.Backoff{Initial: s.BackoffInitial, Max: s.BackoffMax},
 		Notify:         observer.notify,

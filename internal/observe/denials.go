@@ -11,7 +11,7 @@ import (
 
 // A Denial is a denial for the log. Of the values that a user sent, it contains only those that the rules name.
 type Denial struct {
-	Domain, Rule, Limit, Algorithm string // Limit is that of [decide.Decision.LimitName]
+	Domain, Rule, Limit, Algorithm string // Limit is that of [decide.Decision.LimitLabel]
 	KeyHash                        string
 	Enforced                       bool // false: shadow mode or quota mode let the request pass
 	Penalized                      bool // a penalty denies the key
@@ -55,8 +55,8 @@ func (o *Observer) logDenial(r *decide.Result, i, denying int) {
 	d := &r.Decisions[i]
 	v := &d.Verdicts[denying]
 	o.options.LogDenial(&Denial{
-		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitName(denying), Algorithm: d.Limits[denying].Compiled.Spec().Algorithm,
-		KeyHash: o.hash(r.Key(i)), Enforced: enforced(r, d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
+		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitLabel(denying), Algorithm: d.Limits[denying].Compiled.Spec().Algorithm,
+		KeyHash: o.hash(r.Key(i)), Enforced: r.Enforced(d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
 		Replica: o.options.Replica, RulesVersion: r.Rules.Version(), Suppressed: skipped,
 	})
 }

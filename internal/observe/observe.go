@@ -92,9 +92,6 @@ func (o *Observer) Observe(r *decide.Result) {
 	}
 }
 
-// enforced reports whether the denial of d affects the response.
-func enforced(r *decide.Result, d *decide.Decision) bool { return r.Denied && !d.Shadow }
-
 func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.Secret, key) }
 
 // keyOf returns the key of descriptor i. A descriptor without a limit has a key too, for the stream of decisions.

@@ -28,18 +28,20 @@ func (c seriesCollector) Collect(to chan<- prometheus.Metric) {
 		}
 		for i, n := range s.load() {
 			if n > 0 || i < overLimitWithLocalCache {
-				to <- metric(descs[depth][i], n, s.labels)
+				to <- constMetric(descs[depth][i], n, s.labels)
 			}
 		}
 	}
 	unknown := prometheus.NewDesc("ratelimit_service_rate_limit_domain_not_found",
 		"Requests for a domain that no rules have. At most 100 domains have series of their own.", []string{"domain"}, nil)
 	for _, s := range c.stats.domains.all() {
-		to <- metric(unknown, s.counts[totalHits].Load(), s.labels)
+		to <- constMetric(unknown, s.counts[totalHits].Load(), s.labels)
 	}
 }
 
-func metric(desc *prometheus.Desc, n uint64, labels []string) prometheus.Metric {
+// constMetric is [prometheus.NewConstMetric] of a counter, but returns an invalid metric instead of an error, so that a bad label fails
+// a scrape and not the process.
+func constMetric(desc *prometheus.Desc, n uint64, labels []string) prometheus.Metric {
 	m, err := prometheus.NewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
 	if err != nil {
 		return prometheus.NewInvalidMetric(desc, err)

@@ -93,7 +93,7 @@ var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "Call
 
 // Collect implements prometheus.Collector.
 func (m *methods) Collect(to chan<- prometheus.Metric) {
-	m.each(func(method *method) { to <- metric(totalRequests, method.calls.n.Load(), []string{method.name}) })
+	m.each(func(method *method) { to <- constMetric(totalRequests, method.calls.n.Load(), []string{method.name}) })
 }
 
 func (m *methods) each(do func(*method)) {

@@ -151,7 +151,7 @@ func (s *Stats) Panicked() { s.methods.shouldRateLimit.calls.n.Add(1) }
 // descriptor's entries.
 func (s *Stats) seriesOf(d *decide.Decision) *series {
 	var stack [16]string
-	if d.Override || d.Rule == nil {
+	if d.Override {
 		return s.rates.get(d.Domain, appendLevels(stack[:0], d), ruleID{domain: d.Domain})
 	}
 	owner := ruleIDOf(d.Rule)
@@ -196,11 +196,7 @@ func (s *Stats) seriesOf(d *decide.Decision) *series {
 // request even if a rule matches.
 func appendLevels(dst []string, d *decide.Decision) []string {
 	if d.Override {
-		entries := d.Entries
-		if d.Rule != nil && d.Rule.UsesLeases() { // the last value is an id of one request
-			entries = append(slices.Clone(entries[:len(entries)-1]), descriptors.Entry{Key: entries[len(entries)-1].Key})
-		}
-		return descriptors.OverrideStatLevels(dst, entries)
+		return descriptors.AppendOverrideStatLevels(dst, d.Rule, d.Entries)
 	}
 	return d.Rule.AppendStatLevels(dst, d.Entries)
 }

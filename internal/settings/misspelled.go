@@ -60,7 +60,7 @@ func variablesOf(settings reflect.Type, prefix string) (names []string) {
 		f := settings.Field(i)
 		if _, embedded := f.Tag.Lookup("embed"); embedded {
 			names = append(names, variablesOf(f.Type, prefix+f.Tag.Get("envprefix"))...)
-		} else {
+		} else if f.IsExported() {
 			names = append(names, prefix+f.Tag.Get("env"))
 		}
 	}

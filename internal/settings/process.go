@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -15,14 +14,14 @@ type Process struct {
 
 	DrainDelay  time.Duration `env:"DRAIN_DELAY" default:"2s" help:"The time after SIGTERM in which Weir answers while not ready, so that proxies stop sending. Set it above the period of the readiness probe. 0: none."`
 	StopTimeout time.Duration `env:"STOP_TIMEOUT" default:"10s" help:"The longest wait, after DRAIN_DELAY, for requests in flight. Then Weir closes their connections."`
+
+	level zapcore.Level // LOG_LEVEL
 }
 
 func (p *Process) complete(errs *settingErrors) {
 	setDefault(&p.LogLevel, "info")
 	setDefault(&p.LogFormat, "text")
-	if _, err := p.Level(); err != nil {
-		errs.add("LOG_LEVEL", "%w", err)
-	}
+	p.completeLevel(errs)
 	errs.oneOf("LOG_FORMAT", &p.LogFormat, "text", "json")
 	positive(errs, "STOP_TIMEOUT", int64(p.StopTimeout))
 	if p.DrainDelay < 0 {
@@ -30,18 +29,21 @@ func (p *Process) complete(errs *settingErrors) {
 	}
 }
 
-// Level returns the level of the log. Levels of envoyproxy/ratelimit that zap lacks map to the nearest one.
-func (p *Process) Level() (zapcore.Level, error) {
+// completeLevel parses LOG_LEVEL. Levels of envoyproxy/ratelimit that zap lacks map to the nearest one.
+func (p *Process) completeLevel(errs *settingErrors) {
 	switch strings.ToLower(p.LogLevel) {
 	case "trace", "debug":
-		return zapcore.DebugLevel, nil
+		p.level = zapcore.DebugLevel
 	case "info":
-		return zapcore.InfoLevel, nil
+		p.level = zapcore.InfoLevel
 	case "warn", "warning":
-		return zapcore.WarnLevel, nil
+		p.level = zapcore.WarnLevel
 	case "error", "fatal", "panic":
-		return zapcore.ErrorLevel, nil
+		p.level = zapcore.ErrorLevel
 	default:
-		return 0, fmt.Errorf("unknown level %q: write debug, info, warn or error", p.LogLevel)
+		errs.add("LOG_LEVEL", "unknown level %q: write debug, info, warn or error", p.LogLevel)
 	}
 }
+
+// Level returns LOG_LEVEL, which [Serve.Validate] has parsed.
+func (p *Process) Level() zapcore.Level { return p.level }

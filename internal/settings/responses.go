@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +27,8 @@ type Responses struct {
 	ReceiptKeysFile         string `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"A file with the keys of receipts, one a line, each 32 bytes in base64 or hex. The first key encrypts, and any of them decrypts. Weir reads the file again when it changes."`
 
 	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"If one limit denies a request, none of the others is charged. Denials in shadow mode do not count, nor do those of quotas if a request has several."`
+
+	jitter float64 // RETRY_AFTER_JITTER as a fraction
 }
 
 func (r *Responses) complete(errs *settingErrors) {
@@ -44,9 +45,7 @@ func (r *Responses) complete(errs *settingErrors) {
 	if r.ResponseHeadersStandard != "" && r.ResponseHeadersStandard != "draft-11" {
 		errs.add("RESPONSE_HEADERS_STANDARD", "unknown value %q: write draft-11, or remove it", r.ResponseHeadersStandard)
 	}
-	if _, err := r.Jitter(); err != nil {
-		errs.add("RETRY_AFTER_JITTER", "%w", err)
-	}
+	r.completeJitter(errs)
 	r.completeHeader(errs, "RESPONSE_HEADER_DENIED_BY", &r.ResponseHeaderDeniedBy)
 	r.completeHeader(errs, "RECEIPT_HEADER", &r.ReceiptHeader)
 	switch {
@@ -73,15 +72,18 @@ func (r *Responses) completeHeader(errs *settingErrors, variable string, name *s
 	}
 }
 
-// Jitter returns RETRY_AFTER_JITTER as a fraction.
-func (r *Responses) Jitter() (float64, error) {
+// completeJitter parses RETRY_AFTER_JITTER.
+func (r *Responses) completeJitter(errs *settingErrors) {
 	if r.RetryAfterJitter == "" {
-		return 0, nil
+		return
 	}
 	number, isPercent := strings.CutSuffix(r.RetryAfterJitter, "%")
 	percent, err := strconv.ParseFloat(number, 64)
 	if !isPercent || err != nil || !(percent >= 0 && percent <= 100) { // NaN is neither
-		return 0, fmt.Errorf("cannot read %q: write a percentage of the wait from 0%% to 100%%, such as 10%%", r.RetryAfterJitter)
+		errs.add("RETRY_AFTER_JITTER", "cannot read %q: write a percentage of the wait from 0%% to 100%%, such as 10%%", r.RetryAfterJitter)
 	}
-	return percent / 100, nil
+	r.jitter = percent / 100
 }
+
+// Jitter returns RETRY_AFTER_JITTER as a fraction, which [Serve.Validate] has parsed.
+func (r *Responses) Jitter() float64 { return r.jitter }

@@ -62,6 +62,8 @@ type XDS struct {
 	BackoffMax        time.Duration `env:"XDS_CLIENT_BACKOFF_MAX_INTERVAL" name:"xds-backoff-max" default:"10s" help:"The longest wait between two attempts to connect."`
 	BackoffJitter     bool          `env:"XDS_CLIENT_BACKOFF_JITTER" name:"xds-backoff-jitter" default:"true" negatable:"" help:"Draw each wait at random, from 0 to its full length, so that many replicas do not connect at the same time."`
 	MaxMessageSize    int           `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES" name:"xds-max-message-size" default:"0" help:"The largest xDS message, in bytes. 0: 4 MiB."`
+
+	metadata, headers map[string]string // CONFIG_GRPC_XDS_NODE_METADATA, CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS
 }
 
 func (x *XDS) complete(errs *settingErrors, configType string) {
@@ -80,19 +82,22 @@ func (x *XDS) complete(errs *settingErrors, configType string) {
 	if (x.ClientCert == "") != (x.ClientKey == "") {
 		errs.add("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "set both CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY, or neither")
 	}
-	if _, err := x.Metadata(); err != nil {
+	var err error
+	x.metadata, err = pairs(x.NodeMetadata, "=")
+	if err != nil {
 		errs.add("CONFIG_GRPC_XDS_NODE_METADATA", "%w", err)
 	}
-	if _, err := x.Headers(); err != nil {
+	x.headers, err = pairs(x.AdditionalHeaders, ":")
+	if err != nil {
 		errs.add("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "%w", err)
 	}
 }
 
-// Headers returns the additional headers.
-func (x *XDS) Headers() (map[string]string, error) { return pairs(x.AdditionalHeaders, ":") }
+// Headers returns the additional headers, which [Serve.Validate] has parsed.
+func (x *XDS) Headers() map[string]string { return x.headers }
 
-// Metadata returns the metadata of the node.
-func (x *XDS) Metadata() (map[string]string, error) { return pairs(x.NodeMetadata, "=") }
+// Metadata returns the metadata of the node, which [Serve.Validate] has parsed.
+func (x *XDS) Metadata() map[string]string { return x.metadata }
 
 // pairs reads k=v,k2=v2. Its errors do not show the text, which may be a secret.
 func pairs(text, sep string) (map[string]string, error) {

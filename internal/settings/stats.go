@@ -22,6 +22,8 @@ type Stats struct {
 	ExtraTags     string        `env:"EXTRA_TAGS" placeholder:"K:V,..." help:"Tags of every statsd and dogstatsd metric."`
 	FlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" name:"stats-flush-interval" default:"10s" help:"The time between two sends to statsd or dogstatsd."`
 	DisableStats  bool          `env:"DISABLE_STATS" help:"Send nothing to statsd or dogstatsd, whatever the other settings are."`
+
+	tags map[string]string // EXTRA_TAGS
 }
 
 func (s *Stats) complete(errs *settingErrors) {
@@ -35,10 +37,12 @@ func (s *Stats) complete(errs *settingErrors) {
 	if !strings.HasPrefix(s.PrometheusPath, "/") {
 		errs.require("PROMETHEUS_PATH", "begin with a slash")
 	}
-	if _, err := s.Tags(); err != nil {
+	var err error
+	s.tags, err = pairs(s.ExtraTags, ":")
+	if err != nil {
 		errs.add("EXTRA_TAGS", "%w", err)
 	}
 }
 
-// Tags returns the extra tags.
-func (s *Stats) Tags() (map[string]string, error) { return pairs(s.ExtraTags, ":") }
+// Tags returns EXTRA_TAGS, which [Serve.Validate] has parsed.
+func (s *Stats) Tags() map[string]string { return s.tags }

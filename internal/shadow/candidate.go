@@ -77,7 +77,7 @@ func (c *candidate) compare(ctx context.Context, j *job) {
 		c.now = j.at
 	}
 	err := c.decider.Decide(ctx, &j.request, &c.result)
-	decided := j.decided && err == nil && decidedByStore(&c.result)
+	decided := j.decided && err == nil && withoutFallback(&c.result)
 	c.denials.reset()
 	c.denials.read(&c.result)
 

@@ -51,7 +51,7 @@ func newJob(request *decide.Request, result *decide.Result, at time.Time) *job {
 	j := jobs.Get().(*job)
 	j.at, j.version = at, result.Rules.Version()
 	j.copy(request)
-	j.decided = decidedByStore(result)
+	j.decided = withoutFallback(result)
 	j.live.read(result)
 	return j
 }
@@ -107,8 +107,8 @@ func (j *job) copyText(s string) string {
 	return j.text.String()[first:]
 }
 
-// decidedByStore reports whether the store decided every limit.
-func decidedByStore(r *decide.Result) bool {
+// withoutFallback reports whether neither an error nor on_store_error decided a limit.
+func withoutFallback(r *decide.Result) bool {
 	for i := range r.Decisions {
 		for j := range r.Decisions[i].Verdicts {
 			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By == limiters.ByOnError || v.By == limiters.ByShare {
@@ -135,7 +135,7 @@ func (all *denials) read(r *decide.Result) {
 		}
 		denying := denyingLimit{limitID: limitID{d.Domain, d.RuleName(), ""}, key: r.Key(i), shadow: !denies}
 		if limit >= 0 {
-			denying.limitID.limit, denying.limit = d.LimitName(limit), &d.Limits[limit]
+			denying.limitID.limit, denying.limit = d.LimitLabel(limit), &d.Limits[limit]
 		}
 		all.limits = append(all.limits, denying)
 	}

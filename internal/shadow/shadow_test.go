@@ -108,7 +108,7 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 		var want Counts
 		limits, keys := map[string]*[3]int64{}, map[string]int64{} // keys by their hashes
 		row := func(d *decide.Decision, limit int) *[3]int64 {
-			id := fmt.Sprint(d.RuleName(), " ", d.LimitName(limit))
+			id := fmt.Sprint(d.RuleName(), " ", d.LimitLabel(limit))
 			if limits[id] == nil {
 				limits[id] = &[3]int64{}
 			}

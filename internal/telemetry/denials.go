@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -43,27 +42,17 @@ func (c *denialDetails) count(labels labelSet, hits int64, v *limiters.Verdict) 
 func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; !v.Allowed && v.Err == nil {
-			labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i), strconv.FormatBool(enforced(o, d))}
+			labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i), strconv.FormatBool(o.Enforced(d))}
 			m.denials.add(labels, 1)
 			m.details.count(labels, d.Hits, v)
 		}
 	}
 }
 
-// enforced reports whether a descriptor's denial affects the response.
-func enforced(o *rls.Observation, d *decide.Decision) bool { return o.Denied && !d.Shadow }
-
-// limitLabel returns the label of limit i of a descriptor, see [decide.Decision.LimitName].
+// limitLabel returns the label of limit i of a descriptor, see [decide.Decision.LimitLabel].
 func limitLabel(d *decide.Decision, i int) string {
-	name := d.LimitName(i)
-	if len(name) > maxLimitName {
-		name = strings.ToValidUTF8(name[:maxLimitName], "")
-	}
-	return name
+	return descriptors.TruncateWithHash(d.LimitLabel(i), maxLimitName)
 }
-
-// overrideLimit is the label of limits in requests.
-const overrideLimit = "override"
 
 // maxLimitName bounds the label of a limit, in bytes, because rules do not bound names.
 const maxLimitName = 200
@@ -80,11 +69,11 @@ func (m *Metrics) keepDenials(rules *descriptors.Rules) {
 	}
 	exist := map[limit]bool{}
 	for d := range rules.Domains() {
-		exist[limit{ruleID{domain: d.Name()}, overrideLimit}] = true
+		exist[limit{ruleID{domain: d.Name()}, decide.OverrideName}] = true
 	}
 	for r := range rules.All() {
 		if id := ruleIDOf(r); counted[id] {
-			exist[limit{id, overrideLimit}] = true
+			exist[limit{id, decide.OverrideName}] = true
 			d := decide.Decision{Limits: r.Limits}
 			for i := range r.Limits {
 				exist[limit{id, limitLabel(&d, i)}] = true

@@ -78,6 +78,21 @@ func TestDenialsNameTheLimit(t *testing.T) {
 		`weir_denials_total{domain="d",enforced="true",limit="override",rule="user"} 1`)
 }
 
+func TestLongNamesOfLimitsStayDifferent(t *testing.T) {
+	m, long := NewMetrics("test"), strings.Repeat("long", 50) // 200 bytes
+	text := strings.Replace(twoLimits, "name: burst, ", "name: "+long+"-1, ", 1)
+	text = strings.Replace(text, "{unit: day, ", "{unit: day, name: "+long+"-2, ", 1)
+	m.Observe(observed(loaded(t, text), 1, true, limiters.Verdict{}, limiters.Verdict{}))
+	if n := testutil.CollectAndCount(m.denials); n != 2 {
+		t.Errorf("%d series, want one for each of two limits", n)
+	}
+	for _, l := range m.denials.labelSets() {
+		if len(l[2]) > maxLimitName || !strings.HasPrefix(l[2], long[:180]) {
+			t.Errorf("label %q, want a prefix of the name in at most %d bytes", l[2], maxLimitName)
+		}
+	}
+}
+
 func TestDenialsInShadowModeAreNotEnforced(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	m.Observe(observed(rules, 1, false, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // SHADOW_MODE

@@ -30,6 +30,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/recorder"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -330,9 +331,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.RegisterDenyCache(func() guard.DenyStats { return guard.DenyStats{} })
 	m.RegisterEnds(func() guard.EndStats { return guard.EndStats{} })
 	m.RegisterObserver(func() observe.Stats { return observe.Stats{} })
-	m.RegisterRecording(func() telemetry.RecordingStats {
-		return telemetry.RecordingStats{Dropped: map[string]int64{"rate": 1}}
-	})
+	m.RegisterRecording(func() recorder.Stats { return recorder.Stats{} })
 	m.RegisterLoad(func() admission.Stats { return admission.Stats{} })
 	m.RegisterAdmin()("/v1/status", 200)
 	m.RegisterShadow(func() telemetry.ShadowStats {

@@ -29,7 +29,6 @@ const hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the 
 // they take a few MB instead of a hundred with prometheus.Counter.
 type hits struct {
 	desc   *prometheus.Desc
-	named  *prometheus.Desc // of denied, with the label limit
 	byRule descriptors.PerRule[ruleHits]
 	denied *counterMap // of rules with several limits, by the limit that denies
 
@@ -57,10 +56,13 @@ const roomFor = 64
 
 func newHits() *hits {
 	return &hits{
-		desc:   prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "verdict"}, nil),
-		named:  prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "verdict", "limit"}, nil),
-		denied: newCounterMap("", "", "domain", "rule", "limit"),
-		rules:  map[ruleID]*ruleHits{},
+		desc: prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "verdict"}, nil),
+		denied: &counterMap{
+			desc: prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "limit"},
+				prometheus.Labels{"verdict": verdictNames[hitDenied]}),
+			labels: 3, counts: map[labelSet]*atomic.Uint64{},
+		},
+		rules: map[ruleID]*ruleHits{},
 	}
 }
 
@@ -132,14 +134,10 @@ func (h *hits) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	h.mu.RUnlock() // the receiver may be slow
-	h.denied.mu.RLock()
-	for l, n := range h.denied.counts {
-		all = append(all, constMetric(h.named, prometheus.CounterValue, float64(n.Load()), l[0], l[1], verdictNames[hitDenied], l[2]))
-	}
-	h.denied.mu.RUnlock()
 	for _, m := range all {
 		to <- m
 	}
+	h.denied.Collect(to)
 }
 
 func (m *Metrics) hitsOf(d *decide.Decision) *counts {

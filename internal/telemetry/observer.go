@@ -5,6 +5,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/observe"
+	"github.com/weir-rls/weir/pkg/recorder"
 )
 
 // DenialLog returns a function that logs a denial for DENIAL_LOG. A line contains only those values of users that the rules name,
@@ -39,28 +40,21 @@ func (m *Metrics) RegisterObserver(stats func() observe.Stats) {
 	)
 }
 
-// RecordingStats holds the state and the counts of the recording.
-type RecordingStats struct {
-	Lines, Bytes int64            // written; the bytes before compression
-	Dropped      map[string]int64 // dropped lines, by reason
-	Failing      bool
-}
-
 // RegisterRecording registers the metrics of the recording.
-func (m *Metrics) RegisterRecording(stats func() RecordingStats) {
+func (m *Metrics) RegisterRecording(stats func() recorder.Stats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		counter("weir_recording_lines_total", "Lines written to the recording in RECORD_PATH.",
-			func(s RecordingStats) int64 { return s.Lines }),
+			func(s recorder.Stats) int64 { return s.Lines }),
 		counter("weir_recording_bytes_total", "Bytes of the lines written to the recording, before compression.",
-			func(s RecordingStats) int64 { return s.Bytes }),
+			func(s recorder.Stats) int64 { return s.Bytes }),
 		gauge("weir_recording_failing", "1 while the recording cannot be written, for example because the disk is full. Weir still decides requests.",
-			func(s RecordingStats) int64 { return bit(s.Failing) }),
+			func(s recorder.Stats) int64 { return bit(s.Failing) }),
 	)
-	for reason := range stats().Dropped {
-		_, counter := readers(stats, prometheus.Labels{"reason": reason})
+	for _, reason := range recorder.Reasons() {
+		_, counter := readers(stats, prometheus.Labels{"reason": reason.String()})
 		m.Registry.MustRegister(counter("weir_recording_dropped_lines_total",
 			"Lines missing in the recording, by reason: queue_full (the disk is too slow), rate (RECORD_PER_SECOND), too_long, or unwritten (a write failed). The recording has a note at each gap.",
-			func(s RecordingStats) int64 { return s.Dropped[reason] }))
+			func(s recorder.Stats) int64 { return s.Dropped[reason] }))
 	}
 }

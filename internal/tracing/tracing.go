@@ -25,7 +25,6 @@ import (
 
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
 // Tracing holds the tracer of a process. Nil traces nothing.
@@ -94,15 +93,27 @@ func (t *Tracing) Store(inner limiters.Store) limiters.Store {
 	if t == nil {
 		return inner
 	}
-	tracer := t.provider.Tracer("github.com/weir-rls/weir")
-	return guard.NewObserved(inner, func(ctx context.Context, hits int) (context.Context, func(error)) {
-		ctx, span := tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.hits", hits)))
-		return ctx, func(err error) {
-			if err != nil {
-				// err may contain keys, and so data of users, so its text is omitted.
-				span.SetStatus(codes.Error, "the store did not answer")
-			}
-			span.End()
+	return &tracedStore{inner, t.provider.Tracer("github.com/weir-rls/weir")}
+}
+
+// A tracedStore makes a span of each Take.
+type tracedStore struct {
+	limiters.Store
+	tracer trace.Tracer
+}
+
+// Take implements [limiters.Store]. Its span ends even if the Take panics.
+func (s *tracedStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	ctx, span := s.tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.hits", len(out))))
+	failed := true // unless the Take returns
+	defer func() {
+		if failed {
+			// The error may contain keys, and so data of users, so its text is omitted.
+			span.SetStatus(codes.Error, "the store did not answer")
 		}
-	})
+		span.End()
+	}()
+	err := s.Store.Take(ctx, now, groups, out)
+	failed = err != nil
+	return err
 }

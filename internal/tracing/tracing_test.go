@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,4 +122,30 @@ type failing struct{ limiters.Store }
 
 func (failing) Take(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 	return errFailing
+}
+
+func TestPanicOfTheStoreEndsItsSpan(t *testing.T) {
+	url, received := collector(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+	tracing, err := Start(context.Background(), enabled, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = tracing.Store(panicking{}).Take(context.Background(), time.Time{}, nil, nil)
+		t.Error("no panic")
+	}()
+	if err := tracing.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if all := received(); len(all) != 1 || !strings.Contains(all[0].String(), "the store did not answer") || strings.Contains(all[0].String(), "alice") {
+		t.Errorf("%v: want one failed span without the text of the panic", all)
+	}
+}
+
+type panicking struct{ limiters.Store }
+
+func (panicking) Take(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+	panic("the key alice")
 }

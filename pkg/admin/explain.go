@@ -8,7 +8,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
@@ -31,13 +30,12 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 	if err != nil {
 		return nil, huma.Error422UnprocessableEntity(err.Error())
 	}
-	rules := a.options.Rules()
-	record := explain.ForRequest(explain.Options{Decide: a.options.Decide, KeySecret: a.options.KeySecret}, rules, request)
+	record := explain.ForRequest(explain.Options{Decide: a.options.Decide, KeySecret: a.options.KeySecret}, a.options.Rules(), request)
 	if record.Error != "" && record.DomainKnown {
 		return nil, huma.Error422UnprocessableEntity(record.Error)
 	}
 	if in.Body.Live && record.Error == "" {
-		if err := a.addStates(ctx, rules, request, record); err != nil {
+		if err := a.addStates(ctx, record); err != nil {
 			return nil, errStore
 		}
 	}
@@ -66,27 +64,23 @@ func (a *API) requestOf(in *ExplainRequest) (*decide.Request, error) {
 	return request, nil
 }
 
-// addStates adds the states of the keys to a record, which must explain the same request under the same rules.
-func (a *API) addStates(ctx context.Context, rules *descriptors.Rules, request *decide.Request, record *explain.Record) error {
+// addStates adds the states of the keys to a record.
+func (a *API) addStates(ctx context.Context, record *explain.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
 	defer cancel()
-	var plan decide.Result
-	live := func() *descriptors.Rules { return rules }
-	if err := decide.New(live, nil, a.options.Decide).Plan(request, &plan); err != nil {
-		return nil //nolint:nilerr // the record has the error
-	}
-	for i := range plan.Decisions {
-		limits := plan.Decisions[i].Limits
-		if len(limits) == 0 || i >= len(record.Descriptors) || len(record.Descriptors[i].Limits) != len(limits) {
+	for i := range record.Descriptors {
+		d := &record.Descriptors[i]
+		key, limits := d.Planned()
+		if len(limits) == 0 {
 			continue
 		}
-		states, err := Inspect(ctx, a.options.Store, plan.Key(i), limits)
+		states, err := Inspect(ctx, a.options.Store, key, limits)
 		if err != nil {
 			return err
 		}
 		for j := range states {
 			state := stateOf(states[j])
-			record.Descriptors[i].Limits[j].State = &state
+			d.Limits[j].State = &state
 		}
 	}
 	return nil

@@ -16,14 +16,14 @@ const MaxLeaseID = 256
 // Keys of an additional last entry, directly after the lease id, that makes a descriptor end its lease. Its value is ignored, but
 // must not be empty because Envoy omits empty entries. Elsewhere they are ordinary keys.
 const (
-	releaseKey = "release"
-	settleKey  = "settle"
+	ReleaseKey = "release"
+	SettleKey  = "settle"
 )
 
 // MarksEnd reports whether the last of entries may end a lease. It does if a rule with leases matches the entries before it.
 func MarksEnd(entries []descriptors.Entry) bool {
 	last := len(entries) - 1
-	return last > 0 && (entries[last].Key == releaseKey || entries[last].Key == settleKey)
+	return last > 0 && (entries[last].Key == ReleaseKey || entries[last].Key == SettleKey)
 }
 
 // matchEnd matches an unmatched descriptor without its last entry, if that entry ends a lease.
@@ -37,7 +37,7 @@ func (d *Decision) matchEnd(domain *descriptors.Domain) {
 		return
 	}
 	d.Rule, d.Entries, d.End, d.Reason = rule, d.Entries[:last], true, Released
-	if key == settleKey {
+	if key == SettleKey {
 		d.Reason = Settled
 	}
 }

@@ -46,6 +46,10 @@ func (r *Result) Denies(d *Decision) bool {
 	return d.Outcome == Denied && (!d.Quota || !r.combined.quotaAllows)
 }
 
+// Enforced reports whether a denial by a limit of d counts as enforced: r is Denied, and d is not in shadow mode. Unlike
+// [Result.Denies], it is false with [Options.ShadowMode], and true in quota mode even if only another descriptor denies the request.
+func (r *Result) Enforced(d *Decision) bool { return r.Denied && !d.Shadow }
+
 // A Decision is the outcome of one descriptor.
 type Decision struct {
 	Domain   string
@@ -146,10 +150,13 @@ func (d *Decision) DenyingLimit() int {
 	return i
 }
 
-// LimitName returns the name of limit i, its index from 0 if it has none, or "override" if it came with the request.
-func (d *Decision) LimitName(i int) string {
+// OverrideName is the name of a limit that came with the request, in metrics, headers and logs.
+const OverrideName = "override"
+
+// LimitLabel returns the name of limit i, its index from 0 if it has none, or [OverrideName] if it came with the request.
+func (d *Decision) LimitLabel(i int) string {
 	if d.Override {
-		return "override"
+		return OverrideName
 	}
 	return cmp.Or(d.Limits[i].Name, strconv.Itoa(i))
 }

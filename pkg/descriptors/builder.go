@@ -115,16 +115,16 @@ func (n *Node) Add(l Level) *Node {
 		for _, value := range added.list.values {
 			n.addExact(Entry{added.key, value}, child)
 		}
-		added.value = in.text(slices.Min(added.list.values))
+		added.value = in.string(slices.Min(added.list.values))
 	case addresses:
 		added.list = n.addPrefixes(added.key, slices.Clone(l.Prefixes), child)
-		added.value = in.text(l.Prefixes[0].String())
+		added.value = in.string(l.Prefixes[0].String())
 	default:
-		added.value = in.text(l.Value)
+		added.value = in.string(l.Value)
 	}
-	added.text = in.text(added.entry().Joined())
+	added.statName = in.string(added.entry().Joined())
 	if added.list != nil {
-		added.text = in.text(added.key + "_" + added.list.name())
+		added.statName = in.string(added.key + "_" + added.list.name())
 	}
 	if added.matching == wildcard {
 		n.wild = append(n.wild, wild{newPattern(added.entry()), child})
@@ -168,7 +168,7 @@ func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list 
 func (n *Node) SetRule(r Rule) *Rule {
 	b := n.builder
 	r.path = b.intern.path(n.path())
-	r.Domain, r.Name = n.domain, b.intern.text(ruleName(r.path))
+	r.Domain, r.Name = n.domain, b.intern.string(ruleName(r.path))
 	r.from, r.line = n.from, n.line
 	r.replacing = len(r.Replaces) > 0
 	r.sharesCounters = slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })

@@ -29,7 +29,7 @@ func newIntern() intern {
 	}
 }
 
-func (in *intern) text(text string) string {
+func (in *intern) string(text string) string {
 	if in.texts.Len()+len(text) > in.texts.Cap() {
 		in.texts = &strings.Builder{}
 		in.texts.Grow(max(textBlock, len(text)))

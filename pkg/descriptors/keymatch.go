@@ -27,39 +27,3 @@ func EntryMatcher(domain string, e Entry) func(key string) bool {
 		})
 	}
 }
-
-// A keyPart is one entry of a [Key], with its texts as appendText encodes them.
-type keyPart struct {
-	key, value string
-	kind       byte // a matching, sharedWildcard, sharedPrefix or leaseMark
-}
-
-// cutKeyParts splits the part of a key after its domain into entries.
-func cutKeyParts(rest string) (parts []keyPart, ok bool) {
-	for ok = true; ok && rest != ""; {
-		if rest[0] != '|' {
-			return nil, false
-		}
-		var p keyPart
-		p.key, rest, ok = cutRaw(rest[1:])
-		if !ok || rest == "" {
-			return nil, false
-		}
-		p.kind, rest = rest[0], rest[1:]
-		switch p.kind {
-		case leaseMark:
-		case byte(wildcard), sharedWildcard:
-			p.value, rest, ok = cutWildcard(rest, p.kind == sharedWildcard)
-		default:
-			p.value, rest, ok = cutRaw(rest)
-		}
-		parts = append(parts, p)
-	}
-	return parts, ok
-}
-
-// cutRaw cuts an encoded text without decoding it.
-func cutRaw(s string) (raw, rest string, ok bool) {
-	_, rest, ok = cutText(s)
-	return s[:len(s)-len(rest)], rest, ok
-}

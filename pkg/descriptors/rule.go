@@ -118,7 +118,7 @@ type level struct {
 	isShared      bool   // Level.ShareThreshold: one counter for all matches
 	valueToMetric bool   // Level.ValueToMetric
 	key, value    string // the value is the smallest of a list of values, or the first of a list of prefixes
-	text          string // the name in metrics: key, key_value, or key_ and the name of the list
+	statName      string // the name in metrics: key, key_value, or key_ and the name of the list
 	list          *list  // nil without Values and Prefixes
 }
 
@@ -176,7 +176,7 @@ func ruleName(path []level) string {
 		b.WriteString(l.key)
 		if l.value != "" {
 			b.WriteByte('=')
-			b.WriteString(l.text[len(l.key)+1:])
+			b.WriteString(l.statName[len(l.key)+1:])
 		}
 	}
 	return TruncateWithHash(b.String(), maxName)

@@ -12,12 +12,8 @@ import "slices"
 //
 // With detailed_metric every name is the key_value of the request. With share_threshold the name of a wildcard is always
 // key_pattern*, and the name of a list key_a,b. A list of more than 64 bytes is cut and ends with ",...". Names never contain the
-// lease id of a request. Names that contain a value of the request are unbounded. For a nil r, which is an override without a rule,
-// see [OverrideStatLevels].
+// lease id of a request. Names that contain a value of the request are unbounded.
 func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
-	if r == nil {
-		return OverrideStatLevels(dst, entries)
-	}
 	for i, e := range entries {
 		if r.hasLeases && i == len(entries)-1 {
 			dst = append(dst, e.Key)
@@ -48,15 +44,15 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	case l.matching == wildcard:
 		return l.pattern(e.Key)
 	}
-	return l.text
+	return l.statName
 }
 
 // pattern returns the metric name of a wildcard. If its key is a pattern, the key of the request comes first.
 func (l *level) pattern(key string) string {
-	if n := len(key); n < len(l.text) && l.text[:n] == key && l.text[n] == '_' {
-		return l.text
+	if n := len(key); n < len(l.statName) && l.statName[:n] == key && l.statName[n] == '_' {
+		return l.statName
 	}
-	return key + "_" + l.text
+	return key + "_" + l.statName
 }
 
 // Joined returns key_value, or the key if the value is empty. envoyproxy/ratelimit compares entries in this form.
@@ -67,11 +63,15 @@ func (e Entry) Joined() string {
 	return e.Key + "_" + e.Value
 }
 
-// OverrideStatLevels appends to dst the metric names of entries under a limit in the request: [Entry.Joined] of each. The names are
-// unbounded.
-func OverrideStatLevels(dst []string, entries []Entry) []string {
-	for _, e := range entries {
-		dst = append(dst, e.Joined())
+// AppendOverrideStatLevels appends to dst the metric names of entries under a limit in the request: [Entry.Joined] of each, but the
+// key alone of a lease id. The names are unbounded. A nil rule has no leases.
+func AppendOverrideStatLevels(dst []string, rule *Rule, entries []Entry) []string {
+	for i, e := range entries {
+		if rule != nil && rule.hasLeases && i == len(entries)-1 {
+			dst = append(dst, e.Key)
+		} else {
+			dst = append(dst, e.Joined())
+		}
 	}
 	return dst
 }

@@ -85,11 +85,8 @@ func TestStatLevelsFollowMatchedRule(t *testing.T) {
 
 func TestOverrideStatLevelsUseRequestNames(t *testing.T) {
 	request, want := entries("k=v m="), []string{"k_v", "m"}
-	if got := descriptors.OverrideStatLevels(nil, request); !slices.Equal(got, want) {
+	if got := descriptors.AppendOverrideStatLevels(nil, nil, request); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
-	}
-	if got := (*descriptors.Rule)(nil).AppendStatLevels(nil, request); !slices.Equal(got, want) {
-		t.Errorf("of no rule: got %q", got)
 	}
 }
 

@@ -20,9 +20,9 @@ type Step struct {
 	Rule   *Rule  // of the node; nil: it has no limit
 	Hides  *Hidden
 
-	above string       // the node at the level above, "" at the top
-	in    netip.Prefix // of MatchedPrefix
-	known known        // if the entry selects nothing, or the node ends the walk without a rule
+	Above  string       // the node at the level above, "" at the top
+	Prefix netip.Prefix // of MatchedPrefix
+	Known  Known        // if the entry selects nothing, or the node ends the walk without a rule
 }
 
 // A StepResult classifies how an entry selects a node, or the reason why it selects none.
@@ -42,6 +42,14 @@ const (
 	NoPrefix                          // as NoValue, and at least one has prefixes
 	NoAddress                         // as NoPrefix, and the value is not an address
 )
+
+var stepResultNames = [...]string{
+	MatchedValue: "value", MatchedList: "list", MatchedPrefix: "prefix", MatchedWildcard: "wildcard", MatchedKey: "key",
+	NoChild: "no_child", NoKey: "no_key", NoValue: "no_value", NoWildcard: "no_wildcard", NoPrefix: "no_prefix", NoAddress: "no_address",
+}
+
+// String returns the result in snake_case.
+func (r StepResult) String() string { return stepResultNames[r] }
 
 // Matched reports whether r is a selection.
 func (r StepResult) Matched() bool { return r <= MatchedKey }
@@ -63,7 +71,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 	var steps []Step
 	var path []recordID // the record that each step selects from
 	for i, e := range entries {
-		step := Step{Level: i + 1, Entry: e, above: above}
+		step := Step{Level: i + 1, Entry: e, Above: above}
 		path = append(path, id)
 		next := x.next(id, &e)
 		if next == 0 {
@@ -83,7 +91,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 		return steps
 	}
 	if last.Result.Matched() {
-		last.known = x.knownKeys(id, "")
+		last.Known = x.knownKeys(id, "")
 	}
 	x.findHidden(entries, path, steps)
 	return steps
@@ -195,7 +203,7 @@ func (x *index) explainSelection(parent, id recordID, s *Step) {
 	case in != nil && in.siblings != nil:
 		s.Result, s.Node = MatchedPrefix, s.Entry.Key+"="+in.name()
 		if address, ok := parseAddress(s.Entry.Value); ok {
-			s.in = in.siblings.longest(address)
+			s.Prefix = in.siblings.longest(address)
 		}
 	case in != nil:
 		s.Result, s.Node = MatchedList, s.Entry.Key+"="+in.name()
@@ -216,11 +224,11 @@ func (e Entry) text() string {
 	return e.Key + "=" + e.Value
 }
 
-// known lists the keys or values of the rules at a step, for a message about an entry that matches none of them.
-type known struct {
-	texts   []string // sorted, at most maxKnown
-	more    int      // the number of texts beyond maxKnown
-	nearest string   // the text that the entry probably misspells, or ""
+// Known lists the keys or values of the rules at a step, for a message about an entry that matches none of them.
+type Known struct {
+	Texts   []string // sorted, at most 5
+	More    int      // the number of further texts
+	Nearest string   // the text that the entry probably misspells, or ""
 }
 
 const (
@@ -228,10 +236,10 @@ const (
 	maxNearest = 10_000 // bounds the comparisons with a misspelled text
 )
 
-func newKnown(all map[string]bool, misspelled string) known {
+func newKnown(all map[string]bool, misspelled string) Known {
 	texts := slices.Sorted(maps.Keys(all))
 	shown := texts[:min(len(texts), maxKnown)]
-	return known{shown, len(texts) - len(shown), spelling.Nearest(misspelled, texts[:min(len(texts), maxNearest)])}
+	return Known{shown, len(texts) - len(shown), spelling.Nearest(misspelled, texts[:min(len(texts), maxNearest)])}
 }
 
 // children returns the children of a record. It reads every record of the domain.
@@ -249,7 +257,7 @@ func (x *index) children(id recordID) []recordID {
 }
 
 // knownKeys returns the keys of the nodes below a record.
-func (x *index) knownKeys(id recordID, misspelled string) known {
+func (x *index) knownKeys(id recordID, misspelled string) Known {
 	keys := map[string]bool{}
 	for _, child := range x.children(id) {
 		if e := x.entryOf(child); e.Key != "" {
@@ -291,8 +299,8 @@ func (x *index) explainNone(id recordID, s *Step) {
 	case len(children) == 0:
 		s.Result = NoChild
 	case !keys:
-		s.Result, s.known = NoKey, x.knownKeys(id, s.Entry.Key)
+		s.Result, s.Known = NoKey, x.knownKeys(id, s.Entry.Key)
 	default:
-		s.known = newKnown(values, s.Entry.Value)
+		s.Known = newKnown(values, s.Entry.Value)
 	}
 }

@@ -42,7 +42,13 @@ type Descriptor struct {
 	Reason    string  `json:"reason" doc:"The reason for the result, as a clause."`
 	Summary   string  `json:"summary" doc:"The walk and the result in one line."`
 	Walk      []Step  `json:"walk" nullable:"false" doc:"One step for each entry, up to the first that selects nothing."`
+
+	key     string
+	planned []descriptors.RateLimit // in the order of Limits
 }
+
+// Planned returns the key and the limits of a descriptor of [ForRequest], in the order of d.Limits, for a caller that sets their State.
+func (d *Descriptor) Planned() (key string, limits []descriptors.RateLimit) { return d.key, d.planned }
 
 // An Entry is a key and a value.
 type Entry [2]string
@@ -152,6 +158,7 @@ func (e *explainer) descriptor(i int) Descriptor {
 	d := Descriptor{
 		Hits: planned.Hits, Matched: planned.Rule != nil, Rule: planned.RuleName(), Source: planned.Rule.Source(),
 		Limits: []Limit{}, Unlimited: planned.Reason == decide.Unlimited && !planned.Override, Result: planned.Reason.String(),
+		key: e.plan.Key(i), planned: planned.Limits,
 	}
 	for j := range planned.Limits {
 		d.Limits = append(d.Limits, e.limit(i, &planned.Limits[j]))
@@ -176,7 +183,7 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 	for _, s := range e.domain.Walk(planned) {
 		step := Step{
 			Level: s.Level, Entry: Entry{s.Entry.Key, s.Entry.Value}, Result: noMatch, Kind: s.Result.String(),
-			Descriptor: s.Node, Source: s.Source, Reason: s.Reason(), brief: s.Brief(),
+			Descriptor: s.Node, Source: s.Source, Reason: stepReason(&s), brief: briefReason(&s),
 		}
 		if s.Result.Matched() {
 			step.Result = matched
@@ -186,7 +193,7 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 		}
 		d.Walk = append(d.Walk, step)
 		if s.Result.Matched() && s.Rule == nil && s.Level == len(planned) {
-			d.Reason = s.Needs()
+			d.Reason = missing(&s)
 		}
 	}
 	if e.domain != nil && len(planned) < len(sent) {

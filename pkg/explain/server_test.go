@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weir-rls/weir/internal/randomrules"
@@ -66,6 +67,8 @@ func decisionDifference(result *decide.Result, i int, shadowed bool, e *explain.
 		return "other limits"
 	case e.Reason == "" || e.Summary == "":
 		return "no reason"
+	case slices.ContainsFunc(e.Walk, func(s explain.Step) bool { return s.Reason == "" || strings.Contains(s.Reason, "%!") }):
+		return "a step without a reason"
 	}
 	for j := range d.Limits {
 		l, explained := &d.Limits[j], &e.Limits[j]

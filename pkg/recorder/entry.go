@@ -24,7 +24,7 @@ const (
 // The flags of a descriptor.
 const (
 	flagOverride = 1 << iota
-	flagSettle   // the last entry, settle, was removed
+	flagSettle   // the last entry, with decide.SettleKey, was removed
 )
 
 // sizeOf returns an upper bound of the size of an entry.
@@ -171,7 +171,7 @@ func (r *entryReader) descriptor(list []descriptors.Entry, hide func(key, value 
 		list = append(list, e)
 	}
 	if flags&flagSettle > 0 {
-		list = append(list, descriptors.Entry{Key: "settle", Value: "1"})
+		list = append(list, descriptors.Entry{Key: decide.SettleKey, Value: "1"})
 	}
 	d.Entries = list
 	return d, list

@@ -14,7 +14,7 @@ type call struct {
 	observation Observation    // holds the decide.Result
 }
 
-// Ends implements [Message].
+// Ends implements [PendingRequest].
 func (c *call) Ends() bool {
 	for i := range c.message.descriptors {
 		if d := &c.message.descriptors[i]; d.isNegativeHits || decide.MarksEnd(d.entries) {

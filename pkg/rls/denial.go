@@ -33,12 +33,12 @@ func (d *denial) reason() string {
 	return d.Reason.String()
 }
 
-// limitText returns the name of the limit, see [decide.Decision.LimitName]; "" if no limit denies.
+// limitText returns the name of the limit, see [decide.Decision.LimitLabel]; "" if no limit denies.
 func (d *denial) limitText() string {
 	if d.limit < 0 {
 		return ""
 	}
-	return descriptors.TruncateWithHash(d.LimitName(d.limit), maxName)
+	return descriptors.TruncateWithHash(d.LimitLabel(d.limit), maxName)
 }
 
 // onDeny returns the response that the rules set for the denial, or nil. A limit in the request uses that of the rule's first
@@ -81,7 +81,7 @@ func appendDeniedBy(b []byte, fields *[5]field) []byte {
 
 // deniedByHeader returns a denial as a structured field: the rule as its item, the other fields as parameters.
 func deniedByHeader(fields *[5]field) string {
-	rule, b := "override", []byte(nil)
+	rule, b := decide.OverrideName, []byte(nil)
 	for _, f := range fields {
 		switch {
 		case f.text == "":

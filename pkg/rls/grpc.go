@@ -12,14 +12,14 @@ import (
 
 // An Admission admits or rejects gRPC requests.
 type Admission interface {
-	// Receive receives message, for example by decode, and then admits the request. A non-nil error is the response.
-	Receive(ctx context.Context, decode func(any) error, message Message) error
+	// Receive receives a request, for example by decode, and then admits it. A non-nil error is the response.
+	Receive(ctx context.Context, decode func(any) error, request PendingRequest) error
 	// Leave ends an admitted request.
 	Leave()
 }
 
-// A Message is a request by gRPC, empty until it is decoded.
-type Message interface {
+// A PendingRequest is a request by gRPC, empty until it is decoded.
+type PendingRequest interface {
 	// Ends reports whether the request refunds hits, ends a lease or settles a reservation. It may be true for other requests too,
 	// because ordinary keys may be named release or settle.
 	Ends() bool
@@ -27,8 +27,8 @@ type Message interface {
 
 type admitAll struct{}
 
-func (admitAll) Receive(_ context.Context, decode func(any) error, message Message) error {
-	return decode(message)
+func (admitAll) Receive(_ context.Context, decode func(any) error, request PendingRequest) error {
+	return decode(request)
 }
 func (admitAll) Leave() {}
 

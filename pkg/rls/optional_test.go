@@ -104,7 +104,7 @@ func TestDenialNamesTheLimit(t *testing.T) {
 		{"nobody!", "limit=override reason=never_fits", "of the domain", "text/plain; charset=utf-8"},
 		{"named!", "limit=override reason=never_fits rule=named",
 			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The request exceeds a limit","status":429,` +
-				`"violated-policies":["named"]}`, "application/problem+json"},
+				`"violated-policies":["override"]}`, "application/problem+json"},
 		{"closed", "limit=closed reason=store_policy rule=closed", "of the domain", "text/plain; charset=utf-8"},
 		{"banned banned", "limit=0 reason=penalty rule=banned",
 			`{"type":"https://iana.org/assignments/http-problem-types#abnormal-usage-detected",` +
@@ -249,6 +249,8 @@ func TestStandardHeadersFollowTheDraft(t *testing.T) {
 		{"free", "", ""},
 		{"shadow", "", ""},
 		{"none", `"none";q=0;w=60`, `"none";r=0;t=60`},
+		{"minute!", `"override";q=0;w=86400`, `"override";r=0;t=86400`},
+		{"unknown! two!", `"override";q=0;w=86400, "override~2";q=0;w=86400`, `"override";r=0;t=86400, "override~2";r=0;t=86400`},
 		{"minute none", `"a \"quoted\" \\ name";q=10;w=60, "none";q=0;w=60`, `"a \"quoted\" \\ name";r=9;t=60, "none";r=0;t=60`},
 	} {
 		s, _ := serviceOn(t, standard, decide.Options{}, Options{StandardHeaders: true})

@@ -60,13 +60,13 @@ func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 	return shown
 }
 
-// policyName returns the name of limit i of d, or the path of its rule, as printable ASCII.
+// policyName returns the name of limit i of d as printable ASCII. An unnamed limit of a rule has the path of the rule.
 func policyName(d *decide.Decision, i int) string {
 	name := d.Limits[i].Name
 	switch {
 	case name != "":
-	case d.Rule == nil:
-		name = "override"
+	case d.Override:
+		name = decide.OverrideName
 	default:
 		name = d.Rule.Name
 		if len(d.Limits) > 1 {

@@ -4,7 +4,6 @@
 //   - [EndRetrier] retries ends of leases.
 //   - [Fallback] decides by on_store_error when the store fails.
 //   - [PerSecond] divides hits between two stores.
-//   - [Observed] reports calls.
 package guard
 
 import "github.com/weir-rls/weir/pkg/limiters"

@@ -1,0 +1,105 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// briefReason returns the reason in at most four words, for output with several steps on a line.
+func briefReason(s *descriptors.Step) string {
+	switch s.Result {
+	case descriptors.NoChild, descriptors.NoKey:
+		if s.Above == "" {
+			return "no such key"
+		}
+		return "no child"
+	case descriptors.NoValue:
+		return "the value differs"
+	case descriptors.NoWildcard:
+		return "no wildcard fits"
+	case descriptors.NoPrefix:
+		return "in no prefix"
+	case descriptors.NoAddress:
+		return "not an address"
+	}
+	return ""
+}
+
+// stepReason returns a clause that explains how the entry selects a node, or why it selects none.
+func stepReason(s *descriptors.Step) string {
+	reason := selectionReason(s)
+	if h := s.Hides; h != nil {
+		reason += fmt.Sprintf("; this hides %s, which would have led to %s", located(h.Node, h.Source),
+			located(h.Rule.Name, h.Rule.Source()))
+	}
+	return reason
+}
+
+func selectionReason(s *descriptors.Step) string {
+	switch s.Result {
+	case descriptors.MatchedValue:
+		return "key and value are equal"
+	case descriptors.MatchedList:
+		return "the value is in the list"
+	case descriptors.MatchedPrefix:
+		return "the address is in " + s.Prefix.String()
+	case descriptors.MatchedWildcard:
+		return "the wildcard fits"
+	case descriptors.MatchedKey:
+		return "the key matches any value"
+	case descriptors.NoChild:
+		if s.Above == "" {
+			return "the domain has no descriptors"
+		}
+		return "no child: " + s.Above + " has no descriptors below it"
+	case descriptors.NoKey:
+		return fmt.Sprintf("no descriptor %shas the key %s: %s", below(s), short(s.Entry.Key), knownText(&s.Known, "the keys are", "the key is"))
+	}
+	what := map[descriptors.StepResult]string{
+		descriptors.NoValue: "the value differs", descriptors.NoWildcard: "no wildcard fits", descriptors.NoPrefix: "the address is in no prefix",
+		descriptors.NoAddress: "the value is not an address",
+	}[s.Result]
+	return fmt.Sprintf("%s: %s", what, knownText(&s.Known, "the values of "+short(s.Entry.Key)+" are", "the value of "+short(s.Entry.Key)+" is"))
+}
+
+// below returns "below PARENT ", or "" at the top level.
+func below(s *descriptors.Step) string {
+	if s.Above == "" {
+		return ""
+	}
+	return "below " + s.Above + " "
+}
+
+// missing returns the entry that a request lacks if it ends at the node of s, which has no rule.
+func missing(s *descriptors.Step) string {
+	if len(s.Known.Texts) == 0 {
+		return "the descriptor has neither a limit nor descriptors below it, which exempts the request"
+	}
+	return "the descriptor has no limit, and the request has no further entry: " + knownText(&s.Known, "the keys below are", "the key below is")
+}
+
+// knownText returns the texts after a verb phrase, and the suggested spelling. plural and singular are the phrases.
+func knownText(k *descriptors.Known, plural, singular string) string {
+	texts := make([]string, len(k.Texts))
+	for i, text := range k.Texts {
+		texts[i] = short(text)
+		if text == "" {
+			texts[i] = "no value"
+		}
+	}
+	text := plural + " " + strings.Join(texts, ", ")
+	if len(k.Texts) == 1 {
+		text = singular + " " + texts[0]
+	}
+	if k.More > 0 {
+		text += fmt.Sprintf(" and %d more", k.More)
+	}
+	if k.Nearest != "" && len(k.Texts) > 1 {
+		text += "; did you mean " + short(k.Nearest) + "?"
+	}
+	return text
+}
+
+func short(text string) string { return descriptors.TruncateWithHash(text, 64) }
