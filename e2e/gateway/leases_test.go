@@ -61,7 +61,7 @@ func pageManifests(t *testing.T) string {
 	return text
 }
 
-// An upstream answers at once, except on the paths of leases, where a request waits until its user's gate opens.
+// An upstream answers immediately, except on the paths of leases, where a request waits until its user's gate opens.
 type upstream struct {
 	mu    sync.Mutex
 	gates map[string]*gate // by user

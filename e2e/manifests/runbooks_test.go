@@ -68,7 +68,7 @@ func TestRunbookUnblocksAUserOnRedis(t *testing.T) {
 	await(t, "a login of the unblocked user", func() bool { return p.allows("weir", "user_id=alice", "action=login") })
 }
 
-// weir top names a blocked user, and weir reset unblocks the user at once, with the admin API.
+// weir top names a blocked user, and weir reset unblocks the user immediately, with the admin API.
 func TestRunbookUnblocksAUserByReset(t *testing.T) {
 	free, err := harness.FreePorts(1)
 	if err != nil {

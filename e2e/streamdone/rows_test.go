@@ -362,7 +362,7 @@ func (s *scene) wantNoCallAtEnd(t *testing.T) {
 	s.rec.awaitDone(t, s.user, 1)
 }
 
-// Row 5: the client leaves while the upstream works. Envoy calls at once.
+// Row 5: the client leaves while the upstream works. Envoy calls immediately.
 func testClientLeavesDuringWork(t *testing.T, s *scene) {
 	st := s.open(t, s.request())
 	s.wantUsed(t, s.kind, s.user, s.taken, "while the upstream works")

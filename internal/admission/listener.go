@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/internal/socket"
 )
 
-// Shedding a request costs half the CPU time of deciding it, so clients that retry at once could exhaust the server with shed
+// Shedding a request costs half the CPU time of deciding it, so clients that retry immediately could exhaust the server with shed
 // requests. While many requests are in flight, connections are therefore read in small steps, and excess bytes stay in the socket
 // buffers.
 const (

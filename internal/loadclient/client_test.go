@@ -420,7 +420,7 @@ func TestFlowControlWindowIsRespected(t *testing.T) {
 	}
 }
 
-// A missing server, or one without HTTP/2, is an error at once.
+// A missing server, or one without HTTP/2, is an error immediately.
 func TestMissingServerIsAnError(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

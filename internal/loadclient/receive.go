@@ -138,7 +138,7 @@ func (c *conn) settings(payload []byte) error {
 		id, value := http2.SettingID(binary.BigEndian.Uint16(payload)), binary.BigEndian.Uint32(payload[2:])
 		switch {
 		case id == http2.SettingMaxConcurrentStreams && value < uint32(c.o.InFlight):
-			return fmt.Errorf("the server takes %d requests at once on a connection, not %d", value, c.o.InFlight)
+			return fmt.Errorf("the server takes %d requests at the same time on a connection, not %d", value, c.o.InFlight)
 		case id == http2.SettingHeaderTableSize && value < minTable:
 			return fmt.Errorf("the server's table of headers has %d bytes", value)
 		case id == http2.SettingInitialWindowSize && value < uint32(c.o.Request.data()):

@@ -37,7 +37,7 @@ func newTicker(every time.Duration) (ticker, error) {
 	return t, nil
 }
 
-// wait returns at the next tick, or at once if it is overdue.
+// wait returns at the next tick, or immediately if it is overdue.
 func (t ticker) wait() error {
 	_, err := t.reader.Read(t.passed)
 	return err

@@ -133,7 +133,7 @@ func (p *Proxy) ask(client, server net.Conn, delay time.Duration, called chan<- 
 	}
 }
 
-// A delayed is a writer that returns at once, and writes to another writer after a delay.
+// A delayed is a writer that returns immediately, and writes to another writer after a delay.
 type delayed struct {
 	delay   time.Duration
 	pieces  chan piece

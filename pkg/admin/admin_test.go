@@ -450,7 +450,7 @@ func TestPanicAbortsAStreamThatHasBegun(t *testing.T) {
 	w.api.ServeHTTP(recorded, r)
 }
 
-// A call beyond the bound gets 503 at once.
+// A call beyond the bound gets 503 immediately.
 func TestCallsInFlightAreBounded(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	w := newFixture(t, func(o *Options) {

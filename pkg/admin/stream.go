@@ -67,7 +67,7 @@ func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResp
 		r, w := humago.Unwrap(ctx)
 		s := stream{w: w, control: http.NewResponseController(w), dropped: subscription.Dropped}
 		w.Header().Set("Content-Type", "text/event-stream")
-		// The client learns at once that the stream has begun.
+		// The client learns immediately that the stream has begun.
 		if s.write(": decisions\n\n") {
 			s.send(r.Context(), subscription.C, a.stopping, func() bool { _, ok := a.options.Auth.caller(r); return ok })
 		}

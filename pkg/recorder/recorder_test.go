@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// quick are options whose lines reach the disk at once.
+// quick are options whose lines reach the disk immediately.
 func quick(dir string) Options {
 	return Options{Path: dir, reorderDelay: time.Millisecond, retries: time.Millisecond}
 }

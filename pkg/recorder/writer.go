@@ -21,9 +21,9 @@ const (
 	defaultReorderDelay = time.Second
 	// drainEvery is how often the writer empties the queues. They have room for about ten times as long.
 	drainEvery = 50 * time.Millisecond
-	// chunkBytes is how much text is compressed and written at once. After a crash, every complete chunk is readable.
+	// chunkBytes is how much text is compressed and written together. After a crash, every complete chunk is readable.
 	chunkBytes = 256 << 10
-	// maxBufferedBytes bounds the waiting lines. Beyond it they are written at once, even if earlier lines may still arrive.
+	// maxBufferedBytes bounds the waiting lines. Beyond it they are written immediately, even if earlier lines may still arrive.
 	maxBufferedBytes = 32 << 20
 	// maxHashes bounds the entries of the cache of hashes, and maxCachedValue the key and the value of an entry together, in bytes.
 	maxHashes, maxCachedValue = 1 << 16, 128
@@ -92,7 +92,7 @@ func (w *writer) run() {
 	defer w.recover()
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()
-	w.flush() // a path that cannot be written is reported at once
+	w.flush() // a path that cannot be written is reported immediately
 	period, second := time.Now(), time.Now()
 	for stopping := false; !stopping; {
 		select {

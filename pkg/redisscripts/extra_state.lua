@@ -94,7 +94,7 @@ return function(now, server, driver)
     end
   end
 
-  -- Opens the leases of an allowed group. They are written at once: if the first write fails, nothing is written, and Redis
+  -- Opens the leases of an allowed group. They are written together: if the first write fails, nothing is written, and Redis
   -- rejects only the first write of a script.
   local function open_leases(group)
     for _, run in ipairs(group) do

@@ -23,7 +23,7 @@ const (
 // Watch reads the files every second. It uses no notifications, because network file systems have none, and a mounted ConfigMap
 // changes by symbolic links. It reports a change when two readings in a row agree on the contents, sizes and modification times. A
 // file that is written in place is therefore reported whole, unless its writer pauses for longer than a second. [File.Reload] makes
-// Watch report at once, even without a change. If files keep changing for a minute, Watch reports an error.
+// Watch report immediately, even without a change. If files keep changing for a minute, Watch reports an error.
 func (f *File) Watch(ctx context.Context, apply func([]rulesfile.File, error)) error {
 	var pending change
 	for {

@@ -109,7 +109,7 @@ func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
 	})
 }
 
-// A recheck that is allowed ends the denial at once.
+// A recheck that is allowed ends the denial immediately.
 func TestDenialEndsIfTheRecheckAllows(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a, b := w.replica(defaults), w.replica(defaults)

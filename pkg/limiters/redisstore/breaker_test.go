@@ -109,7 +109,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 	}
 }
 
-// When the breaker opens, all waiters are rejected at once and have charged nothing.
+// When the breaker opens, all waiters are rejected immediately and have charged nothing.
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	q := &queue{timeout: time.Hour, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	calling, goOn := make(chan struct{}), make(chan struct{})

@@ -27,7 +27,7 @@ var errTimedOutSent = errors.New("no answer in time")
 type callFunc func(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and share the next one. No timer
-// delays a call: without one in flight, a Take makes its call at once, on its own goroutine. If others wait when that call ends, a
+// delays a call: without one in flight, a Take makes its call immediately, on its own goroutine. If others wait when that call ends, a
 // goroutine makes further calls until the queue is empty.
 //
 // After repeated failures the queue rejects hits for a while, see [breaker].
@@ -315,7 +315,7 @@ func (q *queue) serve() {
 	}
 }
 
-// awaitWaiters yields the processor as long as new waiters arrive. On an idle processor it returns at once. On a busy processor, the larger
+// awaitWaiters yields the processor as long as new waiters arrive. On an idle processor it returns immediately. On a busy processor, the larger
 // batch reduces the cost of each hit.
 func (q *queue) awaitWaiters() {
 	for n, before := q.countWaiting(), -1; n > before && n < q.maxBatch; n = q.countWaiting() {

@@ -5,7 +5,7 @@
 //
 //   - A [queue] makes one call at a time to a Redis server. Takes that arrive during a call share the next one. A cluster
 //     has a queue for each node, see [nodes].
-//   - A [breaker] rejects hits at once while Redis does not answer.
+//   - A [breaker] rejects hits immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
 //   - A [script] decides all hits of a call at one time, the server's; in a cluster, it decides those of one slot. Its
 //     source is in pkg/redisscripts, so this package contains no algorithm. It knows which keys a limit has, and which decider of the

@@ -27,7 +27,7 @@ const (
 	// Drop never sends a denied request again.
 	Drop Model = "drop"
 	// Obey sends a denied request again after the Retry-After of each denial: the wait in whole seconds, rounded up, at least 1.
-	// It gives up after 3 retries, or at once if the request can never fit.
+	// It gives up after 3 retries, or immediately if the request can never fit.
 	Obey Model = "obey"
 	// Hammer sends a denied request again every second. It gives up after 5 retries.
 	Hammer Model = "hammer"

@@ -22,7 +22,7 @@ import (
 const maxDetail = 4096
 
 // rejectionWaits delays repeated rejections of a version. Some servers, such as those of go-control-plane, answer a rejection with
-// the same push at once, which would be a busy loop.
+// the same push immediately, which would be a busy loop.
 var rejectionWaits = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // A watch is the state of one call of Watch.

@@ -185,7 +185,7 @@ func TestErrorDetailIsBounded(t *testing.T) {
 	}
 }
 
-// TestRepeatedRejectionsBackOff checks that a server which repeats a rejected push at once does not cause a busy loop.
+// TestRepeatedRejectionsBackOff checks that a server which repeats a rejected push immediately does not cause a busy loop.
 func TestRepeatedRejectionsBackOff(t *testing.T) {
 	s := serve(t, "127.0.0.1:0")
 	w := start(t, &xds.Source{Server: s.address})

@@ -40,7 +40,7 @@ func setAuth(username, password *string, text string) {
 	}
 }
 
-// SetAuthFile is [Options.SetAuth] with the content of a file. It reads the file at once, to report errors early, and again for
+// SetAuthFile is [Options.SetAuth] with the content of a file. It reads the file immediately, to report errors early, and again for
 // each new connection, so that a changed password needs no restart.
 func (o *Options) SetAuthFile(path string) error {
 	c, err := credentialsFrom(path, o.Username)
