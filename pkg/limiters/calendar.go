@@ -74,18 +74,14 @@ func checkNoCalendar(params Params) error {
 	return nil
 }
 
-// current returns the start and the count of the window at now in s, a State of a [windowLimit].
-func (c *calendar) current(s CounterState, now int64) (start, count int64) {
+// startAt is [windowLimit.startAt] for a calendar.
+func (c *calendar) startAt(charged, now int64) int64 {
 	w := c.windows(now)
-	if s.A > w.starts[2] {
-		// A state more than one window ahead counts as absent.
-		return w.starts[1], 0
+	if charged > w.starts[2] {
+		// The clock stepped back by more than a window.
+		return w.starts[1]
 	}
-	start = w.start(max(now, s.A))
-	if start != s.A {
-		return start, 0
-	}
-	return start, s.B
+	return w.start(max(now, charged))
 }
 
 // calendarWindows are three consecutive windows, in µs since 1970: previous [0, 1), current [1, 2) and next [2, 3). Only the

@@ -74,25 +74,26 @@ func (l *windowLimit) idPrefix() string {
 
 // current returns the start and the count of the window at now. With window_start=first_hit, start is 0 if no window is open.
 func (l *windowLimit) current(s CounterState, now int64) (start, count int64) {
-	if l.calendar != nil {
-		return l.calendar.current(s, now)
+	start = l.startAt(s.A, now)
+	if start == s.A {
+		count = s.B
 	}
-	start, count = s.A, s.B
-	if start-now > l.window {
-		start, count = 0, 0
+	return start, count
+}
+
+// startAt returns the start of the window at now; 0 if none is open. The window that began at charged is current until its end, and may
+// begin up to a window ahead of now, because a clock may have stepped back.
+func (l *windowLimit) startAt(charged, now int64) int64 {
+	switch {
+	case l.calendar != nil:
+		return l.calendar.startAt(charged, now)
+	case charged-l.window <= now && now < charged+l.window:
+		return charged
+	case l.firstHit:
+		return 0
+	default:
+		return now - now%l.window
 	}
-	now = max(now, start)
-	if l.firstHit {
-		if now-start >= l.window {
-			return 0, 0
-		}
-		return start, count
-	}
-	byClock := now - now%l.window
-	if byClock != start {
-		count = 0
-	}
-	return byClock, count
 }
 
 // end returns the end of the window that begins at start.
@@ -145,7 +146,7 @@ func (l *windowLimit) reserve(s CounterState, now, n int64) (CounterState, int64
 
 // settle corrects the count only if the charged window is still current.
 func (l *windowLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
-	start, _ := l.current(s, now)
+	start := l.startAt(s.A, now)
 	for _, c := range corrections {
 		if c.delta != 0 && c.chargedAt == start {
 			s = l.charge(s, now, c.delta)
