@@ -151,7 +151,7 @@ func (s *Store) Stats() Stats {
 func (s *Store) decide(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	b := pooledBatch(latest, now, groups, s.namer)
 	defer b.release()
-	r, err := s.script.run(ctx, s.client, s.clock, b)
+	r, err := s.script.call(ctx, s.client, s.clock, b)
 	if err != nil {
 		s.reconnector.afterError(err, s.client)
 		return explainClusterError(err)
