@@ -123,6 +123,9 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		return ErrClosed
 	}
 	defer s.running.Done()
+	if len(groups) == 0 {
+		return nil
+	}
 	if err := s.taker.Take(ctx, now, groups, out); err != nil {
 		return fmt.Errorf("redis call with %d hits at %s failed: %w", len(out), s.address, explainError(err))
 	}
