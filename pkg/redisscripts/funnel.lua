@@ -7,8 +7,8 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
--- A span of time is whole + frac/den µs, with the den of the limit. The spans of a limit: drain, the time to drain a hit; full, that
--- of its capacity; overdraft, that of twice its capacity, which bounds counted denied hits.
+-- A span is a time to drain: whole + frac/den µs, with the den of the limit. A limit has three: drain, of one hit; full, of its
+-- capacity; overdraft, of twice its capacity, which bounds counted denied hits.
 local M = { name = 'funnel', limit = 0, check = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 local floor, ceil = math.floor, math.ceil
 
