@@ -116,7 +116,8 @@ type Store interface {
 	// Take charges groups in order, all at the time now. It writes one verdict for each hit to out, in the order of the hits of all
 	// groups; len(out) must be the number of hits. If now is zero, the store uses its own clock. Otherwise now must be after 1970,
 	// and is truncated to microseconds. If a verdict has an error, its hit may or may not have been charged, but never twice. If
-	// Take returns an error, no hit was decided. Take does not retain groups or out.
+	// Take returns an error, no hit was decided. Take does not retain groups or out. Without groups, Take returns nil unless ctx has
+	// ended or the store is closed.
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
 	// Reset removes the states of keys, including penalties and leases, so that each key is as if never used. A concurrent hit is
 	// charged either before or after. found reports for each key whether it had a state. On an error, some keys may have been

@@ -58,7 +58,6 @@ if not_after > 0 and server > not_after then return { pack('>I8', server) } end
 -- The caller's clock may stand still or differ from this server's, which expires the keys: keep them for an hour at least.
 if now == 0 then now = server else soonest = 3600000 end
 
--- Tables are made as large as they become, because Lua grows them slowly.
 local modules, limits = {}, { nil }
 for i = 2, #ARGV - 1 do
   local name, at = unpacked('s', ARGV[i])
@@ -84,7 +83,7 @@ do
         reserve_key = reserve_key, reserve = limits[reserve], penalty_key = penalty_key, penalty = limits[penalty],
       }
     elseif kind == LEASES or kind == RESERVES then
-      run = { kind = kind, first = count + 1, times = times, key = key, hits_at = from, at = 1 }
+      run = { kind = kind, first = count + 1, times = times, key = key, hits_at = from, current_hit = 1 }
       from = from + (kind == LEASES and 29 or 31) * times
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
@@ -163,19 +162,19 @@ local function charge_checked(s, limit, n, denied, allowed, retry)
   return retry, charged
 end
 
--- The hit of a run that decide_alone decides now, from 1. After an error, the caller continues with the next one.
-local at
+-- The index of the hit of a run that decide_alone decides now, from 1. After an error, the caller continues with the next one.
+local current_hit
 
--- Decides the hits of an ALONE run from at to a last one. values[i] is the value of the key of hit from + i, or an
--- error. A false value means that the key is absent if values.absent is false, and otherwise that the value is unknown. The
--- functions of the algorithm are locals, because Lua reads a local faster than a field.
+-- Decides the hits of an ALONE run from current_hit to a last one. values[i] is the value of the key of hit from + i, or an error. A
+-- false value means that the key is absent if values.absent is false, and otherwise that the value is unknown. The functions of the
+-- algorithm are locals, because Lua reads a local faster than a field.
 local function decide_alone(run, to, values, from)
   local limit, n, denied, hits_at, first, offset = run.limit, run.n, run.denied, run.hits_at, run.first, run.key - 1
   local keys, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
-  while at <= to do
+  while current_hit <= to do
     if hits_at then
-      limit, n = unpacked('>I2i8', text, hits_at + 10 * (at - 1))
+      limit, n = unpacked('>I2i8', text, hits_at + 10 * (current_hit - 1))
       limit = limits[limit]
       if denied then n, denied = 0, n end
     end
@@ -183,7 +182,7 @@ local function decide_alone(run, to, values, from)
       algorithm, s = limit.algorithm, nil
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
     end
-    local key, value, allowed, charged, retry, used, reset = keys[offset + at], values[at - from], true, false, 0
+    local key, value, allowed, charged, retry, used, reset = keys[offset + current_hit], values[current_hit - from], true, false, 0
     if not value then value = values.absent end
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
     if not used then
@@ -194,17 +193,17 @@ local function decide_alone(run, to, values, from)
       end
       used, reset = usage(s, limit, now)
     end
-    local i = 4 * (first + at)
+    local i = 4 * (first + current_hit)
     out[i - 7], out[i - 6], out[i - 5], out[i - 4] = allowed and 1 or 0, used, retry, reset
     if charged then
       if allowed then
         algorithm.save(key, s, limit, reset, now, server)
       else
         local ok, problem = pcall(algorithm.save, key, s, limit, reset, now, server)
-        if not ok then failures().set_unsaved(first + at - 1, key, limit, n, problem) end
+        if not ok then failures().set_unsaved(first + current_hit - 1, key, limit, n, problem) end
       end
     end
-    at = at + 1
+    current_hit = current_hit + 1
   end
 end
 
@@ -407,12 +406,12 @@ for r, run in ipairs(runs) do
       else
         values = { redis.pcall('GET', keys[key + from]), absent = false }
       end
-      at = from + 1
-      while at <= to do
+      current_hit = from + 1
+      while current_hit <= to do
         local ok, problem = pcall(decide_alone, run, to, values, from)
         if not ok then
-          failures().fail(run.first + at - 1, problem)
-          at = at + 1
+          failures().fail(run.first + current_hit - 1, problem)
+          current_hit = current_hit + 1
         end
       end
     end
@@ -431,11 +430,11 @@ for r, run in ipairs(runs) do
       functions_of(batch).decide_run(run, runs[r + 1])
     end
     local done, problem = not decide
-    while not done and run.at <= run.times do
+    while not done and run.current_hit <= run.times do
       done, problem = pcall(decide, run, values, base)
       if not done then
-        failures().fail(run.first + run.at - 1, problem)
-        run.at = run.at + 1
+        failures().fail(run.first + run.current_hit - 1, problem)
+        run.current_hit = run.current_hit + 1
       end
     end
   end

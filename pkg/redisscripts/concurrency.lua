@@ -67,9 +67,9 @@ end
 function M.fill(s, open, ended, key_expiry, server)
   local members, first, latest = {}, math.huge, 0
   for _, r in ipairs(open) do
-    local id, expires, n, at = unpack(r)
+    local id, expires, n, charged_at = unpack(r)
     first, latest = min(first, expires), max(latest, expires)
-    for _, part in ipairs({ digits(expires), id, digits(-n), member(id, 'n'), digits(-at), member(id, 'a') }) do
+    for _, part in ipairs({ digits(expires), id, digits(-n), member(id, 'n'), digits(-charged_at), member(id, 'a') }) do
       members[#members + 1] = part
     end
   end
@@ -132,7 +132,7 @@ local function remove_expired(s, now, id)
     for i, expired_id in ipairs(open) do
       local n = -number(costs[i])
       if times then
-        expired[i] = { at = -number(times[i]), delta = -n }
+        expired[i] = { charged_at = -number(times[i]), delta = -n }
       elseif n > 1 then
         excess = excess - (n - 1)
       end
@@ -249,12 +249,12 @@ function M.cost(s, id)
   return -(tonumber(r[1]) or -1), -number(r[2])
 end
 
--- Opens a lease of n slots, or a reservation of n charged at time at.
-function M.open(s, id, l, now, n, at, server)
+-- Opens a lease of n slots, or a reservation of n charged at charged_at.
+function M.open(s, id, l, now, n, charged_at, server)
   local expires = now + l.ttl
   local members, excess, first = { digits(expires), id }, s.excess, s.first
   if s.reserves then
-    members = { digits(expires), id, digits(-n), member(id, 'n'), digits(-at), member(id, 'a') }
+    members = { digits(expires), id, digits(-n), member(id, 'n'), digits(-charged_at), member(id, 'a') }
   elseif n ~= 1 then
     members, excess = { digits(expires), id, digits(-n), member(id, 'n') }, excess + n - 1
   end

@@ -1,5 +1,22 @@
 -- extra_state: decides groups in which a limit has extra state, which is a penalty, leases or reservations. Twin of groupDecision in
 -- pkg/limiters. The driver calls it and passes its own functions.
+--
+-- A run of a group gets these fields in addition to those that batch.lua reads from ARGV:
+--   target      the key of its hit
+--   peers       the group
+--   set         the functions of its leases, of concurrency.lua or reservations.lua
+--   leases      their state
+--   offences    the key of its penalty
+--   step        the effect of an allowed hit on its lease: nothing, opens, held or ended, as leaseStep in pkg/limiters
+--   charged_at  of a reservation that the hit opens: the time by which settle finds its charge
+--   actual      the actual cost of an id that ended before its take
+--   allowed     whether the hit is allowed
+--   too_many    whether it is denied because its key has too many reservations
+--   began       whether a penalty began with it
+--
+-- A key gets these in addition to those that functions_of in batch.lua lists:
+--   counted     the last group whose hits were added to sum, and opens, the leases that this group would open on the key
+--   offended    the last group with an offence on the key
 
 return function(now, server, driver)
   local key_at, state_of, guarded, report = driver.key_at, driver.state_of, driver.guarded, driver.report
@@ -105,8 +122,8 @@ return function(now, server, driver)
         _, run.actual = run.set.has_ended(run.leases, run.id, now)
         run.set.forget(run.leases, run.id)
       elseif step == 'opens' then
-        run.at = run.reserve and reserver_of(run).at(run.target.state, run.limit, now)
-        run.set.open(run.leases, run.id, run.reserve or run.limit, now, run.n, run.at, server)
+        run.charged_at = run.reserve and reserver_of(run).charged_at(run.target.state, run.limit, now)
+        run.set.open(run.leases, run.id, run.reserve or run.limit, now, run.n, run.charged_at, server)
       end
       if run.limit.algorithm.is_set then report(run.target, run.first, run.limit, true, 0) end
     end
@@ -116,13 +133,13 @@ return function(now, server, driver)
     local n, charged = run.n, false
     if run.step == 'ended' then n = run.actual end
     if run.step == 'opens' then
-      local changes = reserver_of(run)
-      local at = changes.at(key.state, run.limit, now)
-      if at ~= run.at then -- an earlier hit of the group refunded the newest hits
+      local reserver = reserver_of(run)
+      local charged_at = reserver.charged_at(key.state, run.limit, now)
+      if charged_at ~= run.charged_at then -- an earlier hit of the group refunded the newest hits
         run.set.remove(run.leases, run.id)
-        run.set.open(run.leases, run.id, run.reserve, now, n, at, server)
+        run.set.open(run.leases, run.id, run.reserve, now, n, charged_at, server)
       end
-      charged = changes.charge(key.state, run.limit, now, n)
+      charged = reserver.charge(key.state, run.limit, now, n)
     elseif n ~= 0 and run.step ~= 'held' then
       charged = run.limit.algorithm.charge(key.state, run.limit, now, n)
     end
@@ -136,11 +153,11 @@ return function(now, server, driver)
   end
 
   -- Counts an offence. The hits of a group that are denied on one key are one offence.
-  local function offend(key, run)
+  local function add_offence(key, run)
     if run.allowed or not run.offences or key.offended == run.peers then return end
     key.offended = run.peers
     local offences, penalty, waits = run.offences, run.penalty, wait_of(run) > 0
-    if penalty.algorithm.offend(offences.state, penalty, now) then
+    if penalty.algorithm.add_offence(offences.state, penalty, now) then
       offences.charged, offences.reset = penalty, penalty.algorithm.reset(offences.state, penalty, now)
     end
     run.began = not waits and wait_of(run) > 0
@@ -170,9 +187,9 @@ return function(now, server, driver)
   local function settle(run, actual)
     local key, set, leases = run.target, run.set, run.leases
     if not set.find(leases, run.id) then return set.remember(leases, run.id, now, actual, server) end
-    local estimate, at = set.cost(leases, run.id)
-    local changes = { { at = at, delta = actual - estimate } }
-    local changed = reserver_of(run).settle(key.state, run.limit, now, changes)
+    local estimate, charged_at = set.cost(leases, run.id)
+    local corrections = { { charged_at = charged_at, delta = actual - estimate } }
+    local changed = reserver_of(run).settle(key.state, run.limit, now, corrections)
     set.remove(leases, run.id)
     if changed then key.charged = run.limit end
   end
@@ -219,7 +236,7 @@ return function(now, server, driver)
       end
       return
     end
-    for _, f in ipairs({ deny, offend, report_denied }) do each(group, f) end
+    for _, f in ipairs({ deny, add_offence, report_denied }) do each(group, f) end
   end
 
   return { decide_group = decide_group }

@@ -1,7 +1,7 @@
 -- lease_runs: decides LEASES runs, see batch.lua. A hit costs half as much as in extra_state.lua.
 --
--- The algorithm decides a frequent hit immediately. Any other hit changes the state of its key, step by step. keys has the keys of the runs
--- so far, see functions_of in batch.lua.
+-- The algorithm decides a frequent hit immediately. Any other hit changes the state of its key, step by step. keys has the keys
+-- of the runs so far, see functions_of in batch.lua.
 return function(now, server, keys, verdicts, text, limits)
 
   -- Changes the state of a key by a hit with a lease or without one. It returns whether the hit is allowed, and the wait.
@@ -13,12 +13,12 @@ return function(now, server, keys, verdicts, text, limits)
     return true, 0
   end
 
-  -- Decides the hits of a run from run.at on, which is the hit that is decided now.
+  -- Decides the hits of a run from run.current_hit on, the index of the hit that is decided now.
   return function(run)
     local END, NO_ID = 1, '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
-    for at = run.at, run.times do
-      run.at = at
-      local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.hits_at + 29 * (at - 1))
+    for hit = run.current_hit, run.times do
+      run.current_hit = hit
+      local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.hits_at + 29 * (hit - 1))
       limit = limits[limit]
       local set, name, key, allowed, retry, scores, used, reset = limit.algorithm, KEYS[index], keys[index], true, 0
       if not key and id ~= NO_ID then
@@ -32,7 +32,7 @@ return function(now, server, keys, verdicts, text, limits)
         allowed, retry = decide(set, key.state, id, id ~= NO_ID and id, limit, n, op == END)
         used, reset = set.usage(key.state, limit, now)
       end
-      local i = 4 * (run.first + at)
+      local i = 4 * (run.first + hit)
       verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = allowed and 1 or 0, used, retry, reset
     end
   end

@@ -5,7 +5,7 @@
 -- ARGV    the penalty: after, within, for, factor, max, forget
 -- units   times in µs since 1970, durations in µs
 -- reply   wait: the rest of the penalty, which denies every request
-local M = { limit = 0, load = 0, wait = 0, offend = 0, reset = 0, save = 0 }
+local M = { limit = 0, load = 0, wait = 0, add_offence = 0, reset = 0, save = 0 }
 local min, max = math.min, math.max
 
 function M.limit(text, at)
@@ -23,7 +23,7 @@ end
 function M.wait(s, l, now) return max(0, min(s.until_ - now, l.longest)) end
 
 -- Changes s by a request that was denied: by a penalty, or otherwise by its limit, which is an offence.
-function M.offend(s, l, now)
+function M.add_offence(s, l, now)
   local wait = M.wait(s, l, now)
   if wait > 0 then
     local changed = s.until_ ~= now + wait

@@ -1,4 +1,7 @@
 -- prelude: helpers of all algorithms.
+--
+-- Every file creates a table as large as it becomes, because Lua grows tables slowly. So a constructor names fields that are set only
+-- later: the 0 of local M = { name = 'funnel', limit = 0, load = 0, ... }, or the nil of { nil, nil }, is a placeholder.
 local call, pack, unpacked = redis.call, struct.pack, struct.unpack
 
 -- The expiry, in ms, of a key that has fully reset in reset µs. It is at least soonest, and a second longer than needed: it

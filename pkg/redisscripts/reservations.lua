@@ -78,7 +78,7 @@ return function(sets)
     call('DEL', s.key)
     s.long = sets().load(s.key, '', true)
     local open, ended = {}, {}
-    for id, r in pairs(s.open) do open[#open + 1] = { id, r.expires, r.n, r.at } end
+    for id, r in pairs(s.open) do open[#open + 1] = { id, r.expires, r.n, r.charged_at } end
     for id, r in pairs(s.ended) do ended[#ended + 1] = { id, r.expires, r.n } end
     sets().fill(s.long, open, ended, s.key_expiry, server)
   end
@@ -88,8 +88,8 @@ return function(sets)
       if #value ~= 24 then error('an unreadable value', 0) end
       s.key_expiry = unpacked('>I4', value)
     elseif #field == 16 then
-      local expires, n, at = whole_numbers(value, 24, '>I8I8I8')
-      s.open[field] = { expires = expires, n = n, at = at }
+      local expires, n, charged_at = whole_numbers(value, 24, '>I8I8I8')
+      s.open[field] = { expires = expires, n = n, charged_at = charged_at }
     elseif #field == 17 then
       local expires, n = whole_numbers(value, 16, '>I8I8')
       s.ended[sub(field, 1, 16)] = { expires = expires, n = n }
@@ -120,14 +120,14 @@ return function(sets)
 
   function M.cost(s, id)
     if s.long then return sets().cost(s.long, id) end
-    return s.open[id].n, s.open[id].at
+    return s.open[id].n, s.open[id].charged_at
   end
 
-  function M.open(s, id, l, now, n, at, server)
+  function M.open(s, id, l, now, n, charged_at, server)
     if not s.long and s.count + s.count_ended >= FEW then lengthen(s, server) end
-    if s.long then return sets().open(s.long, id, l, now, n, at, server) end
+    if s.long then return sets().open(s.long, id, l, now, n, charged_at, server) end
     local expires = now + l.ttl
-    change(s, s.open, id, { expires = expires, n = n, at = at }, write, id, pack('>I8I8I8', expires, n, at), l.ttl, server)
+    change(s, s.open, id, { expires = expires, n = n, charged_at = charged_at }, write, id, pack('>I8I8I8', expires, n, charged_at), l.ttl, server)
   end
 
   function M.remove(s, id)
@@ -162,7 +162,7 @@ return function(sets)
     for id, r in pairs(s.open) do
       if r.expires > latest then
         late[#late + 1] = r
-        values[#values + 1], values[#values + 2] = id, pack('>I8I8I8', latest, r.n, r.at)
+        values[#values + 1], values[#values + 2] = id, pack('>I8I8I8', latest, r.n, r.charged_at)
       end
     end
     if type(redis.pcall('HSET', unpack(values))) == 'table' then return end
@@ -177,7 +177,7 @@ return function(sets)
     if s.first > now or s.count + s.count_ended == 0 then return NONE end
     local expired, fields = {}, {}
     for id, r in pairs(s.open) do
-      if r.expires <= now then expired[#expired + 1], fields[#fields + 1] = { at = r.at, delta = -r.n }, id end
+      if r.expires <= now then expired[#expired + 1], fields[#fields + 1] = { charged_at = r.charged_at, delta = -r.n }, id end
     end
     for id, r in pairs(s.ended) do
       if r.expires <= now then fields[#fields + 1] = id .. 'e' end

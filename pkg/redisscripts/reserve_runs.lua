@@ -28,14 +28,14 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
     if px then call('PEXPIRE', name, px) end
   end
 
-  -- Decides the hits of a run from run.at on, which is the hit that is decided now. values[i] is the value of key base + i. It is
-  -- false if the key is absent or no string, and nil if the value is unknown.
+  -- Decides the hits of a run from run.current_hit on, the index of the hit that is decided now. values[i] is the value of key
+  -- base + i. It is false if the key is absent or no string, and nil if the value is unknown.
   return function(run, values, base)
     local END, FEW, NO_ID = 1, 64, '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' -- FEW is that of reservations.lua
     local full, limit, reserve, algorithm, at_once, least, latest = FEW * RECORD
-    for at = run.at, run.times do
-      run.at = at
-      local op, id, index, l, n, other = unpacked('>I1c16I2I2i8I2', text, run.hits_at + 31 * (at - 1))
+    for hit = run.current_hit, run.times do
+      run.current_hit = hit
+      local op, id, index, l, n, other = unpacked('>I1c16I2I2i8I2', text, run.hits_at + 31 * (hit - 1))
       if limit ~= limits[l] then
         limit, reserve = limits[l], limits[l + 1]
         algorithm, at_once = limit.algorithm, reserve.algorithm.at_once == limit.algorithm.name
@@ -62,7 +62,7 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
       -- A frequent hit ends a reservation, or takes one that is new.
       if not key_expiry or ends and not record or not ends and (record or counts >= full) then
         local driver = loaded(index, limit, value)
-        driver.extra_state_of().decide_group({ driver.hit_of(run, at) })
+        driver.extra_state_of().decide_group({ driver.hit_of(run, hit) })
       else
         -- A value that cannot be read is an error before anything is written.
         local quick = at_once and value ~= nil and not key
@@ -83,23 +83,23 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
         if quick and delta ~= 0 then used, reset = algorithm.quick(names[index], limit, now, value, delta, server) end
         if used then
           if not ends then open(name, id, reserve, n, 0, key_expiry, counts, first, least, latest) end
-          local i = 4 * (run.first + at)
+          local i = 4 * (run.first + hit)
           verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = 1, used, 0, reset
           values[index - base] = nil
         else
-          local driver, changed = loaded(index, limit, value)
-          local changes, s, allowed, retry, charged = driver.reserver_of(limit), changed.state, true, 0, false
+          local driver, key = loaded(index, limit, value)
+          local reserver, s, allowed, retry, charged = driver.reserver_of(limit), key.state, true, 0, false
           if ends then
-            charged = delta ~= 0 and changes.settle(s, limit, now, { { at = unpacked('>I8', record, 17), delta = delta } })
+            charged = delta ~= 0 and reserver.settle(s, limit, now, { { charged_at = unpacked('>I8', record, 17), delta = delta } })
           else
             allowed, retry = algorithm.fits(s, limit, now, n)
             if allowed then
-              open(name, id, reserve, n, changes.at(s, limit, now), key_expiry, counts, first, least, latest)
-              charged = changes.charge(s, limit, now, n)
+              open(name, id, reserve, n, reserver.charged_at(s, limit, now), key_expiry, counts, first, least, latest)
+              charged = reserver.charge(s, limit, now, n)
             end
           end
-          if charged then changed.charged = limit end
-          driver.report(changed, run.first + at - 1, limit, allowed, retry)
+          if charged then key.charged = limit end
+          driver.report(key, run.first + hit - 1, limit, allowed, retry)
         end
       end
     end

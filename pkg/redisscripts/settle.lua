@@ -1,74 +1,75 @@
--- settle: applies reservations to the state of their algorithm. Twin of the settle methods of the algorithms in pkg/limiters. at returns the time by
--- which settle finds a charge; charge charges an estimate; settle applies corrections.
+-- settle: applies reservations to the state of their algorithm. Twin of the methods reserve and settle of the algorithms in
+-- pkg/limiters. The file returns a reserver for each algorithm: charged_at returns the time by which settle finds a charge, charge
+-- charges an estimate, and settle applies corrections. A correction is a charged_at and a delta, as in reserve.go.
 --
 -- In a sliding log, settle rewrites the entry of the charge and those after it, but only among the newest MAX_MOVED entries.
 local min, max = math.min, math.max
 
 -- A window is open even after an estimate of 0: its start identifies it for the settle.
 local fixed_window = {}
-function fixed_window.at(s, l, now) return s.start == 0 and l.first_hit and now or s.start end
+function fixed_window.charged_at(s, l, now) return s.start == 0 and l.first_hit and now or s.start end
 function fixed_window.charge(s, l, now, n) return l.algorithm.charge(s, l, now, n) end
-function fixed_window.settle(s, l, now, changes)
+function fixed_window.settle(s, l, now, corrections)
   local changed = false
-  for _, c in ipairs(changes) do
-    if c.delta ~= 0 and c.at == s.start then changed = l.algorithm.charge(s, l, now, c.delta) or changed end
+  for _, c in ipairs(corrections) do
+    if c.delta ~= 0 and c.charged_at == s.start then changed = l.algorithm.charge(s, l, now, c.delta) or changed end
   end
   return changed
 end
 
 local funnel = {}
-function funnel.at() return 0 end
+function funnel.charged_at() return 0 end
 function funnel.charge(s, l, now, n) return n > 0 and l.algorithm.charge(s, l, now, n) end
-function funnel.settle(s, l, now, changes)
+function funnel.settle(s, l, now, corrections)
   local changed = false
-  for _, c in ipairs(changes) do changed = c.delta ~= 0 and l.algorithm.charge(s, l, now, c.delta) or changed end
+  for _, c in ipairs(corrections) do changed = c.delta ~= 0 and l.algorithm.charge(s, l, now, c.delta) or changed end
   return changed
 end
 
 local sliding_log = { charge = funnel.charge }
-function sliding_log.at(s, _, now) return max(now, s.newest) end
+function sliding_log.charged_at(s, _, now) return max(now, s.newest) end
 
 -- The entries from a time on: the time and the hits of each.
-local function entries_from(s, log, at, now)
+local function entries_from(s, log, from, now)
   local SUMS = 2 ^ 21 -- of sliding_log.lua
-  local i, last, entries, before, _ = log.search(s, s.first, log.last(s), now, log.is_after, at - 1), log.last(s), {}, s.base
+  local i, last, entries, before, _ = log.search(s, s.first, log.last(s), now, log.is_after, from - 1), log.last(s), {}, s.base
   if i > s.first then _, before = log.record(s, i - 1, now) end
   if s.list and i <= s.tail then
     for j, text in ipairs(call('LRANGE', s.list.key, digits(i), digits(s.tail))) do s.list.records[i + j - 1] = text end
   end
   for j = i, last do
     local time, sum = log.record(s, j, now)
-    entries[#entries + 1] = { at = time, hits = (sum - before) % SUMS }
+    entries[#entries + 1] = { time = time, hits = (sum - before) % SUMS }
     before = sum
   end
   return entries
 end
 
--- Changes the hits of the entry at a time, which may be absent. A delta is limited to what the entry has and the log may hold.
-local function change(entries, c, room)
+-- Corrects the hits of the charged entry, which may be absent. A delta is limited to what the entry has and the log may hold.
+local function correct(entries, c, room)
   local i, high = 1, #entries
   while i <= high do
     local mid = math.floor((i + high) / 2)
-    if entries[mid].at < c.at then i = mid + 1 else high = mid - 1 end
+    if entries[mid].time < c.charged_at then i = mid + 1 else high = mid - 1 end
   end
-  if not entries[i] or entries[i].at ~= c.at then
+  if not entries[i] or entries[i].time ~= c.charged_at then
     if c.delta < 0 then return 0 end
-    table.insert(entries, i, { at = c.at, hits = 0 })
+    table.insert(entries, i, { time = c.charged_at, hits = 0 })
   end
   local delta = max(-entries[i].hits, min(c.delta, max(room, 0)))
   entries[i].hits = entries[i].hits + delta
   return delta
 end
 
-function sliding_log.settle(s, l, now, changes)
-  if #changes == 0 then return false end
+function sliding_log.settle(s, l, now, corrections)
+  if #corrections == 0 then return false end
   local MAX_MOVED = 10000
   local log, newest, first, due = l.algorithm, max(now, s.newest), math.huge, {}
   local after, beyond = newest - l.window, log.last(s) - MAX_MOVED
   if beyond >= s.first then after = max(after, (log.record(s, beyond, now))) end
-  for _, c in ipairs(changes) do
-    if c.delta ~= 0 and c.at > after and c.at - l.window <= newest then
-      due[#due + 1], first = c, min(first, c.at)
+  for _, c in ipairs(corrections) do
+    if c.delta ~= 0 and c.charged_at > after and c.charged_at - l.window <= newest then
+      due[#due + 1], first = c, min(first, c.charged_at)
     end
   end
   if #due == 0 then return false end
@@ -77,7 +78,7 @@ function sliding_log.settle(s, l, now, changes)
   for _, e in ipairs(entries) do total = total + e.hits end
   local room = 2 * l.max - s.used
   for _, c in ipairs(due) do
-    local delta = change(entries, c, room)
+    local delta = correct(entries, c, room)
     room, changed = room - delta, changed or delta ~= 0
   end
   if not changed then return false end
@@ -85,7 +86,7 @@ function sliding_log.settle(s, l, now, changes)
   local wide = { max = 2 ^ 20, window = l.window }
   if total > 0 then log.charge(s, wide, now, -total) end
   for _, e in ipairs(entries) do
-    if e.hits > 0 then log.charge(s, wide, e.at, e.hits) end
+    if e.hits > 0 then log.charge(s, wide, e.time, e.hits) end
   end
   log.expire(s, l, now)
   return true

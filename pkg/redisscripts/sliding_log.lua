@@ -70,8 +70,8 @@ local function is_after(_, at, _, edge) return at > edge end
 
 local function reaches(s, _, sum, n) return (sum - s.base + 2 ^ 21) % 2 ^ 21 >= n end
 
--- The first record whose sum reaches n hits, counted from the oldest.
-local function up_to(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
+-- The index of the first record whose sum reaches n hits, counted from the oldest.
+local function index_of_hit(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
 
 function M.limit(text, at)
   local max, window, count_denied, peek_over = struct.unpack('>I8I8I8I8', text, at)
@@ -112,7 +112,7 @@ function M.fits(s, l, now, n)
   if n == 0 and not l.peek_over then n = 1 end
   if max(n, 1) > l.max then return false, -1 end
   if s.used + n <= l.max then return true, 0 end
-  return false, record(s, up_to(s, now, s.used + n - l.max), now) + l.window - now
+  return false, record(s, index_of_hit(s, now, s.used + n - l.max), now) + l.window - now
 end
 
 local function add(s, at, sum)
@@ -142,7 +142,7 @@ local function refund(s, now, n)
     s.first, s.tail, s.pend, s.base, s.used, s.newest = 1, 0, NONE, 0, 0, 0
     return
   end
-  local keep = up_to(s, now, s.used - n)
+  local keep = index_of_hit(s, now, s.used - n)
   while last(s) > keep and #s.pend > 0 do table.remove(s.pend) end
   if s.tail > keep then s.tail = keep end
   s.used = s.used - n
@@ -170,7 +170,7 @@ function M.charge(s, l, now, n)
   n = min(n, 2 * l.max)
   local over = min(s.used + n - 2 * l.max, s.used)
   if over > 0 then
-    s.first = up_to(s, now, over + 1)
+    s.first = index_of_hit(s, now, over + 1)
     s.base = (s.base + over) % 2 ^ 21
     s.used = s.used - over
   end

@@ -30,7 +30,7 @@ func (f *flaky) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
-	if f.unreachable {
+	if f.unreachable && len(groups) > 0 {
 		return errGone
 	}
 	err := f.Store.Take(ctx, now, groups, out)

@@ -55,6 +55,7 @@ func run(t *testing.T, open func(t *testing.T) limiters.Store, sequences uint64)
 	t.Run("resets", func(t *testing.T) { Resets(t, open(t)) })
 	t.Run("random resets", func(t *testing.T) { randomResets(t, open(t), sequences) })
 	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })
+	t.Run("no hits", func(t *testing.T) { noHits(t, open(t)) })
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
 	t.Run("order", func(t *testing.T) { order(t, open(t)) })
 }
@@ -79,6 +80,13 @@ func canceled(t *testing.T, store limiters.Store) {
 	}
 	if !out[0].Allowed {
 		t.Fatal("the canceled call charged its hit")
+	}
+}
+
+// noHits checks that a call without groups succeeds.
+func noHits(t *testing.T, store limiters.Store) {
+	if err := store.Take(context.Background(), time.Time{}, nil, nil); err != nil {
+		t.Errorf("Take without hits: %v", err)
 	}
 }
 

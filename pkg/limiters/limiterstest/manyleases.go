@@ -12,8 +12,8 @@ import (
 // leasesPerHit is the number of expiries that a hit shortens, and of expired leases or reservations that it removes.
 const leasesPerHit = 1000
 
-// manyLeases checks keys with more leases than one hit shortens or removes. Like random sequences, it takes ten times as long with the race
-// detector, and finds no more.
+// manyLeases checks keys with more leases than one hit shortens or removes. Like random sequences, it takes ten times as long
+// with the race detector, and finds no more.
 func manyLeases(t *testing.T, store limiters.Store) {
 	if testing.Short() {
 		t.Skip("-short: too slow for the race detector")
@@ -107,8 +107,8 @@ func (m *manyLeasesOfKey) shortens(algorithm string) {
 	}
 }
 
-// ends checks that each hit removes at most leasesPerHit expired leases, the earliest ones first, and the one that it names. The others hold
-// their slots. A key that has fully reset holds none.
+// ends checks that each hit removes at most leasesPerHit expired leases, the earliest ones first, and the one that it names. The
+// others hold their slots. A key that has fully reset holds none.
 func (m *manyLeasesOfKey) ends(algorithm string) {
 	m.t.Helper()
 	limit, late, later := m.limit(algorithm), traceStart.Add(900*time.Millisecond), traceStart.Add(1500*time.Millisecond)

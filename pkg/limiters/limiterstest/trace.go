@@ -30,9 +30,9 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 //	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
 //
 // The forms of a HIT are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits) and `refund N`. Under a limit
-// with leases, `take N as ID` has a lease, `release ID` ends it, and `settle ID N` settles a reservation. A HIT may have `of KEY` and `under LIMIT`. A VERDICT is
-// "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never". A denial whose
-// retry is the end of a penalty is "penalized".
+// with leases, `take N as ID` has a lease, `release ID` ends it, and `settle ID N` settles a reservation. A HIT may have `of KEY`
+// and `under LIMIT`. A VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry
+// may be "never". A denial whose retry is the end of a penalty is "penalized".
 func Traces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
 	if err != nil || len(names) == 0 {

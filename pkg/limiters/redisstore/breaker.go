@@ -103,7 +103,6 @@ func replyOf(err error) redis.Error {
 	return reply
 }
 
-// isTimeout reports whether err is a timeout.
 func isTimeout(err error) bool {
 	var n net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &n) && n.Timeout()

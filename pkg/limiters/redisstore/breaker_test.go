@@ -80,6 +80,21 @@ func (s *Store) keepBreakerOpenUntil(end time.Time) {
 	s.queue.breaker.last = end.Add(-openDuration)
 }
 
+// A Redis at its maxclients replies ERR to a new connection and closes it. go-redis takes that for the reply to HELLO, so the call
+// fails by the closed connection, and not by an ERR, which would concern one call only.
+func TestBreakerOpensForARedisAtItsMaxClients(t *testing.T) {
+	server := redistest.Start(t)
+	if err := server.Client(t).ConfigSet(t.Context(), "maxclients", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, server)
+	openBreaker(t, s)
+	s.keepBreakerOpenUntil(time.Now().Add(time.Hour))
+	if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); !errors.Is(err, ErrBreakerOpen) {
+		t.Errorf("after %d calls without a connection: %v, want ErrBreakerOpen", failuresToOpen, err)
+	}
+}
+
 // When the breaker has been open for long enough, one call is tried, and other Takes are rejected until it ends.
 func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 	q := &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}

@@ -83,7 +83,6 @@ func (e *authError) Error() string        { return ErrAuth.Error() + ": " + e.er
 func (e *authError) Unwrap() error        { return e.err }
 func (e *authError) Is(target error) bool { return target == ErrAuth } //nolint:errorlint // as errors.Is asks
 
-// A truncatedError truncates the text of an error.
 type truncatedError struct {
 	text string
 	err  error

@@ -239,8 +239,8 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 	}
 }
 
-// A master of a cluster dies, or hands over, with calls in flight. The store follows to its replica. Each call that fails lets it read the
-// slots, so only a few calls go to the old master. By itself, go-redis reads the slots once a minute, after hundreds of calls.
+// A master of a cluster dies, or hands over, with calls in flight. The store follows to its replica. Each call that fails lets it read
+// the slots, so only a few calls go to the old master. By itself, go-redis reads the slots once a minute, after hundreds of calls.
 func TestClusterFailoverIsFollowed(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(t *testing.T, c *redistest.Cluster, replica *redistest.Server) request{

@@ -45,17 +45,25 @@ func newLeaseCalls(seed uint64) *leaseCalls {
 	return c
 }
 
+// The steps of the clock and the forms of a hit, each as often as its weight.
+var (
+	clockSteps = []string{"none", "none", "none", "short", "short", "long", "back", "to an edge", "to an edge", "to an edge"}
+	hitForms   = []string{"peek or several", "refund", "no id", "end", "end", "end", "end", "take", "take", "take", "take", "take"}
+)
+
+// A hit is under another limit than the first, and a group has a further hit, with a probability of 1 in so many.
+const otherLimitIn, furtherHitIn = 4, 3
+
 func (c *leaseCalls) next() (time.Time, []limiters.Group) {
 	step := time.Duration(0)
-	switch c.rnd.IntN(10) {
-	case 0, 1, 2:
-	case 3, 4:
+	switch clockSteps[c.rnd.IntN(len(clockSteps))] {
+	case "short":
 		step = time.Duration(c.rnd.Int64N(3)) * time.Microsecond
-	case 5:
+	case "long":
 		step = time.Duration(c.rnd.Int64N(6_000_000)) * time.Microsecond
-	case 6:
+	case "back":
 		step = -time.Duration(c.rnd.Int64N(9_000_000)) * time.Microsecond
-	default:
+	case "to an edge":
 		for _, v := range c.last {
 			if edge := max(v.RetryAfter, v.ResetAfter); edge > 0 {
 				step = edge - time.Duration(c.rnd.Int64N(2))*time.Microsecond
@@ -71,7 +79,7 @@ func (c *leaseCalls) next() (time.Time, []limiters.Group) {
 			continue
 		}
 		g := limiters.Group{hit}
-		for c.rnd.IntN(3) == 0 {
+		for c.rnd.IntN(furtherHitIn) == 0 {
 			hit = c.hit()
 			if hit.End {
 				hit = limiters.Hit{Key: c.prefix + "beside", Limit: c.beside, N: int64(c.rnd.IntN(60))}
@@ -85,17 +93,17 @@ func (c *leaseCalls) next() (time.Time, []limiters.Group) {
 
 func (c *leaseCalls) hit() limiters.Hit {
 	h := limiters.Hit{Key: c.prefix + string("aaab"[c.rnd.IntN(4)]), Limit: c.limits[0], N: 1, Lease: leaseID(c.rnd.IntN(c.ids))}
-	if c.rnd.IntN(4) == 0 {
+	if c.rnd.IntN(otherLimitIn) == 0 {
 		h.Limit = c.limits[c.rnd.IntN(len(c.limits))]
 	}
-	switch c.rnd.IntN(12) {
-	case 0:
+	switch hitForms[c.rnd.IntN(len(hitForms))] {
+	case "peek or several":
 		h.N = int64(c.rnd.IntN(4))
-	case 1:
+	case "refund":
 		h.N = -int64(c.rnd.IntN(4))
-	case 2:
+	case "no id":
 		h.Lease = limiters.LeaseID{}
-	case 3, 4, 5, 6:
+	case "end":
 		h.End = true
 	}
 	return h

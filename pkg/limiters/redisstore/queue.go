@@ -125,8 +125,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return q.await(ctx, w, out)
 }
 
-// callNow makes a call for one Take on the caller's goroutine. It returns within the timeout, but may
-// return after the end of ctx.
+// callNow makes a call for one Take on the caller's goroutine. It returns within the timeout, but may return after the end of ctx.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	latest := time.Now().Add(timeLeft(ctx, q.timeout))
 	err := q.makeCall(latest, now, groups, out)
@@ -315,8 +314,8 @@ func (q *queue) serve() {
 	}
 }
 
-// awaitWaiters yields the processor as long as new waiters arrive. On an idle processor it returns immediately. On a busy processor, the larger
-// batch reduces the cost of each hit.
+// awaitWaiters yields the processor as long as new waiters arrive. On an idle processor it returns immediately. On a busy
+// processor, the larger batch reduces the cost of each hit.
 func (q *queue) awaitWaiters() {
 	for n, before := q.countWaiting(), -1; n > before && n < q.maxBatch; n = q.countWaiting() {
 		before = n

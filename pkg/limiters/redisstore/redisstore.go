@@ -123,6 +123,9 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		return ErrClosed
 	}
 	defer s.running.Done()
+	if len(groups) == 0 {
+		return nil
+	}
 	if err := s.taker.Take(ctx, now, groups, out); err != nil {
 		return fmt.Errorf("redis call with %d hits at %s failed: %w", len(out), s.address, explainError(err))
 	}
@@ -151,7 +154,7 @@ func (s *Store) Stats() Stats {
 func (s *Store) decide(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	b := pooledBatch(latest, now, groups, s.namer)
 	defer b.release()
-	r, err := s.script.run(ctx, s.client, s.clock, b)
+	r, err := s.script.call(ctx, s.client, s.clock, b)
 	if err != nil {
 		s.reconnector.afterError(err, s.client)
 		return explainClusterError(err)

@@ -167,11 +167,11 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 			}
 			var key *KeyError
 			if bad && (!errors.As(v.Err, &key) || !strings.HasPrefix(key.Key, "w2{") || strings.Contains(v.Err.Error(), "w2{")) {
-				t.Errorf("%s hit %d: the error has to know the key and not to show it: %v", name, i, v.Err)
+				t.Errorf("%s hit %d: got %v, want a KeyError whose text omits the key", name, i, v.Err)
 			}
 		}
 		if out[5].Used != 3 {
-			t.Errorf("%s: the good key holds %d, want 3", name, out[5].Used)
+			t.Errorf("%s: the good key has the usage %d, want 3", name, out[5].Used)
 		}
 		if typ := c.Type(ctx, keyOf("", &wrong)).Val(); typ != "hash" {
 			t.Errorf("%s: the key of a wrong type was overwritten with a %s, want hash", name, typ)
@@ -186,7 +186,7 @@ func TestGroupWithUnreadableKeyIsNotCharged(t *testing.T) {
 	c.HSet(context.Background(), keyOf("", &bad), "a", "b")
 	out, err := takeGroups(t, s, limiters.Group{{Key: "good", Limit: hourly, N: 1}, bad})
 	if err != nil || out[0].Err != nil || out[0].Used != 0 || out[1].Err == nil {
-		t.Errorf("%+v, %v: want the good hit undenied and uncharged, and an error for the bad", out, err)
+		t.Errorf("%+v, %v: want no error and no usage for the first hit, and an error for the second", out, err)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 				}
 				hit := limiters.Hit{Key: fmt.Sprint(i, params), Limit: limit}
 				if ttl := c.PTTL(ctx, keyOf("", &hit)).Val(); ttl > 0 && ttl+time.Since(start) < out[0].ResetAfter {
-					t.Fatalf("%s n=%d: expires in %v, good as new in %v", name, n, ttl, out[0].ResetAfter)
+					t.Fatalf("%s n=%d: expires in %v, fully reset in %v", name, n, ttl, out[0].ResetAfter)
 				}
 			}
 		}

@@ -21,12 +21,12 @@ var batchScript = sync.OnceValue(func() script {
 	return script{source, hex.EncodeToString(sum[:])}
 })
 
-// run calls the script for a batch. It repeats a call only if the call certainly did not run. The second call carries the source if the
+// call calls the script for a batch. It repeats a call only if the call certainly did not run. The second call carries the source if the
 // server did not have the script, and a new deadline if the clock was wrong or unknown.
-func (s script) run(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
-	r, err := s.runOnce(ctx, c, clock, b)
+func (s script) call(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
+	r, err := s.callOnce(ctx, c, clock, b)
 	if b.hadWrongDeadline(r, err) {
-		return s.runOnce(ctx, c, clock, b)
+		return s.callOnce(ctx, c, clock, b)
 	}
 	return r, err
 }
@@ -37,10 +37,10 @@ func (b *batch) hadWrongDeadline(r reply, err error) bool {
 	return err == nil && r.isLate() && time.Now().Before(b.latest)
 }
 
-func (s script) runOnce(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
-	r, err := call(ctx, c, clock, "evalsha", s.digest, b)
+func (s script) callOnce(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
+	r, err := send(ctx, c, clock, "evalsha", s.digest, b)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return call(ctx, c, clock, "eval", s.source, b)
+		return send(ctx, c, clock, "eval", s.source, b)
 	}
 	return r, err
 }
@@ -49,16 +49,16 @@ func (s script) runOnce(ctx context.Context, c redis.UniversalClient, clock *ser
 func (s script) ping(ctx context.Context, c redis.UniversalClient, clock *serverClock) (time.Duration, error) {
 	b := emptyBatch()
 	start := time.Now()
-	_, err := s.runOnce(ctx, c, clock, b)
+	_, err := s.callOnce(ctx, c, clock, b)
 	return time.Since(start), err
 }
 
-func call(ctx context.Context, c redis.UniversalClient, clock *serverClock, name, text string, b *batch) (reply, error) {
+func send(ctx context.Context, c redis.UniversalClient, clock *serverClock, name, text string, b *batch) (reply, error) {
 	cmd := newCommand(ctx, clock, name, text, b)
 	if err := c.Process(ctx, cmd); err != nil {
 		return reply{}, err
 	}
-	return cmd.reply(clock)
+	return cmd.parse(clock)
 }
 
 // A command calls the script. It may charge hits, so it is sent only once.
@@ -71,8 +71,8 @@ func newCommand(ctx context.Context, clock *serverClock, name, text string, b *b
 // NoRetry prevents go-redis' cluster client from repeating a command after a lost connection or a timeout.
 func (command) NoRetry() bool { return true }
 
-// reply parses the reply and updates the clock.
-func (c command) reply(clock *serverClock) (reply, error) {
+// parse parses the reply and updates the clock.
+func (c command) parse(clock *serverClock) (reply, error) {
 	value, err := c.Result()
 	if err != nil {
 		return reply{}, err

@@ -24,8 +24,8 @@ type slotCall struct {
 	err    error
 }
 
-func (sc *slotCall) run(ctx context.Context, s *Store, clock *serverClock) {
-	sc.reply, sc.err = s.script.run(ctx, s.cluster, clock, sc.batch)
+func (sc *slotCall) send(ctx context.Context, s *Store, clock *serverClock) {
+	sc.reply, sc.err = s.script.call(ctx, s.cluster, clock, sc.batch)
 }
 
 func (sc *slotCall) read() {
@@ -68,7 +68,7 @@ func (s *Store) decideSlots(
 ) error {
 	calls := splitBySlot(latest, now, groups, s.namer.keys(groups))
 	if len(calls) == 1 {
-		calls[0].run(ctx, s, clock)
+		calls[0].send(ctx, s, clock)
 	} else {
 		s.send(ctx, clock, calls)
 	}
@@ -159,16 +159,16 @@ func (s *Store) sendTo(ctx context.Context, clock *serverClock, node *redis.Clie
 		calls = s.sendTogether(ctx, clock, node, calls)
 	}
 	if len(calls) > 2 {
-		calls[0].run(ctx, s, clock)
+		calls[0].send(ctx, s, clock)
 		calls = s.sendTogether(ctx, clock, node, calls[1:])
 	}
 	for _, sc := range calls {
-		sc.run(ctx, s, clock)
+		sc.send(ctx, s, clock)
 	}
 }
 
-// sendTogether sends calls to a node in one pipeline and returns those to send again, because they did not run. It does not use the cluster client's
-// pipeline, which waits for unreachable nodes and then overwrites other replies with its error.
+// sendTogether sends calls to a node in one pipeline and returns those to send again, because they did not run. It does not use
+// the cluster client's pipeline, which waits for unreachable nodes and then overwrites other replies with its error.
 func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) (rest []*slotCall) {
 	pipe := node.Pipeline()
 	commands := make([]command, len(calls))
@@ -178,7 +178,7 @@ func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redi
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, sc := range calls {
-		sc.reply, sc.err = commands[i].reply(clock)
+		sc.reply, sc.err = commands[i].parse(clock)
 		if didNotRun(sc.err) || sc.batch.hadWrongDeadline(sc.reply, sc.err) {
 			rest = append(rest, sc)
 		}
@@ -186,7 +186,6 @@ func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redi
 	return rest
 }
 
-// didNotRun reports whether a reply means that a command was not run.
 func didNotRun(err error) bool {
 	if err == nil {
 		return false

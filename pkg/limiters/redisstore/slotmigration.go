@@ -133,7 +133,6 @@ func newKeyCalls(latest, now time.Time) keyCalls {
 	return keyCalls{latest: latest, now: now, byKey: map[string]*slotCall{}}
 }
 
-// callFor returns the call for a key.
 func (k *keyCalls) callFor(key string) *slotCall {
 	sc := k.byKey[key]
 	if sc == nil {

@@ -256,7 +256,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	}{{time.Now().Add(-time.Second), 2}, {time.Now().Add(time.Hour), 0}} {
 		refund := newBatch(c.latest, time.Time{}, refunds[0].Groups, refunds[0].keys[:1])
 		before := scriptCalls(t, server)
-		if _, err := s.script.run(t.Context(), s.client, s.clock, refund); err != nil {
+		if _, err := s.script.call(t.Context(), s.client, s.clock, refund); err != nil {
 			t.Fatal(err)
 		}
 		if n := scriptCalls(t, server) - before; n != 1 {
