@@ -51,9 +51,11 @@ func publish(r *results, docs string) error {
 	return os.WriteFile(filepath.Join(docs, "benchmarks.md"), []byte(text), 0o644)
 }
 
-// summary returns the result of the row "one" in sentences: the rates on each store and the CPU, over all algorithms.
+// summary returns the results of three rows in sentences: the rates and the CPU of "one", and how "five" and "single" differ from it.
+// A value of Weir is over all algorithms.
 func summary(r *results) string {
-	over := func(store string, of func(subject) (float64, bool)) (low, high float64) {
+	over := func(store string, of func(subject) (float64, bool)) string {
+		var low, high float64
 		for i, algorithm := range algorithms {
 			v, _ := of(subject(store + "/" + algorithm))
 			if i == 0 {
@@ -61,28 +63,37 @@ func summary(r *results) string {
 			}
 			low, high = min(low, v), max(high, v)
 		}
-		return low, high
-	}
-	median := func(store string, of value) (low, high float64) {
-		return over(store, func(s subject) (float64, bool) { return r.median("one", s, 0, of) })
-	}
-	span := func(low, high float64) string {
 		if figure(low) == figure(high) {
 			return figure(low)
 		}
 		return figure(low) + " to " + figure(high)
 	}
-	relative := span(over("redis", func(s subject) (float64, bool) { return r.ratio("one", perSecond, s, 0, ratelimit, 0) }))
-	serverUnder, _ := r.median("one", ratelimit, 0, serverCPU)
-	redisUnder, measured := r.median("one", ratelimit, 0, redisCPU)
+	median := func(row, store string, of value) string {
+		return over(store, func(s subject) (float64, bool) { return r.median(row, s, 0, of) })
+	}
+	relative := func(row string) string {
+		return over("redis", func(s subject) (float64, bool) { return r.ratio(row, perSecond, s, 0, ratelimit, 0) })
+	}
+	under := func(row string, of value) (float64, bool) { return r.median(row, ratelimit, 0, of) }
+	server, _ := under("one", serverCPU)
+	redis, measured := under("one", redisCPU)
 	if !measured {
 		return "Not measured yet.\n"
 	}
-	return fmt.Sprintf("On two cores, which the load client shares, Weir makes %s decisions a second on Redis: %s times as many as envoyproxy/ratelimit.\n"+
-		"A decision takes %s µs of Weir's CPU and %s µs of Redis' CPU. Under envoyproxy/ratelimit it takes %s µs and %s µs.\n"+
-		"With counters in memory, Weir makes %s decisions a second.\n",
-		span(median("redis", perSecond)), relative, span(median("redis", serverCPU)), span(median("redis", redisCPU)),
-		figure(serverUnder), figure(redisUnder), span(median("memory", perSecond)))
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "All measurements ran on two cores, which the load client shares. With one descriptor and 64 requests in flight, Weir makes\n"+
+		"%s decisions a second on Redis: %s times as many as envoyproxy/ratelimit. A decision takes %s µs of Weir's CPU and %s µs of\n"+
+		"Redis' CPU; under envoyproxy/ratelimit it takes %s µs and %s µs. With counters in memory, Weir makes %s decisions a second.\n",
+		median("one", "redis", perSecond), relative("one"), median("one", "redis", serverCPU), median("one", "redis", redisCPU),
+		figure(server), figure(redis), median("one", "memory", perSecond))
+	_, five := under("five", perSecond)
+	alone, single := under("single", redisCPU)
+	if five && single {
+		fmt.Fprintf(b, "\nThe advantage depends on the load. With five descriptors, Weir makes %s times as many decisions as envoyproxy/ratelimit. With one\n"+
+			"request at a time, it makes %s times as many, and a decision takes %s µs of Redis' CPU instead of %s µs.\n",
+			relative("five"), relative("single"), median("single", "redis", redisCPU), figure(alone))
+	}
+	return b.String()
 }
 
 // figure returns a number below 1,000,000, rounded for a sentence.

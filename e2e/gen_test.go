@@ -22,10 +22,12 @@ var generatedFlags = map[string][]string{
 	"login-lockout.md": {"--from", "outcome=status:401,403"},
 	"monthly-quota.md": {"--from", "customer=header:x-customer-id"},
 	"org-team-user.md": {"--from", "org=header:x-org-id", "--from", "team=header:x-team-id"},
-	"token-budget.md": {
-		"--from", "budget=constant", "--from", "tenant=header:x-tenant-id", "--hits", "budget=0",
-		"--hits", "budget.plan.tenant.lease=100", "--cost", "budget.plan.tenant.lease=%RESP(x-cost)%",
+	"soft-budget.md": {
+		"--from", "soft_limit=constant", "--hits", "soft_limit=0",
+		"--from", "tenant=header:x-tenant-id", "--hits", "tenant.lease=100", "--cost", "tenant.lease=%RESP(x-cost)%",
+		"--from", "soft_tenant=header:x-tenant-id", "--hits", "soft_tenant.lease=100", "--cost", "soft_tenant.lease=%RESP(x-cost)%",
 	},
+	"token-budget.md":  {"--from", "tenant=header:x-tenant-id", "--hits", "tenant.lease=100", "--cost", "tenant.lease=%RESP(x-cost)%"},
 	"trial.md":         {"--from", "trial_user_id=header:x-user-id"},
 	"upstream-time.md": {"--from", "tenant=header:x-tenant-id", "--cost", "tenant=%COMMON_DURATION(US_TX_BEG:US_RX_END:ms)%"},
 }
@@ -65,7 +67,7 @@ func genPages(t *testing.T) (frame string, pages []recipe) {
 	}
 	for i := range pages {
 		pages[i].settings = "RESPONSE_DYNAMIC_METADATA=true STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true"
-		if pages[i].page == "token-budget.md" {
+		if pages[i].page == "soft-budget.md" {
 			// The page's Envoy copies metadata into a header, which weir gen does not write.
 			for j, step := range pages[i].steps {
 				pages[i].steps[j].output = strings.NewReplacer(" within", "", " exceeded", "").Replace(step.output)

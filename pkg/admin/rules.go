@@ -16,7 +16,7 @@ type Rule struct {
 	Domain           string      `json:"domain" doc:"The domain of the rule."`
 	Path             string      `json:"path" doc:"The path of the rule: its keys, with values where the rule has some, joined by dots. It is the label rule of the metrics."`
 	Source           string      `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
-	Limits           []RuleLimit `json:"limits" nullable:"false" doc:"The limits of the rule. They are charged together or not at all. An unlimited rule has none."`
+	Limits           []RuleLimit `json:"limits" nullable:"false" doc:"The limits of the rule. If one denies a request, the others are not charged. An unlimited rule has none."`
 	Unlimited        bool        `json:"unlimited" doc:"The rule allows everything."`
 	Mode             string      `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the rule can deny requests."`
 	AllowedPerSecond float64     `json:"allowed_per_second" doc:"Allowed hits in a second, over the last 10 s, by this process."`

@@ -37,7 +37,7 @@ type Descriptor struct {
 	Result    string  `json:"result" enum:"limited,unlimited,replaced,no_rule,no_entries,unknown_domain,bad_lease_id,released,settled" doc:"The result in one word."`
 	Rule      string  `json:"rule,omitempty" doc:"The path of the matching rule, as metrics and logs name it."`
 	Source    string  `json:"source,omitempty" doc:"The file and line of the matching rule, or the name of its xDS resource."`
-	Limits    []Limit `json:"limits" nullable:"false" doc:"The limits that the descriptor is under. They are charged together or not at all."`
+	Limits    []Limit `json:"limits" nullable:"false" doc:"The limits that the descriptor is under. If one denies a request, the others are not charged."`
 	Unlimited bool    `json:"unlimited" doc:"Whether the matching rule is unlimited."`
 	Reason    string  `json:"reason" doc:"The reason for the result, as a clause."`
 	Summary   string  `json:"summary" doc:"The walk and the result in one line."`

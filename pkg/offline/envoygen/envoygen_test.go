@@ -207,10 +207,10 @@ func TestRequestsThroughOutputMeetEveryRule(t *testing.T) {
 // exampleOptions returns the arguments that an example needs beside its rules.
 func exampleOptions(text string) Options {
 	switch {
-	case strings.Contains(text, "domain: tokens\n"):
-		const keys = "budget.plan.tenant.lease"
-		return optionsOf("--from budget=constant", "--hits budget=0", "--hits "+keys+"=100", "--cost "+keys+"=%RESP(x-cost)%")
-	case strings.Contains(text, "domain: llm\n"):
+	case strings.Contains(text, "domain: soft_tokens\n"):
+		return optionsOf("--from soft_limit=constant", "--hits soft_limit=0", "--hits tenant.lease=100", "--hits soft_tenant.lease=100",
+			"--cost tenant.lease=%RESP(x-cost)%", "--cost soft_tenant.lease=%RESP(x-cost)%")
+	case strings.Contains(text, "domain: tokens\n"), strings.Contains(text, "domain: llm\n"):
 		return optionsOf("--hits tenant.lease=100", "--cost tenant.lease=%RESP(x-cost)%")
 	case strings.Contains(text, "domain: login\n"):
 		return optionsOf("--from outcome=status:401,403")
