@@ -45,8 +45,8 @@ func TestLeasesTakeMemoryUntilTheyEnd(t *testing.T) {
 	}
 }
 
-// A record that a limit without extra state made has no overflow. A limit with reserve gives it one, and the usage stays.
-func TestReserveKeepsTheUsageOfARecordWithoutOverflow(t *testing.T) {
+// A record that a limit without extra state made has no pointers. A limit with reserve adds them, and the usage stays.
+func TestReserveKeepsTheUsageOfARecordWithoutPointers(t *testing.T) {
 	for _, name := range limiterstest.Windowed() {
 		s := New(Options{})
 		spec := limiters.Spec{Algorithm: name, Max: 10, Window: 24 * time.Hour, Params: limiterstest.FirstHit(name)}
