@@ -20,7 +20,7 @@ func (h *Hit) MayCharge(s *State, now int64) bool {
 	case l.spec.Max == 0:
 		return false
 	case !ok && (!l.UsesLeases() || !s.hasExpiredLease(now)):
-		return l.spec.CountDenied && (n > 0 || h.Denied > 0)
+		return l.spec.CountDenied && (n > 0 || h.Debt > 0)
 	}
 	return n > 0 || step == leaseOpens || step == leaseEnded
 }
@@ -65,7 +65,7 @@ func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 		if n != 0 {
 			s.charge(l, now, n)
 		}
-	} else if counted := l.countedIfDenied(cmp.Or(n, ClampHits(h.Denied))); counted > 0 {
+	} else if counted := l.countedIfDenied(cmp.Or(n, ClampHits(h.Debt))); counted > 0 {
 		s.charge(l, now, counted)
 		// The retry-after must include what this hit added.
 		_, retryAfter = l.fits(s, now, n)

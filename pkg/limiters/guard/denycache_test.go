@@ -759,7 +759,7 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 		}
 		a.link.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
 		out := make([]limiters.Verdict, 1)
-		err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "with a call", Limit: counted, Denied: 1}}}, out)
+		err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "with a call", Limit: counted, Debt: 1}}}, out)
 		if !limiters.IsUncharged(err) {
 			t.Fatal(err)
 		}
