@@ -44,9 +44,9 @@ type Hit struct {
 	End bool
 }
 
-// A Group is a non-empty list of hits that are charged together or not at all: only if each of them is allowed. Positive hits on
-// one key are checked by their sum. If the group is denied, those limits that deny and count denied hits charge their hits; nothing
-// else is charged or refunded.
+// A Group is a non-empty list of hits. All are charged if each of them is allowed; otherwise the group is denied. Positive hits on one
+// key are checked by their sum. If the group is denied, those limits that deny and count denied hits charge their hits; nothing else
+// is charged or refunded.
 type Group []Hit
 
 // DenyingHit returns a hit that denies its group, because its limit is 0, and writes nothing. The other hits are still checked, and

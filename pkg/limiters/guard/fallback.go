@@ -254,7 +254,7 @@ func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiter
 }
 
 // decideLocally decides failed hits by this process's share. If the local store fails too, the verdict keeps the error of the
-// wrapped store. A group with a hit that is denied elsewhere is not charged.
+// wrapped store. A hit of a group that is denied elsewhere denies the group here too.
 func (f *Fallback) decideLocally(ctx context.Context, t fallbackTake) {
 	var local split.Subset
 	for first, g := range limiters.EachGroup(t.groups) {
