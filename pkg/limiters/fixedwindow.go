@@ -36,13 +36,13 @@ var windowParameters = slices.Concat([]Parameter{{
 }}, calendarParameters)
 
 var fixedWindowDefinition = definition{
-	name:            "fixed_window",
-	parameters:      slices.Concat(windowParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
-	largest:         MaxPerWindow,
-	countsDenied:    true,
-	countedPeekOver: true,
-	stateWords:      2,
-	fixedEnd:        true,
+	name:                  "fixed_window",
+	parameters:            slices.Concat(windowParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
+	largest:               MaxPerWindow,
+	countsDenied:          true,
+	countedPeekOver:       true,
+	stateWords:            2,
+	countingNeverProlongs: true,
 	neverFull: func(spec Spec) Spec {
 		spec.Max = MaxPerWindow
 		return spec

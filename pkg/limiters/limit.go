@@ -78,8 +78,8 @@ type definition struct {
 	grows bool
 	// countedPeekOver makes peek=over the default for limits that count denied hits.
 	countedPeekOver bool
-	// fixedEnd marks an algorithm whose waits do not grow with counted denied hits.
-	fixedEnd bool
+	// countingNeverProlongs marks an algorithm whose denials do not last longer if denied hits are counted.
+	countingNeverProlongs bool
 	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
 	// neverFull returns the Spec with a maximum too large to reach. Its limit reads the same states, and a peek under it is denied
