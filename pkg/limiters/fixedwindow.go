@@ -166,6 +166,8 @@ func (l *windowLimit) resetTime(s CounterState) int64 { return l.end(s.A) }
 
 func (l *windowLimit) extraWait(int64) int64 { return 0 }
 
+func (l *windowLimit) maxInWindow() int64 { return 2 * l.max }
+
 func (l *windowLimit) appendScript(b []byte, now int64) []byte {
 	if l.calendar != nil {
 		const byCalendar = 2 // 0 is by the clock, and 1 from the first hit
