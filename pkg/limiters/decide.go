@@ -38,6 +38,9 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 	return v
 }
 
+// CheckEnd returns the verdict on an End of an unknown id at now, in µs since 1970, without remembering the id. No penalty denies an End.
+func (l *Limit) CheckEnd(s *State, now int64) Verdict { return verdict(now, l, s, true, 0) }
+
 // Decide charges groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage. Hits,
 // stateIndex and out are indexed across all groups. Hit i uses states[stateIndex[i]], and hits on one key share a state. If
 // stateIndex[i] is negative, hit i cannot be decided: its verdict is unchanged, and it denies its group. Decide allocates only for

@@ -89,6 +89,30 @@ func TestReleaseOnAFullStore(t *testing.T) {
 	}
 }
 
+// On a full store, a key is in its penalty, and an end of an unknown id arrives. An end is allowed, so no penalty denies it.
+func TestEndDuringAPenaltyOnAFullStore(t *testing.T) {
+	full, roomy := New(Options{}), New(Options{})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{
+		WindowStart: limiters.StartByFirstHit,
+		Penalty:     limiters.PenaltySpec{After: 1, Within: time.Minute, For: 2 * time.Hour},
+		Reserve:     limiters.ReserveSpec{TTL: time.Minute},
+	}})
+	for _, s := range []*Store{full, roomy} {
+		decided(t, s, leaseHit(limit, "a", 1, false))
+		if v := decided(t, s, leaseHit(limit, "b", 1, false)); !v.Penalized {
+			t.Fatalf("the denied hit: %+v, want a penalty", v)
+		}
+	}
+	full.options.MaxBytes = 1
+	unknown := leaseHit(limit, "unknown", 0, true)
+	got, want := decided(t, full, unknown), decided(t, roomy, unknown)
+	got.At, got.Order, want.At, want.Order = 0, 0, 0, 0
+	got.ResetAfter, want.ResetAfter = got.ResetAfter.Round(time.Minute), want.ResetAfter.Round(time.Minute)
+	if got != want || got.Penalized {
+		t.Errorf("the end on a full store: %+v, want %+v", got, want)
+	}
+}
+
 func TestReleaseIsAllowedAtMaxBytes(t *testing.T) {
 	s := New(Options{MaxBytes: 1}) // the first key uses them up
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})

@@ -181,17 +181,15 @@ func (t *take) firstOf(i int) int {
 // decideWithoutRoom decides a hit if there is no room for its result.
 func (t *take) decideWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
 	h.ExpireLeases(s, t.decidedAt)
-	checked := h.Limit.Check(s, t.decidedAt, h.N)
 	if h.End {
 		// The end of an unknown id is not remembered.
-		checked.Allowed, checked.RetryAfter = true, 0
-	}
-	if !checked.Allowed || h.End {
-		*v = checked
+		*v = h.Limit.CheckEnd(s, t.decidedAt)
 		return
 	}
-	t.store.rejected.Add(1)
-	v.Err = ErrFull
+	if *v = h.Limit.Check(s, t.decidedAt, h.N); v.Allowed {
+		*v = limiters.Verdict{Err: ErrFull}
+		t.store.rejected.Add(1)
+	}
 }
 
 // writeBack writes states and expiries, and removes records of zero states.
