@@ -164,7 +164,7 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return nil
 }
 
-// A lookup is the state of a hit during a Take.
+// A lookup says where a hit goes, and whether the cache may record its denial afterwards.
 type lookup struct {
 	hash       uint64 // of the key
 	generation uint32 // of the shard, before the store was called

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A take is the state of one Take.
+// A take decides the hits of one call, while it holds the locks of their shards.
 type take struct {
 	store      *Store
 	out        []limiters.Verdict
