@@ -15,7 +15,7 @@ type choices struct {
 	countDenied bool // denied hits count
 	peekOver    bool // a key exactly at its limit allows 0 hits
 	refunds     bool // is_negative_hits refunds
-	group       bool // a denied request charges none of its limits
+	group       bool // a denied request charges none of the limits that allow it
 }
 
 // choices returns the choices of the service. It finds them by single calls, once for each algorithm.

@@ -36,8 +36,9 @@ type Options struct {
 	ShadowMode bool
 	// QuotaMode treats all descriptors, even without a rule, as if their rules were in quota mode.
 	QuotaMode bool
-	// AllOrNothing charges no limit of a request if one of them denies it. Rules in shadow mode are excluded, because they deny
-	// nothing, and so are rules in quota mode if the request has more than one.
+	// AllOrNothing charges all limits of a request together: if one of them denies it, those that allow it are not charged. Limits
+	// that deny it still count denied hits. Rules in shadow mode are excluded, because they deny nothing, and so are rules in quota
+	// mode if the request has more than one.
 	AllOrNothing bool
 	// LeaseSecret is the secret of [limiters.NewLeaseID]. All processes that share a store need the same secret.
 	LeaseSecret []byte

@@ -139,8 +139,8 @@ func (r *Result) ends(retryEnds bool) (ends []limiters.Hit, onErrors []limiters.
 	return ends, onErrors, local
 }
 
-// isCertainDenial reports whether the store denied a hit, so that its group was not charged. After a denial by on_store_error, it may
-// have been charged.
+// isCertainDenial reports whether the store denied a hit, so that its group took no leases. After a denial by on_store_error, it may
+// have taken them.
 func isCertainDenial(v limiters.Verdict) bool {
 	return v.Err == nil && !v.Allowed && (v.By == limiters.ByStore || v.By == limiters.ByCache)
 }

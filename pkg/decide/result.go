@@ -11,12 +11,18 @@ import (
 )
 
 // A Result is the outcome of a request. The zero Result is ready for [Decider.Decide].
+//
+// These fields and methods report denials:
+//   - Denied: Weir denies the request.
+//   - Shadowed: Weir allows the request, and would deny it without [Options.ShadowMode].
+//   - Denies: a descriptor denies the request, or would without Options.ShadowMode.
+//   - CountsAsEnforced: metrics and logs count the denials by a descriptor as enforced.
 type Result struct {
 	Domain         string             // the request's; empty if the request is invalid
 	Rules          *descriptors.Rules // rules that decided; nil if the request is invalid or no rules are loaded
 	DomainNotFound bool               // no rules have the domain, so nothing is limited
-	Denied         bool               // the request is over a limit
-	Shadowed       bool               // the request would be Denied without [Options.ShadowMode]
+	Denied         bool
+	Shadowed       bool
 	// Decisions has one element for each descriptor, in request order. It is empty if the request is invalid.
 	Decisions []Decision
 	// StoreErr is the first error of the store, even if the request was decided without that verdict. It may contain keys, and so
@@ -46,9 +52,9 @@ func (r *Result) Denies(d *Decision) bool {
 	return d.Outcome == Denied && (!d.Quota || !r.combined.quotaAllows)
 }
 
-// Enforced reports whether a denial by a limit of d counts as enforced: r is Denied, and d is not in shadow mode. Unlike
-// [Result.Denies], it is false with [Options.ShadowMode], and true in quota mode even if only another descriptor denies the request.
-func (r *Result) Enforced(d *Decision) bool { return r.Denied && !d.Shadow }
+// CountsAsEnforced reports whether r is Denied and d is not in shadow mode. In quota mode, it is true even if only another descriptor
+// denies the request.
+func (r *Result) CountsAsEnforced(d *Decision) bool { return r.Denied && !d.Shadow }
 
 // A Decision is the outcome of one descriptor.
 type Decision struct {

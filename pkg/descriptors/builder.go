@@ -88,10 +88,10 @@ type Node struct {
 	from    *source
 	line    uint32
 
-	exact  map[Entry]*Node // a child with Values is here once for each
-	byIP   map[string]*prefixes
-	wild   []wild // in file order
-	byName map[string]*Node
+	exact   map[Entry]*Node // a child with Values is here once for each
+	byIP    map[string]*prefixes
+	wild    []wild           // in file order
+	keyOnly map[string]*Node // by the key of an entry: the children that match every value
 
 	id recordID // in an index; 0: not in one yet
 }
@@ -135,10 +135,10 @@ func (n *Node) Add(l Level) *Node {
 		// A pattern also matches its own text exactly, and an exact match precedes all patterns.
 		n.addExact(added.entry(), child)
 	case added.matching == keyOnly:
-		if n.byName == nil {
-			n.byName = map[string]*Node{}
+		if n.keyOnly == nil {
+			n.keyOnly = map[string]*Node{}
 		}
-		n.byName[added.key] = child
+		n.keyOnly[added.key] = child
 	}
 	return child
 }
@@ -199,7 +199,7 @@ func (n *Node) path() []level {
 
 // IsEmpty reports whether n has neither a rule nor nodes below it.
 func (n *Node) IsEmpty() bool {
-	return n.rule == nil && len(n.exact)+len(n.byIP)+len(n.wild)+len(n.byName) == 0
+	return n.rule == nil && len(n.exact)+len(n.byIP)+len(n.wild)+len(n.keyOnly) == 0
 }
 
 // Exempts reports whether n matches requests that a list of prefixes, a wildcard or the key alone would otherwise match at its
@@ -208,7 +208,7 @@ func (n *Node) IsEmpty() bool {
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
 	siblings, key := n.parent, n.level.key
-	if other := siblings.byName[key]; other != nil && other != n || len(siblings.wild) > maxSearched {
+	if other := siblings.keyOnly[key]; other != nil && other != n || len(siblings.wild) > maxSearched {
 		return true
 	}
 	if prefixed := siblings.byIP[key]; prefixed != nil && slices.ContainsFunc(prefixed.lists, func(other *Node) bool { return other != n }) {

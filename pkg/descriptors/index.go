@@ -33,9 +33,9 @@ type bareNode struct {
 
 // inexactChildren are the children of a node that need more than an exact lookup.
 type inexactChildren struct {
-	byIP   map[string]*prefixes
-	wild   []wildRecord
-	byName map[string]recordID
+	byIP    map[string]*prefixes
+	wild    []wildRecord
+	keyOnly map[string]recordID // by the key of an entry: the children that match every value
 }
 
 type wildRecord struct {
@@ -104,8 +104,8 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 			child = hashed
 		}
 	}
-	if len(n.byIP)+len(n.wild)+len(n.byName) > 0 {
-		r := inexactChildren{byIP: n.byIP, byName: make(map[string]recordID, len(n.byName))}
+	if len(n.byIP)+len(n.wild)+len(n.keyOnly) > 0 {
+		r := inexactChildren{byIP: n.byIP, keyOnly: make(map[string]recordID, len(n.keyOnly))}
 		for _, prefixes := range n.byIP {
 			prefixes.fill(func(c *Node) recordID { return x.add(c, n.id, Entry{}) })
 		}
@@ -113,8 +113,8 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 			w := &n.wild[i]
 			r.wild = append(r.wild, wildRecord{w.pattern, x.add(w.node, n.id, w.node.level.entry())})
 		}
-		for key, c := range n.byName {
-			r.byName[key] = x.add(c, n.id, c.level.entry())
+		for key, c := range n.keyOnly {
+			r.keyOnly[key] = x.add(c, n.id, c.level.entry())
 		}
 		x.inexact = append(x.inexact, r)
 		number = uint32(len(x.inexact))
@@ -197,7 +197,7 @@ func (x *index) next(id recordID, e *Entry) recordID {
 			return w.id
 		}
 	}
-	return inexact.byName[e.Key]
+	return inexact.keyOnly[e.Key]
 }
 
 func (x *index) lookUp(parent recordID, e *Entry) recordID {

@@ -82,7 +82,7 @@ func (d *digester) node(n *Node) digest {
 			sorted = append(sorted, d.node(c))
 		}
 	}
-	for _, c := range n.byName {
+	for _, c := range n.keyOnly {
 		sorted = append(sorted, d.node(c))
 	}
 	for i := range n.wild {

@@ -151,7 +151,7 @@ func (x *index) selectable(id recordID, e *Entry) []recordID {
 			add(w.id)
 		}
 	}
-	add(inexact.byName[e.Key])
+	add(inexact.keyOnly[e.Key])
 	return selected
 }
 
@@ -209,7 +209,7 @@ func (x *index) explainSelection(parent, id recordID, s *Step) {
 		s.Result, s.Node = MatchedList, s.Entry.Key+"="+in.name()
 	case slices.ContainsFunc(inexact.wild, isWild):
 		s.Result, s.Node = MatchedWildcard, x.entryOf(id).text()
-	case inexact.byName[s.Entry.Key] == id:
+	case inexact.keyOnly[s.Entry.Key] == id:
 		s.Result, s.Node = MatchedKey, s.Entry.Key
 	default:
 		s.Result, s.Node = MatchedValue, x.entryOf(id).text()

@@ -20,7 +20,7 @@ func (h *Hit) MayCharge(s *State, now int64) bool {
 	case l.spec.Max == 0:
 		return false
 	case !ok && (!l.UsesLeases() || !s.hasExpiredLease(now)):
-		return l.spec.CountDenied && (n > 0 || h.Denied > 0)
+		return l.spec.CountDenied && (n > 0 || h.Debt > 0)
 	}
 	return n > 0 || step == leaseOpens || step == leaseEnded
 }
@@ -38,10 +38,13 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 	return v
 }
 
+// CheckEnd returns the verdict on an End of an unknown id at now, in µs since 1970, without remembering the id. No penalty denies an End.
+func (l *Limit) CheckEnd(s *State, now int64) Verdict { return verdict(now, l, s, true, 0) }
+
 // Decide charges groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage. Hits,
 // stateIndex and out are indexed across all groups. Hit i uses states[stateIndex[i]], and hits on one key share a state. If
-// stateIndex[i] is negative, hit i cannot be decided: its verdict is unchanged and its group is not charged. Decide allocates only
-// for sliding logs, leases, reservations and penalties.
+// stateIndex[i] is negative, hit i cannot be decided: its verdict is unchanged, and it denies its group. Decide allocates only for
+// sliding logs, leases, reservations and penalties.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
 		if len(g) == 1 && !g[0].Limit.UsesExtraState() {
@@ -65,7 +68,7 @@ func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 		if n != 0 {
 			s.charge(l, now, n)
 		}
-	} else if counted := l.countedIfDenied(cmp.Or(n, ClampHits(h.Denied))); counted > 0 {
+	} else if counted := l.countedIfDenied(cmp.Or(n, ClampHits(h.Debt))); counted > 0 {
 		s.charge(l, now, counted)
 		// The retry-after must include what this hit added.
 		_, retryAfter = l.fits(s, now, n)

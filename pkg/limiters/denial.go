@@ -24,7 +24,7 @@ func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 		return max(1, n), true
 	default:
 		// If the denied hits were not counted, fewer hits may fit.
-		return 1, l.definition.fixedEnd && v.Used > l.spec.Max
+		return 1, l.definition.countingNeverProlongs && v.Used > l.spec.Max
 	}
 }
 

@@ -36,13 +36,13 @@ var windowParameters = slices.Concat([]Parameter{{
 }}, calendarParameters)
 
 var fixedWindowDefinition = definition{
-	name:            "fixed_window",
-	parameters:      slices.Concat(windowParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
-	largest:         MaxPerWindow,
-	countsDenied:    true,
-	countedPeekOver: true,
-	stateWords:      2,
-	fixedEnd:        true,
+	name:                  "fixed_window",
+	parameters:            slices.Concat(windowParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
+	largest:               MaxPerWindow,
+	countsDenied:          true,
+	countedPeekOver:       true,
+	stateWords:            2,
+	countingNeverProlongs: true,
 	neverFull: func(spec Spec) Spec {
 		spec.Max = MaxPerWindow
 		return spec
@@ -166,6 +166,8 @@ func (l *windowLimit) usage(s CounterState, now int64) (used, resetAfter int64) 
 func (l *windowLimit) resetTime(s CounterState) int64 { return l.end(s.A) }
 
 func (l *windowLimit) extraWait(int64) int64 { return 0 }
+
+func (l *windowLimit) maxInWindow() int64 { return 2 * l.max }
 
 func (l *windowLimit) appendScript(b []byte, now int64) []byte {
 	if l.calendar != nil {

@@ -45,6 +45,7 @@ var funnelDefinition = definition{
 	parameters: slices.Concat(funnelParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
 	largest:    maxCapacity,
 	stateWords: 3,
+	drains:     true,
 	roundUp: func(spec Spec) int64 {
 		if step, ok := stepOf(spec.Max, spec.Window); ok {
 			return (spec.Max + step - 1) / step * step
@@ -208,6 +209,8 @@ func (l *funnelLimit) resetTime(s CounterState) int64 {
 }
 
 func (l *funnelLimit) extraWait(k int64) int64 { return l.drain.timeFor(k).ceil() }
+
+func (l *funnelLimit) maxInWindow() int64 { return l.capacity + l.max }
 
 func (l *funnelLimit) appendScript(b []byte, _ int64) []byte {
 	d := &l.drain

@@ -57,6 +57,8 @@ type algorithm interface {
 	resetTime(s CounterState) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
+	// maxInWindow returns the most hits of a key that are admitted in any interval as long as the window.
+	maxInWindow() int64
 	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time by which settle finds the charge.
 	reserve(s CounterState, now, n int64) (CounterState, int64)
 	// settle applies corrections in order, to charges that still count.
@@ -76,10 +78,12 @@ type definition struct {
 	stateWords   int   // how many of A, B and C of a State it uses
 	// grows marks an algorithm whose states have a log, which grows with the hits.
 	grows bool
+	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum in a window.
+	drains bool
 	// countedPeekOver makes peek=over the default for limits that count denied hits.
 	countedPeekOver bool
-	// fixedEnd marks an algorithm whose waits do not grow with counted denied hits.
-	fixedEnd bool
+	// countingNeverProlongs marks an algorithm whose denials do not last longer if denied hits are counted.
+	countingNeverProlongs bool
 	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
 	// neverFull returns the Spec with a maximum too large to reach. Its limit reads the same states, and a peek under it is denied
@@ -231,6 +235,22 @@ func (l *Limit) Window() time.Duration { return l.spec.Window }
 
 // countsDenied reports whether denied hits are charged. A limit of 0 never writes.
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
+
+// MaxInWindow returns the most hits of a key that l admits in any interval as long as its window, without refunds; 0 if it has no
+// window.
+func (l *Limit) MaxInWindow() int64 {
+	if l.IsConcurrency() {
+		return 0
+	}
+	return l.algorithm.maxInWindow()
+}
+
+// Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under other limits with a window, a hit counts
+// until the window ends or, in a log, has passed.
+func (l *Limit) Drains() bool { return l.definition.drains }
+
+// PeeksOver reports whether a peek is allowed at exactly the limit, and denied only above it.
+func (l *Limit) PeeksOver() bool { return l.peekOver }
 
 // Capacity returns the maximum usage at which hits can be allowed: the maximum, or the capacity of a funnel.
 func (l *Limit) Capacity() int64 { return l.capacity }

@@ -31,11 +31,11 @@ type Hit struct {
 	Key   string
 	Limit *Limit
 	N     int64
-	// Denied is the number of hits that the caller has already rejected from its cache. They are charged if the peek is denied and
-	// the limit counts denied hits. Denied is ignored except in an ungrouped peek (N = 0) under a limit without extra state.
-	// The store must peek and charge in one step, because the hits must not count in a window that began after the caller rejected
+	// Debt is the number of hits that the caller has already denied from its cache. They are charged if the peek is denied and
+	// the limit counts denied hits. Debt is ignored except in an ungrouped peek (N = 0) under a limit without extra state.
+	// The store must peek and charge in one step, because the hits must not count in a window that began after the caller denied
 	// them.
-	Denied int64
+	Debt int64
 	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for other limits.
 	Lease LeaseID
 	// End ends the lease, or settles the reservation to the actual cost N; a lease ignores N. An End hit is always allowed. It must
@@ -44,9 +44,9 @@ type Hit struct {
 	End bool
 }
 
-// A Group is a non-empty list of hits that are charged together or not at all: only if each of them is allowed. Positive hits on
-// one key are checked by their sum. If the group is denied, those limits that deny and count denied hits charge their hits; nothing
-// else is charged or refunded.
+// A Group is a non-empty list of hits. All are charged if each of them is allowed; otherwise the group is denied. Positive hits on one
+// key are checked by their sum. If the group is denied, those limits that deny and count denied hits charge their hits; nothing else
+// is charged or refunded.
 type Group []Hit
 
 // DenyingHit returns a hit that denies its group, because its limit is 0, and writes nothing. The other hits are still checked, and

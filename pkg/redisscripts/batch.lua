@@ -19,10 +19,10 @@
 -- ARGV[#] the runs. A run has consecutive hits, which cost less together than one by one. It has 17 bytes:
 --           2  number of hits
 --           2  index of the first key, from 1
---           1  kind; plus PEEKS, for kinds 0 and 1, if the hits are peeks with denied hits, see limiters.Hit
+--           1  kind; plus PEEKS, for kinds 0 and 1, if the hits are peeks with a debt, see limiters.Hit
 --           2  index of the limit, from 1
 --           2  number of the group, 0 = none; the runs of a group follow each other
---           8  n, signed; with PEEKS, the number of denied hits of each peek
+--           8  n, signed; with PEEKS, the debt of each peek
 --         The bytes after these depend on the kind:
 --           0 SAME_KEY  hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
 --                       the batch, see functions_of.
@@ -149,8 +149,8 @@ local function failures()
   return { text_of = text_of, fail = fail, set_unsaved = set_unsaved }
 end
 
--- Charges n checked hits on a state. If they are denied and the limit counts denied hits, it charges denied ones: n, or those of
--- a peek. It returns the wait, and whether the state has changed.
+-- Charges n checked hits on a state. If they are denied and the limit counts denied hits, it charges denied ones: n, or the debt
+-- of a peek. It returns the wait, and whether the state has changed.
 local function charge_checked(s, limit, n, denied, allowed, retry)
   local algorithm = limit.algorithm
   if allowed then return 0, algorithm.charge(s, limit, now, n) end

@@ -134,8 +134,8 @@ func (l *linter) unreachable(ix *index) {
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(ix.byName)) {
-		b := ix.byName[name]
+	for _, key := range slices.Sorted(maps.Keys(ix.keyOnly)) {
+		b := ix.keyOnly[key]
 		if first := l.firstWild(ix.wild, b.level.Entry); first != nil {
 			b.reader.warn(unreachableRule, b.key, "remove one of the two rules",
 				"unreachable, shadowed by %s: %v matches every value, and wildcards are "+

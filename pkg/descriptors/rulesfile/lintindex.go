@@ -11,12 +11,12 @@ import (
 
 // An index finds branches of one level.
 type index struct {
-	level  []*branch
-	exact  map[descriptors.Entry]*branch // nil until it is needed
-	byIP   map[string]*bart.Table[*branch]
-	wild   []*branch // in file order
-	byName map[string]*branch
-	hides  bool // a branch of byIP, wild or byName has limits below it
+	level   []*branch
+	exact   map[descriptors.Entry]*branch // nil until it is needed
+	byIP    map[string]*bart.Table[*branch]
+	wild    []*branch          // in file order
+	keyOnly map[string]*branch // by the key of an entry: the branches that match every value
+	hides   bool               // a branch of byIP, wild or keyOnly has limits below it
 }
 
 func (b *branch) children() *index {
@@ -27,7 +27,7 @@ func (b *branch) children() *index {
 }
 
 func newIndex(level []*branch) *index {
-	ix := &index{level: level, byIP: map[string]*bart.Table[*branch]{}, byName: map[string]*branch{}}
+	ix := &index{level: level, byIP: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
 	for _, b := range level {
 		switch l := &b.level; {
 		case len(l.Prefixes) > 0:
@@ -35,7 +35,7 @@ func newIndex(level []*branch) *index {
 		case isWild(l.Entry):
 			ix.wild = append(ix.wild, b)
 		case len(l.Values) == 0 && l.Value == "":
-			ix.byName[l.Key] = b
+			ix.keyOnly[l.Key] = b
 		default:
 			continue
 		}
@@ -133,7 +133,7 @@ func (l *linter) after(ix *index, wild []*branch, e descriptors.Entry) *branch {
 	if w := l.firstWild(wild, e); w != nil {
 		return w
 	}
-	return ix.byName[e.Key]
+	return ix.keyOnly[e.Key]
 }
 
 // counterparts returns the branches of the level ix that match what c, of another level, matches. It has a nil for each part of c

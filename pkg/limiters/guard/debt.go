@@ -13,7 +13,7 @@ import (
 // hits, the debt is 0, and sending it only renews the denial.
 //
 // A debt must be counted only while its window is current, and only the store knows the window. So the cache sends a peek with
-// [limiters.Hit].Denied: if the store denies the peek, it counts the debt.
+// [limiters.Hit].Debt: if the store denies the peek, it counts the debt.
 type debt struct {
 	key        string
 	limit      *limiters.Limit
@@ -26,7 +26,7 @@ type debt struct {
 const maxDebt = 1<<32 - 1
 
 func (d *debt) hit() limiters.Hit {
-	return limiters.Hit{Key: d.key, Limit: d.limit, Denied: d.n}
+	return limiters.Hit{Key: d.key, Limit: d.limit, Debt: d.n}
 }
 
 // countSent updates the statistics after a call. It restores debts that the store certainly did not charge.

@@ -164,20 +164,20 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return nil
 }
 
-// A lookup is the state of a hit during a Take.
+// A lookup says where a hit goes, and whether the cache may record its denial afterwards.
 type lookup struct {
 	hash       uint64 // of the key
 	generation uint32 // of the shard, before the store was called
 	forward    bool   // the hit goes to the store
 }
 
-// classify hashes the keys and marks hits that always go to the store: refunds, groups of several hits, and peeks with Denied.
+// classify hashes the keys and marks hits that always go to the store: refunds, groups of several hits, and peeks with a debt.
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			h, l := &g[i], &lookups[first+i]
 			l.hash = maphash.String(c.seed, h.Key)
-			l.forward = h.N < 0 || len(g) > 1 || h.N == 0 && h.Denied > 0
+			l.forward = h.N < 0 || len(g) > 1 || h.N == 0 && h.Debt > 0
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestDenialIsRememberedForMaxAge(t *testing.T) {
 	})
 }
 
-// While clients go on requesting a key, its denial is rechecked before it expires. No request waits for the store, and a
+// While clients go on requesting a key, its denial is renewed before it expires. No request waits for the store, and a
 // refund by another replica is seen.
 func TestDenialInUseIsRenewed(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{
@@ -55,7 +55,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(w *fixture) {
-				const every, keys = 70*time.Millisecond + 1, 40 // no request is at the time of a recheck
+				const every, keys = 70*time.Millisecond + 1, 40 // no request is at the time of a renewal
 				a, b := w.replica(defaults), w.replica(defaults)
 				hits := func(n int64) (all []limiters.Hit) {
 					for i := range keys {
@@ -75,7 +75,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 					}
 				}
 				calls, storeHits = a.link.calls.Load()-calls, a.link.hits.Load()-storeHits
-				// The first recheck is at 570 ms, half of MaxAge after the first answer. The others follow every 500 ms.
+				// The first renewal is at 570 ms, half of MaxAge after the first answer. The others follow every 500 ms.
 				if calls != 39 || storeHits != 39*keys {
 					t.Errorf("%d calls with %d hits, want 39 calls with all %d keys each", calls, storeHits, keys)
 				}
@@ -109,8 +109,8 @@ func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
 	})
 }
 
-// A recheck that is allowed ends the denial immediately.
-func TestDenialEndsIfTheRecheckAllows(t *testing.T) {
+// A renewal that the store allows ends the denial immediately.
+func TestDenialEndsIfTheStoreAllowsTheRenewal(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a, b := w.replica(defaults), w.replica(defaults)
 		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
@@ -124,7 +124,7 @@ func TestDenialEndsIfTheRecheckAllows(t *testing.T) {
 	})
 }
 
-// A client retries slightly more often than once in MaxAge. Each denial has answered once when it is rechecked.
+// A client retries slightly more often than once in MaxAge. Each denial has answered once when it is renewed.
 func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
@@ -143,8 +143,8 @@ func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 	}
 }
 
-// The verdict of a recheck is of its start, here 1.4 s. It arrives at 1.7 s.
-func TestRenewedDenialExpiresFromTheStartOfTheRecheck(t *testing.T) {
+// The verdict of a renewal is of its start, here 1.4 s. It arrives at 1.7 s.
+func TestRenewedDenialExpiresFromTheStartOfTheRenewal(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 2 * time.Second})
 		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=2s")
@@ -159,7 +159,7 @@ func TestRenewedDenialExpiresFromTheStartOfTheRecheck(t *testing.T) {
 	})
 }
 
-func TestEndedDenialIsNotRechecked(t *testing.T) {
+func TestEndedDenialIsNotRenewed(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 300 * time.Millisecond})
 		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=300ms")
@@ -174,7 +174,7 @@ func TestEndedDenialIsNotRechecked(t *testing.T) {
 }
 
 // An error for a key neither ends nor renews its denial, and its debt may not have been counted.
-func TestFailedRecheckEndsNoDenial(t *testing.T) {
+func TestFailedRenewalEndsNoDenial(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		for _, key := range []string{"bad", "good"} {
@@ -191,7 +191,7 @@ func TestFailedRecheckEndsNoDenial(t *testing.T) {
 	})
 }
 
-func TestCloseRechecksNothing(t *testing.T) {
+func TestCloseRenewsNothing(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		for i := range 120 {
@@ -206,7 +206,7 @@ func TestCloseRechecksNothing(t *testing.T) {
 	})
 }
 
-// Denials that have answered and expired are evicted without a recheck.
+// Denials that have answered and expired are evicted without a renewal.
 func TestExpiredDenialsAreEvicted(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 	}
 }
 
-// During a recheck there is a refund, or the rules are replaced. The verdict is from before.
+// During a renewal there is a refund, or the rules are replaced. The verdict is from before.
 func TestForgottenDenialIsNotRenewed(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
@@ -759,7 +759,7 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 		}
 		a.link.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
 		out := make([]limiters.Verdict, 1)
-		err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "with a call", Limit: counted, Denied: 1}}}, out)
+		err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "with a call", Limit: counted, Debt: 1}}}, out)
 		if !limiters.IsUncharged(err) {
 			t.Fatal(err)
 		}

@@ -11,8 +11,7 @@ import (
 )
 
 // A Fallback decides hits for which the wrapped Store failed. By their on_store_error, it allows them, denies them, or decides them
-// by this process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic. A Fallback is not a Store,
-// because a hit has no on_store_error.
+// by this process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic.
 //
 // Local and remote counts are never merged. In one window, the replicas together admit at most the limit through the store plus
 // replicas times the share. The share depends on the size of hits, because few large hits are distributed less evenly over replicas
@@ -254,7 +253,7 @@ func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiter
 }
 
 // decideLocally decides failed hits by this process's share. If the local store fails too, the verdict keeps the error of the
-// wrapped store. A group with a hit that is denied elsewhere is not charged.
+// wrapped store. A hit of a group that is denied elsewhere denies the group here too.
 func (f *Fallback) decideLocally(ctx context.Context, t fallbackTake) {
 	var local split.Subset
 	for first, g := range limiters.EachGroup(t.groups) {

@@ -351,7 +351,7 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	}
 }
 
-// If a hit of a group is denied or fails, no share is charged.
+// If a hit of a group is denied or fails, no share that allows its hit is charged.
 func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 	local := memory()
 	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: local})

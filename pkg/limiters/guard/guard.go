@@ -4,6 +4,8 @@
 //   - [EndRetrier] retries ends of leases.
 //   - [Fallback] decides by on_store_error when the store fails.
 //   - [PerSecond] divides hits between two stores.
+//
+// Each is a Store but Fallback, whose Take needs the on_store_error of each hit.
 package guard
 
 import "github.com/weir-rls/weir/pkg/limiters"

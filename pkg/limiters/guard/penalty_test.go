@@ -34,8 +34,8 @@ func TestOffencesAreForwardedAndPenaltiesRemembered(t *testing.T) {
 	})
 }
 
-// The goroutine rechecks no penalty: a peek that arrives after its end could be denied, and would be an offence.
-func TestPenaltyIsNotRechecked(t *testing.T) {
+// The goroutine renews no penalty: a peek that arrives after its end could be denied, and would be an offence.
+func TestPenaltyIsNotRenewed(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		a.mustTake("k", twoAPenalty, 2, "ok used=2 remaining=0 reset=60s")

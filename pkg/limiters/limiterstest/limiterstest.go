@@ -36,7 +36,8 @@ func RunOverConnection(t *testing.T, open func(t *testing.T) limiters.Store) {
 	run(t, open, sequences/6)
 }
 
-func run(t *testing.T, open func(t *testing.T) limiters.Store, sequences uint64) {
+func run(t *testing.T, openUnchecked func(t *testing.T) limiters.Store, sequences uint64) {
+	open := func(t *testing.T) limiters.Store { return checkedStore{openUnchecked(t), t} }
 	t.Run("traces", func(t *testing.T) { Traces(t, open(t)) })
 	t.Run("random", func(t *testing.T) { random(t, open(t), sequences, NewGenerator) })
 	t.Run("random leases", func(t *testing.T) { randomLeases(t, open(t), sequences) })
@@ -58,6 +59,22 @@ func run(t *testing.T, open func(t *testing.T) limiters.Store, sequences uint64)
 	t.Run("no hits", func(t *testing.T) { noHits(t, open(t)) })
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
 	t.Run("order", func(t *testing.T) { order(t, open(t)) })
+}
+
+// A checkedStore fails t if a verdict contradicts itself: a penalty denies, and only a denied hit waits.
+type checkedStore struct {
+	limiters.Store
+	t *testing.T
+}
+
+func (s checkedStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	err := s.Store.Take(ctx, now, groups, out)
+	for i := range out {
+		if v := &out[i]; err == nil && v.Allowed && (v.Penalized || v.PenaltyBegan || v.TooManyLeases || v.RetryAfter != 0 || v.Err != nil) {
+			s.t.Errorf("a verdict contradicts itself: %+v", *v)
+		}
+	}
+	return err
 }
 
 // Windowed returns the algorithms whose limits have a window.

@@ -49,60 +49,68 @@ func (m *manyLeasesOfKey) limit(algorithm string) *limiters.Limit {
 	return MustLimit(limiters.Spec{Algorithm: algorithm, Max: 1_000_000, Window: limiters.MaxWindow, Params: params})
 }
 
-// takes decides hits in both stores, compares the verdicts, and returns the last.
-func (m *manyLeasesOfKey) takes(now time.Time, hits ...limiters.Hit) limiters.Verdict {
+// takeSingles decides ungrouped hits in both stores, compares the verdicts, and returns the last.
+func (m *manyLeasesOfKey) takeSingles(now time.Time, hits ...limiters.Hit) limiters.Verdict {
+	m.t.Helper()
+	return m.take(now, hits, limiters.Singles(hits...))
+}
+
+// takeGroup is takeSingles for the hits of one group.
+func (m *manyLeasesOfKey) takeGroup(now time.Time, group ...limiters.Hit) limiters.Verdict {
+	m.t.Helper()
+	return m.take(now, group, []limiters.Group{group})
+}
+
+// take decides hits in groups that are slices of hits.
+func (m *manyLeasesOfKey) take(now time.Time, hits []limiters.Hit, groups []limiters.Group) limiters.Verdict {
 	m.t.Helper()
 	got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
 	for i := range hits {
 		hits[i].Key = m.prefix + hits[i].Key
 	}
 	for store, out := range map[limiters.Store][]limiters.Verdict{m.store: got, m.reference: want} {
-		if err := store.Take(context.Background(), now, limiters.Singles(hits...), out); err != nil {
+		if err := store.Take(context.Background(), now, groups, out); err != nil {
 			m.t.Fatal(err)
 		}
 	}
 	for i := range want {
 		if got[i] != want[i] {
-			m.t.Fatalf("hit %d: got %s, want %s", i, Format(got[i]), Format(want[i]))
+			m.t.Fatalf("%shit %d at %s: got %s, want %s", m.prefix, i, now, Format(got[i]), Format(want[i]))
 		}
 	}
 	return got[len(got)-1]
 }
 
-// opens takes leases of 1 with different expiries.
-func (m *manyLeasesOfKey) opens(limit *limiters.Limit, key string, leases int) {
-	m.t.Helper()
-	m.opensOf(limit, key, leases, 1)
-}
-
-// opensOf takes leases of n with different expiries.
-func (m *manyLeasesOfKey) opensOf(limit *limiters.Limit, key string, leases int, n int64) {
+// openLeases takes leases of n hits with different expiries. Lease i of a call has the id idOf(call, i).
+func (m *manyLeasesOfKey) openLeases(limit *limiters.Limit, key string, leases int, n int64) {
 	m.t.Helper()
 	const calls = 10
 	for call := range calls {
 		hits := make([]limiters.Hit, leases/calls)
 		for i := range hits {
-			hits[i] = limiters.Hit{Key: key, Limit: limit, N: n, Lease: limiters.NewLeaseID(nil, fmt.Sprintf("%d%d", call, i))}
+			hits[i] = limiters.Hit{Key: key, Limit: limit, N: n, Lease: idOf(call, i)}
 		}
-		m.takes(traceStart.Add(time.Duration(call)*time.Microsecond), hits...)
+		m.takeSingles(traceStart.Add(time.Duration(call)*time.Microsecond), hits...)
 	}
 }
+
+func idOf(call, i int) limiters.LeaseID { return limiters.NewLeaseID(nil, fmt.Sprint(call, "/", i)) }
 
 // shortens checks that each hit shortens the expiry of at most leasesPerHit leases, the earliest ones first.
 func (m *manyLeasesOfKey) shortens(algorithm string) {
 	m.t.Helper()
 	limit, back := m.limit(algorithm), traceStart.Add(-24*time.Hour)
-	m.opens(limit, "shorten", 2500)
+	m.openLeases(limit, "shorten", 2500, 1)
 	peek := limiters.Hit{Key: "shorten", Limit: limit}
-	if v := m.takes(back, peek, peek); v.Used != 2500 {
+	if v := m.takeSingles(back, peek, peek); v.Used != 2500 {
 		m.t.Errorf("after a step back: %s, want 2500 used", Format(v))
 	}
 	for i, want := range []int64{500, 500, 500} {
-		if v := m.takes(back.Add(time.Second+time.Duration(i)*time.Microsecond), peek, peek, peek); v.Used != want {
+		if v := m.takeSingles(back.Add(time.Second+time.Duration(i)*time.Microsecond), peek, peek, peek); v.Used != want {
 			m.t.Errorf("after the TTL: %s, want %d used", Format(v), want)
 		}
 	}
-	if v := m.takes(back.Add(3*time.Second), peek); v.Used != 0 {
+	if v := m.takeSingles(back.Add(3*time.Second), peek); v.Used != 0 {
 		m.t.Errorf("after twice the TTL: %s, want 0 used", Format(v))
 	}
 }
@@ -114,12 +122,13 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 	limit, late, later := m.limit(algorithm), traceStart.Add(900*time.Millisecond), traceStart.Add(1500*time.Millisecond)
 	for _, slots := range []int64{1, 2} {
 		key := fmt.Sprintf("end %d ", slots)
-		m.opensOf(limit, key, 4500, slots)
-		hit := func(n int64, id string) limiters.Hit {
-			return limiters.Hit{Key: key, Limit: limit, N: n, Lease: limiters.NewLeaseID(nil, id)}
+		m.openLeases(limit, key, 4500, slots)
+		hit := func(n int64, id limiters.LeaseID) limiters.Hit {
+			return limiters.Hit{Key: key, Limit: limit, N: n, Lease: id}
 		}
-		m.takes(late, hit(1, "open"))
-		peek, ended, large := hit(0, ""), hit(0, "9449"), hit(limiters.MaxLeases-499*slots, "large")
+		m.takeSingles(late, hit(1, limiters.NewLeaseID(nil, "open")))
+		peek, ended := hit(0, limiters.LeaseID{}), hit(0, idOf(9, 449))
+		large := hit(limiters.MaxLeases-499*slots, limiters.NewLeaseID(nil, "large"))
 		ended.End = true
 		for _, step := range []struct {
 			hit  limiters.Hit
@@ -127,37 +136,37 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 		}{
 			{peek, 3500*slots + 1},
 			{ended, 2499*slots + 1},
-			{hit(slots, "9448"), 1499*slots + 1}, // the expired lease is removed, and the hit opens a new one
-			{large, 499*slots + 1},               // denied: leases that have expired hold its slots
+			{hit(slots, idOf(9, 448)), 1499*slots + 1}, // the expired lease is removed, and the hit opens a new one
+			{large, 499*slots + 1},                     // denied: leases that have expired hold its slots
 			{large, limiters.MaxLeases - 498*slots + 1},
 		} {
-			if v := m.takes(later, step.hit); v.Used != step.want {
+			if v := m.takeSingles(later, step.hit); v.Used != step.want {
 				m.t.Errorf("%d slots, %+v: %s, want %d used", slots, step.hit, Format(v), step.want)
 			}
 		}
-		m.opensOf(limit, key+"one call", 3500, slots)
-		m.takes(late, limiters.Hit{Key: key + "one call", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "open")})
+		m.openLeases(limit, key+"one call", 3500, slots)
+		m.takeSingles(late, limiters.Hit{Key: key + "one call", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "open")})
 		peek.Key = key + "one call"
-		if v := m.takes(later, peek, peek, peek); v.Used != 500*slots+1 {
+		if v := m.takeSingles(later, peek, peek, peek); v.Used != 500*slots+1 {
 			m.t.Errorf("%d slots, three hits of one call: %s, want %d used", slots, Format(v), 500*slots+1)
 		}
 	}
 	back, peek := traceStart.Add(-24*time.Hour), limiters.Hit{Key: "shorten all", Limit: limit}
-	m.opens(limit, peek.Key, 2*leasesPerHit)
-	m.takes(back, peek, peek)
-	if v := m.takes(back.Add(time.Second), peek); v.Used != 0 {
+	m.openLeases(limit, peek.Key, 2*leasesPerHit, 1)
+	m.takeSingles(back, peek, peek)
+	if v := m.takeSingles(back.Add(time.Second), peek); v.Used != 0 {
 		m.t.Errorf("after the TTL of leases that are all shortened: %s, want 0 used", Format(v))
 	}
 	for _, at := range []time.Duration{2 * time.Second, 5*time.Second + 500*time.Millisecond - 1, 5500 * time.Millisecond} {
 		key := fmt.Sprint("reset ", at)
-		m.opensOf(limit, key, 3500, 2)
+		m.openLeases(limit, key, 3500, 2)
 		end := limiters.Hit{Key: key, Limit: limit, Lease: limiters.NewLeaseID(nil, "unknown"), End: true}
-		m.takes(traceStart.Add(500*time.Millisecond), end)
+		m.takeSingles(traceStart.Add(500*time.Millisecond), end)
 		want := int64(5001)
 		if at == 5500*time.Millisecond {
 			want = 1 // the end of the unknown id is forgotten, too
 		}
-		if v := m.takes(traceStart.Add(at), limiters.Hit{Key: key, Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "new")}); v.Used != want {
+		if v := m.takeSingles(traceStart.Add(at), limiters.Hit{Key: key, Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "new")}); v.Used != want {
 			m.t.Errorf("after %v: %s, want %d used", at, Format(v), want)
 		}
 	}
@@ -167,8 +176,8 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 func (m *manyLeasesOfKey) removes(algorithm string) {
 	m.t.Helper()
 	limit, later := m.limit(algorithm), traceStart.Add(2*time.Second)
-	m.opens(limit, "remove", 3500)
-	named := limiters.Hit{Key: "remove", Limit: limit, N: 7, Lease: limiters.NewLeaseID(nil, "9349")}
+	m.openLeases(limit, "remove", 3500, 1)
+	named := limiters.Hit{Key: "remove", Limit: limit, N: 7, Lease: idOf(9, 349)}
 	settled := named
 	settled.End = true
 	for _, step := range []struct {
@@ -180,7 +189,7 @@ func (m *manyLeasesOfKey) removes(algorithm string) {
 		{named, 3500 - 3*leasesPerHit - 1 + 7},
 		{limiters.Hit{Key: "remove", Limit: limit}, 7},
 	} {
-		if v := m.takes(later, step.hit); v.Used != step.want {
+		if v := m.takeSingles(later, step.hit); v.Used != step.want {
 			m.t.Errorf("%+v: %s, want %d used", step.hit, Format(v), step.want)
 		}
 	}
@@ -191,30 +200,30 @@ func (m *manyLeasesOfKey) removes(algorithm string) {
 func (m *manyLeasesOfKey) full(algorithm string) {
 	m.t.Helper()
 	limit, now := m.limit(algorithm), traceStart.Add(500*time.Millisecond)
-	m.opens(limit, "full", limiters.MaxLeases)
+	m.openLeases(limit, "full", limiters.MaxLeases, 1)
 	further := limiters.Hit{Key: "full", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "further")}
 	held := further
-	held.Lease = limiters.NewLeaseID(nil, "90")
+	held.Lease = idOf(9, 0)
 	want := limiters.Verdict{
 		TooManyLeases: true, Used: limiters.MaxLeases, Remaining: 1_000_000 - limiters.MaxLeases, RetryAfter: 500 * time.Millisecond, At: now.UnixMicro(),
 	}
 	for range 2 {
-		v := m.takes(now, further)
+		v := m.takeSingles(now, further)
 		want.ResetAfter = v.ResetAfter
 		if v != want {
 			m.t.Errorf("a reservation too many: %+v, want %+v", v, want)
 		}
 	}
-	if v := m.takes(now, held); !v.Allowed || v.Used != limiters.MaxLeases {
+	if v := m.takeSingles(now, held); !v.Allowed || v.Used != limiters.MaxLeases {
 		m.t.Errorf("a held reservation: %+v", v)
 	}
 	ended := held
 	ended.End = true
-	if v := m.takes(now, ended, further); !v.Allowed || v.TooManyLeases {
+	if v := m.takeSingles(now, ended, further); !v.Allowed || v.TooManyLeases {
 		m.t.Errorf("after one has ended: %+v", v)
 	}
 	further.Lease = held.Lease
-	if v := m.takes(now, further); !v.Penalized || v.TooManyLeases {
+	if v := m.takeSingles(now, further); !v.Penalized || v.TooManyLeases {
 		m.t.Errorf("the third offence: %+v, want a penalty", v)
 	}
 }
@@ -228,34 +237,17 @@ func reservationsAfterRefund(t *testing.T, store limiters.Store) {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: limiters.MaxWindow, Params: params})
 		for _, older := range []int64{0, 2} {
 			m := &manyLeasesOfKey{t, store, NewReference(), fmt.Sprintf("%s after a refund %d ", name, older)}
-			hit := limiters.Hit{Key: m.prefix, Limit: limit, N: 5}
-			reserved := limiters.Hit{Key: m.prefix, Limit: limit, N: 3, Lease: limiters.NewLeaseID(nil, "id")}
+			hit := limiters.Hit{Limit: limit, N: 5}
+			reserved := limiters.Hit{Limit: limit, N: 3, Lease: limiters.NewLeaseID(nil, "id")}
 			settled, refund, old := reserved, hit, hit
 			settled.End, settled.N, refund.N, old.N = true, 1, -5, older
-			m.take(traceStart, old)
-			m.take(traceStart.Add(time.Minute), hit)
-			m.take(traceStart.Add(30*time.Second), refund, reserved)
-			m.take(traceStart.Add(31*time.Second), settled)
-			if v := m.take(traceStart.Add(31*time.Second), limiters.Hit{Key: m.prefix, Limit: limit}); name != "funnel" && v.Used != older+1 {
+			m.takeGroup(traceStart, old)
+			m.takeGroup(traceStart.Add(time.Minute), hit)
+			m.takeGroup(traceStart.Add(30*time.Second), refund, reserved)
+			m.takeGroup(traceStart.Add(31*time.Second), settled)
+			if v := m.takeGroup(traceStart.Add(31*time.Second), limiters.Hit{Limit: limit}); name != "funnel" && v.Used != older+1 {
 				t.Errorf("%s: %s, want %d used", m.prefix, Format(v), older+1)
 			}
 		}
 	}
-}
-
-// take decides one group in both stores, compares the verdicts, and returns the last.
-func (m *manyLeasesOfKey) take(now time.Time, group ...limiters.Hit) limiters.Verdict {
-	m.t.Helper()
-	got, want := make([]limiters.Verdict, len(group)), make([]limiters.Verdict, len(group))
-	for store, out := range map[limiters.Store][]limiters.Verdict{m.store: got, m.reference: want} {
-		if err := store.Take(context.Background(), now, []limiters.Group{group}, out); err != nil {
-			m.t.Fatal(err)
-		}
-	}
-	for i := range want {
-		if got[i] != want[i] {
-			m.t.Errorf("%shit %d at %s: got %s, want %s", m.prefix, i, now, Format(got[i]), Format(want[i]))
-		}
-	}
-	return got[len(got)-1]
 }

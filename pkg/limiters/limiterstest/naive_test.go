@@ -16,7 +16,7 @@ import (
 
 // A model decides hits of one key, under one limit, at times in µs.
 type model interface {
-	take(now, n, denied int64) limiters.Verdict // denied: see limiters.Hit
+	take(now, n, debt int64) limiters.Verdict // debt: see limiters.Hit
 }
 
 var naiveModels = map[string]func(limiters.Spec) charged{
@@ -42,16 +42,16 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 				for range 80 {
 					now, groups := g.Next()
 					ops++
-					h := limiters.Hit{Key: "k", Limit: g.limits[0], N: groups[0][0].N, Denied: groups[0][0].Denied}
+					h := limiters.Hit{Key: "k", Limit: g.limits[0], N: groups[0][0].N, Debt: groups[0][0].Debt}
 					out := make([]limiters.Verdict, 1)
 					if err := core.Take(context.Background(), now, limiters.Singles(h), out); err != nil {
 						t.Fatal(err)
 					}
-					want := m.take(now.UnixMicro(), h.N, h.Denied)
+					want := m.take(now.UnixMicro(), h.N, h.Debt)
 					want.At = now.UnixMicro()
 					history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
-						t.Fatalf("seed %d, %+v, n=%d denied=%d:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Denied,
+						t.Fatalf("seed %d, %+v, n=%d debt=%d:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Debt,
 							history[max(0, len(history)-10):], Format(out[0]), Format(want))
 					}
 					g.Observe(out)
@@ -82,8 +82,8 @@ type naiveWindow struct {
 	starts map[int64]int64
 }
 
-func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
-	n, denied = clamp(n), clamp(denied)
+func (w *naiveWindow) take(now, n, debt int64) limiters.Verdict {
+	n, debt = clamp(n), clamp(debt)
 	over := w.Params.Peek == limiters.PeekOver || w.Params.Peek == "" && w.CountDenied
 	start, count, open, at := w.current(now)
 	ok := n < 0 || n > 0 && count+n <= w.Max || n == 0 && (count < w.Max || over && w.Max > 0 && count == w.Max)
@@ -101,8 +101,8 @@ func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 		count = max(0, min(count+n, limiters.MaxHits))
 		w.open, w.start, w.count = true, start, count
 	}
-	if n == 0 && !ok && w.CountDenied && w.Max > 0 && denied > 0 {
-		count = min(count+denied, limiters.MaxHits)
+	if n == 0 && !ok && w.CountDenied && w.Max > 0 && debt > 0 {
+		count = min(count+debt, limiters.MaxHits)
 		w.open, w.start, w.count = true, start, count
 	}
 	reset := int64(0)
@@ -208,8 +208,8 @@ type naiveLog struct {
 	hits []int64 // the time of each
 }
 
-func (l *naiveLog) take(now, n, denied int64) limiters.Verdict {
-	n, denied = clamp(n), clamp(denied)
+func (l *naiveLog) take(now, n, debt int64) limiters.Verdict {
+	n, debt = clamp(n), clamp(debt)
 	window := l.Window.Microseconds()
 	live, at := l.live(now)
 	wanted := checked(l.Spec, n)
@@ -225,9 +225,9 @@ func (l *naiveLog) take(now, n, denied int64) limiters.Verdict {
 		if !ok {
 			l.hits = l.hits[max(0, len(l.hits)-int(2*l.Max)):]
 		}
-	case n == 0 && !ok && l.CountDenied && denied > 0:
+	case n == 0 && !ok && l.CountDenied && debt > 0:
 		l.hits = slices.Clone(live)
-		for range min(denied, 2*l.Max) {
+		for range min(debt, 2*l.Max) {
 			l.hits = append(l.hits, at)
 		}
 		l.hits = l.hits[max(0, len(l.hits)-int(2*l.Max)):]
@@ -279,8 +279,8 @@ func newRational(s limiters.Spec) *rational {
 	return &rational{Spec: s, capacity: cmp.Or(s.Params.Capacity, s.Max), held: new(big.Rat)}
 }
 
-func (r *rational) take(now, n, denied int64) limiters.Verdict {
-	n, denied = clamp(n), clamp(denied)
+func (r *rational) take(now, n, debt int64) limiters.Verdict {
+	n, debt = clamp(n), clamp(debt)
 	if r.Max == 0 {
 		if n < 0 {
 			return verdict(true, 0, 0, 0, 0)
@@ -293,10 +293,10 @@ func (r *rational) take(now, n, denied int64) limiters.Verdict {
 	k := new(big.Rat).SetInt64(checked(r.Spec, n))
 	after := new(big.Rat).Add(held, k)
 	ok := n < 0 || max(n, 1) <= r.capacity && after.Cmp(capacity) <= 0
-	counts := n == 0 && !ok && r.CountDenied && denied > 0
+	counts := n == 0 && !ok && r.CountDenied && debt > 0
 	if write := n > 0 && (ok || r.CountDenied) || n < 0 && held.Sign() > 0 || counts; write {
 		if counts {
-			held.Add(held, new(big.Rat).SetInt64(denied))
+			held.Add(held, new(big.Rat).SetInt64(debt))
 		} else if n > 0 {
 			held = after
 		} else {

@@ -114,8 +114,8 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 		sizes := sizes(groups)
 		for i, h := range hits {
 			history = append(history, func() string {
-				return fmt.Sprintf("%d %s %+v n=%d denied=%d lease=%.2x end=%t groups of %v => %s",
-					now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Denied, h.Lease, h.End, sizes, Format(want[i]))
+				return fmt.Sprintf("%d %s %+v n=%d debt=%d lease=%.2x end=%t groups of %v => %s",
+					now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Debt, h.Lease, h.End, sizes, Format(want[i]))
 			})
 			if got[i] != want[i] {
 				for _, line := range history[max(0, len(history)-12):] {
@@ -326,7 +326,7 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 		}
 		hits[i] = limiters.Hit{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
 		if g.rnd.IntN(3) == 0 {
-			hits[i].Denied = max(0, g.hits(limit)) // ignored, except for a peek by itself
+			hits[i].Debt = max(0, g.hits(limit)) // ignored, except for a peek by itself
 		}
 		if limit.UsesLeases() && g.rnd.IntN(8) > 0 {
 			hits[i].Lease = limiters.NewLeaseID(nil, pick(g.rnd, "1", "2", "3", "4", "5", strconv.FormatInt(g.now, 10)))

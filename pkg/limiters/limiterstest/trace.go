@@ -181,7 +181,7 @@ func (r *replayer) hit(words []string) (limiters.Hit, error) {
 			if err != nil {
 				return h, err
 			}
-			h.Denied, words = n, words[4:]
+			h.Debt, words = n, words[4:]
 		case words[0] == "peek":
 			words = words[1:]
 		case (words[0] == "take" || words[0] == "refund") && len(words) > 1:

@@ -45,8 +45,8 @@ func TestLeasesTakeMemoryUntilTheyEnd(t *testing.T) {
 	}
 }
 
-// A record that a limit without extra state made has no overflow. A limit with reserve gives it one, and the usage stays.
-func TestReserveKeepsTheUsageOfARecordWithoutOverflow(t *testing.T) {
+// A record that a limit without extra state made has no pointers. A limit with reserve adds them, and the usage stays.
+func TestReserveKeepsTheUsageOfARecordWithoutPointers(t *testing.T) {
 	for _, name := range limiterstest.Windowed() {
 		s := New(Options{})
 		spec := limiters.Spec{Algorithm: name, Max: 10, Window: 24 * time.Hour, Params: limiterstest.FirstHit(name)}
@@ -86,6 +86,30 @@ func TestReleaseOnAFullStore(t *testing.T) {
 	over.End = true
 	if v := decided(t, s, over); !v.Allowed || v.Used != 0 || s.Stats().Keys != 0 {
 		t.Errorf("a release: %+v, %+v", v, s.Stats())
+	}
+}
+
+// On a full store, a key is in its penalty, and an end of an unknown id arrives. An end is allowed, so no penalty denies it.
+func TestEndDuringAPenaltyOnAFullStore(t *testing.T) {
+	full, roomy := New(Options{}), New(Options{})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{
+		WindowStart: limiters.StartByFirstHit,
+		Penalty:     limiters.PenaltySpec{After: 1, Within: time.Minute, For: 2 * time.Hour},
+		Reserve:     limiters.ReserveSpec{TTL: time.Minute},
+	}})
+	for _, s := range []*Store{full, roomy} {
+		decided(t, s, leaseHit(limit, "a", 1, false))
+		if v := decided(t, s, leaseHit(limit, "b", 1, false)); !v.Penalized {
+			t.Fatalf("the denied hit: %+v, want a penalty", v)
+		}
+	}
+	full.options.MaxBytes = 1
+	unknown := leaseHit(limit, "unknown", 0, true)
+	got, want := decided(t, full, unknown), decided(t, roomy, unknown)
+	got.At, got.Order, want.At, want.Order = 0, 0, 0, 0
+	got.ResetAfter, want.ResetAfter = got.ResetAfter.Round(time.Minute), want.ResetAfter.Round(time.Minute)
+	if got != want || got.Penalized {
+		t.Errorf("the end on a full store: %+v, want %+v", got, want)
 	}
 }
 

@@ -314,7 +314,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 		l.loaded.NotLoaded++
 		return
 	}
-	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsOverflow(limit) || state.ExtraState != nil)
+	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsPointers(limit) || state.ExtraState != nil)
 	if !ok {
 		l.loaded.NotLoaded++
 		return

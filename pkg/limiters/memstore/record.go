@@ -10,10 +10,10 @@ import (
 //
 //	 0  the expiry of the key: a time by the store's clock, in µs since 1970
 //	 8  the hash of the key
-//	12  the length of the key's text in the record, 9 bits; whether the record has an overflow, 1 bit; and the number of its
+//	12  the length of the key's text in the record, 9 bits; whether the state may have pointers, 1 bit; and the number of the
 //	    limit in the shard's table, 22
 //	16  the text, padded to whole words
-//	    the words of the state, 8 bytes each, and the number of the record's overflow, if it has one, in the shard's table
+//	    the words of the state, 8 bytes each, and the number of its pointers, if it may have any, in the shard's table
 //
 // A text longer than maxTextLen is in a table of the shard. The record has its number there, and the length inTable.
 type record []byte
@@ -22,28 +22,28 @@ const (
 	headLen      = 16
 	maxTextLen   = 256
 	inTable      = 1<<9 - 1
-	overflowFlag = 1 << 9
+	pointersFlag = 1 << 9
 	limitShift   = 10
 	maxLimits    = 1 << 22
-	// lengths is the number of possible lengths in words. An algorithm has at most three words and an overflow.
+	// lengths is the number of possible lengths in words. An algorithm has at most three words and pointers.
 	lengths = headLen/8 + maxTextLen/8 + 4 + 1
 )
 
 // recordLen returns the length of a record in words.
-func recordLen(key string, l *limiters.Limit, hasOverflow bool) int {
+func recordLen(key string, l *limiters.Limit, hasPointers bool) int {
 	text := len(key)
 	if text > maxTextLen {
 		text = 8
 	}
 	n := headLen/8 + (text+7)/8 + l.StateWords()
-	if hasOverflow {
+	if hasPointers {
 		n++
 	}
 	return n
 }
 
-// needsOverflow reports whether states under l may have a log or extra state.
-func needsOverflow(l *limiters.Limit) bool { return l.Grows() || l.UsesExtraState() }
+// needsPointers reports whether states under l may have a log or extra state.
+func needsPointers(l *limiters.Limit) bool { return l.Grows() || l.UsesExtraState() }
 
 func (r record) word(offset int) int64       { return int64(binary.LittleEndian.Uint64(r[offset:])) }
 func (r record) setWord(offset int, w int64) { binary.LittleEndian.PutUint64(r[offset:], uint64(w)) }
@@ -52,13 +52,13 @@ func (r record) expiry() int64     { return r.word(0) }
 func (r record) setExpiry(t int64) { r.setWord(0, t) }
 func (r record) hash() uint32      { return binary.LittleEndian.Uint32(r[8:]) }
 func (r record) textLen() int      { return int(binary.LittleEndian.Uint32(r[12:]) & inTable) }
-func (r record) hasOverflow() bool { return binary.LittleEndian.Uint32(r[12:])&overflowFlag != 0 }
+func (r record) hasPointers() bool { return binary.LittleEndian.Uint32(r[12:])&pointersFlag != 0 }
 func (r record) limit() uint32     { return binary.LittleEndian.Uint32(r[12:]) >> limitShift }
-func (r record) overflow() uint32  { return uint32(r.word(len(r) - 8)) }
+func (r record) pointers() uint32  { return uint32(r.word(len(r) - 8)) }
 
 func (r record) setHash(h uint32) { binary.LittleEndian.PutUint32(r[8:], h) }
 
-// setHead sets the limit and the text length of a record without an overflow.
+// setHead sets the limit and the text length of a record without pointers.
 func (r record) setHead(limit uint32, textLen int) {
 	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|uint32(textLen))
 }
@@ -68,13 +68,13 @@ func (r record) setLimit(limit uint32) {
 	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|head&(1<<limitShift-1))
 }
 
-func (r record) setOverflow(i uint32) {
-	binary.LittleEndian.PutUint32(r[12:], binary.LittleEndian.Uint32(r[12:])|overflowFlag)
+func (r record) setPointers(i uint32) {
+	binary.LittleEndian.PutUint32(r[12:], binary.LittleEndian.Uint32(r[12:])|pointersFlag)
 	r.setWord(len(r)-8, int64(i))
 }
 
-// An overflow holds the pointers of a state, because a record has none.
-type overflow struct {
+// pointers are those of a state. They are in a table of the shard, because a record has only their number.
+type pointers struct {
 	log   *limiters.Log
 	extra *limiters.ExtraState
 }

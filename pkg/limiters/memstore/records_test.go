@@ -115,7 +115,7 @@ func TestShardMatchesMap(t *testing.T) {
 			}
 			switch {
 			case w == nil && (step < 3000 || rnd.IntN(4) == 0):
-				p, ok := s.insert(sh, hash(k), k.key, k.limit, needsOverflow(k.limit))
+				p, ok := s.insert(sh, hash(k), k.key, k.limit, needsPointers(k.limit))
 				if !ok {
 					t.Fatal("no room")
 				}
@@ -162,9 +162,9 @@ func TestShardMatchesMap(t *testing.T) {
 		for i := range sh.pages.table.items {
 			used += len(sh.pages.table.items[i].bytes)
 		}
-		if used > lengths*pageLen(0) || len(sh.limits.bySpec)+len(sh.overflows.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
-			t.Errorf("seed %d: all are removed, but %d bytes of pages, %d limits, %d overflows, %d texts are left", seed, used,
-				len(sh.limits.bySpec), len(sh.overflows.items), len(sh.texts.items))
+		if used > lengths*pageLen(0) || len(sh.limits.bySpec)+len(sh.pointers.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
+			t.Errorf("seed %d: all are removed, but %d bytes of pages, %d limits, %d pointers, %d texts are left", seed, used,
+				len(sh.limits.bySpec), len(sh.pointers.items), len(sh.texts.items))
 		}
 	}
 }

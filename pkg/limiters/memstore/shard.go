@@ -10,18 +10,18 @@ import (
 
 // A shard holds the records of some keys. A record is the state of a key under one algorithm and window.
 type shard struct {
-	mu        sync.Mutex
-	latest    int64  // the latest time of a Take, by the store's clock
-	order     uint16 // the order of that Take
-	soonest   int64  // no record expires before
-	limits    limits
-	cursor    cursor
-	pages     pages
-	index     [subindexes]index
-	overflows table[overflow]
-	texts     table[string]
-	live      atomic.Int64 // number of records: changed under the lock, read without it
-	_         [64]byte     // keeps two shards out of one cache line
+	mu       sync.Mutex
+	latest   int64  // the latest time of a Take, by the store's clock
+	order    uint16 // the order of that Take
+	soonest  int64  // no record expires before
+	limits   limits
+	cursor   cursor
+	pages    pages
+	index    [subindexes]index
+	pointers table[pointers]
+	texts    table[string]
+	live     atomic.Int64 // number of records: changed under the lock, read without it
+	_        [64]byte     // keeps two shards out of one cache line
 }
 
 // subindexes is the number of indexes of a shard. They grow separately to bound the pause: with 10 million keys, an index has about
@@ -66,10 +66,10 @@ func (sh *shard) load(r record, s *limiters.State) {
 	l := sh.limits.get(r.limit())
 	n := l.StateWords()
 	offset := len(r) - 8*n
-	if r.hasOverflow() {
+	if r.hasPointers() {
 		offset -= 8
-		o := &sh.overflows.items[r.overflow()]
-		s.Log, s.ExtraState = o.log, o.extra
+		p := &sh.pointers.items[r.pointers()]
+		s.Log, s.ExtraState = p.log, p.extra
 	}
 	if n > 0 {
 		s.A = r.word(offset)
@@ -82,14 +82,14 @@ func (sh *shard) load(r record, s *limiters.State) {
 	}
 }
 
-// save writes the state of a record. Without an overflow it discards the extra state.
+// save writes the state of a record. Without pointers it discards the extra state.
 func (sh *shard) save(r record, s *limiters.State) {
 	l := sh.limits.get(r.limit())
 	n := l.StateWords()
 	offset := len(r) - 8*n
-	if r.hasOverflow() {
+	if r.hasPointers() {
 		offset -= 8
-		sh.overflows.items[r.overflow()] = overflow{s.Log, s.ExtraState}
+		sh.pointers.items[r.pointers()] = pointers{s.Log, s.ExtraState}
 	}
 	if n > 0 {
 		r.setWord(offset, s.A)
@@ -103,13 +103,13 @@ func (sh *shard) save(r record, s *limiters.State) {
 }
 
 // insert adds a record for a new key. It fails if the shard is full, which is far beyond any configured bound.
-func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, hasOverflow bool) (position, bool) {
+func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, hasPointers bool) (position, bool) {
 	limit, bytes := sh.limits.acquire(l)
 	if limit >= maxLimits {
 		sh.limits.release(limit)
 		return 0, false
 	}
-	p, ok := sh.pages.add(recordLen(key, l, hasOverflow))
+	p, ok := sh.pages.add(recordLen(key, l, hasPointers))
 	if !ok {
 		sh.limits.release(limit)
 		return 0, false
@@ -124,8 +124,8 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, ha
 		r.setHead(limit, inTable)
 		r.setWord(headLen, int64(sh.texts.add(strings.Clone(key))))
 	}
-	if hasOverflow {
-		r.setOverflow(sh.overflows.add(overflow{}))
+	if hasPointers {
+		r.setPointers(sh.pointers.add(pointers{}))
 	}
 	sh.index[hash%subindexes].add(hash, p)
 	sh.live.Add(1)
@@ -141,9 +141,9 @@ func (sh *shard) size(r record) int {
 	if r.textLen() == inTable {
 		n += perTableEntry + perString + len(sh.texts.items[r.word(headLen)])
 	}
-	if r.hasOverflow() {
-		o := &sh.overflows.items[r.overflow()]
-		n += perTableEntry + (&limiters.State{CounterState: limiters.CounterState{Log: o.log}, ExtraState: o.extra}).GrownBytes()
+	if r.hasPointers() {
+		p := &sh.pointers.items[r.pointers()]
+		n += perTableEntry + (&limiters.State{CounterState: limiters.CounterState{Log: p.log}, ExtraState: p.extra}).GrownBytes()
 	}
 	return n
 }
@@ -155,8 +155,8 @@ func (s *Store) remove(sh *shard, p position) (from position) {
 	if r.textLen() == inTable {
 		sh.texts.remove(uint32(r.word(headLen)))
 	}
-	if r.hasOverflow() {
-		sh.overflows.remove(r.overflow())
+	if r.hasPointers() {
+		sh.pointers.remove(r.pointers())
 	}
 	bytes += sh.limits.release(r.limit())
 	sh.index[r.hash()%subindexes].remove(r.hash(), p)

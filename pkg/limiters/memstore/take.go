@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A take is the state of one Take.
+// A take decides the hits of one call, while it holds the locks of their shards.
 type take struct {
 	store      *Store
 	out        []limiters.Verdict
@@ -52,12 +52,12 @@ func (t *take) done() {
 
 // A hitRecord is a hit with the location of its record.
 type hitRecord struct {
-	hit           *limiters.Hit
-	shard         *shard
-	hash          uint32
-	position      position // of the record; 0: there is none
-	first         int      // the first hit of the same key, whose hitRecord has the position and the size
-	overflowBytes int      // [limiters.State.GrownBytes] of the state when it was read
+	hit        *limiters.Hit
+	shard      *shard
+	hash       uint32
+	position   position // of the record; 0: there is none
+	first      int      // the first hit of the same key, whose hitRecord has the position and the size
+	grownBytes int      // [limiters.State.GrownBytes] of the state when it was read
 }
 
 // A shardSet is a bit set of shards. Its order is the locking order.
@@ -128,12 +128,12 @@ func (t *take) prepare(i int) {
 	*v, t.stateIndex[i] = limiters.Verdict{}, first
 	isNew := hr.position == 0
 	if h.Limit.UsesExtraState() && !isNew {
-		t.ensureOverflow(hr, h)
+		t.ensurePointers(hr, h)
 	}
 	if (isNew || h.Limit.Grows()) && h.MayCharge(s, t.decidedAt) {
 		room := t.makeRoom(hr.shard, isNew)
 		if room && isNew {
-			hr.position, room = t.store.insert(hr.shard, hr.hash, h.Key, h.Limit, needsOverflow(h.Limit))
+			hr.position, room = t.store.insert(hr.shard, hr.hash, h.Key, h.Limit, needsPointers(h.Limit))
 		}
 		if !room {
 			t.stateIndex[i] = -1
@@ -142,11 +142,11 @@ func (t *take) prepare(i int) {
 	}
 }
 
-// ensureOverflow gives the record of hr an overflow if the limit of h needs one. It replaces a record that another limit made
-// without one. writeBack writes the words that were read before.
-func (t *take) ensureOverflow(hr *hitRecord, h *limiters.Hit) {
+// ensurePointers gives the record of hr pointers, which the limit of h needs. It replaces a record that another limit made
+// without them. writeBack writes the words that were read before.
+func (t *take) ensurePointers(hr *hitRecord, h *limiters.Hit) {
 	old := hr.position
-	if hr.shard.record(old).hasOverflow() {
+	if hr.shard.record(old).hasPointers() {
 		return
 	}
 	p, ok := t.store.insert(hr.shard, hr.hash, h.Key, h.Limit, true)
@@ -173,7 +173,7 @@ func (t *take) firstOf(i int) int {
 	hr.position = hr.shard.find(hr.hash, h.Key, h.Limit.ID())
 	if hr.position != 0 {
 		hr.shard.load(hr.shard.record(hr.position), &t.states[i])
-		hr.overflowBytes = t.states[i].GrownBytes()
+		hr.grownBytes = t.states[i].GrownBytes()
 	}
 	return i
 }
@@ -181,17 +181,15 @@ func (t *take) firstOf(i int) int {
 // decideWithoutRoom decides a hit if there is no room for its result.
 func (t *take) decideWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
 	h.ExpireLeases(s, t.decidedAt)
-	checked := h.Limit.Check(s, t.decidedAt, h.N)
 	if h.End {
 		// The end of an unknown id is not remembered.
-		checked.Allowed, checked.RetryAfter = true, 0
-	}
-	if !checked.Allowed || h.End {
-		*v = checked
+		*v = h.Limit.CheckEnd(s, t.decidedAt)
 		return
 	}
-	t.store.rejected.Add(1)
-	v.Err = ErrFull
+	if *v = h.Limit.Check(s, t.decidedAt, h.N); v.Allowed {
+		*v = limiters.Verdict{Err: ErrFull}
+		t.store.rejected.Add(1)
+	}
 }
 
 // writeBack writes states and expiries, and removes records of zero states.
@@ -205,8 +203,8 @@ func (t *take) writeBack() {
 		r := hr.shard.record(hr.position)
 		if first == i {
 			hr.shard.save(r, s)
-			if size := s.GrownBytes(); size != hr.overflowBytes {
-				t.store.bytes.Add(int64(size - hr.overflowBytes))
+			if size := s.GrownBytes(); size != hr.grownBytes {
+				t.store.bytes.Add(int64(size - hr.grownBytes))
 			}
 			if s.IsZero() {
 				p := hr.position

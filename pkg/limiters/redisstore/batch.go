@@ -124,11 +124,11 @@ func (b *batch) keyIndex(key string) int {
 	return i
 }
 
-// count returns the N of hit i, or the Denied hits of a peek.
+// count returns the N of hit i, or the Debt of a peek.
 func (b *batch) count(i int) (n int64, peek bool) {
 	h := b.hits[i]
-	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 && !h.Limit.UsesExtraState() {
-		return limiters.ClampHits(h.Denied), true
+	if h.N == 0 && b.group[i] == 0 && h.Debt > 0 && !h.Limit.UsesExtraState() {
+		return limiters.ClampHits(h.Debt), true
 	}
 	return limiters.ClampHits(h.N), false
 }

@@ -54,7 +54,7 @@ func chargesOf(sc *slotCall) keyCalls {
 			for j, hit := range g[i:] {
 				if keys[i+j] == key {
 					if len(g) > 1 {
-						hit.Denied = 0 // ignored in a group, but not in a group of one
+						hit.Debt = 0 // ignored in a group, but not in a group of one
 					}
 					own, indices = append(own, hit), append(indices, first+i+j)
 				}
@@ -84,7 +84,7 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 		for i, hit := range g {
 			// A reservation with an estimate of 0 must be ended too.
 			if (hit.N > 0 || hit.TakesLease()) && !slices.Contains(deniedKeys, keys[i]) {
-				hit.N, hit.Denied = -hit.N, 0
+				hit.N, hit.Debt = -hit.N, 0
 				if hit.Limit.UsesLeases() {
 					hit.N, hit.End = 0, true // a lease or a reservation is given up
 				}

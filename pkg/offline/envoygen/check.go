@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // checkSource returns an error if a source never sends a value that the level matches.
@@ -82,17 +81,16 @@ func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (how mode, ok boo
 	status := sh.usesStatus()
 	for i := range rule.Limits {
 		l := &rule.Limits[i]
-		spec := l.Compiled.Spec()
 		switch {
 		case l.Compiled.IsConcurrency():
 			how = max(how, concurrency)
 		case l.Compiled.UsesLeases():
 			how = reserve
-		case cost != "" && !spec.CountDenied && !rule.UsesLeases():
+		case cost != "" && !l.Compiled.Spec().CountDenied && !rule.UsesLeases():
 			p.problem(at, "the cost is charged at the end, and this limit does not count a cost that exceeds it: write count_denied: "+
 				"true with a fixed_window, or reserve")
 			return how, false
-		case (cost != "" || status) && peeksOver(spec):
+		case (cost != "" || status) && l.Compiled.PeeksOver():
 			p.note(at, "requests are denied once the usage exceeds %d; write peek: would_fit to deny them at %d", l.RequestsPerUnit,
 				l.RequestsPerUnit)
 		}
@@ -111,12 +109,6 @@ func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (how mode, ok boo
 		return how, true
 	}
 	return how, false
-}
-
-// peeksOver reports whether a limit admits a peek at exactly the limit.
-func peeksOver(spec limiters.Spec) bool {
-	peek := spec.Params.Peek
-	return peek == limiters.PeekOver || peek == "" && spec.CountDenied && spec.Algorithm == limiters.DefaultAlgorithm
 }
 
 // finish reports constants that would be counted twice, and arguments without effect.

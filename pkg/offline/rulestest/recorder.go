@@ -226,12 +226,11 @@ func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
 		if limit.Capacity() >= rule.Limits[t].Compiled.Capacity() {
 			continue
 		}
-		spec := limit.Spec()
 		switch {
 		case limit.IsConcurrency():
 			every = max(every, limit.LeaseTTL())
-		case spec.Algorithm == "funnel":
-			every = max(every, time.Duration(float64(limit.Window())*float64(chunk)/float64(max(1, spec.Max))))
+		case limit.Drains():
+			every = max(every, time.Duration(float64(limit.Window())*float64(chunk)/float64(max(1, limit.Spec().Max))))
 		default:
 			every = max(every, limit.Window()/time.Duration(max(1, limit.Capacity()/chunk)))
 		}
@@ -273,7 +272,7 @@ func (g *generator) aligned(rule *descriptors.Rule, t int, entries []descriptors
 	limit := rule.Limits[t].Compiled
 	r := g.newRecorder(rule, entries, DefaultStart)
 	d := r.decide(sent{hits: 1}, "id-0")
-	if limit.Spec().Algorithm != "fixed_window" || d == nil || len(d.Verdicts) != len(rule.Limits) || !d.Verdicts[t].Allowed {
+	if limit.Drains() || d == nil || len(d.Verdicts) != len(rule.Limits) || !d.Verdicts[t].Allowed {
 		return DefaultStart
 	}
 	if reset := d.Verdicts[t].ResetAfter; reset < limit.Window() {

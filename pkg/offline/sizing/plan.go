@@ -208,7 +208,7 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 	}
 	onError := rules.Domain(rule.Domain).OnError(l)
 	o := Over{
-		AnyWindow: maxInWindow(l.Compiled), Memory: product(load.Replicas-1, l.Compiled.Spec().Max),
+		AnyWindow: l.Compiled.MaxInWindow(), Memory: product(load.Replicas-1, l.Compiled.Spec().Max),
 		OnError: onError.String(), Share: share.Spec().Max, Failover: l.Compiled.Capacity(),
 	}
 	switch onError {
@@ -245,11 +245,10 @@ func lifetime(l *limiters.Limit) (time.Duration, bool) {
 
 // perWindow returns the most that a key may be admitted in one window, from an empty state.
 func perWindow(l *limiters.Limit) int64 {
-	spec := l.Spec()
-	if spec.Algorithm == "funnel" {
-		return l.Capacity() + spec.Max
+	if l.Drains() {
+		return l.MaxInWindow()
 	}
-	return spec.Max
+	return l.Spec().Max
 }
 
 // product returns a * b, or the largest int64 if that is more.
@@ -258,17 +257,6 @@ func product(a, b int64) int64 {
 		return int64(low)
 	}
 	return math.MaxInt64
-}
-
-// maxInWindow returns the most that a key may be admitted in any interval as long as the window, see docs/algorithms.md.
-func maxInWindow(l *limiters.Limit) int64 {
-	switch spec := l.Spec(); {
-	case spec.Window == 0:
-		return 0
-	case spec.Algorithm == "fixed_window":
-		return 2 * spec.Max
-	}
-	return perWindow(l)
 }
 
 // setCores sets the cores for the rate, from the measured algorithms among those of the rules.

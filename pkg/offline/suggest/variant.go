@@ -21,7 +21,7 @@ type variant struct {
 	configured *descriptors.RateLimit // the limit of the rule with this algorithm and window, or nil
 	maxLimit   int64                  // the largest maximum
 	peekOver   bool                   // a peek is denied only above the limit, not at it
-	largest    *limiters.Limit        // the limit with the largest maximum; nil for a funnel
+	largest    *limiters.Limit        // the limit with the largest maximum; nil if its usage depends on the maximum, as in a funnel
 }
 
 // newVariant returns the variant of a spec, without its penalty, reservation and capacity.
@@ -32,16 +32,9 @@ func newVariant(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*
 	if err != nil {
 		return nil, err
 	}
-	if spec.Algorithm != "funnel" {
+	if v.peekOver = largest.PeeksOver(); !largest.Drains() {
 		v.largest = largest
 	}
-	one, err := v.limit(1)
-	if err != nil {
-		return nil, err
-	}
-	full, now := newRun(one), int64(1e15)
-	full.decide(now, 1)
-	v.peekOver = full.decide(now, 0).Allowed
 	return v, nil
 }
 
