@@ -41,7 +41,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/offline/rulestest", "reads and runs tests of rules", "internal/spelling pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"pkg/offline/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile"},
-	{"pkg/offline/envoygen", "writes Envoy's configuration for rules", "internal/spelling pkg/descriptors pkg/descriptors/rulesfile pkg/limiters"},
+	{"pkg/offline/envoygen", "writes Envoy's configuration for rules", "internal/spelling pkg/descriptors pkg/descriptors/rulesfile"},
 	{"pkg/offline/rulesimport", "translates limits of other rate limiters into rules", "pkg/descriptors pkg/descriptors/rulesfile"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
