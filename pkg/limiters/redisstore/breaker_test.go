@@ -80,8 +80,8 @@ func (s *Store) keepBreakerOpenUntil(end time.Time) {
 	s.queue.breaker.last = end.Add(-openDuration)
 }
 
-// A Redis at its maxclients replies ERR to a new connection and closes it. go-redis takes that for the reply to HELLO, so the call
-// fails by the closed connection, and not by an ERR, which would concern one call only.
+// A Redis at its maxclients replies ERR to a new connection and closes it. The client library takes this ERR for the reply to HELLO.
+// So the call fails because of the closed connection, and the breaker does not mistake the ERR for the reply to one call.
 func TestBreakerOpensForARedisAtItsMaxClients(t *testing.T) {
 	server := redistest.Start(t)
 	if err := server.Client(t).ConfigSet(t.Context(), "maxclients", "1").Err(); err != nil {
