@@ -19,9 +19,6 @@ func AppendLeases(b []byte, s *State) []byte {
 	for _, set := range s.leaseSets() {
 		b = binary.LittleEndian.AppendUint32(b, uint32(set.len()))
 		for _, e := range set.order {
-			if set.isStale(e) {
-				continue
-			}
 			l := set.byID[e.id]
 			b = append(b, e.id[:]...)
 			for _, n := range [...]int64{l.expires, l.n, l.chargedAt} {

@@ -3,6 +3,7 @@ package limiters
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"maps"
 	"slices"
 	"time"
 	"unsafe"
@@ -59,12 +60,10 @@ func (ls *Leases) size() int { return ls.open.size() + ls.ended.size() }
 
 // A leaseSet indexes leases by id and by expiry.
 type leaseSet struct {
-	byID map[LeaseID]lease
-	// order is sorted by expiry, then by id. Elements of removed or replaced leases are stale, except that the first and the last
-	// element never are.
-	order []expiry
-	sum   int64 // of n
-	peak  int   // the largest number of leases since the set was empty or compacted
+	byID  map[LeaseID]lease
+	order []expiry // sorted by expiry, then by id
+	sum   int64    // of n
+	peak  int      // the largest number of leases since the set was empty or shrunk
 }
 
 type expiry struct {
@@ -99,9 +98,19 @@ func (s *leaseSet) set(id LeaseID, l lease) {
 	s.sum += l.n
 	s.peak = max(s.peak, len(s.byID))
 	e := expiry{l.expires, id}
-	if i, found := slices.BinarySearchFunc(s.order, e, expiry.compare); !found {
-		s.order = slices.Insert(s.order, i, e)
+	s.order = slices.Insert(s.order, s.indexOf(e), e)
+}
+
+// indexOf returns the index of e in order, or where it belongs. Most leases are added at the end, and many are removed at the start.
+func (s *leaseSet) indexOf(e expiry) int {
+	switch n := len(s.order); {
+	case n == 0 || s.order[0] == e:
+		return 0
+	case s.order[n-1].compare(e) < 0:
+		return n
 	}
+	i, _ := slices.BinarySearchFunc(s.order, e, expiry.compare)
+	return i
 }
 
 // remove removes and returns the lease of an id.
@@ -116,38 +125,25 @@ func (s *leaseSet) remove(id LeaseID) (lease, bool) {
 		*s = leaseSet{}
 		return l, true
 	}
-	first, last := 0, len(s.order)
-	for s.isStale(s.order[first]) {
-		first++
+	if i := s.indexOf(expiry{l.expires, id}); i == 0 {
+		s.order = s.order[1:] // a hit removes up to leasesPerHit expired leases, which must not move the others
+	} else {
+		s.order = slices.Delete(s.order, i, i+1)
 	}
-	for s.isStale(s.order[last-1]) {
-		last--
-	}
-	s.order = s.order[first:last]
-	if len(s.order) > 2*len(s.byID)+compactFrom || s.peak > 4*len(s.byID)+compactFrom {
-		s.compact()
+	if s.peak > 4*len(s.byID)+shrinkFrom {
+		s.shrink()
 	}
 	return l, true
 }
 
-// compactFrom keeps small sets from being compacted at every removal.
-const compactFrom = 32
+// shrinkFrom keeps small sets from being shrunk at every removal.
+const shrinkFrom = 32
 
-// compact removes stale elements and excess memory. Its cost is amortized over the removals since the last compaction.
-func (s *leaseSet) compact() {
-	order, byID := make([]expiry, 0, len(s.byID)), make(map[LeaseID]lease, len(s.byID))
-	for _, e := range s.order {
-		if !s.isStale(e) {
-			order = append(order, e)
-			byID[e.id] = s.byID[e.id]
-		}
-	}
-	s.order, s.byID, s.peak = order, byID, len(byID)
-}
-
-func (s *leaseSet) isStale(e expiry) bool {
-	l, found := s.byID[e.id]
-	return !found || l.expires != e.time
+// shrink frees excess memory. Its cost is amortized over the removals since the last time.
+func (s *leaseSet) shrink() {
+	byID := make(map[LeaseID]lease, len(s.byID))
+	maps.Copy(byID, s.byID)
+	s.order, s.byID, s.peak = slices.Clone(s.order), byID, len(byID)
 }
 
 // popExpired removes and returns the earliest lease if it has expired at now.
@@ -164,21 +160,14 @@ func (s *leaseSet) shorten(latest int64, maximum int) {
 		return
 	}
 	from, _ := slices.BinarySearchFunc(s.order, expiry{time: latest + 1}, expiry.compare)
-	var shortened []expiry
-	for _, e := range s.order[from:] {
-		if len(shortened) == maximum {
-			break
-		}
-		if l, found := s.byID[e.id]; found && l.expires == e.time {
-			l.expires = latest
-			s.byID[e.id] = l
-			shortened = append(shortened, expiry{latest, e.id})
-		}
+	to := min(from+maximum, len(s.order))
+	for i := range s.order[from:to] {
+		e := &s.order[from+i]
+		l := s.byID[e.id]
+		l.expires, e.time = latest, latest
+		s.byID[e.id] = l
 	}
-	s.order = append(s.order, shortened...)
-	slices.SortFunc(s.order, expiry.compare)
-	s.order = slices.Compact(s.order)
-	s.compact()
+	slices.SortFunc(s.order[:to], expiry.compare)
 }
 
 // earliest returns when the first of s expires, in µs since 1970. It may have expired already. It is 0 if s is empty.

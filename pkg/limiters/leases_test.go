@@ -2,6 +2,7 @@ package limiters
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -78,8 +79,8 @@ func compareLeases(t *testing.T, s *leaseSet, want map[LeaseID]lease) {
 	if s.len() != len(want) || s.sum != sum || s.earliest() != first || s.latest() != last {
 		t.Fatalf("%d leases, %d from %d to %d, want %d, %d from %d to %d", s.len(), s.sum, s.earliest(), s.latest(), len(want), sum, first, last)
 	}
-	if len(s.order) > 2*len(want)+compactFrom+1 {
-		t.Fatalf("%d elements for %d leases", len(s.order), len(want))
+	if len(s.order) != len(want) || !slices.IsSortedFunc(s.order, expiry.compare) {
+		t.Fatalf("%d elements for %d leases, sorted: %t", len(s.order), len(want), slices.IsSortedFunc(s.order, expiry.compare))
 	}
 }
 

@@ -2,7 +2,10 @@ package memstore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
@@ -187,5 +190,54 @@ func TestSharedRecordRemembersDenials(t *testing.T) {
 	s.Sweep()
 	if v := deny(); !v.PenaltyBegan {
 		t.Errorf("the second denial within an hour: %+v, want a penalty", v)
+	}
+}
+
+// BenchmarkLeases ends a lease of a key and takes another, in two calls.
+func BenchmarkLeases(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		spec   limiters.Spec
+		oldest bool // the oldest lease ends, as if all requests took the same time; otherwise a random one
+	}{
+		{"concurrency/random", limiters.Spec{Algorithm: "concurrency", Max: limiters.MaxLeases, Params: limiters.Params{LeaseTTL: time.Hour}}, false},
+		{"concurrency/oldest", limiters.Spec{Algorithm: "concurrency", Max: limiters.MaxLeases, Params: limiters.Params{LeaseTTL: time.Hour}}, true},
+		{"reserve/random", limiters.Spec{Algorithm: "funnel", Max: 1_000_000, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Hour}}}, false},
+	} {
+		limit := limiterstest.MustLimit(c.spec)
+		for _, open := range []int{10, 1000, limiters.MaxLeases} {
+			b.Run(fmt.Sprintf("%s/%d", c.name, open), func(b *testing.B) {
+				s, rnd, out := New(Options{}), rand.New(rand.NewPCG(1, 2)), make([]limiters.Verdict, 1)
+				hit := limiters.Hit{Key: "domain|7:user_id=alice", Limit: limit, N: 1}
+				hits := []limiters.Hit{hit}
+				groups := limiters.Singles(hits...)
+				take := func(id limiters.LeaseID, end bool) {
+					hits[0].Lease, hits[0].End = id, end
+					if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil || !out[0].Allowed {
+						b.Fatal(err, out)
+					}
+				}
+				next := func() (id limiters.LeaseID) {
+					binary.LittleEndian.PutUint64(id[:], rnd.Uint64())
+					binary.LittleEndian.PutUint64(id[8:], rnd.Uint64())
+					return id
+				}
+				ids := make([]limiters.LeaseID, open)
+				for i := range ids {
+					ids[i] = next()
+					take(ids[i], false)
+				}
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					at := i % open
+					if !c.oldest {
+						at = rnd.IntN(open)
+					}
+					take(ids[at], true)
+					ids[at] = next()
+					take(ids[at], false)
+				}
+			})
+		}
 	}
 }
