@@ -248,7 +248,7 @@ func TestVerdictNamesItsSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	local, denied := &result.Decisions[0], &result.Decisions[1]
-	if local.Verdicts[0].By != limiters.ByShare || denied.Verdicts[0].By != limiters.ByOnError || denied.Reason != StorePolicy {
+	if local.Verdicts[0].By != limiters.ByShare || denied.Verdicts[0].By != limiters.ByOnError || denied.Reason != DecidedByOnError {
 		t.Errorf("%+v", result.Decisions)
 	}
 }

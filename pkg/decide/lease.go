@@ -129,7 +129,7 @@ func (r *Result) ends(retryEnds bool) (ends []limiters.Hit, onErrors []limiters.
 			case h.End && retryEnds && v.Err != nil:
 				ends, onErrors = append(ends, h), append(onErrors, r.onErrors[first+i])
 			case denied || !h.TakesLease() || limiters.IsUncharged(v.Err):
-			case !v.Uncharged:
+			case !v.StoreUncharged:
 				ends, onErrors = append(ends, end), append(onErrors, r.onErrors[first+i])
 			case v.By == limiters.ByShare:
 				local = append(local, end)

@@ -589,7 +589,7 @@ func TestGiveUpOfUnchargedTakes(t *testing.T) {
 		d.store = local
 		store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
 			err := take(ctx)
-			out[0].By, out[0].Uncharged = by, true
+			out[0].By, out[0].StoreUncharged = by, true
 			return err
 		}
 		var result Result

@@ -170,10 +170,10 @@ func (e *explainer) descriptor(i int) Descriptor {
 }
 
 const (
-	limited = "limited"
-	limits  = "the rule limits the request" // the reason of limited
-	matched = "matched"
-	noMatch = "no_match"
+	limited       = "limited"
+	limitedReason = "the rule limits the request"
+	matched       = "matched"
+	noMatch       = "no_match"
 )
 
 // walk sets the steps of descriptor i. It skips a marker that ends a lease, because the marker is not an entry of the rules.
@@ -218,7 +218,7 @@ func (e *explainer) reason(d *Descriptor, i int, r *Record) string {
 	case d.Result == limited && planned.Quota:
 		return "the rule is in quota mode: it denies the request only if every rule in quota mode denies it"
 	case d.Result == limited:
-		return limits
+		return limitedReason
 	}
 	switch planned.Reason {
 	case decide.NoEntries:

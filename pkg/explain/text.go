@@ -179,7 +179,7 @@ func (p *painter) descriptor(number int, d *Descriptor) {
 	for i := range d.Limits {
 		p.limit(&d.Limits[i])
 	}
-	if n := len(d.Walk); d.Reason != limits && !d.Unlimited && (n == 0 || d.Reason != d.Walk[n-1].Reason) {
+	if n := len(d.Walk); d.Reason != limitedReason && !d.Unlimited && (n == 0 || d.Reason != d.Walk[n-1].Reason) {
 		p.wrap("0", "  ", "  ", d.Reason)
 	}
 }

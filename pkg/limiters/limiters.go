@@ -95,11 +95,11 @@ type Verdict struct {
 	Allowed      bool
 	Penalized    bool // denied, and the key's penalty ends at RetryAfter
 	PenaltyBegan bool // Penalized, and the penalty began with this hit
-	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations. RetryAfter is then the time until the first
-	// of them expires, at most a second.
-	TooManyLeases bool
-	Uncharged     bool // this process decided because the store failed, and the store has certainly not charged the hit
-	By            DecidedBy
+	// TooManyReservations reports a denial because the key has [MaxLeases] open reservations. RetryAfter is then the time until the
+	// first of them expires, at most a second.
+	TooManyReservations bool
+	StoreUncharged      bool // this process decided because the store failed, and the store has certainly not charged the hit
+	By                  DecidedBy
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
 	// At is when the hit was decided, by the store's clock, in µs since 1970; 0 if on_store_error decided or the hit failed.

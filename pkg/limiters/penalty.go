@@ -145,7 +145,7 @@ func (l *Limit) orPenalty(v Verdict, s *State, now int64) Verdict {
 
 // Penalize returns the denial v as that of a penalty that ends at v.RetryAfter.
 func (v Verdict) Penalize() Verdict {
-	v.Penalized, v.TooManyLeases = true, false
+	v.Penalized, v.TooManyReservations = true, false
 	v.Remaining, v.ResetAfter = 0, max(v.ResetAfter, v.RetryAfter)
 	return v
 }

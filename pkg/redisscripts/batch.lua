@@ -56,7 +56,7 @@ local time = call('TIME')
 local server = time[1] * 1000000 + time[2]
 if not_after > 0 and server > not_after then return { pack('>I8', server) } end
 -- The caller's clock may stand still or differ from this server's, which expires the keys: keep them for an hour at least.
-if now == 0 then now = server else soonest = 3600000 end
+if now == 0 then now = server else min_expiry_ms = 3600000 end
 
 local modules, limits = {}, { nil }
 for i = 2, #ARGV - 1 do
@@ -88,7 +88,7 @@ do
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
       if limit == 0 then run.hits_at, from = from, from + 10 * times end
-      if peeks then run.n, run.denied = 0, n end
+      if peeks then run.n, run.debt = 0, n end
     end
     runs[#runs + 1] = run
     count = count + times
@@ -169,14 +169,14 @@ local current_hit
 -- false value means that the key is absent if values.absent is false, and otherwise that the value is unknown. The functions of the
 -- algorithm are locals, because Lua reads a local faster than a field.
 local function decide_alone(run, to, values, from)
-  local limit, n, denied, hits_at, first, offset = run.limit, run.n, run.denied, run.hits_at, run.first, run.key - 1
+  local limit, n, debt, hits_at, first, offset = run.limit, run.n, run.debt, run.hits_at, run.first, run.key - 1
   local keys, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
   while current_hit <= to do
     if hits_at then
       limit, n = unpacked('>I2i8', text, hits_at + 10 * (current_hit - 1))
       limit = limits[limit]
-      if denied then n, denied = 0, n end
+      if debt then n, debt = 0, n end
     end
     if limit.algorithm ~= algorithm then
       algorithm, s = limit.algorithm, nil
@@ -189,7 +189,7 @@ local function decide_alone(run, to, values, from)
       s = load(key, limit, now, value, s)
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
       if allowed and n ~= 0 or not allowed and limit.counts_denied then
-        retry, charged = charge_checked(s, limit, n, denied or n, allowed, retry)
+        retry, charged = charge_checked(s, limit, n, debt or n, allowed, retry)
       end
       used, reset = usage(s, limit, now)
     end
@@ -252,7 +252,7 @@ local function functions_of(batch)
   -- Decides the hits of a run without a group.
   local function decide_hits(key, run)
     local limit, n, s, fits = run.limit, run.n, state_of(key, run.limit), run.limit.algorithm.fits
-    local denied = run.denied or n
+    local denied = run.debt or n
     for i = run.first, run.first + run.times - 1 do
       local allowed, retry, charged = true, 0, false
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
@@ -335,7 +335,7 @@ local function functions_of(batch)
   local function decide_run(run, after)
     local EXTRA = 3
     if run.kind == EXTRA then
-      decide = extra_state_of().decide_group
+      decide = extra_state_of().decide_extra_group
     elseif run.group == 0 then
       return guarded(decide_hits, key_at(run.key), run)
     end

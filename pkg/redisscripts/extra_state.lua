@@ -210,7 +210,7 @@ return function(now, server, driver)
   end
 
   -- Decides a group, a list of runs of one hit. All its hits are checked before one is charged.
-  local function decide_group(group)
+  local function decide_extra_group(group)
     local END = 1
     for _, run in ipairs(group) do
       run.target, run.peers = key_at(run.key), group
@@ -239,5 +239,5 @@ return function(now, server, driver)
     for _, f in ipairs({ deny, add_offence, report_denied }) do each(group, f) end
   end
 
-  return { decide_group = decide_group }
+  return { decide_extra_group = decide_extra_group }
 end

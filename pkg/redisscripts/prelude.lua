@@ -4,12 +4,12 @@
 -- later: the 0 of local M = { name = 'funnel', limit = 0, load = 0, ... }, or the nil of { nil, nil }, is a placeholder.
 local call, pack, unpacked = redis.call, struct.pack, struct.unpack
 
--- The expiry, in ms, of a key that has fully reset in reset µs. It is at least soonest, and a second longer than needed: it
+-- The expiry, in ms, of a key that has fully reset in reset µs. It is at least min_expiry_ms, and a second longer than needed: it
 -- only frees memory, and decides nothing.
-local soonest = 0
+local min_expiry_ms = 0
 local function expiry_ms(reset)
   local px = reset / 1000 + 1000
-  if px < soonest then return soonest end
+  if px < min_expiry_ms then return min_expiry_ms end
   return px
 end
 

@@ -87,14 +87,14 @@ func (m *message) request(r *decide.Request) error {
 	r.Domain = m.domain
 	for i := range m.descriptors {
 		d := &m.descriptors[i]
-		meaning := decide.Descriptor{Entries: d.entries, Hits: d.hits(m.hitsAddend), Refund: d.isNegativeHits}
+		asked := decide.Descriptor{Entries: d.entries, Hits: d.hits(m.hitsAddend), Refund: d.isNegativeHits}
 		if d.hasLimit {
 			if err := d.limit.override(&d.override); err != nil {
 				return fmt.Errorf("descriptors[%d]: limit: %w", i, err)
 			}
-			meaning.Override = &d.override
+			asked.Override = &d.override
 		}
-		r.Descriptors = append(r.Descriptors, meaning)
+		r.Descriptors = append(r.Descriptors, asked)
 	}
 	return nil
 }

@@ -199,10 +199,10 @@ func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
 			uncharged := limiters.IsUncharged(v.Err)
 			switch onError {
 			case limiters.OnErrorAllow:
-				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByOnError, Uncharged: uncharged}
+				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByOnError, StoreUncharged: uncharged}
 			case limiters.OnErrorDeny:
 				// Refunds and ends of leases are never denied.
-				*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByOnError, Uncharged: uncharged}
+				*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByOnError, StoreUncharged: uncharged}
 			case limiters.OnErrorLocal:
 				local = true
 				continue
@@ -272,7 +272,7 @@ func (f *Fallback) decideLocally(ctx context.Context, t fallbackTake) {
 				f.count(&g[i], limiters.OnErrorFail)
 				local.Omit(first + i)
 			default:
-				v.By, v.Uncharged = limiters.ByShare, limiters.IsUncharged(t.out[index].Err)
+				v.By, v.StoreUncharged = limiters.ByShare, limiters.IsUncharged(t.out[index].Err)
 				f.count(&g[i], limiters.OnErrorLocal)
 			}
 		}

@@ -69,7 +69,7 @@ func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 	}
 }
 
-func TestFailedEndIsAnsweredByPolicyAndNotCounted(t *testing.T) {
+func TestFailedEndIsDecidedByOnErrorAndNotCounted(t *testing.T) {
 	for on, want := range map[limiters.OnError]limiters.Verdict{
 		limiters.OnErrorUnset: {Err: errGone}, limiters.OnErrorFail: {Err: errGone},
 		limiters.OnErrorAllow: {Allowed: true, By: limiters.ByOnError, Remaining: 2},
@@ -179,13 +179,13 @@ func (e ending) Take(ctx context.Context, now time.Time, groups []limiters.Group
 }
 
 // on_store_error hides the error of the store, and must not hide that the store has certainly charged nothing.
-func TestPolicyVerdictIsUncharged(t *testing.T) {
+func TestOnErrorVerdictIsUncharged(t *testing.T) {
 	for err, want := range map[error]bool{errGone: false, limiters.Uncharged(errGone): true} {
 		for _, whole := range []bool{true, false} {
 			store := failing{memory(), err, whole}
 			f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
 			for _, on := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal} {
-				if v := takeGroups(t, withOnError(f, on), limiters.Group{lease("a")})[0]; v.Uncharged != want || v.Err != nil {
+				if v := takeGroups(t, withOnError(f, on), limiters.Group{lease("a")})[0]; v.StoreUncharged != want || v.Err != nil {
 					t.Errorf("%v, %v, the call as a whole: %t: %+v, want uncharged: %t", on, err, whole, v, want)
 				}
 			}

@@ -12,9 +12,9 @@
 //     scripts takes a hit.
 //
 // A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later. A call is sent again
-// only if it certainly charged nothing: after NOSCRIPT, and in a cluster after MOVED, ASK or TRYAGAIN. It is also sent again after the
-// reply that its deadline had passed, if the deadline has not passed by the local clock. After a lost connection or a timeout, the hits
-// get an error and may have been charged.
+// only if it certainly charged nothing. That is so after NOSCRIPT, in a cluster after MOVED, ASK or TRYAGAIN, and after the reply that
+// the deadline has passed. In the last case the deadline must not have passed by the local clock. After a lost connection or a
+// timeout, the hits get an error and may have been charged.
 package redisstore
 
 import (

@@ -14,7 +14,7 @@ const (
 	kindExtra                   // one hit of a limit with extra state
 	kindReserves                // like kindLeases, for limits with reservations and no penalty
 
-	kindPeeks runKind = 8 // added to one of the first two: the hits are peeks, and their counts are Denied hits
+	kindPeeks runKind = 8 // added to one of the first two: the hits are peeks, and their counts are the Debt of each
 )
 
 // The operations of a hit in a run of kindLeases, kindExtra or kindReserves.
@@ -31,7 +31,7 @@ type run struct {
 	key   int // index of the first hit's key
 	limit int // index of the hits' limit; 0: each hit has a limit and a count of its own
 	group uint16
-	n     int64 // N of each hit; with kindPeeks, its Denied
+	n     int64 // N of each hit; with kindPeeks, its Debt
 }
 
 // longRun is the length from which a run of equal hits accepts no other hits. A further run costs the script as much as a few hits, and
