@@ -36,7 +36,8 @@ func (*Check) Help() string {
   weir check --strict --format=github deploy/rules
   weir check --settings
 
-The exit code is 0 if there is no fault, 1 after a fault or, with --strict, after a warning, and 2 if the arguments are invalid.`
+The exit code is 0 if there is no fault, and 2 if the arguments are invalid. It is 1 after a fault, if a file is unreadable and, with
+--strict, after a warning.`
 }
 
 // Validate reports a missing path.
