@@ -210,11 +210,11 @@ end
 -- ended ids. None of the leases has expired, or expires after the one that is taken.
 function M.quick(key, id, l, now, n, ends, scores, server)
   local COUNTS = 32768
-  local counts, first, latest, expires, expires_at = scores[1], scores[2], scores[3], scores[4], now + l.ttl
+  local counts, first, latest, expires, ttl_end = scores[1], scores[2], scores[3], scores[4], now + l.ttl
   if not counts then return end
   counts, first, latest = -counts, -first, -latest
   local count = counts % COUNTS / 2
-  if count == 0 or count % 1 > 0 or first <= now or latest > expires_at then return end
+  if count == 0 or count % 1 > 0 or first <= now or latest > ttl_end then return end
   if ends then
     if not expires or count == 1 or tonumber(expires) >= latest then return end
     call('ZREM', key, id)
@@ -222,7 +222,7 @@ function M.quick(key, id, l, now, n, ends, scores, server)
     return count - 1, latest - now
   end
   if expires or n ~= 1 or count >= l.max or floor(counts / COUNTS) < least_expiry(l.ttl, server) then return end
-  call('ZADD', key, digits(expires_at), id, digits(-counts - 2), 'c', digits(-expires_at), 'l')
+  call('ZADD', key, digits(ttl_end), id, digits(-counts - 2), 'c', digits(-ttl_end), 'l')
   return count + 1, l.ttl
 end
 

@@ -21,10 +21,10 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
   end
 
   -- Writes the record of a take.
-  local function open(name, id, reserve, n, charged_at, key_expiry, counts, first, least, expires_at)
+  local function open(name, id, reserve, n, charged_at, key_expiry, counts, first, least, ttl_end)
     local px
     if key_expiry < least then key_expiry, px = renew_expiry(reserve.ttl, server) end
-    call('HSET', name, HEAD, pack('>I4I4I8I8', key_expiry, counts + RECORD, first, expires_at), id, pack('>I8I8I8', expires_at, n, charged_at))
+    call('HSET', name, HEAD, pack('>I4I4I8I8', key_expiry, counts + RECORD, first, ttl_end), id, pack('>I8I8I8', ttl_end, n, charged_at))
     if px then call('PEXPIRE', name, px) end
   end
 
@@ -32,18 +32,18 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
   -- base + i. It is false if the key is absent or no string, and nil if the value is unknown.
   return function(run, values, base)
     local END, FEW, NO_ID = 1, 64, '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' -- FEW is that of reservations.lua
-    local full, limit, reserve, algorithm, at_once, least, expires_at = FEW * RECORD
+    local full, limit, reserve, algorithm, at_once, least, ttl_end = FEW * RECORD
     for hit = run.current_hit, run.times do
       run.current_hit = hit
       local op, id, index, l, n, other = unpacked('>I1c16I2I2i8I2', text, run.hits_at + 31 * (hit - 1))
       if limit ~= limits[l] then
         limit, reserve = limits[l], limits[l + 1]
         algorithm, at_once = limit.algorithm, reserve.algorithm.at_once == limit.algorithm.name
-        least, expires_at = least_expiry(reserve.ttl, server), now + reserve.ttl
+        least, ttl_end = least_expiry(reserve.ttl, server), now + reserve.ttl
       end
       local key, name, value, ends = keys[index], names[other], values[index - base], op == END
 
-      -- The head is that of an absent hash, or of one whose records are all open and expire after now and not after expires_at. For any
+      -- The head is that of an absent hash, or of one whose records are all open and expire after now and not after ttl_end. For any
       -- other hash, key_expiry is nil.
       local key_expiry, counts, first, record
       if n >= 0 and id ~= NO_ID and not keys[other] and not (key and key.failed) then
@@ -51,10 +51,10 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
         local head = found[1]
         record = found[2]
         if head == false then
-          key_expiry, counts, first = 0, 0, expires_at
+          key_expiry, counts, first = 0, 0, ttl_end
         elseif head and #head == 24 then
           key_expiry, counts, first, last = unpacked('>I4I4I8I8', head)
-          if counts % RECORD > 0 or first <= now or last > expires_at then key_expiry = nil end
+          if counts % RECORD > 0 or first <= now or last > ttl_end then key_expiry = nil end
           if counts >= full and key_expiry and not ends then counts = (call('HLEN', name) - 1) * RECORD end
         end
       end
@@ -82,7 +82,7 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
         end
         if quick and delta ~= 0 then used, reset = algorithm.quick(names[index], limit, now, value, delta, server) end
         if used then
-          if not ends then open(name, id, reserve, n, 0, key_expiry, counts, first, least, expires_at) end
+          if not ends then open(name, id, reserve, n, 0, key_expiry, counts, first, least, ttl_end) end
           local i = 4 * (run.first + hit)
           verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = 1, used, 0, reset
           values[index - base] = nil
@@ -94,7 +94,7 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
           else
             allowed, retry = algorithm.fits(s, limit, now, n)
             if allowed then
-              open(name, id, reserve, n, reserver.charged_at(s, limit, now), key_expiry, counts, first, least, expires_at)
+              open(name, id, reserve, n, reserver.charged_at(s, limit, now), key_expiry, counts, first, least, ttl_end)
               charged = reserver.charge(s, limit, now, n)
             end
           end
