@@ -95,7 +95,7 @@ func (r *redisBackend) run(ctx context.Context, answered func()) {
 	for failures := 0; ; failures++ {
 		policy, took, err := r.probe(ctx)
 		if err == nil {
-			if policy != "" && policy != "noeviction" {
+			if redisstore.MayEvict(policy) {
 				r.log.Warn("redis may evict counters", zap.String("maxmemory_policy", policy),
 					zap.String("remedy", "set its maxmemory-policy to noeviction"))
 			}

@@ -41,6 +41,9 @@ func (s *Store) roundTrip(ctx context.Context, c redis.UniversalClient) (time.Du
 // noEviction is the only policy under which Redis never evicts counters.
 const noEviction = "noeviction"
 
+// MayEvict reports whether Redis may evict counters under a maxmemory-policy. It returns false for "", an unknown policy.
+func MayEvict(policy string) bool { return policy != "" && policy != noEviction }
+
 // EvictionPolicy returns the maxmemory-policy of Redis, or "" if an ACL hides it. For a cluster, it returns the policy of a master
 // that may evict counters, if any. It fails if Redis, or every master, is unreachable. It may connect first.
 func (s *Store) EvictionPolicy(ctx context.Context) (string, error) {
@@ -49,7 +52,7 @@ func (s *Store) EvictionPolicy(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for _, policy := range policies {
-		if policy != "" && policy != noEviction {
+		if MayEvict(policy) {
 			return policy, nil
 		}
 	}
