@@ -18,8 +18,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// A collector takes spans by OTLP over HTTP.
-func collector(t *testing.T) (url string, received func() []*collectorv1.ExportTraceServiceRequest) {
+// collected starts tracing to a collector that takes spans by OTLP over HTTP. stop ends it and returns what the collector received.
+func collected(t *testing.T) (tracing *Tracing, stop func() []*collectorv1.ExportTraceServiceRequest) {
 	t.Helper()
 	got := make(chan *collectorv1.ExportTraceServiceRequest, 16)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -32,7 +32,15 @@ func collector(t *testing.T) (url string, received func() []*collectorv1.ExportT
 		got <- &request
 	}))
 	t.Cleanup(server.Close)
-	return server.URL, func() (all []*collectorv1.ExportTraceServiceRequest) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	tracing, err := Start(context.Background(), enabled, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tracing, func() (all []*collectorv1.ExportTraceServiceRequest) {
+		if err := tracing.Stop(); err != nil {
+			t.Fatal(err)
+		}
 		for len(got) > 0 {
 			all = append(all, <-got)
 		}
@@ -45,12 +53,7 @@ var enabled = settings.Tracing{
 }
 
 func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
-	url, received := collector(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-	tracing, err := Start(context.Background(), enabled, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracing, stop := collected(t)
 	ctx, request := tracing.provider.Tracer("test").Start(context.Background(), "request")
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Second})
 	groups, out := []limiters.Group{{{Key: "alice", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
@@ -58,11 +61,8 @@ func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
 		t.Fatal(err, out)
 	}
 	request.End()
-	if err := tracing.Stop(); err != nil {
-		t.Fatal(err)
-	}
 	parents := map[string]string{}
-	for _, r := range received() {
+	for _, r := range stop() {
 		for _, of := range r.GetResourceSpans() {
 			for _, a := range of.GetResource().GetAttributes() {
 				if name := a.GetValue().GetStringValue(); a.GetKey() == "service.name" && name != "RateLimit" {
@@ -125,21 +125,13 @@ func (failing) Take(context.Context, time.Time, []limiters.Group, []limiters.Ver
 }
 
 func TestPanicOfTheStoreEndsItsSpan(t *testing.T) {
-	url, received := collector(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-	tracing, err := Start(context.Background(), enabled, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracing, stop := collected(t)
 	func() {
 		defer func() { _ = recover() }()
 		_ = tracing.Store(panicking{}).Take(context.Background(), time.Time{}, nil, nil)
 		t.Error("no panic")
 	}()
-	if err := tracing.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if all := received(); len(all) != 1 || !strings.Contains(all[0].String(), "the store did not answer") || strings.Contains(all[0].String(), "alice") {
+	if all := stop(); len(all) != 1 || !strings.Contains(all[0].String(), "the store did not answer") || strings.Contains(all[0].String(), "alice") {
 		t.Errorf("%v: want one failed span without the text of the panic", all)
 	}
 }
