@@ -55,18 +55,15 @@ func publish(r *results, docs string) error {
 // A value of Weir is over all algorithms.
 func summary(r *results) string {
 	over := func(store string, of func(subject) (float64, bool)) string {
-		var low, high float64
+		values := make([]float64, len(algorithms))
 		for i, algorithm := range algorithms {
-			v, _ := of(subject(store + "/" + algorithm))
-			if i == 0 {
-				low = v
-			}
-			low, high = min(low, v), max(high, v)
+			values[i], _ = of(subject(store + "/" + algorithm))
 		}
-		if figure(low) == figure(high) {
-			return figure(low)
+		low, high := figure(slices.Min(values)), figure(slices.Max(values))
+		if low == high {
+			return low
 		}
-		return figure(low) + " to " + figure(high)
+		return low + " to " + high
 	}
 	median := func(row, store string, of value) string {
 		return over(store, func(s subject) (float64, bool) { return r.median(row, s, 0, of) })
