@@ -26,6 +26,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/limiters/limiterstest", "tests any store against the core", "pkg/limiters"},
 	{"pkg/descriptors", "finds the limits of a request, without YAML", "internal/spelling pkg/limiters"},
 	{"pkg/descriptors/rulesfile", "reads YAML and builds rules", "internal/spelling pkg/descriptors pkg/limiters"},
+	{"pkg/descriptors/rulesfile/rulesfiletest", "parses the rules of tests", "pkg/descriptors pkg/descriptors/rulesfile"},
 	{"pkg/descriptors/sources", "watches files and folders of rules", "pkg/descriptors/rulesfile"},
 	{"pkg/descriptors/sources/xds", "receives rules from a control plane", "internal/backoff pkg/descriptors/rulesfile pkg/descriptors/sources/xds/ratelimitconfigv3"},
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "contains the generated messages of rules by xDS", ""},

@@ -20,7 +20,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -114,10 +114,7 @@ func replaysLive(t *testing.T, dir string, sent, denied int) (cached int) {
 		t.Fatal(err)
 	}
 	defer files.Close()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(recordedRules)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := rulesfiletest.Parse(t, recordedRules)
 	replayer := replay.New(rules, replay.Options{})
 	n, over, parts := 0, 0, 0
 	var line replay.Line

@@ -13,11 +13,12 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 func TestRulesPageShowsEverySetting(t *testing.T) {
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(`domain: d
+	rules := rulesfiletest.Parse(t, `domain: d
 on_store_error: allow
 descriptors:
 - {key: free, rate_limit: {unlimited: true, name: staff}}
@@ -29,10 +30,7 @@ descriptors:
   rate_limits:
   - {unit: hour, requests_per_unit: 9, name: hourly, window_start: first_hit, on_store_error: local, count_denied: false}
   - {unit: minute, unit_multiplier: 5, requests_per_unit: 9, algorithm: funnel, capacity: 3}
-`)})
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
 	page := httptest.NewRecorder()
 	writeRules(page, rules)
 	const modes = ", shadow_mode: false, quota_mode: false"

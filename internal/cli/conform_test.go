@@ -20,6 +20,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -36,10 +37,7 @@ func conformed(t *testing.T, args ...string) (code int, out, errs string) {
 // graded starts Weir with rules, in memory.
 func graded(t *testing.T, text string, options ...grpc.ServerOption) (target string) {
 	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := rulesfiletest.Parse(t, text)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

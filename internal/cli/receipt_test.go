@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/receipt"
 )
 
@@ -72,10 +72,7 @@ func TestReceiptIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	config, keyFile := path("rules.yaml", receiptRules), path("keys", key+"\n")
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(receiptRules)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := rulesfiletest.Parse(t, receiptRules)
 	other, fewer := path("other.yaml", strings.Replace(receiptRules, "100", "200", 1)), path("fewer.yaml", strings.Replace(receiptRules, "name: daily", "name: d", 1))
 	override := func(r *receipt.Receipt) {
 		r.Limit = 0

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
 const topToken = "0123456789abcdef0123456789abcdef"
@@ -68,11 +68,8 @@ func observing(t *testing.T, o observedKeys) (flags AdminServer, down *atomic.Bo
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte("domain: shop\ndescriptors: [{key: user_id, descriptors: " +
-		"[{key: action, value: login, rate_limit: {name: burst, unit: minute, requests_per_unit: 5, algorithm: funnel}}]}]")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := rulesfiletest.Parse(t, "domain: shop\ndescriptors: [{key: user_id, descriptors: "+
+		"[{key: action, value: login, rate_limit: {name: burst, unit: minute, requests_per_unit: 5, algorithm: funnel}}]}]")
 	api := admin.New(admin.Options{
 		Rules: func() *descriptors.Rules { return rules }, Status: func() admin.Status { return admin.Status{} }, Auth: admin.Auth{Tokens: tokens}, Top: o.Top, Subscribe: o.Subscribe,
 	})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/explain"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
@@ -44,10 +44,7 @@ type fixture struct {
 
 func observing(tb testing.TB, o Options) *fixture {
 	tb.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(rulesText)})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	rules := rulesfiletest.Parse(tb, rulesText)
 	load := func() *descriptors.Rules { return rules }
 	o.Replica = "weir-0"
 	return &fixture{New(o), tb, rules, decide.New(load, memstore.New(memstore.Options{}), decide.Options{})}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/replay"
@@ -40,15 +40,6 @@ descriptors:
   - {key: path, rate_limit: {unit: minute, requests_per_unit: 40}}
 `
 
-func parse(tb testing.TB, text string) *descriptors.Rules {
-	tb.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return rules
-}
-
 // A server decides requests by live rules, with a Shadow beside it.
 type server struct {
 	*Shadow
@@ -60,9 +51,9 @@ type server struct {
 
 func serve(tb testing.TB, o Options, live, candidate string) *server {
 	tb.Helper()
-	s := &server{Shadow: New(o), tb: tb, rules: parse(tb, live)}
+	s := &server{Shadow: New(o), tb: tb, rules: rulesfiletest.Parse(tb, live)}
 	s.decider = decide.New(func() *descriptors.Rules { return s.rules }, memstore.New(memstore.Options{}), o.Decide)
-	s.Use(parse(tb, candidate))
+	s.Use(rulesfiletest.Parse(tb, candidate))
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() { s.Run(ctx) })
@@ -102,8 +93,8 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{}, liveRules, candidateRules)
 		defer s.stop()
-		live := replay.New(parse(t, liveRules), replay.Options{})
-		candidate := replay.New(parse(t, candidateRules), replay.Options{})
+		live := replay.New(rulesfiletest.Parse(t, liveRules), replay.Options{})
+		candidate := replay.New(rulesfiletest.Parse(t, candidateRules), replay.Options{})
 		random := rand.New(rand.NewPCG(1, 2))
 		var want Counts
 		limits, keys := map[string]*[3]int64{}, map[string]int64{} // keys by their hashes
@@ -368,18 +359,18 @@ func TestCandidateMayChange(t *testing.T) {
 			t.Errorf("the first denial: %+v, want a cold limit, counted from the load, for the rules in force", first)
 		}
 		time.Sleep(time.Second)
-		if s.Use(parse(t, candidateRules)) || s.Report(1, 1).Counts.NewlyDenied != 1 || !s.Report(1, 1).Limits[0].Warm {
+		if s.Use(rulesfiletest.Parse(t, candidateRules)) || s.Report(1, 1).Counts.NewlyDenied != 1 || !s.Report(1, 1).Limits[0].Warm {
 			t.Errorf("the same candidate: %+v", s.Report(1, 1))
 		}
 		time.Sleep(time.Second)
-		if !s.Use(parse(t, strings.Replace(candidateRules, "2}", "1}", 1))) {
+		if !s.Use(rulesfiletest.Parse(t, strings.Replace(candidateRules, "2}", "1}", 1))) {
 			t.Error("another candidate is the same")
 		}
 		if second := deny(); second.Counts != (Counts{BothAllowed: 1, NewlyDenied: 2}) || second.Version == first.Version || second.Since.Equal(first.Since) {
 			t.Errorf("the second denial: %+v, want new counts of a new candidate", second)
 		}
 		// Other rules in force begin another diff. The counters of the candidate stay.
-		s.rules = parse(t, strings.Replace(liveRules, "4}", "5}", 1))
+		s.rules = rulesfiletest.Parse(t, strings.Replace(liveRules, "4}", "5}", 1))
 		if third := deny(); third.Counts != (Counts{NewlyDenied: 2, BothDenied: 1}) || third.RulesVersion != s.rules.Version() {
 			t.Errorf("the third denial: %+v, want counts for the new rules in force", third)
 		}
@@ -423,7 +414,7 @@ func TestShadowIsSafeForConcurrentUse(t *testing.T) {
 	}
 	group.Go(func() {
 		for i := range 20 {
-			s.Use(parse(t, strings.Replace(candidateRules, "2}", fmt.Sprint(1+i%3, "}"), 1)))
+			s.Use(rulesfiletest.Parse(t, strings.Replace(candidateRules, "2}", fmt.Sprint(1+i%3, "}"), 1)))
 			s.Report(10, 10)
 		}
 		s.Use(nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/conform"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -44,10 +44,7 @@ func newWeir(t *testing.T, algorithms []string, o decide.Options) *rls.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := rulesfiletest.Parse(t, text)
 	store := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyOptions{})
 	t.Cleanup(func() { _ = store.Close(context.Background()) })
 	return rls.New(decide.New(func() *descriptors.Rules { return rules }, store, o), rls.Options{})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -75,10 +75,7 @@ func newDeciderOn(t testing.TB, store limiters.Store, rules string, o Options) *
 
 func newDeciderWithFallback(t testing.TB, f OnErrorStore, rules string, o Options) *Decider {
 	t.Helper()
-	parsed, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(rules)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := rulesfiletest.Parse(t, rules)
 	return NewWithOnError(func() *descriptors.Rules { return parsed }, f, o)
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
 func TestDiffNamesAddedChangedAndRemovedRules(t *testing.T) {
@@ -32,12 +33,12 @@ descriptors:
 		{"another domain", strings.Replace(old, "domain: d", "domain: e", 1),
 			descriptors.Changes{DomainsAdded: 1, DomainsRemoved: 1, RulesAdded: 3, RulesRemoved: 3}},
 	} {
-		got := descriptors.Diff(parse(t, old), parse(t, c.now))
+		got := descriptors.Diff(rulesfiletest.Parse(t, old), rulesfiletest.Parse(t, c.now))
 		if got != c.want || got.Any() != (c.want != descriptors.Changes{}) {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
-	if got := descriptors.Diff(nil, parse(t, old)); got.RulesAdded != 3 || got.DomainsAdded != 1 {
+	if got := descriptors.Diff(nil, rulesfiletest.Parse(t, old)); got.RulesAdded != 3 || got.DomainsAdded != 1 {
 		t.Errorf("from no rules: %+v", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
 // A described is a descriptor of a file.
@@ -170,7 +171,7 @@ func TestMatchAgreesWithLinearSearch(t *testing.T) {
 		all, b := grow(4), &strings.Builder{}
 		b.WriteString("domain: d\n")
 		write(b, all, "")
-		rules := parse(t, b.String())
+		rules := rulesfiletest.Parse(t, b.String())
 		for range 300 {
 			request := make([]descriptors.Entry, 1+random.IntN(4))
 			for i := range request {

@@ -11,13 +11,14 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Compiled.Spec()) }
 
 func TestKeyEncodesDomainAndMatch(t *testing.T) {
-	rules := parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  x-*!\n  a*=b!"))
+	rules := rulesfiletest.Parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  x-*!\n  a*=b!"))
 	hash := "#" + strings.Repeat("0123456789abcdef", 4)
 	for _, tt := range []struct {
 		entries []descriptors.Entry
@@ -43,7 +44,7 @@ func TestKeyEncodesDomainAndMatch(t *testing.T) {
 // A rule names a value if it matches the value exactly, or by a wildcard with more than *. It does not if it matches by the key
 // alone, or if the entry is below the rule.
 func TestMatchesValueReportsHowAValueMatched(t *testing.T) {
-	rules := parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  any=*!\n  plan!"))
+	rules := rulesfiletest.Parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  any=*!\n  plan!"))
 	for _, tt := range []struct {
 		request string
 		want    []bool
@@ -115,8 +116,8 @@ func TestDomainOfKeyIsItsPrefix(t *testing.T) {
 
 func TestKeyIsStableOverReloads(t *testing.T) {
 	request := entries("a=1 b=2")
-	before := parse(t, tree("a\n  b!"))
-	after := parse(t, tree("z=*!\na\n  c=*!\n  b!\n  d!"))
+	before := rulesfiletest.Parse(t, tree("a\n  b!"))
+	after := rulesfiletest.Parse(t, tree("z=*!\na\n  c=*!\n  b!\n  d!"))
 	k1 := descriptors.Key("d", before.Match("d", request), request)
 	k2 := descriptors.Key("d", after.Match("d", request), request)
 	if k1 != k2 {
@@ -126,7 +127,7 @@ func TestKeyIsStableOverReloads(t *testing.T) {
 
 func TestKeyIsBounded(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
-	rules := parse(t, tree("k="+long+"*!"))
+	rules := rulesfiletest.Parse(t, tree("k="+long+"*!"))
 	es := []descriptors.Entry{{Key: "k", Value: long + "y"}}
 	if k := descriptors.Key(long, rules.Match("d", es), es); len(k) > 250 {
 		t.Errorf("%d bytes", len(k))
@@ -134,7 +135,7 @@ func TestKeyIsBounded(t *testing.T) {
 }
 
 func TestKeyAllocatesOnlyItsResult(t *testing.T) {
-	rules, request := parse(t, example), entries("user_id=alice action=reply")
+	rules, request := rulesfiletest.Parse(t, example), entries("user_id=alice action=reply")
 	rule := rules.Match("ugc", request)
 	if n := testing.AllocsPerRun(100, func() { _ = descriptors.Key("ugc", rule, request) }); n > 1 {
 		t.Errorf("%v allocations", n)
@@ -290,7 +291,7 @@ func (s *subject) check(t *testing.T) {
 }
 
 func BenchmarkKey(b *testing.B) {
-	rules, request := parse(b, example), entries("user_id=alice action=reply")
+	rules, request := rulesfiletest.Parse(b, example), entries("user_id=alice action=reply")
 	rule := rules.Match("ugc", request)
 	b.ReportAllocs()
 	for b.Loop() {

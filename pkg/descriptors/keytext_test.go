@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
 func TestParseKeyReturnsTheEntries(t *testing.T) {
-	rules := parse(t, `
+	rules := rulesfiletest.Parse(t, `
 domain: d
 descriptors:
   - key: user_id

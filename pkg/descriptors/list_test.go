@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
 const listRules = `domain: d
@@ -34,7 +35,7 @@ descriptors:
 `
 
 func TestListsMatchBeforeWildcards(t *testing.T) {
-	rules := parse(t, listRules)
+	rules := rulesfiletest.Parse(t, listRules)
 	for request, want := range map[string]string{
 		"plan=free": "plan=free,pro", "plan=pro": "plan=free,pro", "plan=org": "plan=team,org", "plan=prox": "plan=p*", "plan=other": "plan",
 		"plan=free,pro": "plan", "plan=": "plan",
@@ -55,7 +56,7 @@ func TestListsMatchBeforeWildcards(t *testing.T) {
 }
 
 func TestKeysOfListsAreDistinct(t *testing.T) {
-	rules := parse(t, listRules)
+	rules := rulesfiletest.Parse(t, listRules)
 	for request, want := range map[string]string{
 		"plan=free": "1:d|4:plan,4:free", "plan=pro": "1:d|4:plan,3:pro",
 		"plan=team": "1:d|4:plan;3:org", "plan=org": "1:d|4:plan;3:org",
@@ -100,7 +101,7 @@ descriptors:
 - {key: ip, cidr: [10.0.0.0/8], share_threshold: true, rate_limit: *l}
 `
 	changed := strings.NewReplacer("[a, b]", "[b, c, a]", "[10.0.0.0/8]", "[192.0.2.0/24, 10.0.0.0/8]").Replace(text)
-	before, after := parse(t, text), parse(t, changed)
+	before, after := rulesfiletest.Parse(t, text), rulesfiletest.Parse(t, changed)
 	for _, request := range []string{"plan=b", "ip=10.0.0.1"} {
 		es := entries(request)
 		was, now := descriptors.Key("d", before.Match("d", es), es), descriptors.Key("d", after.Match("d", es), es)
@@ -114,7 +115,7 @@ descriptors:
 }
 
 func TestMatchOfListAllocatesNothing(t *testing.T) {
-	rules := parse(t, listRules)
+	rules := rulesfiletest.Parse(t, listRules)
 	for _, request := range []string{
 		"plan=pro", "plan=org", "ip=10.200.0.1", "ip=::ffff:10.200.0.1", "ip=2001:db8::1%eth0", "ip=10.1.2.3", "ip=name", "ip=", "ip=12345", "ip=" + strings.Repeat("1.", 99), "tenant=b user=x",
 	} {
@@ -152,7 +153,7 @@ func TestNameOfLongListIsCut(t *testing.T) {
 }
 
 func TestStatLevelsOfListsFollowModifiers(t *testing.T) {
-	rules := parse(t, `domain: d
+	rules := rulesfiletest.Parse(t, `domain: d
 descriptors:
 - {key: plan, values: [free, pro], rate_limit: &l {unit: day, requests_per_unit: 1}}
 - {key: plan, values: [team, org], value_to_metric: true, rate_limit: *l}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
 // manyRules returns n rules with different values, like the rules that a gateway generates for its routes.
@@ -56,7 +57,7 @@ func BenchmarkMatchAmong(b *testing.B) {
 }
 
 func TestEqualLimitsAreShared(t *testing.T) {
-	rules := parse(t, `
+	rules := rulesfiletest.Parse(t, `
 domain: d
 descriptors:
   - {key: a, value: one, rate_limit: {unit: day, requests_per_unit: 1}}

@@ -6,16 +6,8 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
-
-func parse(t testing.TB, text string) *descriptors.Rules {
-	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
-}
 
 const example = `domain: ugc
 descriptors:
@@ -101,7 +93,7 @@ func TestMatchPrefersValueThenPatternThenKey(t *testing.T) {
 		{"a value does not hide in the key", "path=/a!", map[string]string{"path_/a=": "", "path=/a": "path=/a"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			rules := parse(t, tree(tt.rules))
+			rules := rulesfiletest.Parse(t, tree(tt.rules))
 			for es, want := range tt.want {
 				got := ""
 				if r := rules.Match("d", entries(es)); r != nil {
@@ -134,7 +126,7 @@ func TestNilRulesMatchNothing(t *testing.T) {
 
 func TestNameIsBounded(t *testing.T) {
 	long := strings.Repeat("é", 300)
-	rules := parse(t, tree("k="+long+"1!\nk="+long+"2!"))
+	rules := rulesfiletest.Parse(t, tree("k="+long+"1!\nk="+long+"2!"))
 	names := map[string]bool{}
 	for r := range rules.All() {
 		names[r.Name] = true
@@ -181,7 +173,7 @@ func TestOverrideReplacesTheLimit(t *testing.T) {
 	} {
 		var rule *descriptors.Rule
 		if text := limits[tt.rule]; text != "" {
-			rule = parse(t, "domain: d\ndescriptors: [{key: k, rate_limit: "+text+"}]").Match("d", entries("k=v"))
+			rule = rulesfiletest.Parse(t, "domain: d\ndescriptors: [{key: k, rate_limit: "+text+"}]").Match("d", entries("k=v"))
 		}
 		l, err := rule.OverrideBase().Limit(tt.requests, tt.unit, tt.multiplier)
 		got := ""
@@ -235,7 +227,7 @@ func TestOverrideIsEqualAfterReload(t *testing.T) {
 		"- {key: c, rate_limit: {unit: day, requests_per_unit: 1, algorithm: funnel}}\n" +
 		"- {key: d, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: allow}}\n"
 	of := func(key string) descriptors.OverrideBase {
-		return parse(t, text).Match("d", entries(key+"=1")).OverrideBase()
+		return rulesfiletest.Parse(t, text).Match("d", entries(key+"=1")).OverrideBase()
 	}
 	if again := of("a"); of("a") != again || of("a") != of("b") || of("a") != (*descriptors.Rule)(nil).OverrideBase() {
 		t.Error("equal settings differ")
@@ -246,7 +238,7 @@ func TestOverrideIsEqualAfterReload(t *testing.T) {
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
-	rules := parse(t, example+"      - {key: action, value: 'a*b*c', rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	rules := rulesfiletest.Parse(t, example+"      - {key: action, value: 'a*b*c', rate_limit: {unit: day, requests_per_unit: 1}}\n")
 	for _, action := range []string{"reply", "axxbxxc", "none"} {
 		request := entries("user_id=alice action=" + action)
 		if n := testing.AllocsPerRun(100, func() { rules.Match("ugc", request) }); n != 0 {
@@ -256,7 +248,7 @@ func TestMatchAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkMatch(b *testing.B) {
-	rules, request := parse(b, example), entries("user_id=alice action=reply")
+	rules, request := rulesfiletest.Parse(b, example), entries("user_id=alice action=reply")
 	b.ReportAllocs()
 	for b.Loop() {
 		rules.Match("ugc", request)

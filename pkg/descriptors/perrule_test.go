@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
 func TestPerRuleHoldsPointersOfTheLastReset(t *testing.T) {
 	const text = "domain: d\ndescriptors:\n" +
 		"- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n" +
 		"- {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n"
-	before, after := parse(t, text), parse(t, text)
+	before, after := rulesfiletest.Parse(t, text), rulesfiletest.Parse(t, text)
 	find := func(rules *descriptors.Rules, key string) *descriptors.Rule {
 		return rules.Match("d", entries(key+"=1"))
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
 const statRules = `domain: d
@@ -40,7 +41,7 @@ descriptors:
 
 // The levels are the names of a rule in metrics.
 func TestStatLevelsFollowMatchedRule(t *testing.T) {
-	rules := parse(t, statRules)
+	rules := rulesfiletest.Parse(t, statRules)
 	for _, tt := range []struct{ name, request, want string }{
 		{"an explicit value", "k=v", "k_v"},
 		{"the key alone", "k=1", "k"},
@@ -91,7 +92,7 @@ func TestOverrideStatLevelsUseRequestNames(t *testing.T) {
 }
 
 func TestStatLevelsWithoutValuesAllocateNothing(t *testing.T) {
-	rules := parse(t, statRules)
+	rules := rulesfiletest.Parse(t, statRules)
 	levels := make([]string, 0, 8)
 	for _, text := range []string{"k=v", "k=1", "w=a1", "w=c1", "path=p/1 file=f/2 type=3"} {
 		request := entries(text)
@@ -104,7 +105,7 @@ func TestStatLevelsWithoutValuesAllocateNothing(t *testing.T) {
 
 // share_threshold makes some requests share a counter.
 func TestShareThresholdSharesCounters(t *testing.T) {
-	rules := parse(t, statRules)
+	rules := rulesfiletest.Parse(t, statRules)
 	key := func(request string) string {
 		es := entries(request)
 		return descriptors.Key("d", rules.Match("d", es), es)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
 func parseWith(t *testing.T, o rulesfile.Options, texts ...string) *descriptors.Rules {
@@ -149,7 +150,9 @@ func TestHashIdentifiesLimit(t *testing.T) {
 	if r, i := rules.ByHash(1); r != nil || i != 0 {
 		t.Errorf("found %s for an unknown hash", r.Name)
 	}
-	hash := func(text, request string, i int) uint64 { return parse(t, text).Match("d", entries(request)).Hash(i) }
+	hash := func(text, request string, i int) uint64 {
+		return rulesfiletest.Parse(t, text).Match("d", entries(request)).Hash(i)
+	}
 	for _, tt := range []struct {
 		name, from, to, request string
 		same                    bool

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-rls/weir/internal/randomrules"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
 // Every walk ends at the rule that Match returns, and every kind of step occurs.
@@ -78,25 +79,8 @@ func check(s *descriptors.Step, request []descriptors.Entry, i int, unmatched bo
 	return ""
 }
 
-const walked = `domain: d
-descriptors:
-- key: user_id
-  descriptors:
-  - {key: action, value: login, rate_limit: {unit: minute, requests_per_unit: 5}}
-  - {key: action, value: reply, rate_limit: {unit: minute, requests_per_unit: 5}}
-  - key: lease
-    rate_limit: {algorithm: concurrency, concurrent_requests: 2, lease_ttl: 60s}
-- {key: user_id, value: bigco, rate_limit: {unit: minute, requests_per_unit: 500}}
-- {key: user_id, values: [vip, vvip]}
-- {key: ip, cidr: [10.0.0.0/8, 10.1.0.0/16], rate_limit: {unit: minute, requests_per_unit: 1}}
-- {key: ip, cidr: [10.1.2.0/24]}
-- {key: path, value: /a*, rate_limit: {unit: minute, requests_per_unit: 1}}
-- {key: path, value: /b, rate_limit: {unit: minute, requests_per_unit: 1}}
-- {key: 'x-*', rate_limit: {unit: minute, requests_per_unit: 1}}
-`
-
 func TestWalkOfEachResult(t *testing.T) {
-	rules := parse(t, walked)
+	rules := rulesfiletest.ParseFile(t, "testdata/walked.yaml")
 	for request, want := range map[string]string{
 		"user_id=7 action=login":     "user_id rules.yaml:3 key | action=login rules.yaml:5 value",
 		"user_id=bigco action=login": "user_id=bigco rules.yaml:9 value hides user_id rules.yaml:3 user_id.action=login |   no_child below user_id=bigco",
@@ -156,7 +140,7 @@ func TestWalkBoundsSuggestions(t *testing.T) {
 	for i := range 30 {
 		fmt.Fprintf(&text, "- {key: plan, value: 'plan-number-%02d', rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
-	steps := parse(t, text.String()).Domain("d").Walk(entries("plan=plan-numbr-17"))
+	steps := rulesfiletest.Parse(t, text.String()).Domain("d").Walk(entries("plan=plan-numbr-17"))
 	if k := steps[0].Known; len(k.Texts) != 5 || k.Texts[4] != "plan-number-04" || k.More != 25 || k.Nearest != "plan-number-17" {
 		t.Errorf("%+v", k)
 	}

@@ -5,39 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-func parse(t *testing.T, text string) *descriptors.Rules {
-	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
-}
-
-const walked = `domain: d
-descriptors:
-- key: user_id
-  descriptors:
-  - {key: action, value: login, rate_limit: {unit: minute, requests_per_unit: 5}}
-  - {key: action, value: reply, rate_limit: {unit: minute, requests_per_unit: 5}}
-  - key: lease
-    rate_limit: {algorithm: concurrency, concurrent_requests: 2, lease_ttl: 60s}
-- {key: user_id, value: bigco, rate_limit: {unit: minute, requests_per_unit: 500}}
-- {key: user_id, values: [vip, vvip]}
-- {key: ip, cidr: [10.0.0.0/8, 10.1.0.0/16], rate_limit: {unit: minute, requests_per_unit: 1}}
-- {key: ip, cidr: [10.1.2.0/24]}
-- {key: path, value: /a*, rate_limit: {unit: minute, requests_per_unit: 1}}
-- {key: path, value: /b, rate_limit: {unit: minute, requests_per_unit: 1}}
-- {key: 'x-*', rate_limit: {unit: minute, requests_per_unit: 1}}
-`
-
 func TestReasonOfEachStep(t *testing.T) {
-	rules := parse(t, walked)
+	rules := rulesfiletest.ParseFile(t, "../descriptors/testdata/walked.yaml")
 	for text, want := range map[string]string{
 		"user_id=7 action=login": "user_id rules.yaml:3 the key matches any value | action=login rules.yaml:5 key and value are equal",
 		"user_id=bigco action=login": "user_id=bigco rules.yaml:9 key and value are equal; this hides user_id (rules.yaml:3), which would have led to " +
@@ -83,7 +56,7 @@ func TestReasonBoundsSuggestions(t *testing.T) {
 	}
 	const want = "the value differs: the values of plan are plan-number-00, plan-number-01, plan-number-02, plan-number-03, plan-number-04 and 25 more; " +
 		"did you mean plan-number-17?"
-	if got := explain.ForRequest(explain.Options{}, parse(t, text.String()), request("d: plan=plan-numbr-17")).Descriptors[0].Reason; got != want {
+	if got := explain.ForRequest(explain.Options{}, rulesfiletest.Parse(t, text.String()), request("d: plan=plan-numbr-17")).Descriptors[0].Reason; got != want {
 		t.Errorf("reason %q, want %q", got, want)
 	}
 }

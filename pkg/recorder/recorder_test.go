@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/replay"
@@ -37,7 +38,7 @@ type deciding struct {
 
 func newDeciding(t testing.TB) *deciding {
 	t.Helper()
-	rules := parse(t, rulesText)
+	rules := rulesfiletest.Parse(t, rulesText)
 	return &deciding{t: t, decider: decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{})}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
@@ -49,15 +49,6 @@ descriptors:
     descriptors:
       - {key: user, rate_limit: {algorithm: sliding_log, unit: second, requests_per_unit: 10}}
 `
-
-func parse(t testing.TB, text string) *descriptors.Rules {
-	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
-}
 
 // randomRequest returns a request with up to three descriptors of few keys, so that many are denied. It charges, peeks and refunds.
 func randomRequest(random *rand.Rand) decide.Request {
@@ -98,7 +89,7 @@ func randomEntry(random *rand.Rand) descriptors.Entry {
 // record decides requests of 64 concurrent callers and records them. It returns the number of requests.
 func record(t *testing.T, store limiters.Store, o Options, decideOptions decide.Options, perCaller int) int {
 	t.Helper()
-	rules := parse(t, rulesText)
+	rules := rulesfiletest.Parse(t, rulesText)
 	d := decide.New(func() *descriptors.Rules { return rules }, store, decideOptions)
 	o.Changed = func(failing bool, reason error) { t.Errorf("failing %v: %v", failing, reason) }
 	r := New(o)
@@ -163,7 +154,7 @@ func lines(t testing.TB, dir string) (all []replay.Line, skipped []replay.FileSk
 // replays decides all lines again, and returns how many were denied. Every verdict must be that of the recording.
 func replays(t *testing.T, all []replay.Line, o decide.Options) (denied int) {
 	t.Helper()
-	replayer := replay.New(parse(t, rulesText), replay.Options{Decide: o})
+	replayer := replay.New(rulesfiletest.Parse(t, rulesText), replay.Options{Decide: o})
 	var result decide.Result
 	different := 0
 	for i := range all {
@@ -278,7 +269,7 @@ func TestReplayOfASampleReturnsEveryVerdict(t *testing.T) {
 // At a sample of 10 %, the interval of the number of keys contains the true number in at least 90 of 100 recordings.
 func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 	t.Parallel()
-	rules := parse(t, "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]")
+	rules := rulesfiletest.Parse(t, "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]")
 	d := decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{})
 	contained := 0
 	for run := range 100 {
@@ -329,7 +320,7 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			rules := parse(t, rulesText)
+			rules := rulesfiletest.Parse(t, rulesText)
 			d := decide.New(func() *descriptors.Rules { return rules }, verdictStore{verdicts: []limiters.Verdict{tt.verdict}}, decide.Options{})
 			r := New(Options{Path: dir})
 			request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Hits: 1, Entries: []descriptors.Entry{{Key: "window", Value: "x"}}}}}
@@ -366,7 +357,7 @@ func (s verdictStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, o
 // A denial from the cache that has ended before the store decides the rest of the request has a line of its own.
 func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
 	dir := t.TempDir()
-	rules := parse(t, rulesText)
+	rules := rulesfiletest.Parse(t, rulesText)
 	r := New(Options{Path: dir})
 	const at = int64(1_795_373_037_431_903)
 	for _, tt := range []struct {

@@ -5,13 +5,14 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
 // Of rules by value that meet hashes, those are named that the recorder did not know. Package rulesdiff has more cases.
 func TestHashedNamesNewRules(t *testing.T) {
 	const known = "domain: d\ndescriptors:\n- {key: user_id, value: bigco, rate_limit: {unit: day, requests_per_unit: 9}}\n"
-	rules := parse(t, known+"- {key: user_id, value: acme, rate_limit: {unit: day, requests_per_unit: 9}}\n")
+	rules := rulesfiletest.Parse(t, known+"- {key: user_id, value: acme, rate_limit: {unit: day, requests_per_unit: 9}}\n")
 	names := func(known *descriptors.Rules, matched func(*descriptors.Rule) bool) (all []string) {
 		h := replay.NewHashed(rules, known)
 		for range 2 {
@@ -24,7 +25,7 @@ func TestHashedNamesNewRules(t *testing.T) {
 		}
 		return all
 	}
-	if got := names(parse(t, known), nil); len(got) != 1 || got[0] != "user_id=acme" {
+	if got := names(rulesfiletest.Parse(t, known), nil); len(got) != 1 || got[0] != "user_id=acme" {
 		t.Errorf("rules %q, want user_id=acme alone", got)
 	}
 	if got := names(nil, nil); len(got) != 2 {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/replay"
 )
@@ -28,15 +28,6 @@ descriptors:
     rate_limit: {unit: month, requests_per_unit: 1, window_start: calendar}
 `
 
-func parse(t testing.TB, text string) *descriptors.Rules {
-	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
-}
-
 func request(key, value string, hits int64) *decide.Request {
 	return &decide.Request{Domain: "ugc", Descriptors: []decide.Descriptor{{Entries: []descriptors.Entry{{Key: key, Value: value}}, Hits: hits}}}
 }
@@ -44,7 +35,7 @@ func request(key, value string, hits int64) *decide.Request {
 var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
 func TestReplayDecidesAtTheTimesGiven(t *testing.T) {
-	r := replay.New(parse(t, threeAlgorithms), replay.Options{})
+	r := replay.New(rulesfiletest.Parse(t, threeAlgorithms), replay.Options{})
 	var result decide.Result
 	for _, step := range []struct {
 		at     time.Duration
@@ -78,7 +69,7 @@ func TestReplayDecidesAtTheTimesGiven(t *testing.T) {
 }
 
 func TestTimeNeverGoesBack(t *testing.T) {
-	r := replay.New(parse(t, threeAlgorithms), replay.Options{})
+	r := replay.New(rulesfiletest.Parse(t, threeAlgorithms), replay.Options{})
 	var result decide.Result
 	for _, step := range []struct {
 		at        time.Time
@@ -109,7 +100,7 @@ func TestTimeNeverGoesBack(t *testing.T) {
 }
 
 func TestReplayReportsRequestsThatNoServerDecides(t *testing.T) {
-	r := replay.New(parse(t, threeAlgorithms), replay.Options{})
+	r := replay.New(rulesfiletest.Parse(t, threeAlgorithms), replay.Options{})
 	var result decide.Result
 	var refused *decide.Error
 	if err := r.Decide(start, &decide.Request{}, &result); !errors.As(err, &refused) || refused.Kind != decide.InvalidRequest {
@@ -122,7 +113,7 @@ func TestReplayReportsRequestsThatNoServerDecides(t *testing.T) {
 
 // The verdicts are those of the decider on the reference store, which has no clock, no expiry and no eviction.
 func TestReplayEqualsTheReference(t *testing.T) {
-	rules := parse(t, threeAlgorithms)
+	rules := rulesfiletest.Parse(t, threeAlgorithms)
 	r := replay.New(rules, replay.Options{})
 	reference := decide.New(func() *descriptors.Rules { return rules }, limiterstest.NewReference(), decide.Options{})
 	random := rand.New(rand.NewPCG(1, 2))
@@ -155,7 +146,7 @@ func TestReplayEqualsTheReference(t *testing.T) {
 
 // A replay of a year keeps the counters of a minute only, although it takes less than a second.
 func TestReplayForgetsCountersInVirtualTime(t *testing.T) {
-	r := replay.New(parse(t, threeAlgorithms), replay.Options{})
+	r := replay.New(rulesfiletest.Parse(t, threeAlgorithms), replay.Options{})
 	var result decide.Result
 	most := int64(0)
 	for i := range 100_000 {
@@ -173,7 +164,7 @@ func TestReplayForgetsCountersInVirtualTime(t *testing.T) {
 }
 
 func TestBoundsOfAReplayAreReported(t *testing.T) {
-	r := replay.New(parse(t, threeAlgorithms), replay.Options{MaxKeys: 100})
+	r := replay.New(rulesfiletest.Parse(t, threeAlgorithms), replay.Options{MaxKeys: 100})
 	var result decide.Result
 	for i := range 1000 {
 		_ = r.Decide(start, request("window", fmt.Sprint(i), 1), &result)
@@ -185,7 +176,7 @@ func TestBoundsOfAReplayAreReported(t *testing.T) {
 
 // 100,000 users, each under one of three algorithms. Simulating 1,000,000 requests in 10 s needs at most 10 µs per request.
 func BenchmarkReplay(b *testing.B) {
-	r := replay.New(parse(b, threeAlgorithms), replay.Options{})
+	r := replay.New(rulesfiletest.Parse(b, threeAlgorithms), replay.Options{})
 	const users = 100_000
 	names := make([]string, users)
 	for i := range names {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/receipt"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -31,10 +31,7 @@ descriptors:
 
 // benchmark measures a request with n descriptors from its bytes to the bytes of its response, with a store in memory.
 func benchmark(b *testing.B, serve serveFunc, action string, n int, o rls.Options) {
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(benchRules)})
-	if err != nil {
-		b.Fatal(err)
-	}
+	rules := rulesfiletest.Parse(b, benchRules)
 	request := &ratelimitv3.RateLimitRequest{Domain: "ugc"}
 	for i := range n {
 		request.Descriptors = append(request.Descriptors, &commonv3.RateLimitDescriptor{

@@ -18,7 +18,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
@@ -96,10 +96,7 @@ func newFixture(t *testing.T) *fixture {
 // parsed parses rules for decide.New.
 func parsed(t *testing.T, text string) func() *descriptors.Rules {
 	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := rulesfiletest.Parse(t, text)
 	return func() *descriptors.Rules { return rules }
 }
 

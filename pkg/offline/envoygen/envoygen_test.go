@@ -15,17 +15,9 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/offline/envoyactions"
 )
-
-func parse(t *testing.T, text string) *descriptors.Rules {
-	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
-}
 
 // optionsOf returns options with arguments such as "--from user=method".
 func optionsOf(arguments ...string) Options {
@@ -115,7 +107,7 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{"domain: d\ndescriptors: []\n", optionsOf(), "the domain d has no rule: add descriptors with limits"},
 		{slots + "  - key: user\n    value: x\n    descriptors:\n      - key: lease\n        rate_limit: {unit: day, requests_per_unit: 1}\n", optionsOf(), "only one of them has leases: give them different keys"},
 	} {
-		_, err := New(parse(t, c.rules), c.o)
+		_, err := New(rulesfiletest.Parse(t, c.rules), c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s\n%+v\ngives %v, want %q", c.rules, c.o, err, c.want)
 		}
@@ -135,7 +127,7 @@ func TestNotesNameAssumptions(t *testing.T) {
 		{"domain: d\ndescriptors:\n  - key: user\n    descriptors:\n      - key: lease\n        rate_limit: {algorithm: concurrency, concurrent_requests: 2}\n",
 			optionsOf("--from user=method", "--from lease=header:x-id"), "no client may choose it"},
 	} {
-		config, err := New(parse(t, c.rules), c.o)
+		config, err := New(rulesfiletest.Parse(t, c.rules), c.o)
 		if err != nil {
 			t.Errorf("%s: %v", c.rules, err)
 			continue
@@ -144,7 +136,7 @@ func TestNotesNameAssumptions(t *testing.T) {
 			t.Errorf("%s: notes %q, want %q", c.rules, notes, c.want)
 		}
 	}
-	config, err := New(parse(t, oneDescriptor("key: method\n    value: GET")), optionsOf())
+	config, err := New(rulesfiletest.Parse(t, oneDescriptor("key: method\n    value: GET")), optionsOf())
 	if err != nil || len(config.Notes()) > 0 {
 		t.Errorf("%v, %v", config.Notes(), err)
 	}
@@ -327,7 +319,7 @@ func TestEverySourceSendsItsKey(t *testing.T) {
 		if strings.Contains(c.from, "failed") {
 			o = optionsOf("--from k=status:a=5xx,400-404")
 		}
-		rules := parse(t, oneDescriptor(c.descriptor))
+		rules := rulesfiletest.Parse(t, oneDescriptor(c.descriptor))
 		config, err := New(rules, o)
 		if err != nil {
 			t.Errorf("%s: %v", c.from, err)
@@ -341,7 +333,7 @@ func TestEverySourceSendsItsKey(t *testing.T) {
 
 // The outcome of a response is one expression, with a value that no rule has for every other status.
 func TestStatusIsOneExpressionAtTheEnd(t *testing.T) {
-	rules := parse(t, "domain: d\ndescriptors:\n  - key: k\n    values: [bad, other]\n    rate_limit: {unit: day, requests_per_unit: 9}\n")
+	rules := rulesfiletest.Parse(t, "domain: d\ndescriptors:\n  - key: k\n    values: [bad, other]\n    rate_limit: {unit: day, requests_per_unit: 9}\n")
 	config, err := New(rules, optionsOf("--from k=status:bad=5xx,404", "--from k=status:other=401-403"))
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +351,7 @@ func TestStatusIsOneExpressionAtTheEnd(t *testing.T) {
 // part returns a part of the output without comments.
 func part(t *testing.T, name, rules string, o Options) string {
 	t.Helper()
-	config, err := New(parse(t, rules), o)
+	config, err := New(rulesfiletest.Parse(t, rules), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,7 +419,7 @@ func TestBootstrapHasTheSettingsOfSources(t *testing.T) {
 
 // A text in the arguments or the rules stays one value in the output.
 func TestTextsAreQuoted(t *testing.T) {
-	rules := parse(t, "domain: \"a: b # {c}\\nd\"\ndescriptors:\n  - key: generic_key\n    value: \"x: %REQ(a)% # y\\n- z\"\n    rate_limit: {unit: day, requests_per_unit: 1}\n")
+	rules := rulesfiletest.Parse(t, "domain: \"a: b # {c}\\nd\"\ndescriptors:\n  - key: generic_key\n    value: \"x: %REQ(a)% # y\\n- z\"\n    rate_limit: {unit: day, requests_per_unit: 1}\n")
 	config, err := New(rules, optionsOf())
 	if err != nil {
 		t.Fatal(err)
@@ -446,7 +438,7 @@ func TestTextsAreQuoted(t *testing.T) {
 // Envoy and Istio read YAML 1.1, in which these words are booleans: Envoy rejects a configuration with one of them where it wants a text.
 func TestWordsThatAreBooleansInEnvoyAreQuoted(t *testing.T) {
 	for _, word := range []string{"y", "N", "yes", "No", "ON", "off", "true", "False", "null", "~", "010", "0x1f", "1e3"} {
-		rules := parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", word))
+		rules := rulesfiletest.Parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", word))
 		config, err := New(rules, optionsOf())
 		if err != nil {
 			t.Fatal(err)

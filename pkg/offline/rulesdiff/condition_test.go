@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/offline/rulesdiff"
 )
 
@@ -71,7 +72,7 @@ func TestMarkdownIsBounded(t *testing.T) {
 		rules += "- {key: " + name + ", rate_limit: {unit: day, requests_per_unit: 0}}\n"
 		all = append(all, name)
 	}
-	c := rulesdiff.New(parse(t, "domain: d\n"), parse(t, rules), rulesdiff.Options{})
+	c := rulesdiff.New(rulesfiletest.Parse(t, "domain: d\n"), rulesfiletest.Parse(t, rules), rulesdiff.Options{})
 	for _, name := range all {
 		for _, value := range []string{"1", "2", "3", "4", "5"} {
 			if err := c.Add(request(0, []string{name, value})); err != nil {

@@ -13,22 +13,13 @@ import (
 	"github.com/weir-rls/weir/internal/randomrules"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/offline/rulesdiff"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
 var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-
-func parse(t testing.TB, text string) *descriptors.Rules {
-	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	return rules
-}
 
 // request returns a line some milliseconds after start. Each descriptor is a list of keys and values.
 func request(ms int, descriptor ...[]string) *replay.Line {
@@ -45,7 +36,7 @@ func request(ms int, descriptor ...[]string) *replay.Line {
 
 func compare(t testing.TB, old, now string, o rulesdiff.Options, lines ...*replay.Line) *rulesdiff.Report {
 	t.Helper()
-	c := rulesdiff.New(parse(t, old), parse(t, now), o)
+	c := rulesdiff.New(rulesfiletest.Parse(t, old), rulesfiletest.Parse(t, now), o)
 	for _, line := range lines {
 		if err := c.Add(line); err != nil {
 			t.Fatal(err)
@@ -200,7 +191,7 @@ func TestKeysBeyondTheBoundAreReported(t *testing.T) {
 }
 
 func TestLinesOutOfOrderAreNotCounted(t *testing.T) {
-	c := rulesdiff.New(parse(t, fmt.Sprintf(perUser, 1)), parse(t, fmt.Sprintf(perUser, 1)), rulesdiff.Options{})
+	c := rulesdiff.New(rulesfiletest.Parse(t, fmt.Sprintf(perUser, 1)), rulesfiletest.Parse(t, fmt.Sprintf(perUser, 1)), rulesdiff.Options{})
 	if err := errors.Join(c.Add(request(5, []string{"user_id", "a"})), c.Add(request(5, []string{"user_id", "b"}))); err != nil {
 		t.Fatal(err)
 	}
@@ -300,9 +291,9 @@ func TestCountsEqualThoseOfTwoReplays(t *testing.T) {
 	for seed := range comparisons {
 		random := rand.New(rand.NewPCG(seed, 7))
 		oldText, newText := randomrules.New(random), randomrules.New(random)
-		old, now := parse(t, oldText.Text), parse(t, newText.Text)
+		old, now := rulesfiletest.Parse(t, oldText.Text), rulesfiletest.Parse(t, newText.Text)
 		if seed%3 == 0 { // the same rules with other numbers
-			now = parse(t, strings.NewReplacer("requests_per_unit: 4", "requests_per_unit: 2", "requests_per_unit: 1", "requests_per_unit: 3").Replace(oldText.Text))
+			now = rulesfiletest.Parse(t, strings.NewReplacer("requests_per_unit: 4", "requests_per_unit: 2", "requests_per_unit: 1", "requests_per_unit: 3").Replace(oldText.Text))
 		}
 		var lines []*replay.Line
 		at := 0

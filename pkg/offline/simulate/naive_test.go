@@ -12,19 +12,10 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/offline/simulate"
 	"github.com/weir-rls/weir/pkg/replay"
 )
-
-func parse(t testing.TB, text string) *descriptors.Rules {
-	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
-}
 
 // lines is a Source.
 type lines []replay.Line
@@ -200,7 +191,7 @@ func TestCountsEqualNaiveImplementation(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		text, limits := randomLimits(random)
 		all := randomLines(random, 30_000)
-		result := run(t, parse(t, text), all, simulate.Options{})
+		result := run(t, rulesfiletest.Parse(t, text), all, simulate.Options{})
 		alone := make([][][]*naiveLimit, len(limits)) // by rule, limit and algorithm
 		for i := range limits {
 			for _, l := range limits[i] {
@@ -314,7 +305,7 @@ func TestClientModelsEqualNaiveImplementation(t *testing.T) {
 			entries := []descriptors.Entry{{Key: "k", Value: fmt.Sprintf("user%d", random.IntN(60))}}
 			all = append(all, replay.Line{At: at, Request: decide.Request{Domain: "test", Descriptors: []decide.Descriptor{{Entries: entries, Hits: 1}}}})
 		}
-		result := run(t, parse(t, text), all, simulate.Options{Clients: models})
+		result := run(t, rulesfiletest.Parse(t, text), all, simulate.Options{Clients: models})
 		for i, model := range models {
 			want := naiveClient(all, model, &naiveLimit{algorithm, limit, time.Minute.Microseconds(), map[string]*naiveKey{}})
 			if got := result.Clients[i]; got != want {

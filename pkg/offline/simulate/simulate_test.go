@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/offline/simulate"
 	"github.com/weir-rls/weir/pkg/replay"
 )
@@ -62,7 +63,7 @@ func TestEachRequestHasOneOutcome(t *testing.T) {
 			}
 			all = append(all, line)
 		}
-		r := run(t, parse(t, twoLimits), all, simulate.Options{Clients: models, MaxWaiting: 20})
+		r := run(t, rulesfiletest.Parse(t, twoLimits), all, simulate.Options{Clients: models, MaxWaiting: 20})
 		if r.Requests != 3000 || r.Allowed+r.Denied+r.Failed != r.Requests || r.Failed == 0 || r.Unmatched == 0 || r.Denied == 0 || r.FirstFailure == "" {
 			t.Errorf("requests: %+v", r)
 		}
@@ -95,7 +96,7 @@ func TestDeniedKeysAndTheirTimes(t *testing.T) {
 		all = append(all, at(float64(i)/10, 1, "user_id", "a"))
 	}
 	all = append(all, at(2, 1, "user_id", "b,=\\"), at(3, 3, "user_id", "b,=\\"))
-	r := run(t, parse(t, twoLimits), all, simulate.Options{})
+	r := run(t, rulesfiletest.Parse(t, twoLimits), all, simulate.Options{})
 	burst := r.Limits[0]
 	if burst.Name != "burst" || burst.Requests != 7 || burst.Denied != 4 || burst.Keys != 2 || burst.KeysDenied != 2 || len(burst.TopKeys) != 2 {
 		t.Fatalf("%+v, want 4 denials of 7 requests, of 2 keys", burst)
@@ -117,7 +118,7 @@ func TestBurstAtBoundaryIsVisible(t *testing.T) {
 	t.Parallel()
 	rules := "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {unit: minute, requests_per_unit: 10}\n"
 	all := []replay.Line{at(58, 10, "user_id", "a"), at(61, 10, "user_id", "a"), at(62, 1, "user_id", "a"), at(200, 1, "user_id", "a")}
-	c := run(t, parse(t, rules), all, simulate.Options{}).Limits[0].Comparison
+	c := run(t, rulesfiletest.Parse(t, rules), all, simulate.Options{}).Limits[0].Comparison
 	if fixed, log := c.Algorithms[0], c.Algorithms[1]; fixed.Burst != 20 || !fixed.Own || log.Burst != 10 || fixed.BurstKey != "user_id=a" || !fixed.BurstAt.Equal(all[1].At) {
 		t.Errorf("%+v, want a burst of 20 under fixed_window, and of 10 under sliding_log", c.Algorithms)
 	}
@@ -139,7 +140,7 @@ func TestRecordedVerdictsAreCompared(t *testing.T) {
 	all[0].Allowed = false
 	all[5].Request.Descriptors[0].Override = &decide.Override{RequestsPerUnit: 0, Unit: descriptors.Minute}
 	all[6].LeftOut = 2
-	r := run(t, parse(t, twoLimits), all, simulate.Options{})
+	r := run(t, rulesfiletest.Parse(t, twoLimits), all, simulate.Options{})
 	want := simulate.Recorded{Allowed: 5, Denied: 1, Unknown: 1, NewlyDenied: 2, NewlyAllowed: 1, Overrides: 1, Cache: 1, Fallback: 1, Errors: 1, Partial: 1}
 	if r.Recorded != want {
 		t.Errorf("%+v, want %+v", r.Recorded, want)
@@ -155,7 +156,7 @@ func TestUnmatchedDescriptorsAreNamed(t *testing.T) {
 	for i := range 2000 {
 		all = append(all, at(float64(i), 1, "team", "7", "plan", "free"), at(float64(i), 1, fmt.Sprintf("key%d", i), "x"))
 	}
-	r := run(t, parse(t, twoLimits), all, simulate.Options{})
+	r := run(t, rulesfiletest.Parse(t, twoLimits), all, simulate.Options{})
 	if r.Unmatched != 4000 || r.UnmatchedDescriptors != 4000 || len(r.UnmatchedPaths) != simulate.MaxUnmatched ||
 		r.UnmatchedPaths[0] != (simulate.UnmatchedPath{Domain: "ugc", Path: "team.plan", Descriptors: 2000}) {
 		t.Errorf("unmatched paths %+v, want a bounded number, and first team.plan with 2000", r.UnmatchedPaths)
@@ -191,11 +192,11 @@ descriptors:
 		at(0, 1, "user_id", "hmac:01"), at(1, 1, "user_id", "bigco"), at(2, 1, "user_id", "hmac:02"), at(3, 1, "user_id", "hmac:01"), at(4, 1, "ip", "192.0.2.1"),
 		at(5, 1, "user_id", "admin"),
 	}
-	got := run(t, parse(t, rules), all, simulate.Options{}).CannotMatch
+	got := run(t, rulesfiletest.Parse(t, rules), all, simulate.Options{}).CannotMatch
 	if len(got) != 1 || got[0] != (replay.CannotMatch{Domain: "ugc", Path: "user_id=acme", Source: "rules.yaml:5", Key: "user_id", Descriptors: 3}) {
 		t.Errorf("%+v, want the rule user_id=acme with 3 descriptors", got)
 	}
-	if got := run(t, parse(t, rules), all[1:2], simulate.Options{}).CannotMatch; got == nil || len(got) != 0 {
+	if got := run(t, rulesfiletest.Parse(t, rules), all[1:2], simulate.Options{}).CannotMatch; got == nil || len(got) != 0 {
 		t.Errorf("without hashes: %+v", got)
 	}
 }
@@ -208,7 +209,7 @@ func TestSimulationIsBounded(t *testing.T) {
 		all = append(all, at(float64(i)*1000, 1, "user_id", fmt.Sprint(i%300)))
 	}
 	all = append(all, all[len(all)-1], all[len(all)-1], all[len(all)-1])
-	r := run(t, parse(t, twoLimits), all, simulate.Options{MaxKeys: 100, MaxEntries: 20})
+	r := run(t, rulesfiletest.Parse(t, twoLimits), all, simulate.Options{MaxKeys: 100, MaxEntries: 20})
 	if l := r.Limits[0]; r.Requests != 3003 || l.Requests != 3003 || l.Denied != 2 || l.Keys+r.Limits[1].Keys != 100 || l.Untracked == 0 || len(r.Warnings) != 1 {
 		t.Errorf("%+v, %q", l, r.Warnings)
 	}
@@ -222,14 +223,14 @@ func TestSimulationIsBounded(t *testing.T) {
 	for i := range 100 {
 		crowd = append(crowd, at(float64(i)/1000, 1, "user_id", fmt.Sprint(i)))
 	}
-	if c := run(t, parse(t, twoLimits), crowd, simulate.Options{MaxEntries: 20}).Limits[0].Comparison; len(c.Algorithms) > 0 || !strings.Contains(c.Reason, "bounded memory") {
+	if c := run(t, rulesfiletest.Parse(t, twoLimits), crowd, simulate.Options{MaxEntries: 20}).Limits[0].Comparison; len(c.Algorithms) > 0 || !strings.Contains(c.Reason, "bounded memory") {
 		t.Errorf("%+v, want no comparison, because of the bounded memory", c)
 	}
 }
 
 func TestEmptyRecordingGivesAnEmptyResult(t *testing.T) {
 	t.Parallel()
-	r := run(t, parse(t, twoLimits), nil, simulate.Options{Clients: models})
+	r := run(t, rulesfiletest.Parse(t, twoLimits), nil, simulate.Options{Clients: models})
 	if r.Requests != 0 || len(r.Limits) != 2 || len(r.Clients) != 3 || r.Limits[0].Usage != nil {
 		t.Errorf("%+v, want 2 limits and 3 clients without requests", r)
 	}
@@ -239,11 +240,11 @@ func TestSimulationEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	load, err := simulate.ParseSynthetic("poisson rate=1000 duration=24h", parse(t, someRules))
+	load, err := simulate.ParseSynthetic("poisson rate=1000 duration=24h", rulesfiletest.Parse(t, someRules))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := simulate.Run(ctx, parse(t, someRules), load, simulate.Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := simulate.Run(ctx, rulesfiletest.Parse(t, someRules), load, simulate.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}
 }
@@ -253,7 +254,7 @@ func TestSimulationEndsWithTheContext(t *testing.T) {
 func TestEstimateOfDeniedKeysHolds(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 0))
-	rules := parse(t, twoLimits)
+	rules := rulesfiletest.Parse(t, twoLimits)
 	var all []replay.Line
 	for i := range 5000 {
 		all = append(all, at(float64(i)/5, 1, "user_id", fmt.Sprint(int(random.ExpFloat64()*100))))
@@ -284,7 +285,7 @@ func TestEstimateOfDeniedKeysHolds(t *testing.T) {
 func TestSpanIsOpenAtItsStart(t *testing.T) {
 	t.Parallel()
 	rules := "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {unit: minute, requests_per_unit: 10}\n"
-	r := run(t, parse(t, rules), []replay.Line{at(0, 10, "user_id", "a"), at(60, 10, "user_id", "a")}, simulate.Options{})
+	r := run(t, rulesfiletest.Parse(t, rules), []replay.Line{at(0, 10, "user_id", "a"), at(60, 10, "user_id", "a")}, simulate.Options{})
 	if l := r.Limits[0]; l.Comparison.Algorithms[0].Burst != 10 || l.Usage.Demand.Max != 10 {
 		t.Errorf("%+v, %+v", l.Comparison.Algorithms, l.Usage.Demand)
 	}
@@ -293,7 +294,7 @@ func TestSpanIsOpenAtItsStart(t *testing.T) {
 func TestRetryPrecedesRecordedRequestOfItsTime(t *testing.T) {
 	t.Parallel()
 	rules := "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {unit: minute, requests_per_unit: 1}\n"
-	r := run(t, parse(t, rules), []replay.Line{at(0, 1, "user_id", "a"), at(30, 1, "user_id", "a"), at(60, 1, "user_id", "a")}, simulate.Options{Clients: models})
+	r := run(t, rulesfiletest.Parse(t, rules), []replay.Line{at(0, 1, "user_id", "a"), at(30, 1, "user_id", "a"), at(60, 1, "user_id", "a")}, simulate.Options{Clients: models})
 	if c := r.Clients[1]; c.Recovered != 1 || c.Waiting != 1 || c.Denied != 2 {
 		t.Errorf("%+v, want 2 denied requests, of which 1 recovered and 1 waits", c)
 	}
@@ -302,7 +303,7 @@ func TestRetryPrecedesRecordedRequestOfItsTime(t *testing.T) {
 // A request that an ordinary limit and a quota deny is sent again after the longer wait, as Retry-After says.
 func TestObedientClientWaitsForTheQuotaToo(t *testing.T) {
 	t.Parallel()
-	rules := parse(t, `
+	rules := rulesfiletest.Parse(t, `
 domain: ugc
 descriptors:
   - {key: user_id, rate_limit: {unit: minute, requests_per_unit: 1}}
@@ -325,7 +326,7 @@ descriptors:
 func TestOverlappingShutOutsCountOnce(t *testing.T) {
 	t.Parallel()
 	all := []replay.Line{at(0, 1, "user_id", "a"), at(.5, 1, "user_id", "a"), at(.6, 1, "user_id", "a"), at(.7, 2, "user_id", "a")}
-	if got := run(t, parse(t, twoLimits), all, simulate.Options{}).Limits[0].ShutOutSeconds; got != .9 {
+	if got := run(t, rulesfiletest.Parse(t, twoLimits), all, simulate.Options{}).Limits[0].ShutOutSeconds; got != .9 {
 		t.Errorf("shut out for %v s, want 0.9", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/offline/simulate"
 	"github.com/weir-rls/weir/pkg/replay"
 )
@@ -25,7 +26,7 @@ descriptors:
 
 func synthetic(t testing.TB, description string) []replay.Line {
 	t.Helper()
-	s, err := simulate.ParseSynthetic(description, parse(t, someRules))
+	s, err := simulate.ParseSynthetic(description, rulesfiletest.Parse(t, someRules))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func TestSyntheticLoadHasItsShape(t *testing.T) {
 
 func TestInvalidSyntheticLoadsAreFaults(t *testing.T) {
 	t.Parallel()
-	rules := parse(t, someRules)
+	rules := rulesfiletest.Parse(t, someRules)
 	for description, want := range map[string]string{
 		"":                                   "load 1: the shape is missing: write one of poisson",
 		"poison":                             `load 1: unknown shape "poison"`,
@@ -142,7 +143,7 @@ func FuzzSynthetic(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	rules := parse(f, someRules)
+	rules := rulesfiletest.Parse(f, someRules)
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := simulate.ParseSynthetic(text, rules)
 		if err != nil {

@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
@@ -27,18 +26,9 @@ descriptors:
     rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5000, on_store_error: deny}
 `
 
-func parse(t *testing.T, text string) *descriptors.Rules {
-	t.Helper()
-	rules, _, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
-}
-
 func plan(t *testing.T, text string, load Load) *Plan {
 	t.Helper()
-	p, err := NewPlan(parse(t, text), load)
+	p, err := NewPlan(rulesfiletest.Parse(t, text), load)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +145,7 @@ func TestLocalLimitOfAnyReplicaIsTheShareOfTheServer(t *testing.T) {
 }
 
 func TestInvalidLoadsAreFaults(t *testing.T) {
-	rules := parse(t, shop)
+	rules := rulesfiletest.Parse(t, shop)
 	for name, load := range map[string]Load{
 		"users":       {Replicas: 1, Probability: 0.1},
 		"rate":        {Users: 1, Rate: -1, Replicas: 1, Probability: 0.1},
@@ -170,7 +160,7 @@ func TestInvalidLoadsAreFaults(t *testing.T) {
 			t.Errorf("%s: got %+v, want an error", name, p)
 		}
 	}
-	if _, err := NewPlan(parse(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]"), million); err == nil {
+	if _, err := NewPlan(rulesfiletest.Parse(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]"), million); err == nil {
 		t.Error("rules without a limit have a plan")
 	}
 	for _, text := range []string{"action", "=5", "action=", "action=x", "action=99999999999999999999"} {

@@ -12,21 +12,12 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/offline/suggest"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
 var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-
-func parse(t testing.TB, text string) *descriptors.Rules {
-	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	return rules
-}
 
 func line(at time.Duration, user string, hits int64) replay.Line {
 	return replay.Line{At: start.Add(at), Request: decide.Request{Domain: "ugc", Descriptors: []decide.Descriptor{{
@@ -77,7 +68,7 @@ func traffic(random *rand.Rand, users, n, odd int) []replay.Line {
 
 // rulesWith returns rules with one limit for user_id.
 func rulesWith(t testing.TB, limit string, n int64) *descriptors.Rules {
-	return parse(t, fmt.Sprintf("domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {requests_per_unit: %d, %s}\n", n, limit))
+	return rulesfiletest.Parse(t, fmt.Sprintf("domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {requests_per_unit: %d, %s}\n", n, limit))
 }
 
 // replayed returns the keys hit and the requests denied by rules, as the server decides.
@@ -260,7 +251,7 @@ func TestPathWithoutRuleGetsASuggestion(t *testing.T) {
 		t.Errorf("%+v, want 2000 requests and one recommendation for user_id.action", got)
 	}
 	// A rule for logins leaves the posts to the path.
-	rules := parse(t, "domain: ugc\ndescriptors:\n  - key: user_id\n    descriptors:\n      - {key: action, value: login, rate_limit: {unit: minute, requests_per_unit: 5}}\n")
+	rules := rulesfiletest.Parse(t, "domain: ugc\ndescriptors:\n  - key: user_id\n    descriptors:\n      - {key: action, value: login, rate_limit: {unit: minute, requests_per_unit: 5}}\n")
 	r = report(t, suggest.Options{Rules: rules, Paths: []suggest.Path{path}}, lines)
 	if a, b := r.Rules[0], r.Rules[1]; a.Requests != 1000 || b.Requests != 1000 || a.Path != "user_id.action=login" || b.Path != "user_id.action" {
 		t.Errorf("%d of %s, %d of %s", a.Requests, a.Path, b.Requests, b.Path)

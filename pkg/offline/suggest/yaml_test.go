@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/offline/suggest"
 	"github.com/weir-rls/weir/pkg/replay"
 )
@@ -38,7 +39,7 @@ descriptors:
 
 // The YAML has the descriptors, the windows and the settings of the rules that it comes from, and other numbers.
 func TestYAMLHasTheRulesOfTheReport(t *testing.T) {
-	rules := parse(t, everyDescriptor)
+	rules := rulesfiletest.Parse(t, everyDescriptor)
 	var lines []replay.Line
 	for _, entries := range [][]descriptors.Entry{
 		{{Key: "plan", Value: "a, b"}}, {{Key: "ip", Value: "2001:db8::1"}}, {{Key: "path", Value: "/api/x"}},
@@ -53,7 +54,7 @@ func TestYAMLHasTheRulesOfTheReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, want := described(parse(t, text)), described(rules)
+	got, want := described(rulesfiletest.Parse(t, text)), described(rules)
 	for i := range want {
 		want[i] = strings.ReplaceAll(want[i], " 9 ", " 480 ")
 	}
