@@ -39,22 +39,22 @@ var concurrencyDefinition = definition{
 	name:       "concurrency",
 	parameters: leaseParameters,
 	largest:    MaxLeases,
+	slots:      true,
+	newAlgorithm: func(spec Spec, _ bool) (algorithm, error) {
+		if spec.CountDenied {
+			return nil, invalid("leave out count_denied", "denied hits hold no slots")
+		}
+		if spec.Max > MaxLeases {
+			return nil, invalid(fmt.Sprintf("want at most %d for each key", MaxLeases), "%d slots are too many", spec.Max)
+		}
+		return &concurrencyLimit{max: spec.Max, ttl: leaseTTL(spec)}, nil
+	},
 }
 
-// setSlots makes l a concurrency limit.
-func (l *Limit) setSlots() error {
-	spec := &l.spec
-	if spec.CountDenied {
-		return invalid("leave out count_denied", "denied hits hold no slots")
-	}
-	if spec.Max > MaxLeases {
-		return invalid(fmt.Sprintf("want at most %d for each key", MaxLeases), "%d slots are too many", spec.Max)
-	}
-	l.ttl = cmp.Or(spec.Params.LeaseTTL.Microseconds(), defaultTTL)
-	l.slots = &concurrencyLimit{max: spec.Max, ttl: l.ttl}
-	l.id = "s" // "c" had another form in Redis
-	return nil
-}
+// leaseTTL returns the TTL of a lease under a concurrency limit, in µs.
+func leaseTTL(spec Spec) int64 { return cmp.Or(spec.Params.LeaseTTL.Microseconds(), defaultTTL) }
+
+func (l *concurrencyLimit) idPrefix() string { return "s" } // "c" had another form in Redis
 
 // heldSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds
 // its slots until a hit removes it, or until the key has fully reset.
@@ -69,25 +69,39 @@ func (l *concurrencyLimit) heldSlots(e *ExtraState, now int64) (slots, first, la
 // timeLeft returns the time from now until an expiry, at least 1 µs and at most the TTL.
 func (l *concurrencyLimit) timeLeft(expires, now int64) int64 { return max(1, min(expires-now, l.ttl)) }
 
-// fits reports whether n hits fit beside the leases in e at now, where 0 is a peek, and otherwise in how many µs they would;
-// negative: never.
-func (l *concurrencyLimit) fits(e *ExtraState, now, n int64) (bool, int64) {
+func (l *concurrencyLimit) fits(s *State, now, n int64) (bool, int64) {
 	n = max(n, 1)
 	if n > l.max {
 		return false, -1
 	}
-	slots, first, _ := l.heldSlots(e, now)
+	slots, first, _ := l.heldSlots(s.ExtraState, now)
 	if slots+n <= l.max {
 		return true, 0
 	}
 	return false, min(first, maxLeaseRetry)
 }
 
-// usage returns the slots held by the leases in e at now, and in how many µs the last of them expires.
-func (l *concurrencyLimit) usage(e *ExtraState, now int64) (used, resetAfter int64) {
-	slots, _, last := l.heldSlots(e, now)
+// usage returns the slots held at now, and in how many µs the last lease expires.
+func (l *concurrencyLimit) usage(s *State, now int64) (used, resetAfter int64) {
+	slots, _, last := l.heldSlots(s.ExtraState, now)
 	if slots == 0 {
 		return 0, 0
 	}
 	return slots, last
 }
+
+// resetTime returns 0, because only the leases must expire.
+func (l *concurrencyLimit) resetTime(CounterState) int64 { return 0 }
+
+func (l *concurrencyLimit) extraWait(int64) int64 { return l.ttl }
+
+func (l *concurrencyLimit) maxInWindow() int64 { return 0 }
+
+func (l *concurrencyLimit) appendScript(b []byte, _ int64) []byte { return appendNumbers(b, l.ttl) }
+
+// charge, reserve and settle do nothing: the slots of a hit are in its lease.
+func (l *concurrencyLimit) charge(s CounterState, _, _ int64) CounterState { return s }
+
+func (l *concurrencyLimit) reserve(s CounterState, _, _ int64) (CounterState, int64) { return s, 0 }
+
+func (l *concurrencyLimit) settle(s CounterState, _ int64, _ []correction) CounterState { return s }

@@ -81,10 +81,7 @@ func (l *Limit) fits(s *State, now, n int64) (ok bool, retryAfter int64) {
 	if n < 0 {
 		return true, 0
 	}
-	if l.IsConcurrency() {
-		return l.slots.fits(s.ExtraState, now, n)
-	}
-	return l.algorithm.fits(s.CounterState, now, n)
+	return l.algorithm.fits(s, now, n)
 }
 
 // countedIfDenied returns how many of n hits are charged although they are denied.
@@ -249,11 +246,6 @@ func (d *groupDecision) isFirstOffence(i int) bool {
 
 // verdict returns the verdict on a hit under l from the state after it; retryAfter is in µs.
 func verdict(now int64, l *Limit, s *State, ok bool, retryAfter int64) Verdict {
-	var used, resetAfter int64
-	if l.IsConcurrency() {
-		used, resetAfter = l.slots.usage(s.ExtraState, now)
-	} else {
-		used, resetAfter = l.algorithm.usage(s.CounterState, now)
-	}
+	used, resetAfter := l.algorithm.usage(s, now)
 	return NewVerdict(l, ok, used, retryAfter, resetAfter)
 }

@@ -41,8 +41,8 @@ func (l *Limit) RetryBound(m, n int64, retryAfter, resetAfter time.Duration) tim
 		return micros(-1)
 	case m <= n:
 		return retryAfter
-	case l.HasPenalty() || l.IsConcurrency():
-		// The limit itself may allow n hits that its penalty denies. A lease may end at any time.
+	case l.HasPenalty():
+		// The limit itself may allow n hits that its penalty denies.
 		return resetAfter
 	default:
 		return min(resetAfter, retryAfter+micros(l.algorithm.extraWait(m-n)))

@@ -104,8 +104,8 @@ func (l *windowLimit) end(start int64) int64 {
 	return start + l.window
 }
 
-func (l *windowLimit) fits(s CounterState, now, n int64) (bool, int64) {
-	start, count := l.current(s, now)
+func (l *windowLimit) fits(s *State, now, n int64) (bool, int64) {
+	start, count := l.current(s.CounterState, now)
 	var ok bool
 	switch {
 	case n > 0:
@@ -155,8 +155,8 @@ func (l *windowLimit) settle(s CounterState, now int64, corrections []correction
 	return s
 }
 
-func (l *windowLimit) usage(s CounterState, now int64) (used, resetAfter int64) {
-	start, count := l.current(s, now)
+func (l *windowLimit) usage(s *State, now int64) (used, resetAfter int64) {
+	start, count := l.current(s.CounterState, now)
 	if start == 0 && l.firstHit {
 		return 0, 0
 	}

@@ -129,14 +129,14 @@ func (l *funnelLimit) level(s CounterState, now int64) (level span, at int64) {
 	return level, at
 }
 
-func (l *funnelLimit) fits(s CounterState, now, n int64) (bool, int64) {
+func (l *funnelLimit) fits(s *State, now, n int64) (bool, int64) {
 	if n == 0 && !l.peekOver {
 		n = 1
 	}
 	if n > l.capacity || l.max == 0 {
 		return false, -1
 	}
-	level, at := l.level(s, now)
+	level, at := l.level(s.CounterState, now)
 	d := &l.drain
 	after := d.add(level, d.timeFor(n))
 	if !l.full.less(after) {
@@ -192,11 +192,11 @@ func (l *funnelLimit) settle(s CounterState, now int64, corrections []correction
 	return s
 }
 
-func (l *funnelLimit) usage(s CounterState, now int64) (used, resetAfter int64) {
+func (l *funnelLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	if l.max == 0 {
 		return 0, 0
 	}
-	level, at := l.level(s, now)
+	level, at := l.level(s.CounterState, now)
 	if level == (span{}) {
 		return 0, 0
 	}

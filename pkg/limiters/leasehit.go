@@ -3,7 +3,7 @@ package limiters
 // TakesLease reports whether h may open a lease or a reservation. A hit of 0 is a peek under concurrency, and elsewhere a
 // reservation with an estimate of 0.
 func (h *Hit) TakesLease() bool {
-	return h.Limit.UsesLeases() && h.Lease != LeaseID{} && !h.End && (h.N > 0 || h.N == 0 && !h.Limit.IsConcurrency())
+	return h.Limit.UsesLeases() && h.Lease != LeaseID{} && !h.End && (h.N > 0 || h.N == 0 && h.Limit.Reserves())
 }
 
 // A leaseStep is the effect of an allowed hit on its lease.
@@ -92,22 +92,20 @@ func (h *Hit) apply(s *State, now int64) {
 	l, n := h.Limit, ClampHits(h.N)
 	switch h.step(s, now) {
 	case leaseNone:
-		if n != 0 && !l.IsConcurrency() {
+		if n != 0 {
 			s.charge(l, now, n)
 		}
 	case leaseHeld:
 	case leaseEnded:
 		ended, _ := s.Leases.ended.remove(h.Lease)
 		s.removeEmptyExtraState()
-		if ended.n > 0 && !l.IsConcurrency() {
+		if ended.n > 0 {
 			s.charge(l, now, ended.n)
 		}
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
 		if l.Reserves() {
-			reserved, chargedAt := l.algorithm.reserve(s.CounterState, now, n)
-			s.CounterState = reserved
-			opened.chargedAt = chargedAt
+			s.CounterState, opened.chargedAt = l.algorithm.reserve(s.CounterState, now, n)
 		}
 		s.withExtraState().Leases.open.set(h.Lease, opened)
 	}

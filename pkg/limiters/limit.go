@@ -31,29 +31,28 @@ type Spec struct {
 type Limit struct {
 	spec       Spec
 	definition *definition
-	algorithm  algorithm // nil: see IsConcurrency
+	algorithm  algorithm
 	id         string
 	capacity   int64
-	peekOver   bool              // a peek is allowed at the limit, and denied only above it
-	penalty    *PenaltySpec      // with defaults; nil: none
-	slots      *concurrencyLimit // nil: the limit has an algorithm
-	ttl        int64             // of a lease or a reservation, in µs; 0: the limit has neither
-	releases   bool              // expired reservations are settled to 0
+	peekOver   bool         // a peek is allowed at the limit, and denied only above it
+	penalty    *PenaltySpec // with defaults; nil: none
+	ttl        int64        // of a lease or a reservation, in µs; 0: the limit has neither
+	releases   bool         // expired reservations are settled to 0
 }
 
-// An algorithm counts the hits of a key in a [CounterState]. Its methods do no I/O and read no clock. They may modify a [Log] in
-// place. Times and durations are in µs. Concurrency does not implement it, because it counts leases: see [concurrencyLimit].
+// An algorithm counts the hits of a key in a [CounterState], or its slots in [Leases]. Its methods do no I/O and read no clock. They
+// may modify a [Log] in place. Times and durations are in µs.
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.ID. It must change if the meaning of the state changes, and only then.
 	idPrefix() string
 	// fits reports whether n hits fit at now, or whether a peek is allowed if n is 0. If not, retryAfter is the wait until they
 	// fit; negative means never.
-	fits(s CounterState, now, n int64) (ok bool, retryAfter int64)
+	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
 	charge(s CounterState, now, n int64) CounterState
 	// usage returns the usage at now, and the time until the key has fully reset.
-	usage(s CounterState, now int64) (used, resetAfter int64)
-	// resetTime returns when the state has fully reset under every maximum, in µs since 1970.
+	usage(s *State, now int64) (used, resetAfter int64)
+	// resetTime returns when s has fully reset under every maximum, in µs since 1970.
 	resetTime(s CounterState) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
@@ -78,6 +77,8 @@ type definition struct {
 	stateWords   int   // how many of A, B and C of a State it uses
 	// grows marks an algorithm whose states have a log, which grows with the hits.
 	grows bool
+	// slots marks concurrency: its leases are its whole state, and it has no window.
+	slots bool
 	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum in a window.
 	drains bool
 	// countedPeekOver makes peek=over the default for limits that count denied hits.
@@ -89,8 +90,7 @@ type definition struct {
 	// neverFull returns the Spec with a maximum too large to reach. Its limit reads the same states, and a peek under it is denied
 	// only by the key's penalty. The Spec may be invalid. Nil for an algorithm without penalties.
 	neverFull func(Spec) Spec
-	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range. Nil for concurrency, which
-	// has leases instead of a count of hits and a window.
+	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range.
 	newAlgorithm func(spec Spec, peekOver bool) (algorithm, error)
 }
 
@@ -121,7 +121,10 @@ func definitionOf(algorithm string) *definition {
 func LargestMax(algorithm string) int64 { return definitionOf(algorithm).largest }
 
 // HasWindow reports whether limits of an algorithm have a window.
-func HasWindow(algorithm string) bool { return definitionOf(algorithm).newAlgorithm != nil }
+func HasWindow(algorithm string) bool {
+	d := definitionOf(algorithm)
+	return d.name != "" && !d.slots
+}
 
 // CountsDeniedByDefault returns the default of CountDenied in rules.
 func CountsDeniedByDefault(algorithm string) bool { return definitionOf(algorithm).countsDenied }
@@ -157,8 +160,14 @@ func New(spec Spec) (*Limit, error) {
 	}
 	l := &Limit{spec: spec, definition: d, capacity: cmp.Or(spec.Params.Capacity, spec.Max)}
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countedPeekOver && spec.CountDenied
-	if err := l.setAlgorithm(); err != nil {
+	var err error
+	if l.algorithm, err = d.newAlgorithm(spec, l.peekOver); err != nil {
 		return nil, err
+	}
+	if l.id = l.algorithm.idPrefix(); d.slots {
+		l.ttl = leaseTTL(spec)
+	} else {
+		l.id += strconv.FormatInt(spec.Window.Microseconds(), 10)
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
 		return nil, err
@@ -170,19 +179,6 @@ func New(spec Spec) (*Limit, error) {
 	return l, nil
 }
 
-// setAlgorithm gives l its slots or its algorithm.
-func (l *Limit) setAlgorithm() error {
-	if l.definition.newAlgorithm == nil {
-		return l.setSlots()
-	}
-	a, err := l.definition.newAlgorithm(l.spec, l.peekOver)
-	if err != nil {
-		return err
-	}
-	l.algorithm, l.id = a, a.idPrefix()+strconv.FormatInt(l.spec.Window.Microseconds(), 10)
-	return nil
-}
-
 func checkRange(what string, n, minN, maxN int64) error {
 	if n < minN || n > maxN {
 		return invalid(fmt.Sprintf("want %d to %d", minN, maxN), "a %s of %d is out of range", what, n)
@@ -191,7 +187,7 @@ func checkRange(what string, n, minN, maxN int64) error {
 }
 
 func (d *definition) checkWindow(w time.Duration) error {
-	if d.newAlgorithm == nil {
+	if d.slots {
 		if w != 0 {
 			return invalid("want 0", "a window of %v has no meaning for the algorithm %s", w, d.name)
 		}
@@ -238,12 +234,7 @@ func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 
 // MaxInWindow returns the most hits of a key that l admits in any interval as long as its window, without refunds; 0 if it has no
 // window.
-func (l *Limit) MaxInWindow() int64 {
-	if l.IsConcurrency() {
-		return 0
-	}
-	return l.algorithm.maxInWindow()
-}
+func (l *Limit) MaxInWindow() int64 { return l.algorithm.maxInWindow() }
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under other limits with a window, a hit counts
 // until the window ends or, in a log, has passed.
@@ -262,7 +253,7 @@ func (l *Limit) UsesExtraState() bool { return l.UsesLeases() || l.HasPenalty() 
 func (l *Limit) UsesLeases() bool { return l.ttl > 0 }
 
 // IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.
-func (l *Limit) IsConcurrency() bool { return l.slots != nil }
+func (l *Limit) IsConcurrency() bool { return l.definition.slots }
 
 // LeaseTTL returns the TTL of a lease or reservation under l; 0 if l has none.
 func (l *Limit) LeaseTTL() time.Duration { return micros(l.ttl) }

@@ -8,11 +8,10 @@ import (
 // AppendScript appends the name and the numbers of the algorithm of l, in the form that the scripts in pkg/redisscripts read. The
 // numbers of a limit by the calendar depend on now.
 func (l *Limit) AppendScript(b []byte, now time.Time) []byte {
-	b = appendName(b, l.definition.name)
-	if l.IsConcurrency() {
-		return appendNumbers(b, l.spec.Max, l.ttl)
+	b = appendNumbers(appendName(b, l.definition.name), l.spec.Max)
+	if !l.IsConcurrency() {
+		b = appendNumbers(b, l.spec.Window.Microseconds(), flag(l.spec.CountDenied))
 	}
-	b = appendNumbers(b, l.spec.Max, l.spec.Window.Microseconds(), flag(l.spec.CountDenied))
 	return l.algorithm.appendScript(b, now.UnixMicro())
 }
 

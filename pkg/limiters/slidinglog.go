@@ -44,14 +44,14 @@ var slidingLogDefinition = definition{
 
 func (l *logLimit) idPrefix() string { return "l" }
 
-func (l *logLimit) fits(s CounterState, now, n int64) (bool, int64) {
+func (l *logLimit) fits(s *State, now, n int64) (bool, int64) {
 	if n == 0 && !l.peekOver {
 		n = 1
 	}
 	if max(n, 1) > l.max {
 		return false, -1
 	}
-	log := logOf(s)
+	log := logOf(s.CounterState)
 	v := log.live(l.window, now)
 	if v.used+n <= l.max {
 		return true, 0
@@ -121,8 +121,8 @@ func (l *logLimit) settle(s CounterState, now int64, corrections []correction) C
 // maxMoved bounds the entries that a settle moves.
 const maxMoved = 10_000
 
-func (l *logLimit) usage(s CounterState, now int64) (used, resetAfter int64) {
-	log := logOf(s)
+func (l *logLimit) usage(s *State, now int64) (used, resetAfter int64) {
+	log := logOf(s.CounterState)
 	v := log.live(l.window, now)
 	if v.used == 0 {
 		return 0, 0

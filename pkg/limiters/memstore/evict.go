@@ -69,11 +69,11 @@ func (t *take) evictOne(sh *shard) bool {
 		if expiry >= soonest {
 			continue
 		}
-		var state limiters.State
-		sh.load(r, &state)
-		if sh.limits.get(r.limit()).Check(&state, t.storeNow, 1).Allowed {
+		sh.load(r, &t.sampled)
+		if sh.limits.get(r.limit()).Check(&t.sampled, t.storeNow, 1).Allowed {
 			best, soonest = p, expiry
 		}
+		t.sampled = limiters.State{}
 	}
 	if best == 0 {
 		return false

@@ -209,6 +209,7 @@ type loader struct {
 	names  []string
 	limits map[limitFields]*limiters.Limit // nil: no such limit
 	loaded Loaded
+	state  limiters.State // of the key that is read; here, because a local variable would be allocated
 }
 
 // maxLoaderLimits bounds the cached limits, because there may be as many limits as keys.
@@ -283,14 +284,14 @@ func (l *loader) key(f *keyReader) error {
 		l.loaded.NotLoaded++
 		return nil
 	}
-	state, err := limiters.ReadState(limit, f.b)
-	if err != nil {
+	var err error
+	if l.state, err = limiters.ReadState(limit, f.b); err != nil {
 		return err
 	}
 	if hasLeases {
-		state.SetLeases(leases)
+		l.state.SetLeases(leases)
 	}
-	l.insert(key, limit, &state, expiry)
+	l.insert(key, limit, &l.state, expiry)
 	return nil
 }
 

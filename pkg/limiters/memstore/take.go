@@ -21,7 +21,8 @@ type take struct {
 	storeNow   int64 // the time by the store's clock
 	extend     int64 // added to expiries, in µs
 	// order exceeds that of every earlier Take of these shards with the same storeNow.
-	order uint16
+	order   uint16
+	sampled limiters.State // of evictOne; here, because a local variable would be allocated
 }
 
 // takes is a pool, so that a Take of known keys does not allocate.
