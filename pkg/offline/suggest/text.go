@@ -109,12 +109,13 @@ func (w *Window) title() string {
 }
 
 func (r *Rule) writeSmallest(b *strings.Builder) {
-	rows, hasCurrent, short := []string{"WINDOW\tFIXED_WINDOW\tSLIDING_LOG\tFUNNEL"}, false, false
+	algorithms, hasCurrent, short := windowed(), false, false
+	rows := []string{"WINDOW\t" + strings.ToUpper(strings.Join(algorithms, "\t"))}
 	for i := range r.Windows {
 		w := &r.Windows[i]
 		short = short || w.TooShort
 		row := w.title()
-		for _, name := range []string{"fixed_window", "sliding_log", "funnel"} {
+		for _, name := range algorithms {
 			text := ""
 			for j := range w.Algorithms {
 				a := &w.Algorithms[j]

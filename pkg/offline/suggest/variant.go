@@ -10,6 +10,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
+// windowed returns the algorithms whose limits have windows.
+func windowed() []string {
+	return slices.DeleteFunc(limiters.Algorithms(), func(name string) bool { return !limiters.HasWindow(name) })
+}
+
 // never is the need of a key that every limit denies.
 const never = math.MaxInt64
 
@@ -172,10 +177,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) 
 	}
 	for i := range all {
 		w := &all[i]
-		for _, algorithm := range limiters.Algorithms() {
-			if !limiters.HasWindow(algorithm) {
-				continue
-			}
+		for _, algorithm := range windowed() {
 			n := len(w.Algorithms)
 			for _, v := range configured {
 				if v.spec.Algorithm == algorithm && v.unit == w.unit && v.multiplier == w.Multiplier {
