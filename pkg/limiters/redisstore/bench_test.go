@@ -70,3 +70,34 @@ func BenchmarkCall(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkGroups measures the cost for Redis of a hit in a group of two limits, 12 groups in a call: allowed by a large limit,
+// or nearly all denied by a small one.
+func BenchmarkGroups(b *testing.B) {
+	for _, name := range limiterstest.Windowed() {
+		for _, maximum := range []int64{1, 10_000} {
+			b.Run(fmt.Sprintf("%s/%d", name, maximum), func(b *testing.B) {
+				server := redistest.Start(b)
+				s := New(connect.Options{Addr: server.Addr, Timeout: time.Second}, Options{})
+				defer s.Close()
+				minute := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: time.Minute})
+				hour := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: time.Hour})
+				users := int(min(100*maximum, 10_000))
+				groups, out := make([]limiters.Group, 12), make([]limiters.Verdict, 24)
+				before := cpu(b, s.client)
+				hits := 0
+				for b.Loop() {
+					for i := range groups {
+						key := fmt.Sprintf("3:ugc 7:user_id=12:user%08d 6:action=4:post", rand.IntN(users))
+						groups[i] = limiters.Group{{Key: key + " minute", Limit: minute, N: 1}, {Key: key + " hour", Limit: hour, N: 1}}
+					}
+					if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil {
+						b.Fatal(err)
+					}
+					hits += len(out)
+				}
+				b.ReportMetric(float64(cpu(b, s.client)-before)/float64(hits), "redis-ns/hit")
+			})
+		}
+	}
+}
