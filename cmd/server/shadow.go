@@ -112,15 +112,8 @@ func (f *shadowFile) state() (loads, faults int64, err error) {
 }
 
 func (f *shadowFile) stats() telemetry.ShadowStats {
-	r := f.Report(maxShadowSeries, 0)
 	loads, faults, _ := f.state()
-	return telemetry.ShadowStats{
-		Running: r.Running, Loads: loads - faults, Faults: faults, BothAllowed: r.Counts.BothAllowed, BothDenied: r.Counts.BothDenied,
-		NewlyDenied: r.Counts.NewlyDenied, NewlyAllowed: r.Counts.NewlyAllowed, Undecided: r.Counts.Undecided,
-		Dropped: r.Stats.Dropped, Panics: r.Stats.Panics, Keys: r.Stats.Keys, Bytes: r.Stats.Bytes, Evicted: r.Stats.Evicted,
-		Rejected: r.Stats.Rejected,
-		Limits:   r.Limits,
-	}
+	return telemetry.ShadowStats{Report: f.Report(maxShadowSeries, 0), Loads: loads - faults, Faults: faults}
 }
 
 // maxShadowSeries bounds the limits in the metrics. Each limit has up to four series.

@@ -6,15 +6,10 @@ import (
 	"github.com/weir-rls/weir/internal/shadow"
 )
 
-// ShadowStats holds the counts of the candidate rules of a shadow file.
+// ShadowStats holds the report of the candidate rules of a shadow file, and counts the loads of the file.
 type ShadowStats struct {
-	Running       bool
-	Loads, Faults int64 // loads of the file without faults, and with faults
-	// Requests by their outcomes under the rules in force and under the candidate.
-	BothAllowed, BothDenied, NewlyDenied, NewlyAllowed int64
-	Undecided, Dropped, Panics                         int64
-	Keys, Bytes, Evicted, Rejected                     int64
-	Limits                                             []shadow.LimitDiff
+	shadow.Report
+	Loads, Faults int64 // loads without faults, and with faults
 }
 
 // RegisterShadow registers the metrics of a shadow file.
@@ -43,10 +38,10 @@ func (m *Metrics) RegisterShadow(stats func() ShadowStats) {
 		emit(running, gauge, bit(s.Running))
 		emit(loads, counter, s.Loads, "ok")
 		emit(loads, counter, s.Faults, "error")
-		emit(requests, counter, s.BothAllowed, "allowed")
-		emit(requests, counter, s.BothDenied, "denied")
-		emit(requests, counter, s.NewlyDenied, "newly_denied")
-		emit(requests, counter, s.NewlyAllowed, "newly_allowed")
+		emit(requests, counter, s.Counts.BothAllowed, "allowed")
+		emit(requests, counter, s.Counts.BothDenied, "denied")
+		emit(requests, counter, s.Counts.NewlyDenied, "newly_denied")
+		emit(requests, counter, s.Counts.NewlyAllowed, "newly_allowed")
 		for i := range s.Limits {
 			l := &s.Limits[i]
 			for _, c := range []struct {
@@ -58,11 +53,11 @@ func (m *Metrics) RegisterShadow(stats func() ShadowStats) {
 				}
 			}
 		}
-		emit(undecided, counter, s.Undecided)
-		emit(dropped, counter, s.Dropped)
-		emit(panics, counter, s.Panics)
-		emit(keys, gauge, s.Keys)
-		emit(bytes, gauge, s.Bytes)
-		emit(evicted, counter, s.Evicted+s.Rejected)
+		emit(undecided, counter, s.Counts.Undecided)
+		emit(dropped, counter, s.Stats.Dropped)
+		emit(panics, counter, s.Stats.Panics)
+		emit(keys, gauge, s.Stats.Keys)
+		emit(bytes, gauge, s.Stats.Bytes)
+		emit(evicted, counter, s.Stats.Evicted+s.Stats.Rejected)
 	}))
 }

@@ -1,8 +1,8 @@
 -- batch: the driver, which decides a batch of hits in order, all at the same time. Twin of limiters.Decide.
 --
--- The driver names no algorithm. The function algorithm_of returns the functions of one: limit, load, fits, charge, usage, save and
--- quick. The function quick handles the most frequent case, hits that fit in an existing state: it charges and saves them, and
--- returns used and reset. In any other case it changes nothing and returns nil.
+-- The driver names no algorithm. The function module_of runs another file and returns its result. For an algorithm, these are the
+-- functions limit, load, fits, charge, usage, save and quick. The function quick handles the most frequent case, hits that fit in an
+-- existing state: it charges and saves them, and returns used and reset. In any other case it changes nothing and returns nil.
 --
 -- extra_state.lua can decide any group, and each of its steps is a function. The other deciders leave out the steps that their hits
 -- do not need. ADR 3 has what most of them save:
@@ -61,7 +61,7 @@ if now == 0 then now = server else min_expiry_ms = 3600000 end
 local modules, limits = {}, { nil }
 for i = 2, #ARGV - 1 do
   local name, at = unpacked('s', ARGV[i])
-  local algorithm = modules[name] or algorithm_of(name)
+  local algorithm = modules[name] or module_of(name)
   local limit = algorithm.limit(ARGV[i], at)
   limit.algorithm = algorithm
   modules[name], limits[i - 1] = algorithm, limit
@@ -314,16 +314,16 @@ local function functions_of(batch)
 
   -- The functions by which the reservations of a limit change the state of its algorithm.
   local function reserver_of(limit)
-    modules.settle = modules.settle or algorithm_of('settle')
+    modules.settle = modules.settle or module_of('settle')
     return modules.settle[limit.algorithm.name]
   end
 
   -- The functions of extra_state.lua, once they are needed.
   local extra_state
   local function extra_state_of()
-    extra_state = extra_state or algorithm_of('extra_state')(now, server, {
+    extra_state = extra_state or module_of('extra_state')(now, server, {
       key_at = key_at, state_of = state_of, guarded = guarded, report = report, failures = failures, verdicts = verdicts, modules = modules,
-      algorithm_of = algorithm_of, reserver_of = reserver_of,
+      module_of = module_of, reserver_of = reserver_of,
     })
     return extra_state
   end
@@ -419,10 +419,10 @@ for r, run in ipairs(runs) do
     batch = batch or { functions = false, keys = {} }
     local decide, values, base
     if run.kind == LEASES then
-      leases = leases or algorithm_of('lease_runs')(now, server, batch.keys, verdicts, text, limits)
+      leases = leases or module_of('lease_runs')(now, server, batch.keys, verdicts, text, limits)
       decide = leases
     elseif run.kind == RESERVES then
-      reserves = reserves or algorithm_of('reserve_runs')(now, server, batch, verdicts, text, limits, functions_of)
+      reserves = reserves or module_of('reserve_runs')(now, server, batch, verdicts, text, limits, functions_of)
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
       decide, base = reserves, run.key - 1
       values = redis.pcall('MGET', unpack(KEYS, run.key, math.min(base + math.min(run.times, 1000), #KEYS)))

@@ -38,9 +38,9 @@ return function(now, server, driver)
 
   local function sets_of()
     if not sets then
-      sets = driver.algorithm_of('reservations')(function()
+      sets = driver.module_of('reservations')(function()
         local modules = driver.modules
-        modules.concurrency = modules.concurrency or driver.algorithm_of('concurrency')
+        modules.concurrency = modules.concurrency or driver.module_of('concurrency')
         return modules.concurrency
       end)
     end

@@ -42,8 +42,8 @@ func Source() string {
 	b.WriteString(prelude)
 	// The format is a constant, because building the string would cost time in each call.
 	fmt.Fprintf(&b, "local PACKED, FORMAT = %d, '>I8%s'\n", packed, strings.Repeat("I1i8i8i8", packed))
-	// One function defines all algorithms on demand, because creating closures costs time, and most batches use one algorithm.
-	b.WriteString("local function algorithm_of(name)\n")
+	// One function runs the other files on demand, because creating closures costs time, and most batches use one algorithm.
+	b.WriteString("local function module_of(name)\n")
 	for _, name := range slices.Concat(limiters.Algorithms(), extraFiles) {
 		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")
 	}

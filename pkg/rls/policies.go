@@ -16,7 +16,7 @@ import (
 const (
 	// maxPolicies bounds the items of a header, because proxies and clients bound the size of headers.
 	maxPolicies = 10
-	maxName     = 100      // bytes of a name in a header
+	maxName     = 100      // bytes of a name before its percent-encoding, which at most triples it
 	maxInteger  = 1e15 - 1 // of a structured field
 )
 

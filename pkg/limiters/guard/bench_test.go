@@ -92,6 +92,11 @@ func take(tb testing.TB, store limiters.Store, hits ...limiters.Hit) []limiters.
 	return takeGroups(tb, store, limiters.Singles(hits...)...)
 }
 
+// takeError decides hits in one call, and returns the error of the call.
+func takeError(ctx context.Context, store limiters.Store, hits ...limiters.Hit) error {
+	return store.Take(ctx, time.Time{}, limiters.Singles(hits...), make([]limiters.Verdict, len(hits)))
+}
+
 func takeGroups(tb testing.TB, store limiters.Store, groups ...limiters.Group) []limiters.Verdict {
 	tb.Helper()
 	out := make([]limiters.Verdict, len(slices.Concat(groups...)))

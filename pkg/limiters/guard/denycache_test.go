@@ -538,8 +538,7 @@ func TestDenialDuringARefundIsNotCached(t *testing.T) {
 				a.link.setReplyErr(errBroken)
 			}
 			go func() {
-				out := make([]limiters.Verdict, 1)
-				if err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "k", Limit: counted, N: -2}}}, out); unheard != (err != nil) {
+				if err := takeError(w.Context(), a, limiters.Hit{Key: "k", Limit: counted, N: -2}); unheard != (err != nil) {
 					t.Error(err)
 				}
 			}()
@@ -689,8 +688,7 @@ func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 		a.link.set(0, 0, errBroken)
 		w.mustTake(a, []limiters.Hit{{Key: "new", Limit: counted, N: 1}, full},
 			"error broken", "cached: denied used=7 remaining=0 retry=60s reset=60s")
-		out := make([]limiters.Verdict, 2)
-		if err := a.Take(w.Context(), time.Time{}, limiters.Singles(free, free), out); !errors.Is(err, errBroken) {
+		if err := takeError(w.Context(), a, free, free); !errors.Is(err, errBroken) {
 			t.Errorf("%v, want %v", err, errBroken)
 		}
 	})
@@ -733,8 +731,7 @@ func TestDebtIsSentAtMostOnce(t *testing.T) {
 			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.link.set(0, 0, errBroken)
-		out := make([]limiters.Verdict, 1)
-		if err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "with a call", Limit: counted, N: -1}}}, out); !errors.Is(err, errBroken) {
+		if err := takeError(w.Context(), a, limiters.Hit{Key: "with a call", Limit: counted, N: -1}); !errors.Is(err, errBroken) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)
@@ -758,9 +755,7 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.link.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
-		out := make([]limiters.Verdict, 1)
-		err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "with a call", Limit: counted, Debt: 1}}}, out)
-		if !limiters.IsUncharged(err) {
+		if err := takeError(w.Context(), a, limiters.Hit{Key: "with a call", Limit: counted, Debt: 1}); !limiters.IsUncharged(err) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)
@@ -822,8 +817,7 @@ func TestEndedContextIsNotAnswered(t *testing.T) {
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		ctx, cancel := context.WithCancel(w.Context())
 		cancel()
-		out := make([]limiters.Verdict, 1)
-		if err := a.Take(ctx, time.Time{}, []limiters.Group{{{Key: "k", Limit: counted, N: 1}}}, out); !errors.Is(err, context.Canceled) {
+		if err := takeError(ctx, a, limiters.Hit{Key: "k", Limit: counted, N: 1}); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want %v", err, context.Canceled)
 		}
 		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")

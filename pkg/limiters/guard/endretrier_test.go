@@ -81,7 +81,7 @@ func TestEndRetrierRepeatsNoTake(t *testing.T) {
 		r := w.endRetrier()
 		w.store.set(0, 0, errGone)
 		for _, h := range []limiters.Hit{lease("a"), {Key: "k", Limit: twoALog, N: -1}, {Key: "k", Limit: twoALog, N: 1}} {
-			_ = r.Take(context.Background(), time.Time{}, limiters.Singles(h), make([]limiters.Verdict, 1))
+			_ = takeError(context.Background(), r, h)
 		}
 		_ = r.Take(context.Background(), time.Now(), limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
 		if got := r.Stats(); got != (guard.EndStats{}) {
@@ -162,7 +162,7 @@ func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
 		other := lease("a", end)
 		other.Key = "other"
 		for range 2 {
-			_ = r.Take(t.Context(), time.Time{}, limiters.Singles(reserved, other), make([]limiters.Verdict, 2))
+			_ = takeError(t.Context(), r, reserved, other)
 		}
 		if got := r.Stats(); got != (guard.EndStats{Pending: 4}) {
 			t.Errorf("%+v, want two ids of a key, one under another limit and one of another key", got)
@@ -209,7 +209,7 @@ func TestCloseIsBounded(t *testing.T) {
 			r := guard.NewEndRetrier(store)
 			ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
 			defer cancel()
-			_ = r.Take(ctx, time.Time{}, limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
+			_ = takeError(ctx, r, lease("a", end))
 			return r
 		},
 		"denials": func(w *fixture, _ limiters.Store) interface{ Close(context.Context) error } {

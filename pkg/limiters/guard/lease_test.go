@@ -132,7 +132,7 @@ func TestEndTimesOutAndEndsTheLocalLease(t *testing.T) {
 			store.unreachable = false
 			ctx, cancel := context.WithCancel(t.Context())
 			fail(store, cancel)
-			_ = f.Take(ctx, time.Time{}, limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
+			_ = takeError(ctx, f, lease("a", end))
 			cancel()
 			if got := takeGroups(t, local, limiters.Group{lease("z", peek)})[0].Used; got != 0 {
 				t.Errorf("%d slots in the local store", got)

@@ -38,36 +38,30 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 	for name, reset := range reset {
 		inner := memstore.New(memstore.Options{})
 		cache := guard.NewDenyCache(inner, guard.DenyOptions{MaxAge: time.Hour})
-		take := func(key string) limiters.Verdict {
-			out := make([]limiters.Verdict, 1)
-			hits := limiters.Singles(limiters.Hit{Key: key, Limit: limit, N: 1})
-			if err := cache.Take(context.Background(), time.Time{}, hits, out); err != nil {
-				t.Fatal(err)
-			}
-			return out[0]
+		charge := func(key string) limiters.Verdict {
+			return take(t, cache, limiters.Hit{Key: key, Limit: limit, N: 1})[0]
 		}
 		for range 10 {
-			take("k")
-			take("other")
+			charge("k")
+			charge("other")
 		}
-		if v := take("k"); v.By != limiters.ByCache || v.Allowed {
+		if v := charge("k"); v.By != limiters.ByCache || v.Allowed {
 			t.Fatalf("%s: %+v, want a denial by the cache", name, v)
 		}
 		if err := reset(cache, inner); err != nil {
 			t.Fatal(name, err)
 		}
-		if v := take("k"); !v.Allowed || v.Used != 1 {
+		if v := charge("k"); !v.Allowed || v.Used != 1 {
 			t.Errorf("%s: after the reset: %+v", name, v)
 		}
-		if v := take("other"); v.Allowed || v.By != limiters.ByCache {
+		if v := charge("other"); v.Allowed || v.By != limiters.ByCache {
 			t.Errorf("%s: another key: %+v", name, v)
 		}
 		if err := cache.Close(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		out := make([]limiters.Verdict, 1)
-		if err := inner.Take(context.Background(), time.Time{}, limiters.Singles(limiters.Hit{Key: "k", Limit: limit}), out); err != nil || out[0].Used != 1 {
-			t.Errorf("%s: the store has %+v %v, want only the hit after the reset", name, out[0], err)
+		if v := take(t, inner, limiters.Hit{Key: "k", Limit: limit})[0]; v.Used != 1 {
+			t.Errorf("%s: the store has %+v, want only the hit after the reset", name, v)
 		}
 	}
 }
@@ -95,15 +89,12 @@ func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
 	} {
 		local := memory()
 		f := guard.NewFallback(resetless{memory()}, guard.FallbackOptions{Local: local})
-		out := make([]limiters.Verdict, 1)
-		if err := local.Take(t.Context(), time.Time{}, limiters.Singles(hit("k")), out); err != nil {
-			t.Fatal(err)
-		}
+		take(t, local, hit("k"))
 		if err := reset(f); err == nil {
 			t.Errorf("%s: no error, and the store is unreachable", name)
 		}
-		if err := local.Take(t.Context(), time.Time{}, limiters.Singles(hit("k")), out); err != nil || out[0].Used != 1 {
-			t.Errorf("%s: the local counter was not reset: %+v %v", name, out[0], err)
+		if v := take(t, local, hit("k"))[0]; v.Used != 1 {
+			t.Errorf("%s: the local counter was not reset: %+v", name, v)
 		}
 	}
 }

@@ -121,15 +121,16 @@ func (n *nodes) queueFor(ctx context.Context, key string) (*queue, error) {
 // masterFor returns a client of the node that owns key, loading the slots if they are unknown. After repeated failures it returns
 // ErrBreakerOpen, except for one attempt at a time.
 func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error) {
-	probing := false
 	if n.slotsUnknown.Load() {
 		n.mu.Lock()
 		if n.slotsBreaker.rejects(n.learning) {
 			n.mu.Unlock()
 			return nil, ErrBreakerOpen
 		}
-		probing = n.slotsBreaker.open()
-		n.learning = n.learning || probing
+		if n.slotsBreaker.open() {
+			n.learning = true
+			defer n.endLearning()
+		}
 		n.mu.Unlock()
 	}
 	had := timeLeft(ctx, n.store.timeout)
@@ -148,13 +149,17 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	}
 	n.slotsBreaker.record(result, had, n.store.timeout)
 	n.slotsUnknown.Store(n.slotsBreaker.failures > 0)
-	if probing {
-		n.learning = false
-	}
 	if err != nil {
 		return nil, limiters.Uncharged(err) // the slots are unknown, so nothing was sent
 	}
 	return node, nil
+}
+
+// endLearning allows the next attempt to learn the slots.
+func (n *nodes) endLearning() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.learning = false
 }
 
 // errNoHosts is returned for a cluster that reports nodes without a host, which go-redis cannot use.

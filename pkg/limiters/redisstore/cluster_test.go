@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -262,6 +265,40 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 			t.Errorf("%v, want an error that nothing was charged", err)
 		}
 	})
+}
+
+// After an attempt to learn the slots with an open breaker, another attempt is possible, whatever ended the first one.
+func TestEveryAttemptToLearnSlotsEnds(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		learn func(n *nodes) error
+	}{
+		{"it fails", func(*nodes) error { return errNoSlots }},
+		{"it panics", func(*nodes) error { panic("slots") }},
+		{"another attempt succeeds before it", func(n *nodes) error {
+			n.slotsUnknown.Store(false)
+			return nil
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := &nodes{store: &Store{timeout: time.Second}}
+			n.store.cluster = redis.NewClusterClient(&redis.ClusterOptions{
+				Addrs:        []string{"127.0.0.1:1"},
+				ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return nil, c.learn(n) },
+			})
+			defer n.store.cluster.Close()
+			for attempt := range 2 {
+				n.slotsUnknown.Store(true)
+				n.slotsBreaker = breaker{failures: failuresToOpen}
+				func() {
+					defer func() { _ = recover() }()
+					if _, err := n.masterFor(t.Context(), "k"); errors.Is(err, ErrBreakerOpen) {
+						t.Errorf("attempt %d: %v", attempt, err)
+					}
+				}()
+			}
+		})
+	}
 }
 
 // A node that lacks the script, or whose time is unknown, costs a few more round trips, not one for each slot.

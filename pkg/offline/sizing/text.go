@@ -103,7 +103,7 @@ func (p *Plan) overText() string {
 	return fmt.Sprintf(`
 Admitted beyond the limit of one key, at most
 %s
-HEALTHY, ANY WINDOW: in any interval as long as the window; the windows of fixed_window by themselves are exact
+HEALTHY, ANY WINDOW: in any interval as long as the window, by the calendar as long as the shortest one; the windows of fixed_window by themselves are exact
 IN MEMORY: %d replicas without Redis, each with counters of its own
 REDIS DOWN: in each window, beside the hits that Redis has admitted; "all" with failure_mode_deny: false in Envoy, else nothing
 FAILOVER: once, if Redis forgets a key: a failover before replication, or a restart without persistence; all keys: at most %.0f hits
