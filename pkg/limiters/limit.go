@@ -56,7 +56,8 @@ type algorithm interface {
 	resetTime(s CounterState) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
-	// maxInWindow returns the most hits of a key that are admitted in any interval as long as the window.
+	// maxInWindow returns the most hits of a key that are admitted in any interval as long as the window. A
+	// calendar's windows differ in length; for these, the interval is as long as the shortest.
 	maxInWindow() int64
 	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time by which settle finds the charge.
 	reserve(s CounterState, now, n int64) (CounterState, int64)
