@@ -71,7 +71,7 @@ func (l *logLimit) charge(s CounterState, now, n int64) CounterState {
 	if n < 0 {
 		s.Log.refund(v, min(-n, v.used))
 	} else {
-		s.Log.add(v, min(n, 2*l.max), 2*l.max)
+		s.Log.add(v, min(n, 2*l.max), max(2*l.max, v.used)) // v may have more, from a higher maximum
 	}
 	return s.withoutEmptyLog()
 }
