@@ -18,6 +18,7 @@ type funnelLimit struct {
 	peekOver    bool
 	capacity    int64 // in hits
 	drain       drain
+	refund      drain // of a refunded hit: see [Limit.Share]
 	full        span // until the capacity has drained
 	overdraft   span // until twice the capacity has drained: the bound for counted denied hits
 }
@@ -85,6 +86,7 @@ var funnelDefinition = definition{
 		}
 		l.full = d.timeFor(l.capacity)
 		l.overdraft = d.timeFor(2 * l.capacity)
+		l.refund = l.drain
 		return l, nil
 	},
 }
@@ -165,7 +167,11 @@ func (l *funnelLimit) charge(s CounterState, now, n int64) CounterState {
 		if level == (span{}) {
 			return s
 		}
-		level = d.sub(level, d.timeFor(min(-n, d.hits(level))))
+		refund := l.refund.timeFor(min(-n, l.refund.hits(level)))
+		if l.refund != *d {
+			refund.frac = 0 // of another den
+		}
+		level = d.sub(level, refund)
 	}
 	if level == (span{}) {
 		s.A, s.B, s.C = 0, 0, 0
