@@ -1,7 +1,6 @@
 package limiters
 
 import (
-	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -19,8 +18,8 @@ type funnelLimit struct {
 	capacity    int64 // in hits
 	drain       drain
 	refund      drain // of a refunded hit: see [Limit.Share]
-	full        span // until the capacity has drained
-	overdraft   span // until twice the capacity has drained: the bound for counted denied hits
+	full        span  // until the capacity has drained
+	overdraft   span  // until twice the capacity has drained: the bound for counted denied hits
 }
 
 // maxCapacity bounds the capacity, and maxDen the denominator of the time to drain a hit, so that products are exact in the doubles
@@ -54,8 +53,8 @@ var funnelDefinition = definition{
 		return spec.Max
 	},
 	neverFull: func(spec Spec) Spec {
-		spec.Params.Capacity = 2*cmp.Or(spec.Params.Capacity, spec.Max) + 1 // a funnel stops at twice its capacity
-		spec.Max = max(spec.Max, 1)
+		// The slowest rate has the longest time to drain, and the level of a state is such a time.
+		spec.Max, spec.Params.Capacity = 1, min(maxCapacity, maxDrain/spec.Window.Microseconds())
 		return spec
 	},
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {

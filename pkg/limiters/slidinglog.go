@@ -28,7 +28,8 @@ var slidingLogDefinition = definition{
 	largest:    LogMax,
 	grows:      true,
 	neverFull: func(spec Spec) Spec {
-		spec.Max = 2*spec.Max + 1 // a log keeps at most twice its maximum
+		// Only counted denied hits and settlements under a limit of more than half of LogMax exceed LogMax.
+		spec.Max, spec.Params.Peek, spec.Params.Reserve = LogMax, PeekOver, ReserveSpec{}
 		return spec
 	},
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
