@@ -1,7 +1,6 @@
 package limiters
 
 import (
-	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -18,8 +17,9 @@ type funnelLimit struct {
 	peekOver    bool
 	capacity    int64 // in hits
 	drain       drain
-	full        span // until the capacity has drained
-	overdraft   span // until twice the capacity has drained: the bound for counted denied hits
+	refund      drain // of a refunded hit: see [Limit.Share]
+	full        span  // until the capacity has drained
+	overdraft   span  // until twice the capacity has drained: the bound for counted denied hits
 }
 
 // maxCapacity bounds the capacity, and maxDen the denominator of the time to drain a hit, so that products are exact in the doubles
@@ -53,8 +53,8 @@ var funnelDefinition = definition{
 		return spec.Max
 	},
 	neverFull: func(spec Spec) Spec {
-		spec.Params.Capacity = 2*cmp.Or(spec.Params.Capacity, spec.Max) + 1 // a funnel stops at twice its capacity
-		spec.Max = max(spec.Max, 1)
+		// The slowest rate has the longest time to drain, and the level of a state is such a time.
+		spec.Max, spec.Params.Capacity = 1, min(maxCapacity, maxDrain/spec.Window.Microseconds())
 		return spec
 	},
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
@@ -85,6 +85,7 @@ var funnelDefinition = definition{
 		}
 		l.full = d.timeFor(l.capacity)
 		l.overdraft = d.timeFor(2 * l.capacity)
+		l.refund = l.drain
 		return l, nil
 	},
 }
@@ -165,7 +166,11 @@ func (l *funnelLimit) charge(s CounterState, now, n int64) CounterState {
 		if level == (span{}) {
 			return s
 		}
-		level = d.sub(level, d.timeFor(min(-n, d.hits(level))))
+		refund := l.refund.timeFor(min(-n, l.refund.hits(level)))
+		if l.refund != *d {
+			refund.frac = 0 // of another den
+		}
+		level = d.sub(level, refund)
 	}
 	if level == (span{}) {
 		s.A, s.B, s.C = 0, 0, 0

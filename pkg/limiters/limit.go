@@ -88,8 +88,8 @@ type definition struct {
 	countingNeverProlongs bool
 	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
-	// neverFull returns the Spec with a maximum too large to reach. Its limit reads the same states, and a peek under it is denied
-	// only by the key's penalty. The Spec may be invalid. Nil for an algorithm without penalties.
+	// neverFull returns the Spec with a maximum too large to reach under any earlier maximum. Its limit reads the same states, and a
+	// peek under it is denied only by the key's penalty. Nil for an algorithm without penalties.
 	neverFull func(Spec) Spec
 	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range.
 	newAlgorithm func(spec Spec, peekOver bool) (algorithm, error)

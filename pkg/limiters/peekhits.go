@@ -4,8 +4,7 @@ import "slices"
 
 // PeekHits returns a group of hits that read the state of a key under l without changing it. The first is denied if l without its
 // penalty would deny one more hit, regardless of peek=over. If l has a penalty, the second is denied only during the penalty, with
-// the rest of the penalty as its RetryAfter. A plain peek could be an offence. The second hit is omitted for a limit so large that
-// no larger one exists.
+// the rest of the penalty as its RetryAfter. A plain peek could be an offence.
 func (l *Limit) PeekHits(key string) []Hit {
 	hits := []Hit{{Key: key, Limit: l.withoutPenalty()}}
 	if l.penalty != nil {

@@ -28,7 +28,8 @@ var slidingLogDefinition = definition{
 	largest:    LogMax,
 	grows:      true,
 	neverFull: func(spec Spec) Spec {
-		spec.Max = 2*spec.Max + 1 // a log keeps at most twice its maximum
+		// Only counted denied hits and settlements under a limit of more than half of LogMax exceed LogMax.
+		spec.Max, spec.Params.Peek, spec.Params.Reserve = LogMax, PeekOver, ReserveSpec{}
 		return spec
 	},
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
@@ -71,7 +72,7 @@ func (l *logLimit) charge(s CounterState, now, n int64) CounterState {
 	if n < 0 {
 		s.Log.refund(v, min(-n, v.used))
 	} else {
-		s.Log.add(v, min(n, 2*l.max), 2*l.max)
+		s.Log.add(v, min(n, 2*l.max), max(2*l.max, v.used)) // v may have more, from a higher maximum
 	}
 	return s.withoutEmptyLog()
 }

@@ -168,7 +168,7 @@ function M.charge(s, l, now, n)
     return n > 0
   end
   n = min(n, 2 * l.max)
-  local over = min(s.used + n - 2 * l.max, s.used)
+  local over = min(s.used + n - max(2 * l.max, s.used), s.used)
   if over > 0 then
     s.first = index_of_hit(s, now, over + 1)
     s.base = (s.base + over) % 2 ^ 21

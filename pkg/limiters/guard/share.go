@@ -30,10 +30,10 @@ func (s *shares) forget() {
 func (s *shares) limitFor(l *limiters.Limit, n, replicas int64, p float64) (*limiters.Limit, error) {
 	if n > 1 {
 		// Shares are cached only for hits of 1, because each size would need its own entry.
-		return limiters.New(l.Spec().Scaled(func(maximum int64) int64 { return s.forHits(maximum, n, replicas, p) }))
+		return l.Share(func(maximum int64) int64 { return s.forHits(maximum, n, replicas, p) })
 	}
 	return cachedShare(s, &s.limits, l, replicas, func() (*limiters.Limit, error) {
-		return limiters.New(l.Spec().Scaled(func(maximum int64) int64 { return s.forRequests(maximum, replicas, p) }))
+		return l.Share(func(maximum int64) int64 { return s.forRequests(maximum, replicas, p) })
 	})
 }
 
@@ -90,7 +90,7 @@ func roundUp(n int64) int64 {
 // Share returns a replica's share of l under [limiters.OnErrorLocal], for hits of 1. p bounds the probability that a client at
 // exactly its limit is denied by some replica.
 func Share(l *limiters.Limit, replicas int64, p float64) (*limiters.Limit, error) {
-	return limiters.New(l.Spec().Scaled(func(whole int64) int64 { return share(whole, replicas, p) }))
+	return l.Share(func(whole int64) int64 { return share(whole, replicas, p) })
 }
 
 // share returns the number of requests that each replica may admit by itself, for a limit of n. A client at exactly its limit,

@@ -26,21 +26,53 @@ func resettable() []limiters.Spec {
 	return specs
 }
 
-// inspections checks that an inspection of a key at its limit is no offence.
+// inspections checks that an inspection of a key at its limit is no offence, nor that of a key whose limit was higher before.
 func inspections(t *testing.T, store limiters.Store) {
 	for _, name := range Windowed() {
 		spec := limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, Params: FirstHit(name)}
+		earlier := spec
+		earlier.Max = 20
+		if name == "funnel" {
+			earlier.Max, earlier.Params.Capacity = 1, 20
+		}
 		spec.Params.Penalty = limiters.PenaltySpec{After: 1, Within: time.Hour, For: 2 * time.Hour}
 		limit := MustLimit(spec)
-		groups := []limiters.Group{{{Key: "k", Limit: limit, N: 2}}, limit.PeekHits("k"), limit.PeekHits("k")}
-		out := make([]limiters.Verdict, 5)
+		for key, charged := range map[string]*limiters.Limit{"k": limit, "lowered": MustLimit(earlier)} {
+			groups := []limiters.Group{{{Key: key, Limit: charged, N: charged.Capacity()}}, limit.PeekHits(key), limit.PeekHits(key)}
+			out := make([]limiters.Verdict, 5)
+			if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range []bool{true, false, true, false, true} {
+				if out[i].Err != nil || out[i].Allowed != want {
+					t.Errorf("%s, key %q, hit %d: %s, want allowed: %t", name, key, i, Format(out[i]), want)
+				}
+			}
+		}
+	}
+}
+
+// largePenalties checks that an inspection finds the penalty of a key under the largest limits.
+func largePenalties(t *testing.T, store limiters.Store) {
+	for _, spec := range []limiters.Spec{
+		{Algorithm: "fixed_window", Max: limiters.MaxPerWindow, Window: time.Hour, Params: FirstHit("fixed_window")},
+		{Algorithm: "sliding_log", Max: limiters.LogMax, Window: time.Hour},
+		{Algorithm: "sliding_log", Max: 1, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}}},
+		{Algorithm: "funnel", Max: 1, Window: limiters.MaxWindow, Params: limiters.Params{Capacity: 7}},
+	} {
+		spec.Params.Penalty = limiters.PenaltySpec{After: 1, Within: time.Hour, For: 2 * time.Hour}
+		limit := MustLimit(spec)
+		groups := []limiters.Group{{{Key: "large", Limit: limit, N: limit.Capacity() + 1}}, limit.PeekHits("large")}
+		out := make([]limiters.Verdict, 3)
+		if len(groups[1]) != 2 {
+			t.Errorf("%+v: an inspection has %d hits, want 2", spec, len(groups[1]))
+			continue
+		}
 		if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []bool{true, false, true, false, true} {
-			if out[i].Err != nil || out[i].Allowed != want {
-				t.Errorf("%s, hit %d: %s, want allowed: %t", name, i, Format(out[i]), want)
-			}
+		if v := out[2]; v.Err != nil || !v.Penalized {
+			t.Errorf("%+v: %s, want a penalty", spec, Format(v))
 		}
 	}
 }

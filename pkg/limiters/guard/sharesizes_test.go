@@ -1,0 +1,67 @@
+package guard_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// The shares of a limit for hits of different sizes use one state. Whatever the sizes of hits, refunds and settlements are, a replica
+// admits at most the whole limit at one time.
+func TestHitsOfManySizesKeepToTheLimit(t *testing.T) {
+	const whole, replicas = 60, 10
+	for _, name := range limiterstest.Windowed() {
+		for _, l := range []limiters.Spec{
+			{}, {CountDenied: true}, {Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}}},
+		} {
+			l.Algorithm, l.Max, l.Window = name, whole, time.Hour
+			limit, most := limiterstest.MustLimit(l), int64(0)
+			for seed := range uint64(50) {
+				f := withOnError(guard.NewFallback(&flaky{unreachable: true}, guard.FallbackOptions{
+					Local: memory(), Replicas: func() int { return replicas },
+				}), limiters.OnErrorLocal)
+				most = max(most, mostAdmitted(t, f, limit, rand.New(rand.NewPCG(seed, 1))))
+			}
+			if most > whole {
+				t.Errorf("%+v: admitted %d at one time", l, most)
+			}
+		}
+	}
+}
+
+// mostAdmitted takes hits of random sizes at one time, and refunds or settles parts of some. It returns the highest sum of those admitted.
+func mostAdmitted(t *testing.T, store limiters.Store, limit *limiters.Limit, rnd *rand.Rand) int64 {
+	t.Helper()
+	sizes, now := []int64{1, 1, 1, 2, 7, 20, 30, 60}, time.Now()
+	decide := func(h limiters.Hit) bool {
+		h.Key, h.Limit = "k", limit
+		var out [1]limiters.Verdict
+		if err := store.Take(t.Context(), now, limiters.Singles(h), out[:]); err != nil || out[0].Err != nil {
+			t.Fatal(err, out[0].Err)
+		}
+		return out[0].Allowed
+	}
+	sum, most := int64(0), int64(0)
+	for i := range byte(250) {
+		h := limiters.Hit{N: sizes[rnd.IntN(len(sizes))]}
+		if limit.Reserves() {
+			h.Lease[0] = i + 1
+		}
+		if !decide(h) {
+			continue
+		}
+		actual := rnd.Int64N(h.N + 1)
+		if limit.Reserves() {
+			decide(limiters.Hit{N: actual, Lease: h.Lease, End: true})
+		} else {
+			decide(limiters.Hit{N: actual - h.N})
+		}
+		sum += actual
+		most = max(most, sum)
+	}
+	return most
+}
