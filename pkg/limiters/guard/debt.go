@@ -18,6 +18,7 @@ type debt struct {
 	key        string
 	limit      *limiters.Limit
 	n          int64
+	resetAt    int64  // when its window ends at the latest
 	hash       uint64 // of the key
 	generation uint32 // the generation of the shard when the debt was taken
 }

@@ -770,6 +770,28 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 	})
 }
 
+// The call with a debt fails after its window has ended, and the next window already denies the key.
+func TestDebtCountsInNoLaterWindow(t *testing.T) {
+	withFixture(t, func(w *fixture) {
+		a := w.replica(defaults)
+		time.Sleep(59200 * time.Millisecond)
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=800ms")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=800ms reset=800ms")
+		a.mustTake("k", counted, 5, "cached: denied used=9 remaining=0 retry=never reset=800ms")
+		a.link.set(500*time.Millisecond, 0, limiters.Uncharged(errors.New("the wait in the queue was too long")))
+		time.Sleep(700 * time.Millisecond) // the call is under way
+		a.link.set(0, 0, nil)
+		time.Sleep(200 * time.Millisecond)
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=59.9s")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=59.9s reset=59.9s")
+		time.Sleep(5 * time.Second)
+		w.mustHaveUsage("k", counted, 4)
+		if got := a.Stats(); got.Lost != 5 || got.Sent != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // A panic of the store on the cache's goroutine must not end the process.
 func TestPanicOfTheStoreDoesNotEndTheProcess(t *testing.T) {
 	withFixture(t, func(w *fixture) {

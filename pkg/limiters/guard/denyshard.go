@@ -160,12 +160,12 @@ func (s *denyShard) applyVerdict(taken *debt, d denial, denied bool) {
 	}
 }
 
-// restore returns a taken debt to its entry, if it still exists.
+// restore returns a taken debt to its entry, if it still exists. A debt whose window has ended must not count in the next one.
 func (s *denyShard) restore(now int64, taken *debt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.find(taken.hash, taken.key, taken.limit)
-	if e == nil {
+	if e == nil || now >= taken.resetAt {
 		return false
 	}
 	e.debt += taken.n
@@ -279,7 +279,7 @@ func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
 func (s *denyShard) takeDebt(now int64, e *denyEntry, debts []debt) []debt {
 	needed := s.needsStore(e, now)
 	if needed {
-		debts = append(debts, debt{e.key, e.limit, e.debt, e.hash, s.generation})
+		debts = append(debts, debt{e.key, e.limit, e.debt, e.resetAt, e.hash, s.generation})
 	}
 	e.used = min(e.used+e.debt, limiters.MaxHits)
 	e.debt, e.pending = 0, false

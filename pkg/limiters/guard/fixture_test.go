@@ -53,10 +53,10 @@ func (l *faultyLink) Take(ctx context.Context, now time.Time, groups []limiters.
 	if panics {
 		panic("out of order")
 	}
+	time.Sleep(callDelay)
 	if err != nil {
 		return err
 	}
-	time.Sleep(callDelay)
 	err = inner.Take(ctx, now, groups, out)
 	for i, h := range slices.Concat(groups...) {
 		if bad != "" && h.Key == bad {
