@@ -48,15 +48,15 @@ func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict, err error) {
 	}
 }
 
-// applyVerdicts renews or removes denials by the verdicts on their debts, from a call that began at from.
-func (c *DenyCache) applyVerdicts(from int64, debts []debt, out []limiters.Verdict) {
+// applyVerdicts renews or removes denials by the verdicts on their debts, from a call that began at the time began.
+func (c *DenyCache) applyVerdicts(began int64, debts []debt, out []limiters.Verdict) {
 	now := c.clock()
 	for i := range debts {
 		d, v := &debts[i], &out[i]
 		if v.Err != nil {
 			continue
 		}
-		denial, certain := c.denialOf(from, now, d.limit, 0, v)
+		denial, certain := c.denialOf(began, now, d.limit, 0, v)
 		c.shard(d.hash).applyVerdict(d, denial, certain && denial.expires > now)
 	}
 }
@@ -133,12 +133,12 @@ func (c *DenyCache) sendDebts(debts []debt) error {
 	for i := range debts {
 		hits[i] = debts[i].hit()
 	}
-	from := c.clock()
+	began := c.clock()
 	out, err := c.send(c.store, hits)
 	c.countSent(debts, out, err)
 	if err != nil {
 		return fmt.Errorf("guard: denied hits of %d keys may not have been counted: %w", len(debts), err)
 	}
-	c.applyVerdicts(from, debts, out)
+	c.applyVerdicts(began, debts, out)
 	return nil
 }

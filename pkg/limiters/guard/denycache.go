@@ -88,7 +88,7 @@ func (c *DenyCache) Close(ctx context.Context) error {
 }
 
 // Forget removes all denials, including those that calls in flight will return. Debts are still sent. On a nil DenyCache, Forget,
-// ForgetKeys and ForgetMatching do nothing.
+// DropKeys and DropMatching do nothing.
 func (c *DenyCache) Forget() {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
@@ -145,19 +145,19 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 		lookups = make([]lookup, len(out))
 	}
 	var debts []debt
-	from := c.clock()
+	began := c.clock()
 	c.classify(groups, lookups)
-	forwarded := c.answer(from, groups, lookups, out, &debts)
+	forwarded := c.answer(began, groups, lookups, out, &debts)
 	switch {
 	case forwarded == 0:
 		return nil
 	case forwarded == len(out) && len(debts) == 0:
 		err := c.store.Take(ctx, time.Time{}, groups, out)
-		c.recordDenials(from, groups, lookups, out, err)
+		c.recordDenials(began, groups, lookups, out, err)
 		return err
 	}
 	err := c.forward(ctx, groups, lookups, out, debts)
-	c.recordDenials(from, groups, lookups, out, err)
+	c.recordDenials(began, groups, lookups, out, err)
 	if forwarded == len(out) {
 		return err
 	}
@@ -250,10 +250,10 @@ func (c *DenyCache) forward(
 	return err
 }
 
-// recordDenials records the denials of a call that began at from. It removes those of refunded keys, even if the refund failed, because it
-// may have been charged.
-func (c *DenyCache) recordDenials(from int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, err error) {
-	after := int64(0)
+// recordDenials records the denials of a call that began at the time began. It removes those of refunded keys, even if the refund
+// failed, because it may have been charged.
+func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, err error) {
+	ended := int64(0)
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			h, l, v := &g[i], &lookups[first+i], &out[first+i]
@@ -263,30 +263,30 @@ func (c *DenyCache) recordDenials(from int64, groups []limiters.Group, lookups [
 			if err != nil || v.Allowed || v.Err != nil || !l.forward || len(g) > 1 {
 				continue
 			}
-			if after == 0 {
-				after = c.clock()
+			if ended == 0 {
+				ended = c.clock()
 			}
-			if d, certain := c.denialOf(from, after, h.Limit, h.N, v); certain {
-				c.cacheDenial(l, h, d, after)
+			if d, certain := c.denialOf(began, ended, h.Limit, h.N, v); certain {
+				c.cacheDenial(l, h, d, ended)
 			}
 		}
 	}
 }
 
-// denialOf returns the denial to record for the verdict v of n hits, from a call between from and after. It returns false if no
+// denialOf returns the denial to record for the verdict v of n hits, from a call between began and ended. It returns false if no
 // further hits are certain to be denied.
-func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, certain bool) {
+func (c *DenyCache) denialOf(began, ended int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, certain bool) {
 	minHits, certain := l.DeniedFrom(n, v)
 	offset := int64(0)
 	if v.At > 0 {
-		offset = v.At*int64(time.Microsecond) - after
+		offset = v.At*int64(time.Microsecond) - ended
 	}
 	return denial{
-		recorded: after, offset: offset,
+		recorded: ended, offset: offset,
 		minHits: minHits, used: v.Used,
 		// The store's clock is truncated to microseconds, so the denial may end one microsecond early.
-		expires: from + min(int64(v.RetryAfter-time.Microsecond), c.maxAge),
-		retryAt: after + int64(v.RetryAfter), resetAt: after + int64(v.ResetAfter),
+		expires: began + min(int64(v.RetryAfter-time.Microsecond), c.maxAge),
+		retryAt: ended + int64(v.RetryAfter), resetAt: ended + int64(v.ResetAfter),
 	}, certain
 }
 

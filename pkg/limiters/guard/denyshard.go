@@ -39,7 +39,7 @@ type denyEntry struct {
 	countsDenied bool  // answered hits add to the debt: the limit counts denied hits and has no penalty
 	debt         int64 // answered hits that the store has not counted
 
-	before, after *denyEntry // in its list
+	prev, next *denyEntry // in its list
 }
 
 // A denial is a range of hits that are denied, and its end. Times are by the cache's clock, in ns.
@@ -61,7 +61,7 @@ func (e *denyEntry) size() int64 { return entryBytes + int64(len(e.key)) }
 func (s *denyShard) init(maxAge int64) {
 	s.entries, s.maxAge = make(map[uint64]*denyEntry), maxAge
 	for _, list := range []*denyEntry{&s.idle, &s.pending} {
-		list.before, list.after = list, list
+		list.prev, list.next = list, list
 	}
 }
 
@@ -198,10 +198,10 @@ func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, bu
 
 // victim returns the entry to evict, or nil if all entries wait for a call to the store.
 func (s *denyShard) victim(now int64) *denyEntry {
-	if e := s.idle.after; e != &s.idle {
+	if e := s.idle.next; e != &s.idle {
 		return e
 	}
-	if e := s.pending.after; e != &s.pending && now >= e.expires && !s.needsStore(e, now) {
+	if e := s.pending.next; e != &s.pending && now >= e.expires && !s.needsStore(e, now) {
 		return e
 	}
 	return nil
@@ -237,13 +237,13 @@ func (s *denyShard) forgetKey(hash uint64, key string) {
 
 // forgetAll removes all denials, but not their debts.
 func (s *denyShard) forgetAll() {
-	for e := s.pending.after; e != &s.pending; {
-		next := e.after
+	for e := s.pending.next; e != &s.pending; {
+		next := e.next
 		s.forget(e)
 		e = next
 	}
-	for s.idle.after != &s.idle {
-		s.remove(s.idle.after)
+	for s.idle.next != &s.idle {
+		s.remove(s.idle.next)
 	}
 }
 
@@ -293,7 +293,7 @@ func (s *denyShard) takeDebt(now int64, e *denyEntry, debts []debt) []debt {
 
 // sweep removes expired entries. The list is only nearly sorted by expiry, so an entry may stay until the next sweep.
 func (s *denyShard) sweep(now int64) {
-	for e := s.idle.after; e != &s.idle && now >= e.expires; e = s.idle.after {
+	for e := s.idle.next; e != &s.idle && now >= e.expires; e = s.idle.next {
 		s.remove(e)
 	}
 }
@@ -301,7 +301,7 @@ func (s *denyShard) sweep(now int64) {
 // takeDue moves the debts that began no later than before to debts, up to limit in total. It returns when the oldest remaining debt
 // began, or forever.
 func (s *denyShard) takeDue(now, before int64, limit int, debts []debt) ([]debt, int64) {
-	for e := s.pending.after; e != &s.pending; e = s.pending.after {
+	for e := s.pending.next; e != &s.pending; e = s.pending.next {
 		if e.pendingSince > before || len(debts) >= limit {
 			return debts, e.pendingSince
 		}
@@ -312,10 +312,10 @@ func (s *denyShard) takeDue(now, before int64, limit int, debts []debt) ([]debt,
 
 func (e *denyEntry) move(to *denyEntry) { e.unlink(); e.link(to) }
 
-func (e *denyEntry) unlink() { e.before.after, e.after.before = e.after, e.before }
+func (e *denyEntry) unlink() { e.prev.next, e.next.prev = e.next, e.prev }
 
 // link appends e to a list.
 func (e *denyEntry) link(list *denyEntry) {
-	e.before, e.after = list.before, list
-	e.before.after, list.before = e, e
+	e.prev, e.next = list.prev, list
+	e.prev.next, list.prev = e, e
 }

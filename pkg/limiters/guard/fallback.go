@@ -24,12 +24,12 @@ type Fallback struct {
 	store   limiters.Store
 	options FallbackOptions
 
-	start   time.Time
-	down    atomic.Bool
-	failure atomic.Int64 // the time of the last failure of the store, in ns since start
-	decided [limiters.OnErrorLocal + 1]atomic.Int64
-	shares  shares
-	leases  atomic.Bool // the local store has decided a hit with a lease
+	start          time.Time
+	down           atomic.Bool
+	failure        atomic.Int64 // the time of the last failure of the store, in ns since start
+	decided        [limiters.OnErrorLocal + 1]atomic.Int64
+	shares         shares
+	localHasLeases atomic.Bool // the local store has decided a hit with a lease
 }
 
 // FallbackOptions configures a Fallback. Zero fields have defaults.
@@ -83,9 +83,9 @@ func (f *Fallback) Take(
 ) error {
 	err := f.store.Take(ctx, now, groups, out)
 	t := fallbackTake{now, groups, onErrors, out}
-	if f.leases.Load() {
+	if f.localHasLeases.Load() {
 		if ended := ctx.Err() != nil; err == nil || ended {
-			f.endLocally(ctx, t, ended)
+			f.mirrorEnds(ctx, t, ended)
 		}
 	}
 	switch {
@@ -166,6 +166,10 @@ func (f *Fallback) noteRecovery(out []limiters.Verdict) {
 	if !f.down.Load() || time.Since(f.start)-time.Duration(f.failure.Load()) < recoveryTime || !slices.ContainsFunc(out, isByStore) {
 		return
 	}
+	f.markUp()
+}
+
+func (f *Fallback) markUp() {
 	if f.down.CompareAndSwap(true, false) {
 		f.options.Changed(false, nil)
 	}
@@ -182,8 +186,8 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 	if !f.down.Load() || time.Since(f.start)-time.Duration(failure) < idleTime || check(ctx) != nil {
 		return
 	}
-	if f.failure.Load() == failure && f.down.CompareAndSwap(true, false) {
-		f.options.Changed(false, nil)
+	if f.failure.Load() == failure {
+		f.markUp()
 	}
 }
 
@@ -222,8 +226,8 @@ func (f *Fallback) count(h *limiters.Hit, onError limiters.OnError) {
 	}
 }
 
-// endLocally ends leases in the local store that the wrapped store has ended or, with all, that it failed to end.
-func (f *Fallback) endLocally(ctx context.Context, t fallbackTake, all bool) {
+// mirrorEnds ends leases in the local store that the wrapped store has ended or, with all, that it failed to end.
+func (f *Fallback) mirrorEnds(ctx context.Context, t fallbackTake, all bool) {
 	var ends []limiters.Hit
 	for first, g := range limiters.EachGroup(t.groups) {
 		for i, h := range g {
@@ -297,8 +301,8 @@ func (f *Fallback) addLocal(local *split.Subset, first int, g limiters.Group, t 
 			denied = true
 			continue
 		}
-		if h.Lease != (limiters.LeaseID{}) && !f.leases.Load() {
-			f.leases.Store(true)
+		if h.Lease != (limiters.LeaseID{}) && !f.localHasLeases.Load() {
+			f.localHasLeases.Store(true)
 		}
 		undecided, indices = append(undecided, h), append(indices, first+i)
 	}

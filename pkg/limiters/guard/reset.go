@@ -10,15 +10,15 @@ import (
 
 // Reset implements [limiters.Store]. It removes unsent debts, which belong to the old state.
 func (c *DenyCache) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
-	c.ForgetKeys(keys)
+	c.DropKeys(keys)
 	found, err = c.store.Reset(ctx, keys)
-	c.ForgetKeys(keys) // again, because calls in flight may have recorded denials
+	c.DropKeys(keys) // again, because calls in flight may have recorded denials
 	return found, err
 }
 
-// ForgetKeys removes the denials and debts of keys, including denials that calls in flight will return. Call it when another
+// DropKeys removes the denials and debts of keys, including denials that calls in flight will return. Call it when another
 // process has reset the keys.
-func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
+func (c *DenyCache) DropKeys(keys []limiters.StateName) {
 	if c == nil {
 		return
 	}
@@ -34,14 +34,14 @@ func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
 
 // ResetMatching implements [limiters.Store].
 func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	c.ForgetMatching(match)
+	c.DropMatching(match)
 	progress, err := c.store.ResetMatching(ctx, match, cursor)
-	c.ForgetMatching(match)
+	c.DropMatching(match)
 	return progress, err
 }
 
-// ForgetMatching is [DenyCache.ForgetKeys] for all keys that match.
-func (c *DenyCache) ForgetMatching(match func(key string) bool) {
+// DropMatching is [DenyCache.DropKeys] for all keys that match.
+func (c *DenyCache) DropMatching(match func(key string) bool) {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
 		for _, first := range s.entries {
