@@ -106,8 +106,8 @@ func (n *nodes) queueFor(ctx context.Context, key string) (*queue, error) {
 			maps.DeleteFunc(n.queues, func(_ string, q *queue) bool { return q.idle() })
 		}
 		clock, reconnector := newServerClock(), n.store.newReconnector()
-		q = n.newQueue(func(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-			err := n.store.decideSlots(ctx, clock, latest, now, groups, out)
+		q = n.newQueue(func(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+			err := n.store.decideSlots(ctx, clock, notAfter, now, groups, out)
 			if err != nil {
 				n.afterError(ctx, reconnector, &groups[0][0], err)
 			}

@@ -151,8 +151,8 @@ func (s *Store) Stats() Stats {
 }
 
 // decide decides groups in one call to a single Redis.
-func (s *Store) decide(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	b := pooledBatch(latest, now, groups, s.namer)
+func (s *Store) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	b := pooledBatch(notAfter, now, groups, s.namer)
 	defer b.release()
 	r, err := s.script.call(ctx, s.client, s.clock, b)
 	if err != nil {
