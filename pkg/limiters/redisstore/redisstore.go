@@ -127,7 +127,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		return nil
 	}
 	if err := s.taker.Take(ctx, now, groups, out); err != nil {
-		return fmt.Errorf("redis call with %d hits at %s failed: %w", len(out), s.address, explainError(err))
+		return fmt.Errorf("redis at %s: %w", s.address, explainError(err))
 	}
 	return nil
 }
