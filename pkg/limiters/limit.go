@@ -176,7 +176,7 @@ func New(spec Spec) (*Limit, error) {
 	if err := l.setReserve(spec.Params.Reserve); err != nil {
 		return nil, err
 	}
-	d.clearDefaults(&l.spec.Params)
+	d.clearTextDefaults(&l.spec.Params)
 	return l, nil
 }
 
@@ -214,7 +214,8 @@ const (
 	PeekOver     = "over"
 )
 
-// Spec returns the limit's Spec, with default parameters set to zero, so that equivalent Specs are equal.
+// Spec returns the Spec that was passed to New, except that the zone UTC and each default of a Choice are empty. A number or a duration
+// that is its default stays as given, because an override of the maximum may change the default.
 func (l *Limit) Spec() Spec { return l.spec }
 
 // ID identifies the limit's algorithm and window. In every store, hits with the same key and ID share a state. It contains no
