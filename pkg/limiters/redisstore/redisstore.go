@@ -11,10 +11,11 @@
 //     source is in pkg/redisscripts, so this package contains no algorithm. It knows which keys a limit has, and which decider of the
 //     scripts takes a hit.
 //
-// A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later. A call is sent again
-// only if it certainly charged nothing. That is so after NOSCRIPT, in a cluster after MOVED, ASK or TRYAGAIN, and after the reply that
-// the deadline has passed. In the last case the deadline must not have passed by the local clock. After a lost connection or a
-// timeout, the hits get an error and may have been charged.
+// A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later.
+//
+// A call is sent again only if it charged nothing: after NOSCRIPT and, in a cluster, after MOVED, ASK or TRYAGAIN. It is also sent
+// again if the script rejected it as late although its deadline has not passed by the local clock, because then the estimate of the
+// server's clock was wrong. After a lost connection or a timeout, the hits get an error and may have been charged.
 package redisstore
 
 import (

@@ -179,7 +179,7 @@ func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redi
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, sc := range calls {
 		sc.reply, sc.err = commands[i].parse(clock)
-		if didNotRun(sc.err) || sc.batch.hadWrongDeadline(sc.reply, sc.err) {
+		if didNotRun(sc.err) || sc.batch.rejectedTooEarly(sc.reply, sc.err) {
 			rest = append(rest, sc)
 		}
 	}
