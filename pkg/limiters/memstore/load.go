@@ -262,8 +262,8 @@ func (l *loader) key(f *keyReader) error {
 	if name >= len(l.names) || max(maximum, capacity) > limiters.MaxPerWindow || window > uint64(limiters.MaxWindow.Microseconds()) {
 		return errors.New("a limit out of range")
 	}
-	algorithm, hasLeases := strings.CutSuffix(l.names[name], leased)
-	algorithm, hasText := strings.CutSuffix(algorithm, extended)
+	algorithm, hasLeases := strings.CutSuffix(l.names[name], leasesSuffix)
+	algorithm, hasText := strings.CutSuffix(algorithm, paramsSuffix)
 	var params string
 	if hasText || hasLeases {
 		params = string(f.bytes(f.uvarint()))
