@@ -214,10 +214,10 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 	const timeout = time.Second
 	for _, c := range []struct {
-		what       string
-		err        error
-		had, apart time.Duration
-		opens      bool
+		what             string
+		err              error
+		waitLimit, apart time.Duration
+		opens            bool
 	}{
 		{"timeouts", context.DeadlineExceeded, timeout, timeout, true},
 		{"timeouts within one timeout", context.DeadlineExceeded, timeout, timeout / 1000, false},
@@ -228,7 +228,7 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var b breaker
 			for range 100 {
-				b.record(c.err, c.had, timeout)
+				b.record(c.err, c.waitLimit, timeout)
 				time.Sleep(c.apart)
 			}
 			if b.open() != c.opens {

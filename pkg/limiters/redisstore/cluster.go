@@ -133,7 +133,7 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 		}
 		n.mu.Unlock()
 	}
-	had := timeLeft(ctx, n.store.timeout)
+	waitLimit := timeLeft(ctx, n.store.timeout)
 	node, err := n.store.cluster.MasterForKey(ctx, key)
 	if errors.Is(err, redis.Nil) {
 		err = errNoHosts
@@ -147,7 +147,7 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	if replyOf(err) != nil {
 		result = errNoSlots // a reply without the slots is a failure too
 	}
-	n.slotsBreaker.record(result, had, n.store.timeout)
+	n.slotsBreaker.record(result, waitLimit, n.store.timeout)
 	n.slotsUnknown.Store(n.slotsBreaker.failures > 0)
 	if err != nil {
 		return nil, limiters.Uncharged(err) // the slots are unknown, so nothing was sent

@@ -50,8 +50,8 @@ type Store struct {
 	cluster *redis.ClusterClient // client
 	nodes   *nodes
 
-	life context.Context // ends with Close
-	end  context.CancelFunc
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
 
 	closing sync.RWMutex
 	closed  bool
@@ -70,7 +70,7 @@ func New(c connect.Options, o Options) *Store {
 		connectTime: max(c.Timeout, c.DialTimeout),
 	}
 	s.cluster, _ = s.client.(*redis.ClusterClient)
-	s.life, s.end = context.WithCancel(context.Background())
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	newQueue := func(call callFunc) *queue {
 		return &queue{
 			call: call, timeout: s.timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, counts: &s.counts, running: &s.running,
@@ -87,7 +87,7 @@ func New(c connect.Options, o Options) *Store {
 }
 
 func (s *Store) newReconnector() *reconnector {
-	return &reconnector{life: s.life, running: &s.running, timeout: s.connectTime}
+	return &reconnector{ctx: s.ctx, running: &s.running, timeout: s.connectTime}
 }
 
 // Close waits for all Takes in progress and closes the connections. Later Takes fail with ErrClosed.
@@ -95,7 +95,7 @@ func (s *Store) Close() error {
 	s.closing.Lock()
 	s.closed = true
 	s.closing.Unlock()
-	s.end()
+	s.cancel()
 	s.running.Wait()
 	return s.client.Close()
 }
