@@ -143,8 +143,8 @@ func (l *Limit) StateName(key string) StateName { return StateName{key, l.id, l.
 
 // A Progress is the result of one call of ResetMatching.
 type Progress struct {
-	Scanned int64  // keys that the call has seen
-	Reset   int64  // keys that the call has reset
+	Scanned int64  // entries that the call has seen; the store may keep one state of a key in up to three
+	Reset   int64  // states that the call has reset
 	Cursor  string // continues the pass; empty when it is complete
 }
 

@@ -29,8 +29,8 @@ type nodes struct {
 	learning     bool // an attempt is under way, and the breaker is open
 }
 
-// maxNodes bounds the queues. Idle queues beyond it are dropped, and made again when they are needed. A cluster has at most 1,000
-// nodes, but addresses change.
+// maxNodes is the number of queues from which a new queue drops the idle ones. A cluster has at most 1,000 nodes, but addresses change.
+// A queue with a call in flight stays, until its timeout at most. A dropped queue still serves a Take that has found it.
 const maxNodes = 1024
 
 // Take decides groups on the nodes that own their slots.
