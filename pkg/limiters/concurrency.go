@@ -96,7 +96,7 @@ func (l *concurrencyLimit) resetTime(CounterState) int64 { return 0 }
 
 func (l *concurrencyLimit) extraWait(int64) int64 { return l.ttl }
 
-func (l *concurrencyLimit) maxInWindow() int64 { return 0 }
+func (l *concurrencyLimit) mostAdmitted() int64 { return 0 }
 
 func (l *concurrencyLimit) appendScript(b []byte, _ int64) []byte { return appendNumbers(b, l.ttl) }
 

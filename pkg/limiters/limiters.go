@@ -131,15 +131,15 @@ type Store interface {
 	ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (Progress, error)
 }
 
-// A StateName names the state of a key, which all limits with one ID share. It can be sent to another process.
+// A StateName names the state of a key, which all limits with one StateID share. It can be sent to another process.
 type StateName struct {
 	Key    string        `json:"key"`
-	ID     string        `json:"id"`     // of the limit, see [Limit.ID]
+	ID     string        `json:"id"`     // of the limit, see [Limit.StateID]
 	Window time.Duration `json:"window"` // of the limit
 }
 
 // StateName returns the name of the state of a key under l.
-func (l *Limit) StateName(key string) StateName { return StateName{key, l.id, l.spec.Window} }
+func (l *Limit) StateName(key string) StateName { return StateName{key, l.stateID, l.spec.Window} }
 
 // A Progress is the result of one call of ResetMatching.
 type Progress struct {

@@ -173,13 +173,13 @@ func (t *take) firstOf(i int) int {
 	h := hr.hit
 	for j := range i {
 		e := &t.records[j]
-		if e.hash == hr.hash && e.first == j && e.hit.Key == h.Key && e.hit.Limit.ID() == h.Limit.ID() {
+		if e.hash == hr.hash && e.first == j && e.hit.Key == h.Key && e.hit.Limit.StateID() == h.Limit.StateID() {
 			hr.first = j
 			return j
 		}
 	}
 	hr.first = i
-	hr.position = hr.shard.find(hr.hash, h.Key, h.Limit.ID())
+	hr.position = hr.shard.find(hr.hash, h.Key, h.Limit.StateID())
 	if hr.position != 0 {
 		hr.shard.load(hr.shard.record(hr.position), &t.states[i])
 		hr.grownBytes = t.states[i].GrownBytes()
