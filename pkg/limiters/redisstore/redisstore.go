@@ -14,8 +14,8 @@
 // A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later.
 //
 // A call is sent again only if it charged nothing: after NOSCRIPT and, in a cluster, after MOVED, ASK or TRYAGAIN. It is also sent
-// again if the script rejected it as late although its deadline has not passed by the local clock, because then the estimate of the
-// server's clock was wrong. After a lost connection or a timeout, the hits get an error and may have been charged.
+// again if the script rejected it as late although its deadline has not passed by the local clock. The estimate of the server's clock
+// was then wrong. After a lost connection or a timeout, the hits get an error and may have been charged.
 package redisstore
 
 import (
