@@ -47,26 +47,8 @@ func (h *httpServer) serve() error {
 // newServers returns the servers of p, whose other parts must be open.
 func (p *process) newServers() (*servers, error) {
 	s, l, log, metrics := p.settings, p.ports, p.log, p.metrics
-	logRequest, observer := telemetry.RequestLog(log), newObserver(s, l.admin != nil, log, metrics)
-	options := rls.Options{
-		Observe: func(o *rls.Observation) {
-			metrics.Observe(o)
-			p.stats.Observe(o)
-			logRequest(o)
-			observer.Observe(&o.Result)
-			p.shadow.observe(o)
-			p.recorder.Record(&o.Result)
-		},
-		DynamicMetadata:  s.ResponseDynamicMetadata,
-		StandardHeaders:  s.ResponseHeadersStandard != "",
-		RetryAfterJitter: s.Jitter(),
-		DeniedByHeader:   s.ResponseHeaderDeniedBy,
-		Receipts:         p.receipts.options(s),
-	}
-	if s.ResponseHeaders {
-		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
-	}
-	service := rls.New(decide.NewWithOnError(p.rules.live.Load, p.store.fallback, decideOptions(s)), options)
+	observer := newObserver(s, l.admin != nil, log, metrics)
+	service := rls.New(decide.NewWithOnError(p.rules.live.Load, p.store.fallback, decideOptions(s)), p.rlsOptions(observer))
 	serverOptions, err := grpcOptions(&s.Listeners, log)
 	if err != nil {
 		return nil, err
@@ -96,6 +78,35 @@ func (p *process) newServers() (*servers, error) {
 			return nil, err
 		}
 	}
+	p.logListening()
+	return all, nil
+}
+
+func (p *process) rlsOptions(observer *observe.Observer) rls.Options {
+	s, logRequest := p.settings, telemetry.RequestLog(p.log)
+	options := rls.Options{
+		Observe: func(o *rls.Observation) {
+			p.metrics.Observe(o)
+			p.stats.Observe(o)
+			logRequest(o)
+			observer.Observe(&o.Result)
+			p.shadow.observe(o)
+			p.recorder.Record(&o.Result)
+		},
+		DynamicMetadata:  s.ResponseDynamicMetadata,
+		StandardHeaders:  s.ResponseHeadersStandard != "",
+		RetryAfterJitter: s.Jitter(),
+		DeniedByHeader:   s.ResponseHeaderDeniedBy,
+		Receipts:         p.receipts.options(s),
+	}
+	if s.ResponseHeaders {
+		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
+	}
+	return options
+}
+
+func (p *process) logListening() {
+	l := p.ports
 	fields := []zap.Field{
 		zap.String("version", versionOf()), zap.Stringer("grpc", l.grpc.Addr()), zap.Stringer("http", l.http.Addr()),
 		zap.Stringer("debug", l.debug.Addr()),
@@ -106,8 +117,7 @@ func (p *process) newServers() (*servers, error) {
 	if l.admin != nil {
 		fields = append(fields, zap.Stringer("admin", l.admin.Addr()))
 	}
-	log.Info("listening", append(fields, zap.String("store", s.BackendType), zap.String("source", p.rules.report.source))...)
-	return all, nil
+	p.log.Info("listening", append(fields, zap.String("store", p.settings.BackendType), zap.String("source", p.rules.report.source))...)
 }
 
 func decideOptions(s *settings.Serve) decide.Options {

@@ -74,8 +74,8 @@ func (r *Service) ResetEntry(
 	return done, notified, err
 }
 
-// resetAndNotify sends m before and after reset. It reports whether the second message was sent or is not needed. It sends the second
-// message even if reset failed, because some states may be removed.
+// resetAndNotify sends m before and after reset. If it returns no error, notified reports whether the second message was sent or is not
+// needed. It sends the second message even if reset failed, because some states may be removed.
 func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() error) (notified bool, err error) {
 	if r.Messages == nil {
 		return true, reset()

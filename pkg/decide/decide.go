@@ -102,10 +102,10 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 // Verdicts. Its error is that of Decide for an invalid request or missing rules.
 func (d *Decider) Plan(r *Request, result *Result) error {
 	result.Clear()
-	return d.prepare(r, result)
+	return d.validateAndMatch(r, result)
 }
 
-func (d *Decider) prepare(r *Request, result *Result) error {
+func (d *Decider) validateAndMatch(r *Request, result *Result) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (d *Decider) prepare(r *Request, result *Result) error {
 		return &Error{Kind: NoRules, text: "no rate limit configuration loaded"}
 	}
 	result.Rules = rules
-	if err := d.plan(rules, r, result); err != nil {
+	if err := d.matchAll(rules, r, result); err != nil {
 		result.clearDecisions()
 		return err
 	}
@@ -123,7 +123,7 @@ func (d *Decider) prepare(r *Request, result *Result) error {
 }
 
 func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error {
-	if err := d.prepare(r, result); err != nil {
+	if err := d.validateAndMatch(r, result); err != nil {
 		return err
 	}
 	failure := "the store could not decide every descriptor"

@@ -82,7 +82,7 @@ var errNotGivenUp = errors.New("the store did not decide the end of a lease: on_
 // giveUp ends the leases that a denied or canceled request may have taken, because Envoy may make no further call for it. If ctx
 // has ended, it also repeats ends with an unknown outcome. It waits for the store and sets GivenUp and GiveUpErr.
 func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
-	if !result.leases {
+	if !result.hasLeases {
 		return
 	}
 	ended := ctx.Err() != nil

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// plan matches each descriptor of r to its limits and lists the hits to charge. Without rules for the domain, there are no limits,
+// matchAll matches each descriptor of r to its limits and lists the hits to charge. Without rules for the domain, there are no limits,
 // not even overrides.
-func (d *Decider) plan(rules *descriptors.Rules, r *Request, result *Result) error {
+func (d *Decider) matchAll(rules *descriptors.Rules, r *Request, result *Result) error {
 	result.Decisions = resize(result.Decisions, len(r.Descriptors))
 	domain := rules.Domain(r.Domain)
 	result.DomainNotFound = domain == nil
@@ -179,13 +179,13 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	key := string(r.key)
 	var lease limiters.LeaseID
 	if decision.Rule != nil && decision.Rule.UsesLeases() {
-		lease, r.leases = limiters.NewLeaseID(d.options.LeaseSecret, decision.leaseID()), true
+		lease, r.hasLeases = limiters.NewLeaseID(d.options.LeaseSecret, decision.leaseID()), true
 	}
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
 		r.hits = append(r.hits, limiters.Hit{Key: key, Limit: l.Compiled, N: decision.Hits, End: decision.End})
 		r.onErrors = append(r.onErrors, domain.OnError(l))
-		if r.leases && l.Compiled.UsesLeases() {
+		if l.Compiled.UsesLeases() {
 			r.hits[len(r.hits)-1].Lease = lease
 		}
 	}

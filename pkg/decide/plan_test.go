@@ -12,7 +12,7 @@ import (
 )
 
 // A plan has the rules and the limits of a decision, and charges nothing.
-func TestPlanIsDecideWithoutStore(t *testing.T) {
+func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 100 {

@@ -35,12 +35,12 @@ type Result struct {
 	GivenUp   int
 	GiveUpErr error
 
-	hits     []limiters.Hit
-	groups   []limiters.Group   // slices of hits
-	onErrors []limiters.OnError // of hits
-	verdicts []limiters.Verdict
-	key      []byte // scratch
-	leases   bool   // a hit has a lease
+	hits      []limiters.Hit
+	groups    []limiters.Group   // slices of hits
+	onErrors  []limiters.OnError // of hits
+	verdicts  []limiters.Verdict
+	key       []byte // scratch
+	hasLeases bool   // a hit has a lease
 
 	combined  Combined
 	decidedAt time.Duration // when the store answered, or when Decide ended without a call; see now; 0: not yet

@@ -54,7 +54,7 @@ func (r StepResult) String() string { return stepResultNames[r] }
 // Matched reports whether r is a selection.
 func (r StepResult) Matched() bool { return r <= MatchedKey }
 
-// A Hidden is a more general node that leads to a rule, and that Match does not try because a selection is final.
+// A Hidden is a more general node that leads to a rule. Match does not try it, because its selection is final.
 type Hidden struct {
 	Node, Source string // of the more general selection
 	Rule         *Rule  // at which the request would have ended

@@ -59,7 +59,7 @@ func newCalendar(spec Spec) (*calendar, error) {
 	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err
 }
 
-// idPrefix returns the part of the limit's ID for zone and unit. Limit.ID adds the length.
+// idPrefix returns the part of the StateID for zone and unit. New adds the length.
 func (c *calendar) idPrefix() string {
 	return "c" + calendarUnitNames[c.unit] + "@" + c.zone.String() + "@"
 }

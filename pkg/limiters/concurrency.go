@@ -16,7 +16,7 @@ import (
 // The retry-after of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back or the
 // TTL was shortened, each hit shortens at most [leasesPerHit] later expiries to now plus the TTL.
 //
-// A State has no words and no log, only leases.
+// A State under this limit has only leases.
 type concurrencyLimit struct{ max, ttl int64 } // ttl in µs
 
 // maxLeaseRetry bounds the retry-after of a hit that finds no slot, in µs.
@@ -54,7 +54,8 @@ var concurrencyDefinition = definition{
 // leaseTTL returns the TTL of a lease under a concurrency limit, in µs.
 func leaseTTL(spec Spec) int64 { return cmp.Or(spec.Params.LeaseTTL.Microseconds(), defaultTTL) }
 
-func (l *concurrencyLimit) idPrefix() string { return "s" } // "c" had another form in Redis
+// idPrefix is not "c", under which an earlier version kept another form of the state in Redis.
+func (l *concurrencyLimit) idPrefix() string { return "s" }
 
 // heldSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds
 // its slots until a hit removes it, or until the key has fully reset.
@@ -95,7 +96,7 @@ func (l *concurrencyLimit) resetTime(CounterState) int64 { return 0 }
 
 func (l *concurrencyLimit) extraWait(int64) int64 { return l.ttl }
 
-func (l *concurrencyLimit) maxInWindow() int64 { return 0 }
+func (l *concurrencyLimit) mostAdmitted() int64 { return 0 }
 
 func (l *concurrencyLimit) appendScript(b []byte, _ int64) []byte { return appendNumbers(b, l.ttl) }
 

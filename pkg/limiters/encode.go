@@ -73,10 +73,10 @@ func ReadState(l *Limit, b []byte) (State, error) {
 	}
 	var words [3]int64
 	for i := range n {
-		words[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+		words[i] = int64From(b[8*i:])
 	}
 	s := State{CounterState: CounterState{A: words[0], B: words[1], C: words[2]}}
-	if s.A < 0 || s.A > maxTime || s.B < 0 || s.B > maxTime {
+	if !within(s.A, maxTime) || !within(s.B, maxTime) {
 		return State{}, errors.New("a time or a count of a state is out of range")
 	}
 	b = b[8*n:]
@@ -101,8 +101,8 @@ func ReadState(l *Limit, b []byte) (State, error) {
 func readPenalty(b []byte) (Penalty, error) {
 	var n [4]int64
 	for i := range n {
-		n[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
-		if n[i] < 0 || n[i] > maxTime {
+		n[i] = int64From(b[8*i:])
+		if !within(n[i], maxTime) {
 			return Penalty{}, errors.New("a time or a count of a penalty is out of range")
 		}
 	}
@@ -117,7 +117,7 @@ func readLog(b []byte) (*Log, error) {
 	log := &Log{base: binary.LittleEndian.Uint32(b)}
 	var last entry
 	for b = b[baseLen:]; len(b) > 0; b = b[entryLen:] {
-		e := entry{int64(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint32(b[8:])}
+		e := entry{int64From(b), binary.LittleEndian.Uint32(b[8:])}
 		logged := e.sum - log.base
 		if e.time <= last.time || e.time > maxTime || logged <= last.sum || logged > 2*LogMax {
 			return nil, errors.New("the times or counts of a log do not ascend")

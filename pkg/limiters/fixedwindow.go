@@ -38,13 +38,13 @@ var windowParameters = slices.Concat([]Parameter{{
 var fixedWindowDefinition = definition{
 	name:                  "fixed_window",
 	parameters:            slices.Concat(windowParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
-	largest:               MaxPerWindow,
+	largest:               LargestMax,
 	countsDenied:          true,
 	countedPeekOver:       true,
 	stateWords:            2,
 	countingNeverProlongs: true,
 	neverFull: func(spec Spec) Spec {
-		spec.Max = MaxPerWindow
+		spec.Max = LargestMax
 		return spec
 	},
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
@@ -167,7 +167,7 @@ func (l *windowLimit) resetTime(s CounterState) int64 { return l.end(s.A) }
 
 func (l *windowLimit) extraWait(int64) int64 { return 0 }
 
-func (l *windowLimit) maxInWindow() int64 { return 2 * l.max }
+func (l *windowLimit) mostAdmitted() int64 { return 2 * l.max }
 
 func (l *windowLimit) appendScript(b []byte, now int64) []byte {
 	if l.calendar != nil {

@@ -215,7 +215,7 @@ func (l *funnelLimit) resetTime(s CounterState) int64 {
 
 func (l *funnelLimit) extraWait(k int64) int64 { return l.drain.timeFor(k).ceil() }
 
-func (l *funnelLimit) maxInWindow() int64 { return l.capacity + l.max }
+func (l *funnelLimit) mostAdmitted() int64 { return l.capacity + l.max }
 
 func (l *funnelLimit) appendScript(b []byte, _ int64) []byte {
 	d := &l.drain

@@ -183,7 +183,7 @@ func TestConcurrencySpec(t *testing.T) {
 		if (err != nil) != c.err {
 			t.Errorf("%+v: %v", c.spec, err)
 		}
-		if err == nil && (l.ID() != "s" || !l.UsesLeases() || !l.UsesExtraState() || l.HasPenalty()) {
+		if err == nil && (l.StateID() != "s" || !l.UsesLeases() || !l.UsesExtraState() || l.HasPenalty()) {
 			t.Errorf("%+v: %+v", c.spec, l)
 		}
 	}

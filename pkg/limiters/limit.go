@@ -12,13 +12,13 @@ import (
 // MaxWindow is the maximum window of a limit.
 const MaxWindow = 10 * 365 * 24 * time.Hour
 
-// MaxPerWindow is the maximum of Spec.Max. Counts saturate at MaxHits, so a larger maximum would never deny.
-const MaxPerWindow = MaxHits - 1
+// LargestMax is the largest Spec.Max of any algorithm. Counts saturate at MaxHits, so a larger maximum would never deny.
+const LargestMax = MaxHits - 1
 
 // A Spec describes a limit.
 type Spec struct {
 	Algorithm string        // one of [Algorithms]
-	Max       int64         // hits per window, 0 to MaxPerWindow; 0 denies every hit
+	Max       int64         // hits per window, 0 to LargestMax; 0 denies every hit
 	Window    time.Duration // whole microseconds, up to MaxWindow; 0 for concurrency
 	Params    Params        // of the algorithm
 	// CountDenied charges denied hits of any size: under a limit of 100, one denied hit of 150 keeps the key over its limit
@@ -32,7 +32,7 @@ type Limit struct {
 	spec       Spec
 	definition *definition
 	algorithm  algorithm
-	id         string
+	stateID    string
 	capacity   int64
 	peekOver   bool         // a peek is allowed at the limit, and denied only above it
 	penalty    *PenaltySpec // with defaults; nil: none
@@ -43,7 +43,7 @@ type Limit struct {
 // An algorithm counts the hits of a key in a [CounterState], or its slots in [Leases]. Its methods do no I/O and read no clock. They
 // may modify a [Log] in place. Times and durations are in µs.
 type algorithm interface {
-	// idPrefix returns the algorithm's part of Limit.ID. It must change if the meaning of the state changes, and only then.
+	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the state changes, and only then.
 	idPrefix() string
 	// fits reports whether n hits fit at now, or whether a peek is allowed if n is 0. If not, retryAfter is the wait until they
 	// fit; negative means never.
@@ -56,9 +56,9 @@ type algorithm interface {
 	resetTime(s CounterState) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
-	// maxInWindow returns the most hits of a key that are admitted in any interval as long as the window. A
+	// mostAdmitted returns the most hits of a key that are admitted in any interval as long as the window. A
 	// calendar's windows differ in length; for these, the interval is as long as the shortest.
-	maxInWindow() int64
+	mostAdmitted() int64
 	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time by which settle finds the charge.
 	reserve(s CounterState, now, n int64) (CounterState, int64)
 	// settle applies corrections in order, to charges that still count.
@@ -74,7 +74,7 @@ type definition struct {
 	parameters []Parameter
 	// countsDenied is the default of CountDenied in rules.
 	countsDenied bool
-	largest      int64 // see LargestMax
+	largest      int64 // see LargestMaxOf
 	stateWords   int   // how many of A, B and C of a State it uses
 	// grows marks an algorithm whose states have a log, which grows with the hits.
 	grows bool
@@ -118,8 +118,8 @@ func definitionOf(algorithm string) *definition {
 	return definitions[i]
 }
 
-// LargestMax returns the largest Spec.Max of an algorithm whose other parameters have their defaults.
-func LargestMax(algorithm string) int64 { return definitionOf(algorithm).largest }
+// LargestMaxOf returns the largest Spec.Max of an algorithm whose other parameters have their defaults.
+func LargestMaxOf(algorithm string) int64 { return definitionOf(algorithm).largest }
 
 // HasWindow reports whether limits of an algorithm have a window.
 func HasWindow(algorithm string) bool {
@@ -155,7 +155,7 @@ func New(spec Spec) (*Limit, error) {
 		return nil, invalid(fmt.Sprintf("want one of %q", Algorithms()), "unknown algorithm %q", spec.Algorithm)
 	}
 	if err := errors.Join(
-		checkRange("maximum", spec.Max, 0, MaxPerWindow), d.checkWindow(spec.Window), d.check(&spec.Params),
+		checkRange("maximum", spec.Max, 0, LargestMax), d.checkWindow(spec.Window), d.check(&spec.Params),
 	); err != nil {
 		return nil, err
 	}
@@ -165,10 +165,10 @@ func New(spec Spec) (*Limit, error) {
 	if l.algorithm, err = d.newAlgorithm(spec, l.peekOver); err != nil {
 		return nil, err
 	}
-	if l.id = l.algorithm.idPrefix(); d.slots {
+	if l.stateID = l.algorithm.idPrefix(); d.slots {
 		l.ttl = leaseTTL(spec)
 	} else {
-		l.id += strconv.FormatInt(spec.Window.Microseconds(), 10)
+		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func New(spec Spec) (*Limit, error) {
 	if err := l.setReserve(spec.Params.Reserve); err != nil {
 		return nil, err
 	}
-	d.clearDefaults(&l.spec.Params)
+	d.clearTextDefaults(&l.spec.Params)
 	return l, nil
 }
 
@@ -214,12 +214,13 @@ const (
 	PeekOver     = "over"
 )
 
-// Spec returns the limit's Spec, with default parameters set to zero, so that equivalent Specs are equal.
+// Spec returns the Spec that was passed to New, except that the zone UTC and each default of a Choice are empty. A number or a duration
+// that is its default stays as given, because an override of the maximum may change the default.
 func (l *Limit) Spec() Spec { return l.spec }
 
-// ID identifies the limit's algorithm and window. In every store, hits with the same key and ID share a state. It contains no
+// StateID identifies the limit's algorithm and window. In every store, hits with the same key and StateID share a state. It contains no
 // braces.
-func (l *Limit) ID() string { return l.id }
+func (l *Limit) StateID() string { return l.stateID }
 
 // Grows reports whether the state of a key grows with its hits.
 func (l *Limit) Grows() bool { return l.definition.grows || l.UsesLeases() }
@@ -233,9 +234,9 @@ func (l *Limit) Window() time.Duration { return l.spec.Window }
 // countsDenied reports whether denied hits are charged. A limit of 0 never writes.
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
 
-// MaxInWindow returns the most hits of a key that l admits in any interval as long as its window, without refunds; 0 if it has no
+// MostAdmitted returns the most hits of a key that l admits in any interval as long as its window, without refunds; 0 if it has no
 // window.
-func (l *Limit) MaxInWindow() int64 { return l.algorithm.maxInWindow() }
+func (l *Limit) MostAdmitted() int64 { return l.algorithm.mostAdmitted() }
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under other limits with a window, a hit counts
 // until the window ends or, in a log, has passed.

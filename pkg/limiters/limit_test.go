@@ -43,8 +43,8 @@ func TestReportsOfLimitsAgreeWithDecisions(t *testing.T) {
 						sum += n
 					}
 				}
-				if sum > l.MaxInWindow() {
-					t.Fatalf("%+v, seed %d: %d hits in a window, want at most %d", l.Spec(), seed, sum, l.MaxInWindow())
+				if sum > l.MostAdmitted() {
+					t.Fatalf("%+v, seed %d: %d hits in a window, want at most %d", l.Spec(), seed, sum, l.MostAdmitted())
 				}
 				now += rnd.Int64N(window / 4)
 			}

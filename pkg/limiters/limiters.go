@@ -95,18 +95,19 @@ type Verdict struct {
 	Allowed      bool
 	Penalized    bool // denied, and the key's penalty ends at RetryAfter
 	PenaltyBegan bool // Penalized, and the penalty began with this hit
-	// TooManyReservations reports a denial because the key has [MaxLeases] open reservations. RetryAfter is then the time until the
-	// first of them expires, at most a second.
+	// TooManyReservations reports a denial because the key has [MaxLeases] open reservations.
 	TooManyReservations bool
 	StoreUncharged      bool // this process decided because the store failed, and the store has certainly not charged the hit
 	By                  DecidedBy
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
 	// At is when the hit was decided, by the store's clock, in µs since 1970; 0 if on_store_error decided or the hit failed.
-	At         int64
-	Used       int64         // the key's usage after this hit
-	Remaining  int64         // how many further hits fit; 0 during a penalty
-	RetryAfter time.Duration // of a denied hit: the wait until it fits if nothing else is charged; negative if it never fits
+	At        int64
+	Used      int64 // the key's usage after this hit
+	Remaining int64 // how many further hits fit; 0 during a penalty
+	// RetryAfter is the wait until a denied hit fits if nothing else is charged; negative if it never fits. Under concurrency, and with
+	// TooManyReservations, it is a suggested pause of at most a second, because a lease may end at any time.
+	RetryAfter time.Duration
 	ResetAfter time.Duration // the time until the key has fully reset
 	Err        error         // why this hit was not decided; other verdicts remain valid
 }
@@ -130,20 +131,20 @@ type Store interface {
 	ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (Progress, error)
 }
 
-// A StateName names the state of a key, which all limits with one ID share. It can be sent to another process.
+// A StateName names the state of a key, which all limits with one StateID share. It can be sent to another process.
 type StateName struct {
 	Key    string        `json:"key"`
-	ID     string        `json:"id"`     // of the limit, see [Limit.ID]
+	ID     string        `json:"id"`     // of the limit, see [Limit.StateID]
 	Window time.Duration `json:"window"` // of the limit
 }
 
 // StateName returns the name of the state of a key under l.
-func (l *Limit) StateName(key string) StateName { return StateName{key, l.id, l.spec.Window} }
+func (l *Limit) StateName(key string) StateName { return StateName{key, l.stateID, l.spec.Window} }
 
 // A Progress is the result of one call of ResetMatching.
 type Progress struct {
-	Scanned int64  // keys that the call has seen
-	Reset   int64  // keys that the call has reset
+	Scanned int64  // entries that the call has seen; the store may keep one state of a key in up to three
+	Reset   int64  // states that the call has reset
 	Cursor  string // continues the pass; empty when it is complete
 }
 

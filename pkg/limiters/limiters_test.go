@@ -17,10 +17,10 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 		spec Spec
 		err  string // "": the spec is valid
 	}{
-		{Spec{Algorithm: "fixed_window", Max: MaxPerWindow, Window: 10 * year, Params: Params{WindowStart: StartByFirstHit}}, ""},
+		{Spec{Algorithm: "fixed_window", Max: LargestMax, Window: 10 * year, Params: Params{WindowStart: StartByFirstHit}}, ""},
 		{Spec{Algorithm: "fixed_window", Window: time.Microsecond, CountDenied: true}, ""},
 		{Spec{Algorithm: "fixed_window", Max: -1, Window: time.Second}, "maximum of -1 is out of range"},
-		{Spec{Algorithm: "fixed_window", Max: MaxPerWindow + 1, Window: time.Second}, "maximum of 4503599627370496 is out of range"},
+		{Spec{Algorithm: "fixed_window", Max: LargestMax + 1, Window: time.Second}, "maximum of 4503599627370496 is out of range"},
 		{Spec{Algorithm: "fixed_window", Max: 1}, "window of 0s is out of range"},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Nanosecond}, "whole microseconds"},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: 10*year + time.Microsecond}, "up to 10 years"},
@@ -49,7 +49,7 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 		{Spec{Algorithm: "funnel", Max: maxCapacity + 1, Window: time.Second, Params: Params{Capacity: 9}}, ""},
 		{Spec{Algorithm: "funnel", Max: 1_000_000_000_000_000, Window: time.Hour, Params: Params{Capacity: 4294967295}}, ""},
 		{Spec{Algorithm: "funnel", Max: 4_294_967_311, Window: time.Second, Params: Params{Capacity: 9}}, "such as 4294967310"},
-		{Spec{Algorithm: "funnel", Max: MaxPerWindow, Window: time.Microsecond, Params: Params{Capacity: 9}}, "too precise: want fewer hits, such as 4294967295"},
+		{Spec{Algorithm: "funnel", Max: LargestMax, Window: time.Microsecond, Params: Params{Capacity: 9}}, "too precise: want fewer hits, such as 4294967295"},
 		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: Params{Capacity: 4294967296}}, "capacity of 4294967296 is out of range"},
 		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: Params{Capacity: 71}}, ""},
 		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: Params{Capacity: 72}}, "more than 71 years"},
@@ -70,7 +70,7 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 }
 
 // Limits that differ only in the maximum, count_denied or peek share a state.
-func TestLimitID(t *testing.T) {
+func TestLimitsOfOneAlgorithmAndWindowShareAState(t *testing.T) {
 	base := Spec{Algorithm: "fixed_window", Max: 5, Window: time.Minute}
 	id := func(change func(*Spec)) string {
 		s := base
@@ -79,7 +79,7 @@ func TestLimitID(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return l.ID()
+		return l.StateID()
 	}
 	same := id(func(*Spec) {})
 	for what, change := range map[string]func(*Spec){
@@ -164,8 +164,8 @@ func TestShortLogStaysSmall(t *testing.T) {
 	}
 }
 
-// Unit, count and zone of a calendar are in the ID, and the ID has no braces, which are special in Redis.
-func TestLimitIDOfACalendar(t *testing.T) {
+// Unit, count and zone of a calendar are in the StateID, and the StateID has no braces, which are special in Redis.
+func TestStateIDOfACalendarHasUnitCountAndZone(t *testing.T) {
 	seen := map[string]string{}
 	for _, c := range []struct {
 		days   int
@@ -185,10 +185,10 @@ func TestLimitIDOfACalendar(t *testing.T) {
 			t.Fatal(err)
 		}
 		what := fmt.Sprint(c.days, " days, ", c.params)
-		if other, taken := seen[l.ID()]; taken || strings.ContainsAny(l.ID(), "{}") {
-			t.Errorf("%s has the ID %q, as %s", what, l.ID(), other)
+		if other, taken := seen[l.StateID()]; taken || strings.ContainsAny(l.StateID(), "{}") {
+			t.Errorf("%s has the ID %q, as %s", what, l.StateID(), other)
 		}
-		seen[l.ID()] = what
+		seen[l.StateID()] = what
 	}
 }
 

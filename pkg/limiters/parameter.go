@@ -72,7 +72,7 @@ var allParameters = slices.Concat(
 // Parameters returns the parameters of an algorithm; nil if it has none or does not exist.
 func Parameters(algorithm string) []Parameter { return definitionOf(algorithm).parameters }
 
-// Text returns the value of p in params as text for [Parameter.Set]; "" if it is the default.
+// Text returns the value of p in params as text for [Parameter.Set]; "" if it is zero.
 func (p *Parameter) Text(params Params) string {
 	switch {
 	case !p.isSet(&params):
@@ -171,8 +171,8 @@ func (d *definition) checkObject(p *Parameter, params *Params) error {
 	return nil
 }
 
-// clearDefaults sets default values to zero.
-func (d *definition) clearDefaults(params *Params) {
+// clearTextDefaults empties each Choice and Zone of params that has its default.
+func (d *definition) clearTextDefaults(params *Params) {
 	for i := range d.parameters {
 		p := &d.parameters[i]
 		switch {
@@ -182,7 +182,7 @@ func (d *definition) clearDefaults(params *Params) {
 	}
 }
 
-// String returns "key=value" for each parameter that differs from its default, separated by spaces.
+// String returns "key=value" for each parameter that is not zero, separated by spaces.
 func (p Params) String() string {
 	if p == (Params{}) {
 		return ""

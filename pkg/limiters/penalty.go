@@ -128,8 +128,8 @@ func (l *Limit) penaltyWait(s *State, now int64) int64 {
 	return s.Penalty.wait(l.penalty, now)
 }
 
-// orPenalty returns the denial v, extended to the end of the key's penalty. A hit that never fits stays so. During a penalty no hit
-// remains.
+// orPenalty returns the denial v, extended to the end of the key's penalty. A negative RetryAfter is unchanged. During a penalty,
+// Remaining is 0.
 func (l *Limit) orPenalty(v Verdict, s *State, now int64) Verdict {
 	wait := micros(l.penaltyWait(s, now))
 	if wait == 0 {

@@ -142,7 +142,7 @@ func (l *logLimit) resetTime(s CounterState) int64 {
 // extraWait returns the window, after which all hits have left. A tighter bound would need the entries of a log.
 func (l *logLimit) extraWait(int64) int64 { return l.window }
 
-func (l *logLimit) maxInWindow() int64 { return l.max }
+func (l *logLimit) mostAdmitted() int64 { return l.max }
 
 func (l *logLimit) appendScript(b []byte, _ int64) []byte { return appendNumbers(b, flag(l.peekOver)) }
 

@@ -77,7 +77,7 @@ func (p *parser) checkUnlimited(f fields) bool {
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
 		p.warn(besideUnlimited, f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", excerpt(unit))
 	}
-	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.MaxPerWindow, 0) > 0 {
+	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.LargestMax, 0) > 0 {
 		p.warn(besideUnlimited, f["requests_per_unit"].key, "remove it", "requests_per_unit has no effect when unlimited")
 	}
 	for _, name := range inRateLimit.Keys {
@@ -102,11 +102,11 @@ func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) boo
 		if !ok {
 			continue
 		}
-		if ids[l.Compiled.ID()] {
+		if ids[l.Compiled.StateID()] {
 			p.fault(n, "keep the lower one, or change unit or unit_multiplier",
 				"duplicate limit in rate_limits: it would share its counter with an earlier one of the same algorithm and window")
 		}
-		ids[l.Compiled.ID()] = true
+		ids[l.Compiled.StateID()] = true
 		l.Name = name
 		if rule.LimitName == "" {
 			rule.LimitName = name
@@ -200,7 +200,7 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, befor
 // requests reads requests_per_unit of the limit n. It warns if both the limit and the overlay lack it.
 func (p *parser) requests(n *yaml.Node, f field, overlay *limitSettings) int64 {
 	if !p.null(f) {
-		return p.number(f, 0, limiters.MaxPerWindow, 0)
+		return p.number(f, 0, limiters.LargestMax, 0)
 	}
 	if overlay == nil || overlay.requests == nil {
 		if f.key != nil {

@@ -39,7 +39,7 @@ type endID struct {
 	lease      limiters.LeaseID
 }
 
-func (e *pendingEnd) id() endID { return endID{e.hit.Key, e.hit.Limit.ID(), e.hit.Lease} }
+func (e *pendingEnd) id() endID { return endID{e.hit.Key, e.hit.Limit.StateID(), e.hit.Lease} }
 
 // EndStats are the counters of an EndRetrier.
 type EndStats struct {

@@ -133,7 +133,7 @@ func ownClock(t *testing.T, store limiters.Store) {
 // that never resets, so the usages ascend in that order.
 func order(t *testing.T, store limiters.Store) {
 	const goroutines, takes = 64, 100
-	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: limiters.MaxPerWindow, Window: limiters.MaxWindow})
+	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: limiters.LargestMax, Window: limiters.MaxWindow})
 	var mu sync.Mutex
 	decided := map[string][]limiters.Verdict{}
 	before := time.Now().Add(-time.Hour).UnixMicro()

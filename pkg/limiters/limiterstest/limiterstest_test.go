@@ -15,7 +15,7 @@ func TestReferencePassesTheSuite(t *testing.T) {
 	Run(t, func(*testing.T) limiters.Store { return NewReference() })
 }
 
-func TestUpdate(t *testing.T) {
+func TestUpdateRewritesTraces(t *testing.T) {
 	if !*update {
 		t.Skip("without -update; the suite compares the traces")
 	}

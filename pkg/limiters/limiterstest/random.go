@@ -143,7 +143,7 @@ func sizes(groups []limiters.Group) []int {
 type Generator struct {
 	rnd      *rand.Rand
 	prefix   string
-	limits   []*limiters.Limit // all with one ID; the first is used most
+	limits   []*limiters.Limit // all with one StateID; the first is used most
 	reloaded int               // how many of the last limits addReloaded has added
 	spans    []int64           // times at whose edges something happens, in µs
 	mixed    bool              // each hit has a limit of its own; otherwise all hits of a call have the same
@@ -198,7 +198,7 @@ func NewMixedGenerator(seed uint64) *Generator {
 			continue
 		}
 		// A limit with reserve.unsettled=release refunds what has expired. It does so late if the last hits were under another limit.
-		if !shares && slices.ContainsFunc(g.limits, func(other *limiters.Limit) bool { return other.ID() == l.ID() }) {
+		if !shares && slices.ContainsFunc(g.limits, func(other *limiters.Limit) bool { return other.StateID() == l.StateID() }) {
 			continue
 		}
 		g.limits = append(g.limits, l)
@@ -263,7 +263,7 @@ func randomSpec(rnd *rand.Rand, algorithm string) limiters.Spec {
 		spec := limiters.Spec{
 			Algorithm: algorithm,
 			Max: pick(rnd, 0, 1, 1, 2, 3, 5, 7, 10, 30, 97, 1000, 1237, 100_003, 1_000_000, rnd.Int64N(1_000_000),
-				3_599_999_999, 1<<32, 6_000_000_000, 1_000_000_000_000_000, limiters.MaxPerWindow),
+				3_599_999_999, 1<<32, 6_000_000_000, 1_000_000_000_000_000, limiters.LargestMax),
 			Window: time.Duration(pick(rnd, 1, 7, 1000, 1e6, 1e6, 6e7, 6e7, 36e8, 864e8, 7*864e8, 30*864e8, 365*864e8,
 				3650*864e8)) * time.Microsecond,
 			CountDenied: rnd.IntN(2) == 0,

@@ -35,7 +35,7 @@ func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.G
 	stateIndex := make([]int, 0, len(out))
 	for _, g := range groups {
 		for _, h := range g {
-			id := [2]string{h.Key, h.Limit.ID()}
+			id := [2]string{h.Key, h.Limit.StateID()}
 			n, found := r.indexOf[id]
 			if !found {
 				n = len(r.states)

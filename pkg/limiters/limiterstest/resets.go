@@ -55,7 +55,7 @@ func inspections(t *testing.T, store limiters.Store) {
 // largePenalties checks that an inspection finds the penalty of a key under the largest limits.
 func largePenalties(t *testing.T, store limiters.Store) {
 	for _, spec := range []limiters.Spec{
-		{Algorithm: "fixed_window", Max: limiters.MaxPerWindow, Window: time.Hour, Params: FirstHit("fixed_window")},
+		{Algorithm: "fixed_window", Max: limiters.LargestMax, Window: time.Hour, Params: FirstHit("fixed_window")},
 		{Algorithm: "sliding_log", Max: limiters.LogMax, Window: time.Hour},
 		{Algorithm: "sliding_log", Max: 1, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}}},
 		{Algorithm: "funnel", Max: 1, Window: limiters.MaxWindow, Params: limiters.Params{Capacity: 7}},

@@ -359,7 +359,7 @@ func lockTimes(s *Store) []int64 {
 			for words := range lengths {
 				c.begin(words)
 				for more := true; more; at++ {
-					b = slices.Grow(b[:0], max(c.wants, 2*perHold))
+					b = slices.Grow(b[:0], max(c.nextSize, 2*perHold))
 					since := time.Now()
 					b, more = c.copy(&s.shards[i], b)
 					took := int64(time.Since(since))

@@ -99,13 +99,13 @@ func (sh *shard) randomRecord() position {
 // eviction spares a client that is over any of its limits. If the record's limit had no hits for a window, l replaces it in any case,
 // because new rules may have raised the limit. A limit of 0 replaces none, because its keys need no protection.
 func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, storeNow int64) {
-	used := &sh.limits.table.items[r.limit()]
-	held := used.limit
+	entry := &sh.limits.table.items[r.limit()]
+	held := entry.limit
 	if held == l || held.Capacity() == l.Capacity() && held.HasPenalty() == l.HasPenalty() {
-		used.hitAt = storeNow
+		entry.hitAt = storeNow
 		return
 	}
-	inUse := storeNow-used.hitAt <= held.Window().Microseconds()
+	inUse := storeNow-entry.hitAt <= held.Window().Microseconds()
 	if l.Capacity() == 0 || inUse && protectsMore(held, l) {
 		return
 	}

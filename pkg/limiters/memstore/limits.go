@@ -5,12 +5,12 @@ import "github.com/weir-rls/weir/pkg/limiters"
 // limits holds the limits of a shard's records, deduplicated by Spec, because a reload of rules creates equal limits. A limit is
 // removed with its last record, so there are at most as many limits as records.
 type limits struct {
-	table  table[usedLimit]
+	table  table[limitEntry]
 	bySpec map[limiters.Spec]uint32
 	last   uint32 // the limit that was used last
 }
 
-type usedLimit struct {
+type limitEntry struct {
 	limit   *limiters.Limit
 	records int
 	hitAt   int64 // time of the last hit under it, by the store's clock, in µs
@@ -29,27 +29,27 @@ func (ls *limits) acquire(l *limiters.Limit) (i uint32, bytes int) {
 	}
 	i, found := ls.bySpec[l.Spec()]
 	if !found {
-		i, bytes = ls.table.add(usedLimit{}), perLimit
+		i, bytes = ls.table.add(limitEntry{}), perLimit
 		if ls.bySpec == nil {
 			ls.bySpec = make(map[limiters.Spec]uint32)
 		}
 		ls.bySpec[l.Spec()] = i
 	}
-	used := &ls.table.items[i]
-	used.records++
-	used.limit = l // the newest of equal limits
+	entry := &ls.table.items[i]
+	entry.records++
+	entry.limit = l // the newest of equal limits
 	ls.last = i
 	return i, bytes
 }
 
 // release removes a reference to a limit. It returns the freed bytes.
 func (ls *limits) release(i uint32) (bytes int) {
-	used := &ls.table.items[i]
-	used.records--
-	if used.records > 0 {
+	entry := &ls.table.items[i]
+	entry.records--
+	if entry.records > 0 {
 		return 0
 	}
-	delete(ls.bySpec, used.limit.Spec())
+	delete(ls.bySpec, entry.limit.Spec())
 	ls.table.remove(i)
 	return perLimit
 }

@@ -259,11 +259,11 @@ func (l *loader) key(f *keyReader) error {
 	if f.failed {
 		return errors.New("a field is missing")
 	}
-	if name >= len(l.names) || max(maximum, capacity) > limiters.MaxPerWindow || window > uint64(limiters.MaxWindow.Microseconds()) {
+	if name >= len(l.names) || max(maximum, capacity) > limiters.LargestMax || window > uint64(limiters.MaxWindow.Microseconds()) {
 		return errors.New("a limit out of range")
 	}
-	algorithm, hasLeases := strings.CutSuffix(l.names[name], leased)
-	algorithm, hasText := strings.CutSuffix(algorithm, extended)
+	algorithm, hasLeases := strings.CutSuffix(l.names[name], leasesSuffix)
+	algorithm, hasText := strings.CutSuffix(algorithm, paramsSuffix)
 	var params string
 	if hasText || hasLeases {
 		params = string(f.bytes(f.uvarint()))
@@ -305,7 +305,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 	}
 	hash := s.hash(key, limit.Window())
 	sh := &s.shards[hash%shardCount]
-	if p := sh.find(uint32(hash>>32), key, limit.ID()); p != 0 {
+	if p := sh.find(uint32(hash>>32), key, limit.StateID()); p != 0 {
 		// A record that moved during Save occurs twice. This is the later copy.
 		s.remove(sh, p)
 	}

@@ -52,12 +52,12 @@ func TestSnapshotParametersSurvive(t *testing.T) {
 		}
 		l := limiterstest.MustLimit(limiters.Spec{Algorithm: c.algorithm, Max: 5, Window: 24 * time.Hour, Params: params})
 		spec := l.Spec()
-		if text := textOf(spec); text != c.text {
+		if text := paramsText(spec); text != c.text {
 			t.Errorf("%q has the text %q, want %q", c.params, text, c.text)
 		}
 		f := limitFields{
 			algorithm: spec.Algorithm, maximum: uint64(spec.Max), window: uint64(spec.Window.Microseconds()),
-			capacity: uint64(spec.Params.Capacity), params: textOf(spec),
+			capacity: uint64(spec.Params.Capacity), params: paramsText(spec),
 		}
 		if isFirstHit(spec.Params) {
 			f.flags = flagFirstHit
@@ -80,7 +80,7 @@ func TestSnapshotReadsParametersAsText(t *testing.T) {
 	}
 	b = append(append(b, "k\x0a"...), "capacity=3"...)
 	b = limiters.AppendState(b, limit, &limiters.State{CounterState: limiters.CounterState{A: s.clock(), B: 1_000_000, C: 1}})
-	l := loader{store: s, take: take{store: s, storeNow: s.clock()}, names: []string{"funnel" + extended}, limits: map[limitFields]*limiters.Limit{}}
+	l := loader{store: s, take: take{store: s, storeNow: s.clock()}, names: []string{"funnel" + paramsSuffix}, limits: map[limitFields]*limiters.Limit{}}
 	if err := l.key(&keyReader{b: b}); err != nil {
 		t.Fatal(err)
 	}

@@ -51,9 +51,10 @@ func (r record) setWord(offset int, w int64) { binary.LittleEndian.PutUint64(r[o
 func (r record) expiry() int64     { return r.word(0) }
 func (r record) setExpiry(t int64) { r.setWord(0, t) }
 func (r record) hash() uint32      { return binary.LittleEndian.Uint32(r[8:]) }
-func (r record) textLen() int      { return int(binary.LittleEndian.Uint32(r[12:]) & inTable) }
-func (r record) hasPointers() bool { return binary.LittleEndian.Uint32(r[12:])&pointersFlag != 0 }
-func (r record) limit() uint32     { return binary.LittleEndian.Uint32(r[12:]) >> limitShift }
+func (r record) head() uint32      { return binary.LittleEndian.Uint32(r[12:]) }
+func (r record) textLen() int      { return int(r.head() & inTable) }
+func (r record) hasPointers() bool { return r.head()&pointersFlag != 0 }
+func (r record) limit() uint32     { return r.head() >> limitShift }
 func (r record) pointers() uint32  { return uint32(r.word(len(r) - 8)) }
 
 func (r record) setHash(h uint32) { binary.LittleEndian.PutUint32(r[8:], h) }
@@ -64,12 +65,11 @@ func (r record) setHead(limit uint32, textLen int) {
 }
 
 func (r record) setLimit(limit uint32) {
-	head := binary.LittleEndian.Uint32(r[12:])
-	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|head&(1<<limitShift-1))
+	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|r.head()&(1<<limitShift-1))
 }
 
 func (r record) setPointers(i uint32) {
-	binary.LittleEndian.PutUint32(r[12:], binary.LittleEndian.Uint32(r[12:])|pointersFlag)
+	binary.LittleEndian.PutUint32(r[12:], r.head()|pointersFlag)
 	r.setWord(len(r)-8, int64(i))
 }
 

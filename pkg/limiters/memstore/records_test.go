@@ -108,7 +108,7 @@ func TestShardMatchesMap(t *testing.T) {
 		for step := range 4000 {
 			k := id{strings.Repeat(string(rune('a'+rnd.IntN(3))), rnd.IntN(300)), limits[rnd.IntN(len(limits))]}
 			w := want[k]
-			if p := sh.find(hash(k), k.key, k.limit.ID()); (p == 0) != (w == nil) {
+			if p := sh.find(hash(k), k.key, k.limit.StateID()); (p == 0) != (w == nil) {
 				t.Fatalf("seed %d, step %d: key of %d bytes: found at %d, known: %v", seed, step, len(k.key), p, w)
 			} else if w != nil {
 				w.p = p
@@ -146,7 +146,7 @@ func TestShardMatchesMap(t *testing.T) {
 		}
 		for k, w := range want {
 			var got limiters.State
-			p := sh.find(hash(k), k.key, k.limit.ID())
+			p := sh.find(hash(k), k.key, k.limit.StateID())
 			if p == 0 {
 				t.Fatalf("seed %d: a key of %d bytes was lost", seed, len(k.key))
 			}
@@ -412,7 +412,7 @@ func TestAlgorithmsOfOneWindowShareNoState(t *testing.T) {
 		}
 		for j, v := range out {
 			if want := min(i+1, hits[j].Limit.Capacity()); v.Used != want {
-				t.Errorf("call %d, %s: %+v, want %d used", i, hits[j].Limit.ID(), v, want)
+				t.Errorf("call %d, %s: %+v, want %d used", i, hits[j].Limit.StateID(), v, want)
 			}
 		}
 	}

@@ -54,9 +54,9 @@ func (s *Store) Save(w io.Writer) (keys int64, err error) {
 		for words := range lengths {
 			c.begin(words)
 			for more := true; more; b = b[:0] {
-				if c.wants > cap(b)-len(b) {
+				if c.nextSize > cap(b)-len(b) {
 					// Touch the memory before taking the lock.
-					b = slices.Grow(b, c.wants)
+					b = slices.Grow(b, c.nextSize)
 					clear(b[len(b):cap(b)])
 				}
 				b, more = c.copy(&s.shards[i], b)
@@ -96,14 +96,14 @@ type copier struct {
 	storeNow int64
 	keys     int64
 
-	words int
-	page  int // among the pages of this length
-	row   int // the records of the page before this row remain
-	wants int // bytes of the next log, which is allocated outside of the lock
+	words    int
+	page     int // among the pages of this length
+	row      int // the records of the page before this row remain
+	nextSize int // bytes for the next log, which is allocated outside of the lock
 }
 
 func (c *copier) begin(words int) {
-	c.words, c.page, c.row, c.wants = words, math.MaxInt, math.MaxInt, 0
+	c.words, c.page, c.row, c.nextSize = words, math.MaxInt, math.MaxInt, 0
 }
 
 // copy appends some records to b. It reports whether there are more.
@@ -129,8 +129,8 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 			var state limiters.State
 			sh.load(r, &state)
 			limit := sh.limits.get(r.limit())
-			if n := limiters.StateLen(limit, &state) + limiters.LeasesLen(&state); n > perHold && n > cap(b)-len(b)-perHold && c.wants < n+2*perHold {
-				c.wants = n + 2*perHold
+			if n := limiters.StateLen(limit, &state) + limiters.LeasesLen(&state); n > perHold && n > cap(b)-len(b)-perHold && c.nextSize < n+2*perHold {
+				c.nextSize = n + 2*perHold
 				return b, true
 			}
 			b = c.append(b, sh, r, limit, &state)
@@ -145,7 +145,7 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.expiry()))
 	spec := l.Spec()
 	flags := byte(0)
-	others := textOf(spec)
+	params := paramsText(spec)
 	if isFirstHit(spec.Params) {
 		flags |= flagFirstHit
 	}
@@ -156,9 +156,9 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	hasLeases := state.HasLeases()
 	switch {
 	case hasLeases:
-		name += leased
-	case others != "":
-		name += extended
+		name += leasesSuffix
+	case params != "":
+		name += paramsSuffix
 	}
 	b = append(b, byte(slices.Index(c.names, name)), flags)
 	b = binary.AppendUvarint(b, uint64(spec.Max))
@@ -170,8 +170,8 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	} else {
 		b = append(binary.AppendUvarint(b, uint64(n)), r[headLen:headLen+n]...)
 	}
-	if others != "" || hasLeases {
-		b = append(binary.AppendUvarint(b, uint64(len(others))), others...)
+	if params != "" || hasLeases {
+		b = append(binary.AppendUvarint(b, uint64(len(params))), params...)
 	}
 	if hasLeases {
 		b = limiters.AppendLeases(b, state)

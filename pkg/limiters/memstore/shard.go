@@ -36,21 +36,21 @@ const (
 
 func (sh *shard) record(p position) record { return sh.pages.record(p) }
 
-// find returns the position of the record of a key under the limits with an ID; 0 if there is none.
-func (sh *shard) find(hash uint32, key, limitID string) position {
+// find returns the position of the record of a key under the limits with a StateID; 0 if there is none.
+func (sh *shard) find(hash uint32, key, stateID string) position {
 	x := &sh.index[hash%subindexes]
 	if x.n == 0 {
 		return 0
 	}
 	for i := x.home(hash); x.cells[i] != 0; i = x.next(i) {
-		if cell := x.cells[i]; uint32(cell>>32) == hash && sh.matches(sh.record(position(cell)), key, limitID) {
+		if cell := x.cells[i]; uint32(cell>>32) == hash && sh.matches(sh.record(position(cell)), key, stateID) {
 			return position(cell)
 		}
 	}
 	return 0
 }
 
-func (sh *shard) matches(r record, key, limitID string) bool {
+func (sh *shard) matches(r record, key, stateID string) bool {
 	if n := r.textLen(); n == inTable {
 		if sh.texts.items[r.word(headLen)] != key {
 			return false
@@ -58,7 +58,7 @@ func (sh *shard) matches(r record, key, limitID string) bool {
 	} else if string(r[headLen:headLen+n]) != key {
 		return false
 	}
-	return sh.limits.get(r.limit()).ID() == limitID
+	return sh.limits.get(r.limit()).StateID() == stateID
 }
 
 // load reads the state of a record.

@@ -385,7 +385,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		sh := &s.shards[0]
 		hash := func(key string) uint32 { return uint32(s.hash(key, limit.Window()) >> 32) }
 		set := func(key string, count int64) {
-			p := sh.find(hash(key), key, limit.ID())
+			p := sh.find(hash(key), key, limit.StateID())
 			if p == 0 {
 				p, _ = s.insert(sh, hash(key), key, limit, false)
 			}
@@ -417,11 +417,11 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 					i := rnd.IntN(len(goes))
 					key := goes[i]
 					goes[i], goes = goes[len(goes)-1], goes[:len(goes)-1]
-					s.remove(sh, sh.find(hash(key), key, limit.ID()))
+					s.remove(sh, sh.find(hash(key), key, limit.StateID()))
 				}
 			}
 			for i := range 2000 {
-				if key := fmt.Sprintf("stay %5d", i); rnd.IntN(4) == 0 && sh.find(hash(key), key, limit.ID()) != 0 {
+				if key := fmt.Sprintf("stay %5d", i); rnd.IntN(4) == 0 && sh.find(hash(key), key, limit.StateID()) != 0 {
 					set(key, count)
 				}
 			}
@@ -506,7 +506,7 @@ func TestSnapshotRestoresLimitsAndAccounts(t *testing.T) {
 	s := New(Options{})
 	for _, spec := range []limiters.Spec{
 		{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}},
-		{Algorithm: "fixed_window", Max: limiters.MaxPerWindow, Window: time.Hour, CountDenied: true},
+		{Algorithm: "fixed_window", Max: limiters.LargestMax, Window: time.Hour, CountDenied: true},
 		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Params: limiters.Params{Capacity: 3}},
 		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow / 2, Params: limiters.Params{Capacity: 3, Peek: limiters.PeekOver}},
 		{Algorithm: "fixed_window", Max: 7, Window: 90 * 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByCalendar, CalendarUnit: "month", TimeZone: "Europe/Berlin"}},

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"hash/maphash"
+	"iter"
 	"math/bits"
 	"sync"
 	"time"
@@ -64,6 +65,19 @@ type hitRecord struct {
 // A shardSet is a bit set of shards. Its order is the locking order.
 type shardSet [shardCount / 64]uint64
 
+// all yields the numbers of the shards in order.
+func (set *shardSet) all() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i, word := range set {
+			for ; word != 0; word &= word - 1 {
+				if !yield(i*64 + bits.TrailingZeros64(word)) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // hash returns a hash of key and window. The factor, 2^64 over the golden ratio, separates the records of one key.
 func (s *Store) hash(key string, window time.Duration) uint64 {
 	return maphash.String(s.seed, key) ^ uint64(window)*0x9e3779b97f4a7c15
@@ -85,16 +99,14 @@ func (t *take) lock(now time.Time, groups []limiters.Group) {
 		records = records[len(g):]
 	}
 	t.storeNow, t.order = t.store.clock(), 0
-	for i, word := range t.locked {
-		for ; word != 0; word &= word - 1 {
-			sh := &t.store.shards[i*64+bits.TrailingZeros64(word)]
-			sh.mu.Lock()
-			switch {
-			case sh.latest > t.storeNow:
-				t.storeNow, t.order = sh.latest, sh.order+1
-			case sh.latest == t.storeNow:
-				t.order = max(t.order, sh.order+1)
-			}
+	for i := range t.locked.all() {
+		sh := &t.store.shards[i]
+		sh.mu.Lock()
+		switch {
+		case sh.latest > t.storeNow:
+			t.storeNow, t.order = sh.latest, sh.order+1
+		case sh.latest == t.storeNow:
+			t.order = max(t.order, sh.order+1)
 		}
 	}
 	t.decidedAt, t.extend = t.storeNow, 0
@@ -104,21 +116,17 @@ func (t *take) lock(now time.Time, groups []limiters.Group) {
 }
 
 func (t *take) unlock() {
-	for i, word := range t.locked {
-		for ; word != 0; word &= word - 1 {
-			t.store.shards[i*64+bits.TrailingZeros64(word)].mu.Unlock()
-		}
+	for i := range t.locked.all() {
+		t.store.shards[i].mu.Unlock()
 	}
 }
 
 // sweep sets the latest time and order of the shards, and removes some expired records.
 func (t *take) sweep() {
-	for i, word := range t.locked {
-		for ; word != 0; word &= word - 1 {
-			sh := &t.store.shards[i*64+bits.TrailingZeros64(word)]
-			sh.latest, sh.order = t.storeNow, t.order
-			t.store.sweepStep(sh, t.storeNow)
-		}
+	for i := range t.locked.all() {
+		sh := &t.store.shards[i]
+		sh.latest, sh.order = t.storeNow, t.order
+		t.store.sweepStep(sh, t.storeNow)
 	}
 }
 
@@ -165,13 +173,13 @@ func (t *take) firstOf(i int) int {
 	h := hr.hit
 	for j := range i {
 		e := &t.records[j]
-		if e.hash == hr.hash && e.first == j && e.hit.Key == h.Key && e.hit.Limit.ID() == h.Limit.ID() {
+		if e.hash == hr.hash && e.first == j && e.hit.Key == h.Key && e.hit.Limit.StateID() == h.Limit.StateID() {
 			hr.first = j
 			return j
 		}
 	}
 	hr.first = i
-	hr.position = hr.shard.find(hr.hash, h.Key, h.Limit.ID())
+	hr.position = hr.shard.find(hr.hash, h.Key, h.Limit.StateID())
 	if hr.position != 0 {
 		hr.shard.load(hr.shard.record(hr.position), &t.states[i])
 		hr.grownBytes = t.states[i].GrownBytes()

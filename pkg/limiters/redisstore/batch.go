@@ -12,11 +12,11 @@ import (
 
 // A batch holds the arguments of one script call; batch.lua documents them and the reply.
 type batch struct {
-	latest time.Time // a call that runs later charges nothing; zero: no deadline
-	now    time.Time
-	hits   []*limiters.Hit
-	group  []uint16 // the number of each hit's group, from 1; 0: the hit is alone in its group
-	keys   []string // of the hits, in Redis
+	notAfter time.Time // the call charges nothing after this time of the local clock; zero: no deadline
+	now      time.Time
+	hits     []*limiters.Hit
+	group    []uint16 // the number of each hit's group, from 1; 0: the hit is alone in its group
+	keys     []string // of the hits, in Redis
 
 	distinct []string // keys, each once
 	limits   []scriptLimit
@@ -55,9 +55,9 @@ func countKeys(groups []limiters.Group) (n int) {
 	return n
 }
 
-func newBatch(latest, now time.Time, groups []limiters.Group, keys []string) *batch {
+func newBatch(notAfter, now time.Time, groups []limiters.Group, keys []string) *batch {
 	b := &batch{known: map[string]int{}}
-	b.encode(latest, now, groups, keys)
+	b.encode(notAfter, now, groups, keys)
 	return b
 }
 
@@ -66,9 +66,9 @@ func emptyBatch() *batch { return newBatch(time.Time{}, time.Time{}, nil, nil) }
 var batches = sync.Pool{New: func() any { return emptyBatch() }}
 
 // pooledBatch returns a batch of groups from the pool. Call release after reading its verdicts.
-func pooledBatch(latest, now time.Time, groups []limiters.Group, namer keyNamer) *batch {
+func pooledBatch(notAfter, now time.Time, groups []limiters.Group, namer keyNamer) *batch {
 	b := batches.Get().(*batch)
-	b.encode(latest, now, groups, namer.keysIn(&b.buffer, groups))
+	b.encode(notAfter, now, groups, namer.keysIn(&b.buffer, groups))
 	return b
 }
 
@@ -89,8 +89,8 @@ func (b *batch) release() {
 }
 
 // encode fills an empty batch. The keys are those of the hits, in Redis.
-func (b *batch) encode(latest, now time.Time, groups []limiters.Group, keys []string) {
-	b.latest, b.now, b.keys = latest, now, keys
+func (b *batch) encode(notAfter, now time.Time, groups []limiters.Group, keys []string) {
+	b.notAfter, b.now, b.keys = notAfter, now, keys
 	number := uint16(0)
 	for _, g := range groups {
 		groupNumber := uint16(0)

@@ -39,13 +39,13 @@ func (b *breaker) rejects(busy bool) bool {
 	return b.open() && (busy || time.Since(b.last) < openDuration)
 }
 
-// record records the result of a call. had is the time from its start to its deadline, at most timeout, which is STORE_TIMEOUT.
+// record records the result of a call. waitLimit is the time from its start to its deadline, at most timeout, which is STORE_TIMEOUT.
 // Timeouts soon after a failure do not count, because they may have the same cause.
-func (b *breaker) record(err error, had, timeout time.Duration) {
+func (b *breaker) record(err error, waitLimit, timeout time.Duration) {
 	if errors.Is(err, errLate) {
 		return // the node replied; only the clients' deadlines were too short
 	}
-	switch healthOf(err, min(had, time.Since(b.last)), timeout) {
+	switch healthOf(err, min(waitLimit, time.Since(b.last)), timeout) {
 	case healthy:
 		b.failures = 0
 	case unhealthy:

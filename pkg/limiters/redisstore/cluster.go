@@ -29,8 +29,8 @@ type nodes struct {
 	learning     bool // an attempt is under way, and the breaker is open
 }
 
-// maxNodes bounds the queues. Idle queues beyond it are dropped, and made again when they are needed. A cluster has at most 1,000
-// nodes, but addresses change.
+// maxNodes is the number of queues from which a new queue drops the idle ones. A cluster has at most 1,000 nodes, but addresses change.
+// A queue with a call in flight stays, until its timeout at most. A dropped queue still serves a Take that has found it.
 const maxNodes = 1024
 
 // Take decides groups on the nodes that own their slots.
@@ -106,8 +106,8 @@ func (n *nodes) queueFor(ctx context.Context, key string) (*queue, error) {
 			maps.DeleteFunc(n.queues, func(_ string, q *queue) bool { return q.idle() })
 		}
 		clock, reconnector := newServerClock(), n.store.newReconnector()
-		q = n.newQueue(func(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-			err := n.store.decideSlots(ctx, clock, latest, now, groups, out)
+		q = n.newQueue(func(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+			err := n.store.decideSlots(ctx, clock, notAfter, now, groups, out)
 			if err != nil {
 				n.afterError(ctx, reconnector, &groups[0][0], err)
 			}
@@ -133,7 +133,7 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 		}
 		n.mu.Unlock()
 	}
-	had := timeLeft(ctx, n.store.timeout)
+	waitLimit := timeLeft(ctx, n.store.timeout)
 	node, err := n.store.cluster.MasterForKey(ctx, key)
 	if errors.Is(err, redis.Nil) {
 		err = errNoHosts
@@ -147,7 +147,7 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	if replyOf(err) != nil {
 		result = errNoSlots // a reply without the slots is a failure too
 	}
-	n.slotsBreaker.record(result, had, n.store.timeout)
+	n.slotsBreaker.record(result, waitLimit, n.store.timeout)
 	n.slotsUnknown.Store(n.slotsBreaker.failures > 0)
 	if err != nil {
 		return nil, limiters.Uncharged(err) // the slots are unknown, so nothing was sent

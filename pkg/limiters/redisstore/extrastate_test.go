@@ -62,7 +62,7 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	for _, limit := range withExtraState(1) {
-		hit := limiters.Hit{Key: "k" + limit.ID(), Limit: limit, N: 1, Lease: leaseID(1)}
+		hit := limiters.Hit{Key: "k" + limit.StateID(), Limit: limit, N: 1, Lease: leaseID(1)}
 		over, other := hit, hit
 		over.Lease = leaseID(2)
 		other.Key += "other"

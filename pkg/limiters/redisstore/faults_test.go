@@ -164,7 +164,7 @@ func openByName(t *testing.T, to string) (*Store, *redistest.Proxy) {
 
 // A replica without its master replies MASTERDOWN. The store drops the connection, because the name may resolve to a master
 // by now.
-func TestReplicaWithoutMasterIsLeft(t *testing.T) {
+func TestConnectionToReplicaWithoutMasterIsDropped(t *testing.T) {
 	old, master := redistest.Start(t, "--replica-serve-stale-data", "no"), redistest.Start(t)
 	s, name := openByName(t, old.Addr)
 	l := newLedger(t, s, "k")

@@ -86,7 +86,7 @@ func TestOtherSecretMakesOtherKeys(t *testing.T) {
 			}
 			for i, v := range out {
 				if v.Used != used {
-					t.Errorf("secret %q, take %d of %s: %d used, want %d", with, used, hits[i].Limit.ID(), v.Used, used)
+					t.Errorf("secret %q, take %d of %s: %d used, want %d", with, used, hits[i].Limit.StateID(), v.Used, used)
 				}
 			}
 		}
@@ -105,14 +105,14 @@ func TestHiddenKeyKeepsItsSlot(t *testing.T) {
 			for _, limit := range []*limiters.Limit{hourly, funnel} {
 				hit := limiters.Hit{Key: key, Limit: limit}
 				shown, hidden := keyNamer{prefix: "p:", tag: names.tag}.key(&hit), names.key(&hit)
-				what := fmt.Sprintf("%.20q of %q %s", key, tag, limit.ID())
+				what := fmt.Sprintf("%.20q of %q %s", key, tag, limit.StateID())
 				for _, name := range []string{shown, hidden} {
 					if seen[name] != "" {
 						t.Errorf("%s and %s are both %.80q", seen[name], what, name)
 					}
 					seen[name] = what
 				}
-				if !strings.HasSuffix(hidden, "}"+limit.ID()) || len(hidden) > 80 {
+				if !strings.HasSuffix(hidden, "}"+limit.StateID()) || len(hidden) > 80 {
 					t.Errorf("%s is %q", what, hidden)
 				}
 				if got := int(slotOf(hidden)); slot >= 0 && got != slot {

@@ -25,7 +25,7 @@ type keyNamer struct {
 //
 // Braces in the hit's key are harmless: they change the hash tag of all its limits in the same way.
 func (n keyNamer) append(text []byte, h *limiters.Hit) []byte {
-	return n.appendName(text, h.Key, h.Limit.ID())
+	return n.appendName(text, h.Key, h.Limit.StateID())
 }
 
 func (n keyNamer) appendName(text []byte, key, id string) []byte {
@@ -55,7 +55,7 @@ func (n keyNamer) appendName(text []byte, key, id string) []byte {
 // parse returns the key in the name of a state or of one of its extra keys. It returns false for other names and for hidden keys.
 func (n keyNamer) parse(name string) (key string, ok bool) {
 	rest, ours := strings.CutPrefix(name, n.prefix+format)
-	end := strings.LastIndexByte(rest, '}') // the ID that follows has no braces
+	end := strings.LastIndexByte(rest, '}') // the StateID that follows has no braces
 	if !ours || end < 0 {
 		return "", false
 	}
@@ -73,7 +73,7 @@ func (n keyNamer) parse(name string) (key string, ok bool) {
 	return rest[tag+1:], true
 }
 
-// Suffixes of the extra keys of a hit, which have its reservations and its penalty. No limit's ID ends with one.
+// Suffixes of the extra keys of a hit, which have its reservations and its penalty. No StateID ends with one.
 const (
 	reserveSuffix = "h"
 	penaltySuffix = "p"

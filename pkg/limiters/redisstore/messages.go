@@ -68,7 +68,7 @@ func (m *Messages) Receive(ctx context.Context, connected func(), received func(
 		return ErrClosed
 	}
 	defer m.store.running.Done()
-	defer context.AfterFunc(m.store.life, cancel)()
+	defer context.AfterFunc(m.store.ctx, cancel)()
 	subscription := m.store.client.Subscribe(ctx)
 	defer subscription.Close()
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // a read does not end with ctx

@@ -23,8 +23,8 @@ var errTimedOutWaiting = errors.New("timed out while waiting for earlier calls")
 // errTimedOutSent is returned by a Take that timed out after its hits were sent. They may have been charged.
 var errTimedOutSent = errors.New("no answer in time")
 
-// A callFunc decides groups in one call, which charges nothing after latest. It does not retain groups or out.
-type callFunc func(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+// A callFunc decides groups in one call, which charges nothing after the time notAfter. It does not retain groups or out.
+type callFunc func(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and share the next one. No timer
 // delays a call: without one in flight, a Take makes its call immediately, on its own goroutine. If others wait when that call ends, a
@@ -127,8 +127,8 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 
 // callNow makes a call for one Take on the caller's goroutine. It returns within the timeout, but may return after the end of ctx.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	latest := time.Now().Add(timeLeft(ctx, q.timeout))
-	err := q.makeCall(latest, now, groups, out)
+	notAfter := time.Now().Add(timeLeft(ctx, q.timeout))
+	err := q.makeCall(notAfter, now, groups, out)
 	q.finish(err)
 	return err
 }
@@ -141,14 +141,14 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// makeCall makes a call that charges nothing after latest. The call may use the whole timeout, even if latest is earlier or its client
-// has left, because a timeout closes the connection, which other clients share. A panic becomes an error.
-func (q *queue) makeCall(latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// makeCall makes a call that charges nothing after the time notAfter. The call may use the whole timeout, even if notAfter is earlier or
+// its client has left, because a timeout closes the connection, which other clients share. A panic becomes an error.
+func (q *queue) makeCall(notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	q.counts.calls.Add(1)
 	q.counts.hits.Add(int64(len(out)))
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
-	err := split.CatchPanic(func() error { return q.call(ctx, latest, now, groups, out) })
+	err := split.CatchPanic(func() error { return q.call(ctx, notAfter, now, groups, out) })
 	if errors.Is(err, split.ErrPanic) {
 		q.counts.panics.Add(1)
 	}

@@ -284,8 +284,8 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), c.within)
 			}
 			q := &queue{timeout: timeout, maxBatch: 10, counts: &counts{}, running: &sync.WaitGroup{}}
-			q.call = func(ctx context.Context, latest, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
-				if left := time.Until(latest); left != c.want {
+			q.call = func(ctx context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+				if left := time.Until(notAfter); left != c.want {
 					t.Errorf("a client with %v left: the call charges for %v, want %v", c.within, left, c.want)
 				}
 				start := time.Now()
@@ -307,8 +307,8 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	var got time.Time
 	q := &queue{timeout: time.Hour, maxBatch: 10, counts: &counts{}, running: &sync.WaitGroup{}}
-	q.call = func(_ context.Context, latest, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
-		got = latest
+	q.call = func(_ context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+		got = notAfter
 		return nil
 	}
 	now := time.Now()

@@ -12,7 +12,7 @@ import (
 // A reconnector reconnects in the background after a call has lost its connection. Connecting may take longer than the timeout of a
 // call, so without it a distant Redis would stay unreachable. Each queue has one.
 type reconnector struct {
-	life    context.Context // ends with Close
+	ctx     context.Context // ends with Close
 	running *sync.WaitGroup // Close waits for it
 	timeout time.Duration   // of connecting
 	busy    atomic.Bool
@@ -21,15 +21,15 @@ type reconnector struct {
 // afterError reconnects after a call that failed with err, unless an attempt is in progress. If Redis replied, the connection is
 // intact; it is closed only after MASTERDOWN.
 func (r *reconnector) afterError(err error, c redis.UniversalClient) {
-	leave := redis.IsMasterDownError(err)
-	if replyOf(err) != nil && !leave || !r.busy.CompareAndSwap(false, true) {
+	masterDown := redis.IsMasterDownError(err)
+	if replyOf(err) != nil && !masterDown || !r.busy.CompareAndSwap(false, true) {
 		return
 	}
 	r.running.Go(func() {
 		defer r.busy.Store(false)
-		ctx, cancel := context.WithTimeout(r.life, r.timeout)
+		ctx, cancel := context.WithTimeout(r.ctx, r.timeout)
 		defer cancel()
-		if leave {
+		if masterDown {
 			// The name may now resolve to another server. go-redis reconnects by itself only after READONLY.
 			_ = c.Do(ctx, "quit").Err()
 		}

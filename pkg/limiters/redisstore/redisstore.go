@@ -11,10 +11,11 @@
 //     source is in pkg/redisscripts, so this package contains no algorithm. It knows which keys a limit has, and which decider of the
 //     scripts takes a hit.
 //
-// A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later. A call is sent again
-// only if it certainly charged nothing. That is so after NOSCRIPT, in a cluster after MOVED, ASK or TRYAGAIN, and after the reply that
-// the deadline has passed. In the last case the deadline must not have passed by the local clock. After a lost connection or a
-// timeout, the hits get an error and may have been charged.
+// A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later.
+//
+// A call is sent again only if it charged nothing: after NOSCRIPT and, in a cluster, after MOVED, ASK or TRYAGAIN. It is also sent
+// again if the script rejected it as late although its deadline has not passed by the local clock. The estimate of the server's clock
+// was then wrong. After a lost connection or a timeout, the hits get an error and may have been charged.
 package redisstore
 
 import (
@@ -49,8 +50,8 @@ type Store struct {
 	cluster *redis.ClusterClient // client
 	nodes   *nodes
 
-	life context.Context // ends with Close
-	end  context.CancelFunc
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
 
 	closing sync.RWMutex
 	closed  bool
@@ -69,7 +70,7 @@ func New(c connect.Options, o Options) *Store {
 		connectTime: max(c.Timeout, c.DialTimeout),
 	}
 	s.cluster, _ = s.client.(*redis.ClusterClient)
-	s.life, s.end = context.WithCancel(context.Background())
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	newQueue := func(call callFunc) *queue {
 		return &queue{
 			call: call, timeout: s.timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, counts: &s.counts, running: &s.running,
@@ -86,7 +87,7 @@ func New(c connect.Options, o Options) *Store {
 }
 
 func (s *Store) newReconnector() *reconnector {
-	return &reconnector{life: s.life, running: &s.running, timeout: s.connectTime}
+	return &reconnector{ctx: s.ctx, running: &s.running, timeout: s.connectTime}
 }
 
 // Close waits for all Takes in progress and closes the connections. Later Takes fail with ErrClosed.
@@ -94,7 +95,7 @@ func (s *Store) Close() error {
 	s.closing.Lock()
 	s.closed = true
 	s.closing.Unlock()
-	s.end()
+	s.cancel()
 	s.running.Wait()
 	return s.client.Close()
 }
@@ -127,7 +128,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		return nil
 	}
 	if err := s.taker.Take(ctx, now, groups, out); err != nil {
-		return fmt.Errorf("redis call with %d hits at %s failed: %w", len(out), s.address, explainError(err))
+		return fmt.Errorf("redis at %s: %w", s.address, explainError(err))
 	}
 	return nil
 }
@@ -151,8 +152,8 @@ func (s *Store) Stats() Stats {
 }
 
 // decide decides groups in one call to a single Redis.
-func (s *Store) decide(ctx context.Context, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	b := pooledBatch(latest, now, groups, s.namer)
+func (s *Store) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	b := pooledBatch(notAfter, now, groups, s.namer)
 	defer b.release()
 	r, err := s.script.call(ctx, s.client, s.clock, b)
 	if err != nil {

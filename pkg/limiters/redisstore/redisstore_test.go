@@ -366,7 +366,7 @@ func TestTagDecidesTheSlot(t *testing.T) {
 		for _, key := range []string{"k", "a}k", "}k", "a", "a}a}k", "}a}k"} {
 			for _, limit := range []*limiters.Limit{hourly, funnel} {
 				name := names.key(&limiters.Hit{Key: key, Limit: limit})
-				what := fmt.Sprintf("%q of %q %s", tag, key, limit.ID())
+				what := fmt.Sprintf("%q of %q %s", tag, key, limit.StateID())
 				if seen[name] != "" {
 					t.Errorf("%s and %s are both %q", seen[name], what, name)
 				}

@@ -102,7 +102,7 @@ func parseScan(text string) (p scanPosition, err error) {
 
 // scan visits some keys and advances the position.
 func (s *Store) scan(ctx context.Context, position *scanPosition, match func(key string) bool, progress *limiters.Progress) error {
-	node, next, err := s.scanned(ctx, position)
+	node, next, err := s.masterAt(ctx, position)
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,9 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(key
 	return nil
 }
 
-// scanned returns the client of the master at a position, and the address of the next master; "" after the last.
-func (s *Store) scanned(ctx context.Context, position *scanPosition) (node redis.Cmdable, next string, err error) {
+// masterAt returns the client of the master at a position, and the address of the next master; "" after the last. If the cluster has
+// lost that master, masterAt moves the position to the next one.
+func (s *Store) masterAt(ctx context.Context, position *scanPosition) (node redis.Cmdable, next string, err error) {
 	if s.cluster == nil {
 		return s.client, "", nil
 	}

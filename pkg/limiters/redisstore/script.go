@@ -25,16 +25,16 @@ var batchScript = sync.OnceValue(func() script {
 // server did not have the script, and a new deadline if the clock was wrong or unknown.
 func (s script) call(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
 	r, err := s.callOnce(ctx, c, clock, b)
-	if b.hadWrongDeadline(r, err) {
+	if b.rejectedTooEarly(r, err) {
 		return s.callOnce(ctx, c, clock, b)
 	}
 	return r, err
 }
 
-// hadWrongDeadline reports whether a call ran after its deadline by the server's clock, although b.latest has not passed yet. The clock
-// was wrong or unknown, and the reply has corrected it.
-func (b *batch) hadWrongDeadline(r reply, err error) bool {
-	return err == nil && r.isLate() && time.Now().Before(b.latest)
+// rejectedTooEarly reports whether the script rejected the call as late although b.notAfter has not passed by the local clock. The
+// serverClock was wrong or unknown, and the reply has corrected it.
+func (b *batch) rejectedTooEarly(r reply, err error) bool {
+	return err == nil && r.isLate() && time.Now().Before(b.notAfter)
 }
 
 func (s script) callOnce(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
@@ -65,7 +65,7 @@ func send(ctx context.Context, c redis.UniversalClient, clock *serverClock, name
 type command struct{ *redis.Cmd }
 
 func newCommand(ctx context.Context, clock *serverClock, name, text string, b *batch) command {
-	return command{redis.NewCmd(ctx, b.args(name, text, clock.notAfter(b.latest))...)}
+	return command{redis.NewCmd(ctx, b.args(name, text, clock.serverTime(b.notAfter))...)}
 }
 
 // NoRetry prevents go-redis' cluster client from repeating a command after a lost connection or a timeout.

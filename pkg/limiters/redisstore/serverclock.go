@@ -26,14 +26,14 @@ func (c *serverClock) update(server int64) {
 // expired is a deadline in the past: a call with it charges nothing and returns the server's time.
 const expired = 1
 
-// notAfter converts the deadline of a call to µs of the server's time. It returns 0 for the zero time, which means no deadline.
-func (c *serverClock) notAfter(latest time.Time) int64 {
-	if latest.IsZero() {
+// serverTime converts the deadline of a call to µs of the server's time. It returns 0 for the zero time, which means no deadline.
+func (c *serverClock) serverTime(notAfter time.Time) int64 {
+	if notAfter.IsZero() {
 		return 0
 	}
 	offset := c.offset.Load()
 	if offset == 0 {
 		return expired
 	}
-	return max(expired, offset+latest.Sub(c.start).Microseconds())
+	return max(expired, offset+notAfter.Sub(c.start).Microseconds())
 }

@@ -17,11 +17,11 @@ import (
 // A slotCall is a call with hits whose keys share a slot. It fails independently of other calls.
 type slotCall struct {
 	split.Subset
-	keys   []string  // of the hits
-	latest time.Time // see batch
-	batch  *batch
-	reply  reply
-	err    error
+	keys     []string  // of the hits
+	notAfter time.Time // see batch
+	batch    *batch
+	reply    reply
+	err      error
 }
 
 func (sc *slotCall) send(ctx context.Context, s *Store, clock *serverClock) {
@@ -42,7 +42,7 @@ func spansSlots(keys []string) bool {
 }
 
 // splitBySlot makes a call for each slot, with groups in their order.
-func splitBySlot(latest, now time.Time, groups []limiters.Group, keys []string) []*slotCall {
+func splitBySlot(notAfter, now time.Time, groups []limiters.Group, keys []string) []*slotCall {
 	bySlot := map[uint16]*slotCall{}
 	var calls []*slotCall
 	for first, g := range limiters.EachGroup(groups) {
@@ -57,16 +57,16 @@ func splitBySlot(latest, now time.Time, groups []limiters.Group, keys []string) 
 		sc.keys = append(sc.keys, keys[first:first+len(g)]...)
 	}
 	for _, sc := range calls {
-		sc.batch = newBatch(latest, now, sc.Groups, sc.keys)
+		sc.batch = newBatch(notAfter, now, sc.Groups, sc.keys)
 	}
 	return calls
 }
 
 // decideSlots decides groups on one node, with a call for each slot. It returns an error only if all calls failed.
 func (s *Store) decideSlots(
-	ctx context.Context, clock *serverClock, latest, now time.Time, groups []limiters.Group, out []limiters.Verdict,
+	ctx context.Context, clock *serverClock, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict,
 ) error {
-	calls := splitBySlot(latest, now, groups, s.namer.keys(groups))
+	calls := splitBySlot(notAfter, now, groups, s.namer.keys(groups))
 	if len(calls) == 1 {
 		calls[0].send(ctx, s, clock)
 	} else {
@@ -179,7 +179,7 @@ func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redi
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, sc := range calls {
 		sc.reply, sc.err = commands[i].parse(clock)
-		if didNotRun(sc.err) || sc.batch.hadWrongDeadline(sc.reply, sc.err) {
+		if didNotRun(sc.err) || sc.batch.rejectedTooEarly(sc.reply, sc.err) {
 			rest = append(rest, sc)
 		}
 	}

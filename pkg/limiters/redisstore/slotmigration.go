@@ -39,7 +39,7 @@ func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*sl
 
 // chargesOf returns a call for each key. Hits on one key keep their order and group.
 func chargesOf(sc *slotCall) keyCalls {
-	charges := newKeyCalls(sc.batch.latest, sc.batch.now)
+	charges := newKeyCalls(sc.batch.notAfter, sc.batch.now)
 	for first, g := range limiters.EachGroup(sc.Groups) {
 		keys := sc.keys[first : first+len(g)]
 		if isMixed(g) && spansKeys(keys) {
@@ -92,7 +92,7 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 				refund.AddHits(limiters.Group{hit}, first+i)
 				if sc.batch.now.IsZero() && !hit.End {
 					// In the next fixed window, the refund would admit a hit too many.
-					refund.latest = start.Add(sc.Verdicts[first+i].ResetAfter)
+					refund.notAfter = start.Add(sc.Verdicts[first+i].ResetAfter)
 				}
 			}
 		}
@@ -124,19 +124,19 @@ func errorOfAll(verdicts []limiters.Verdict) error {
 
 // keyCalls has a call for each key of some hits.
 type keyCalls struct {
-	latest, now time.Time // see batch
-	byKey       map[string]*slotCall
-	calls       []*slotCall
+	notAfter, now time.Time // see batch
+	byKey         map[string]*slotCall
+	calls         []*slotCall
 }
 
-func newKeyCalls(latest, now time.Time) keyCalls {
-	return keyCalls{latest: latest, now: now, byKey: map[string]*slotCall{}}
+func newKeyCalls(notAfter, now time.Time) keyCalls {
+	return keyCalls{notAfter: notAfter, now: now, byKey: map[string]*slotCall{}}
 }
 
 func (k *keyCalls) callFor(key string) *slotCall {
 	sc := k.byKey[key]
 	if sc == nil {
-		sc = &slotCall{keys: []string{key}, latest: k.latest}
+		sc = &slotCall{keys: []string{key}, notAfter: k.notAfter}
 		k.byKey[key] = sc
 		k.calls = append(k.calls, sc)
 	}
@@ -149,7 +149,7 @@ func (s *Store) sendKeys(ctx context.Context, clock *serverClock, all []keyCalls
 	for _, k := range all {
 		for _, sc := range k.calls {
 			sc.keys = slices.Repeat(sc.keys, sc.Len())
-			sc.batch = newBatch(sc.latest, k.now, sc.Groups, sc.keys)
+			sc.batch = newBatch(sc.notAfter, k.now, sc.Groups, sc.keys)
 		}
 		calls = append(calls, k.calls...)
 	}

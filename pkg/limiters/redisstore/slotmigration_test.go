@@ -244,26 +244,26 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	p.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}}
 	start := time.Now()
 	refunds := refundsOf(p, start).calls
-	if len(refunds) != 1 || refunds[0].Groups[0][0].N != -2 || !refunds[0].latest.Equal(start.Add(time.Hour)) {
+	if len(refunds) != 1 || refunds[0].Groups[0][0].N != -2 || !refunds[0].notAfter.Equal(start.Add(time.Hour)) {
 		t.Fatalf("%+v, want one refund of 2, valid for an hour", refunds)
 	}
 	if _, err := take(t, s, group[0]); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		latest time.Time
-		used   int64
+		notAfter time.Time
+		used     int64
 	}{{time.Now().Add(-time.Second), 2}, {time.Now().Add(time.Hour), 0}} {
-		refund := newBatch(c.latest, time.Time{}, refunds[0].Groups, refunds[0].keys[:1])
+		refund := newBatch(c.notAfter, time.Time{}, refunds[0].Groups, refunds[0].keys[:1])
 		before := scriptCalls(t, server)
 		if _, err := s.script.call(t.Context(), s.client, s.clock, refund); err != nil {
 			t.Fatal(err)
 		}
 		if n := scriptCalls(t, server) - before; n != 1 {
-			t.Errorf("a refund valid until %v: %d calls, want 1", c.latest, n)
+			t.Errorf("a refund valid until %v: %d calls, want 1", c.notAfter, n)
 		}
 		if out, err := take(t, s, limiters.Hit{Key: "k", Limit: day}); err != nil || out[0].Used != c.used {
-			t.Errorf("a refund valid until %v: %+v, %v; want %d used", c.latest, out[0], err, c.used)
+			t.Errorf("a refund valid until %v: %+v, %v; want %d used", c.notAfter, out[0], err, c.used)
 		}
 	}
 }
@@ -284,8 +284,8 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	}
 	groups := []limiters.Group{{{Key: user, Limit: week, N: 2}, {Key: user, Limit: day, N: 2}}}
 	out := make([]limiters.Verdict, 2)
-	decide := func(groups []limiters.Group, latest time.Time) error {
-		return s.decideSlots(t.Context(), clock, latest, time.Time{}, groups, out)
+	decide := func(groups []limiters.Group, notAfter time.Time) error {
+		return s.decideSlots(t.Context(), clock, notAfter, time.Time{}, groups, out)
 	}
 	if err := decide([]limiters.Group{groups[0][:1]}, time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)

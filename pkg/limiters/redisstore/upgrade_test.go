@@ -92,7 +92,7 @@ func (k *storedKey) read(t *testing.T, c *redis.Client) (values []string) {
 
 // In a rolling upgrade, replicas of the version before and of this one share the keys in Redis. This version writes the
 // same bytes, and decides the same by them, also under limits with a penalty or reservations.
-func TestKeysAreThoseOfTheVersionBefore(t *testing.T) {
+func TestReplicasOfTwoVersionsShareKeys(t *testing.T) {
 	text, err := os.ReadFile("testdata/keys_w2.json")
 	if err != nil {
 		t.Fatal(err)

@@ -209,7 +209,7 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 	}
 	onError := rules.Domain(rule.Domain).OnError(l)
 	o := Over{
-		AnyWindow: l.Compiled.MaxInWindow(), Memory: product(load.Replicas-1, l.Compiled.Spec().Max),
+		AnyWindow: l.Compiled.MostAdmitted(), Memory: product(load.Replicas-1, l.Compiled.Spec().Max),
 		OnError: onError.String(), Share: share.Spec().Max, Failover: l.Compiled.Capacity(),
 	}
 	switch onError {
@@ -247,7 +247,7 @@ func lifetime(l *limiters.Limit) (time.Duration, bool) {
 // perWindow returns the most that a key may be admitted in one window, from an empty state.
 func perWindow(l *limiters.Limit) int64 {
 	if l.Drains() {
-		return l.MaxInWindow()
+		return l.MostAdmitted()
 	}
 	return l.Spec().Max
 }

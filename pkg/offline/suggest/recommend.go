@@ -122,8 +122,9 @@ func (c *Collector) recommendPath(r *Rule) {
 
 // chooseWindow returns the window that best separates outliers from ordinary keys. The recording must be at least twice as long.
 // Without outliers it returns a minute.
-func (c *Collector) chooseWindow(r *Rule) (w *Window, reason string) {
-	chosen, widest := &r.Windows[0], 0.0
+func (c *Collector) chooseWindow(r *Rule) (chosen *Window, reason string) {
+	widest := 0.0
+	chosen = &r.Windows[0]
 	for i := range r.Windows {
 		w := &r.Windows[i]
 		if w.Unit == c.o.Unit.String() {
@@ -260,13 +261,12 @@ func (c *Collector) warnings(r *Report) []string {
 	}
 	for _, h := range c.hashed {
 		for _, m := range h.List(func(rule *descriptors.Rule) bool { return c.byRule[rule] == nil || c.byRule[rule].requests > 0 }) {
-			warn("%s matches values of %s, for which the recording has hashes in %s of its descriptors: it is not known which of them it "+
-				"would match.",
+			warn("%s matches values of %s, but the recording has hashes there in %s of its descriptors. Weir cannot tell which of them match.",
 				m.Path, m.Key, terminal.Grouped(m.Descriptors))
 		}
 	}
 	if r.Invalid > 0 {
-		warn("%s lines are requests that no server decides. They count nowhere.", terminal.Grouped(r.Invalid))
+		warn("%s lines are invalid requests. The report ignores them.", terminal.Grouped(r.Invalid))
 	}
 	switch span := c.span(); {
 	case r.Requests == 0:

@@ -263,7 +263,7 @@ func TestHashedValuesAreNamed(t *testing.T) {
 	lines := []replay.Line{line(0, "hmac:0123456789abcdef", 1)}
 	levels := []descriptors.Level{{Entry: descriptors.Entry{Key: "user_id", Value: "42"}}}
 	r := report(t, suggest.Options{Paths: []suggest.Path{{Domain: "ugc", Levels: levels}}}, lines)
-	if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], "user_id=42 matches values of user_id, for which the recording has hashes") {
+	if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], "user_id=42 matches values of user_id, but the recording has hashes there") {
 		t.Errorf("warnings %q, want first the hashed values of user_id", r.Warnings)
 	}
 	levels[0].Value = ""
@@ -331,7 +331,7 @@ func TestReportExplainsRecordingsWithoutASuggestion(t *testing.T) {
 		"refunds only":         {[]replay.Line{line(0, "a", -3), line(1, "a", -1)}, "refunds 2", 0, 2},
 		"peeks only":           {[]replay.Line{line(0, "a", 0)}, "peeks 1", 0, 1},
 		"denied when recorded": {[]replay.Line{denied}, "made under a limiter: 1 of 1 lines", 0, 1},
-		"invalid":              {[]replay.Line{invalid}, "1 lines are requests that no server decides", 0, 0},
+		"invalid":              {[]replay.Line{invalid}, "1 lines are invalid requests", 0, 0},
 		"beyond every limit":   {[]replay.Line{line(0, "a", 1<<52)}, "no fixed_window of a minute denies nobody", 0, 1},
 	} {
 		r := report(t, suggest.Options{Rules: rules}, c.lines)
