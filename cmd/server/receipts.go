@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// receiptKeys holds the keys that sign receipts, and reloads them when their file changes. Nil has no keys.
+// receiptKeys holds the keys that encrypt receipts, and reloads them when their file changes. Nil has no keys.
 type receiptKeys struct {
 	file *sources.File
 	log  *zap.Logger
