@@ -71,5 +71,5 @@ func (r *receiptKeys) options(s *settings.Serve) rls.Receipts {
 	if r == nil {
 		return rls.Receipts{}
 	}
-	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: replica(), KeySecret: []byte(s.KeyHashSecret)}
+	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: hostname(), KeySecret: []byte(s.KeyHashSecret)}
 }

@@ -71,8 +71,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkGroups measures the cost for Redis of a hit in a group of two limits, 12 groups in a call: allowed by a large limit,
-// or nearly all denied by a small one.
+// BenchmarkGroups measures the cost for Redis of a hit in a group of two limits, with 12 groups in a call. A large limit allows all
+// hits, and a small one denies nearly all.
 func BenchmarkGroups(b *testing.B) {
 	for _, name := range limiterstest.Windowed() {
 		for _, maximum := range []int64{1, 10_000} {
