@@ -1,9 +1,12 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,6 +94,39 @@ func TestRecipesStartAsShown(t *testing.T) {
 			t.Errorf("%s: %v\n%s", r.page, err, out)
 		}
 	}
+}
+
+// With a body for denied requests, docs/recipes/bandwidth.md also charges the bytes of each 429.
+func TestBandwidthCountsTheBodyOfA429(t *testing.T) {
+	t.Parallel()
+	frame, recipes := readRecipes(t)
+	i := slices.IndexFunc(recipes, func(r recipe) bool { return r.page == "bandwidth.md" })
+	only := recipes[i : i+1]
+	only[0].rules = "on_deny: {problem: true}\n" + only[0].rules
+	w := startRecipeWeir(t, "", only)
+	url := "http://" + startRecipeEnvoy(t, w, frame, only)[0]
+	sent := 0
+	for status := 0; status != http.StatusTooManyRequests; {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("x-tenant-id", "acme")
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		if err := errors.Join(err, response.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if len(body) == 0 {
+			t.Fatalf("a %d without a body", response.StatusCode)
+		}
+		status, sent = response.StatusCode, sent+len(body)
+	}
+	want := fmt.Sprintf("total_hits{domain=\"bandwidth\",key1=\"tenant\"} %d\n", sent)
+	until(t, want, func() bool { return strings.Contains(get(t, w.HTTP+"/metrics"), want) })
 }
 
 // readRecipes returns the bootstrap of docs/recipes/README.md, and the other pages.

@@ -179,7 +179,7 @@ var (
 	// spans and times differ from run to run.
 	spans = regexp.MustCompile(`\b([0-9]+h)?([0-9]+m)?[0-9]+(\.[0-9]+)?s\b`)
 	times = regexp.MustCompile(`20[0-9]{2}-[0-9]{2}-[0-9]{2}[T ][0-9:.]+( UTC|Z)`)
-	names = regexp.MustCompile(`replica [\w-]+`)
+	names = regexp.MustCompile(`(?m)replica \S{1,8}$`) // as long as a receipt can hold
 )
 
 // comparable replaces the texts that differ from run to run, and the columns and line breaks that depend on their lengths.

@@ -114,7 +114,7 @@ func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener,
 // status returns the status for the admin API at a load.
 func (p *process) status(load admission.Stats) admin.Status {
 	status := admin.Status{
-		Replica: replica(), Ready: p.ready.isReady(), InFlight: load.InFlight, Shed: load.Shed,
+		Replica: hostname(), Ready: p.ready.isReady(), InFlight: load.InFlight, Shed: load.Shed,
 		Store: admin.StoreStatus{Kind: p.settings.BackendType, Mode: admin.ModeOK, Keys: p.store.keys()},
 	}
 	if p.store.fallback.Stats().Down {

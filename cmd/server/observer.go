@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/internal/telemetry"
 )
 
-// replica returns the host name, which names this process in decisions.
-func replica() string {
+// hostname returns the host name, which names this replica in decisions, or "".
+func hostname() string {
 	name, _ := os.Hostname()
 	return name
 }
@@ -20,7 +20,7 @@ func replica() string {
 // admin API may subscribe to decisions.
 func newObserver(s *settings.Serve, subscribers bool, log *zap.Logger, metrics *telemetry.Metrics) *observe.Observer {
 	o := observe.Options{
-		TopKeys: *s.TopKeys, Secret: []byte(s.KeyHashSecret), Replica: replica(),
+		TopKeys: *s.TopKeys, Secret: []byte(s.KeyHashSecret), Replica: hostname(),
 		DenialShare: s.DenialLog, DenialsPerSecond: s.DenialLogPerSecond,
 	}
 	if o.DenialShare > 0 {

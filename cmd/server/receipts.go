@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// receiptKeys holds the keys that sign receipts, and reloads them when their file changes. Nil has no keys.
+// receiptKeys holds the keys that encrypt receipts, and reloads them when their file changes. Nil has no keys.
 type receiptKeys struct {
 	file *sources.File
 	log  *zap.Logger
@@ -71,5 +71,5 @@ func (r *receiptKeys) options(s *settings.Serve) rls.Receipts {
 	if r == nil {
 		return rls.Receipts{}
 	}
-	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: replica(), KeySecret: []byte(s.KeyHashSecret)}
+	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: hostname(), KeySecret: []byte(s.KeyHashSecret)}
 }

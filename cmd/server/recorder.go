@@ -41,7 +41,7 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 		}
 	}
 	r := recorder.New(recorder.Options{
-		Path: s.RecordPath, Replica: replica(), FileBytes: s.RecordFileBytes, MaxBytes: s.RecordMaxBytes, Sample: s.RecordSample,
+		Path: s.RecordPath, Replica: hostname(), FileBytes: s.RecordFileBytes, MaxBytes: s.RecordMaxBytes, Sample: s.RecordSample,
 		PerSecond: s.RecordPerSecond, Secret: secret, Plain: s.RecordCompression == "none", ShadowMode: s.ShadowMode,
 		Changed: func(failing bool, reason error) {
 			if failing {

@@ -61,8 +61,8 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	case err := <-ended:
 		return err
 	case <-p.abandoned:
-		// Closing a store under a call is unsafe. The end of the process closes its connections. The exit code is 0, because the
-		// process was told to stop.
+		// Closing a store under a call is unsafe. The end of the process closes its connections. The exit code is 0, because a
+		// signal asked for the stop.
 		log.Warn("stopped with calls to the store in flight")
 		return nil
 	}

@@ -123,7 +123,7 @@ const maxShadowSeries = 1000
 func (f *shadowFile) report(limits, keys, replicas int) admin.Shadow {
 	r := f.Report(limits, keys)
 	s := admin.Shadow{
-		File: f.file.Path, Running: r.Running, CandidateVersion: r.Version, RulesVersion: r.RulesVersion, Replica: replica(),
+		File: f.file.Path, Running: r.Running, CandidateVersion: r.Version, RulesVersion: r.RulesVersion, Replica: hostname(),
 		Scope:    admin.ScopeReplica,
 		Replicas: replicas,
 		Requests: admin.ShadowRequests{

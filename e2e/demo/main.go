@@ -32,9 +32,9 @@ type act struct {
 }
 
 var acts = []act{
-	{"login", "fixed window", "3 in 5 s, counted from the first; then the count starts again", "3, 3;w=5"},
+	{"login", "fixed window", "3 in 5 s; the window begins with the first login", "3, 3;w=5"},
 	{"reply", "sliding log", "3 in any 4 s; each counts for 4 s", "3, 3;w=4"},
-	{"post", "funnel", "holds 3 and leaks one every 2 s", "3, 3;w=6"},
+	{"post", "funnel", "a burst of 3, then one every 2 s", "3, 3;w=6"},
 }
 
 const (

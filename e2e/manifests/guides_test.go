@@ -83,6 +83,7 @@ func TestOneNameOfTheImage(t *testing.T) {
 	make, load := "make image IMAGE="+name+" TAG="+tag+"\n", "kind load image-archive dist/weir-linux-amd64.tar\n"
 	want := map[string][]string{
 		"docs/install.md":               {make, load, "export IMAGE=" + name + "\n"},
+		"docs/switching.md":             {"`" + image + "`"},
 		"deploy/helm/weir/values.yaml":  {"\n  repository: " + name + "\n"},
 		".github/workflows/release.yml": {" IMAGE: " + name + "\n"},
 		"tools/release/main.go":         {`"name", "` + name + `"`},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/redistest"
@@ -129,12 +130,24 @@ func TestRunbookTurnsLimitingOff(t *testing.T) {
 
 	p = run(t, all, nil)
 	p.block(t)
-	rules := regexp.MustCompile(`--from-literal=rules.yaml='([^']*)'`).FindStringSubmatch(onlyBlock(t, "sh cluster no-limits"))
+	block := onlyBlock(t, "sh cluster no-limits")
+	rules := regexp.MustCompile(`--from-literal=(rules.yaml)='([^']*)'.*\| kubectl (?:-n weir )?(replace|apply) -f -`).FindStringSubmatch(block)
 	if rules == nil {
 		t.Fatal("the runbook does not replace the rules")
 	}
-	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": rules[1] + "\n"})
-	await(t, "rules without limits", func() bool { return p.allows("weir", "user_id=alice", "action=login") })
+	// A ConfigMap that Helm wrote, with a file of another name. kubectl apply keeps it: it deletes only the keys of an earlier apply.
+	after := map[string]string{}
+	if rules[3] == "apply" {
+		after["limits.yaml"] = named[*corev1.ConfigMap](all, "weir-rules").Data["rules.yaml"]
+	}
+	after[rules[1]] = rules[2] + "\n"
+	p.mount("/etc/weir/rules", after)
+	await(t, "the reload of the rules", func() bool {
+		return strings.Count(p.Log(), "rules loaded") == 2 || strings.Contains(p.Log(), "rules not loaded")
+	})
+	if !p.allows("weir", "user_id=alice", "action=login") {
+		t.Errorf("a login is still denied after\n%s%s", block, p.Tail())
+	}
 }
 
 // Envoy's runtime turns the rate limit filter off, and on again, without a restart.

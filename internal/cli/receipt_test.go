@@ -97,7 +97,7 @@ func TestReceiptIsExplained(t *testing.T) {
 		{"a limit of the request", override, func(e *Explain) { e.Descriptors = []string{"x=1"} },
 			"limit    it came with the request, and is not in the rules\n", 0},
 		{"expired", func(r *receipt.Receipt) { r.Time = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC) }, nil,
-			"the receipt is expired: it is of 2025-01-02T03:04:05Z, and receipts are valid for 720h0m0s\n", Error},
+			"the receipt expired: it was issued at 2025-01-02T03:04:05Z, and receipts are valid for 720h0m0s\n", Error},
 		{"expired sooner", nil, func(e *Explain) { e.MaxAge = time.Minute }, "and receipts are valid for 1m0s\n", Error},
 		{"forged", nil, func(e *Explain) { e.Receipt = e.Receipt[:50] + "AAAA" + e.Receipt[54:] }, "weir: " + receipt.ErrForged.Error() + "\n", Error},
 		{"cut", nil, func(e *Explain) { e.Receipt = e.Receipt[:50] }, "weir: " + receipt.ErrMalformed.Error() + "\n", Error},

@@ -30,6 +30,15 @@ type Tail struct {
 	Output  string  `short:"o" enum:"text,json" default:"text" help:"The format of the output: text, or json with one object a line."`
 }
 
+// Help returns the text after the flags in the command's help.
+func (*Tail) Help() string {
+	return `Examples:
+  weir tail --outcome denied --entry user_id=42
+  weir tail --rule user_id.action=login --sample 0.1
+
+The command ends at Ctrl-C. The exit code is 0, or 2 after an error.`
+}
+
 // Validate reports values that have no meaning.
 func (t *Tail) Validate() error {
 	if !(t.Sample > 0 && t.Sample <= 1) {
@@ -38,7 +47,7 @@ func (t *Tail) Validate() error {
 	return nil
 }
 
-// Run prints decisions until a signal. If the server goes away, it connects again. Its error is [Error] if the server refuses the call.
+// Run prints decisions until a signal. If the server is unreachable, it connects again. Its error is [Error] if the server refuses the call.
 func (t *Tail) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {

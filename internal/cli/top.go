@@ -30,6 +30,15 @@ type Top struct {
 	Output   string        `short:"o" enum:"text,json" default:"text" help:"The format of the output: text, or json with one object a line."`
 }
 
+// Help returns the text after the flags in the command's help.
+func (*Top) Help() string {
+	return `Examples:
+  weir top --by denied
+  weir top --interval 10s -o json
+
+In a terminal, h shows the busiest keys, d the most denied keys, and q quits. The exit code is 0, or 2 after an error.`
+}
+
 // Validate reports values that have no meaning.
 func (t *Top) Validate() error {
 	switch {
@@ -105,7 +114,11 @@ func summary(top *admin.Top, by string, now time.Time) string {
 	if by == "denied" {
 		what = "denied hits"
 	}
-	return fmt.Sprintf("%d %s in %v; counts are at most %d too high", top.Total, what, age(top, now), top.Error)
+	accuracy := "counts are exact"
+	if top.Error > 0 {
+		accuracy = fmt.Sprintf("counts may be up to %d too high", top.Error)
+	}
+	return fmt.Sprintf("%d %s in %v; %s", top.Total, what, age(top, now), accuracy)
 }
 
 func age(top *admin.Top, now time.Time) time.Duration {

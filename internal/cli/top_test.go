@@ -104,7 +104,7 @@ func TestTopPrintsOneTableIntoAPipe(t *testing.T) {
 		t.Errorf("the period is %q, want 1m40s", text)
 	}
 	rate := func(count int) string { return fmt.Sprintf("%-10.1f", float64(count)/period.Seconds()) }
-	want := "1234 hits in " + period.String() + "; counts are at most 3 too high\n" +
+	want := "1234 hits in " + period.String() + "; counts may be up to 3 too high\n" +
 		"COUNT  ERROR  PER_SECOND  DOMAIN  RULE                  KEY\n" +
 		"900    2      " + rate(900) + "  shop    user_id.action=login  user_id=42,action=login\n" +
 		"100    0      " + rate(100) + "  shop    ip                    ip=\\x1b]0;evil\\a\n" +
@@ -117,6 +117,13 @@ func TestTopPrintsOneTableIntoAPipe(t *testing.T) {
 	var got admin.Top
 	if err != nil || strings.Count(out, "\n") != 1 || json.Unmarshal([]byte(out), &got) != nil || got.Total != 55 || len(got.Keys) != 1 {
 		t.Errorf("%v %s, want one line of JSON with a total of 55 and one key", err, out)
+	}
+}
+
+func TestTopReportsExactCounts(t *testing.T) {
+	got := summary(&admin.Top{Total: 2, Since: time.Now()}, "denied", time.Now())
+	if want := "2 denied hits in 1s; counts are exact"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -11,7 +11,7 @@
 //	err := decider.Decide(ctx, &request, &result)
 //
 // A decision has four steps: validate the request, match each descriptor to its limits, charge all limits in one call of
-// the store, and combine the verdicts. Only the store does I/O.
+// the store, and combine the verdicts. If a denied request took leases, a second call ends them. Only the store does I/O.
 package decide
 
 import (

@@ -43,6 +43,9 @@ func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestPlanRejectsAnEmptyDomain(t *testing.T) {
 	var result Result
 	none := New(func() *descriptors.Rules { return nil }, nil, Options{})
 	if err := none.Plan(&Request{}, &result); err == nil || err.Error() != "rate limit domain must not be empty" {

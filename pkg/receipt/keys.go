@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// Keys seal and open receipts. They do not change and may be shared.
+// Keys encrypt and decrypt receipts. They do not change and may be shared.
 type Keys struct{ all []key }
 
 type key struct {
@@ -25,7 +25,7 @@ const (
 	keyRemedy   = "write 32 random bytes in base64 or hex, as openssl rand -base64 32 does"
 )
 
-// ParseKeys reads a file with one key on each line. The first key seals, and all of them open. Empty lines and lines that begin
+// ParseKeys reads a file with one key on each line. The first key encrypts, and any of them decrypts. Empty lines and lines that begin
 // with # are comments. The error contains no key.
 func ParseKeys(file []byte) (*Keys, error) {
 	if len(file) > maxKeysFile {

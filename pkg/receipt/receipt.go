@@ -1,4 +1,4 @@
-// Package receipt seals the reason of a denial into a short text that a client can send to the operator. Only the keys of the
+// Package receipt encrypts the reason of a denial into a short text that a client can send to the operator. Only the keys of the
 // operator open it, without a log and without a server.
 //
 // A receipt is a version, the id of a key, a random nonce and a box of XChaCha20-Poly1305, as base64url. Without the key, nobody
@@ -56,14 +56,14 @@ const Size = (size*8 + 5) / 6
 // The errors of [Keys.Open].
 var (
 	ErrMalformed  = errors.New("this is not a receipt: copy the whole value of the header")
-	ErrVersion    = errors.New("the receipt has a version that this program does not know: use the program that sealed it, or a newer one")
-	ErrUnknownKey = errors.New("no key of the file has sealed this receipt: add the key that was in use then, or the receipt is forged")
-	ErrForged     = errors.New("the receipt is forged or damaged: its seal does not match its content")
+	ErrVersion    = errors.New("the receipt has a version that this program does not know: use the program that made it, or a newer one")
+	ErrUnknownKey = errors.New("no key in the file decrypts this receipt: add the key that was in use then; if there was none, the receipt is forged")
+	ErrForged     = errors.New("the receipt is forged or damaged: its key does not decrypt it")
 )
 
 var encoding = base64.RawURLEncoding
 
-// Append appends the text of a receipt, sealed by the first key, to dst.
+// Append appends the text of a receipt, encrypted with the first key, to dst.
 func (k *Keys) Append(dst []byte, r *Receipt) []byte {
 	var box [size]byte
 	first := &k.all[0]
@@ -158,9 +158,9 @@ func (r *Receipt) CheckAge(now time.Time, maxAge time.Duration) error {
 	const skew = 5 * time.Minute
 	switch age := now.Sub(r.Time); {
 	case age > maxAge:
-		return fmt.Errorf("the receipt is expired: it is of %s, and receipts are valid for %v", r.Time.Format(time.RFC3339), maxAge)
+		return fmt.Errorf("the receipt expired: it was issued at %s, and receipts are valid for %v", r.Time.Format(time.RFC3339), maxAge)
 	case age < -skew:
-		return fmt.Errorf("the receipt is of %s, which is in the future: compare the clocks of this machine and of the server", r.Time.Format(time.RFC3339))
+		return fmt.Errorf("the receipt was issued at %s, which is in the future: compare the clocks of this machine and of the server", r.Time.Format(time.RFC3339))
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func TestReceiptSealedBeforeRotationIsOpened(t *testing.T) {
 		t.Errorf("%v, want ErrUnknownKey", err)
 	}
 	if _, err := after.Open(string(during.Append(nil, &sealed))); err != nil {
-		t.Errorf("the first key does not seal: %v", err)
+		t.Errorf("the first key does not encrypt: %v", err)
 	}
 }
 
@@ -141,8 +141,8 @@ func TestExpiredReceiptSaysSo(t *testing.T) {
 	const maxAge = 720 * time.Hour
 	for age, want := range map[time.Duration]string{
 		0: "", maxAge: "", -4 * time.Minute: "",
-		maxAge + time.Second: "the receipt is expired: it is of 2026-11-22T10:00:00Z, and receipts are valid for 720h0m0s",
-		-6 * time.Minute:     "the receipt is of 2026-11-22T10:00:00Z, which is in the future: compare the clocks of this machine and of the server",
+		maxAge + time.Second: "the receipt expired: it was issued at 2026-11-22T10:00:00Z, and receipts are valid for 720h0m0s",
+		-6 * time.Minute:     "the receipt was issued at 2026-11-22T10:00:00Z, which is in the future: compare the clocks of this machine and of the server",
 	} {
 		got := ""
 		if err := sealed.CheckAge(sealed.Time.Add(age), maxAge); err != nil {

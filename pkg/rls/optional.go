@@ -18,7 +18,7 @@ import (
 // Receipts configures the receipts in denials.
 type Receipts struct {
 	Header  string               // the name of the header
-	Keys    func() *receipt.Keys // the keys in force, the first of which seals
+	Keys    func() *receipt.Keys // the keys in force, the first of which encrypts
 	Replica string               // the name of this process
 	// KeySecret is the secret of [descriptors.KeyHash].
 	KeySecret []byte

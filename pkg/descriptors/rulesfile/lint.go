@@ -128,8 +128,9 @@ func (l *linter) unreachable(ix *index) {
 				return
 			}
 			if first.level.Covers(later.level.Entry) {
-				later.reader.warn(unreachableRule, later.key, "move this rule before that one", "unreachable, shadowed by %s: %v comes first and matches "+
-					"everything that this rule matches", later.reader.pointText(first.point()), first)
+				where := later.reader.pointText(first.point())
+				later.reader.warn(unreachableRule, later.key, "move this rule before "+where, "unreachable, shadowed by %s: %v comes first and matches "+
+					"everything that this rule matches", where, first)
 				break
 			}
 		}

@@ -61,7 +61,7 @@ descriptors:
     value: /login*
     rate_limit: {unit: minute, requests_per_unit: 1}
 `, "6:5: unreachable, shadowed by line 3: 'path: *' comes first and matches everything that this rule matches: "+
-		"move this rule before that one [unreachable-rule]")
+		"move this rule before line 3 [unreachable-rule]")
 	wantLint(t, rulesfile.Options{}, `domain: traps
 descriptors:
   - key: path

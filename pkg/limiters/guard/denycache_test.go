@@ -41,7 +41,7 @@ func TestDenialIsRememberedForMaxAge(t *testing.T) {
 		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(time.Second - 1)
 		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
-		time.Sleep(time.Nanosecond) // it is as old as it may be
+		time.Sleep(time.Nanosecond) // it has reached the maximum age
 		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=59s reset=59s")
 		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59s reset=59s")
 	})

@@ -114,7 +114,7 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 	}
 }
 
-// If no hit is decided, Take returns the error of the store. So it does if the context has ended.
+// If no hit is decided, Take returns the error of the store. It also fails if the context has ended.
 func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)

@@ -59,9 +59,12 @@ type Plan struct {
 	// FailoverHits is the maximum number of admitted hits, over all keys, that a failover of Redis loses.
 	FailoverHits float64 `json:"failover_hits"`
 	CPU          Cores   `json:"cores"`
+
+	leases bool // a rule has leases or reservations
 }
 
-// Calls are the calls to Redis that a request under one rule makes. One call carries all waiting hits.
+// Calls are the calls to Redis that a request under one rule makes. One call carries all waiting hits. A request that is denied or
+// canceled after it has taken leases makes one more.
 type Calls struct {
 	PerRequest float64 `json:"per_request"` // at most, to one Redis
 	// Cluster is PerRequest for a Redis Cluster, in which each key of a request may be on another node.
@@ -122,6 +125,7 @@ func NewPlan(rules *descriptors.Rules, load Load) (*Plan, error) {
 	}
 	unused := maps.Clone(load.Values)
 	for rule := range rules.All() {
+		p.leases = p.leases || rule.UsesLeases()
 		keys := keysOf(rule, &load, unused)
 		for i := range rule.Limits {
 			limit, err := p.limit(rules, rule, i, keys, &load)

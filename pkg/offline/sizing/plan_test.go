@@ -68,6 +68,20 @@ func TestPlanCountsKeys(t *testing.T) {
 	}
 }
 
+// A denied request under several rules ends the leases that it has taken, which is a second call.
+func TestPlanNamesTheSecondCallOfLeases(t *testing.T) {
+	for rule, want := range map[string]bool{
+		"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}":                                            false,
+		"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5}}]}":      true,
+		"- {key: user, descriptors: [{key: id, rate_limit: {unit: day, requests_per_unit: 5, reserve: {ttl: 9s}}}]}": true,
+	} {
+		text := plan(t, "domain: d\ndescriptors:\n"+rule, million).Text()
+		if got := strings.Contains(text, "after it has taken leases costs 1 more\n"); got != want {
+			t.Errorf("%s: names the second call: %v, want %v\n%s", rule, got, want, text)
+		}
+	}
+}
+
 func TestPlanBoundsMeasuredMemory(t *testing.T) {
 	p, m := plan(t, shop, million), Figures()
 	window, log := &p.Limits[0], &p.Limits[1]

@@ -73,7 +73,11 @@ func (p *Plan) callRate() string {
 	if p.Rate == 0 {
 		return "set --rate for the calls a second"
 	}
-	return fmt.Sprintf("at most %g a second to one Redis. Denied requests that the deny cache answers cost none", p.Calls.PerSecond)
+	text := fmt.Sprintf("at most %g a second to one Redis. Denied requests that the deny cache answers cost none", p.Calls.PerSecond)
+	if p.leases {
+		text += ". A request that is denied or canceled after it has taken leases costs 1 more"
+	}
+	return text
 }
 
 func (p *Plan) coresText() string {
