@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -16,7 +17,7 @@ type job struct {
 	request decide.Request
 	entries []descriptors.Entry // of all descriptors of the request
 	text    strings.Builder     // all text of the request
-	bytes   int64               // of text
+	bytes   int64               // of memory, about
 	live    denials
 	// decided is false if the store of the server failed: on_store_error decided, or nothing did.
 	decided bool
@@ -80,7 +81,8 @@ func (j *job) copy(from *decide.Request) {
 			size += len(d.Entries[k].Key) + len(d.Entries[k].Value)
 		}
 	}
-	j.bytes = int64(size)
+	j.bytes = int64(size) + int64(entries)*int64(unsafe.Sizeof(descriptors.Entry{})) +
+		int64(len(from.Descriptors))*int64(unsafe.Sizeof(decide.Descriptor{}))
 	j.text.Grow(size)
 	if cap(j.entries) < entries {
 		j.entries = make([]descriptors.Entry, 0, entries)

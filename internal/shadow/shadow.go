@@ -37,7 +37,7 @@ const defaultMaxBytes = 128 << 20
 // Bounds of the queue. A decision takes a few µs, so the queue holds some 10 ms of a busy server.
 const (
 	maxQueued = 8192
-	// maxQueuedBytes bounds the text of the queued requests.
+	// maxQueuedBytes bounds the memory of the queued requests.
 	maxQueuedBytes = 32 << 20
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -253,6 +254,24 @@ func TestQueuedTextIsBounded(t *testing.T) {
 		s.stop()
 		if n := len(s.queue); n > 40 {
 			t.Errorf("%d requests of 1 MiB are queued", n)
+		}
+	})
+}
+
+// The queue's bound includes the descriptors and entries, which may need far more memory than their text.
+func TestQueuedEntriesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := broken{take: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		s := serve(t, Options{newStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
+		largest := slices.Repeat([]string{strings.Repeat("b ", decide.MaxEntries)}, decide.MaxDescriptors)
+		const size = decide.MaxDescriptors * decide.MaxEntries * 32 // two strings for each entry
+		s.decide(request(1, "user_id=1")) // blocks the queue
+		for range maxQueuedBytes/size + 100 {
+			s.decide(request(1, largest...))
+		}
+		s.stop()
+		if n := len(s.queue); n > maxQueuedBytes/size+1 || s.Stats().Dropped == 0 {
+			t.Errorf("%d requests of %d bytes are queued, and %d dropped", n, size, s.Stats().Dropped)
 		}
 	})
 }
