@@ -139,7 +139,7 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 	}
 	result.setOutcomes(d.options.ShadowMode)
 	d.giveUp(ctx, r.Now, result)
-	if result.combined.Undecided && !result.Denied && !d.options.ShadowMode {
+	if result.combined.Undecided() && !d.options.ShadowMode {
 		return storeError(ctx, failure, result.StoreErr)
 	}
 	return nil

@@ -138,20 +138,40 @@ func TestShadowModeFailsNoRequest(t *testing.T) {
 		{Options{}, "free", "full free", "over: over(0/0) undecided"},
 		{Options{ShadowMode: true}, "free", "free", "ok: undecided"},
 	} {
-		store := newStore()
-		store.failKey = c.failKey
-		var result Result
-		err := newDeciderOn(t, store, modes, c.options).Decide(t.Context(), request(c.keys), &result)
-		if c.want == "" {
-			if kindOf(err) != StoreFailed {
-				t.Errorf("%+v %s: %v, want StoreFailed", c.options, c.keys, err)
-			}
-		} else if got := short(&result); err != nil || got != c.want {
-			t.Errorf("%+v %s: %s %v, want %s", c.options, c.keys, got, err, c.want)
+		mustFailOnly(t, c.options, c.failKey, c.keys, c.want)
+	}
+}
+
+// Quotas deny a request only together, so one that allows it decides, whatever the others say.
+func TestUndecidedQuotaFailsARequestOnlyIfNoQuotaAllowsIt(t *testing.T) {
+	for _, c := range []struct{ failKey, keys, want string }{
+		{"quota_full", "quota_full quota_free", "ok: undecided ok(99/100)"},
+		{"quota_full", "quota_full quota_free free", "ok: undecided ok(99/100) ok(99/100 free)"},
+		{"quota_full", "quota_full quota_free full", "over: undecided ok(99/100) over(0/0)"},
+		{"quota_free", "quota_full quota_free", ""},
+		{"quota_free", "quota_free free", ""},
+		{"|4:free", "quota_free free", ""},
+	} {
+		mustFailOnly(t, Options{}, c.failKey, c.keys, c.want)
+	}
+}
+
+// mustFailOnly decides keys while the store fails for failKey. An empty want means that the request fails.
+func mustFailOnly(t *testing.T, o Options, failKey, keys, want string) {
+	t.Helper()
+	store := newStore()
+	store.failKey = failKey
+	var result Result
+	err := newDeciderOn(t, store, modes, o).Decide(t.Context(), request(keys), &result)
+	if want == "" {
+		if kindOf(err) != StoreFailed {
+			t.Errorf("%+v %s: %v, want StoreFailed", o, keys, err)
 		}
-		if !errors.Is(result.StoreErr, errStore) {
-			t.Errorf("%+v %s: StoreErr is %v", c.options, c.keys, result.StoreErr)
-		}
+	} else if got := short(&result); err != nil || got != want {
+		t.Errorf("%+v %s: %s %v, want %s", o, keys, got, err, want)
+	}
+	if !errors.Is(result.StoreErr, errStore) {
+		t.Errorf("%+v %s: StoreErr is %v", o, keys, result.StoreErr)
 	}
 }
 

@@ -24,6 +24,8 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 		{Options{}, "quota_full quota_free", "ok: over(0/0) ok(99/100)"},
 		{Options{}, "quota_full free", "over: over(0/0) ok(99/100 free)"},
 		{Options{}, "quota_full quota_free full", "over: over(0/0) ok(99/100) over(0/0)"},
+		// A quota in shadow mode is never over.
+		{Options{}, "quota_full quota_shadowed", "ok: over(0/0) ok(0/0)"},
 		{Options{QuotaMode: true}, "full free", "ok: over(0/0) ok(99/100 free)"},
 		{Options{QuotaMode: true}, "full quota_full", "over: over(0/0) over(0/0)"},
 		{Options{QuotaMode: true}, "full unknown", "ok: over(0/0) ok"},
@@ -36,6 +38,7 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 		{Options{}, "named replacing", "ok: ok ok(49/50 big)"},
 		{Options{}, "named replacing replacing_replacing", "ok: ok ok ok(9/10)"},
 		{Options{}, "named unlimited_replacing", "ok: ok ok(unlimited)"},
+		{Options{}, "named shadowed_replacing", "ok: ok ok(0/0)"}, // as in envoyproxy/ratelimit
 		// An override has no name and no mode.
 		{Options{}, "shadowed!", "over: over(0/0)"},
 		{Options{}, "quota_full! quota_free", "over: over(0/0) ok(99/100)"},

@@ -87,23 +87,32 @@ func (d *Decision) setOutcome() {
 
 // Combined is the outcome of descriptors together. The zero value is that of none.
 type Combined struct {
-	Undecided   bool // a descriptor is Undecided
-	denied      bool // a descriptor that is not in quota mode is Denied
-	quotaDenied bool // a descriptor in quota mode is Denied
-	quotaAllows bool // a descriptor in quota mode is not Denied, so that none in quota mode denies the request
+	others, quotas outcomes // of the descriptors outside of quota mode, and of those in it
 }
+
+// outcomes says which outcomes occur.
+type outcomes [Undecided + 1]bool
 
 // Add adds the outcome of d.
 func (c *Combined) Add(d *Decision) {
-	denied := d.Outcome == Denied
-	c.Undecided = c.Undecided || d.Outcome == Undecided
-	c.denied = c.denied || denied && !d.Quota
-	c.quotaDenied = c.quotaDenied || denied && d.Quota
-	c.quotaAllows = c.quotaAllows || !denied && d.Quota
+	if d.Quota {
+		c.quotas[d.Outcome] = true
+	} else {
+		c.others[d.Outcome] = true
+	}
 }
 
-// Denied reports whether the descriptors deny a request, apart from [Options.ShadowMode].
-func (c *Combined) Denied() bool { return c.denied || c.quotaDenied && !c.quotaAllows }
+// Denied reports whether the descriptors deny a request, apart from [Options.ShadowMode]. Quotas deny it only together.
+func (c *Combined) Denied() bool {
+	return c.others[Denied] || c.quotasDeny()
+}
+
+func (c *Combined) quotasDeny() bool { return c.quotas == outcomes{Denied: true} }
+
+// Undecided reports whether a descriptor is Undecided, and the request may be denied or allowed by it.
+func (c *Combined) Undecided() bool {
+	return !c.Denied() && (c.others[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
+}
 
 // explainingVerdict returns the index of the verdict that explains the outcome: the denial with the longest wait, else the first error,
 // else the verdict with the fewest remaining hits. Of equal verdicts it is the first.

@@ -49,7 +49,7 @@ type Result struct {
 // Denies reports whether d, an element of r.Decisions, denies the request. In quota mode, it does so only if all others in quota mode
 // are denied too.
 func (r *Result) Denies(d *Decision) bool {
-	return d.Outcome == Denied && (!d.Quota || !r.combined.quotaAllows)
+	return d.Outcome == Denied && (!d.Quota || r.combined.quotasDeny())
 }
 
 // CountsAsEnforced reports whether r is Denied and d is not in shadow mode. In quota mode, it is true even if only another descriptor

@@ -36,6 +36,9 @@ func TestRetryAfterIsTheLongestWait(t *testing.T) {
 		"a quota and a limit":   {[]Decision{denied(true, long), denied(true, short), denied(false, 2*short)}, 2 * short, 2},
 	} {
 		r := Result{Decisions: c.decisions}
+		for i := range r.Decisions {
+			r.combined.Add(&r.Decisions[i])
+		}
 		if wait, by := r.RetryAfter(); wait != c.want || by != c.by {
 			t.Errorf("%s: %v by descriptor %d, want %v by %d", name, wait, by, c.want, c.by)
 		}

@@ -101,7 +101,7 @@ func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 		h.at, h.order = cached, cacheOrder
 	}
 	denied := combined.Denied()
-	h.allowed, h.known = !denied || r.options.ShadowMode, denied || !combined.Undecided || r.options.ShadowMode
+	h.allowed, h.known = !denied || r.options.ShadowMode, !combined.Undecided() || r.options.ShadowMode
 	return h
 }
 
