@@ -90,7 +90,7 @@ type Combined struct {
 	others, quotas outcomes // of the descriptors outside of quota mode, and of those in it
 }
 
-// outcomes says which outcomes occur.
+// outcomes marks the outcomes that occur.
 type outcomes [Undecided + 1]bool
 
 // Add adds the outcome of d.
