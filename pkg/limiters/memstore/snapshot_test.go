@@ -206,6 +206,28 @@ func TestSnapshotLeavesOutUnknownLimits(t *testing.T) {
 	}
 }
 
+// The costs of ended ids are kept until their takes arrive. Their sum may be too large for an int64.
+func TestSnapshotRestoresHugeSettlements(t *testing.T) {
+	budget := limiterstest.MustLimit(limiters.Spec{
+		Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}},
+	})
+	s := New(Options{})
+	ends := make([]limiters.Hit, 2100)
+	for i := range ends {
+		ends[i] = limiters.Hit{Key: "k", Limit: budget, N: limiters.MaxHits, Lease: limiters.NewLeaseID(nil, fmt.Sprint(i)), End: true}
+	}
+	if err := s.Take(t.Context(), time.Time{}, limiters.Singles(ends...), make([]limiters.Verdict, len(ends))); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if _, err := s.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	if _, loaded, err := Load(&b, Options{}); err != nil || loaded.Keys != 1 {
+		t.Errorf("%+v, %v: want one key", loaded, err)
+	}
+}
+
 // The smallest limit of a key survives a restart: a key over it is not evicted.
 func TestSnapshotKeepsTheSmallestLimitOfAKey(t *testing.T) {
 	tight, wide := hourly, hourly
