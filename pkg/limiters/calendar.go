@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	_ "time/tzdata" // for systems without a time zone database
@@ -215,19 +216,29 @@ var zoneNames string
 
 // TimeZones returns the valid time zones, sorted: the names in Go's copy of the IANA database. Other names that a system may know
 // are rejected, so that the validity of rules does not depend on the system.
-func TimeZones() []string { return strings.Fields(zoneNames) }
+func TimeZones() []string { return slices.Clone(timeZones()) }
+
+var timeZones = sync.OnceValue(func() []string { return strings.Fields(zoneNames) })
+
+// zones caches the [time.Location] of each name in TimeZones that was used, because a share of a limit is created for most hits of
+// more than 1 under on_store_error: local.
+var zones sync.Map
 
 // utc is the default time zone.
 const utc = "UTC"
 
 // zoneOf returns a time zone by its name, which is case-sensitive.
 func zoneOf(name string) (*time.Location, error) {
-	if _, known := slices.BinarySearch(TimeZones(), name); !known {
+	if cached, found := zones.Load(name); found {
+		return cached.(*time.Location), nil
+	}
+	if _, known := slices.BinarySearch(timeZones(), name); !known {
 		return nil, invalid("want a name of the IANA database, such as Europe/Berlin", "unknown time_zone %q", name)
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the time_zone %s: %w", name, err)
 	}
+	zones.Store(name, zone)
 	return zone, nil
 }
