@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -30,7 +32,10 @@ func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*sl
 		charges[i].scatter(sc.Verdicts)
 		refunds[i] = refundsOf(sc, start)
 	}
-	s.sendKeys(ctx, clock, refunds)
+	// The charges may have used up the time of the call.
+	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+	defer cancel()
+	s.sendKeys(refunding, clock, refunds)
 	for i, sc := range calls {
 		refunds[i].scatterRefunds(sc.Verdicts)
 		sc.err = errorOfAll(sc.Verdicts)
@@ -165,12 +170,15 @@ func (k keyCalls) scatter(out []limiters.Verdict) {
 	}
 }
 
-// scatterRefunds replaces the verdicts of hits that were allowed and then refunded. If a refund failed, the verdict of its charge
-// stays.
+// scatterRefunds replaces the verdicts of hits that were allowed and then refunded. If the refund was late, its window has ended, and
+// the verdict of the charge stays. If it failed, the hit has an error that is not [limiters.Uncharged], so that nothing charges it again.
 func (k keyCalls) scatterRefunds(out []limiters.Verdict) {
 	for _, sc := range k.calls {
-		if sc.err == nil {
+		switch {
+		case sc.err == nil:
 			sc.Scatter(out, nil)
+		case !errors.Is(sc.err, errLate):
+			sc.Scatter(out, fmt.Errorf("a charge of a denied or failed group was not refunded: %v", sc.err)) //nolint:errorlint // sc.err may be Uncharged
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 	"github.com/weir-rls/weir/pkg/limiters/split"
@@ -82,6 +84,41 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	out, err := takeGroups(t, s, mixed, group[:1])
 	if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) || out[2].Err != nil || out[2].Used != 5 {
 		t.Errorf("%+v, %v: want TRYAGAIN for the mixed group and 5 used by the other hit", out, err)
+	}
+}
+
+// A group is charged key by key while its slot moves. If the second charge uses up the timeout, the first is refunded, and on_store_error
+// decides without a second charge.
+func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
+	t.Parallel()
+	for _, onError := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorFail} {
+		t.Run(onError.String(), func(t *testing.T) {
+			c := redistest.StartCluster(t, 3)
+			s := openCluster(t, c, func(o *connect.Options, _ *Options) { o.Timeout = time.Second })
+			user := keysOn(c, 0, 1)[0]
+			day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
+			group := limiters.Group{{Key: user, Limit: week, N: 1}, {Key: user, Limit: day, N: 1}}
+			if _, err := take(t, s, group[0]); err != nil {
+				t.Fatal(err)
+			}
+			f := guard.NewFallback(s, guard.FallbackOptions{})
+			c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
+			c.Servers[1].Signal(syscall.SIGSTOP)
+			defer c.Servers[1].Signal(syscall.SIGCONT)
+			out := make([]limiters.Verdict, 2)
+			on := []limiters.OnError{onError, onError}
+			for range 3 {
+				// Undecided hits have errors, and so may the Take.
+				_ = f.Take(context.Background(), time.Time{}, []limiters.Group{group}, on, out)
+			}
+			v, err := take(t, s, limiters.Hit{Key: user, Limit: week})
+			if err != nil || v[0].Used > 1+3 {
+				t.Errorf("3 requests and 1 hit before: the week has used %d, %v", v[0].Used, err)
+			}
+			if onError == limiters.OnErrorFail && v[0].Used != 1 {
+				t.Errorf("undecided requests charged the week: used %d", v[0].Used)
+			}
+		})
 	}
 }
 
