@@ -269,6 +269,13 @@ descriptors:
         shadow_mode: true
         rate_limit: {algorithm: concurrency, concurrent_requests: 3}
 `},
+		{name: "kong by path", read: kongReader, notes: "file:2: limit_by path: Kong counts a request with another path by its address, and the rules do not limit it",
+			text: "plugins:\n- {name: rate-limiting, config: {minute: 5, policy: redis, fault_tolerant: false, limit_by: path, path: /login}}", want: `domain: kong
+descriptors:
+  - key: path
+    value: /login
+    rate_limit: {unit: minute, requests_per_unit: 5, count_denied: false}
+`},
 		{name: "kong", read: kongReader, text: kongSample, flags: "--route /login:scope=route:login \\\n#   --route /PREFIX-OF-SERVICE-SHOP:scope=service:shop", notes: "the plugin is disabled", want: `domain: kong
 on_store_error: allow
 descriptors:
