@@ -139,6 +139,10 @@ func TestDescriptorWarningsNameLineAndRemedy(t *testing.T) {
 			"2:75: envoyproxy/ratelimit rejects this as a duplicate of line 2"},
 		{"[{key: generic_key_login, " + day + "}]", "2:16: a key that begins with 'generic_key_' does not match the key " +
 			"'generic_key' with a value, as it does in envoyproxy/ratelimit: write 'key: generic_key' and 'value: login'"},
+		{"[{key: remote_address_match, " + day + "}]", "-"},
+		{"[{key: remote_address_match, values: [office, vpn], " + day + "}]", "-"},
+		{"[{key: remote_address_match_office, " + day + "}]", "2:16: a key that begins with 'remote_address_match_' does not match the key " +
+			"'remote_address_match' with a value, as it does in envoyproxy/ratelimit: write 'key: remote_address_match' and 'value: office'"},
 		{"[{key: 'a*b', " + day + "}]", "2:16: the pattern 'a*b' is matched against the key alone"},
 		{"[{key: 'a*', value: 'b', share_threshold: true, " + day + "}]", "-"},
 		{"[{key: a, " + day + ", metadata: {1: x}}]", "2:82: the key 1 of metadata is not a text, and is read as '1'"},

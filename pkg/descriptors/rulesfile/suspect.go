@@ -14,8 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// envoysKeys are the default descriptor keys of Envoy's actions.
-var envoysKeys = []string{"generic_key", "header_match", "query_match", "remote_address", "masked_remote_address",
+// envoysKeys are the default descriptor keys of Envoy's actions. A key precedes the keys that it begins with.
+var envoysKeys = []string{"generic_key", "header_match", "query_match", "remote_address_match", "remote_address", "masked_remote_address",
 	"source_cluster", "destination_cluster"}
 
 // suspect warns about keys that match in envoyproxy/ratelimit only because it joins key and value.
@@ -25,9 +25,13 @@ func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
 		return
 	}
 	for _, k := range envoysKeys {
+		if l.Key == k {
+			break
+		}
 		if rest, joined := strings.CutPrefix(l.Key, k+"_"); joined && rest != "" {
 			p.warn(joinedKey, key, fmt.Sprintf("write 'key: %s' and 'value: %s'", k, excerpt(rest)), "a key that begins with '%s_' does not match "+
 				"the key '%s' with a value, as it does in envoyproxy/ratelimit", k, k)
+			break
 		}
 	}
 	if strings.Contains(l.Key, "*") && !strings.HasSuffix(l.Key, "*") {

@@ -181,6 +181,7 @@ func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
 			return false
 		}
 		p.by = entry("path", path)
+		k.note(p.line, "limit_by path: Kong counts a request with another path by its address, and the rules do not limit it")
 	default:
 		k.problem(p.line, "limit_by %s is not imported: write a rule by hand", by)
 		return false

@@ -23,6 +23,7 @@ func Nginx(name string, data []byte, domain string) (*Imported, error) {
 	p.readZones(tree)
 	p.readScope(&scope{name: "the file"}, tree)
 	p.addZones()
+	p.addExemptions()
 	p.noteGroups()
 	if len(p.root.root.Below) == 0 && len(p.Problems) == 0 {
 		return nil, fmt.Errorf("%s has no limit_req and no limit_conn: an include is not read, so pass the output of nginx -T", name)
@@ -55,7 +56,6 @@ type use struct {
 	line     int
 	capacity int64 // of limit_req
 	slots    int64 // of limit_conn
-	dryRun   bool
 }
 
 // A scope is a server or a location of the configuration that serves requests.
@@ -63,6 +63,7 @@ type scope struct {
 	kind   string // http, server or location; "" for the file
 	name   string // such as "location /login (line 12)"
 	prefix string // the prefix of a route of Envoy for these requests; "" without one
+	start  string // the beginning of their paths; "" for a regular expression
 	req    []*zone
 	conn   []*zone
 	dryRun [2]bool // limit_req_dry_run, limit_conn_dry_run
@@ -207,7 +208,7 @@ func (p *nginx) readInner(s *scope, tree []*directive) {
 			dryRun: s.dryRun}
 		switch kind {
 		case "location":
-			below.prefix = prefixOf(d.words)
+			below.prefix, below.start = prefixOf(d.words), startOf(d.words)
 			rooted = rooted || below.prefix == "/"
 		case "server":
 			below.prefix = "/"
@@ -231,6 +232,15 @@ func prefixOf(words []string) string {
 	return ""
 }
 
+// startOf returns the beginning of the paths of a location, "" if it has a regular expression. For a name it returns the name, with
+// which no path begins.
+func startOf(words []string) string {
+	if len(words) < 2 || strings.HasPrefix(words[1], "~") {
+		return ""
+	}
+	return strings.TrimLeft(words[len(words)-1], "=^~")
+}
+
 func (p *nginx) readUse(s *scope, d *directive) *zone {
 	if len(d.words) < 2 {
 		p.problem(d.line, "%s names no zone", d.words[0])
@@ -249,11 +259,10 @@ func (p *nginx) readUse(s *scope, d *directive) *zone {
 			p.problem(d.line, "limit_conn %s: want a number from 1 to %d", name, maxSlots)
 			return nil
 		}
-		u.slots, u.dryRun = n, s.dryRun[1]
+		u.slots = n
 		z.uses = append(z.uses, u)
 		return z
 	}
-	u.dryRun = s.dryRun[0]
 	delayed := true
 	for _, w := range d.words[2:] {
 		burst, isBurst := strings.CutPrefix(w, "burst=")
@@ -284,9 +293,8 @@ func (p *nginx) addZones() {
 			continue
 		}
 		for _, u := range z.uses[1:] {
-			if u.capacity != z.uses[0].capacity || u.slots != z.uses[0].slots || u.dryRun != z.uses[0].dryRun {
-				p.problem(u.line, "the zone %s has another burst, number or dry run than in line %d, and a rule has one: the rules have "+
-					"that of line %d",
+			if u.capacity != z.uses[0].capacity || u.slots != z.uses[0].slots {
+				p.problem(u.line, "the zone %s has another burst or number than in line %d, and a rule has one: the rules have that of line %d",
 					z.name, z.uses[0].line, z.uses[0].line)
 			}
 		}
@@ -295,9 +303,9 @@ func (p *nginx) addZones() {
 		}
 		l := z.limit
 		l.Capacity, l.ConcurrentRequests = z.uses[0].capacity, z.uses[0].slots
-		path := z.path
+		path, on := z.path, []descriptors.Level{entry(z.name, "on")}
 		if !p.isEverywhere(z) || len(path) == 0 {
-			path = append([]descriptors.Level{entry(z.name, "on")}, path...)
+			path = slices.Concat(on, path)
 			p.addRoutes(z)
 		}
 		if l.Algorithm == "concurrency" {
@@ -306,10 +314,36 @@ func (p *nginx) addZones() {
 			p.note(z.line, "limit_conn %s: a request holds its slot for at most 60 s, the default of lease_ttl", z.name)
 		}
 		leaf := p.root.root.At(path)
-		addLimit(leaf, l)
+		if !addLimit(leaf, l) {
+			p.addRoutes(z)
+			leaf = p.root.root.At(slices.Concat(on, path))
+			addLimit(leaf, l)
+		}
 		leaf.Comment = fmt.Sprintf("zone %s, line %d", z.name, z.line)
-		leaf.ShadowMode = leaf.ShadowMode || z.uses[0].dryRun
+		leaf.ShadowMode = leaf.ShadowMode || p.isDryRun(z)
 	}
+}
+
+// isDryRun reports whether a zone denies no request. It is a problem if the zone does so only in some scopes.
+func (p *nginx) isDryRun(z *zone) bool {
+	i := 0
+	if z.limit.Algorithm == "concurrency" {
+		i = 1
+	}
+	dry, enforced := "", ""
+	for _, s := range p.scopes {
+		switch {
+		case !s.has(z):
+		case s.dryRun[i]:
+			dry = cmp.Or(dry, s.name)
+		default:
+			enforced = cmp.Or(enforced, s.name)
+		}
+	}
+	if dry != "" && enforced != "" {
+		p.problem(z.line, "the zone %s has a dry run in %s and not in %s, and a rule has one shadow_mode: the rules have none", z.name, dry, enforced)
+	}
+	return dry != "" && enforced == ""
 }
 
 // noteGroups notes a difference: nginx charges either all zones of a request or none.
@@ -339,20 +373,50 @@ func (p *nginx) addRoutes(z *zone) {
 	}
 	for _, s := range p.scopes {
 		switch {
-		case !s.has(z):
-		case s.prefix != "" && p.servers < 2:
-			// weir gen accepts one --route for each prefix.
-			add, start := z.name+"=on", "--route "+s.prefix+":"
-			if n := slices.IndexFunc(p.flags, func(f string) bool { return strings.HasPrefix(f, start) }); n >= 0 {
-				if !slices.Contains(strings.Split(strings.TrimPrefix(p.flags[n], start), ","), add) {
-					p.flags[n] += "," + add
-				}
-			} else {
-				p.flag("%s%s", start, add)
-			}
-		default:
+		case s.has(z) && s.prefix != "" && p.servers < 2:
+			p.addRoute(s.prefix, z.name+"=on")
+		case s.has(z):
 			p.note(z.line, "%s is under the zone %s: send the entry (%s, on) from the routes of Envoy that it corresponds to", s.name,
 				z.name, z.name)
+		case s.prefix == "" && p.covers(z, s):
+			p.note(z.line, "%s is not under the zone %s: give it a route of Envoy without the entry (%s, on)", s.name, z.name, z.name)
+		}
+	}
+}
+
+// routeOf returns the index of the --route for a prefix among the flags, -1 if there is none.
+func (p *nginx) routeOf(prefix string) int {
+	return slices.IndexFunc(p.flags, func(f string) bool { return strings.HasPrefix(f, "--route "+prefix+":") })
+}
+
+// addRoute adds a constant to the route for a prefix. weir gen accepts one --route for each prefix.
+func (p *nginx) addRoute(prefix, constant string) {
+	n := p.routeOf(prefix)
+	if n < 0 {
+		p.flag("--route %s:%s", prefix, constant)
+		return
+	}
+	if all := strings.TrimPrefix(p.flags[n], "--route "+prefix+":"); !slices.Contains(strings.Split(all, ","), constant) {
+		p.flags[n] += "," + constant
+	}
+}
+
+// covers reports whether Envoy may take a route with the constant of a zone for requests of a scope.
+func (p *nginx) covers(z *zone, s *scope) bool {
+	return p.servers < 2 && slices.ContainsFunc(p.scopes, func(o *scope) bool {
+		return o != s && o.has(z) && o.prefix != "" && (s.start == "" || strings.HasPrefix(s.start, o.prefix))
+	})
+}
+
+// addExemptions adds a route for each location without a constant, if Envoy would otherwise take the route of a shorter prefix. No
+// rule has the value off.
+func (p *nginx) addExemptions() {
+	for _, s := range p.scopes {
+		if s.prefix == "" || p.routeOf(s.prefix) >= 0 {
+			continue
+		}
+		if n := slices.IndexFunc(p.order, func(z *zone) bool { return z.sound && !s.has(z) && p.covers(z, s) }); n >= 0 {
+			p.addRoute(s.prefix, p.order[n].name+"=off")
 		}
 	}
 }

@@ -140,18 +140,29 @@ func (i *Imported) Rules(name string) ([]byte, error) {
 	return text, nil
 }
 
-// addLimit adds a limit to a descriptor. Of two limits with one window, the smaller decides.
-func addLimit(to *rulesfile.Draft, l rulesfile.DraftLimit) {
+// addLimit adds a limit to a descriptor. Of two limits with one window, the smaller decides. If neither is the smaller one in all
+// its numbers, addLimit returns false and changes nothing.
+func addLimit(to *rulesfile.Draft, l rulesfile.DraftLimit) bool {
 	for i := range to.Limits {
 		have := &to.Limits[i]
 		if have.Algorithm == l.Algorithm && have.Unit == l.Unit && have.UnitMultiplier == l.UnitMultiplier && have.WindowStart == l.WindowStart {
-			if l.RequestsPerUnit < have.RequestsPerUnit || l.ConcurrentRequests < have.ConcurrentRequests {
+			switch {
+			case isWithin(have, &l):
+				return true
+			case isWithin(&l, have):
 				*have = l
+				return true
 			}
-			return
+			return false
 		}
 	}
 	to.Limits = append(to.Limits, l)
+	return true
+}
+
+// isWithin reports whether a limit admits no more than another one with the same window.
+func isWithin(a, b *rulesfile.DraftLimit) bool {
+	return a.RequestsPerUnit <= b.RequestsPerUnit && a.Capacity <= b.Capacity && a.ConcurrentRequests <= b.ConcurrentRequests
 }
 
 // complete repeats the limits of a key without a value below every value of the key, because a value hides the key without one.

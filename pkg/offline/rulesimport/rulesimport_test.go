@@ -73,6 +73,18 @@ http {
 }
 `
 
+// Envoy takes the route of a shorter prefix for a location without a zone.
+const nginxExempt = `limit_req_zone $remote_addr zone=one:1m rate=1r/s;
+limit_req_zone $remote_addr zone=two:1m rate=2r/s;
+server { location / { limit_req zone=one; try_files $uri @app; } location /static/ { } location /x/ { limit_req zone=two; }
+location = /healthz { } location @app { }
+location ~ \.png$ { } }
+`
+
+// Zones with one key.
+const nginxPair = `limit_req_zone $remote_addr zone=a:1m rate=10r/s; limit_req_zone $remote_addr zone=b:1m rate=10r/s;` +
+	`limit_req_zone $remote_addr zone=c:1m rate=5r/s; limit_conn_zone $host zone=k:1m; `
+
 const kongSample = `
 _format_version: "3.0"
 services:
@@ -177,7 +189,7 @@ descriptors:
 `},
 		{name: "nginx locations", read: nginxReader, flags: "--route /:a=on \\\n#   --route /x:b=on", notes: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
 			text: `limit_req_zone $remote_addr zone=a:1m rate=1r/s; limit_req_zone $uri zone=b:1m rate=2r/s; limit_req_zone $host zone=c:1m rate=3r/s;
-server { limit_req zone=a; limit_req zone=c; location / { limit_req_dry_run on; } location /x { limit_req zone=b; limit_req zone=c; } }`,
+server { limit_req zone=a; limit_req zone=c; location / { } location /x { limit_req zone=b; limit_req zone=c; } }`,
 			want: `domain: nginx
 descriptors:
   - key: a
@@ -192,6 +204,77 @@ descriptors:
         rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 2, capacity: 1}
   - key: host # zone c, line 1
     rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 3, capacity: 1}
+`},
+		{name: "nginx exempts a location", read: nginxReader, text: nginxExempt,
+			flags: "--route /:one=on \\\n#   --route /x/:two=on \\\n#   --route /static/:one=off\n",
+			notes: "file:1: location = /healthz (line 4) is not under the zone one: give it a route of Envoy without the entry (one, on)\n" +
+				"file:1: location ~ \\.png$ (line 5) is not under the zone one: give it a route of Envoy without the entry (one, on)\n" +
+				"file:2: location ~ \\.png$ (line 5) is not under the zone two: give it a route of Envoy without the entry (two, on)\n",
+			want: `domain: nginx
+descriptors:
+  - key: one
+    value: "on"
+    descriptors:
+      - key: remote_address # zone one, line 1
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 1, capacity: 1}
+  - key: two
+    value: "on"
+    descriptors:
+      - key: remote_address # zone two, line 2
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 2, capacity: 1}
+`},
+		{name: "nginx, the smaller rate has the smaller burst", read: nginxReader,
+			text: nginxPair + "limit_req zone=a burst=100 nodelay; limit_req zone=b burst=5 nodelay;",
+			want: `domain: nginx
+descriptors:
+  - key: remote_address # zone b, line 1
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 6}
+`},
+		{name: "nginx, the smaller rate has the larger burst", read: nginxReader, flags: "--from c=constant\n",
+			text: nginxPair + "limit_req zone=a burst=5 nodelay; limit_req zone=c burst=500 nodelay;",
+			want: `domain: nginx
+descriptors:
+  - key: remote_address # zone a, line 1
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 6}
+  - key: c
+    value: "on"
+    descriptors:
+      - key: remote_address # zone c, line 1
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5, capacity: 501}
+`},
+		{name: "nginx, a dry run in all servers", read: nginxReader,
+			text: nginxPair + "http { limit_req zone=a; server { limit_req_dry_run on; } server { limit_req_dry_run on; } }",
+			want: `domain: nginx
+descriptors:
+  - key: remote_address # zone a, line 1
+    shadow_mode: true
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 1}
+`},
+		{name: "nginx, a dry run that the server ends", read: nginxReader,
+			text: nginxPair + "http { limit_req_dry_run on; limit_conn_dry_run on; limit_req zone=a; server { limit_req_dry_run off; } }",
+			want: `domain: nginx
+descriptors:
+  - key: remote_address # zone a, line 1
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 1}
+`},
+		{name: "nginx, a dry run of limit_conn", read: nginxReader,
+			text: nginxPair + "http { limit_conn_dry_run on; limit_req zone=a; server { limit_conn k 3; } }",
+			want: `domain: nginx
+descriptors:
+  - key: remote_address # zone a, line 1
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 1}
+  - key: host
+    descriptors:
+      - key: lease # zone k, line 1
+        shadow_mode: true
+        rate_limit: {algorithm: concurrency, concurrent_requests: 3}
+`},
+		{name: "kong by path", read: kongReader, notes: "file:2: limit_by path: Kong counts a request with another path by its address, and the rules do not limit it",
+			text: "plugins:\n- {name: rate-limiting, config: {minute: 5, policy: redis, fault_tolerant: false, limit_by: path, path: /login}}", want: `domain: kong
+descriptors:
+  - key: path
+    value: /login
+    rate_limit: {unit: minute, requests_per_unit: 5, count_denied: false}
 `},
 		{name: "kong", read: kongReader, text: kongSample, flags: "--route /login:scope=route:login \\\n#   --route /PREFIX-OF-SERVICE-SHOP:scope=service:shop", notes: "the plugin is disabled", want: `domain: kong
 on_store_error: allow
@@ -305,6 +388,9 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{nginxReader, zone + "limit_req zone=y;", "file:2: limit_req zone=y: no such zone"},
 		{nginxReader, zone + "limit_req zone=z brust=3;", "brust=3 is not known here"},
 		{nginxReader, zone + "limit_req zone=z; server { location /a { limit_req zone=z burst=3; } }", "the zone z has another burst"},
+		{nginxReader, zone + "server { limit_req zone=z; location /a { limit_req_dry_run on; } }", "file:1: the zone z has a dry run in location /a (line 2) " +
+			"and not in server (line 2), and a rule has one shadow_mode: the rules have none"},
+		{nginxReader, zone + "server { limit_req zone=z; limit_req_dry_run on; location /a { limit_req_dry_run off; } }", "the zone z has a dry run in server"},
 		{nginxReader, zone + "limit_req zone=z; limit_rate 10k;", "limit_rate limits bytes of one connection"},
 		{nginxReader, zone + zone + "limit_req zone=z;", "file:2: the zone z is defined twice"},
 		{nginxReader, "limit_req_zone $remote_addr zone=z:1m;", "want zone=NAME:SIZE and, for requests, a rate"},
@@ -403,7 +489,8 @@ func FuzzImport(f *testing.F) {
 // weir gen takes the rules with the arguments in their comment.
 func TestCommentHasArgumentsOfGen(t *testing.T) {
 	for text, read := range map[string]reader{
-		limitadorSample: Limitador, limitadorResource: Limitador, nginxSample: nginxReader, kongSample: kongReader, gatewaySample: EnvoyGateway,
+		limitadorSample: Limitador, limitadorResource: Limitador, nginxSample: nginxReader, nginxExempt: nginxReader,
+		nginxPair + "limit_req zone=a burst=5; limit_req zone=c burst=500;": nginxReader, kongSample: kongReader, gatewaySample: EnvoyGateway,
 	} {
 		imported, err := read("file", []byte(text))
 		if err != nil {
