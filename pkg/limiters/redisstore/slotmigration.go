@@ -178,7 +178,8 @@ func (k keyCalls) scatterRefunds(out []limiters.Verdict) {
 		case sc.err == nil:
 			sc.Scatter(out, nil)
 		case !errors.Is(sc.err, errLate):
-			sc.Scatter(out, fmt.Errorf("a charge of a denied or failed group was not refunded: %v", sc.err)) //nolint:errorlint // sc.err may be Uncharged
+			// Without %w, because sc.err may be Uncharged.
+			sc.Scatter(out, fmt.Errorf("a charge of a denied or failed group was not refunded: %v", sc.err))
 		}
 	}
 }

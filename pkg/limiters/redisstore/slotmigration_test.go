@@ -103,8 +103,10 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			}
 			f := guard.NewFallback(s, guard.FallbackOptions{})
 			c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
-			c.Servers[1].Signal(syscall.SIGSTOP)
-			defer c.Servers[1].Signal(syscall.SIGCONT)
+			if err := c.Servers[1].Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Servers[1].Signal(syscall.SIGCONT) }()
 			out := make([]limiters.Verdict, 2)
 			on := []limiters.OnError{onError, onError}
 			for range 3 {
