@@ -265,7 +265,7 @@ func TestQueuedEntriesAreBounded(t *testing.T) {
 		s := serve(t, Options{newStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
 		largest := slices.Repeat([]string{strings.Repeat("b ", decide.MaxEntries)}, decide.MaxDescriptors)
 		const size = decide.MaxDescriptors * decide.MaxEntries * 32 // two strings for each entry
-		s.decide(request(1, "user_id=1")) // blocks the queue
+		s.decide(request(1, "user_id=1"))                           // blocks the queue
 		for range maxQueuedBytes/size + 100 {
 			s.decide(request(1, largest...))
 		}
