@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -178,8 +177,8 @@ func (k keyCalls) scatterRefunds(out []limiters.Verdict) {
 		case sc.err == nil:
 			sc.Scatter(out, nil)
 		case !errors.Is(sc.err, errLate):
-			// Without %w, because sc.err may be Uncharged.
-			sc.Scatter(out, fmt.Errorf("a charge of a denied or failed group was not refunded: %v", sc.err))
+			// It does not wrap sc.err, which may be Uncharged.
+			sc.Scatter(out, errors.New("a charge of a denied or failed group was not refunded: "+sc.err.Error()))
 		}
 	}
 }
