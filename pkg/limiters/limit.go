@@ -56,8 +56,7 @@ type algorithm interface {
 	resetTime(s CounterState) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
-	// mostAdmitted returns the most hits of a key that are admitted in any interval as long as the window. A
-	// calendar's windows differ in length; for these, the interval is as long as the shortest.
+	// mostAdmitted returns [Limit.MostAdmitted].
 	mostAdmitted() int64
 	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time by which settle finds the charge.
 	reserve(s CounterState, now, n int64) (CounterState, int64)
@@ -235,7 +234,7 @@ func (l *Limit) Window() time.Duration { return l.spec.Window }
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
 
 // MostAdmitted returns the most hits of a key that l admits in any interval as long as its window, without refunds; 0 if it has no
-// window.
+// window. Windows by the calendar differ in length: the interval is then as long as the shortest.
 func (l *Limit) MostAdmitted() int64 { return l.algorithm.mostAdmitted() }
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under other limits with a window, a hit counts

@@ -125,7 +125,8 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return q.await(ctx, w, out)
 }
 
-// callNow makes a call for one Take on the caller's goroutine. It returns within the timeout, but may return after the end of ctx.
+// callNow makes a call for one Take on the caller's goroutine. It may return after the end of ctx. It returns within
+// the timeout or, if a charge of a moving slot must be refunded, within twice the timeout.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(timeLeft(ctx, q.timeout))
 	err := q.makeCall(notAfter, now, groups, out)

@@ -31,7 +31,7 @@ func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*sl
 		charges[i].scatter(sc.Verdicts)
 		refunds[i] = refundsOf(sc, start)
 	}
-	// The charges may have used up the time of the call.
+	// The charges may have used up the time of the call, so it may take twice the timeout.
 	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	s.sendKeys(refunding, clock, refunds)
