@@ -1,6 +1,7 @@
-// Command faults checks the test suite. It puts each mutation of faults.txt into the code, one at a time, runs the tests
-// nearest to the mutation and of pkg/limiters, and expects them to fail. It prints the test that failed, because on a busy machine
-// a test can also fail for want of time. It uses an overlay of go test and does not change the tree.
+// Command faults checks the test suite. It puts each mutation of faults.txt into the code, one at a time, and expects a test to
+// fail: the test that faults.txt names, else one of the tests nearest to the mutation or of pkg/limiters. It prints the test that
+// failed, because on a busy machine a test can also fail for want of time. It uses an overlay of go test and does not change the
+// tree.
 package main
 
 import (
@@ -16,10 +17,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 //go:embed faults.txt
 var list string
+
+const module = "github.com/weir-rls/weir"
 
 // tested are the packages whose tests may detect a mutation in another package.
 const tested = "./pkg/limiters/..."
@@ -27,7 +31,30 @@ const tested = "./pkg/limiters/..."
 // errNotBuilt is the error of a mutation that is not valid Go.
 var errNotBuilt = errors.New("the mutation does not compile")
 
-type mutation struct{ what, file, old, new string }
+// A mutation can make a test wait forever, and the servers of a test that was ended can keep its output open.
+const (
+	maxTestTime = 4 * time.Minute // of one test binary; go test ends it, and the mutation is seen
+	maxOpen     = 10 * time.Second
+)
+
+type mutation struct {
+	what, file, old, new string
+	seenBy               testName // zero if faults.txt names no test
+}
+
+// testName is a test, or a subtest, of a package, such as ./pkg/decide TestA/b.
+type testName struct{ dir, name string }
+
+func (t testName) String() string { return strings.TrimSpace(t.dir + " " + t.name) }
+
+// args returns the arguments of go test that run only this test.
+func (t testName) args() []string {
+	parts := strings.Split(t.name, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return []string{"-run=" + strings.Join(parts, "/"), t.dir}
+}
 
 func main() {
 	if err := run(); err != nil {
@@ -74,6 +101,8 @@ func run() error {
 		case by == "":
 			verdict = "UNSEEN"
 			unseen++
+		case m.seenBy.name != "" && by != m.seenBy.String():
+			by += " instead of " + m.seenBy.String()
 		}
 		fmt.Printf("%2d/%d %s %s: %s  %s\n", i+1, len(mutations), verdict, m.file, m.what, by)
 	}
@@ -97,24 +126,32 @@ func passes(mutations []mutation) error {
 	return nil
 }
 
-// parse reads paragraphs: a comment, a file, the lines to replace and as many replacement lines.
+const seenBy = "# seen by "
+
+// parse reads paragraphs: a description, if known the test that sees the mutation, a file, the lines to replace and as many
+// replacement lines.
 func parse(text string) ([]mutation, error) {
 	var mutations []mutation
 	for _, paragraph := range strings.Split(text, "\n\n") {
 		lines := strings.Split(strings.TrimRight(paragraph, "\n"), "\n")
-		what := ""
+		var m mutation
 		for len(lines) > 0 && strings.HasPrefix(lines[0], "#") {
-			what, lines = strings.TrimPrefix(lines[0], "# "), lines[1:]
+			if test, ok := strings.CutPrefix(lines[0], seenBy); ok {
+				m.seenBy.dir, m.seenBy.name, _ = strings.Cut(test, " ")
+			} else {
+				m.what = strings.TrimPrefix(lines[0], "# ")
+			}
+			lines = lines[1:]
 		}
 		if len(lines) == 0 {
 			continue
 		}
-		m := mutation{what: what, file: lines[0]}
+		m.file = lines[0]
 		body := lines[1:]
 		half := (len(body) + 1) / 2
 		m.old, m.new = strings.Join(body[:half], "\n"), strings.Join(body[half:], "\n")
 		if len(body) < 2 {
-			return nil, fmt.Errorf("%s: want the lines to replace and their replacement", what)
+			return nil, fmt.Errorf("%s: want the lines to replace and their replacement", m.what)
 		}
 		mutations = append(mutations, m)
 	}
@@ -170,8 +207,8 @@ func (m mutation) failedConformCheck(dir string) (string, error) {
 	if m.dir() == "./pkg/redisscripts" {
 		store = "redis"
 	}
-	return failedTest(exec.Command("go", "test", "-vet=off", "-count=1", "-run=TestWeirConforms/"+store, "./e2e/conform", "-weir="+binary,
-		"-only=^(protocol|semantics|counting|turns|crash)")) // the checks of clients need a machine with nothing else to do
+	return failedTest("-count=1", "-run=TestWeirConforms/"+store, "./e2e/conform", "-weir="+binary,
+		"-only=^(protocol|semantics|counting|turns|crash)") // the checks of clients need a machine with nothing else to do
 }
 
 // failedTest returns the test that fails with the mutation in the code, or "" if all pass.
@@ -180,34 +217,60 @@ func (m mutation) failedTest(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The tests nearest to a mutation detect most mutations, in less time than all tests.
-	for _, tests := range [][]string{m.nearest(), {tested}} {
-		args := append([]string{"test", "-vet=off", "-overlay", overlayFile, "-failfast"}, tests...)
-		if by, err := failedTest(exec.Command("go", args...)); by != "" || err != nil {
+	// One test, and the tests nearest to a mutation, need less time than all tests.
+	tries := [][]string{m.nearest(), {tested}}
+	if m.seenBy.name != "" {
+		tries = slices.Insert(tries, 0, m.seenBy.args())
+	}
+	for _, tests := range tries {
+		if by, err := failedTest(append([]string{"-overlay", overlayFile, "-failfast"}, tests...)...); by != "" || err != nil {
 			return by, err
 		}
 	}
 	return "", nil
 }
 
-var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^(panic: .*|WARNING: DATA RACE)`)
+var (
+	failure       = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^(panic: .*|WARNING: DATA RACE)`)
+	failedPackage = regexp.MustCompile(`(?m)^FAIL\s+(\S+)\s+[0-9.]+s$`)
+)
 
-// failedTest runs tests, and returns the first that fails, or "". The error is errNotBuilt if they do not compile.
-func failedTest(tests *exec.Cmd) (string, error) {
+// failedTest runs go test, and returns the first test that fails, or "". The error is errNotBuilt if the tests do not compile.
+func failedTest(args ...string) (string, error) {
+	tests := exec.Command("go", append([]string{"test", "-vet=off", fmt.Sprintf("-timeout=%s", maxTestTime)}, args...)...)
+	tests.WaitDelay = maxOpen
 	out, err := tests.CombinedOutput()
 	var failed *exec.ExitError
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, exec.ErrWaitDelay):
 		return "", nil
 	case !errors.As(err, &failed):
 		return "", err
 	case bytes.Contains(out, []byte("[build failed]")):
 		return "", fmt.Errorf("%w: %s", errNotBuilt, out)
 	}
-	if by := failure.FindSubmatch(out); by != nil {
-		return string(bytes.Join(by[1:], nil)), nil
+	return firstFailure(string(out)), nil
+}
+
+// firstFailure returns the package and the name of the first test that failed, down to its first subtest that failed.
+func firstFailure(out string) string {
+	failures := failure.FindAllStringSubmatch(out, -1)
+	if failures == nil {
+		return "a test binary that ended early"
 	}
-	return "a test binary that ended early", nil
+	if failures[0][1] == "" {
+		return failures[0][2] // a panic
+	}
+	name := failures[0][1]
+	for _, f := range failures[1:] {
+		if strings.HasPrefix(f[1], name+"/") {
+			name = f[1]
+		}
+	}
+	if p := failedPackage.FindStringSubmatch(out); p != nil {
+		return "." + strings.TrimPrefix(p[1], module) + " " + name
+	}
+	return name
 }
 
 // dir returns the package of the mutation.
