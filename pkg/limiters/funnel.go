@@ -17,7 +17,7 @@ type funnelLimit struct {
 	peekOver    bool
 	capacity    int64 // in hits
 	drain       drain
-	refund      drain // of a refunded hit: see [Limit.Share]
+	refund      drain // of a refunded hit: see refundAs of a definition
 	full        span  // until the capacity has drained
 	overdraft   span  // until twice the capacity has drained: the bound for counted denied hits
 }
@@ -57,6 +57,8 @@ var funnelDefinition = definition{
 		spec.Max, spec.Params.Capacity = 1, min(maxCapacity, maxDrain/spec.Window.Microseconds())
 		return spec
 	},
+	// A state is a time to drain, and a hit takes longer to drain under a smaller share: the whole limit refunds the least.
+	refundAs: func(share, whole algorithm) { share.(*funnelLimit).refund = whole.(*funnelLimit).drain },
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),

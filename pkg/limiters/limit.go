@@ -90,6 +90,8 @@ type definition struct {
 	// neverFull returns the Spec with a maximum too large to reach under any earlier maximum. Its limit reads the same states, and a
 	// peek under it is denied only by the key's penalty. Nil for an algorithm without penalties.
 	neverFull func(Spec) Spec
+	// refundAs makes refunds under a share worth as much as under the whole limit. Nil if a hit is worth the same under every maximum.
+	refundAs func(share, whole algorithm)
 	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range.
 	newAlgorithm func(spec Spec, peekOver bool) (algorithm, error)
 }

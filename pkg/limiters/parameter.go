@@ -233,16 +233,15 @@ func (s Spec) Scaled(scale func(int64) int64) Spec {
 	return s
 }
 
-// Share returns l with its Spec scaled, see [Spec.Scaled], for a store in memory. Shares of different sizes may use one state. The
-// state of a funnel is a time to drain, and a hit takes longer to drain under a smaller share. Each share therefore refunds a hit by
-// its time under l, which is the shortest. So a refund is never worth more than its charge.
+// Share returns l with its Spec scaled, see [Spec.Scaled], for a store in memory. Shares of different sizes may use one state. A
+// refund under a share is never worth more than the charge that it takes back, whichever share made that charge.
 func (l *Limit) Share(scale func(int64) int64) (*Limit, error) {
 	share, err := New(l.spec.Scaled(scale))
 	if err != nil {
 		return nil, err
 	}
-	if f, ok := share.algorithm.(*funnelLimit); ok {
-		f.refund = l.algorithm.(*funnelLimit).drain
+	if refundAs := definitionOf(l.spec.Algorithm).refundAs; refundAs != nil {
+		refundAs(share.algorithm, l.algorithm)
 	}
 	return share, nil
 }
