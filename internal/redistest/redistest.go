@@ -101,7 +101,7 @@ const timeout = 3 * time.Minute
 func (s *Server) awaitPong(answers []string) error {
 	c := s.newClient()
 	defer c.Close()
-	err := await(func(ctx context.Context) error {
+	err := await(timeout, func(ctx context.Context) error {
 		select {
 		case <-s.done:
 			return fatal{fmt.Errorf("ended: %s", s.log.String())}
@@ -124,8 +124,8 @@ func (s *Server) awaitPong(answers []string) error {
 // A fatal error ends await.
 type fatal struct{ error }
 
-// await calls ask until it returns no error or a fatal one, for at most timeout.
-func await(ask func(ctx context.Context) error) error {
+// await calls ask until it returns no error or a fatal one, for at most a timeout.
+func await(timeout time.Duration, ask func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -143,10 +143,16 @@ func await(ask func(ctx context.Context) error) error {
 	}
 }
 
-// Await calls ask until it returns no error. It fails the test after 3 minutes.
+// Await calls ask until it returns no error. It fails the test after 3 minutes, or 5 seconds before the timeout of go test.
 func Await(tb testing.TB, what string, ask func(ctx context.Context) error) {
 	tb.Helper()
-	if err := await(ask); err != nil {
+	timeout := timeout
+	if t, ok := tb.(interface{ Deadline() (time.Time, bool) }); ok {
+		if deadline, ok := t.Deadline(); ok {
+			timeout = min(timeout, time.Until(deadline)-5*time.Second)
+		}
+	}
+	if err := await(timeout, ask); err != nil {
 		tb.Fatalf("redistest: %s: %v", what, err)
 	}
 }

@@ -33,8 +33,9 @@ var errNotBuilt = errors.New("the mutation does not compile")
 
 // A mutation can make a test wait forever, and the servers of a test that was ended can keep its output open.
 const (
-	maxTestTime = 4 * time.Minute // of one test binary; go test ends it, and the mutation is seen
-	maxOpen     = 10 * time.Second
+	maxTestTime  = time.Minute // of the test that faults.txt names; go test ends it, and the mutation is seen
+	maxTestsTime = 4 * time.Minute
+	maxOpen      = 10 * time.Second
 )
 
 type mutation struct {
@@ -53,7 +54,7 @@ func (t testName) args() []string {
 	for i, part := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
 	}
-	return []string{"-run=" + strings.Join(parts, "/"), t.dir}
+	return []string{fmt.Sprintf("-timeout=%s", maxTestTime), "-run=" + strings.Join(parts, "/"), t.dir}
 }
 
 func main() {
@@ -237,7 +238,7 @@ var (
 
 // failedTest runs go test, and returns the first test that fails, or "". The error is errNotBuilt if the tests do not compile.
 func failedTest(args ...string) (string, error) {
-	tests := exec.Command("go", append([]string{"test", "-vet=off", fmt.Sprintf("-timeout=%s", maxTestTime)}, args...)...)
+	tests := exec.Command("go", append([]string{"test", "-vet=off", fmt.Sprintf("-timeout=%s", maxTestsTime)}, args...)...)
 	tests.WaitDelay = maxOpen
 	out, err := tests.CombinedOutput()
 	var failed *exec.ExitError
