@@ -141,7 +141,9 @@ func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.C
 	if _, err = in.share(); err != nil {
 		return nil, errors.Join(err, in.finish(to.Err))
 	}
-	err = in.each(ctx, comparison.Add)
+	if err = in.each(ctx, comparison.Add); err == nil {
+		_, err = in.share()
+	}
 	return in.Skipped(), errors.Join(err, in.finish(to.Err))
 }
 

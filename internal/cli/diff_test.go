@@ -40,3 +40,20 @@ func TestDiffDoesNotDecideConditionsOnUncountedKeys(t *testing.T) {
 		}
 	}
 }
+
+// Samples of different shares are an error, even in one file.
+func TestDiffRejectsSamplesOfDifferentShares(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line := `{"t":"2026-11-22T10:00:00Z","domain":"d","descriptors":[[["k","v"]]]}` + "\n"
+	// The second note is behind the lines that a reader holds.
+	text := `{"t":"2026-11-22T10:00:00Z","sample":0.25}` + "\n" + strings.Repeat(line, 2000) + `{"t":"2026-11-22T10:00:00Z","sample":0.5}` + "\n" + line
+	d := Diff{Old: rules, New: rules, Against: []string{"-"}, MaxKeys: 10, Output: "text"}
+	var out, errs bytes.Buffer
+	err := d.Run(t.Context(), Streams{In: strings.NewReader(text), Out: &out, Err: &errs})
+	if err != diffFault || !strings.Contains(errs.String(), "samples of different shares, from 0.25 to 0.5") { //nolint:errorlint // an Exit is never wrapped
+		t.Errorf("%v\n%s%s", err, &out, &errs)
+	}
+}
