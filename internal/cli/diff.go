@@ -74,11 +74,11 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 	}
 	failed := false
 	for _, c := range conditions {
-		switch {
-		case c.Holds(report):
+		switch holds, decided := c.Holds(report); {
+		case holds:
 			fmt.Fprintln(to.Err, "weir: --fail-if:", c)
 			failed = true
-		case c.NeedsKeys() && !report.KeysExact:
+		case !decided:
 			fmt.Fprintf(to.Err, "weir: --fail-if: there are more than %d keys, so %q cannot be decided: raise --max-keys\n", d.MaxKeys, c)
 			return diffFault
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A count of keys that is a lower bound does not satisfy a condition that it may exceed.
+// A condition on a count of keys that is a lower bound is decided only if further keys cannot change it.
 func TestDiffDoesNotDecideConditionsOnUncountedKeys(t *testing.T) {
 	dir := t.TempDir()
 	old, now, recording := filepath.Join(dir, "old.yaml"), filepath.Join(dir, "new.yaml"), filepath.Join(dir, "day.ndjson")
@@ -32,6 +32,15 @@ func TestDiffDoesNotDecideConditionsOnUncountedKeys(t *testing.T) {
 		{"newly_denied_keys > 1", 1, diffFault},
 		{"newly_denied_keys > 0", 1, diffChanges},
 		{"newly_denied_requests > 2", 1, nil},
+		{"newly_denied_keys <= 1", 2, nil},
+		{"newly_denied_keys <= 1", 1, diffFault},
+		{"newly_denied_keys == 1", 1, diffFault},
+		{"newly_denied_keys != 2", 1, diffFault},
+		{"newly_denied_keys < 1", 1, nil},
+		{"newly_denied_keys == 0", 1, nil},
+		{"newly_denied_keys != 0", 1, diffChanges},
+		{"newly_denied_keys_percent < 50", 1, diffFault},
+		{"newly_denied_keys > 1 and newly_denied_requests > 2", 1, nil},
 	} {
 		d := Diff{Old: old, New: now, Against: []string{recording}, FailIf: []string{c.condition}, MaxKeys: c.maxKeys, Output: "text"}
 		var out, errs bytes.Buffer
