@@ -97,7 +97,10 @@ func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
 func expandFolders(paths []string) (all []string, err error) {
 	for _, path := range paths {
 		if info, err := os.Stat(path); path == "-" || err != nil || !info.IsDir() {
-			all = append(all, filepath.Clean(path)) // as the paths in folders, so that a file is read once
+			if clean := filepath.Clean(path); clean != "-" { // the file ./- is not standard input
+				path = clean // as the paths in folders, so that a file is read once
+			}
+			all = append(all, path)
 			continue
 		}
 		entries, err := os.ReadDir(path) // sorted by name

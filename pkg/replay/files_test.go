@@ -208,6 +208,21 @@ func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
 	}
 }
 
+// Only the path - is standard input.
+func TestFileNamedAsStandardInputIsRead(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("-", []byte(line(1, "file")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := replay.Open([]string{"./-", "-"}, strings.NewReader(line(2, "stdin")), replay.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := readFiles(t, f); len(got) != 2 {
+		t.Errorf("%v, want a line of the file and one of standard input", got)
+	}
+}
+
 // Hundreds of rotated files may be open in turn: of those that are not due, none is open.
 func TestFilesThatAreNotDueAreClosed(t *testing.T) {
 	dir := t.TempDir()
