@@ -74,11 +74,11 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 	}
 	failed := false
 	for _, c := range conditions {
-		switch {
-		case c.Holds(report):
+		switch holds, decided := c.Holds(report); {
+		case holds:
 			fmt.Fprintln(to.Err, "weir: --fail-if:", c)
 			failed = true
-		case c.NeedsKeys() && !report.KeysExact:
+		case !decided:
 			fmt.Fprintf(to.Err, "weir: --fail-if: there are more than %d keys, so %q cannot be decided: raise --max-keys\n", d.MaxKeys, c)
 			return diffFault
 		}
@@ -141,7 +141,9 @@ func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.C
 	if _, err = in.share(); err != nil {
 		return nil, errors.Join(err, in.finish(to.Err))
 	}
-	err = in.each(ctx, comparison.Add)
+	if err = in.each(ctx, comparison.Add); err == nil {
+		_, err = in.share()
+	}
 	return in.Skipped(), errors.Join(err, in.finish(to.Err))
 }
 

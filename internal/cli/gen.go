@@ -56,7 +56,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 					printEscaped(to.Err, "note:", terminal.Printable(note.String()))
 				}
 				_, err = to.Out.Write(out)
-				return err
+				return printError(err, to)
 			}
 		}
 	}

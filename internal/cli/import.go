@@ -66,7 +66,7 @@ func (f *importFlags) run(to Streams, read func(name string, data []byte) (*rule
 		return printError(err, to)
 	}
 	_, err = to.Out.Write(text)
-	return err
+	return printError(err, to)
 }
 
 // ImportLimitador imports limits of Limitador.

@@ -62,7 +62,7 @@ func (p *Peek) Run(ctx context.Context, to Streams) error {
 	}
 	switch {
 	case err != nil:
-		return err
+		return printError(err, to)
 	case len(state.Limits) == 0 && !state.Unlimited:
 		fmt.Fprintln(to.Err, "weir: no limit applies to this descriptor: "+cmp.Or(terminal.Printable(state.Hint), "weir explain shows why"))
 		return Failed

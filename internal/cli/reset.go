@@ -66,7 +66,7 @@ func (r *Reset) Run(ctx context.Context, to Streams) error {
 	}
 	r.warn(done.Notified, to)
 	if r.Output == "json" {
-		return printJSON(to.Out, done)
+		return printError(printJSON(to.Out, done), to)
 	}
 	rows := [][]string{{"RULE", "LIMIT", "RESULT", "SOURCE"}}
 	for _, l := range done.Limits {
@@ -76,7 +76,7 @@ func (r *Reset) Run(ctx context.Context, to Streams) error {
 		}
 		rows = append(rows, []string{l.Rule, l.Name, result, l.Source})
 	}
-	return printTable(to.Out, rows)
+	return printError(printTable(to.Out, rows), to)
 }
 
 func (r *Reset) warn(notified bool, to Streams) {
@@ -125,7 +125,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 		fmt.Fprintf(to.Err, "weir: no key in use contains the entry %s: check its key, its value and the domain\n", terminal.Printable(r.Entry))
 		return Failed
 	}
-	return err
+	return printError(err, to)
 }
 
 // parseEntry reads the value of --entry.

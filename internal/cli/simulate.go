@@ -113,6 +113,9 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 		return nil, errors.Join(err, r.finish(to.Err))
 	}
 	result, err := simulate.Run(ctx, rules, r, options)
+	if err == nil {
+		_, err = r.sampleShare(s.SampleShare)
+	}
 	if err = errors.Join(err, r.finish(to.Err)); err != nil {
 		return nil, err
 	}

@@ -169,15 +169,36 @@ func TestSimulateReadsTheShareOfTheRecorder(t *testing.T) {
 		"other.yaml": "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: minute, requests_per_unit: 1}}\n",
 		"a":          `{"t":"2026-11-22T10:00:00Z","sample":0.25,"secret":"01"}` + "\n" + twoLines, "b": `{"t":"2026-11-22T10:00:00Z","sample":0.5,"secret":"01"}` + "\n" + twoLines,
 		"c": `{"t":"2026-11-22T10:00:00Z","sample":0.25,"secret":"02"}` + "\n" + twoLines,
-		"d": `{"t":"2026-11-22T10:00:00Z","sample":1,"secret":"01"}` + "\n" + twoLines, "plain": twoLines,
+		"d": `{"t":"2026-11-22T10:00:00Z","sample":1,"secret":"01"}` + "\n" + twoLines, "plain": twoLines, "empty": "",
 	})
 	path := func(name string) string { return filepath.Join(dir, name) }
+	together := func(names ...string) (all string) {
+		for _, name := range names {
+			data, err := os.ReadFile(path(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += string(data)
+		}
+		return all
+	}
+	for name, text := range map[string]string{"ab": together("a", "b"), "ac": together("a", "c"), "plain-d": together("plain", "d")} {
+		if err := os.WriteFile(path(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct{ files, out, errs string }{
 		{"a", "sampled   0.25 of all keys", ""},
 		{"a b", "", "the recordings are samples of different shares, from 0.25 to 0.5"},
 		{"a b --sample-share=0.3", "sampled   0.3 of all keys", ""},
 		{"a c", "sampled   0.25 of all keys", "different secrets"},
 		{"d plain", "requests  4", "some recordings have hashed values, and others plain ones"},
+		{"a empty", "sampled   0.25 of all keys", ""}, // a recorder that was killed
+		// Recordings in one file.
+		{"ab", "", "the recordings are samples of different shares, from 0.25 to 0.5"},
+		{"ab --sample-share=0.3", "sampled   0.3 of all keys", ""},
+		{"ac", "sampled   0.25 of all keys", "different secrets"},
+		{"plain-d", "requests  4", "some recordings have hashed values, and others plain ones"},
 	} {
 		args := []string{"--config", path("other.yaml")}
 		for _, name := range strings.Fields(c.files) {

@@ -78,7 +78,7 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 		case ctx.Err() != nil:
 			return nil
 		case unwritten != nil:
-			return unwritten
+			return printError(unwritten, to)
 		case isRejected(err):
 			return printError(err, to)
 		}

@@ -113,7 +113,7 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 		err = t.printText(report, to.Out)
 	}
 	if err != nil {
-		return err
+		return printError(err, to)
 	}
 	low := report.Coverage.Percent() < t.MinCoverage
 	if low {
@@ -183,7 +183,7 @@ func (t *Test) init(to Streams) error {
 		return err
 	}
 	if file == "" {
-		return write(to.Out)
+		return printError(write(to.Out), to)
 	}
 	if err := writeFile(file, os.O_CREATE|os.O_EXCL, write); err != nil {
 		if errors.Is(err, os.ErrExist) {

@@ -86,7 +86,7 @@ func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error 
 		default:
 			failures = 0
 			if err := t.write(to.Out, &top); err != nil {
-				return err
+				return printError(err, to)
 			}
 		}
 		if t.Interval == 0 || backoff.Sleep(ctx, wait) != nil {

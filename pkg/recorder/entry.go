@@ -61,7 +61,7 @@ func appendEntry(b []byte, h *head, result *decide.Result, selected *selection) 
 	b = appendText(b, result.Domain)
 	for i := range result.Decisions {
 		if selected.has(i) {
-			b = appendDecision(b, &result.Decisions[i])
+			b = appendDecision(b, &result.Decisions[i], h.release)
 		}
 	}
 	binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-4))
@@ -69,13 +69,13 @@ func appendEntry(b []byte, h *head, result *decide.Result, selected *selection) 
 }
 
 // appendDecision appends a descriptor: its hits, a bit for each entry whose value the rules match, flags, the override if there is
-// one, and the entries.
-func appendDecision(b []byte, d *decide.Decision) []byte {
+// one, and the entries. With release, the hits are those of the release of its lease.
+func appendDecision(b []byte, d *decide.Decision, release bool) []byte {
 	hits, flags := d.Hits, byte(0)
 	switch {
 	case d.End && d.Reason == decide.Settled:
 		flags |= flagSettle
-	case d.End:
+	case d.End, release:
 		hits = -1
 	}
 	if d.Override && len(d.Limits) > 0 {

@@ -192,11 +192,23 @@ func (r *Recorder) Record(result *decide.Result) {
 	if head.by == byCache && head.order != cacheOrder {
 		if ended := endedBefore(result, &selected, head.at); ended.n > 0 {
 			selected.remove(&ended)
-			r.push(r.headOf(result, &ended), result, &ended)
+			r.pushWithRelease(r.headOf(result, &ended), result, &ended)
 			head = r.headOf(result, &selected)
 		}
 	}
-	r.push(head, result, &selected)
+	r.pushWithRelease(head, result, &selected)
+}
+
+// pushWithRelease adds an entry, and an entry that releases the leases that Decide has given up, if a replay of the first entry would
+// keep them. A replay gives up the leases of a denied entry by itself.
+func (r *Recorder) pushWithRelease(head head, result *decide.Result, selected *selection) {
+	r.push(head, result, selected)
+	if result.GivenUp == 0 || head.known && !head.allowed {
+		return
+	}
+	if leases := leasesOf(result, selected); leases.n > 0 {
+		r.push(releaseOf(head, len(result.Decisions)-leases.n), result, &leases)
+	}
 }
 
 // push adds an entry to a queue.

@@ -389,3 +389,102 @@ func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// A firstStore denies the first of several hits as a deny cache does, if cachedAt is set, and gives the others to its Store. It calls
+// then after each Take.
+type firstStore struct {
+	limiters.Store
+	cachedAt int64 // of the denial, in µs since 1970
+	then     func()
+}
+
+func (s firstStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	defer s.then()
+	if s.cachedAt == 0 || len(groups) == 1 {
+		return s.Store.Take(ctx, now, groups, out)
+	}
+	out[0] = limiters.Verdict{By: limiters.ByCache, At: s.cachedAt, Order: cacheOrder}
+	return s.Store.Take(ctx, now, groups[1:], out[1:])
+}
+
+// A lease that was given up is also free in the replay, if the line of its request does not show the denial.
+func TestReplayFreesLeasesThatWereGivenUp(t *testing.T) {
+	t.Parallel()
+	rules := rulesfiletest.Parse(t, `
+domain: shop
+descriptors:
+  - {key: closed, rate_limit: {unit: day, requests_per_unit: 0}}
+  - {key: user, descriptors: [{key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 1, lease_ttl: 1h}}]}
+  - {key: team, descriptors: [{key: lease, rate_limit: {unit: day, requests_per_unit: 1, reserve: {ttl: 1h, unsettled: charge}}}]}
+`)
+	const at = int64(1_795_373_037_431_903)
+	for name, tt := range map[string]struct {
+		closed   bool // the first request has a descriptor that is denied
+		cachedAt int64
+		cancels  bool // the first request is canceled when the store has decided
+		sample   float64
+	}{
+		"the recording shows the denial":           {closed: true, sample: 1},
+		"the denial is not in the sample":          {closed: true, sample: .5},
+		"a cached denial has a line of its own":    {closed: true, cachedAt: at - 1, sample: 1},
+		"the request was canceled, and not denied": {cancels: true, sample: 1},
+		"the request was canceled, and denied":     {closed: true, cancels: true, sample: .5},
+	} {
+		for _, key := range []string{"user", "team"} {
+			t.Run(name+" "+key, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				r := New(Options{Path: dir, Sample: tt.sample, Secret: []byte("0123456789abcdef")})
+				now := time.UnixMicro(at)
+				canceled := func() {}
+				store := firstStore{memstore.New(memstore.Options{Now: func() time.Time { return now }}), tt.cachedAt, func() { canceled() }}
+				d := decide.New(func() *descriptors.Rules { return rules }, store, decide.Options{})
+				lease := func(user, id string) decide.Descriptor {
+					return decide.Descriptor{Hits: 1, Entries: []descriptors.Entry{{Key: key, Value: user}, {Key: "lease", Value: id}}}
+				}
+				for i := range 20 { // in a sample, about a quarter have the lease and not the denial
+					user := fmt.Sprint("user-", i)
+					first := decide.Request{Domain: "shop"}
+					if tt.closed {
+						first.Descriptors = append(first.Descriptors, decide.Descriptor{Hits: 1, Entries: []descriptors.Entry{{Key: "closed", Value: user}}})
+					}
+					first.Descriptors = append(first.Descriptors, lease(user, "first"))
+					second := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{lease(user, "second")}}
+					var result decide.Result
+					ctx, cancel := context.WithCancel(t.Context())
+					if tt.cancels {
+						canceled = cancel
+					}
+					_ = d.Decide(ctx, &first, &result)
+					cancel()
+					if result.GivenUp != 1 {
+						t.Fatalf("%d leases of the first request were given up, want 1", result.GivenUp)
+					}
+					r.Record(&result)
+					now = now.Add(time.Millisecond)
+					if err := d.Decide(context.Background(), &second, &result); err != nil || result.Denied {
+						t.Fatalf("the second request is denied: %v", err)
+					}
+					r.Record(&result)
+				}
+				if err := r.Close(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				replayer := replay.New(rules, replay.Options{})
+				all, _ := lines(t, dir)
+				for i := range all {
+					var result decide.Result
+					if err := replayer.Decide(all[i].At, &all[i].Request, &result); err != nil {
+						t.Fatal(err)
+					}
+					if all[i].Allowed == result.Denied {
+						t.Fatalf("line %d of %d: %+v, replayed denied %v", i+1, len(all), all[i], result.Denied)
+					}
+				}
+				if len(all) < 10 {
+					t.Errorf("%d lines: the test shows nothing", len(all))
+				}
+			})
+		}
+	}
+}

@@ -57,6 +57,7 @@ type head struct {
 	// allowed is the outcome, if known.
 	allowed, known bool
 	leftOut        int
+	release        bool // the entry releases the leases of its descriptors
 }
 
 var decidedBy = [...]replay.Origin{"", replay.FromCache, replay.FromFallback, replay.FromNobody}
@@ -68,7 +69,7 @@ const (
 	byNobody
 )
 
-// cacheOrder sorts a denial by the cache after all decisions of the store in the same microsecond.
+// cacheOrder sorts a denial by the cache, and a release, after all decisions of the store in the same microsecond.
 const cacheOrder = 1<<16 - 1
 
 // headOf returns the head of a request. Its time is that of the last hit that the store decided. On one Redis, and in memory, all
@@ -103,6 +104,22 @@ func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 	denied := combined.Denied()
 	h.allowed, h.known = !denied || r.options.ShadowMode, !combined.Undecided() || r.options.ShadowMode
 	return h
+}
+
+// leasesOf selects the descriptors of a selection that may have taken leases.
+func leasesOf(result *decide.Result, selected *selection) (leases selection) {
+	for i := range result.Decisions {
+		if d := &result.Decisions[i]; selected.has(i) && !d.End && len(d.Limits) > 0 && d.Rule != nil && d.Rule.UsesLeases() {
+			leases.add(i)
+		}
+	}
+	return leases
+}
+
+// releaseOf returns the head of the release of leases that an entry has taken. The store ends them in a later call, so the release
+// sorts after all decisions of the same microsecond.
+func releaseOf(taken head, leftOut int) head {
+	return head{at: taken.at, order: cacheOrder, allowed: true, known: true, leftOut: leftOut, release: true}
 }
 
 // endedBefore selects the descriptors that the deny cache denied, if their denial may have ended before storeTime, when the store decided

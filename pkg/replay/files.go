@@ -45,8 +45,8 @@ type file struct {
 	line    Line // the next line
 	skipped []Skipped
 	lines   int64
-	noted   Recorded // the last note so far
-	err     error    // the error that ended the file
+	noted   []Recorded // the notes so far
+	err     error      // the error that ended the file
 }
 
 // counter counts the bytes read.
@@ -97,7 +97,10 @@ func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
 func expandFolders(paths []string) (all []string, err error) {
 	for _, path := range paths {
 		if info, err := os.Stat(path); path == "-" || err != nil || !info.IsDir() {
-			all = append(all, filepath.Clean(path)) // as the paths in folders, so that a file is read once
+			if clean := filepath.Clean(path); clean != "-" { // the file ./- is not standard input
+				path = clean // as the paths in folders, so that a file is read once
+			}
+			all = append(all, path)
 			continue
 		}
 		entries, err := os.ReadDir(path) // sorted by name
@@ -261,12 +264,14 @@ func (f *Files) Skipped() []FileSkipped {
 	return all
 }
 
-// Recorded returns the notes of the recorders at the starts of the files, each once.
+// Recorded returns the notes of the recorders in the files, each once. It is complete at the end of the files.
 func (f *Files) Recorded() []Recorded {
 	var all []Recorded
 	for _, rec := range f.all {
-		if !slices.Contains(all, rec.noted) {
-			all = append(all, rec.noted)
+		for _, note := range rec.noted {
+			if !slices.Contains(all, note) {
+				all = append(all, note)
+			}
 		}
 	}
 	return all

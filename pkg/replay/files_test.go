@@ -3,6 +3,7 @@ package replay_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -173,17 +174,53 @@ func TestFolderStandsForItsRecordings(t *testing.T) {
 }
 
 func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
-	note := replay.Recorded{Sample: .1, Secret: "0123"}
-	noted := string(replay.AppendNote(nil, start, note)) + line(1, "a")
-	plain := writeFile(t, "plain", line(1, "a"))
-	f, err := replay.Open([]string{writeFile(t, "a", noted), plain, writeFile(t, "b", noted)}, nil, replay.ReaderOptions{})
+	note, other := replay.Recorded{Sample: .1, Secret: "0123"}, replay.Recorded{Sample: .1, Secret: "4567"}
+	one := line(1, "a") + "\n"
+	noted := string(replay.AppendNote(nil, start, note)) + one
+	both := noted + string(replay.AppendNote(nil, start, other)) + one
+	for name, tt := range map[string]struct {
+		files []string
+		want  []replay.Recorded
+	}{
+		"each once":                 {[]string{noted, one, noted}, []replay.Recorded{note, {Sample: 1}}},
+		"several in one file":       {[]string{both}, []replay.Recorded{note, other}},
+		"lines before a note":       {[]string{one + noted}, []replay.Recorded{{Sample: 1}, note}},
+		"none for an empty file":    {[]string{noted, ""}, []replay.Recorded{note}},
+		"that of a file of no line": {[]string{string(replay.AppendNote(nil, start, note))}, []replay.Recorded{note}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var paths []string
+			for i, text := range tt.files {
+				paths = append(paths, writeFile(t, fmt.Sprint(i), text))
+			}
+			f, err := replay.Open(paths, nil, replay.ReaderOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if before := f.Recorded(); !slices.Equal(before, tt.want) {
+				t.Errorf("before the lines: %+v, want %+v", before, tt.want)
+			}
+			readFiles(t, f)
+			if got := f.Recorded(); !slices.Equal(got, tt.want) {
+				t.Errorf("%+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// Only the path - is standard input.
+func TestFileNamedAsStandardInputIsRead(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("-", []byte(line(1, "file")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := replay.Open([]string{"./-", "-"}, strings.NewReader(line(2, "stdin")), replay.ReaderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := f.Recorded(), []replay.Recorded{note, {Sample: 1}}; !slices.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+	if got := readFiles(t, f); len(got) != 2 {
+		t.Errorf("%v, want a line of the file and one of standard input", got)
 	}
-	readFiles(t, f)
 }
 
 // Hundreds of rotated files may be open in turn: of those that are not due, none is open.

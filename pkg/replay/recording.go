@@ -102,7 +102,7 @@ type Reader struct {
 	latest        time.Time // of the lines returned
 	err           error     // of the input; io.EOF at its end
 	skipped       map[Kind]Skipped
-	recorded      Recorded
+	recorded      []Recorded // each note once, and {Sample: 1} if a line precedes all notes
 }
 
 // NewReader returns a Reader of a recording. It fails if the first read fails.
@@ -114,7 +114,7 @@ func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 		o.Reorder = 1000
 	}
 	plain := bufio.NewReaderSize(in, 1<<16)
-	r := &Reader{o: o, skipped: map[Kind]Skipped{}, recorded: Recorded{Sample: 1}}
+	r := &Reader{o: o, skipped: map[Kind]Skipped{}}
 	magic, err := plain.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read the recording: %w", err)
@@ -168,8 +168,18 @@ func (r *Reader) Next(into *Line) error {
 // Lines returns the number of lines read so far, including empty ones.
 func (r *Reader) Lines() int64 { return r.lines.Number }
 
-// Recorded returns the last note of a recorder so far.
-func (r *Reader) Recorded() Recorded { return r.recorded }
+// Recorded returns the notes of recorders so far, each once. A recording has several notes if it consists of several files. Lines
+// before the first note have the note {Sample: 1}. After [maxNotes] different notes, it returns no further ones.
+func (r *Reader) Recorded() []Recorded { return r.recorded }
+
+// maxNotes bounds the different notes of a recording.
+const maxNotes = 100
+
+func (r *Reader) note(n Recorded) {
+	if len(r.recorded) < maxNotes && !slices.Contains(r.recorded, n) {
+		r.recorded = append(r.recorded, n)
+	}
+}
 
 // Skipped returns the kinds of lines that were skipped, with their numbers.
 func (r *Reader) Skipped() []Skipped {
@@ -207,7 +217,7 @@ func (r *Reader) readNote(text []byte) bool {
 		r.skip(Dropped, note.Dropped)
 	}
 	if sampled {
-		r.recorded = Recorded{note.Sample, note.Secret}
+		r.note(Recorded{note.Sample, note.Secret})
 	}
 	return dropped || sampled
 }
@@ -237,6 +247,9 @@ func (r *Reader) read() {
 	case line.At.Before(r.latest):
 		r.skip(OutOfOrder, 1)
 	default:
+		if len(r.recorded) == 0 {
+			r.note(Recorded{Sample: 1})
+		}
 		r.buffer(bufferedLine{line, len(text)})
 	}
 }

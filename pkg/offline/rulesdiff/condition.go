@@ -2,7 +2,7 @@ package rulesdiff
 
 import (
 	"fmt"
-	"slices"
+	"math"
 	"strconv"
 	"strings"
 
@@ -97,34 +97,49 @@ func parseComparison(text string) (comparison, error) {
 	return c, fmt.Errorf("%q has no known operator: the operators are %s", text, strings.Join(operators, " "))
 }
 
-// Holds reports whether every comparison holds.
-func (c Condition) Holds(r *Report) bool {
-	return !slices.ContainsFunc(c.all, func(one comparison) bool { return !one.holds(one.value(r)) })
+// Holds reports whether every comparison holds. decided is false if keys that the report does not count could change that.
+func (c Condition) Holds(r *Report) (holds, decided bool) {
+	holds = true
+	for _, one := range c.all {
+		low := one.value(r)
+		high := low
+		switch {
+		case r.KeysExact || !strings.Contains(one.name, "keys"):
+		case strings.HasSuffix(one.name, "_percent"):
+			low, high = 0, 100
+		default: // a lower bound
+			high = math.Inf(1)
+		}
+		always, never := one.over(low, high)
+		if never {
+			return false, true
+		}
+		holds = holds && always
+	}
+	return holds, holds
 }
 
-// NeedsKeys reports whether c names a count of keys, which is exact only if [Report.KeysExact].
-func (c Condition) NeedsKeys() bool {
-	return slices.ContainsFunc(c.all, func(one comparison) bool { return strings.Contains(one.name, "keys") })
+// over reports whether c holds for all values from low to high, or for none.
+func (c comparison) over(low, high float64) (always, never bool) {
+	switch c.operator {
+	case ">":
+		return low > c.number, high <= c.number
+	case ">=":
+		return low >= c.number, high < c.number
+	case "<":
+		return high < c.number, low >= c.number
+	case "<=":
+		return high <= c.number, low > c.number
+	}
+	always, never = low == c.number && high == c.number, c.number < low || c.number > high
+	if c.operator == "!=" {
+		always, never = never, always
+	}
+	return always, never
 }
 
 // String returns the condition as it was written, with single spaces.
 func (c Condition) String() string { return c.text }
-
-func (c comparison) holds(value float64) bool {
-	switch c.operator {
-	case ">":
-		return value > c.number
-	case ">=":
-		return value >= c.number
-	case "<":
-		return value < c.number
-	case "<=":
-		return value <= c.number
-	case "==":
-		return value == c.number
-	}
-	return value != c.number
-}
 
 func percent(part, whole int64) float64 {
 	if whole == 0 {

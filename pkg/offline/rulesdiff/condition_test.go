@@ -9,7 +9,7 @@ import (
 )
 
 func TestFailIfConditionsAreDecided(t *testing.T) {
-	r := &rulesdiff.Report{Requests: 1000, Keys: 200, Counts: rulesdiff.Counts{NewlyDeniedKeys: 10, NewlyDeniedRequests: 5, NewlyAllowedKeys: 1}}
+	r := &rulesdiff.Report{KeysExact: true, Requests: 1000, Keys: 200, Counts: rulesdiff.Counts{NewlyDeniedKeys: 10, NewlyDeniedRequests: 5, NewlyAllowedKeys: 1}}
 	for text, want := range map[string]bool{
 		"newly_denied_keys > 10": false, "newly_denied_keys>=10": true, "newly_denied_keys == 10": true, "newly_denied_keys != 10": false,
 		"newly_denied_keys < 10": false, "newly_denied_keys <= 10": true, "newly_denied_requests > 4": true, "newly_allowed_requests > 0": false,
@@ -17,11 +17,22 @@ func TestFailIfConditionsAreDecided(t *testing.T) {
 		"newly_denied_keys > 1 and newly_allowed_keys > 1": false, " newly_denied_keys > 1  and\tnewly_allowed_keys > 0 ": true, "cannot_match > 0": false,
 	} {
 		c, err := rulesdiff.ParseCondition(text)
-		if err != nil || c.Holds(r) != want {
-			t.Errorf("%s: %v, holds %t, want %t", text, err, c.Holds(r), want)
+		if holds, decided := c.Holds(r); err != nil || holds != want || !decided {
+			t.Errorf("%s: %v, holds %t, want %t, decided %t", text, err, holds, want, decided)
 		}
-		if c.NeedsKeys() != strings.Contains(text, "keys") {
-			t.Errorf("%s: needs keys: %t, want %t", text, c.NeedsKeys(), strings.Contains(text, "keys"))
+	}
+	// Beyond the bound of keys, a count of keys may be larger.
+	r.KeysExact = false
+	for text, want := range map[string]struct{ holds, decided bool }{
+		"newly_denied_keys > 9": {true, true}, "newly_denied_keys > 10": {}, "newly_denied_keys >= 10": {true, true}, "newly_denied_keys >= 11": {},
+		"newly_denied_keys < 11": {}, "newly_denied_keys < 10": {false, true}, "newly_denied_keys <= 10": {}, "newly_denied_keys <= 9": {false, true},
+		"newly_denied_keys == 10": {}, "newly_denied_keys == 9": {false, true}, "newly_denied_keys != 10": {}, "newly_denied_keys != 9": {true, true},
+		"newly_denied_keys_percent >= 5": {}, "newly_denied_keys_percent < 5": {}, "newly_denied_keys_percent > 100": {false, true},
+		"newly_denied_requests > 4": {true, true}, "newly_denied_requests > 5 and newly_denied_keys > 10": {false, true},
+	} {
+		c, err := rulesdiff.ParseCondition(text)
+		if holds, decided := c.Holds(r); err != nil || holds != want.holds || decided != want.decided {
+			t.Errorf("%s: %v, holds %t, decided %t, want %+v", text, err, holds, decided, want)
 		}
 	}
 	for text, want := range map[string]string{

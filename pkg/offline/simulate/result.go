@@ -80,7 +80,7 @@ type Recorded struct {
 	Denied  int64 `json:"denied"`
 	Unknown int64 `json:"unknown"` // without a verdict
 	// NewlyDenied are requests that the recording allows and the simulation denies; NewlyAllowed is the opposite. Both omit
-	// requests under Fallback and Errors.
+	// requests under Fallback and Errors, and those that failed in the simulation.
 	NewlyDenied  int64 `json:"newly_denied"`
 	NewlyAllowed int64 `json:"newly_allowed"`
 	// Overrides are requests that carry a limit, which the simulation uses too.

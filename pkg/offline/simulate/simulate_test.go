@@ -140,8 +140,14 @@ func TestRecordedVerdictsAreCompared(t *testing.T) {
 	all[0].Allowed = false
 	all[5].Request.Descriptors[0].Override = &decide.Override{RequestsPerUnit: 0, Unit: descriptors.Minute}
 	all[6].LeftOut = 2
+	invalid := at(1, 1, "user_id", "a") // it is neither allowed nor denied
+	for range 60 {
+		invalid.Request.Descriptors = append(invalid.Request.Descriptors, invalid.Request.Descriptors[0])
+	}
+	invalid.HasAllowed = true
+	all = append(all, invalid)
 	r := run(t, rulesfiletest.Parse(t, twoLimits), all, simulate.Options{})
-	want := simulate.Recorded{Allowed: 5, Denied: 1, Unknown: 1, NewlyDenied: 2, NewlyAllowed: 1, Overrides: 1, Cache: 1, Fallback: 1, Errors: 1, Partial: 1}
+	want := simulate.Recorded{Allowed: 5, Denied: 2, Unknown: 1, NewlyDenied: 2, NewlyAllowed: 1, Overrides: 1, Cache: 1, Fallback: 1, Errors: 1, Partial: 1}
 	if r.Recorded != want {
 		t.Errorf("%+v, want %+v", r.Recorded, want)
 	}

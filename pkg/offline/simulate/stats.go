@@ -89,7 +89,7 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 		s.r.Allowed++
 		s.allowed.add(bucket, 1)
 	}
-	s.compareRecorded(line, denied)
+	s.compareRecorded(line, denied, err == nil)
 	s.hashed.Add(&line.Request)
 	if err != nil {
 		return
@@ -112,9 +112,9 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 	}
 }
 
-func (s *stats) compareRecorded(line *replay.Line, denied bool) {
+// compareRecorded counts the recorded verdict. comparable is false if the simulation has no verdict.
+func (s *stats) compareRecorded(line *replay.Line, denied, comparable bool) {
 	r := &s.r.Recorded
-	comparable := true
 	switch line.By {
 	case replay.FromCache:
 		r.Cache++

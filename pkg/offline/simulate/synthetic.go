@@ -135,7 +135,8 @@ func (l *load) advance() {
 	case "steady", "attacker":
 		l.next = l.from + time.Duration(float64(l.made)/l.rate*float64(time.Second))
 	case "burst":
-		l.next = l.from + time.Duration(l.made/l.size)*l.every + time.Duration(l.made%l.size)*l.width/time.Duration(l.size)
+		i, size := time.Duration(l.made%l.size), time.Duration(l.size)
+		l.next = l.from + time.Duration(l.made/l.size)*l.every + l.width/size*i + l.width%size*i/size // i*l.width may overflow
 	case "poisson":
 		l.next += l.gap(l.rate)
 	case "daily":

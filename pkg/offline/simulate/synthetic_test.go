@@ -88,6 +88,10 @@ func TestSyntheticLoadHasItsShape(t *testing.T) {
 	if gap := bursts[6].At.Sub(bursts[0].At); gap >= 100*time.Millisecond {
 		t.Errorf("a burst takes %v", gap)
 	}
+	slow := synthetic(t, "burst size=100 every=80000h width=80000h duration=80000h")
+	if between("requests of the slow burst", len(slow), 100, 100); len(slow) == 100 && slow[99].At.Sub(slow[0].At) != 79200*time.Hour {
+		t.Errorf("the slow burst takes %v", slow[99].At.Sub(slow[0].At))
+	}
 	day := synthetic(t, "daily rate=1 swing=1 peak=20h duration=24h")
 	between("requests of a day", len(day), 86_400*98/100, 86_400*102/100)
 	evening, morning := 0, 0

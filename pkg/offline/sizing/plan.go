@@ -236,16 +236,38 @@ func growing(sizes map[string]Size, l *limiters.Limit) Size {
 	return s
 }
 
-// lifetime returns how long a hit keeps a key in the store. It returns false if a penalty may keep the key longer.
+// lifetime returns how long a hit keeps a key in the store, at most. It returns false if a penalty may keep the key longer.
 func lifetime(l *limiters.Limit) (time.Duration, bool) {
 	spec := l.Spec()
 	if l.HasPenalty() || spec.Max == 0 {
 		return 0, false
 	}
-	if spec.Window == 0 {
-		return l.LeaseTTL(), true
+	d := time.Duration(float64(longestWindow(&spec)) * max(1, float64(l.Capacity())/float64(spec.Max)))
+	if l.UsesLeases() {
+		if l.Drains() {
+			d *= 2 // a settlement fills a funnel up to twice its capacity
+		}
+		d = max(d, l.LeaseTTL(), limiters.EndedTTL)
 	}
-	return time.Duration(float64(spec.Window) * max(1, float64(l.Capacity())/float64(spec.Max))), true
+	return d, true
+}
+
+// longestWindow returns the longest window by the calendar, or the window of any other limit.
+func longestWindow(spec *limiters.Spec) time.Duration {
+	d := spec.Window
+	if spec.Params.WindowStart != limiters.StartByCalendar {
+		return d
+	}
+	switch spec.Params.CalendarUnit {
+	case "month":
+		d = d / 30 * 31
+	case "year":
+		d = d / 365 * 366
+	}
+	if spec.Params.TimeZone != "" {
+		d += 3 * time.Hour // the most that a zone has turned its clocks back since 1990
+	}
+	return d
 }
 
 // perWindow returns the most that a key may be admitted in one window, from an empty state.

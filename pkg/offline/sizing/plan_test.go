@@ -59,6 +59,16 @@ func TestPlanCountsKeys(t *testing.T) {
 		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5}}]}", Load{Users: 1000}, 1000},
 		{"- {key: path, value: /a, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5}}]}", Load{Users: 1000}, 1},
 		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5, lease_ttl: 10s}}]}", Load{Users: 1000, Rate: 10}, 100},
+		// The key remembers an end of an unknown id for 5 s.
+		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5, lease_ttl: 1s}}]}", Load{Users: 1000, Rate: 10}, 50},
+		// An open reservation outlives the window.
+		{"- {key: user, descriptors: [{key: id, rate_limit: {unit: second, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 1000, Rate: 10}, 200},
+		// A settlement may fill a funnel twice.
+		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 10_000, Rate: 10}, 1200},
+		// The longest window of the calendar.
+		{"- {key: user, rate_limit: {unit: month, unit_multiplier: 2, requests_per_unit: 5, window_start: calendar}}", Load{Users: 1e9, Rate: 1}, 62 * 86400},
+		{"- {key: user, rate_limit: {unit: year, requests_per_unit: 5, window_start: calendar}}", Load{Users: 1e9, Rate: 1}, 366 * 86400},
+		{"- {key: user, rate_limit: {unit: day, requests_per_unit: 5, window_start: calendar, time_zone: Europe/Berlin}}", Load{Users: 1e9, Rate: 1}, 86400 + 3*3600},
 	} {
 		c.load.Replicas, c.load.Probability = 1, 0.001
 		p := plan(t, "domain: d\ndescriptors:\n"+c.rules, c.load)

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/admin"
+)
+
+// A fullDisk fails every write.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// Output that cannot be written is an error, and not the failure that a command reports with 1.
+func TestUnwrittenOutputIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	rules := write("rules.yaml", "domain: d\ndescriptors: [{key: user_id, rate_limit: {unit: minute, requests_per_unit: 5}}]\n")
+	tests := write("rules_test.yaml", "rules: rules.yaml\ntests:\n- {name: n, steps: [{request: user_id=1, expect: allowed}]}\n")
+	limits := write("limits.yaml", "- {namespace: d, max_value: 1, seconds: 60, conditions: [], variables: [user_id]}\n")
+	url, _ := newFakeAdmin(t, map[string]any{
+		"/v1/keys/peek": admin.KeyState{Limits: []admin.LimitState{{}}}, "/v1/keys/reset": admin.KeyReset{}, "/v1/top": admin.Top{},
+		"/v1/keys/reset-by-entry": &[]admin.EntryReset{{Done: true, Reset: 1}},
+	})
+	server, key := AdminServer{Server: url}, adminKey{Domain: "d", Descriptor: "user_id=1"}
+	flags := rulesFlags{Config: []string{rules}}
+	for name, run := range map[string]func(context.Context, Streams) error{
+		"import": func(_ context.Context, to Streams) error {
+			return (&ImportLimitador{importFlags{File: limits}}).Run(to)
+		},
+		"gen": func(_ context.Context, to Streams) error {
+			return (&GenEnvoyFilter{genFlags: genFlags{rulesFlags: flags, Timeout: 1}, Service: "weir:8081", Namespace: "n", Selector: "a=b", Context: "GATEWAY"}).Run(to)
+		},
+		"test":          (&Test{Files: []string{tests}, Output: "text"}).Run,
+		"test json":     (&Test{Files: []string{tests}, Output: "json"}).Run,
+		"test --init":   (&Test{Init: rules}).Run,
+		"peek":          (&Peek{AdminServer: server, adminKey: key, Output: "text"}).Run,
+		"reset":         (&Reset{AdminServer: server, adminKey: key, Output: "text"}).Run,
+		"reset json":    (&Reset{AdminServer: server, adminKey: key, Output: "json"}).Run,
+		"reset --entry": (&Reset{AdminServer: server, adminKey: adminKey{Domain: "d"}, Entry: "a=b", Yes: true, Output: "text"}).Run,
+		"top":           (&Top{AdminServer: server, By: "hits", N: 1, Output: "json"}).Run,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var errs bytes.Buffer
+			err := run(t.Context(), Streams{In: strings.NewReader(""), Out: fullDisk{}, Err: &errs})
+			if err != Error || !strings.Contains(errs.String(), "weir: no space left on device") { //nolint:errorlint // an Exit is never wrapped
+				t.Errorf("%v, want exit code 2\n%s", err, &errs)
+			}
+		})
+	}
+}
