@@ -87,6 +87,8 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"REDIS_TIMEOUT":                             func(s *Serve) { s.Redis.Timeout = -1 },
 		"REDIS_PERSECOND_TIMEOUT":                   func(s *Serve) { s.PerSecondRedis.Timeout = -1 },
 		"REDIS_POOL_SIZE":                           func(s *Serve) { s.Redis.PoolSize = 0 },
+		"REDIS_POOL_SIZE ":                          func(s *Serve) { s.Redis.PoolSize = 65_536 },
+		"REDIS_PERSECOND_POOL_SIZE ":                func(s *Serve) { s.PerSecondRedis.PoolSize = math.MaxInt },
 		"MEMORY_MAX_KEYS":                           func(s *Serve) { s.MemoryMaxKeys = 0 },
 		"MEMORY_MAX_BYTES":                          func(s *Serve) { s.MemoryMaxBytes = -1 },
 		"MEMORY_SNAPSHOT_INTERVAL":                  func(s *Serve) { s.MemorySnapshotInterval = 0 },
