@@ -101,7 +101,9 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"REDIS_PERSECOND_SOCKET_TYPE":               func(s *Serve) { s.PerSecondRedis.SocketType = "x" },
 		"REDIS_PERSECOND_POOL_SIZE":                 func(s *Serve) { s.PerSecondRedis.PoolSize = 0 },
 		"NEAR_LIMIT_RATIO":                          func(s *Serve) { s.NearLimitRatio = 1.5 },
-		"LIMIT_RESET_HEADER":                        func(s *Serve) { s.ResetHeader = "" },
+		"LIMIT_RESET_HEADER":                        func(s *Serve) { s.ResponseHeaders, s.ResetHeader = true, "" },
+		"LIMIT_LIMIT_HEADER":                        func(s *Serve) { s.ResponseHeaders, s.LimitHeader = true, "X-Limit " },
+		"LIMIT_REMAINING_HEADER":                    func(s *Serve) { s.ResponseHeaders, s.RemainingHeader = true, ":status" },
 		"RESPONSE_HEADERS_STANDARD":                 func(s *Serve) { s.ResponseHeadersStandard = "draft-03" },
 		"RETRY_AFTER_JITTER":                        func(s *Serve) { s.RetryAfterJitter = "0.1" },
 		"RETRY_AFTER_JITTER ":                       func(s *Serve) { s.RetryAfterJitter = "101%" },
@@ -155,6 +157,7 @@ func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	s := defaults()
 	s.ConfigType, s.Redis.Type, s.PerSecondRedis.Type, s.LogLevel, s.LogFormat = "", "", "", "", ""
 	s.StatsdProtocol, s.PrometheusPath, s.TracingExporterProtocol = "", "", ""
+	s.LimitHeader, s.RemainingHeader, s.ResetHeader = "", "", ""
 	s.MaxConnectionAge, s.Redis.Timeout, s.TracingSamplingRate, s.ClientSAN = 0, 0, 100, "envoy"
 	if err := s.Validate(); err != nil {
 		t.Error(err)
