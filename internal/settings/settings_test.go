@@ -158,6 +158,7 @@ func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	s.ConfigType, s.Redis.Type, s.PerSecondRedis.Type, s.LogLevel, s.LogFormat = "", "", "", "", ""
 	s.StatsdProtocol, s.PrometheusPath, s.TracingExporterProtocol = "", "", ""
 	s.LimitHeader, s.RemainingHeader, s.ResetHeader = "", "", ""
+	s.DebugHost, s.PrometheusAddr = "", ""
 	s.MaxConnectionAge, s.Redis.Timeout, s.TracingSamplingRate, s.ClientSAN = 0, 0, 100, "envoy"
 	if err := s.Validate(); err != nil {
 		t.Error(err)
@@ -165,7 +166,8 @@ func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	if found := ineffective(t, &s); len(found) != 1 || found[0].Setting != "GRPC_CLIENT_TLS_SAN" {
 		t.Errorf("%+v, want GRPC_CLIENT_TLS_SAN alone", found)
 	}
-	if s.ConfigType != FromFiles || s.TracingSamplingRate != 1 || s.PrometheusPath != "/metrics" {
+	if s.ConfigType != FromFiles || s.TracingSamplingRate != 1 || s.PrometheusPath != "/metrics" || s.DebugHost != "127.0.0.1" ||
+		s.PrometheusAddr != ":9090" {
 		t.Errorf("%+v, want the defaults for empty variables", s)
 	}
 	s = defaults()
