@@ -77,11 +77,10 @@ func bind(ctx context.Context, setting string, open func() (net.Listener, error)
 		if failures == 0 {
 			log.Warn("port in use, waiting for it", zap.String("setting", setting), zap.Error(err))
 		}
-		switch backoff.Sleep(ctx, bindBackoff.Wait(failures)) {
-		case nil:
-		case context.Canceled:
-			return nil, context.Canceled
-		default:
+		switch ended := backoff.Sleep(ctx, bindBackoff.Wait(failures)); {
+		case errors.Is(ended, context.Canceled):
+			return nil, ended
+		case ended != nil:
 			flag := strings.ToLower(strings.ReplaceAll(setting, "_", "-"))
 			return nil, fmt.Errorf("%s: %w: stop the process that uses it, or set %s (--%s) to another", setting, err, setting, flag)
 		}

@@ -85,7 +85,7 @@ func openUntilSignal(
 			cancel()
 			select {
 			case signals <- signal:
-			default: // a second one has taken its place
+			default: // a second signal came meanwhile
 			}
 		case <-opened:
 		}
