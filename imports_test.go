@@ -123,6 +123,7 @@ var heavy = []struct{ prefix, only, why string }{
 	{"google.golang.org/protobuf", "pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"a decision needs no protobuf: only the protocols import it"},
 	{"github.com/envoyproxy/", "pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "a decision needs no Envoy API: only the protocols and the servers import it"},
+	{"github.com/go-logr/", "internal/tracing", "OpenTelemetry logs by it"},
 	{"go.opentelemetry.io/", "internal/tracing", "internal/tracing exports all spans"},
 	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "only the store on Redis, its connections and the test servers talk to Redis"},
 	{"go.yaml.in/", "pkg/descriptors/rulesfile pkg/offline/envoyactions pkg/offline/envoygen pkg/offline/rulesimport e2e/harness",

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -54,11 +55,15 @@ const maxHeaders = 64 << 10
 // workers are busy, grpc-go starts a goroutine for the request.
 const workersPerCPU = 32
 
+// maxAge bounds the age of a connection, to 146 years. grpc-go adds a random tenth, and would end a connection at once if the sum
+// overflowed.
+const maxAge time.Duration = math.MaxInt64 / 2
+
 // grpcOptions returns the server options for the settings.
 func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, error) {
 	options := []grpc.ServerOption{
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionAge: s.MaxConnectionAge, MaxConnectionAgeGrace: s.MaxConnectionAgeGrace,
+			MaxConnectionAge: min(s.MaxConnectionAge, maxAge), MaxConnectionAgeGrace: s.MaxConnectionAgeGrace,
 		}),
 	}
 	if !s.ServerUseTLS {

@@ -3,18 +3,21 @@ package main
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/recovery"
+	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -40,6 +43,22 @@ func TestKeepalivePingsAreAllowed(t *testing.T) {
 					t.Errorf("cut off: %v, want %v", ended, c.ended)
 				}
 			})
+		})
+	}
+}
+
+// grpc-go adds up to a tenth to the age, which must not overflow.
+func TestLongestConnectionAgeEndsNoConnection(t *testing.T) {
+	longest := settings.Listeners{MaxConnectionAge: math.MaxInt64 - 1, MaxConnectionAgeGrace: math.MaxInt64}
+	options, err := grpcOptions(&longest, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 30 { // what grpc-go adds is random
+		synctest.Test(t, func(t *testing.T) {
+			if pingsEndConnection(t, connInMemory(t, options...), 5*time.Second, 2) {
+				t.Error("the connection ended")
+			}
 		})
 	}
 }
@@ -100,18 +119,19 @@ func pingsEndConnection(t *testing.T, conn net.Conn, every time.Duration, times 
 
 // connInMemory returns a connection to a new gRPC server, both of which end with the test. It needs no network, so that it
 // can be in a bubble of synctest.
-func connInMemory(t *testing.T) net.Conn {
+func connInMemory(t *testing.T, options ...grpc.ServerOption) net.Conn {
 	t.Helper()
-	_, client := serverInMemory(t)
+	_, client := serverInMemory(t, options...)
 	return client
 }
 
 // serverInMemory returns a new gRPC server and a connection to it, as [connInMemory] does.
-func serverInMemory(t *testing.T) (*grpc.Server, net.Conn) {
+func serverInMemory(t *testing.T, options ...grpc.ServerOption) (*grpc.Server, net.Conn) {
 	t.Helper()
 	l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
-	server := newGRPC(service, admission.NewInFlight(1), &readiness{}, unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}))
+	server := newGRPC(service, admission.NewInFlight(1), &readiness{}, unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}),
+		options...)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(&l) }()
 	client, theirs := net.Pipe()

@@ -64,7 +64,7 @@ func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l ports, e
 // bindBackoff is the wait between attempts to open a port that is in use.
 var bindBackoff = backoff.Backoff{Initial: 50 * time.Millisecond, Max: 250 * time.Millisecond}
 
-// bind calls open until the port is free or ctx ends.
+// bind calls open until the port is free or ctx ends. Its error is [context.Canceled] if ctx was canceled.
 func bind(ctx context.Context, setting string, open func() (net.Listener, error), log *zap.Logger) (net.Listener, error) {
 	for failures := 0; ; failures++ {
 		l, err := open()
@@ -77,7 +77,10 @@ func bind(ctx context.Context, setting string, open func() (net.Listener, error)
 		if failures == 0 {
 			log.Warn("port in use, waiting for it", zap.String("setting", setting), zap.Error(err))
 		}
-		if backoff.Sleep(ctx, bindBackoff.Wait(failures)) != nil {
+		switch ended := backoff.Sleep(ctx, bindBackoff.Wait(failures)); {
+		case errors.Is(ended, context.Canceled):
+			return nil, ended
+		case ended != nil:
 			flag := strings.ToLower(strings.ReplaceAll(setting, "_", "-"))
 			return nil, fmt.Errorf("%s: %w: stop the process that uses it, or set %s (--%s) to another", setting, err, setting, flag)
 		}

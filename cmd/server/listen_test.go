@@ -2,10 +2,14 @@ package main
 
 import (
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/redistest"
 )
@@ -59,5 +63,44 @@ func TestPortInUseNamesTheSetting(t *testing.T) {
 	}
 	if got := holder.remaining("alice"); got != 2 {
 		t.Errorf("the server that holds the port: alice has %d left, want 2", got)
+	}
+}
+
+// A process that waits for a port has nothing to drain.
+func TestSignalEndsTheWaitForPorts(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	startServer(t, "CONFIG_PATH="+rulesFile(t), "GRPC_PORT="+port)
+	waiting := startProcess(t, "CONFIG_PATH="+rulesFile(t), "GRPC_PORT="+port, "DRAIN_DELAY=1h")
+	waiting.log.await(t, 0, "port in use, waiting for it")
+	waiting.term()
+	waiting.log.await(t, 0, "stopped before it listened")
+}
+
+// If no port was in use, the server has started, and its run must find the signal.
+func TestSignalDuringTheStartIsNotLost(t *testing.T) {
+	var parsed commands
+	parser, err := newParser(&parsed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"serve", "--config=" + rulesFile(t), "--host=127.0.0.1", "--grpc-host=127.0.0.1", "--port=0", "--grpc-port=0", "--debug-port=0"}
+	if _, err := parser.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	signals := make(chan os.Signal, 1)
+	signals <- syscall.SIGTERM
+	p, stopped, err := openUntilSignal(t.Context(), &parsed.Serve.Serve, zap.NewNop(), signals)
+	if err != nil || stopped {
+		t.Fatal(err, stopped)
+	}
+	defer p.close()
+	select {
+	case got := <-signals:
+		if got != syscall.SIGTERM {
+			t.Errorf("the signal is %v, want SIGTERM", got)
+		}
+	default:
+		t.Error("no signal is left")
 	}
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"go.uber.org/zap"
@@ -51,8 +53,8 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
 
-	p, err := open(ctx, &s.Serve, log)
-	if err != nil {
+	p, stopped, err := openUntilSignal(ctx, &s.Serve, log, signals)
+	if stopped || err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -66,4 +68,34 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 		log.Warn("stopped with calls to the store in flight")
 		return nil
 	}
+}
+
+// openUntilSignal is [open], but the first signal ends the wait for ports. stopped reports that it did. If open succeeds all the same,
+// the signal stays in signals.
+func openUntilSignal(
+	ctx context.Context, s *settings.Serve, log *zap.Logger, signals chan os.Signal,
+) (p *process, stopped bool, err error) {
+	opening, cancel := context.WithCancel(ctx)
+	defer cancel()
+	opened := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case signal := <-signals:
+			cancel()
+			select {
+			case signals <- signal:
+			default: // a second signal came meanwhile
+			}
+		case <-opened:
+		}
+	})
+	p, err = open(opening, s, log)
+	close(opened)
+	watching.Wait()
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		log.Info("stopped before it listened")
+		return nil, true, nil
+	}
+	return p, false, err
 }

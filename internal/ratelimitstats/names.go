@@ -9,14 +9,31 @@ const levelEnd = '\xff'
 // hash. Names that gateways derive from their routes are shorter.
 const maxText = 700
 
+// maxLevels bounds all levels of a series together, in bytes. Each scrape repeats them for every counter, so 10,000 series with many
+// long levels would make a scrape of gigabytes.
+const maxLevels = 4096
+
 // appendName appends the name of a series.
 func appendName(dst []byte, domain string, levels []string) []byte {
 	dst = appendClean(dst, descriptors.TruncateWithHash(domain, maxText))
+	n := levelBound(levels)
 	for _, level := range levels {
 		dst = append(dst, levelEnd)
-		dst = appendClean(dst, descriptors.TruncateWithHash(level, maxText))
+		dst = appendClean(dst, descriptors.TruncateWithHash(level, n))
 	}
 	return dst
+}
+
+// levelBound returns the bound of each level, in bytes: maxText, or less if the levels would exceed maxLevels together.
+func levelBound(levels []string) int {
+	sum := 0
+	for _, level := range levels {
+		sum += min(len(level), maxText)
+	}
+	if sum > maxLevels {
+		return maxLevels / len(levels)
+	}
+	return maxText
 }
 
 // appendClean appends s with an underscore for each character that is special in statsd: colons, bars, and the dots of an IPv4

@@ -31,6 +31,7 @@ type Listeners struct {
 const maxInFlight = 1 << 30
 
 func (l *Listeners) complete(errs *settingErrors) {
+	setDefault(&l.DebugHost, "127.0.0.1") // an empty host would be all interfaces
 	if l.MaxInFlight < 0 || l.MaxInFlight > maxInFlight {
 		errs.require("MAX_IN_FLIGHT", "be from 0 (256 for each CPU) to %d", maxInFlight)
 	}

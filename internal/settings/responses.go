@@ -35,13 +35,7 @@ func (r *Responses) complete(errs *settingErrors) {
 	if !(r.NearLimitRatio >= 0 && r.NearLimitRatio <= 1) { // NaN is neither
 		errs.require("NEAR_LIMIT_RATIO", "be from 0 to 1")
 	}
-	for variable, name := range map[string]string{
-		"LIMIT_LIMIT_HEADER": r.LimitHeader, "LIMIT_REMAINING_HEADER": r.RemainingHeader, "LIMIT_RESET_HEADER": r.ResetHeader,
-	} {
-		if name == "" {
-			errs.add(variable, "a header needs a name")
-		}
-	}
+	r.completeLimitHeaders(errs)
 	if r.ResponseHeadersStandard != "" && r.ResponseHeadersStandard != "draft-11" {
 		errs.add("RESPONSE_HEADERS_STANDARD", "unknown value %q: write draft-11, or remove it", r.ResponseHeadersStandard)
 	}
@@ -57,6 +51,22 @@ func (r *Responses) complete(errs *settingErrors) {
 	}
 }
 
+// completeLimitHeaders validates the names of LIMIT_*_HEADER, if they are used. Their case stays, because Envoy converts it.
+func (r *Responses) completeLimitHeaders(errs *settingErrors) {
+	if !r.ResponseHeaders {
+		return
+	}
+	for _, h := range [][2]string{
+		{"LIMIT_LIMIT_HEADER", r.LimitHeader}, {"LIMIT_REMAINING_HEADER", r.RemainingHeader}, {"LIMIT_RESET_HEADER", r.ResetHeader},
+	} {
+		if variable, name := h[0], h[1]; !httpguts.ValidHeaderFieldName(name) {
+			errs.add(variable, notAHeader, name)
+		}
+	}
+}
+
+const notAHeader = "%q is not the name of a header: write letters, digits and '-'"
+
 // taken are response headers with another meaning.
 var taken = []string{"connection", "content-length", "content-type", "ratelimit", "ratelimit-policy", "retry-after", "transfer-encoding"}
 
@@ -66,7 +76,7 @@ func (r *Responses) completeHeader(errs *settingErrors, variable string, name *s
 	switch {
 	case *name == "":
 	case !httpguts.ValidHeaderFieldName(*name):
-		errs.add(variable, "%q is not the name of a header: write letters, digits and '-'", *name)
+		errs.add(variable, notAHeader, *name)
 	case slices.Contains(taken, *name):
 		errs.add(variable, "the header %s has another meaning: write another name, such as x-denied-by", *name)
 	}

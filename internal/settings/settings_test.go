@@ -87,6 +87,8 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"REDIS_TIMEOUT":                             func(s *Serve) { s.Redis.Timeout = -1 },
 		"REDIS_PERSECOND_TIMEOUT":                   func(s *Serve) { s.PerSecondRedis.Timeout = -1 },
 		"REDIS_POOL_SIZE":                           func(s *Serve) { s.Redis.PoolSize = 0 },
+		"REDIS_POOL_SIZE ":                          func(s *Serve) { s.Redis.PoolSize = 65_536 },
+		"REDIS_PERSECOND_POOL_SIZE ":                func(s *Serve) { s.PerSecondRedis.PoolSize = math.MaxInt },
 		"MEMORY_MAX_KEYS":                           func(s *Serve) { s.MemoryMaxKeys = 0 },
 		"MEMORY_MAX_BYTES":                          func(s *Serve) { s.MemoryMaxBytes = -1 },
 		"MEMORY_SNAPSHOT_INTERVAL":                  func(s *Serve) { s.MemorySnapshotInterval = 0 },
@@ -99,7 +101,9 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"REDIS_PERSECOND_SOCKET_TYPE":               func(s *Serve) { s.PerSecondRedis.SocketType = "x" },
 		"REDIS_PERSECOND_POOL_SIZE":                 func(s *Serve) { s.PerSecondRedis.PoolSize = 0 },
 		"NEAR_LIMIT_RATIO":                          func(s *Serve) { s.NearLimitRatio = 1.5 },
-		"LIMIT_RESET_HEADER":                        func(s *Serve) { s.ResetHeader = "" },
+		"LIMIT_RESET_HEADER":                        func(s *Serve) { s.ResponseHeaders, s.ResetHeader = true, "" },
+		"LIMIT_LIMIT_HEADER":                        func(s *Serve) { s.ResponseHeaders, s.LimitHeader = true, "X-Limit " },
+		"LIMIT_REMAINING_HEADER":                    func(s *Serve) { s.ResponseHeaders, s.RemainingHeader = true, ":status" },
 		"RESPONSE_HEADERS_STANDARD":                 func(s *Serve) { s.ResponseHeadersStandard = "draft-03" },
 		"RETRY_AFTER_JITTER":                        func(s *Serve) { s.RetryAfterJitter = "0.1" },
 		"RETRY_AFTER_JITTER ":                       func(s *Serve) { s.RetryAfterJitter = "101%" },
@@ -153,6 +157,8 @@ func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	s := defaults()
 	s.ConfigType, s.Redis.Type, s.PerSecondRedis.Type, s.LogLevel, s.LogFormat = "", "", "", "", ""
 	s.StatsdProtocol, s.PrometheusPath, s.TracingExporterProtocol = "", "", ""
+	s.LimitHeader, s.RemainingHeader, s.ResetHeader = "", "", ""
+	s.DebugHost, s.PrometheusAddr = "", ""
 	s.MaxConnectionAge, s.Redis.Timeout, s.TracingSamplingRate, s.ClientSAN = 0, 0, 100, "envoy"
 	if err := s.Validate(); err != nil {
 		t.Error(err)
@@ -160,7 +166,8 @@ func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	if found := ineffective(t, &s); len(found) != 1 || found[0].Setting != "GRPC_CLIENT_TLS_SAN" {
 		t.Errorf("%+v, want GRPC_CLIENT_TLS_SAN alone", found)
 	}
-	if s.ConfigType != FromFiles || s.TracingSamplingRate != 1 || s.PrometheusPath != "/metrics" {
+	if s.ConfigType != FromFiles || s.TracingSamplingRate != 1 || s.PrometheusPath != "/metrics" || s.DebugHost != "127.0.0.1" ||
+		s.PrometheusAddr != ":9090" {
 		t.Errorf("%+v, want the defaults for empty variables", s)
 	}
 	s = defaults()

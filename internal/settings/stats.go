@@ -29,6 +29,7 @@ type Stats struct {
 func (s *Stats) complete(errs *settingErrors) {
 	setDefault(&s.StatsdProtocol, "tcp")
 	setDefault(&s.PrometheusPath, "/metrics")
+	setDefault(&s.PrometheusAddr, ":9090") // an empty address would be any free port
 	errs.oneOf("STATSD_PROTOCOL", &s.StatsdProtocol, "tcp", "udp")
 	positive(errs, "STATS_FLUSH_INTERVAL", int64(s.FlushInterval))
 	if s.UseStatsd && s.UseDogStatsd && !s.DisableStats {

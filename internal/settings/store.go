@@ -110,6 +110,9 @@ type RedisServer struct {
 	TLS          bool          `env:"TLS" help:"Connect to Redis with TLS."`
 }
 
+// maxPoolSize is more connections than Redis or a network address takes. The pool reserves memory for all of them.
+const maxPoolSize = 65_535
+
 // complete completes the settings whose variables begin with prefix.
 func (r *RedisServer) complete(errs *settingErrors, prefix string) {
 	setDefault(&r.Type, "SINGLE")
@@ -122,7 +125,9 @@ func (r *RedisServer) complete(errs *settingErrors, prefix string) {
 	if r.Timeout < 0 {
 		errs.require(prefix+"_TIMEOUT", "be at least 0 (0: the default)")
 	}
-	positive(errs, prefix+"_POOL_SIZE", r.PoolSize)
+	if r.PoolSize < 1 || r.PoolSize > maxPoolSize {
+		errs.require(prefix+"_POOL_SIZE", "be from 1 to %d", maxPoolSize)
+	}
 }
 
 func (p *PerSecond) complete(errs *settingErrors, store *Store) {

@@ -109,18 +109,16 @@ func New(to Destination, from Source, registry prometheus.Registerer, log *zap.L
 
 // Run sends until ctx ends, and then once more.
 func (s *Sender) Run(ctx context.Context) {
-	every := min(s.to.Every, time.Second) // response times are many: they are sent at least every second
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	counters := time.Now().Add(s.to.Every)
+	counters := time.NewTicker(s.to.Every)
+	defer counters.Stop()
+	times := time.NewTicker(time.Second) // response times are many: they are sent at least every second
+	defer times.Stop()
 	for {
 		select {
-		case now := <-ticker.C:
-			due := !now.Before(counters)
-			if due {
-				counters = now.Add(s.to.Every)
-			}
-			s.flush(ctx, due)
+		case <-counters.C:
+			s.flush(ctx, true)
+		case <-times.C:
+			s.flush(ctx, false)
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.last)
 			defer cancel()
@@ -136,7 +134,7 @@ func (s *Sender) Run(ctx context.Context) {
 	}
 }
 
-// flush sends the response times, and the counters if they are due. If ctx ends, unsent counters keep their increments for the next
+// flush sends the response times and, if counters is true, the counters. If ctx ends, unsent counters keep their increments for the next
 // flush.
 func (s *Sender) flush(ctx context.Context, counters bool) {
 	s.timeLeft = s.limits.wait

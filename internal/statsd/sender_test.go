@@ -350,6 +350,31 @@ func TestPausesBetweenPacketsAreNoFailure(t *testing.T) {
 	})
 }
 
+// A timedSource reports when its counters are sent.
+type timedSource struct {
+	*fake
+	sent func()
+}
+
+func (s timedSource) Counters(func(string, uint64, *uint64)) { s.sent() }
+
+func TestCountersAreSentAtTheirInterval(t *testing.T) {
+	for _, every := range []time.Duration{100 * time.Millisecond, time.Second, 1500 * time.Millisecond, 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			start, sent := time.Now(), []time.Duration(nil)
+			from := timedSource{newFake(0), func() { sent = append(sent, time.Since(start)) }}
+			s := New(Destination{Network: "tcp", Every: every}, from, prometheus.NewRegistry(), zap.NewNop())
+			s.conn = &idleConn{}
+			ctx, cancel := context.WithTimeout(t.Context(), 4*every+every/2)
+			defer cancel()
+			s.Run(ctx)
+			if want := []time.Duration{every, 2 * every, 3 * every, 4 * every, 4*every + every/2}; !slices.Equal(sent, want) {
+				t.Errorf("every %v: sent after %v, want %v", every, sent, want)
+			}
+		})
+	}
+}
+
 // An idleConn takes all packets at once, and receives none. A write after its deadline fails.
 type idleConn struct {
 	net.Conn

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +95,46 @@ func TestServerReloadsChangedCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("second")
+}
+
+// Without the second CA, its clients would be rejected until the file is complete.
+func TestHalfWrittenCAsStayUnused(t *testing.T) {
+	first, second := certtest.New(t), certtest.New(t)
+	pair, bundle := first.Issue(t, "weir"), filepath.Join(t.TempDir(), "cas.pem")
+	both := read(t, first.File) + read(t, second.File)
+	write(t, bundle, both)
+	failures := make(chan error, 100)
+	files := Server{Cert: pair.Cert, Key: pair.Key, ClientCA: bundle}
+	config, err := files.Config(func(err error) { failures <- err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := serve(t, config)
+	client := &tls.Config{
+		RootCAs: first.Pool(), ServerName: "weir", NextProtos: []string{"h2"},
+		Certificates: []tls.Certificate{second.Issue(t, "envoy").Load(t)},
+	}
+	for _, text := range []string{both, both[:len(both)-40], both + "\n"} {
+		write(t, bundle, text)
+		if _, err := greet(addr, client); err != nil {
+			t.Errorf("a client of the second CA, after %d of %d bytes: %v", len(text), len(both), err)
+		}
+	}
+	if len(failures) != 1 {
+		t.Fatalf("%d errors reported for one bad file, want 1", len(failures))
+	}
+	if err := <-failures; !strings.Contains(err.Error(), bundle) {
+		t.Errorf("%v: want the name of the file", err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func TestServerVerifiesClientNames(t *testing.T) {

@@ -2,8 +2,10 @@
 package tlsfiles
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"os"
 	"strings"
@@ -30,15 +32,23 @@ func readPair(cert, key string) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// readCA reads CA certificates.
+// readCA reads CA certificates. It fails if the last one is incomplete, because the file may still be written. As in crypto/x509, it
+// skips certificates that Go does not accept, which bundles of operating systems contain.
 func readCA(path string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("the CA file: %w", err)
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
+	if !pool.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("the CA file %s: no PEM certificate in it", path)
+	}
+	rest := text
+	for block := (&pem.Block{}); block != nil; {
+		block, rest = pem.Decode(rest)
+	}
+	if bytes.Contains(rest, []byte("-----BEGIN CERTIFICATE")) {
+		return nil, fmt.Errorf("the CA file %s: its last PEM certificate is incomplete", path)
 	}
 	return pool, nil
 }

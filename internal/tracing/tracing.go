@@ -6,9 +6,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/propagators/b3"
 	"go.opentelemetry.io/otel"
@@ -40,6 +43,7 @@ func Start(ctx context.Context, s settings.Tracing, failed func(error)) (*Tracin
 		return nil, nil
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
+	otel.SetLogger(logr.New(&sink{failed: failed}))
 	newExporter := func(ctx context.Context) (*otlptrace.Exporter, error) { return otlptracehttp.New(ctx) }
 	if s.TracingExporterProtocol == "grpc" {
 		newExporter = func(ctx context.Context) (*otlptrace.Exporter, error) { return otlptracegrpc.New(ctx) }
@@ -67,6 +71,26 @@ func Start(ctx context.Context, s settings.Tracing, failed func(error)) (*Tracin
 		propagators: propagation.NewCompositeTextMapPropagator(
 			propagation.TraceContext{}, b3.New(b3.WithInjectEncoding(b3.B3MultipleHeader)), propagation.Baggage{}),
 	}, nil
+}
+
+// A sink receives what OpenTelemetry would write to stderr, and reports its errors: variables that it cannot read.
+type sink struct {
+	logr.LogSink // nil: without a level that is enabled, only Init and Error are called
+	failed       func(error)
+}
+
+// Init implements [logr.LogSink].
+func (*sink) Init(logr.RuntimeInfo) {}
+
+// Enabled implements [logr.LogSink].
+func (*sink) Enabled(int) bool { return false }
+
+// Error implements [logr.LogSink]. It omits the value of the variable, which may be a secret.
+func (s *sink) Error(err error, what string, _ ...any) {
+	if of := (*url.Error)(nil); errors.As(err, &of) { // has the URL in its text
+		err = of.Err
+	}
+	s.failed(fmt.Errorf("an OTEL_EXPORTER_OTLP_ variable has no effect, correct it: %s: %w", what, err))
 }
 
 // Stop sends the remaining spans, for at most five seconds.

@@ -116,6 +116,32 @@ func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 	}
 }
 
+// The values may be secrets, and OpenTelemetry would write them to stderr.
+func TestInvalidVariablesAreReportedWithoutTheirValues(t *testing.T) {
+	for variable, value := range map[string]string{
+		"OTEL_EXPORTER_OTLP_HEADERS":  "Bearer s3cret",
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://weir:s3cret@collector/%zz",
+	} {
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv(variable, value)
+			reported := make(chan error, 16)
+			tracing, err := Start(context.Background(), enabled, func(err error) { reported <- err })
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tracing.Stop() }()
+			select {
+			case err := <-reported:
+				if !strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_ variable has no effect") || strings.Contains(err.Error(), "s3cret") {
+					t.Errorf("reported %v, want a variable without effect, and not its value", err)
+				}
+			default:
+				t.Error("not reported")
+			}
+		})
+	}
+}
+
 var errFailing = errors.New("failing")
 
 type failing struct{ limiters.Store }
