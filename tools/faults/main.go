@@ -1,5 +1,5 @@
 // Command faults checks the test suite. It puts each mutation of faults.txt into the code, one at a time, and expects a test to
-// fail: the test that faults.txt names, else one of the tests nearest to the mutation or of pkg/limiters. It prints the test that
+// fail. It runs the test that faults.txt names, then the tests nearest to the mutation, then those of pkg/limiters. It prints the test that
 // failed, because on a busy machine a test can also fail for want of time. It uses an overlay of go test and does not change the
 // tree.
 package main
