@@ -1,7 +1,7 @@
 // Command faults checks the test suite. It puts each mutation of faults.txt into the code, one at a time, and expects a test to
-// fail. It runs the test that faults.txt names, then the tests nearest to the mutation, then those of pkg/limiters. It prints the test that
-// failed, because on a busy machine a test can also fail for want of time. It uses an overlay of go test and does not change the
-// tree.
+// fail. It runs the test that faults.txt names, then the tests nearest to the mutation, then those of pkg/limiters. It prints the
+// test that failed, because on a busy machine a test can also fail for want of time. It uses an overlay of go test and does not
+// change the tree.
 package main
 
 import (
@@ -127,7 +127,7 @@ func passes(mutations []mutation) error {
 	return nil
 }
 
-const seenBy = "# seen by "
+const seenByPrefix = "# seen by "
 
 // parse reads paragraphs: a description, if known the test that sees the mutation, a file, the lines to replace and as many
 // replacement lines.
@@ -137,7 +137,7 @@ func parse(text string) ([]mutation, error) {
 		lines := strings.Split(strings.TrimRight(paragraph, "\n"), "\n")
 		var m mutation
 		for len(lines) > 0 && strings.HasPrefix(lines[0], "#") {
-			if test, ok := strings.CutPrefix(lines[0], seenBy); ok {
+			if test, ok := strings.CutPrefix(lines[0], seenByPrefix); ok {
 				m.seenBy.dir, m.seenBy.name, _ = strings.Cut(test, " ")
 			} else {
 				m.what = strings.TrimPrefix(lines[0], "# ")
