@@ -59,16 +59,22 @@ func (r *Responses) completeLimitHeaders(errs *settingErrors) {
 	for _, h := range [][2]string{
 		{"LIMIT_LIMIT_HEADER", r.LimitHeader}, {"LIMIT_REMAINING_HEADER", r.RemainingHeader}, {"LIMIT_RESET_HEADER", r.ResetHeader},
 	} {
-		if variable, name := h[0], h[1]; !httpguts.ValidHeaderFieldName(name) {
+		switch variable, name := h[0], h[1]; {
+		case !httpguts.ValidHeaderFieldName(name):
 			errs.add(variable, notAHeader, name)
+		case slices.Contains(framing, strings.ToLower(name)):
+			errs.add(variable, "the header %s describes the body or the connection: write another name, such as X-RateLimit-Limit", name)
 		}
 	}
 }
 
 const notAHeader = "%q is not the name of a header: write letters, digits and '-'"
 
+// framing are response headers that describe the body and the connection.
+var framing = []string{"connection", "content-length", "content-type", "transfer-encoding"}
+
 // taken are response headers with another meaning.
-var taken = []string{"connection", "content-length", "content-type", "ratelimit", "ratelimit-policy", "retry-after", "transfer-encoding"}
+var taken = append([]string{"ratelimit", "ratelimit-policy", "retry-after"}, framing...)
 
 // completeHeader validates a header name and converts it to lower case, as HTTP/2 requires.
 func (r *Responses) completeHeader(errs *settingErrors, variable string, name *string) {

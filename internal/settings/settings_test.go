@@ -104,6 +104,7 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"LIMIT_RESET_HEADER":                        func(s *Serve) { s.ResponseHeaders, s.ResetHeader = true, "" },
 		"LIMIT_LIMIT_HEADER":                        func(s *Serve) { s.ResponseHeaders, s.LimitHeader = true, "X-Limit " },
 		"LIMIT_REMAINING_HEADER":                    func(s *Serve) { s.ResponseHeaders, s.RemainingHeader = true, ":status" },
+		"LIMIT_REMAINING_HEADER ":                   func(s *Serve) { s.ResponseHeaders, s.RemainingHeader = true, "Content-Length" },
 		"RESPONSE_HEADERS_STANDARD":                 func(s *Serve) { s.ResponseHeadersStandard = "draft-03" },
 		"RETRY_AFTER_JITTER":                        func(s *Serve) { s.RetryAfterJitter = "0.1" },
 		"RETRY_AFTER_JITTER ":                       func(s *Serve) { s.RetryAfterJitter = "101%" },
