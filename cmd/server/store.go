@@ -70,7 +70,8 @@ func openStore(
 		return nil, err
 	}
 	calls := st.traces.Store(b)
-	options := guard.FallbackOptions{Replicas: st.replicas.number, FalseLimit: s.LocalFalseLimit, Changed: telemetry.StoreLog(log)}
+	options := guard.FallbackOptions{Replicas: st.replicas.number, FalseLimit: s.LocalFalseLimit}
+	options.Failed, options.Recovered = telemetry.StoreLog(log)
 	if s.BackendType == settings.Redis {
 		if s.LocalCacheSize != 0 {
 			st.denyCache = guard.NewDenyCache(calls, guard.DenyOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -44,17 +45,15 @@ func PanicLog(log *zap.Logger) func(where string, value any) {
 	}
 }
 
-// StoreLog returns a function that logs failures and recoveries of the store, at most one line of each in a second. A cluster
+// StoreLog returns functions that log failures and recoveries of the store, at most one line of each in a second. A cluster
 // without one of its nodes may alternate between them.
-func StoreLog(log *zap.Logger) func(down bool, reason error) {
+func StoreLog(log *zap.Logger) (failed func(reason error), recovered func(guard.Outage)) {
 	sampled := OncePerSecond(log)
-	return func(down bool, reason error) {
-		if down {
-			sampled.Error("store failed: on_store_error decides", zap.Error(reason))
-		} else {
-			sampled.Info("store recovered")
-		}
+	failed = func(reason error) { sampled.Error("store failed: on_store_error decides", zap.Error(reason)) }
+	recovered = func(o guard.Outage) {
+		sampled.Info("store recovered", zap.Duration("outage_seconds", o.Duration), zap.Int64("fallback_hits", o.Decided))
 	}
+	return failed, recovered
 }
 
 // RequestLog returns a function that logs undecided requests, at most one line in a second for each gRPC code, and leases that could

@@ -194,14 +194,15 @@ var tenADay = func() descriptors.RateLimit {
 
 func TestLogReportsStoreFailureAndRecovery(t *testing.T) {
 	var out bytes.Buffer
-	changed := StoreLog(NewLog(&out, zapcore.InfoLevel, "text"))
+	failed, recovered := StoreLog(NewLog(&out, zapcore.InfoLevel, "text"))
 	for range 1000 {
-		changed(true, errors.New("no redis"))
-		changed(false, nil)
+		failed(errors.New("no redis"))
+		recovered(guard.Outage{Duration: 90 * time.Second, Decided: 12})
 	}
 	// One line a second of each kind is logged. Three allow for a machine on which the loop takes two seconds.
 	lost, back := strings.Count(out.String(), "store failed"), strings.Count(out.String(), "store recovered")
-	if lost < 1 || lost > 3 || back < 1 || back > 3 || !strings.Contains(out.String(), "no redis") {
+	if lost < 1 || lost > 3 || back < 1 || back > 3 ||
+		!strings.Contains(out.String(), "no redis") || !strings.Contains(out.String(), `{"outage_seconds": 90, "fallback_hits": 12}`) {
 		t.Errorf("%d failures and %d recoveries logged, want one of each per second:\n%s", lost, back, &out)
 	}
 }

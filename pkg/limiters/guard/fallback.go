@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,9 +25,14 @@ type Fallback struct {
 	store   limiters.Store
 	options FallbackOptions
 
-	start          time.Time
-	down           atomic.Bool
-	failure        atomic.Int64 // the time of the last failure of the store, in ns since start
+	start   time.Time
+	down    atomic.Bool
+	failure atomic.Int64 // the time of the last failure of the store, in ns since start
+	outage  struct {     // of the last change to down
+		sync.Mutex
+		began   time.Time
+		decided int64 // hits in decided when it began
+	}
 	decided        [limiters.OnErrorLocal + 1]atomic.Int64
 	shares         shares
 	localHasLeases atomic.Bool // the local store has decided a hit with a lease
@@ -40,9 +46,16 @@ type FallbackOptions struct {
 	Replicas func() int
 	// FalseLimit bounds the probability that a client at exactly its limit is denied by some replica; default 0.001.
 	FalseLimit float64
-	// Changed is called when the store fails, with the reason, and when it recovers: it decides a hit and has not failed for a
-	// second, or CheckIdle succeeds. It may be called concurrently.
-	Changed func(down bool, reason error)
+	// Failed is called with the reason when the store fails. Failed and Recovered may be called concurrently.
+	Failed func(reason error)
+	// Recovered is called when the store recovers: it decides a hit and has not failed for a second, or CheckIdle succeeds.
+	Recovered func(Outage)
+}
+
+// An Outage is the time from a failure of the store to its recovery.
+type Outage struct {
+	Duration time.Duration
+	Decided  int64 // hits that the store failed to decide
 }
 
 // FallbackStats are the state and the counters of a Fallback.
@@ -59,8 +72,11 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 	if o.FalseLimit == 0 {
 		o.FalseLimit = 0.001
 	}
-	if o.Changed == nil {
-		o.Changed = func(bool, error) {}
+	if o.Failed == nil {
+		o.Failed = func(error) {}
+	}
+	if o.Recovered == nil {
+		o.Recovered = func(Outage) {}
 	}
 	return &Fallback{start: time.Now(), store: store, options: o}
 }
@@ -96,9 +112,7 @@ func (f *Fallback) Take(
 		return err
 	case err != nil:
 		f.failure.Store(int64(time.Since(f.start)))
-		if f.down.CompareAndSwap(false, true) {
-			f.options.Changed(true, err)
-		}
+		f.markDown(err)
 		limiters.FailAll(out, err)
 	}
 	f.decide(ctx, t)
@@ -169,10 +183,32 @@ func (f *Fallback) noteRecovery(out []limiters.Verdict) {
 	f.markUp()
 }
 
-func (f *Fallback) markUp() {
-	if f.down.CompareAndSwap(true, false) {
-		f.options.Changed(false, nil)
+func (f *Fallback) markDown(reason error) {
+	if !f.down.CompareAndSwap(false, true) {
+		return
 	}
+	f.outage.Lock()
+	f.outage.began, f.outage.decided = time.Now(), f.allDecided()
+	f.outage.Unlock()
+	f.options.Failed(reason)
+}
+
+func (f *Fallback) markUp() {
+	if !f.down.CompareAndSwap(true, false) {
+		return
+	}
+	f.outage.Lock()
+	o := Outage{Duration: time.Since(f.outage.began), Decided: f.allDecided() - f.outage.decided}
+	f.outage.Unlock()
+	f.options.Recovered(o)
+}
+
+// allDecided returns the number of hits that the store failed to decide.
+func (f *Fallback) allDecided() (sum int64) {
+	for _, n := range f.Stats().Decided {
+		sum += n
+	}
+	return sum
 }
 
 // idleTime is the time since the last failure after which CheckIdle calls check. With requests, Take notices the recovery earlier,

@@ -148,10 +148,14 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 		store := &flaky{Store: memory()}
 		var changes []string
 		f := guard.NewFallback(store, guard.FallbackOptions{
-			Local: memory(), Changed: func(down bool, reason error) { changes = append(changes, fmt.Sprint(down, " ", reason)) },
+			Local:  memory(),
+			Failed: func(reason error) { changes = append(changes, reason.Error()) },
+			Recovered: func(o guard.Outage) {
+				changes = append(changes, fmt.Sprintf("recovered after %s, %d hits", o.Duration, o.Decided))
+			},
 		})
 		var got []string
-		for _, gone := range []bool{false, true, true, false, false, true} {
+		for _, gone := range []bool{false, true, true, false, false, true, false} {
 			store.unreachable = gone
 			if !gone {
 				time.Sleep(time.Second)
@@ -160,10 +164,10 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 			got = append(got, fmt.Sprintf("%d %t %t", v.Used, v.By == limiters.ByShare, f.Stats().Down))
 		}
 		// The local counts continue.
-		if want := []string{"1 false false", "1 true true", "2 true true", "2 false false", "3 false false", "3 true true"}; !slices.Equal(got, want) {
+		if want := []string{"1 false false", "1 true true", "2 true true", "2 false false", "3 false false", "3 true true", "4 false false"}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		if want := []string{"true the store is unreachable", "false <nil>", "true the store is unreachable"}; !slices.Equal(changes, want) {
+		if want := []string{"the store is unreachable", "recovered after 1s, 2 hits", "the store is unreachable", "recovered after 1s, 1 hits"}; !slices.Equal(changes, want) {
 			t.Errorf("changes %q, want %q", changes, want)
 		}
 	})
@@ -174,7 +178,9 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &flaky{Store: memory()}
 		changes := 0
-		f := guard.NewFallback(store, guard.FallbackOptions{Local: memory(), Changed: func(bool, error) { changes++ }})
+		f := guard.NewFallback(store, guard.FallbackOptions{
+			Local: memory(), Failed: func(error) { changes++ }, Recovered: func(guard.Outage) { changes++ },
+		})
 		for i := range 100 {
 			store.unreachable = i%2 == 0
 			take(t, withOnError(f, limiters.OnErrorLocal), hit("k"))
@@ -197,7 +203,9 @@ func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &flaky{Store: memory(), unreachable: true}
 		changes, checks := 0, 0
-		f := guard.NewFallback(store, guard.FallbackOptions{Local: memory(), Changed: func(bool, error) { changes++ }})
+		f := guard.NewFallback(store, guard.FallbackOptions{
+			Local: memory(), Failed: func(error) { changes++ }, Recovered: func(guard.Outage) { changes++ },
+		})
 		var result error
 		fails := false
 		check := func(context.Context) error {
