@@ -25,10 +25,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -111,17 +109,5 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, %s\n", argumentError(err, args), helpOf(parser, args))
 		return usageExitCode(parser, args)
 	}
-	err = command.Run()
-	var exit cli.Exit
-	switch {
-	case errors.As(err, &exit):
-		return int(exit)
-	case err != nil:
-		if errors.As(err, new(*fs.PathError)) {
-			err = cli.ReadError(err)
-		}
-		fmt.Fprintln(stderr, "weir:", err)
-		return 1
-	}
-	return 0
+	return cli.ExitCode(command.Run(), stderr)
 }

@@ -19,17 +19,21 @@ type serve struct {
 	settings.Serve `embed:""`
 }
 
-// Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs the error of a failed start too; with text it returns
-// the error, because a terminal shows a multi-line error better than a log line.
+// Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs the error of a failed start too; with text it prints the
+// error, because a terminal shows a multi-line error better than a log line.
 func (s *serve) Run(ctx context.Context, to cli.Streams) error {
 	log := telemetry.NewLog(to.Err, s.Level(), s.LogFormat)
 	defer func() { _ = log.Sync() }()
 	err := s.serve(ctx, log)
-	if err != nil && s.LogFormat == "json" {
+	switch {
+	case err == nil:
+		return nil
+	case s.LogFormat == "json":
 		log.Error("exiting", zap.Error(err))
-		return cli.Failed
+	default:
+		cli.PrintError(err, to.Err)
 	}
-	return err
+	return cli.Failed
 }
 
 func (s *serve) serve(ctx context.Context, log *zap.Logger) error {

@@ -120,16 +120,6 @@ func (k *adminKey) request(ctx context.Context, c *client.Client) (admin.KeyRequ
 	return admin.KeyRequest{Domain: domain, Descriptor: explain.EntriesOf(entries)}, err
 }
 
-// printAdminError prints the error of an admin call. It returns [Failed] if the server does not know the key, and otherwise
-// [Error].
-func printAdminError(err error, to Streams) error {
-	_ = printError(err, to)
-	if client.IsNotFound(err) {
-		return Failed
-	}
-	return Error
-}
-
 // printTable prints rows in aligned columns, without trailing spaces.
 func printTable(out io.Writer, rows [][]string) error {
 	joined := make([]string, len(rows))

@@ -3,7 +3,6 @@ package cli_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,11 +20,8 @@ func check(t *testing.T, c cli.Check, input string) (code int, out, err string) 
 	}
 	var stdout, stderr bytes.Buffer
 	failed := c.Run(cli.Streams{In: strings.NewReader(input), Out: &stdout, Err: &stderr}, func() cli.SettingsReport { return cli.SettingsReport{} })
-	var exit cli.Exit
-	if failed != nil && !errors.As(failed, &exit) {
-		t.Fatal(failed)
-	}
-	return int(exit), stdout.String(), stderr.String()
+	code = cli.ExitCode(failed, &stderr)
+	return code, stdout.String(), stderr.String()
 }
 
 const (

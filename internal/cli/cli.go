@@ -15,6 +15,7 @@ import (
 	"github.com/charmbracelet/x/term"
 
 	"github.com/weir-rls/weir/internal/terminal"
+	"github.com/weir-rls/weir/pkg/admin/client"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -44,18 +45,30 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// printError prints an error, prefixed by the program's name or, for faults of rules, by file and line. It returns [Error], or nil for
-// no error.
-func printError(err error, to Streams) error {
+// ExitCode prints the error of a command, unless it is an [Exit], and returns the exit code: 0 without an error, [Failed] if a server
+// does not know the key, and otherwise [Error].
+func ExitCode(err error, stderr io.Writer) int {
+	var exit Exit
 	switch {
 	case err == nil:
-		return nil
-	case errors.As(err, new(rulesfile.Faults)):
-		printEscaped(to.Err, err)
-	default:
-		printEscaped(to.Err, "weir:", ReadError(err))
+		return 0
+	case errors.As(err, &exit):
+		return int(exit)
 	}
-	return Error
+	PrintError(err, stderr)
+	if client.IsNotFound(err) {
+		return int(Failed)
+	}
+	return int(Error)
+}
+
+// PrintError prints an error, prefixed by the program's name or, for faults of rules, by file and line.
+func PrintError(err error, stderr io.Writer) {
+	if errors.As(err, new(rulesfile.Faults)) {
+		printEscaped(stderr, err)
+	} else {
+		printEscaped(stderr, "weir:", ReadError(err))
+	}
 }
 
 // printEscaped is [fmt.Fprintln] with escaped control characters, for values from untrusted files.

@@ -68,14 +68,14 @@ func (c *Conform) Validate() error {
 	return nil
 }
 
-// Run prints the report. It returns [Failed] if a check failed, and [Error] after an error, which it prints.
+// Run prints the report. It returns [Failed] if a check failed.
 func (c *Conform) Run(ctx context.Context, to Streams) error {
 	if c.Rules || c.List {
-		return printError(c.print(to.Out), to)
+		return c.print(to.Out)
 	}
 	options, err := c.options()
 	if err != nil {
-		return printError(err, to)
+		return err
 	}
 	var written error
 	if c.Output == "text" {
@@ -98,7 +98,7 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 	if err = errors.Join(err, written); err == nil && report.Failed > 0 {
 		return Failed
 	}
-	return printError(err, to)
+	return err
 }
 
 // print prints the rules, or the checks.

@@ -59,14 +59,14 @@ func (d *Diff) Validate() error {
 	return nil
 }
 
-// Run prints the comparison. It returns 2 if there are changes, and 1 after an error, which it prints.
+// Run prints the comparison. It returns 2 if there are changes, and 1 after an error, which it has printed.
 func (d *Diff) Run(ctx context.Context, to Streams) error {
 	report, conditions, err := d.compare(ctx, to)
 	if err == nil {
 		err = d.print(report, to.Out)
 	}
 	if err != nil {
-		_ = printError(err, to)
+		PrintError(err, to.Err)
 		return diffFault
 	}
 	if len(conditions) == 0 && report.Differs() {

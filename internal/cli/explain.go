@@ -72,7 +72,7 @@ func (e *Explain) Validate() error {
 	return nil
 }
 
-// Run prints the explanation. It returns [Failed] if a descriptor has no limit, and [Error] after an error, which it prints.
+// Run prints the explanation. It returns [Failed] if a descriptor has no limit.
 func (e *Explain) Run(ctx context.Context, to Streams) error {
 	if e.Receipt != "" {
 		return e.openReceipt(to)
@@ -82,7 +82,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 		err = record.Err()
 	}
 	if err != nil {
-		return printError(err, to)
+		return err
 	}
 	if e.Output == "json" {
 		err = printJSON(to.Out, record)
@@ -92,7 +92,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 	if err == nil && !record.Covered() {
 		return Failed
 	}
-	return printError(err, to)
+	return err
 }
 
 func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, error) {

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -72,8 +71,8 @@ func TestLiveExplanation(t *testing.T) {
 		"no such file":       {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}, adminCredentials: adminCredentials{TokenFile: token + "s"}},
 	} {
 		errs.Reset()
-		if err := command.Run(t.Context(), streams); !errors.Is(err, Error) || !strings.Contains(errs.String(), want) {
-			t.Errorf("%v, printed %q, want %q", err, &errs, want)
+		if code := ExitCode(command.Run(t.Context(), streams), &errs); code != 2 || !strings.Contains(errs.String(), want) {
+			t.Errorf("exit code %d, printed %q, want %q", code, &errs, want)
 		}
 	}
 }

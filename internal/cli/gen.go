@@ -44,28 +44,29 @@ func (f *genFlags) Validate() error {
 }
 
 // write plans the configuration and prints its notes and the result of text. It returns [Failed] if Envoy could not limit as the
-// rules say, and [Error] after another error; it then prints only the error.
+// rules say; it then prints only why.
 func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Config) ([]byte, error)) error {
 	rules, err := f.load(to.In)
+	if err != nil {
+		return err
+	}
+	config, err := envoygen.New(rules, o)
+	var out []byte
 	if err == nil {
-		var config *envoygen.Config
-		if config, err = envoygen.New(rules, o); err == nil {
-			var out []byte
-			if out, err = text(config); err == nil {
-				for _, note := range config.Notes() {
-					printEscaped(to.Err, "note:", terminal.Printable(note.String()))
-				}
-				_, err = to.Out.Write(out)
-				return printError(err, to)
-			}
-		}
+		out, err = text(config)
 	}
-	var problems envoygen.Problems
-	if !errors.As(err, &problems) {
-		return printError(err, to)
+	if problems := (envoygen.Problems)(nil); errors.As(err, &problems) {
+		printProblems(to.Err, problems)
+		return Failed
 	}
-	printProblems(to.Err, problems)
-	return Failed
+	if err != nil {
+		return err
+	}
+	for _, note := range config.Notes() {
+		printEscaped(to.Err, "note:", terminal.Printable(note.String()))
+	}
+	_, err = to.Out.Write(out)
+	return err
 }
 
 func printProblems(to io.Writer, problems envoygen.Problems) {

@@ -3,7 +3,6 @@ package cli_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,9 +83,7 @@ func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 		var out, errs bytes.Buffer
 		parsed.BindTo(context.Background(), (*context.Context)(nil))
 		err = parsed.Run(cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, cli.SettingsChecker(func() cli.SettingsReport { return cli.SettingsReport{} }))
-		if err != nil && !errors.As(err, new(cli.Exit)) {
-			t.Errorf("%q: %v", args, err)
-		}
+		cli.ExitCode(err, &errs)
 		if printed := out.String() + errs.String(); strings.Contains(printed, "\x1b") || !strings.Contains(printed, want) {
 			t.Errorf("%q printed %q and %q, want %q without control characters", args, &out, &errs, want)
 		}

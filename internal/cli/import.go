@@ -40,16 +40,15 @@ func (f *importFlags) missing(command, example string) error {
 	return nil
 }
 
-// run reads the file and prints the rules. It returns [Failed] if the rules would lack a limit, and [Error] after another error; it
-// then prints only the error.
+// run reads the file and prints the rules. It returns [Failed] if the rules would lack a limit; it then prints only which.
 func (f *importFlags) run(to Streams, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
 	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile, "pass only the part that has the limits")
 	if err != nil {
-		return printError(err, to)
+		return err
 	}
 	imported, err := read(name, data)
 	if err != nil {
-		return printError(err, to)
+		return err
 	}
 	for _, note := range imported.Notes {
 		printEscaped(to.Err, "note:", terminal.Printable(note.String()))
@@ -63,10 +62,10 @@ func (f *importFlags) run(to Streams, read func(name string, data []byte) (*rule
 	}
 	text, err := imported.Rules(f.Domain)
 	if err != nil {
-		return printError(err, to)
+		return err
 	}
 	_, err = to.Out.Write(text)
-	return printError(err, to)
+	return err
 }
 
 // ImportLimitador imports limits of Limitador.

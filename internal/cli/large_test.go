@@ -3,7 +3,6 @@ package cli_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -44,8 +43,8 @@ func TestTooLargeInputIsAnErrorWithARemedy(t *testing.T) {
 	} {
 		errs := streams.Err.(*bytes.Buffer)
 		errs.Reset()
-		if err := c.run(); !errors.Is(err, cli.Error) || !strings.Contains(errs.String(), c.want) {
-			t.Errorf("%s: %v, printed %q, want %q", name, err, errs, c.want)
+		if code := cli.ExitCode(c.run(), errs); code != 2 || !strings.Contains(errs.String(), c.want) {
+			t.Errorf("%s: exit code %d, printed %q, want %q", name, code, errs, c.want)
 		}
 	}
 }

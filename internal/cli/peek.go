@@ -30,20 +30,19 @@ func (p *Peek) Validate() error {
 	return nil
 }
 
-// Run prints the limits of the descriptor with their states. It returns [Failed] if the descriptor has no limit, and [Error] if the
-// server does not answer.
+// Run prints the limits of the descriptor with their states. It returns [Failed] if the descriptor has no limit.
 func (p *Peek) Run(ctx context.Context, to Streams) error {
 	c, err := p.client()
 	if err != nil {
-		return printAdminError(err, to)
+		return err
 	}
 	key, err := p.request(ctx, c)
 	if err != nil {
-		return printAdminError(err, to)
+		return err
 	}
 	state, err := c.Peek(ctx, key)
 	if err != nil {
-		return printAdminError(err, to)
+		return err
 	}
 	if p.Output == "json" {
 		err = printJSON(to.Out, state)
@@ -62,7 +61,7 @@ func (p *Peek) Run(ctx context.Context, to Streams) error {
 	}
 	switch {
 	case err != nil:
-		return printError(err, to)
+		return err
 	case len(state.Limits) == 0 && !state.Unlimited:
 		fmt.Fprintln(to.Err, "weir: no limit applies to this descriptor: "+cmp.Or(terminal.Printable(state.Hint), "weir explain shows why"))
 		return Failed

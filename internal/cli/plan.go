@@ -57,13 +57,13 @@ type planReport struct {
 	Figures    *sizing.Measured   `json:"figures,omitempty"`
 }
 
-// Run prints the answers. It returns [Error] after an error, which it prints.
+// Run prints the answers.
 func (p *Plan) Run(to Streams) error {
 	answers, err := p.answers(to.In)
 	if err == nil {
 		err = answers.print(to.Out, p.Output)
 	}
-	return printError(err, to)
+	return err
 }
 
 func (p *Plan) answers(stdin io.Reader) (answers planReport, err error) {

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,8 +87,8 @@ func TestPlanErrorsNameTheRemedy(t *testing.T) {
 		err := c.plan.Validate()
 		if err != nil {
 			stderr.WriteString(err.Error())
-		} else if err = c.plan.Run(Streams{Out: &out, Err: &stderr}); !errors.Is(err, Error) {
-			t.Errorf("%+v: got the error %v, want %v", c.plan, err, Error)
+		} else if code := ExitCode(c.plan.Run(Streams{Out: &out, Err: &stderr}), &stderr); code != 2 {
+			t.Errorf("%+v: exit code %d, want 2", c.plan, code)
 		}
 		if !strings.Contains(stderr.String(), c.want) || out.Len() > 0 {
 			t.Errorf("%+v: got %q and the output %q, want a fault with %q", c.plan, &stderr, &out, c.want)

@@ -56,12 +56,11 @@ func (e *Explain) validateReceipt() error {
 	return nil
 }
 
-// openReceipt prints a receipt. It returns [Error] if the receipt is forged, expired or malformed, and [Failed] if the rules lack
-// the limit or the key is that of another descriptor.
+// openReceipt prints a receipt. It returns [Failed] if the rules lack the limit or the key is that of another descriptor.
 func (e *Explain) openReceipt(to Streams) error {
 	record, err := e.denial(to.In)
 	if err != nil {
-		return printError(err, to)
+		return err
 	}
 	if e.Output == "json" {
 		err = printJSON(to.Out, record)
@@ -70,7 +69,7 @@ func (e *Explain) openReceipt(to Streams) error {
 	}
 	switch {
 	case err != nil:
-		return printError(err, to)
+		return err
 	case !record.LimitKnown || record.KeyMatches != nil && !*record.KeyMatches:
 		return Failed
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -118,9 +117,7 @@ func TestReceiptIsExplained(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		var out, errs bytes.Buffer
-		err := e.Run(t.Context(), Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
-		var code Exit
-		errors.As(err, &code)
+		code := Exit(ExitCode(e.Run(t.Context(), Streams{In: strings.NewReader(""), Out: &out, Err: &errs}), &errs))
 		said := out.String()
 		if c.code == Error {
 			if said = errs.String(); out.Len() > 0 {

@@ -46,27 +46,26 @@ func (r *Reset) Validate() error {
 	return nil
 }
 
-// Run resets the key. Its error is [Failed] if nothing is stored for the key, or the user does not confirm, and [Error] if the server
-// does not answer.
+// Run resets the key. Its error is [Failed] if nothing is stored for the key, or the user does not confirm.
 func (r *Reset) Run(ctx context.Context, to Streams) error {
 	c, err := r.client()
 	if err != nil {
-		return printAdminError(err, to)
+		return err
 	}
 	if r.Entry != "" {
 		return r.byEntry(ctx, c, to)
 	}
 	key, err := r.request(ctx, c)
 	if err != nil {
-		return printAdminError(err, to)
+		return err
 	}
 	done, err := c.Reset(ctx, key)
 	if err != nil {
-		return printAdminError(err, to)
+		return err
 	}
 	r.warn(done.Notified, to)
 	if r.Output == "json" {
-		return printError(printJSON(to.Out, done), to)
+		return printJSON(to.Out, done)
 	}
 	rows := [][]string{{"RULE", "LIMIT", "RESULT", "SOURCE"}}
 	for _, l := range done.Limits {
@@ -76,7 +75,7 @@ func (r *Reset) Run(ctx context.Context, to Streams) error {
 		}
 		rows = append(rows, []string{l.Rule, l.Name, result, l.Source})
 	}
-	return printError(printTable(to.Out, rows), to)
+	return printTable(to.Out, rows)
 }
 
 func (r *Reset) warn(notified bool, to Streams) {
@@ -89,11 +88,11 @@ func (r *Reset) warn(notified bool, to Streams) {
 func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error {
 	entry, err := parseEntry(r.Entry)
 	if err != nil {
-		return printAdminError(err, to)
+		return err
 	}
 	domain, err := r.domain(ctx, c)
 	if err != nil {
-		return printAdminError(err, to)
+		return err
 	}
 	if err := r.confirm(domain, to); err != nil {
 		return err
@@ -105,7 +104,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 			if sum.Cursor != "" {
 				fmt.Fprintf(to.Err, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, terminal.Printable(sum.Cursor))
 			}
-			return printAdminError(err, to)
+			return err
 		}
 		sum = admin.EntryReset{
 			Scanned: sum.Scanned + step.Scanned, Reset: sum.Reset + step.Reset, Cursor: step.Cursor, Done: step.Done,
@@ -125,7 +124,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 		fmt.Fprintf(to.Err, "weir: no key in use contains the entry %s: check its key, its value and the domain\n", terminal.Printable(r.Entry))
 		return Failed
 	}
-	return printError(err, to)
+	return err
 }
 
 // parseEntry reads the value of --entry.
@@ -146,8 +145,7 @@ func (r *Reset) confirm(domain string, to Streams) error {
 		return nil
 	}
 	if !isTerminal(to.In) {
-		fmt.Fprintln(to.Err, "weir: this resets every key with the entry: add --yes to confirm, because standard input is not a terminal")
-		return Error
+		return errors.New("this resets every key with the entry: add --yes to confirm, because standard input is not a terminal")
 	}
 	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", terminal.Printable(domain), terminal.Printable(r.Entry))
 	line, err := bufio.NewReader(to.In).ReadString('\n')

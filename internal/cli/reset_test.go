@@ -38,10 +38,10 @@ func newFakeAdmin(t *testing.T, responses map[string]any) (url string, bodies *[
 	return server.URL, bodies
 }
 
-func runWithInput(in string, run func(context.Context, Streams) error) (out, errs string, err error) {
+func runWithInput(in string, run func(context.Context, Streams) error) (out, errs string, code int) {
 	var stdout, stderr bytes.Buffer
-	err = run(context.Background(), Streams{In: strings.NewReader(in), Out: &stdout, Err: &stderr})
-	return stdout.String(), stderr.String(), err
+	code = ExitCode(run(context.Background(), Streams{In: strings.NewReader(in), Out: &stdout, Err: &stderr}), &stderr)
+	return stdout.String(), stderr.String(), code
 }
 
 func TestResetByEntryAsksOnATerminal(t *testing.T) {
@@ -51,29 +51,29 @@ func TestResetByEntryAsksOnATerminal(t *testing.T) {
 		in       string
 		terminal bool
 		yes      bool
-		want     error
+		want     int
 		says     string
 	}{
-		{"y\n", true, false, nil, "Reset every key of the domain shop that contains user_id=42? [y/N]"},
-		{"YES\n", true, false, nil, ""},
-		{"\n", true, false, Failed, "nothing was reset"},
-		{"", true, false, Failed, "nothing was reset"},
-		{"y\n", false, false, Error, "add --yes"},
-		{"", false, true, nil, ""},
+		{"y\n", true, false, 0, "Reset every key of the domain shop that contains user_id=42? [y/N]"},
+		{"YES\n", true, false, 0, ""},
+		{"\n", true, false, 1, "nothing was reset"},
+		{"", true, false, 1, "nothing was reset"},
+		{"y\n", false, false, 2, "add --yes"},
+		{"", false, true, 0, ""},
 	} {
 		isTerminal = func(any) bool { return tt.terminal }
 		url, bodies := newFakeAdmin(t, map[string]any{"/v1/keys/reset-by-entry": &[]admin.EntryReset{
 			{Scanned: 10, Reset: 2, Cursor: "c", Notified: true}, {Scanned: 5, Reset: 1, Done: true, Notified: true},
 		}})
 		r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "shop"}, Entry: "user_id=42", Yes: tt.yes, Output: "text"}
-		out, errs, err := runWithInput(tt.in, r.Run)
-		if err != tt.want || !strings.Contains(errs, tt.says) { //nolint:errorlint // an exit code
-			t.Errorf("%q: %v %s, want %v %q", tt.in, err, errs, tt.want, tt.says)
+		out, errs, code := runWithInput(tt.in, r.Run)
+		if code != tt.want || !strings.Contains(errs, tt.says) {
+			t.Errorf("%q: exit code %d %s, want %d %q", tt.in, code, errs, tt.want, tt.says)
 		}
-		if tt.want != nil && (len(*bodies) > 0 || out != "") {
+		if tt.want != 0 && (len(*bodies) > 0 || out != "") {
 			t.Errorf("%q: called with %q, printed %q", tt.in, *bodies, out)
 		}
-		if tt.want == nil && (out != "scanned 15, reset 3\n" || len(*bodies) != 2 || !strings.Contains((*bodies)[1], `"cursor":"c"`)) {
+		if tt.want == 0 && (out != "scanned 15, reset 3\n" || len(*bodies) != 2 || !strings.Contains((*bodies)[1], `"cursor":"c"`)) {
 			t.Errorf("%q: printed %q, called with %q", tt.in, out, *bodies)
 		}
 	}
@@ -88,9 +88,9 @@ func TestResetByEntryDoesNotAskOnDevNull(t *testing.T) {
 	url, _ := newFakeAdmin(t, nil)
 	r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "shop"}, Entry: "user_id=42", Output: "text"}
 	var out, errs bytes.Buffer
-	err = r.Run(context.Background(), Streams{In: null, Out: &out, Err: &errs})
-	if err != Error || !strings.Contains(errs.String(), "standard input is not a terminal") { //nolint:errorlint // an exit code
-		t.Errorf("%v %s, want exit code 2 and the reason", err, errs.String())
+	code := ExitCode(r.Run(context.Background(), Streams{In: null, Out: &out, Err: &errs}), &errs)
+	if code != 2 || !strings.Contains(errs.String(), "standard input is not a terminal") {
+		t.Errorf("exit code %d %s, want 2 and the reason", code, errs.String())
 	}
 }
 
@@ -99,11 +99,11 @@ func TestResetByEntryCanBeContinued(t *testing.T) {
 	url, bodies := newFakeAdmin(t, map[string]any{"/v1/keys/reset-by-entry": steps})
 	*steps = append(*steps, admin.EntryReset{Done: true})
 	r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "shop"}, Entry: "a=b", Cursor: "before", Yes: true, Output: "json"}
-	out, errs, err := runWithInput("", r.Run)
-	if err != Failed || !strings.Contains((*bodies)[0], `"cursor":"before"`) || !strings.Contains(out, `"scanned": 10`) || //nolint:errorlint // an exit code
+	out, errs, code := runWithInput("", r.Run)
+	if code != 1 || !strings.Contains((*bodies)[0], `"cursor":"before"`) || !strings.Contains(out, `"scanned": 10`) ||
 		!strings.Contains(errs, "other replicas were not notified") {
-		t.Errorf("%v %s %s %q, want exit code 1, the cursor in the request, the number scanned, and a warning",
-			err, out, errs, *bodies)
+		t.Errorf("exit code %d %s %s %q, want 1, the cursor in the request, the number scanned, and a warning",
+			code, out, errs, *bodies)
 	}
 }
 
@@ -121,18 +121,18 @@ func TestCommandsOfTheAdminAPICheckTheirArguments(t *testing.T) {
 	url, bodies := newFakeAdmin(t, nil)
 	for _, tt := range []struct {
 		run  func(context.Context, Streams) error
-		want error
+		want int
 		says string
 	}{
-		{(&Peek{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a"}}).Run, Error, "has no '='"},
-		{(&Peek{AdminServer: AdminServer{Server: "x"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Error, "is not the URL"},
-		{(&Peek{AdminServer: AdminServer{Server: url, adminCredentials: adminCredentials{TokenFile: "/no/such"}}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Error, "the token"},
-		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d"}, Entry: "a=b,c=d", Yes: true}).Run, Error, "write one entry"},
-		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Failed, "nothing is stored for this key"},
-		{(&Peek{AdminServer: AdminServer{Server: "http://127.0.0.1:1"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, Error, "connection refused"},
+		{(&Peek{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a"}}).Run, 2, "has no '='"},
+		{(&Peek{AdminServer: AdminServer{Server: "x"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, 2, "is not the URL"},
+		{(&Peek{AdminServer: AdminServer{Server: url, adminCredentials: adminCredentials{TokenFile: "/no/such"}}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, 2, "the token"},
+		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d"}, Entry: "a=b,c=d", Yes: true}).Run, 2, "write one entry"},
+		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, 1, "nothing is stored for this key"},
+		{(&Peek{AdminServer: AdminServer{Server: "http://127.0.0.1:1"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, 2, "connection refused"},
 	} {
-		if out, errs, err := runWithInput("", tt.run); err != tt.want || !strings.Contains(errs, tt.says) || out != "" { //nolint:errorlint // an exit code
-			t.Errorf("%v %s %s, want %v %q", err, out, errs, tt.want, tt.says)
+		if out, errs, code := runWithInput("", tt.run); code != tt.want || !strings.Contains(errs, tt.says) || out != "" {
+			t.Errorf("exit code %d %s %s, want %d %q", code, out, errs, tt.want, tt.says)
 		}
 	}
 	if len(*bodies) != 1 {

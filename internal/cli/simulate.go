@@ -71,7 +71,7 @@ func (s *Simulate) Validate() error {
 	return nil
 }
 
-// Run prints the result. Its error is [Error] after an error, which it prints.
+// Run prints the result.
 func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	result, err := s.simulate(ctx, to)
 	if err == nil && result != nil && s.HTML != "" {
@@ -86,7 +86,7 @@ func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	default:
 		err = writeSimulation(to.Out, result, colored(to.Out))
 	}
-	return printError(err, to)
+	return err
 }
 
 func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, error) {

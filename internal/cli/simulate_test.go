@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -31,13 +30,7 @@ func runCommand(t *testing.T, command any, name, stdin string, args []string) (c
 		return 2, "", err.Error()
 	}
 	parsed.BindTo(context.Background(), (*context.Context)(nil))
-	err = parsed.Run(cli.Streams{In: strings.NewReader(stdin), Out: &o, Err: &e})
-	var exit cli.Exit
-	if errors.As(err, &exit) {
-		code = int(exit)
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	code = cli.ExitCode(parsed.Run(cli.Streams{In: strings.NewReader(stdin), Out: &o, Err: &e}), &e)
 	return code, o.String(), e.String()
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,8 +41,8 @@ func TestSimulateWritesAReport(t *testing.T) {
 	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "--html: "+s.HTML+" is a folder: name a file in it") {
 		t.Errorf("a folder: got %v", err)
 	}
-	if err := s.Run(t.Context(), Streams{Out: &out, Err: &stderr}); !errors.Is(err, Error) || !strings.Contains(stderr.String(), "--html") {
-		t.Errorf("got %v and %q, want a fault", err, &stderr)
+	if code := ExitCode(s.Run(t.Context(), Streams{Out: &out, Err: &stderr}), &stderr); code != 2 || !strings.Contains(stderr.String(), "--html") {
+		t.Errorf("exit code %d and %q, want a fault", code, &stderr)
 	}
 	if left, _ := filepath.Glob(s.HTML + ".*"); len(left) > 0 {
 		t.Errorf("left %q", left)

@@ -65,12 +65,11 @@ func (s *Suggest) Validate() error {
 	return nil
 }
 
-// Run prints limits for the traffic of the recordings. Its error is [Failed] if none is recommended, and [Error] after an error, which
-// it prints.
+// Run prints limits for the traffic of the recordings. Its error is [Failed] if none is recommended.
 func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	report, err := s.report(ctx, to)
 	if err != nil {
-		return printError(err, to)
+		return err
 	}
 	recommended := slices.ContainsFunc(report.Rules, func(r suggest.Rule) bool { return len(r.Recommendations) > 0 })
 	if !recommended {
@@ -87,11 +86,13 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	default:
 		_, err = io.WriteString(to.Out, text)
 	}
-	code := printError(err, to)
-	if !recommended && (err == nil || errors.Is(err, suggest.ErrNoYAML)) {
-		return Failed
+	switch {
+	case recommended || err != nil && !errors.Is(err, suggest.ErrNoYAML):
+		return err
+	case err != nil:
+		PrintError(err, to.Err)
 	}
-	return code
+	return Failed
 }
 
 // hint prints the key paths of a recording that has no request for the rules or paths.

@@ -47,11 +47,11 @@ func (t *Tail) Validate() error {
 	return nil
 }
 
-// Run prints decisions until a signal. If the server is unreachable, it connects again. Its error is [Error] if the server refuses the call.
+// Run prints decisions until a signal. If the server is unreachable, it connects again. It returns an error if the server refuses the call.
 func (t *Tail) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {
-		return printError(err, to)
+		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -60,7 +60,7 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	if t.Entry != "" {
 		entry, err := parseEntry(t.Entry)
 		if err != nil {
-			return printError(err, to)
+			return err
 		}
 		filter.Entry = admin.Entry{entry.Key, entry.Value}
 	}
@@ -78,9 +78,9 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 		case ctx.Err() != nil:
 			return nil
 		case unwritten != nil:
-			return printError(unwritten, to)
+			return unwritten
 		case isRejected(err):
-			return printError(err, to)
+			return err
 		}
 		wait := retries.Wait(failures)
 		printRetry(to.Err, err, wait)

@@ -57,7 +57,7 @@ func (t *Test) Validate() error {
 }
 
 // Run runs the tests of all files. Its error is [Failed] if a test fails or the coverage is too low, and [Error] if a file has a
-// fault.
+// fault, which it has printed.
 func (t *Test) Run(ctx context.Context, to Streams) error {
 	if t.Init != "" {
 		return t.init(to)
@@ -67,7 +67,7 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 	for _, name := range t.Files {
 		suite, err := rulestest.Load(name)
 		if err != nil {
-			_ = printError(err, to)
+			PrintError(err, to.Err)
 			unusable = true
 			continue
 		}
@@ -82,11 +82,11 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 		results, err := suite.Run(ctx, options)
 		report.Results = append(report.Results, results...)
 		if err != nil {
-			return printError(err, to)
+			return err
 		}
 	}
 	if len(report.Results) == 0 {
-		return printError(fmt.Errorf("no test has a name that matches %q: correct --run", t.Only), to)
+		return fmt.Errorf("no test has a name that matches %q: correct --run", t.Only)
 	}
 	for i := range report.Results {
 		for _, w := range report.Results[i].Warnings {
@@ -100,7 +100,7 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 func (t *Test) print(report *rulestest.Report, to Streams) error {
 	if t.JUnit != "" {
 		if err := writeFile(t.JUnit, os.O_CREATE|os.O_TRUNC, report.WriteJUnit); err != nil {
-			return printError(err, to)
+			return err
 		}
 	}
 	var err error
@@ -113,7 +113,7 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 		err = t.printText(report, to.Out)
 	}
 	if err != nil {
-		return printError(err, to)
+		return err
 	}
 	low := report.Coverage.Percent() < t.MinCoverage
 	if low {
@@ -176,20 +176,20 @@ func (t *Test) init(to Streams) error {
 	}
 	text, err := rulestest.Init(source, file)
 	if err != nil {
-		return printError(err, to)
+		return err
 	}
 	write := func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	}
 	if file == "" {
-		return printError(write(to.Out), to)
+		return write(to.Out)
 	}
 	if err := writeFile(file, os.O_CREATE|os.O_EXCL, write); err != nil {
 		if errors.Is(err, os.ErrExist) {
 			err = fmt.Errorf("%s exists: remove it, or choose another name", file)
 		}
-		return printError(err, to)
+		return err
 	}
 	fmt.Fprintf(to.Err, "wrote %s: run weir test %s\n", file, file)
 	return nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -55,14 +54,7 @@ func runTest(t *testing.T, command cli.Test) (code int, out, errs string) {
 	if err := command.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	err := command.Run(context.Background(), cli.Streams{In: strings.NewReader(""), Out: &o, Err: &e})
-	var exit cli.Exit
-	switch {
-	case errors.As(err, &exit):
-		code = int(exit)
-	case err != nil:
-		t.Fatal(err)
-	}
+	code = cli.ExitCode(command.Run(context.Background(), cli.Streams{In: strings.NewReader(""), Out: &o, Err: &e}), &e)
 	return code, o.String(), e.String()
 }
 

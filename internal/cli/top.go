@@ -50,11 +50,11 @@ func (t *Top) Validate() error {
 	return nil
 }
 
-// Run prints or shows the keys. Its error is [Error] if the server refuses the call, or does not answer the only one.
+// Run prints or shows the keys. It returns an error if the server refuses the call, or does not answer the only one.
 func (t *Top) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {
-		return printError(err, to)
+		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -78,7 +78,7 @@ func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error 
 		case ctx.Err() != nil:
 			return nil
 		case isRejected(err), err != nil && t.Interval == 0:
-			return printError(err, to)
+			return err
 		case err != nil:
 			wait = max(wait, retries.Wait(failures))
 			failures++
@@ -86,7 +86,7 @@ func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error 
 		default:
 			failures = 0
 			if err := t.write(to.Out, &top); err != nil {
-				return printError(err, to)
+				return err
 			}
 		}
 		if t.Interval == 0 || backoff.Sleep(ctx, wait) != nil {
@@ -168,7 +168,7 @@ func (t *Top) show(ctx context.Context, conn *client.Client, to Streams) error {
 		return fmt.Errorf("the terminal: %w", err)
 	}
 	if m, ok := last.(topModel); ok && isRejected(m.err) {
-		return printError(m.err, to)
+		return m.err
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func TestTopPrintsOneTableIntoAPipe(t *testing.T) {
 	flags, _ := observing(t, observedKeys{})
 	top := Top{AdminServer: flags, By: "hits", N: 20, Output: "text"}
 	start := time.Now()
-	out, errs, err := runWithInput("", top.Run)
+	out, errs, code := runWithInput("", top.Run)
 	// The period is 100 s, and the time that the machine took for the answer.
 	_, rest, _ := strings.Cut(out, " hits in ")
 	text, _, _ := strings.Cut(rest, ";")
@@ -109,14 +109,14 @@ func TestTopPrintsOneTableIntoAPipe(t *testing.T) {
 		"900    2      " + rate(900) + "  shop    user_id.action=login  user_id=42,action=login\n" +
 		"100    0      " + rate(100) + "  shop    ip                    ip=\\x1b]0;evil\\a\n" +
 		"7      0      " + rate(7) + "  shop    hidden                #0123456789abcdef\n"
-	if err != nil || errs != "" || out != want {
-		t.Errorf("%v %s\ngot\n%s\nwant\n%s", err, errs, out, want)
+	if code != 0 || errs != "" || out != want {
+		t.Errorf("exit code %d %s\ngot\n%s\nwant\n%s", code, errs, out, want)
 	}
 	top.By, top.N, top.Output = "denied", 1, "json"
-	out, _, err = runWithInput("", top.Run)
+	out, _, code = runWithInput("", top.Run)
 	var got admin.Top
-	if err != nil || strings.Count(out, "\n") != 1 || json.Unmarshal([]byte(out), &got) != nil || got.Total != 55 || len(got.Keys) != 1 {
-		t.Errorf("%v %s, want one line of JSON with a total of 55 and one key", err, out)
+	if code != 0 || strings.Count(out, "\n") != 1 || json.Unmarshal([]byte(out), &got) != nil || got.Total != 55 || len(got.Keys) != 1 {
+		t.Errorf("exit code %d %s, want one line of JSON with a total of 55 and one key", code, out)
 	}
 }
 
@@ -146,8 +146,8 @@ func TestTopRepeatsAndOutlivesAnOutage(t *testing.T) {
 	}
 	top.Interval = 0
 	down.Store(true)
-	if _, errs, err := runWithInput("", top.Run); err != Error || errs == "" { //nolint:errorlint // an exit code
-		t.Errorf("a server that cannot answer: %v %q, want the exit code 2", err, errs)
+	if _, errs, code := runWithInput("", top.Run); code != 2 || errs == "" {
+		t.Errorf("a server that cannot answer: exit code %d %q, want 2", code, errs)
 	}
 }
 
@@ -159,8 +159,8 @@ func TestTopAndTailExitWith2IfCredentialsAreRejected(t *testing.T) {
 		"top --interval": (&Top{AdminServer: flags, By: "hits", N: 1, Output: "json", Interval: time.Second}).Run,
 		"tail":           (&Tail{AdminServer: flags, Sample: 1, Output: "text"}).Run,
 	} {
-		if out, errs, err := runWithInput("", run); err != Error || out != "" || !strings.Contains(errs, "credentials") { //nolint:errorlint // an exit code
-			t.Errorf("%s: %v %q %q", name, err, out, errs)
+		if out, errs, code := runWithInput("", run); code != 2 || out != "" || !strings.Contains(errs, "credentials") {
+			t.Errorf("%s: exit code %d %q %q", name, code, out, errs)
 		}
 	}
 }

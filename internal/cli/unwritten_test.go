@@ -54,9 +54,9 @@ func TestUnwrittenOutputIsAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var errs bytes.Buffer
-			err := run(t.Context(), Streams{In: strings.NewReader(""), Out: fullDisk{}, Err: &errs})
-			if err != Error || !strings.Contains(errs.String(), "weir: no space left on device") { //nolint:errorlint // an Exit is never wrapped
-				t.Errorf("%v, want exit code 2\n%s", err, &errs)
+			code := ExitCode(run(t.Context(), Streams{In: strings.NewReader(""), Out: fullDisk{}, Err: &errs}), &errs)
+			if code != 2 || !strings.Contains(errs.String(), "weir: no space left on device") {
+				t.Errorf("exit code %d, want 2\n%s", code, &errs)
 			}
 		})
 	}
