@@ -45,8 +45,8 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// ExitCode prints the error of a command, unless it is an [Exit], and returns the exit code: 0 without an error, [Failed] if a server
-// does not know the key, and otherwise [Error].
+// ExitCode prints the error of a command, unless it is an [Exit], and returns the exit code. This is 0 without an error, [Failed] if
+// a server does not know the key, and otherwise [Error].
 func ExitCode(err error, stderr io.Writer) int {
 	var exit Exit
 	switch {
