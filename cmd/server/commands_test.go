@@ -119,7 +119,7 @@ func TestServeStartErrors(t *testing.T) {
 	write(t, bad, faultyRules)
 	write(t, empty, "\n")
 	for _, c := range []commandTest{
-		{"--config " + bad, 1, nil, []string{"have faults:\n", bad + ":1:9: ", bad + ":5:5: "}},
+		{"--config " + bad, 1, nil, []string{"weir: the rules of ", "have faults:\n", bad + ":1:9: ", bad + ":5:5: "}},
 		{"--config " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file", "--config"}},
 		{"--grpc-server-use-tls --grpc-server-cert=c --grpc-server-key=k --grpc-client-ca=ca --grpc-client-san=envoy,*.edge --config " + good, 1, nil,
 			[]string{`GRPC_CLIENT_TLS_SAN: "*.edge": write the whole name, without a wildcard`}},

@@ -72,8 +72,8 @@ type commands struct {
 	Conform cli.Conform `cmd:"" group:"running" help:"Grade any rate limit service for Envoy from outside."`
 }
 
-// run runs a command and returns its exit code. All commands return 0 for success, 1 for failure and 2 for invalid arguments; some
-// document other codes. program is the name under which weir was started.
+// run runs a command and returns its exit code. Most commands return 0 for success, 1 for a negative result and 2
+// after an error; docs/commands.md lists the others. program is the name under which weir was started.
 func run(ctx context.Context, program string, args []string, stdout, stderr io.Writer) int {
 	// Manifests for envoyproxy/ratelimit start /bin/ratelimit, because its image has no entry point.
 	asRatelimit := filepath.Base(program) == "ratelimit"

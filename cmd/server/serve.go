@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"sync"
@@ -19,8 +21,8 @@ type serve struct {
 	settings.Serve `embed:""`
 }
 
-// Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs the error of a failed start too; with text it prints the
-// error, because a terminal shows a multi-line error better than a log line.
+// Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs an error; with text it prints the error, because a
+// terminal shows a multi-line error better than a log line.
 func (s *serve) Run(ctx context.Context, to cli.Streams) error {
 	log := telemetry.NewLog(to.Err, s.Level(), s.LogFormat)
 	defer func() { _ = log.Sync() }()
@@ -31,7 +33,10 @@ func (s *serve) Run(ctx context.Context, to cli.Streams) error {
 	case s.LogFormat == "json":
 		log.Error("exiting", zap.Error(err))
 	default:
-		cli.PrintError(err, to.Err)
+		if errors.As(err, new(*fs.PathError)) {
+			err = cli.ReadError(err)
+		}
+		fmt.Fprintln(to.Err, "weir:", err)
 	}
 	return cli.Failed
 }

@@ -120,6 +120,14 @@ func (k *adminKey) request(ctx context.Context, c *client.Client) (admin.KeyRequ
 	return admin.KeyRequest{Domain: domain, Descriptor: explain.EntriesOf(entries)}, err
 }
 
+// failedIfNotFound gives the exit code [Failed] to an error of a server that does not know the key or the domain.
+func failedIfNotFound(err error) error {
+	if client.IsNotFound(err) {
+		return failedError{err}
+	}
+	return err
+}
+
 // printTable prints rows in aligned columns, without trailing spaces.
 func printTable(out io.Writer, rows [][]string) error {
 	joined := make([]string, len(rows))

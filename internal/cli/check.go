@@ -36,8 +36,8 @@ func (*Check) Help() string {
   weir check --strict --format=github deploy/rules
   weir check --settings
 
-The exit code is 0 if there is no fault, and 2 if the arguments are invalid. It is 1 after a fault, if a file is unreadable and, with
---strict, after a warning.`
+The exit code is 0 if there is no fault. It is 1 after a fault, if a file is unreadable and, with --strict, after a warning. It is 2 if
+the arguments are invalid or the output cannot be written.`
 }
 
 // Validate reports a missing path.

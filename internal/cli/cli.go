@@ -15,7 +15,6 @@ import (
 	"github.com/charmbracelet/x/term"
 
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/admin/client"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -45,25 +44,32 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// ExitCode prints the error of a command, unless it is an [Exit], and returns the exit code. This is 0 without an error, [Failed] if
-// a server does not know the key, and otherwise [Error].
+// ExitCode prints the error of a command, unless it is an [Exit], and returns the exit code: 0 without an error, and [Error] for an
+// error that names no other.
 func ExitCode(err error, stderr io.Writer) int {
 	var exit Exit
+	var failure failedError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &exit):
 		return int(exit)
 	}
-	PrintError(err, stderr)
-	if client.IsNotFound(err) {
+	printError(err, stderr)
+	if errors.As(err, &failure) {
 		return int(Failed)
 	}
 	return int(Error)
 }
 
-// PrintError prints an error, prefixed by the program's name or, for faults of rules, by file and line.
-func PrintError(err error, stderr io.Writer) {
+// A failedError is an error to print whose exit code is [Failed].
+type failedError struct{ error }
+
+// Unwrap returns the error.
+func (e failedError) Unwrap() error { return e.error }
+
+// printError prints an error, prefixed by the program's name or, for faults of rules, by file and line.
+func printError(err error, stderr io.Writer) {
 	if errors.As(err, new(rulesfile.Faults)) {
 		printEscaped(stderr, err)
 	} else {

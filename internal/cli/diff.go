@@ -66,7 +66,7 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 		err = d.print(report, to.Out)
 	}
 	if err != nil {
-		PrintError(err, to.Err)
+		printError(err, to.Err)
 		return diffFault
 	}
 	if len(conditions) == 0 && report.Differs() {

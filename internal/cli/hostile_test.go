@@ -83,7 +83,7 @@ func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 		var out, errs bytes.Buffer
 		parsed.BindTo(context.Background(), (*context.Context)(nil))
 		err = parsed.Run(cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, cli.SettingsChecker(func() cli.SettingsReport { return cli.SettingsReport{} }))
-		cli.ExitCode(err, &errs)
+		cli.ExitCode(err, &errs) // prints it
 		if printed := out.String() + errs.String(); strings.Contains(printed, "\x1b") || !strings.Contains(printed, want) {
 			t.Errorf("%q printed %q and %q, want %q without control characters", args, &out, &errs, want)
 		}

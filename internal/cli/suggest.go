@@ -90,7 +90,7 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	case recommended || err != nil && !errors.Is(err, suggest.ErrNoYAML):
 		return err
 	case err != nil:
-		PrintError(err, to.Err)
+		printError(err, to.Err)
 	}
 	return Failed
 }

@@ -47,7 +47,8 @@ func (t *Tail) Validate() error {
 	return nil
 }
 
-// Run prints decisions until a signal. If the server is unreachable, it connects again. It returns an error if the server refuses the call.
+// Run prints decisions until a signal. If the server is unreachable, it connects again. It returns an error if the server refuses the
+// call.
 func (t *Tail) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {

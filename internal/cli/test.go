@@ -67,7 +67,7 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 	for _, name := range t.Files {
 		suite, err := rulestest.Load(name)
 		if err != nil {
-			PrintError(err, to.Err)
+			printError(err, to.Err)
 			unusable = true
 			continue
 		}

@@ -50,7 +50,7 @@ func (t *Top) Validate() error {
 	return nil
 }
 
-// Run prints or shows the keys. It returns an error if the server refuses the call, or does not answer the only one.
+// Run prints or shows the keys. It returns an error if the server refuses the call, or, without an interval, does not answer.
 func (t *Top) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {

@@ -43,6 +43,9 @@ func TestUnwrittenOutputIsAnError(t *testing.T) {
 		"gen": func(_ context.Context, to Streams) error {
 			return (&GenEnvoyFilter{genFlags: genFlags{rulesFlags: flags, Timeout: 1}, Service: "weir:8081", Namespace: "n", Selector: "a=b", Context: "GATEWAY"}).Run(to)
 		},
+		"check": func(_ context.Context, to Streams) error {
+			return (&Check{Paths: []string{rules}, Format: "json"}).Run(to, nil)
+		},
 		"test":          (&Test{Files: []string{tests}, Output: "text"}).Run,
 		"test json":     (&Test{Files: []string{tests}, Output: "json"}).Run,
 		"test --init":   (&Test{Init: rules}).Run,

@@ -56,14 +56,16 @@ func (r *Responses) completeLimitHeaders(errs *settingErrors) {
 	if !r.ResponseHeaders {
 		return
 	}
-	for _, h := range [][2]string{
-		{"LIMIT_LIMIT_HEADER", r.LimitHeader}, {"LIMIT_REMAINING_HEADER", r.RemainingHeader}, {"LIMIT_RESET_HEADER", r.ResetHeader},
+	for _, h := range []struct{ variable, name, example string }{
+		{"LIMIT_LIMIT_HEADER", r.LimitHeader, "RateLimit-Limit"},
+		{"LIMIT_REMAINING_HEADER", r.RemainingHeader, "RateLimit-Remaining"},
+		{"LIMIT_RESET_HEADER", r.ResetHeader, "RateLimit-Reset"},
 	} {
-		switch variable, name := h[0], h[1]; {
-		case !httpguts.ValidHeaderFieldName(name):
-			errs.add(variable, notAHeader, name)
-		case slices.Contains(framing, strings.ToLower(name)):
-			errs.add(variable, "the header %s describes the body or the connection: write another name, such as X-RateLimit-Limit", name)
+		switch {
+		case !httpguts.ValidHeaderFieldName(h.name):
+			errs.add(h.variable, notAHeader, h.name)
+		case slices.Contains(framing, strings.ToLower(h.name)):
+			errs.add(h.variable, "the header %s describes the body or the connection: write another name, such as %s", h.name, h.example)
 		}
 	}
 }
@@ -71,7 +73,10 @@ func (r *Responses) completeLimitHeaders(errs *settingErrors) {
 const notAHeader = "%q is not the name of a header: write letters, digits and '-'"
 
 // framing are response headers that describe the body and the connection.
-var framing = []string{"connection", "content-length", "content-type", "transfer-encoding"}
+var framing = []string{
+	"connection", "content-encoding", "content-length", "content-range", "content-type", "keep-alive", "proxy-connection", "te", "trailer",
+	"transfer-encoding", "upgrade",
+}
 
 // taken are response headers with another meaning.
 var taken = append([]string{"ratelimit", "ratelimit-policy", "retry-after"}, framing...)

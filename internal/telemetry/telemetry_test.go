@@ -197,7 +197,7 @@ func TestLogReportsStoreFailureAndRecovery(t *testing.T) {
 	failed, recovered := StoreLog(NewLog(&out, zapcore.InfoLevel, "text"))
 	for range 1000 {
 		failed(errors.New("no redis"))
-		recovered(guard.Outage{Duration: 90 * time.Second, Decided: 12})
+		recovered(guard.Outage{Duration: 90 * time.Second, FallbackHits: 12})
 	}
 	// One line a second of each kind is logged. Three allow for a machine on which the loop takes two seconds.
 	lost, back := strings.Count(out.String(), "store failed"), strings.Count(out.String(), "store recovered")

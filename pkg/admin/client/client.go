@@ -72,6 +72,8 @@ func ReadToken(path string) (string, error) {
 type Error struct {
 	Status int // the HTTP status code
 	Detail string
+
+	foreign bool // the response is not the API's
 }
 
 // Error implements error.
@@ -86,7 +88,7 @@ func (e *Error) Error() string {
 // IsNotFound reports whether err is the API's error for an unknown key, domain or rule.
 func IsNotFound(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && e.Status == http.StatusNotFound
+	return errors.As(err, &e) && e.Status == http.StatusNotFound && !e.foreign
 }
 
 // Status returns the state of the process.
@@ -200,7 +202,8 @@ func (c *Client) problem(r *http.Response) error {
 		Errors []struct{ Message, Location string }
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxBodyOfError))
-	if err != nil || json.Unmarshal(text, &p) != nil || p.Detail == "" {
+	foreign := err != nil || json.Unmarshal(text, &p) != nil || p.Detail == ""
+	if foreign {
 		p.Detail = "the server at this address has no admin API, or is not Weir: " + http.StatusText(r.StatusCode)
 	}
 	for _, e := range p.Errors {
@@ -213,7 +216,7 @@ func (c *Client) problem(r *http.Response) error {
 	default:
 		p.Detail += " (the server does not know the token of --token-file or WEIR_TOKEN_FILE)"
 	}
-	return &Error{r.StatusCode, p.Detail}
+	return &Error{r.StatusCode, p.Detail, foreign}
 }
 
 const maxBodyOfError = 64 << 10

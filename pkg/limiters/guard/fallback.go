@@ -28,10 +28,10 @@ type Fallback struct {
 	start   time.Time
 	down    atomic.Bool
 	failure atomic.Int64 // the time of the last failure of the store, in ns since start
-	outage  struct {     // of the last change to down
-		sync.Mutex
-		began   time.Time
-		decided int64 // hits in decided when it began
+	outage  struct {     // the current one, or the last
+		sync.Mutex // held while down changes
+		began      time.Time
+		hits       int64 // fallbackHits when it began
 	}
 	decided        [limiters.OnErrorLocal + 1]atomic.Int64
 	shares         shares
@@ -54,8 +54,8 @@ type FallbackOptions struct {
 
 // An Outage is the time from a failure of the store to its recovery.
 type Outage struct {
-	Duration time.Duration
-	Decided  int64 // hits that the store failed to decide
+	Duration     time.Duration
+	FallbackHits int64 // hits that the store failed to decide, including those that fail
 }
 
 // FallbackStats are the state and the counters of a Fallback.
@@ -184,27 +184,34 @@ func (f *Fallback) noteRecovery(out []limiters.Verdict) {
 }
 
 func (f *Fallback) markDown(reason error) {
-	if !f.down.CompareAndSwap(false, true) {
+	if f.down.Load() {
 		return
 	}
 	f.outage.Lock()
-	f.outage.began, f.outage.decided = time.Now(), f.allDecided()
+	failed := !f.down.Load()
+	if failed {
+		// Another Take that fails waits for this before it counts its hits, so the outage has all of them.
+		f.outage.began, f.outage.hits = time.Now(), f.fallbackHits()
+		f.down.Store(true)
+	}
 	f.outage.Unlock()
-	f.options.Failed(reason)
+	if failed {
+		f.options.Failed(reason)
+	}
 }
 
 func (f *Fallback) markUp() {
-	if !f.down.CompareAndSwap(true, false) {
-		return
-	}
 	f.outage.Lock()
-	o := Outage{Duration: time.Since(f.outage.began), Decided: f.allDecided() - f.outage.decided}
+	recovered := f.down.CompareAndSwap(true, false)
+	o := Outage{time.Since(f.outage.began), f.fallbackHits() - f.outage.hits}
 	f.outage.Unlock()
-	f.options.Recovered(o)
+	if recovered {
+		f.options.Recovered(o)
+	}
 }
 
-// allDecided returns the number of hits that the store failed to decide.
-func (f *Fallback) allDecided() (sum int64) {
+// fallbackHits returns the number of hits that the store failed to decide.
+func (f *Fallback) fallbackHits() (sum int64) {
 	for _, n := range f.Stats().Decided {
 		sum += n
 	}

@@ -151,7 +151,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 			Local:  memory(),
 			Failed: func(reason error) { changes = append(changes, reason.Error()) },
 			Recovered: func(o guard.Outage) {
-				changes = append(changes, fmt.Sprintf("recovered after %s, %d hits", o.Duration, o.Decided))
+				changes = append(changes, fmt.Sprintf("recovered after %s, %d hits", o.Duration, o.FallbackHits))
 			},
 		})
 		var got []string
@@ -169,6 +169,29 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 		}
 		if want := []string{"the store is unreachable", "recovered after 1s, 2 hits", "the store is unreachable", "recovered after 1s, 1 hits"}; !slices.Equal(changes, want) {
 			t.Errorf("changes %q, want %q", changes, want)
+		}
+	})
+}
+
+func TestOutageCountsConcurrentHits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hits = 1000
+		store := &flaky{Store: memory(), unreachable: true}
+		var outages []guard.Outage
+		f := guard.NewFallback(store, guard.FallbackOptions{Recovered: func(o guard.Outage) { outages = append(outages, o) }})
+		var takes sync.WaitGroup
+		for range hits {
+			takes.Go(func() { take(t, withOnError(f, limiters.OnErrorAllow), hit("k")) })
+		}
+		takes.Wait()
+		store.unreachable = false
+		time.Sleep(time.Second)
+		for range hits {
+			takes.Go(func() { take(t, withOnError(f, limiters.OnErrorAllow), hit("k")) })
+		}
+		takes.Wait()
+		if want := []guard.Outage{{Duration: time.Second, FallbackHits: hits}}; !slices.Equal(outages, want) {
+			t.Errorf("got %v, want %v", outages, want)
 		}
 	})
 }
