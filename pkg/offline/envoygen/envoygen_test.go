@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -450,5 +451,57 @@ func TestWordsThatAreBooleansInEnvoyAreQuoted(t *testing.T) {
 		if want := fmt.Sprintf("descriptor_value: %q", word); !strings.Contains(string(text), want) {
 			t.Errorf("want %s in\n%s", want, text)
 		}
+	}
+}
+
+// YAML has more line breaks and fewer characters than JSON, and Envoy reads only some of the line breaks.
+func TestOddCharactersAreEscaped(t *testing.T) {
+	for _, text := range []string{"a\u0085b", "a\u2028b", "a\u2029 b", "a\x7fb", "\u009f", "\ufffe", "\ufeff", strings.Repeat("x", 200) + "\u2028y"} {
+		rules := rulesfiletest.Parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", text))
+		config, err := New(rules, optionsOf())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := config.Part("route")
+		if err != nil || strings.ContainsFunc(string(out), func(r rune) bool { return r > 0x7e }) {
+			t.Errorf("%q: %v\n%q", text, err, out)
+			continue
+		}
+		checkDescriptors(t, "odd", rules, config)
+	}
+}
+
+// Envoy reads a duration only without an exponent, and 0s as unlimited.
+func TestDurationsHaveNoExponent(t *testing.T) {
+	for timeout, want := range map[time.Duration]string{50 * time.Microsecond: "timeout: 0.00005s\n", 300 * time.Hour: "timeout: 1080000s\n"} {
+		o := optionsOf()
+		o.Timeout = timeout
+		if got := part(t, "filter", oneDescriptor("key: user"), o); !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	slots := "domain: d\ndescriptors:\n  - key: user\n    descriptors:\n      - key: lease\n        rate_limit: {algorithm: concurrency, concurrent_requests: 2, lease_ttl: 1ms}\n"
+	if got := part(t, "", slots, optionsOf()); !strings.Contains(got, "max_stream_duration: 0.001s") {
+		t.Error(got)
+	}
+}
+
+// Envoy compares the prefix of a route with a path, which begins with a slash and has no query.
+func TestRouteIsAPrefixOfAPath(t *testing.T) {
+	rules := rulesfiletest.Parse(t, oneDescriptor("key: k\n    value: a"))
+	for _, prefix := range []string{"login", "/login?a"} {
+		config, err := New(rules, optionsOf("--route "+prefix+":k=a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = config.Bootstrap(); err == nil || !strings.Contains(err.Error(), "write a prefix of a path, such as /login") {
+			t.Errorf("%s: %v", prefix, err)
+		}
+		if _, err = config.EnvoyFilter(); err != nil {
+			t.Errorf("%s is the name of a route: %v", prefix, err)
+		}
+	}
+	if got := part(t, "", oneDescriptor("key: k\n    value: a"), optionsOf("--route /login:k=a")); !strings.Contains(got, "merge_slashes: true") {
+		t.Errorf("//login avoids the limit of /login:\n%s", got)
 	}
 }
