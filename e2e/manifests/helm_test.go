@@ -334,6 +334,11 @@ func TestChartRejectsValuesThatCannotWork(t *testing.T) {
 		{"mode=ai-gateway", "must be in the namespace envoy-gateway-system"},
 		{"mode=envoy-gateway,store.type=memory", "mode envoy-gateway needs a Redis"},
 		{"mode=ai-gateway,config.rules.a=b", "no effect in mode ai-gateway"},
+		{"config.rules.r.descriptors[0].value=1", "/config/rules/r/descriptors/0/value"},
+		{"config.rules.r.descriptors[0].descriptors[0].values[0]=true", "/config/rules/r/descriptors/0/descriptors/0/values/0"},
+		{"config.rules.r.domain=1", "/config/rules/r/domain"},
+		{"mode=envoy-gateway,config.overlay.o.descriptors[0].key=true", "/config/overlay/o/descriptors/0/key"},
+		{"fullnameOverride=7eleven", "/fullnameOverride"},
 		{"podDisruptionBudget.maxUnavailable=some", "/podDisruptionBudget/maxUnavailable"},
 	} {
 		values, err := strvals.Parse(bad.set)
@@ -344,6 +349,37 @@ func TestChartRejectsValuesThatCannotWork(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s: %v, want %q", bad.set, err, bad.want)
 		}
+	}
+}
+
+// A release may have any name that Helm accepts: its labels are texts, and its Services have names that Kubernetes accepts.
+func TestChartAcceptsNamesOfReleases(t *testing.T) {
+	c := loadChart(t)
+	for release, name := range map[string]string{"true": "true-weir", "null": "null-weir", "shop.eu": "shop-eu-weir"} {
+		for _, values := range valueSets(t) {
+			manifest, _, err := renderText(c, release, namespaceOf(values), values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for document := range strings.SplitSeq(manifest, "\n---") {
+				object := valuesOf(t, document)
+				meta, is := object["metadata"].(map[string]any)
+				if !is {
+					continue
+				}
+				labels, _ := meta["labels"].(map[string]any)
+				if instance := labels["app.kubernetes.io/instance"]; instance != release {
+					t.Errorf("%v %v has the instance %v", object["kind"], meta["name"], instance)
+				}
+				if strings.Contains(fmt.Sprint(meta["name"]), ".") || object["kind"] == "Deployment" && !strings.HasPrefix(fmt.Sprint(meta["name"]), name) {
+					t.Errorf("%v has the name %v", object["kind"], meta["name"])
+				}
+			}
+		}
+	}
+	_, _, err := renderText(c, "7eleven", "weir", nil)
+	if err == nil || !strings.Contains(err.Error(), "7eleven-weir begins with a digit") {
+		t.Error(err)
 	}
 }
 
@@ -365,7 +401,7 @@ func TestChartReleasesAreSeparate(t *testing.T) {
 				all[fmt.Sprint(object["kind"], " ", meta["name"])] = true
 			}
 		}
-		if !strings.Contains(manifest, "app.kubernetes.io/instance: "+release+"\n") {
+		if !strings.Contains(manifest, fmt.Sprintf("app.kubernetes.io/instance: %q\n", release)) {
 			t.Errorf("no selector of the release %s", release)
 		}
 		return all

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/weir-rls/weir/internal/spelling"
 )
@@ -254,6 +255,27 @@ func (x *index) children(id recordID) []recordID {
 		offset += r.len()
 	}
 	return children
+}
+
+// HasPrefixes reports whether a node of the domain, with or without limits, matches the key with prefixes. Nil has no nodes.
+func (d *Domain) HasPrefixes(key string) bool {
+	return d != nil && slices.ContainsFunc(d.index.inexact, func(c inexactChildren) bool { return c.byIP[key] != nil })
+}
+
+// ExactValues returns the values that nodes of the domain, with or without limits, have for the key, without wildcards. Nil has no nodes.
+func (d *Domain) ExactValues(key string) []string {
+	if d == nil {
+		return nil
+	}
+	values := map[string]bool{}
+	for offset := alignment; offset < len(d.index.records); {
+		r := record(d.index.records[offset:])
+		if value := string(r.value()); string(r.key()) == key && value != "" && !strings.Contains(value, "*") {
+			values[value] = true
+		}
+		offset += r.len()
+	}
+	return slices.Sorted(maps.Keys(values))
 }
 
 // knownKeys returns the keys of the nodes below a record.

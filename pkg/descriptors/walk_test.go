@@ -145,3 +145,27 @@ func TestWalkBoundsSuggestions(t *testing.T) {
 		t.Errorf("%+v", k)
 	}
 }
+
+// Nodes without a limit count, at every depth and in every list.
+func TestPrefixesAndValuesOfAKey(t *testing.T) {
+	t.Parallel()
+	d := rulesfiletest.Parse(t, `
+domain: d
+descriptors:
+  - {key: a, value: x}
+  - {key: a, values: [z, y]}
+  - {key: a, value: "w*"}
+  - key: b
+    descriptors:
+      - {key: c, cidr: [10.0.0.0/8]}
+      - {key: c, value: 10.0.0.1}
+      - {key: a, value: x, rate_limit: {unit: day, requests_per_unit: 1}}
+`).Domain("d")
+	if got := fmt.Sprint(d.HasPrefixes("a"), d.HasPrefixes("c"), d.ExactValues("a"), d.ExactValues("b"), d.ExactValues("c")); got != "false true [x y z] [] [10.0.0.1]" {
+		t.Error(got)
+	}
+	var none *descriptors.Domain
+	if none.HasPrefixes("a") || none.ExactValues("a") != nil {
+		t.Error("a missing domain has nodes")
+	}
+}

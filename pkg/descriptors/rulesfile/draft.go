@@ -142,6 +142,9 @@ func mapping(style yaml.Style, pairs ...pair) *yaml.Node {
 	return n
 }
 
+// LineSeparators are line breaks of YAML 1.1 but not of YAML 1.2: only a text in double quotes stays the same in both.
+const LineSeparators = "\u0085\u2028\u2029"
+
 // encoded returns a scalar or a list of scalars, each on one line.
 func encoded(value any) *yaml.Node {
 	n := &yaml.Node{}
@@ -149,7 +152,7 @@ func encoded(value any) *yaml.Node {
 		panic(fmt.Sprintf("%v is no scalar: %v", value, err)) // unreachable
 	}
 	for _, c := range append(slices.Clone(n.Content), n) {
-		if c.Kind == yaml.ScalarNode && strings.ContainsAny(c.Value, "\n\r") {
+		if c.Kind == yaml.ScalarNode && strings.ContainsAny(c.Value, "\n\r"+LineSeparators) {
 			c.Style = yaml.DoubleQuotedStyle
 		}
 	}

@@ -189,11 +189,11 @@ func addressAction(st step) *routev3.RateLimit_Action {
 	case st.source.kind == fromMasked:
 		m := &routev3.RateLimit_Action_MaskedRemoteAddress{V4PrefixMaskLen: wrapperspb.UInt32(defaultV4),
 			V6PrefixMaskLen: wrapperspb.UInt32(defaultV6)}
-		if st.source.v4 != 0 {
-			m.V4PrefixMaskLen = wrapperspb.UInt32(st.source.v4)
+		if st.source.v4 != nil {
+			m.V4PrefixMaskLen = wrapperspb.UInt32(*st.source.v4)
 		}
-		if st.source.v6 != 0 {
-			m.V6PrefixMaskLen = wrapperspb.UInt32(st.source.v6)
+		if st.source.v6 != nil {
+			m.V6PrefixMaskLen = wrapperspb.UInt32(*st.source.v6)
 		}
 		return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_MaskedRemoteAddress_{MaskedRemoteAddress: m}}
 	case st.key == "remote_address":

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 
@@ -13,6 +14,9 @@ import (
 // checkSource returns an error if a source never sends a value that the level matches.
 func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 	exact := exactValues(l)
+	if err := s.checkKey(l.Key); err != nil {
+		return err
+	}
 	switch s.kind {
 	case fromAddress:
 		p.address = true
@@ -24,17 +28,18 @@ func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 		}
 	case fromMasked:
 		p.address = true
-		if l.Prefixes != nil {
+		if p.rules.HasPrefixes(l.Key) {
 			return fmt.Errorf("envoy sends %s as a prefix such as 192.0.2.0/24, and cidr matches only addresses: write the key "+
 				"remote_address", l.Key)
 		}
-		return s.mask(l.Key, exact)
+		// An exemption too must have the length that Envoy sends.
+		return s.mask(l.Key, p.rules.ExactValues(l.Key))
 	case fromPath:
 		p.path = true
 		for _, v := range exact {
-			if strings.ContainsAny(v, "?#") || !strings.HasPrefix(v, "/") {
-				return fmt.Errorf("the path begins with / and is sent without its query, so it is never %q: write it so, or set "+
-					"--from '%s=header::path'", v, l.Key)
+			if strings.ContainsAny(v, "?#") || !isNormal(v) {
+				return fmt.Errorf("envoy sends the path in normal form, without its query, so it is never %q: write a path such as /a/b, or "+
+					"set --from '%s=header::path'", v, l.Key)
 			}
 		}
 	case fromMatch, fromStatus:
@@ -50,6 +55,12 @@ func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 	return nil
 }
 
+// isNormal reports whether a path begins with / and has neither an empty segment nor a segment of dots.
+func isNormal(text string) bool {
+	clean := path.Clean(text)
+	return strings.HasPrefix(text, "/") && (text == clean || text == clean+"/")
+}
+
 // mask sets the lengths of prefixes from the values of the rules. Envoy sends one prefix for each address, so all values must have
 // the same length.
 func (s *source) mask(key string, exact []string) error {
@@ -58,15 +69,15 @@ func (s *source) mask(key string, exact []string) error {
 		if err != nil || prefix.Masked().String() != v {
 			return fmt.Errorf("envoy sends %s as a prefix such as 192.0.2.0/24, which is never %q: write such a prefix", key, v)
 		}
-		length, bits := &s.v4, uint32(prefix.Bits())
+		length, bits := &s.v4, uint32(prefix.Bits()) //nolint:gosec // at most 128
 		if prefix.Addr().Is6() {
 			length = &s.v6
 		}
-		if *length != 0 && *length != bits {
-			return fmt.Errorf("envoy sends one prefix of an address, of length %d, and the rule has %s: use the key remote_address with "+
-				"cidr", *length, v)
+		if *length != nil && **length != bits {
+			return fmt.Errorf("envoy sends one prefix of an address, of length %d, and a rule has %s: use the key remote_address with "+
+				"cidr", **length, v)
 		}
-		*length = bits
+		*length = &bits
 	}
 	return nil
 }
@@ -136,7 +147,11 @@ func (p *planner) finish() {
 
 // checkShared reports a rule with one counter for several constants that a route sends together.
 func (p *planner) checkShared(r *route) {
-	sent := map[*descriptors.Rule]string{}
+	type level struct {
+		rule  *descriptors.Rule
+		index int
+	}
+	sent := map[level]string{}
 	for _, s := range r.shapes {
 		for _, rule := range s.rules {
 			levels := rule.Levels()
@@ -144,12 +159,12 @@ func (p *planner) checkShared(r *route) {
 				if st.source.kind != fromConstant || !levels[i].ShareThreshold {
 					continue
 				}
-				if other, twice := sent[rule]; twice && other != st.value {
+				if other, twice := sent[level{rule, i}]; twice && other != st.value {
 					p.problem(rule.Source(),
 						"Envoy sends %s with the values %s and %s for each request, and share_threshold counts both: set --route for each value",
 						st.key, other, st.value)
 				}
-				sent[rule] = st.value
+				sent[level{rule, i}] = st.value
 			}
 		}
 	}

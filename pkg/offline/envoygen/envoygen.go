@@ -103,7 +103,10 @@ func New(rules *descriptors.Rules, o Options) (*Config, error) {
 			return nil, err
 		}
 	}
-	p := &planner{Config: &Config{o: o, domain: domain}}
+	if o.Selector != "" && !isLabel(o.Selector) {
+		return nil, fmt.Errorf("--selector %q: write LABEL=VALUE, such as istio=ingressgateway", o.Selector)
+	}
+	p := &planner{Config: &Config{o: o, domain: domain}, rules: rules.Domain(domain)}
 	if err := p.readArguments(); err != nil {
 		return nil, err
 	}
@@ -140,6 +143,12 @@ func domainOf(rules *descriptors.Rules, domain string) (string, error) {
 		return "", fmt.Errorf("--domain %s: the rules have no such domain; %s", domain, nearest(domain, names))
 	}
 	return domain, nil
+}
+
+// isLabel reports whether the text is one label of Kubernetes with a value.
+func isLabel(text string) bool {
+	label, value, _ := strings.Cut(text, "=")
+	return label != "" && value != "" && !strings.ContainsAny(value, "=,")
 }
 
 func nearest(name string, names []string) string {

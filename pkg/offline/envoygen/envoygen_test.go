@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -65,8 +66,16 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{oneDescriptor("key: k\n    values: [a, b]\n    share_threshold: true"), optionsOf("--from k=constant"), "Envoy sends k with the values a and b for each request, and share_threshold counts both"},
 		{oneDescriptor("key: remote_address\n    value: localhost"), optionsOf(), `never "localhost"`},
 		{oneDescriptor("key: masked_remote_address\n    cidr: [10.0.0.0/8]"), optionsOf(), "cidr matches only addresses: write the key remote_address"},
-		{oneDescriptor("key: masked_remote_address\n    values: [10.0.0.0/8, 10.1.0.0/16]"), optionsOf(), "envoy sends one prefix of an address, of length 8, and the rule has 10.1.0.0/16"},
+		{oneDescriptor("key: masked_remote_address\n    values: [10.0.0.0/8, 10.1.0.0/16]"), optionsOf(), "envoy sends one prefix of an address, of length 8, and a rule has 10.1.0.0/16"},
+		{oneDescriptor("key: masked_remote_address\n    value: 10.0.0.0/8\n    rate_limit: {unit: day, requests_per_unit: 9}\n  - key: masked_remote_address\n    value: 10.1.0.0/16"), optionsOf(), "envoy sends one prefix of an address, of length 8, and a rule has 10.1.0.0/16"},
+		{oneDescriptor("key: masked_remote_address\n    value: 10.0.0.0/8\n  - key: masked_remote_address\n    value: 10.1.0.0/16"), optionsOf(), "envoy sends one prefix of an address, of length"},
+		{oneDescriptor("key: masked_remote_address\n    cidr: [10.0.0.0/8]\n  - key: masked_remote_address"), optionsOf(), "cidr matches only addresses: write the key remote_address"},
+		{oneDescriptor("key: Masked_Remote_Address"), optionsOf(), "rules.yaml:3: envoy sends the masked_remote_address only under the key masked_remote_address"},
+		{oneDescriptor("key: SOURCE_CLUSTER"), optionsOf(), "rules.yaml:3: envoy sends the source_cluster only under the key source_cluster"},
+		{oneDescriptor("key: user"), optionsOf("--from user=masked_remote_address:24/64"), "envoy sends the masked_remote_address only under the key masked_remote_address: use that key in the rule, or another source"},
 		{oneDescriptor("key: path\n    value: /a?b=c"), optionsOf(), `never "/a?b=c"`},
+		{oneDescriptor("key: path\n    value: /a//b"), optionsOf(), `never "/a//b"`},
+		{oneDescriptor("key: path\n    value: /a/../b/"), optionsOf(), `never "/a/../b/"`},
 		{oneDescriptor("key: k"), optionsOf("--from k=status:401"), "the rule names no exact value"},
 		{oneDescriptor("key: k\n    value: a"), optionsOf("--from k=match:b=x-k:1"), `--from does not say when k is "a"`},
 		{reserve, optionsOf(), "rules.yaml:5: reserve needs the estimate and the actual cost, which the rules do not have: set --hits 'user.lease=100' and --cost"},
@@ -85,9 +94,10 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{oneDescriptor("key: user"), optionsOf("--from user=header:a b"), `"a b" is not the name of a header: write header:NAME, such as header:x-user-id`},
 		{oneDescriptor("key: user"), optionsOf("--from user=query:"), "query needs a text after the colon: write query:TEXT"},
 		{oneDescriptor("key: user"), optionsOf("--from user=metadata:a"), "write metadata:NAMESPACE:KEY.PATH"},
-		{oneDescriptor("key: user"), optionsOf("--from user=masked_remote_address:40/1"), "write masked_remote_address:V4/V6"},
+		{oneDescriptor("key: user"), optionsOf("--from user=metadata:a:b..c"), "write metadata:NAMESPACE:KEY.PATH"},
+		{oneDescriptor("key: user"), optionsOf("--from masked_remote_address=masked_remote_address:40/1"), "write masked_remote_address:V4/V6"},
 		{oneDescriptor("key: user"), optionsOf("--from user=method:x"), "method takes no text after a colon: write method"},
-		{oneDescriptor("key: user\n    value: x"), optionsOf("--from user=masked_remote_address"), `which is never "x": write such a prefix`},
+		{oneDescriptor("key: masked_remote_address\n    value: x"), optionsOf(), `which is never "x": write such a prefix`},
 		{oneDescriptor("key: user"), optionsOf("--from user=source_cluster"), "only under the key source_cluster: use that key in the rule, or another source"},
 		{oneDescriptor("key: user"), optionsOf("--from user=match:a"), "write match:VALUE=HEADER:TEXT"},
 		{oneDescriptor("key: user"), optionsOf("--from user=status:600"), "write status:CODES"},
@@ -122,7 +132,7 @@ func TestNotesNameAssumptions(t *testing.T) {
 		want  string
 	}{
 		{oneDescriptor("key: user"), optionsOf(), "user: the header x-user, because no --from names a source"},
-		{oneDescriptor("key: peer\n    cidr: [10.0.0.0/8]"), optionsOf(), "rules.yaml:3: peer: the address of the client, because the rule has prefixes"},
+		{oneDescriptor("key: peer\n    cidr: [10.0.0.0/8]"), optionsOf(), "rules.yaml:3: peer: the address of the client, because a rule has prefixes"},
 		{oneDescriptor("key: user"), optionsOf("--from user=method", "--cost user=%BYTES_SENT%"), "rules.yaml:3: requests are denied once the usage exceeds 5; write peek: would_fit"},
 		{"domain: d\ndescriptors:\n  - key: user\n    descriptors:\n      - key: lease\n        rate_limit: {algorithm: concurrency, concurrent_requests: 2}\n",
 			optionsOf("--from user=method", "--from lease=header:x-id"), "no client may choose it"},
@@ -311,6 +321,10 @@ func TestEverySourceSendsItsKey(t *testing.T) {
 		{"key: k\n    value: shop.example", "--from k=host"}, {"key: k", "--from k=query:q"}, {"key: k", "--from k=metadata:a.b:c.d"},
 		{"key: k", "--from k=remote_address"}, {"key: remote_address", "--from remote_address=remote_address"},
 		{"key: masked_remote_address\n    value: 10.0.0.0/8", "--from masked_remote_address=masked_remote_address"},
+		{"key: masked_remote_address\n    value: 0.0.0.0/0", ""}, {"key: masked_remote_address\n    value: 0.0.0.0/0", "--from masked_remote_address=masked_remote_address:0/0"},
+		{"key: masked_remote_address\n    rate_limit: {unit: day, requests_per_unit: 9}\n  - key: masked_remote_address\n    value: 10.0.0.0/8", ""},
+		{"key: peer\n    rate_limit: {unit: day, requests_per_unit: 9}\n  - key: peer\n    cidr: [10.0.0.0/8]", ""},
+		{"key: k\n    values: [a]\n    share_threshold: true\n    descriptors:\n      - key: j\n        values: [b]\n        share_threshold: true\n        rate_limit: {unit: day, requests_per_unit: 9}\n  - key: l", "--route :k=a,j=b"},
 		{"key: k\n    values: [a, b]", "--from k=constant"}, {"key: k\n    value: a", "--from k=match:a=x-k:1"},
 		{"key: k\n    value: a", "--from k=status:failed=5xx,400-404"}, {"key: destination_cluster\n    value: backend", "--from destination_cluster=destination_cluster"},
 		{"key: k\n    value: a", "--route /p:k=a"}, {"key: k", "--route /p:k=a"},
@@ -449,6 +463,82 @@ func TestWordsThatAreBooleansInEnvoyAreQuoted(t *testing.T) {
 		}
 		if want := fmt.Sprintf("descriptor_value: %q", word); !strings.Contains(string(text), want) {
 			t.Errorf("want %s in\n%s", want, text)
+		}
+	}
+}
+
+// An exemption without a limit is no rule, but its prefixes decide the source of its key too.
+func TestExemptionsDecideTheSourceOfTheirKey(t *testing.T) {
+	for descriptor, want := range map[string]string{
+		"key: peer\n    cidr: [10.0.0.0/8]\n  - key: peer":                                                    "remote_address_match",
+		"key: peer\n    rate_limit: {unit: day, requests_per_unit: 9}\n  - key: peer\n    cidr: [10.0.0.0/8]": "remote_address_match",
+		"key: masked_remote_address\n    value: 10.0.0.0/8\n  - key: masked_remote_address":                   "masked_remote_address: {v4_prefix_mask_len: 8, v6_prefix_mask_len: 64}",
+	} {
+		if got := part(t, "route", oneDescriptor(descriptor), optionsOf()); !strings.Contains(got, want) {
+			t.Errorf("%s: no %s in\n%s", descriptor, want, got)
+		}
+	}
+}
+
+// YAML has more line breaks and fewer characters than JSON, and Envoy reads only some of the line breaks.
+func TestOddCharactersAreEscaped(t *testing.T) {
+	for _, text := range []string{"a\u0085b", "a\u2028b", "a\u2029 b", "a\x7fb", "\u009f", "\ufffe", "\ufeff", strings.Repeat("x", 200) + "\u2028y"} {
+		rules := rulesfiletest.Parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", text))
+		config, err := New(rules, optionsOf())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := config.Part("route")
+		if err != nil || strings.ContainsFunc(string(out), func(r rune) bool { return r > 0x7e }) {
+			t.Errorf("%q: %v\n%q", text, err, out)
+			continue
+		}
+		checkDescriptors(t, "odd", rules, config)
+	}
+}
+
+// Envoy reads a duration only without an exponent, and 0s as unlimited.
+func TestDurationsHaveNoExponent(t *testing.T) {
+	for timeout, want := range map[time.Duration]string{50 * time.Microsecond: "timeout: 0.00005s\n", 300 * time.Hour: "timeout: 1080000s\n"} {
+		o := optionsOf()
+		o.Timeout = timeout
+		if got := part(t, "filter", oneDescriptor("key: user"), o); !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	slots := "domain: d\ndescriptors:\n  - key: user\n    descriptors:\n      - key: lease\n        rate_limit: {algorithm: concurrency, concurrent_requests: 2, lease_ttl: 1ms}\n"
+	if got := part(t, "", slots, optionsOf()); !strings.Contains(got, "max_stream_duration: 0.001s") {
+		t.Error(got)
+	}
+}
+
+// Envoy compares the prefix of a route with a path, which begins with a slash and has no query.
+func TestRouteIsAPrefixOfAPath(t *testing.T) {
+	rules := rulesfiletest.Parse(t, oneDescriptor("key: k\n    value: a"))
+	for _, prefix := range []string{"login", "/login?a"} {
+		config, err := New(rules, optionsOf("--route "+prefix+":k=a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = config.Bootstrap(); err == nil || !strings.Contains(err.Error(), "write a prefix of a path, such as /login") {
+			t.Errorf("%s: %v", prefix, err)
+		}
+		if _, err = config.EnvoyFilter(); err != nil {
+			t.Errorf("%s is the name of a route: %v", prefix, err)
+		}
+	}
+	if got := part(t, "", oneDescriptor("key: k\n    value: a"), optionsOf("--route /login:k=a")); !strings.Contains(got, "merge_slashes: true") {
+		t.Errorf("//login avoids the limit of /login:\n%s", got)
+	}
+}
+
+// A selector is one label with a value.
+func TestSelectorIsALabel(t *testing.T) {
+	for _, selector := range []string{"istio", "istio=", "=x", "app=a,b=c"} {
+		o := optionsOf()
+		o.Selector = selector
+		if _, err := New(rulesfiletest.Parse(t, oneDescriptor("key: user")), o); err == nil || !strings.Contains(err.Error(), "write LABEL=VALUE") {
+			t.Errorf("%s: %v", selector, err)
 		}
 	}
 }

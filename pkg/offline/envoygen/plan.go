@@ -62,8 +62,10 @@ func (s *shape) usesStatus() bool {
 // A planner makes the shapes of rules.
 type planner struct {
 	*Config
+	rules    *descriptors.Domain
 	problems Problems
 	from     map[string]*source
+	masked   source                     // of masked_remote_address, whose lengths hold for all rules
 	used     map[string]bool            // arguments with an effect
 	values   map[string]map[string]bool // the exact values of each key
 	paths    map[string]bool            // the keys of all rules, joined
@@ -261,13 +263,17 @@ func (p *planner) sourceOf(l *descriptors.Level, at string, isID bool) (*source,
 		p.sendsID = true
 		return &source{kind: fromRequestID, arg: idHeader}, nil
 	}
-	if l.Prefixes != nil && wellKnown[strings.ToLower(l.Key)].kind == "" {
-		p.note(at, "%s: the address of the client, because the rule has prefixes; --from '%s=header:NAME' names a header", l.Key, l.Key)
+	if p.rules.HasPrefixes(l.Key) && wellKnown[strings.ToLower(l.Key)].kind == "" {
+		p.note(at, "%s: the address of the client, because a rule has prefixes; --from '%s=header:NAME' names a header", l.Key, l.Key)
 		return &source{kind: fromAddress}, nil
 	}
 	s, unknown, err := defaultSource(l)
 	if err != nil {
 		return nil, err
+	}
+	if s.kind == fromMasked {
+		p.masked.kind = fromMasked
+		return &p.masked, nil
 	}
 	if unknown {
 		p.note("", "%s: the header %s, because no --from names a source; a filter must set it, because a client can write any header",

@@ -41,7 +41,7 @@ const sources = "header:NAME, path, method, host, query:NAME, metadata:NAMESPACE
 type source struct {
 	kind   kind
 	arg    string
-	v4, v6 uint32              // of masked_remote_address
+	v4, v6 *uint32             // of masked_remote_address; nil if neither the argument nor the rules set it
 	values map[string][]string // of match: header and text by value; of status: codes by value
 	isSet  bool                // an argument sets the source
 }
@@ -99,10 +99,13 @@ func readSource(key, text string, earlier *source) (*source, error) {
 			return nil, fmt.Errorf("%s needs a text after the colon: write %s:TEXT", name, name)
 		}
 	case fromMetadata:
-		if namespace, path, ok := strings.Cut(arg, ":"); !ok || namespace == "" || path == "" {
+		if namespace, path, ok := strings.Cut(arg, ":"); !ok || namespace == "" || slices.Contains(strings.Split(path, "."), "") {
 			return nil, errors.New("write metadata:NAMESPACE:KEY.PATH, such as metadata:envoy.filters.http.jwt_authn:claims.sub")
 		}
 	case fromMasked:
+		if err := s.checkKey(key); err != nil {
+			return nil, err
+		}
 		return s, s.readMask()
 	case fromMatch:
 		return s, s.readMatch()
@@ -112,13 +115,22 @@ func readSource(key, text string, earlier *source) (*source, error) {
 		if arg != "" {
 			return nil, fmt.Errorf("%s takes no text after a colon: write %s", name, name)
 		}
-		if (s.kind == fromSource || s.kind == fromDestination) && key != name {
-			return nil, fmt.Errorf("envoy sends the %s only under the key %s: use that key in the rule, or another source", name, name)
-		}
+		return s, s.checkKey(key)
 	default:
 		return nil, fmt.Errorf("write %s", sources)
 	}
 	return s, nil
+}
+
+// checkKey returns an error if Envoy sends the source only under another key.
+func (s *source) checkKey(key string) error {
+	switch s.kind {
+	case fromMasked, fromSource, fromDestination:
+		if key != string(s.kind) {
+			return fmt.Errorf("envoy sends the %s only under the key %s: use that key in the rule, or another source", s.kind, s.kind)
+		}
+	}
+	return nil
 }
 
 func (s *source) readMask() error {
@@ -131,7 +143,7 @@ func (s *source) readMask() error {
 	if !ok || err4 != nil || err6 != nil || v4 > 32 || v6 > 128 {
 		return errors.New("write masked_remote_address:V4/V6, the lengths of prefixes, such as 24/64")
 	}
-	s.v4, s.v6 = uint32(v4), uint32(v6)
+	s.v4, s.v6 = new(uint32(v4)), new(uint32(v6))
 	return nil
 }
 

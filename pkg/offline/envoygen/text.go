@@ -8,9 +8,12 @@ import (
 	"net"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -98,12 +101,31 @@ func (c *Config) execute(name string) ([]byte, error) {
 	}
 	if c.leases > 0 {
 		// A request must end before its lease or reservation expires.
-		p.MaxStreamDuration = seconds((c.leases * 5 / 6).Truncate(time.Millisecond))
+		p.MaxStreamDuration = seconds(max((c.leases * 5 / 6).Truncate(time.Millisecond), time.Millisecond))
+	}
+	if name != "envoyfilter.yaml" {
+		if err := c.checkPrefixes(&p); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.fill(&p); err != nil {
 		return nil, err
 	}
 	return render(name, &p)
+}
+
+// checkPrefixes returns an error for a route that is no prefix of a path. A prefix needs paths in normal form.
+func (c *Config) checkPrefixes(p *page) error {
+	for _, r := range c.routes {
+		if r.match == "" {
+			continue
+		}
+		if !strings.HasPrefix(r.match, "/") || strings.ContainsAny(r.match, "?#") {
+			return fmt.Errorf("--route %q: write a prefix of a path, such as /login, before the colon", r.match)
+		}
+		p.Path = true
+	}
+	return nil
 }
 
 // fill renders the parts of a page that others contain.
@@ -165,7 +187,7 @@ func render(name string, values any) ([]byte, error) {
 }
 
 // seconds returns a duration as Envoy reads it.
-func seconds(d time.Duration) string { return fmt.Sprintf("%gs", d.Seconds()) }
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s" }
 
 // item returns lines for a template that has indented the first of them already, without the last line break.
 func item(columns int, text string) string {
@@ -222,7 +244,7 @@ func block(m proto.Message) (string, error) {
 		return "", err
 	}
 	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	if err := yaml.Unmarshal(escaped(data), &doc); err != nil {
 		return "", err
 	}
 	plainStyle(&doc)
@@ -245,13 +267,26 @@ func block(m proto.Message) (string, error) {
 	return b.String(), err
 }
 
+// escaped escapes characters of a JSON text that YAML does not allow or reads as line breaks.
+func escaped(text []byte) []byte {
+	var b []byte
+	for _, r := range string(text) {
+		if r >= 0x7f && r <= 0xffff && !unicode.IsPrint(r) {
+			b = fmt.Appendf(b, `\u%04x`, r)
+		} else {
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return b
+}
+
 // isBoolean matches texts that are booleans in YAML 1.1. The encoder writes YAML 1.2, but Envoy and Istio read 1.1.
 var isBoolean = regexp.MustCompile(`^(?i:y|yes|n|no|on|off)$`)
 
 // plainStyle removes the braces and quotes of JSON. The encoder quotes what else needs it.
 func plainStyle(n *yaml.Node) {
 	n.Style = 0
-	if n.Value == "@type" || n.Tag == "!!str" && isBoolean.MatchString(n.Value) {
+	if n.Value == "@type" || n.Tag == "!!str" && (isBoolean.MatchString(n.Value) || strings.ContainsAny(n.Value, rulesfile.LineSeparators)) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	for i, child := range n.Content {

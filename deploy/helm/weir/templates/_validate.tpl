@@ -1,5 +1,8 @@
 {{/* Values that the schema cannot reject, because two of them contradict each other. */}}
 {{- define "weir.validate" -}}
+{{- if regexMatch "^[0-9]" (include "weir.fullname" .) -}}
+  {{- fail (printf "the name %s begins with a digit, which Kubernetes rejects for a Service: set fullnameOverride, or choose another name for the release." (include "weir.fullname" .)) -}}
+{{- end -}}
 {{- $store := .Values.store -}}
 {{- if eq $store.type "memory" -}}
   {{- if gt (int (.Values.replicaCount | default 0)) 1 -}}
