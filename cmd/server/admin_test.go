@@ -356,6 +356,22 @@ func TestPeekAndResetCommands(t *testing.T) {
 	}
 }
 
+func TestAdminCommandsWithoutRules(t *testing.T) {
+	s := startServer(t, "CONFIG_PATH="+t.TempDir(), "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	url := "http://" + s.address("admin")
+	for _, args := range [][]string{
+		{"peek", "user_id=alice", "--server", url},
+		{"reset", "user_id=alice", "--server", url},
+		{"peek", "--domain=ugc", "user_id=alice", "--server", url},
+		{"explain", "--live", url, "user_id=alice"},
+		{"explain", "--live", url, "--domain=ugc", "user_id=alice"},
+	} {
+		if code, said := runWeir(append(args, "--token-file="+tokenFile(t))...); code != 2 || !strings.Contains(said, "no rules are loaded yet") {
+			t.Errorf("weir %s: %d %s, want 2, and the reason", args, code, said)
+		}
+	}
+}
+
 func TestTopAndDecisionsOfAServer(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
