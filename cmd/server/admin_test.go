@@ -105,7 +105,7 @@ func TestAdminAPIServesOnItsOwnListener(t *testing.T) {
 		t.Error(text)
 	}
 	line, _ := s.log.await(t, 0, "admin call without valid credentials")
-	if !strings.Contains(line, `"route":"/v1/status"`) || strings.Contains(s.output.String(), adminToken) {
+	if !strings.Contains(line, `"http_method":"GET"`) || !strings.Contains(line, `"route":"/v1/status"`) || strings.Contains(s.output.String(), adminToken) {
 		t.Error(line)
 	}
 	if got := s.metricOrNone(`weir_admin_requests_total{code="401",route="/v1/status"}`); got != "1" {
