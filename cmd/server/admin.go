@@ -61,7 +61,7 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 				zap.String("key_hash", c.KeyHash), zap.String("outcome", c.Outcome), zap.String("detail", c.Detail))
 		},
 		Unauthorized: func(a admin.Attempt) {
-			unauthorized.Warn("admin call without valid credentials", zap.String("remote", a.Remote), zap.String("method", a.Method),
+			unauthorized.Warn("admin call without valid credentials", zap.String("remote", a.Remote), zap.String("http_method", a.Method),
 				zap.String("route", a.Route))
 		},
 		Answered: metrics.RegisterAdmin(), Page: page.Handler(),

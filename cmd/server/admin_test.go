@@ -105,7 +105,7 @@ func TestAdminAPIServesOnItsOwnListener(t *testing.T) {
 		t.Error(text)
 	}
 	line, _ := s.log.await(t, 0, "admin call without valid credentials")
-	if !strings.Contains(line, `"route":"/v1/status"`) || strings.Contains(s.output.String(), adminToken) {
+	if !strings.Contains(line, `"http_method":"GET"`) || !strings.Contains(line, `"route":"/v1/status"`) || strings.Contains(s.output.String(), adminToken) {
 		t.Error(line)
 	}
 	if got := s.metricOrNone(`weir_admin_requests_total{code="401",route="/v1/status"}`); got != "1" {
@@ -353,6 +353,22 @@ func TestPeekAndResetCommands(t *testing.T) {
 	t.Setenv("WEIR_TOKEN_FILE", tokenFile(t))
 	if code, said := runWeir("peek", "user_id=alice"); code != 0 {
 		t.Errorf("by the environment: %d %s, want 0", code, said)
+	}
+}
+
+func TestAdminCommandsWithoutRules(t *testing.T) {
+	s := startServer(t, "CONFIG_PATH="+t.TempDir(), "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	url := "http://" + s.address("admin")
+	for _, args := range [][]string{
+		{"peek", "user_id=alice", "--server", url},
+		{"reset", "user_id=alice", "--server", url},
+		{"peek", "--domain=ugc", "user_id=alice", "--server", url},
+		{"explain", "--live", url, "user_id=alice"},
+		{"explain", "--live", url, "--domain=ugc", "user_id=alice"},
+	} {
+		if code, said := runWeir(append(args, "--token-file="+tokenFile(t))...); code != 2 || !strings.Contains(said, "no rules are loaded yet") {
+			t.Errorf("weir %s: %d %s, want 2, and the reason", args, code, said)
+		}
 	}
 }
 

@@ -58,13 +58,14 @@ func (f *shadowFile) load(files []rulesfile.File, err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	logged := err != nil && f.err != nil && err.Error() == f.err.Error()
+	failed := f.err != nil
+	logged := failed && err != nil && err.Error() == f.err.Error()
 	f.loads++
 	f.err = err
 	missing := errors.Is(err, fs.ErrNotExist) || errors.Is(err, sources.ErrNoFile)
 	switch {
 	case err == nil:
-		if f.Use(rules) {
+		if f.Use(rules) || failed {
 			f.log.Info("shadow file loaded", append(countFields(rules), zap.String("candidate_version", rules.Version()))...)
 		}
 		return

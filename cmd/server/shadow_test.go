@@ -72,6 +72,15 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	if !got.Running || got.Requests != want {
 		t.Errorf("%+v, want the old candidate, with its counts", got)
 	}
+	// Undoing the fault is logged, so that the last line about the file is not the fault.
+	_, from := s.log.await(t, 0, "shadow file not loaded")
+	_, from = s.log.await(t, from, "shadow file not loaded")
+	write(t, candidate, strings.Replace(rules, "requests_per_unit: 2", "requests_per_unit: 1", 1))
+	got = s.shadowed(func(got *admin.Shadow) bool { return got.Error == "" })
+	if got.Requests != want {
+		t.Errorf("%+v after the fault was undone, want the old candidate, with its counts", got)
+	}
+	s.log.await(t, from, "shadow file loaded")
 	// Without its file there is no candidate.
 	if err := os.Remove(candidate); err != nil {
 		t.Fatal(err)

@@ -78,7 +78,12 @@ func (k *adminKey) domain(ctx context.Context, c *client.Client) (string, error)
 	if err != nil {
 		return "", err
 	}
-	if status.Domains != 1 {
+	switch {
+	case status.Domains == 0 && status.RulesVersion == "":
+		return "", errors.New("no rules are loaded yet: read the log of the server")
+	case status.Domains == 0:
+		return "", errors.New("the rules of the server are empty, so there is no key")
+	case status.Domains > 1:
 		return "", fmt.Errorf("the rules have %d domains: set --domain%s", status.Domains, domainsOf(ctx, c))
 	}
 	rules, err := c.Rules(ctx, "", 1, 0)

@@ -102,7 +102,7 @@ type RedisServer struct {
 	URL          string        `env:"URL" default:"${url}" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts.${no_url}"`
 	SocketType   string        `env:"SOCKET_TYPE" placeholder:"tcp|unix" help:"The network of ${server}_URL. Default: unix if ${server}_URL begins with a slash, else tcp."`
 	Timeout      time.Duration `env:"TIMEOUT" default:"10s" help:"The longest time to connect to Redis. A call waits for STORE_TIMEOUT only, and a slower connection serves later calls. 0: the default."`
-	PoolSize     int           `env:"POOL_SIZE" default:"10" help:"The most connections to each Redis or cluster node. Decisions use one at a time; redirected commands and the admin API use the others. Two stay open while idle."`
+	PoolSize     int           `env:"POOL_SIZE" default:"10" help:"The most connections to each Redis or cluster node. Decisions use one at a time; redirected commands and the admin API use the others. At most two stay open while idle. With ADMIN_ADDR, one more connection receives resets."`
 	Auth         string        `env:"AUTH" placeholder:"[USER:]PASSWORD" help:"The password for Redis, with a user if Redis has ACLs."`
 	SentinelAuth string        `env:"SENTINEL_AUTH" placeholder:"[USER:]PASSWORD" help:"The password for the Sentinels, with a user if they have ACLs."`
 	AuthFile     string        `env:"AUTH_FILE" placeholder:"FILE" help:"A file with the value of ${server}_AUTH. Weir reads it for each connection, so a new password needs no restart."`

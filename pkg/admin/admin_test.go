@@ -338,6 +338,31 @@ func TestPeekReportsAStoreThatFails(t *testing.T) {
 	}
 }
 
+func TestCallsWithoutRules(t *testing.T) {
+	const shop = `{"domain":"shop","descriptors":[[["user_id","42"]]]}`
+	none := newFixture(t, func(o *Options) {
+		o.Rules = func() *descriptors.Rules { return nil }
+		o.Top = func(bool, string, int) Top { return Top{} }
+	})
+	for _, c := range [][3]string{
+		{"GET", "/v1/rules?domain=shop", ""},
+		{"GET", "/v1/top?domain=shop", ""},
+		{"POST", explainPath, shop},
+		{"POST", "/v1/keys/peek", `{"domain":"shop","descriptor":[["user_id","42"]]}`},
+	} {
+		if code, text := none.call(c[0], c[1], c[2], nil); code != 503 || !strings.Contains(text, "no rules are loaded yet") {
+			t.Errorf("%s: %d %s, want 503: requests get UNAVAILABLE", c[1], code, text)
+		}
+	}
+	empty := newFixture(t, func(o *Options) { o.Rules = func() *descriptors.Rules { return &descriptors.Rules{} } })
+	if code, text := empty.call("GET", "/v1/rules?domain=shop", "", nil); code != 404 || !strings.Contains(text, "the rules are empty") {
+		t.Error(code, text)
+	}
+	if code, text := empty.call("POST", explainPath, shop, nil); code != 200 || !strings.Contains(text, "the rules are empty") {
+		t.Error(code, text)
+	}
+}
+
 func TestBadCallsAreProblems(t *testing.T) {
 	w := newFixture(t, nil)
 	peek := func(body string) [3]string { return [3]string{"POST", "/v1/keys/peek", body} }

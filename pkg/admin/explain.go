@@ -30,7 +30,11 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 	if err != nil {
 		return nil, huma.Error422UnprocessableEntity(err.Error())
 	}
-	record := explain.ForRequest(explain.Options{Decide: a.options.Decide, KeySecret: a.options.KeySecret}, a.options.Rules(), request)
+	rules := a.options.Rules()
+	if rules == nil { // the request gets UNAVAILABLE, so "no limit" would be wrong
+		return nil, errNoRules
+	}
+	record := explain.ForRequest(explain.Options{Decide: a.options.Decide, KeySecret: a.options.KeySecret}, rules, request)
 	if record.Error != "" && record.DomainKnown {
 		return nil, huma.Error422UnprocessableEntity(record.Error)
 	}

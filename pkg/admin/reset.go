@@ -98,7 +98,10 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 		return nil, a.refuse(ctx, change, errNoResets)
 	}
 	rules, targets, err := a.find(&in.Body)
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoRules):
+		return nil, a.refuse(ctx, change, err)
+	case err != nil:
 		change.Domain = "" // the domain is none of the rules'
 		change.Detail = "no rules have the domain, or the descriptor is invalid"
 		a.audit(ctx, change)

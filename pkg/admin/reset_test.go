@@ -90,6 +90,25 @@ func TestResetByEntryResetsEveryKeyThatContainsIt(t *testing.T) {
 	}
 }
 
+func TestResetsWithoutRulesAreAuditedAsSuch(t *testing.T) {
+	w := newFixture(t, func(o *Options) {
+		withResets(nil)(o)
+		o.Rules = func() *descriptors.Rules { return nil }
+	})
+	for path, body := range map[string]string{
+		resetPath:        `{"domain":"shop","descriptor":[["user_id","42"]]}`,
+		resetByEntryPath: `{"domain":"shop","entry":["user_id","42"]}`,
+	} {
+		w.changes = nil
+		if code, text := w.call("POST", path, body, nil); code != 503 || !strings.Contains(text, "no rules are loaded yet") {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+		if len(w.changes) != 1 || w.changes[0].Detail != "no rules are loaded yet" || w.changes[0].Outcome != Refused {
+			t.Errorf("%s: audited as %+v", path, w.changes)
+		}
+	}
+}
+
 func TestBadResetsAreRefusedAndAudited(t *testing.T) {
 	for _, c := range []struct {
 		path, body string

@@ -49,8 +49,8 @@ type rulesOutput struct {
 
 func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 	rules := a.options.Rules()
-	if in.Domain != "" && rules.Domain(in.Domain) == nil {
-		return nil, unknownDomain(rules, in.Domain)
+	if err := checkDomain(rules, in.Domain); err != nil {
+		return nil, err
 	}
 	rates, out := a.rates.ruleRates(rules), &rulesOutput{Body: []Rule{}}
 	i := -1
@@ -91,9 +91,23 @@ func limitOf(l *descriptors.RateLimit) RuleLimit {
 	return shown
 }
 
+// checkDomain returns an error if domain is set and rules do not have it.
+func checkDomain(rules *descriptors.Rules, domain string) error {
+	switch {
+	case domain == "" || rules.Domain(domain) != nil:
+		return nil
+	case rules == nil:
+		return errNoRules
+	}
+	return unknownDomain(rules, domain)
+}
+
 // unknownDomain returns the error for a domain without rules. The error names the nearest domain.
 func unknownDomain(rules *descriptors.Rules, domain string) error {
-	remedy := "the domains are " + explain.DomainNames(rules)
+	remedy := "the rules are empty"
+	if names := explain.DomainNames(rules); names != "" {
+		remedy = "the domains are " + names
+	}
 	if nearest := explain.NearestDomain(rules, domain); nearest != "" {
 		remedy = fmt.Sprintf("did you mean %q?", nearest)
 	}
