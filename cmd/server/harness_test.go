@@ -44,6 +44,15 @@ descriptors:
 // maxWait bounds the wait for each event, also on a busy machine.
 const maxWait = 2 * time.Minute
 
+// longestWait returns maxWait or, if go test ends the tests sooner, the time until 5 s before, so that the test still says what it
+// waits for.
+func longestWait(t *testing.T) time.Duration {
+	if deadline, ok := t.Deadline(); ok {
+		return min(maxWait, time.Until(deadline)-5*time.Second)
+	}
+	return maxWait
+}
+
 // write writes a file in one step: on a busy machine, a server that watches the file would otherwise read it empty.
 func write(t *testing.T, path, text string) {
 	t.Helper()
@@ -89,7 +98,7 @@ func (l *lines) add(line string) {
 // await returns the first line at index n or later that contains text, and the index after it.
 func (l *lines) await(t *testing.T, n int, text string) (string, int) {
 	t.Helper()
-	deadline := time.After(maxWait)
+	deadline := time.After(longestWait(t))
 	for {
 		l.mu.Lock()
 		more, all := l.more, l.all
@@ -247,7 +256,7 @@ func awaitServing(t *testing.T, watch healthv1.Health_WatchClient) {
 // await returns once done returns true. what completes the message "timed out waiting for".
 func (s *server) await(what string, done func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(maxWait); !done(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(longestWait(s.t)); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("timed out waiting for %s", what)
 		}
@@ -272,7 +281,7 @@ func (s *server) awaitInFlight(n string) {
 // stopped waits for the end and returns the exit code.
 func (s *server) stopped() int {
 	s.t.Helper()
-	timer := time.AfterFunc(maxWait, func() { _ = s.cmd.Process.Kill() })
+	timer := time.AfterFunc(longestWait(s.t), func() { _ = s.cmd.Process.Kill() })
 	defer timer.Stop()
 	_ = s.cmd.Wait()
 	return s.cmd.ProcessState.ExitCode()
