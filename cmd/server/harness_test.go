@@ -44,8 +44,8 @@ descriptors:
 // maxWait bounds the wait for each event, also on a busy machine.
 const maxWait = 2 * time.Minute
 
-// longestWait returns maxWait or, if go test ends the tests sooner, the time until 5 s before, so that the test still says what it
-// waits for.
+// longestWait returns maxWait or, if go test ends the tests sooner, the time until 5 s before that. So the test fails with its own
+// message.
 func longestWait(t *testing.T) time.Duration {
 	if deadline, ok := t.Deadline(); ok {
 		return min(maxWait, time.Until(deadline)-5*time.Second)
