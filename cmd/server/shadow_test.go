@@ -14,7 +14,7 @@ import (
 // shadowed returns the diff of a server once done accepts it.
 func (s *server) shadowed(done func(*admin.Shadow) bool) *admin.Shadow {
 	s.t.Helper()
-	deadline := time.Now().Add(maxWait)
+	deadline := time.Now().Add(longestWait(s.t))
 	for {
 		var got admin.Shadow
 		code, text := s.admin("GET", "/v1/shadow", adminToken, "")
