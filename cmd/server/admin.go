@@ -86,7 +86,7 @@ func adminAuth(s *settings.Serve, log *zap.Logger) (auth admin.Auth, err error) 
 		return auth, nil
 	}
 	auth.Tokens, err = admin.ReadTokens(s.AdminTokenFile, func(err error) {
-		log.Error("admin tokens not read, the old ones stay valid", zap.Error(err))
+		log.Error("admin tokens not reloaded, the old ones stay in use", zap.Error(err))
 	})
 	if err != nil {
 		return auth, fmt.Errorf("ADMIN_TOKEN_FILE: %w", err)
@@ -103,7 +103,7 @@ func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener,
 		Cert: s.AdminCert, Key: s.AdminKey, ClientCA: s.AdminClientCA, Optional: s.AdminTokenFile != "", Protocols: []string{"h2", "http/1.1"},
 	}
 	config, err := files.Config(func(err error) {
-		log.Error("certificates of the admin API not loaded, the old ones stay in use", zap.Error(err))
+		log.Error("certificates of the admin API not reloaded, the old ones stay in use", zap.Error(err))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ADMIN_TLS_CERT: %w", err)

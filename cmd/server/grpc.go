@@ -74,7 +74,9 @@ func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, e
 		return nil, err
 	}
 	files := tlsfiles.Server{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, Clients: clients}
-	config, err := files.Config(func(err error) { log.Error("certificates not reloaded, the old ones stay", zap.Error(err)) })
+	config, err := files.Config(func(err error) {
+		log.Error("certificates of the rate limit service not reloaded, the old ones stay in use", zap.Error(err))
+	})
 	if err != nil {
 		return nil, fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)
 	}

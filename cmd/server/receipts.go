@@ -53,7 +53,7 @@ func (r *receiptKeys) load(files []rulesfile.File, err error) error {
 func (r *receiptKeys) watch(ctx context.Context) {
 	_ = r.file.Watch(ctx, func(files []rulesfile.File, err error) {
 		if err := r.load(files, err); err != nil {
-			r.log.Error("keys of receipts not loaded, the old ones stay in use", zap.Error(err))
+			r.log.Error("keys of receipts not reloaded, the old ones stay in use", zap.Error(err))
 			return
 		}
 		r.log.Info("keys of receipts loaded")

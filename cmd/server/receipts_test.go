@@ -84,7 +84,7 @@ func TestReceiptKeysAreReread(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	line, _ := s.log.await(t, n, "keys of receipts not loaded, the old ones stay in use")
+	line, _ := s.log.await(t, n, "keys of receipts not reloaded, the old ones stay in use")
 	if !strings.Contains(line, "line 1 is not a key") {
 		t.Errorf("%s\nwant the line of the faulty key", line)
 	}

@@ -138,11 +138,11 @@ func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.C
 	if err != nil {
 		return nil, err
 	}
-	if _, err = in.share(); err != nil {
+	if _, err = in.recordedShare(); err != nil {
 		return nil, errors.Join(err, in.finish(to.Err))
 	}
 	if err = in.each(ctx, comparison.Add); err == nil {
-		_, err = in.share()
+		_, err = in.recordedShare()
 	}
 	return in.Skipped(), errors.Join(err, in.finish(to.Err))
 }

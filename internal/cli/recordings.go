@@ -65,9 +65,9 @@ func (r *recordings) each(ctx context.Context, do func(*replay.Line) error) erro
 	return ctx.Err()
 }
 
-// share returns the share of the keys that all recordings have: 1 without a note of a recorder. It may fail only at the end, because a
+// recordedShare returns the share of the keys that all recordings have: 1 without a note of a recorder. It may fail only at the end, because a
 // file may consist of several recordings.
-func (r *recordings) share() (float64, error) {
+func (r *recordings) recordedShare() (float64, error) {
 	smallest, largest := 1.0, 0.0
 	for _, note := range r.Recorded() {
 		smallest, largest = min(smallest, note.Sample), max(largest, note.Sample)
@@ -79,12 +79,12 @@ func (r *recordings) share() (float64, error) {
 	return smallest, nil
 }
 
-// sampleShare returns given, the value of --sample-share, or [recordings.share] if it is 0.
+// sampleShare returns given, the value of --sample-share, or [recordings.recordedShare] if it is 0.
 func (r *recordings) sampleShare(given float64) (float64, error) {
 	if given > 0 {
 		return given, nil
 	}
-	share, err := r.share()
+	share, err := r.recordedShare()
 	if err != nil {
 		err = fmt.Errorf("%w, or set --sample-share", err)
 	}

@@ -18,7 +18,7 @@ import (
 type topModel struct {
 	top  *Top
 	conn *client.Client
-	ctx  context.Context //nolint:containedctx // bubbletea calls the methods of a model without a context
+	ctx  context.Context // bubbletea calls the methods of a model without a context
 
 	sortBy        string
 	width, height int // of the terminal; 0: not known yet

@@ -114,7 +114,7 @@ func TestHealthWatchDoesNotRetainRequest(t *testing.T) {
 
 type watchStream struct {
 	grpc.ServerStream
-	ctx  context.Context //nolint:containedctx // of the stream
+	ctx  context.Context // of the stream
 	sent chan healthv1.HealthCheckResponse_ServingStatus
 }
 

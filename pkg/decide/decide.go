@@ -52,7 +52,7 @@ type Options struct {
 // hit, its on_store_error does. guard.Fallback implements it.
 type OnErrorStore interface {
 	Take(ctx context.Context, now time.Time, groups []limiters.Group, onErrors []limiters.OnError, out []limiters.Verdict) error
-	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and Uncharged.
+	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and StoreUncharged.
 	EndLocally(ctx context.Context, now time.Time, ends []limiters.Hit)
 }
 

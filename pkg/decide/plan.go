@@ -23,7 +23,7 @@ func (d *Decider) matchAll(rules *descriptors.Rules, r *Request, result *Result)
 		}
 		decision.Domain = domain.Name()
 		if err := d.match(domain, descriptor, decision); err != nil {
-			return invalid("descriptors[%d]: limit: %v", i, err)
+			return invalidRequest("descriptors[%d]: limit: %v", i, err)
 		}
 		replaces = replaces || decision.replaces()
 	}
@@ -106,7 +106,7 @@ func (d *Decider) listHits(domain *descriptors.Domain, result *Result) error {
 		decision := &result.Decisions[i]
 		limits += len(decision.Limits)
 		if limits > MaxLimits {
-			return invalid("descriptors[%d]: the descriptors are under more than %d limits together", i, MaxLimits)
+			return invalidRequest("descriptors[%d]: the descriptors are under more than %d limits together", i, MaxLimits)
 		}
 		limited := len(decision.Limits) > 0 || decision.Reason == BadLeaseID
 		inQuotaRule := limited && decision.Rule != nil && !decision.Override && decision.Rule.QuotaMode

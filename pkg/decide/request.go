@@ -45,26 +45,26 @@ type Override struct {
 func (r *Request) validate() error {
 	switch {
 	case r.Domain == "":
-		return invalid("rate limit domain must not be empty")
+		return invalidRequest("rate limit domain must not be empty")
 	case len(r.Descriptors) == 0:
-		return invalid("rate limit descriptor list must not be empty")
+		return invalidRequest("rate limit descriptor list must not be empty")
 	case len(r.Descriptors) > MaxDescriptors:
-		return invalid("too many descriptors: want at most %d", MaxDescriptors)
+		return invalidRequest("too many descriptors: want at most %d", MaxDescriptors)
 	}
 	for i := range r.Descriptors {
 		entries := r.Descriptors[i].Entries
 		if len(entries) > MaxEntries {
-			return invalid("descriptors[%d]: too many entries: want at most %d", i, MaxEntries)
+			return invalidRequest("descriptors[%d]: too many entries: want at most %d", i, MaxEntries)
 		}
 		for j := range entries {
 			if entries[j].Key == "" {
-				return invalid("descriptors[%d]: entries[%d]: the key must not be empty", i, j)
+				return invalidRequest("descriptors[%d]: entries[%d]: the key must not be empty", i, j)
 			}
 		}
 	}
 	return nil
 }
 
-func invalid(format string, args ...any) error {
+func invalidRequest(format string, args ...any) error {
 	return &Error{Kind: InvalidRequest, text: fmt.Sprintf(format, args...)}
 }

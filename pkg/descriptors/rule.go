@@ -41,7 +41,7 @@ func (l *RateLimit) Rate() string {
 //
 // The fields that every request reads come first and close together, because a large set of rules exceeds the CPU caches.
 type Rule struct {
-	// Limits form a [limiters.Group]. Their Compiled.IDs differ. It is empty if and only if the rule is Unlimited.
+	// Limits form a [limiters.Group]. Their Compiled limits have different StateIDs. It is empty if and only if the rule is Unlimited.
 	Limits []RateLimit
 	number uint32 // from 1, see ruleTable and PerRule
 	// plain is the matching of the first levels, which Key reads instead of path. It is 0 for a wildcard, for addresses and for a

@@ -54,7 +54,7 @@ func newCalendar(spec Spec) (*calendar, error) {
 	length := calendarUnitLengths[unit]
 	if spec.Window%length != 0 {
 		remedy := fmt.Sprintf("want %ss of %v", calendarUnitNames[unit], length)
-		return nil, invalid(remedy, "a calendar window of %v is not a whole number of units", spec.Window)
+		return nil, specError(remedy, "a calendar window of %v is not a whole number of units", spec.Window)
 	}
 	zone, err := zoneOf(cmp.Or(spec.Params.TimeZone, utc))
 	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err
@@ -69,7 +69,7 @@ func (c *calendar) idPrefix() string {
 func checkNoCalendar(params Params) error {
 	for _, p := range calendarParameters {
 		if p.Text(params) != "" {
-			return invalid("remove it, or set window_start: calendar", "%s has no meaning without a calendar", p.Key)
+			return specError("remove it, or set window_start: calendar", "%s has no meaning without a calendar", p.Key)
 		}
 	}
 	return nil
@@ -233,7 +233,7 @@ func zoneOf(name string) (*time.Location, error) {
 		return cached.(*time.Location), nil
 	}
 	if _, known := slices.BinarySearch(timeZones(), name); !known {
-		return nil, invalid("want a name of the IANA database, such as Europe/Berlin", "unknown time_zone %q", name)
+		return nil, specError("want a name of the IANA database, such as Europe/Berlin", "unknown time_zone %q", name)
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {

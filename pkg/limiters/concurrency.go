@@ -42,10 +42,10 @@ var concurrencyDefinition = definition{
 	slots:      true,
 	newAlgorithm: func(spec Spec, _ bool) (algorithm, error) {
 		if spec.CountDenied {
-			return nil, invalid("leave out count_denied", "denied hits hold no slots")
+			return nil, specError("leave out count_denied", "denied hits hold no slots")
 		}
 		if spec.Max > MaxLeases {
-			return nil, invalid(fmt.Sprintf("want at most %d for each key", MaxLeases), "%d slots are too many", spec.Max)
+			return nil, specError(fmt.Sprintf("want at most %d for each key", MaxLeases), "%d slots are too many", spec.Max)
 		}
 		return &concurrencyLimit{max: spec.Max, ttl: leaseTTL(spec)}, nil
 	},

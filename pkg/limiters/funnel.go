@@ -32,7 +32,7 @@ const maxDrain = 1 << 51
 // maxUsed bounds the reported usage: twice the maximum capacity.
 const maxUsed = 1 << 33
 
-var errSlow = invalid("want a smaller capacity or a higher rate", "the funnel takes more than 71 years to drain")
+var errSlow = specError("want a smaller capacity or a higher rate", "the funnel takes more than 71 years to drain")
 
 var funnelParameters = []Parameter{{
 	Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true,
@@ -66,7 +66,7 @@ var funnelDefinition = definition{
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {
-				return nil, invalid("leave it out", "a capacity has no meaning for a maximum of 0, which denies every hit")
+				return nil, specError("leave it out", "a capacity has no meaning for a maximum of 0, which denies every hit")
 			}
 			return l, nil
 		}
@@ -74,7 +74,7 @@ var funnelDefinition = definition{
 			l.capacity = l.max
 		}
 		if l.capacity > maxCapacity {
-			return nil, invalid(fmt.Sprintf("want a capacity of at most %d", maxCapacity), "a funnel of %d hits is too large", l.capacity)
+			return nil, specError(fmt.Sprintf("want a capacity of at most %d", maxCapacity), "a funnel of %d hits is too large", l.capacity)
 		}
 		g := gcd(l.max, l.window)
 		l.drain = drain{num: uint64(l.window / g), den: uint64(l.max / g)}
@@ -108,7 +108,7 @@ func errPrecise(spec Spec) error {
 	if step, ok := stepOf(spec.Max, spec.Window); ok {
 		maximum = spec.Max - spec.Max%step
 	}
-	return invalid(fmt.Sprintf("want fewer hits, such as %d", maximum), "a funnel of %d hits in %v is too precise", spec.Max, spec.Window)
+	return specError(fmt.Sprintf("want at most %d", maximum), "a funnel cannot count %d hits in %v exactly", spec.Max, spec.Window)
 }
 
 func (l *funnelLimit) idPrefix() string { return "f" }

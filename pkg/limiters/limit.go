@@ -144,8 +144,8 @@ func (e *SpecError) Error() string {
 	return e.Problem + ": " + e.Remedy
 }
 
-// invalid returns a [SpecError]. The problem is a format with args.
-func invalid(remedy, problem string, args ...any) error {
+// specError returns a [SpecError]. The problem is a format with args.
+func specError(remedy, problem string, args ...any) error {
 	return &SpecError{Problem: fmt.Sprintf(problem, args...), Remedy: remedy}
 }
 
@@ -153,7 +153,7 @@ func invalid(remedy, problem string, args ...any) error {
 func New(spec Spec) (*Limit, error) {
 	d := definitionOf(spec.Algorithm)
 	if d.name == "" {
-		return nil, invalid(fmt.Sprintf("want one of %q", Algorithms()), "unknown algorithm %q", spec.Algorithm)
+		return nil, specError(fmt.Sprintf("want one of %q", Algorithms()), "unknown algorithm %q", spec.Algorithm)
 	}
 	if err := errors.Join(
 		checkRange("maximum", spec.Max, 0, LargestMax), d.checkWindow(spec.Window), d.check(&spec.Params),
@@ -183,7 +183,7 @@ func New(spec Spec) (*Limit, error) {
 
 func checkRange(what string, n, minN, maxN int64) error {
 	if n < minN || n > maxN {
-		return invalid(fmt.Sprintf("want %d to %d", minN, maxN), "a %s of %d is out of range", what, n)
+		return specError(fmt.Sprintf("want %d to %d", minN, maxN), "a %s of %d is out of range", what, n)
 	}
 	return nil
 }
@@ -191,12 +191,12 @@ func checkRange(what string, n, minN, maxN int64) error {
 func (d *definition) checkWindow(w time.Duration) error {
 	if d.slots {
 		if w != 0 {
-			return invalid("want 0", "a window of %v has no meaning for the algorithm %s", w, d.name)
+			return specError("want 0", "a window of %v has no meaning for the algorithm %s", w, d.name)
 		}
 		return nil
 	}
 	if w < time.Microsecond || w > MaxWindow || w%time.Microsecond != 0 {
-		return invalid("want whole microseconds, up to 10 years", "a window of %v is out of range", w)
+		return specError("want whole microseconds, up to 10 years", "a window of %v is out of range", w)
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func FailAll(out []Verdict, err error) {
 // A Verdict is the result of one Hit.
 type Verdict struct {
 	Allowed      bool
-	Penalized    bool // denied, and the key's penalty ends at RetryAfter
+	Penalized    bool // denied by a penalty, which ends at RetryAfter
 	PenaltyBegan bool // Penalized, and the penalty began with this hit
 	// TooManyReservations reports a denial because the key has [MaxLeases] open reservations.
 	TooManyReservations bool

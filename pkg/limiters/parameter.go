@@ -96,17 +96,17 @@ func (p *Parameter) Set(params *Params, text string) error {
 	case Integer:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return invalid("", "a %s of %q is not a whole number", p.Key, text)
+			return specError("", "a %s of %q is not a whole number", p.Key, text)
 		}
 		*p.number(params) = n
 	case Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil {
-			return invalid("", "a %s of %q is not a duration, such as 90s or 1h30m", p.Key, text)
+			return specError("", "a %s of %q is not a duration, such as 90s or 1h30m", p.Key, text)
 		}
 		*p.number(params) = int64(d)
 	case Object:
-		return invalid("set its keys", "%s is an object", p.Key)
+		return specError("set its keys", "%s is an object", p.Key)
 	default:
 		*p.text(params) = text
 	}
@@ -121,10 +121,10 @@ func (p *Parameter) check(params *Params) error {
 	case Duration:
 		d := time.Duration(*p.number(params))
 		if d%time.Microsecond != 0 {
-			return invalid("", "a %s of %v is not a duration in whole microseconds", p.Key, d)
+			return specError("", "a %s of %v is not a duration in whole microseconds", p.Key, d)
 		}
 		if d < micros(p.Min) || d > micros(p.Max) {
-			return invalid(fmt.Sprintf("want %v to %v", micros(p.Min), micros(p.Max)), "a %s of %v is out of range", p.Key, d)
+			return specError(fmt.Sprintf("want %v to %v", micros(p.Min), micros(p.Max)), "a %s of %v is out of range", p.Key, d)
 		}
 		return nil
 	case Zone:
@@ -132,7 +132,7 @@ func (p *Parameter) check(params *Params) error {
 		return err
 	default:
 		if text := *p.text(params); !slices.Contains(p.Choices, text) {
-			return invalid(fmt.Sprintf("want one of %q", p.Choices), "unknown %s %q", p.Key, text)
+			return specError(fmt.Sprintf("want one of %q", p.Choices), "unknown %s %q", p.Key, text)
 		}
 		return nil
 	}
@@ -146,7 +146,7 @@ func (d *definition) check(params *Params) error {
 			continue
 		}
 		if !slices.ContainsFunc(d.parameters, func(declared Parameter) bool { return declared.Key == p.Key }) {
-			return invalid("", "the algorithm %s has no parameter %q", d.name, p.Key)
+			return specError("", "the algorithm %s has no parameter %q", d.name, p.Key)
 		}
 		if err := errors.Join(p.check(params), d.checkObject(p, params)); err != nil {
 			return err
@@ -165,7 +165,7 @@ func (d *definition) checkObject(p *Parameter, params *Params) error {
 		other := &d.parameters[i]
 		key, ok := strings.CutPrefix(other.Key, object+".")
 		if ok && other.Required && !other.isSet(params) {
-			return invalid(fmt.Sprintf("set %s in %s", key, object), "a %s without %s", object, key)
+			return specError(fmt.Sprintf("set %s in %s", key, object), "a %s without %s", object, key)
 		}
 	}
 	return nil

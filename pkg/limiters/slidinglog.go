@@ -35,7 +35,7 @@ var slidingLogDefinition = definition{
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		if spec.Max > LogMax {
 			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", LogMax)
-			return nil, invalid(remedy, "a sliding log of %d hits is too large", spec.Max)
+			return nil, specError(remedy, "a sliding log of %d hits is too large", spec.Max)
 		}
 		return &logLimit{
 			max: spec.Max, window: spec.Window.Microseconds(), peekOver: peekOver,

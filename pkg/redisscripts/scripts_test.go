@@ -101,11 +101,22 @@ func TestConstantsOfOneNameAreEqual(t *testing.T) {
 // Lua writes 1763683200000001 as 1.7636832e+15 by default. Only the driver may read a clock.
 func TestLuaKeepsDigitsAndReadsNoClock(t *testing.T) {
 	loses := regexp.MustCompile(`tostring\(|cjson|[^.]\.\.[^.]`)
-	for _, name := range limiters.Algorithms() {
-		for i, line := range strings.Split(source(name), "\n") {
+	harmless := map[string][]string{ // texts, which have no digits to lose, and the driver's clock
+		"batch.lua":        {"call('TIME')", "tostring(problem)", "'>' .. string.sub(FORMAT"},
+		"reservations.lua": {"id .. 'e'"},
+	}
+	entries, err := files.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		for i, line := range strings.Split(source(strings.TrimSuffix(name, ".lua")), "\n") {
 			code, _, _ := strings.Cut(line, "--")
 			if loses.MatchString(code) || strings.Contains(code, "'TIME'") {
-				t.Errorf("%s.lua:%d: %s", name, i+1, line)
+				if !slices.ContainsFunc(harmless[name], func(text string) bool { return strings.Contains(code, text) }) {
+					t.Errorf("%s:%d: %s", name, i+1, line)
+				}
 			}
 		}
 	}

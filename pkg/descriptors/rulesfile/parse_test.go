@@ -172,7 +172,7 @@ func TestErrorsNameLineAndRemedy(t *testing.T) {
 		{limit("requests_per_unit: 4503599627370496"), "2:67: requests_per_unit is 4503599627370496"},
 		{limit("requests_per_unit: 18446744073709551616"), "2:67: requests_per_unit is 18446744073709551616"},
 		{limit("requests_per_unit: 4294967296, algorithm: funnel"), "2:36: a funnel of 4294967296 hits is too large: want a capacity of at most 4294967295"},
-		{limit("requests_per_unit: 4294967311, algorithm: funnel, capacity: 9"), "2:36: a funnel of 4294967311 hits in 24h0m0s is too precise"},
+		{limit("requests_per_unit: 4294967311, algorithm: funnel, capacity: 9"), "2:36: a funnel cannot count 4294967311 hits in 24h0m0s exactly"},
 		{limit("requests_per_unit: 1000001, algorithm: sliding_log"), "2:36: a sliding log of 1000001 hits is too large"},
 		{limit("requests_per_unit: x"), "2:67: requests_per_unit is the text 'x': write a whole number"},
 		{limit("requests_per_unit: '5'"), "2:67: requests_per_unit is the text '5': remove the quotes: 'requests_per_unit: 5'"},

@@ -291,7 +291,7 @@ func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiter
 	}
 	ends = slices.Clone(ends) // they belong to the caller
 	for i := range ends {
-		if share, err := f.share(ends[i].Limit, ends[i].N); err == nil {
+		if share, err := f.localLimit(ends[i].Limit, ends[i].N); err == nil {
 			ends[i].Limit = share
 		}
 	}
@@ -338,7 +338,7 @@ func (f *Fallback) addLocal(local *split.Subset, first int, g limiters.Group, t 
 			continue
 		}
 		var err error
-		h.Limit, err = f.share(h.Limit, h.N)
+		h.Limit, err = f.localLimit(h.Limit, h.N)
 		if f.options.Local == nil || err != nil {
 			f.count(&h, limiters.OnErrorFail)
 			denied = true
@@ -358,8 +358,8 @@ func (f *Fallback) addLocal(local *split.Subset, first int, g limiters.Group, t 
 	local.AddHits(undecided, indices...)
 }
 
-// share returns this process's share of a limit for hits of n.
-func (f *Fallback) share(l *limiters.Limit, n int64) (*limiters.Limit, error) {
+// localLimit returns this process's share of a limit for hits of n.
+func (f *Fallback) localLimit(l *limiters.Limit, n int64) (*limiters.Limit, error) {
 	replicas := int64(max(1, f.options.Replicas()))
 	if replicas == 1 {
 		return l, nil

@@ -14,7 +14,7 @@ const callTimeout = time.Second
 // A worker is the goroutine of a decorator that calls a store. Stopping the goroutine does not cancel a call in flight, because the
 // hits of the call would be undecided. Only the context of stopWorker cancels the call.
 type worker struct {
-	calls       context.Context //nolint:containedctx // the calls of a goroutine belong to no request
+	calls       context.Context // the calls of a goroutine belong to no request
 	cancelCalls context.CancelFunc
 	stop        context.CancelFunc
 	stopped     chan struct{}

@@ -69,7 +69,7 @@ func (s *source) mask(key string, exact []string) error {
 		if err != nil || prefix.Masked().String() != v {
 			return fmt.Errorf("envoy sends %s as a prefix such as 192.0.2.0/24, which is never %q: write such a prefix", key, v)
 		}
-		length, bits := &s.v4, uint32(prefix.Bits()) //nolint:gosec // at most 128
+		length, bits := &s.v4, uint32(prefix.Bits())
 		if prefix.Addr().Is6() {
 			length = &s.v6
 		}

@@ -46,21 +46,21 @@ func ParseURL(t Type, network, text string) (Options, error) {
 		return Options{}, err
 	}
 	if strings.TrimSpace(text) == "" {
-		return Options{}, errors.New("an empty address: want host:port, redis://host:port/db or the path of a socket")
+		return Options{}, errors.New("an empty address: write host:port, redis://host:port/db or the path of a socket")
 	}
 	return parse(text)
 }
 
 func parseSocket(text string) (Options, error) {
 	if strings.Contains(text, "://") {
-		return Options{}, errors.New("a URL where the path of a socket should be: want a path, or tcp as the type of socket")
+		return Options{}, errors.New("a URL where the path of a socket should be: write a path, or set the type of socket to tcp")
 	}
 	return Options{Type: Single, Network: "unix", Addr: text}, nil
 }
 
 func parseSingle(text string) (Options, error) {
 	if strings.Contains(text, ",") {
-		return Options{}, errors.New("several addresses: want one address, or the type sentinel or cluster")
+		return Options{}, errors.New("several addresses: write one address, or set the type to sentinel or cluster")
 	}
 	n, err := parseNode(text, "6379")
 	if err != nil {
@@ -72,7 +72,7 @@ func parseSingle(text string) (Options, error) {
 }
 
 func parseSentinel(text string) (Options, error) {
-	const want = "want the name of the master and then the Sentinels, as in master,host:port,host:port"
+	const want = "write the name of the master and then the Sentinels, as in master,host:port,host:port"
 	name, sentinels, several := strings.Cut(text, ",")
 	name = strings.TrimSpace(name)
 	switch {
@@ -89,7 +89,7 @@ func parseSentinel(text string) (Options, error) {
 		return Options{}, err
 	}
 	if common.db != 0 {
-		return Options{}, errors.New("a Sentinel has no databases: want an address without a database number")
+		return Options{}, errors.New("a Sentinel has no databases: write an address without a database number")
 	}
 	o.SentinelUsername, o.SentinelPassword = common.username, common.password
 	return o, nil
@@ -102,7 +102,7 @@ func parseCluster(text string) (Options, error) {
 		return Options{}, err
 	}
 	if common.db != 0 {
-		return Options{}, errors.New("a cluster has only database 0: want an address without a database number")
+		return Options{}, errors.New("a cluster has only database 0: write an address without a database number")
 	}
 	o.Username, o.Password = common.username, common.password
 	return o, nil

@@ -49,7 +49,7 @@ func TestParseURL(t *testing.T) {
 		{"", "tcp", "/run/redis.sock", Options{Type: Single, Network: "unix", Addr: "/run/redis.sock"}, "", false},
 		{"", "tcp", "", Options{}, "empty address", false},
 		{"", "unix", "", Options{}, "empty address", false},
-		{"", "unix", "redis://:secret@h:1", Options{}, "tcp as the type of socket", false},
+		{"", "unix", "redis://:secret@h:1", Options{}, "set the type of socket to tcp", false},
 		{"", "tcp", "redis://me:secret@h:1/x", Options{}, "database that is not a number", false},
 		{"", "tcp", "redis://me:secret@h:1/-1", Options{}, "database that is not a number", false},
 		{"", "tcp", "redis://me:secret@h:1?secret=1", Options{}, "unknown parameter", false},
@@ -59,7 +59,7 @@ func TestParseURL(t *testing.T) {
 		{"", "tcp", "redis://me:secret@h:70000", Options{}, "port that is out of range", false},
 		{"", "tcp", "me:secret://h", Options{}, "unknown scheme", false},
 		{"", "tcp", "http://h:1", Options{}, "unknown scheme", false},
-		{"", "tcp", "master,secret:26379,s2:26379", Options{}, "type sentinel or cluster", false},
+		{"", "tcp", "master,secret:26379,s2:26379", Options{}, "set the type to sentinel or cluster", false},
 
 		{Sentinel, "unix", "master,s1:26379, s2", Options{
 			Type: Sentinel, Master: "master", Addrs: []string{"s1:26379", "s2:26379"},
