@@ -151,7 +151,7 @@ func TestCheckSettings(t *testing.T) {
 		{"STORE_TIMEOUT=15", commandTest{"check --settings", 1, nil, []string{`STORE_TIMEOUT: "15" has no unit`}}},
 		{"STORE_TIMEOUT=15", commandTest{"check --settings -o json", 1, []string{`"severity": "fault",` + "\n    " + `"id": "setting",`, `STORE_TIMEOUT: \"15\" has no unit`}, nil}},
 		{"STORE_TIMEOUT=15", commandTest{"check --settings --format=github", 1, []string{`::error title=setting::STORE_TIMEOUT: "15" has no unit`}, nil}},
-		{"BACKEND_TYPE=redis REDIS_PERSECOND=true REDIS_PERSECOND_URL=", commandTest{"check --settings", 1, nil, []string{"REDIS_PERSECOND_URL: an empty address: want host:port"}}},
+		{"BACKEND_TYPE=redis REDIS_PERSECOND=true REDIS_PERSECOND_URL=", commandTest{"check --settings", 1, nil, []string{"REDIS_PERSECOND_URL: an empty address: write host:port"}}},
 		{"REDIS_URL=http://redis", commandTest{"check --settings", 1, nil, []string{"REDIS_URL: the address has an unknown scheme: want host:port"}}},
 		{"BACKEND_TYPE=memory REDIS_URL=http://redis REDIS_PERSECOND_URL=", commandTest{"check --settings", 0, []string{"ok: settings"}, nil}},
 		{"GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_CERT=c GRPC_SERVER_TLS_KEY=k GRPC_CLIENT_TLS_CACERT=ca GRPC_CLIENT_TLS_SAN=*.edge",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +53,11 @@ func settingsTable(t *testing.T) string {
 			}
 		}
 	}
+	ofRatelimit, err := os.ReadFile("../../internal/settings/testdata/ratelimit.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := strings.Fields(string(ofRatelimit))
 	b := &strings.Builder{}
 	fmt.Fprint(b, "# Settings\n\n<!-- Generated from internal/settings by go test ./cmd/server -run Table -update -->\n\n"+
 		"This page lists every setting with its default and meaning, for operators who configure Weir. Most installations set only these:\n\n")
@@ -64,6 +70,7 @@ func settingsTable(t *testing.T) string {
 	fmt.Fprint(b, ".\n\n"+
 		"Each setting is an environment variable and a flag of `weir serve`, and a flag takes precedence over its variable. Durations\n"+
 		"need a unit, such as `15ms`, `2s` or `1h30m`. `weir serve --help=all` prints the same list.\n\n"+
+		"envoyproxy/ratelimit has the same settings, but those marked †. [switching.md](switching.md) says what else differs.\n\n"+
 		"To check the variables of an environment before a start, run `weir check --settings`. At start, Weir warns of an unknown variable that\n"+
 		"is one typing mistake away from a setting, or that begins like a setting, such as `XDS_CLIENT_`.\n")
 	for _, g := range settings.Groups {
@@ -76,6 +83,9 @@ func settingsTable(t *testing.T) string {
 			otherwise, meaning := defaultOf(f)
 			if first := strings.Replace(f.Envs[0], "REDIS_PERSECOND_", "REDIS_", 1); first != f.Envs[0] && strings.ReplaceAll(f.Help, "REDIS_PERSECOND", "REDIS") == helps[first] {
 				meaning = "As `" + first + "`, for the second Redis."
+			}
+			if !slices.ContainsFunc(f.Envs, func(variable string) bool { return slices.Contains(shared, variable) }) {
+				meaning = "† " + meaning
 			}
 			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), otherwise, cell(meaning))
 		}
