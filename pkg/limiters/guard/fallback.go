@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,15 +24,11 @@ type Fallback struct {
 	store   limiters.Store
 	options FallbackOptions
 
-	start   time.Time
-	down    atomic.Bool
-	failure atomic.Int64 // the time of the last failure of the store, in ns since start
-	outage  struct {     // the current one, or the last
-		sync.Mutex // held while down changes
-		began      time.Time
-		hits       int64 // fallbackHits when it began
-	}
+	start          time.Time
+	downSince      atomic.Pointer[time.Time] // nil while the store works
+	failure        atomic.Int64              // the time of the last failure of the store, in ns since start
 	decided        [limiters.OnErrorLocal + 1]atomic.Int64
+	outageHits     atomic.Int64 // hits that the store failed to decide while it was down, and that no Outage has reported yet
 	shares         shares
 	localHasLeases atomic.Bool // the local store has decided a hit with a lease
 }
@@ -83,7 +78,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 
 // Stats returns the state and the counters.
 func (f *Fallback) Stats() FallbackStats {
-	s := FallbackStats{Down: f.down.Load()}
+	s := FallbackStats{Down: f.downSince.Load() != nil}
 	for i := range s.Decided {
 		s.Decided[i] = f.decided[i].Load()
 	}
@@ -177,45 +172,27 @@ const recoveryTime = time.Second
 
 // noteRecovery marks the store as recovered if it was down, decided a hit, and has not failed for recoveryTime.
 func (f *Fallback) noteRecovery(out []limiters.Verdict) {
-	if !f.down.Load() || time.Since(f.start)-time.Duration(f.failure.Load()) < recoveryTime || !slices.ContainsFunc(out, isByStore) {
+	if f.downSince.Load() == nil || time.Since(f.start)-time.Duration(f.failure.Load()) < recoveryTime || !slices.ContainsFunc(out, isByStore) {
 		return
 	}
 	f.markUp()
 }
 
+// markDown marks the store as down. A Take that fails calls it before it counts its hits, so the outage has all of them.
 func (f *Fallback) markDown(reason error) {
-	if f.down.Load() {
+	if f.downSince.Load() != nil {
 		return
 	}
-	f.outage.Lock()
-	failed := !f.down.Load()
-	if failed {
-		// Another Take that fails waits for this before it counts its hits, so the outage has all of them.
-		f.outage.began, f.outage.hits = time.Now(), f.fallbackHits()
-		f.down.Store(true)
-	}
-	f.outage.Unlock()
-	if failed {
+	now := time.Now()
+	if f.downSince.CompareAndSwap(nil, &now) {
 		f.options.Failed(reason)
 	}
 }
 
 func (f *Fallback) markUp() {
-	f.outage.Lock()
-	recovered := f.down.CompareAndSwap(true, false)
-	o := Outage{time.Since(f.outage.began), f.fallbackHits() - f.outage.hits}
-	f.outage.Unlock()
-	if recovered {
-		f.options.Recovered(o)
+	if since := f.downSince.Swap(nil); since != nil {
+		f.options.Recovered(Outage{time.Since(*since), f.outageHits.Swap(0)})
 	}
-}
-
-// fallbackHits returns the number of hits that the store failed to decide.
-func (f *Fallback) fallbackHits() (sum int64) {
-	for _, n := range f.Stats().Decided {
-		sum += n
-	}
-	return sum
 }
 
 // idleTime is the time since the last failure after which CheckIdle calls check. With requests, Take notices the recovery earlier,
@@ -226,7 +203,7 @@ const idleTime = 10 * time.Second
 // Call CheckIdle periodically, because without requests nothing else notices a recovery.
 func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) error) {
 	failure := f.failure.Load()
-	if !f.down.Load() || time.Since(f.start)-time.Duration(failure) < idleTime || check(ctx) != nil {
+	if f.downSince.Load() == nil || time.Since(f.start)-time.Duration(failure) < idleTime || check(ctx) != nil {
 		return
 	}
 	if f.failure.Load() == failure {
@@ -264,8 +241,12 @@ func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
 
 // count counts a hit decided by onError.
 func (f *Fallback) count(h *limiters.Hit, onError limiters.OnError) {
-	if !h.End {
-		f.decided[onError].Add(1)
+	if h.End {
+		return
+	}
+	f.decided[onError].Add(1)
+	if f.downSince.Load() != nil {
+		f.outageHits.Add(1)
 	}
 }
 
