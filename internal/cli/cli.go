@@ -47,16 +47,14 @@ func printJSON(w io.Writer, v any) error {
 // ExitCode prints the error of a command, unless it is an [Exit], and returns the exit code: 0 without an error, and [Error] for an
 // error that names no other.
 func ExitCode(err error, stderr io.Writer) int {
-	var exit Exit
-	var failure failedError
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(err, &exit):
+	}
+	if exit := Exit(0); errors.As(err, &exit) {
 		return int(exit)
 	}
 	printError(err, stderr)
-	if errors.As(err, &failure) {
+	if errors.As(err, new(failedError)) {
 		return int(Failed)
 	}
 	return int(Error)

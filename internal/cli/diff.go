@@ -59,15 +59,14 @@ func (d *Diff) Validate() error {
 	return nil
 }
 
-// Run prints the comparison. It returns 2 if there are changes, and 1 after an error, which it has printed.
+// Run prints the comparison. The exit code is 2 if there are changes, and 1 after an error.
 func (d *Diff) Run(ctx context.Context, to Streams) error {
 	report, conditions, err := d.compare(ctx, to)
 	if err == nil {
 		err = d.print(report, to.Out)
 	}
 	if err != nil {
-		printError(err, to.Err)
-		return diffFault
+		return failedError{err}
 	}
 	if len(conditions) == 0 && report.Differs() {
 		return diffChanges

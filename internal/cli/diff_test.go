@@ -25,27 +25,27 @@ func TestDiffDoesNotDecideConditionsOnUncountedKeys(t *testing.T) {
 	for _, c := range []struct {
 		condition string
 		maxKeys   int
-		want      error
+		want      Exit
 	}{
 		{"newly_denied_keys > 1", 2, diffChanges},
-		{"newly_denied_keys > 2", 2, nil},
+		{"newly_denied_keys > 2", 2, 0},
 		{"newly_denied_keys > 1", 1, diffFault},
 		{"newly_denied_keys > 0", 1, diffChanges},
-		{"newly_denied_requests > 2", 1, nil},
-		{"newly_denied_keys <= 1", 2, nil},
+		{"newly_denied_requests > 2", 1, 0},
+		{"newly_denied_keys <= 1", 2, 0},
 		{"newly_denied_keys <= 1", 1, diffFault},
 		{"newly_denied_keys == 1", 1, diffFault},
 		{"newly_denied_keys != 2", 1, diffFault},
-		{"newly_denied_keys < 1", 1, nil},
-		{"newly_denied_keys == 0", 1, nil},
+		{"newly_denied_keys < 1", 1, 0},
+		{"newly_denied_keys == 0", 1, 0},
 		{"newly_denied_keys != 0", 1, diffChanges},
 		{"newly_denied_keys_percent < 50", 1, diffFault},
-		{"newly_denied_keys > 1 and newly_denied_requests > 2", 1, nil},
+		{"newly_denied_keys > 1 and newly_denied_requests > 2", 1, 0},
 	} {
 		d := Diff{Old: old, New: now, Against: []string{recording}, FailIf: []string{c.condition}, MaxKeys: c.maxKeys, Output: "text"}
 		var out, errs bytes.Buffer
-		if err := d.Run(t.Context(), Streams{Out: &out, Err: &errs}); err != c.want { //nolint:errorlint // an Exit is never wrapped
-			t.Errorf("%s with %d keys: %v, want %v\n%s", c.condition, c.maxKeys, err, c.want, &errs)
+		if code := ExitCode(d.Run(t.Context(), Streams{Out: &out, Err: &errs}), &errs); code != int(c.want) {
+			t.Errorf("%s with %d keys: exit code %d, want %d\n%s", c.condition, c.maxKeys, code, c.want, &errs)
 		}
 	}
 }
@@ -61,8 +61,8 @@ func TestDiffRejectsSamplesOfDifferentShares(t *testing.T) {
 	text := `{"t":"2026-11-22T10:00:00Z","sample":0.25}` + "\n" + strings.Repeat(line, 2000) + `{"t":"2026-11-22T10:00:00Z","sample":0.5}` + "\n" + line
 	d := Diff{Old: rules, New: rules, Against: []string{"-"}, MaxKeys: 10, Output: "text"}
 	var out, errs bytes.Buffer
-	err := d.Run(t.Context(), Streams{In: strings.NewReader(text), Out: &out, Err: &errs})
-	if err != diffFault || !strings.Contains(errs.String(), "samples of different shares, from 0.25 to 0.5") { //nolint:errorlint // an Exit is never wrapped
-		t.Errorf("%v\n%s%s", err, &out, &errs)
+	code := ExitCode(d.Run(t.Context(), Streams{In: strings.NewReader(text), Out: &out, Err: &errs}), &errs)
+	if code != 1 || !strings.Contains(errs.String(), "samples of different shares, from 0.25 to 0.5") {
+		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
 	}
 }

@@ -65,7 +65,7 @@ func (s *Suggest) Validate() error {
 	return nil
 }
 
-// Run prints limits for the traffic of the recordings. Its error is [Failed] if none is recommended.
+// Run prints limits for the traffic of the recordings. The exit code is [Failed] if none is recommended.
 func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	report, err := s.report(ctx, to)
 	if err != nil {
@@ -87,12 +87,14 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 		_, err = io.WriteString(to.Out, text)
 	}
 	switch {
-	case recommended || err != nil && !errors.Is(err, suggest.ErrNoYAML):
+	case recommended:
 		return err
-	case err != nil:
-		printError(err, to.Err)
+	case err == nil:
+		return Failed
+	case errors.Is(err, suggest.ErrNoYAML):
+		return failedError{err}
 	}
-	return Failed
+	return err
 }
 
 // hint prints the key paths of a recording that has no request for the rules or paths.
