@@ -56,21 +56,10 @@ func (r *Responses) completeLimitHeaders(errs *settingErrors) {
 	if !r.ResponseHeaders {
 		return
 	}
-	for _, h := range []struct{ variable, name, example string }{
-		{"LIMIT_LIMIT_HEADER", r.LimitHeader, "RateLimit-Limit"},
-		{"LIMIT_REMAINING_HEADER", r.RemainingHeader, "RateLimit-Remaining"},
-		{"LIMIT_RESET_HEADER", r.ResetHeader, "RateLimit-Reset"},
-	} {
-		switch {
-		case !httpguts.ValidHeaderFieldName(h.name):
-			errs.add(h.variable, notAHeader, h.name)
-		case slices.Contains(framing, strings.ToLower(h.name)):
-			errs.add(h.variable, "the header %s describes the body or the connection: write another name, such as %s", h.name, h.example)
-		}
-	}
+	checkHeader(errs, "LIMIT_LIMIT_HEADER", r.LimitHeader, framing, "RateLimit-Limit")
+	checkHeader(errs, "LIMIT_REMAINING_HEADER", r.RemainingHeader, framing, "RateLimit-Remaining")
+	checkHeader(errs, "LIMIT_RESET_HEADER", r.ResetHeader, framing, "RateLimit-Reset")
 }
-
-const notAHeader = "%q is not the name of a header: write letters, digits and '-'"
 
 // framing are response headers that describe the body and the connection.
 var framing = []string{
@@ -81,15 +70,20 @@ var framing = []string{
 // taken are response headers with another meaning.
 var taken = append([]string{"ratelimit", "ratelimit-policy", "retry-after"}, framing...)
 
-// completeHeader validates a header name and converts it to lower case, as HTTP/2 requires.
+// completeHeader validates a header name, if it is set, and converts it to lower case, as HTTP/2 requires.
 func (r *Responses) completeHeader(errs *settingErrors, variable string, name *string) {
-	*name = strings.ToLower(*name)
+	if *name = strings.ToLower(*name); *name != "" {
+		checkHeader(errs, variable, *name, taken, "x-denied-by")
+	}
+}
+
+// checkHeader requires that name is a header, and none of the reserved ones, which are in lower case.
+func checkHeader(errs *settingErrors, variable, name string, reserved []string, example string) {
 	switch {
-	case *name == "":
-	case !httpguts.ValidHeaderFieldName(*name):
-		errs.add(variable, notAHeader, *name)
-	case slices.Contains(taken, *name):
-		errs.add(variable, "the header %s has another meaning: write another name, such as x-denied-by", *name)
+	case !httpguts.ValidHeaderFieldName(name):
+		errs.add(variable, "%q is not the name of a header: write letters, digits and '-'", name)
+	case slices.Contains(reserved, strings.ToLower(name)):
+		errs.add(variable, "the header %s has another meaning: write another name, such as %s", name, example)
 	}
 }
 
