@@ -90,12 +90,9 @@ func leaseKeys(rules *descriptors.Rules, domain string) (keys []string) {
 // find returns the targets of a request.
 func (a *API) find(in *KeyRequest) (rules *descriptors.Rules, targets []target, err error) {
 	rules = a.options.Rules()
-	if rules == nil {
-		return nil, nil, errNoRules
-	}
-	domain := rules.Domain(in.Domain)
-	if domain == nil {
-		return nil, nil, unknownDomain(rules, in.Domain)
+	domain, err := domainOf(rules, in.Domain)
+	if err != nil {
+		return nil, nil, err
 	}
 	entries := make([]descriptors.Entry, len(in.Descriptor))
 	for i, e := range in.Descriptor {

@@ -49,8 +49,10 @@ type rulesOutput struct {
 
 func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 	rules := a.options.Rules()
-	if err := checkDomain(rules, in.Domain); err != nil {
-		return nil, err
+	if in.Domain != "" {
+		if _, err := domainOf(rules, in.Domain); err != nil {
+			return nil, err
+		}
 	}
 	rates, out := a.rates.ruleRates(rules), &rulesOutput{Body: []Rule{}}
 	i := -1
@@ -91,15 +93,15 @@ func limitOf(l *descriptors.RateLimit) RuleLimit {
 	return shown
 }
 
-// checkDomain returns an error if domain is set and rules do not have it.
-func checkDomain(rules *descriptors.Rules, domain string) error {
-	switch {
-	case domain == "" || rules.Domain(domain) != nil:
-		return nil
-	case rules == nil:
-		return errNoRules
+// domainOf returns a domain of rules, or an error if they do not have it.
+func domainOf(rules *descriptors.Rules, name string) (*descriptors.Domain, error) {
+	if rules == nil {
+		return nil, errNoRules
 	}
-	return unknownDomain(rules, domain)
+	if domain := rules.Domain(name); domain != nil {
+		return domain, nil
+	}
+	return nil, unknownDomain(rules, name)
 }
 
 // unknownDomain returns the error for a domain without rules. The error names the nearest domain.
