@@ -257,12 +257,22 @@ func (x *index) children(id recordID) []recordID {
 	return children
 }
 
-// HasPrefixes reports whether a node of the domain, with or without limits, matches the key with prefixes. Nil has no nodes.
-func (d *Domain) HasPrefixes(key string) bool {
-	return d != nil && slices.ContainsFunc(d.index.inexact, func(c inexactChildren) bool { return c.byIP[key] != nil })
+// PrefixKeys returns the keys that nodes of the domain, with or without limits, match with prefixes. It reads every node. Nil has no
+// nodes.
+func (d *Domain) PrefixKeys() map[string]bool {
+	keys := map[string]bool{}
+	if d != nil {
+		for _, c := range d.index.inexact {
+			for key := range c.byIP {
+				keys[key] = true
+			}
+		}
+	}
+	return keys
 }
 
-// ExactValues returns the values that nodes of the domain, with or without limits, have for the key, without wildcards. Nil has no nodes.
+// ExactValues returns the values that nodes of the domain, with or without limits, have for the key, without wildcards. It reads every
+// node. Nil has no nodes.
 func (d *Domain) ExactValues(key string) []string {
 	if d == nil {
 		return nil

@@ -161,11 +161,11 @@ descriptors:
       - {key: c, value: 10.0.0.1}
       - {key: a, value: x, rate_limit: {unit: day, requests_per_unit: 1}}
 `).Domain("d")
-	if got := fmt.Sprint(d.HasPrefixes("a"), d.HasPrefixes("c"), d.ExactValues("a"), d.ExactValues("b"), d.ExactValues("c")); got != "false true [x y z] [] [10.0.0.1]" {
+	if got := fmt.Sprint(d.PrefixKeys(), d.ExactValues("a"), d.ExactValues("b"), d.ExactValues("c")); got != "map[c:true] [x y z] [] [10.0.0.1]" {
 		t.Error(got)
 	}
 	var none *descriptors.Domain
-	if none.HasPrefixes("a") || none.ExactValues("a") != nil {
+	if len(none.PrefixKeys()) > 0 || none.ExactValues("a") != nil {
 		t.Error("a missing domain has nodes")
 	}
 }

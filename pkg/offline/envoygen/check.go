@@ -28,12 +28,11 @@ func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 		}
 	case fromMasked:
 		p.address = true
-		if p.rules.HasPrefixes(l.Key) {
+		if p.prefixKeys[l.Key] {
 			return fmt.Errorf("envoy sends %s as a prefix such as 192.0.2.0/24, and cidr matches only addresses: write the key "+
 				"remote_address", l.Key)
 		}
-		// An exemption too must have the length that Envoy sends.
-		return s.mask(l.Key, p.rules.ExactValues(l.Key))
+		return p.maskErr
 	case fromPath:
 		p.path = true
 		for _, v := range exact {

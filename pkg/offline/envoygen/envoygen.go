@@ -106,7 +106,7 @@ func New(rules *descriptors.Rules, o Options) (*Config, error) {
 	if o.Selector != "" && !isLabel(o.Selector) {
 		return nil, fmt.Errorf("--selector %q: write LABEL=VALUE, such as istio=ingressgateway", o.Selector)
 	}
-	p := &planner{Config: &Config{o: o, domain: domain}, rules: rules.Domain(domain)}
+	p := &planner{Config: &Config{o: o, domain: domain}}
 	if err := p.readArguments(); err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func New(rules *descriptors.Rules, o Options) (*Config, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("the domain %s has no rule: add descriptors with limits", domain)
 	}
-	p.collect(all)
+	p.collect(rules.Domain(domain), all)
 	for _, rule := range all {
 		p.addRule(rule)
 	}

@@ -542,3 +542,22 @@ func TestSelectorIsALabel(t *testing.T) {
 		}
 	}
 }
+
+// The work grows with the rules, and not with their square. Allocations measure it on a busy machine too.
+func TestWorkGrowsWithTheRules(t *testing.T) {
+	allocations := func(n int) float64 {
+		text := "domain: d\ndescriptors:\n"
+		for i := range n {
+			text += fmt.Sprintf("- {key: masked_remote_address, value: 10.%d.%d.0/24, rate_limit: {unit: day, requests_per_unit: %d}}\n", i/256, i%256, i+1)
+		}
+		rules := rulesfiletest.Parse(t, text)
+		return testing.AllocsPerRun(1, func() {
+			if _, err := New(rules, optionsOf()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if few, many := allocations(200), allocations(800); many > 6*few {
+		t.Errorf("%.0f allocations for 200 rules, %.0f for four times as many", few, many)
+	}
+}

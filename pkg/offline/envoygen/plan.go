@@ -62,13 +62,14 @@ func (s *shape) usesStatus() bool {
 // A planner makes the shapes of rules.
 type planner struct {
 	*Config
-	rules    *descriptors.Domain
-	problems Problems
-	from     map[string]*source
-	masked   source                     // of masked_remote_address, whose lengths hold for all rules
-	used     map[string]bool            // arguments with an effect
-	values   map[string]map[string]bool // the exact values of each key
-	paths    map[string]bool            // the keys of all rules, joined
+	problems   Problems
+	from       map[string]*source
+	used       map[string]bool            // arguments with an effect
+	values     map[string]map[string]bool // the exact values of each key
+	paths      map[string]bool            // the keys of all rules, joined
+	prefixKeys map[string]bool            // the keys that nodes match with prefixes
+	masked     *source                    // of masked_remote_address, whose lengths hold for all rules
+	maskErr    error                      // why no lengths fit all of them
 }
 
 // readArguments reads the options that name keys.
@@ -163,8 +164,16 @@ func (p *planner) assigned(key string) bool {
 	return slices.ContainsFunc(p.routes, func(r *route) bool { return r.values[key] != "" })
 }
 
-// collect notes the exact values of every key, and the keys of every rule.
-func (p *planner) collect(rules []*descriptors.Rule) {
+// collect notes the exact values of every key, the keys of every rule, and what exemptions decide too: they are nodes of the domain,
+// but no rules.
+func (p *planner) collect(domain *descriptors.Domain, rules []*descriptors.Rule) {
+	p.prefixKeys = domain.PrefixKeys()
+	const key = string(fromMasked)
+	p.masked = p.from[key]
+	if p.masked == nil || p.masked.kind != fromMasked {
+		p.masked = &source{kind: fromMasked}
+	}
+	p.maskErr = p.masked.mask(key, domain.ExactValues(key))
 	p.values, p.paths = map[string]map[string]bool{}, map[string]bool{}
 	for _, rule := range rules {
 		var path []string
@@ -263,7 +272,7 @@ func (p *planner) sourceOf(l *descriptors.Level, at string, isID bool) (*source,
 		p.sendsID = true
 		return &source{kind: fromRequestID, arg: idHeader}, nil
 	}
-	if p.rules.HasPrefixes(l.Key) && wellKnown[strings.ToLower(l.Key)].kind == "" {
+	if p.prefixKeys[l.Key] && wellKnown[strings.ToLower(l.Key)].kind == "" {
 		p.note(at, "%s: the address of the client, because a rule has prefixes; --from '%s=header:NAME' names a header", l.Key, l.Key)
 		return &source{kind: fromAddress}, nil
 	}
@@ -272,8 +281,7 @@ func (p *planner) sourceOf(l *descriptors.Level, at string, isID bool) (*source,
 		return nil, err
 	}
 	if s.kind == fromMasked {
-		p.masked.kind = fromMasked
-		return &p.masked, nil
+		return p.masked, nil
 	}
 	if unknown {
 		p.note("", "%s: the header %s, because no --from names a source; a filter must set it, because a client can write any header",
