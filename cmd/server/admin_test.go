@@ -228,7 +228,7 @@ func adminReplicas(t *testing.T, settings ...string) (a, b *server) {
 		"ADMIN_TOKEN_FILE=" + tokenFile(t), "DENY_CACHE_MAX=1h",
 	}, settings...)
 	a, b = startServer(t, settings...), startServer(t, settings...)
-	for deadline := time.Now().Add(longestWait(t)); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(redistest.LongestWait(t, maxWait)); ; time.Sleep(20 * time.Millisecond) {
 		if n, err := redis.Client(t).PubSubNumSub(context.Background(), "w2:resets").Result(); err == nil && n["w2:resets"] == 2 {
 			return a, b
 		}

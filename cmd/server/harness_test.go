@@ -24,6 +24,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weir-rls/weir/internal/redistest"
 )
 
 // TestMain makes the test binary the server if WEIR_TEST_AS_SERVER is set, so that tests can send it signals.
@@ -43,15 +45,6 @@ descriptors:
 
 // maxWait bounds the wait for each event, also on a busy machine.
 const maxWait = 2 * time.Minute
-
-// longestWait returns maxWait or, if go test ends the tests sooner, the time until 5 s before that. So the test fails with its own
-// message.
-func longestWait(t *testing.T) time.Duration {
-	if deadline, ok := t.Deadline(); ok {
-		return min(maxWait, time.Until(deadline)-5*time.Second)
-	}
-	return maxWait
-}
 
 // write writes a file in one step: on a busy machine, a server that watches the file would otherwise read it empty.
 func write(t *testing.T, path, text string) {
@@ -98,7 +91,7 @@ func (l *lines) add(line string) {
 // await returns the first line at index n or later that contains text, and the index after it.
 func (l *lines) await(t *testing.T, n int, text string) (string, int) {
 	t.Helper()
-	deadline := time.After(longestWait(t))
+	deadline := time.After(redistest.LongestWait(t, maxWait))
 	for {
 		l.mu.Lock()
 		more, all := l.more, l.all
@@ -256,7 +249,7 @@ func awaitServing(t *testing.T, watch healthv1.Health_WatchClient) {
 // await returns once done returns true. what completes the message "timed out waiting for".
 func (s *server) await(what string, done func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(longestWait(s.t)); !done(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(redistest.LongestWait(s.t, maxWait)); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("timed out waiting for %s", what)
 		}
@@ -281,7 +274,7 @@ func (s *server) awaitInFlight(n string) {
 // stopped waits for the end and returns the exit code.
 func (s *server) stopped() int {
 	s.t.Helper()
-	timer := time.AfterFunc(longestWait(s.t), func() { _ = s.cmd.Process.Kill() })
+	timer := time.AfterFunc(redistest.LongestWait(s.t, maxWait), func() { _ = s.cmd.Process.Kill() })
 	defer timer.Stop()
 	_ = s.cmd.Wait()
 	return s.cmd.ProcessState.ExitCode()

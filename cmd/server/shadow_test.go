@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/admin"
 )
 
 // shadowed returns the diff of a server once done accepts it.
 func (s *server) shadowed(done func(*admin.Shadow) bool) *admin.Shadow {
 	s.t.Helper()
-	deadline := time.Now().Add(longestWait(s.t))
+	deadline := time.Now().Add(redistest.LongestWait(s.t, maxWait))
 	for {
 		var got admin.Shadow
 		code, text := s.admin("GET", "/v1/shadow", adminToken, "")
