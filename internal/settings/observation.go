@@ -2,7 +2,7 @@ package settings
 
 // Observation has the settings of reports about decisions, besides the response.
 type Observation struct {
-	DenialLog          float64 `env:"DENIAL_LOG" default:"0" placeholder:"FRACTION" help:"The fraction of the keys, from 0 to 1, whose denials are logged at level info, with hashes of keys instead of the values that users sent. All replicas log the same keys. 0: none."`
+	DenialLog          float64 `env:"DENIAL_LOG" default:"0" placeholder:"FRACTION" help:"Log the denials of this fraction of the keys, from 0 to 1, at level info. The lines have hashes of keys instead of the values that users sent. All replicas log the same keys. 0: none."`
 	DenialLogPerSecond int     `env:"DENIAL_LOG_PER_SECOND" default:"10" help:"The most lines of DENIAL_LOG in a second. The next line reports how many denials were left out."`
 	TopKeys            *int    `env:"TOP_KEYS" placeholder:"N" help:"How many keys each list of the busiest and most denied keys tracks, each with up to 1 kB. More keys make the counts more exact: see docs/admin.md. 0: none. Default: 1000 if ADMIN_ADDR is set, else 0."`
 	RecordPath         string  `env:"RECORD_PATH" placeholder:"FOLDER" help:"A folder to which Weir writes a recording of its requests, for weir simulate, suggest and diff: see docs/recording.md. Weir makes the folder if it is missing."`

@@ -10,7 +10,7 @@ import (
 // Rules are the settings of the source of the rules.
 type Rules struct {
 	Config                            string `env:"CONFIG_PATH" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. Default: RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY."`
-	Overlay                           string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"An overlay: a YAML file or folder that sets algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error, on_deny and requests_per_unit for rules from another source, such as xDS."`
+	Overlay                           string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"An overlay for rules from another source, such as xDS: a YAML file or folder. It sets algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error, on_deny and requests_per_unit of rules."`
 	ShadowConfig                      string `env:"SHADOW_CONFIG" placeholder:"FILE|DIR" help:"Candidate rules, which decide every request a second time and never deny one: see docs/shadow.md. The file may be missing, and Weir loads its changes."`
 	ShadowMaxBytes                    int64  `env:"SHADOW_MAX_BYTES" default:"0" placeholder:"BYTES" help:"The memory for the counters of SHADOW_CONFIG. Beyond it, Weir evicts keys, so the candidate denies too little. 0: 128 MiB, enough for about a million keys."`
 	ConfigType                        string `env:"CONFIG_TYPE" default:"FILE" placeholder:"FILE|GRPC_XDS_SOTW" help:"The source of the rules: files, or a control plane."`
