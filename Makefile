@@ -13,6 +13,12 @@ IMAGE    ?= weir
 TAG      ?=
 VERSION  ?=
 
+# Without the race detector, all targets compile with the settings of a release (oci.Compile), so they share each compiled package. The
+# race detector needs cgo.
+export CGO_ENABLED := 0
+export GOFLAGS     := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
+RACE               := CGO_ENABLED=1 go test -race
+
 # The modules besides the product's own.
 MODULES := e2e/xds e2e/page e2e/manifests e2e/gateway e2e/containers tools/image tools/release
 
@@ -58,7 +64,7 @@ test: ## run every test, the product with the race detector, on a real Envoy and
 # -vet=off, because make lint vets.
 test-product:
 	all=$$(go list ./...) && e2e=$$(go list $(E2E)) && \
-	go test -timeout=30m -race -short -vet=off -shuffle=on $(LONGEST) $$(grep -vxF "$$e2e" <<<"$$all")
+	$(RACE) -timeout=30m -short -vet=off -shuffle=on $(LONGEST) $$(grep -vxF "$$e2e" <<<"$$all")
 
 test-modules:
 	go test -timeout=30m -vet=off -shuffle=on $(E2E) ./internal/socket $(filter-out ./pkg/limiters/redisstore/,$(WHOLE))
@@ -67,7 +73,7 @@ test-modules:
 	cd tools/image && go test -timeout=30m -vet=off -shuffle=on ./...
 	cd tools/release && go test -timeout=30m -vet=off -shuffle=on ./...
 	cd e2e/manifests && go test -timeout=30m -vet=off -shuffle=on ./...
-	cd e2e/xds && go test -timeout=30m -race -vet=off -shuffle=on ./...
+	cd e2e/xds && $(RACE) -timeout=30m -vet=off -shuffle=on ./...
 	$(CONTAINERS)
 
 gateway: ## test Weir under a real Envoy Gateway, which the first run builds in some minutes
@@ -80,7 +86,7 @@ e2e: ## test the image, Redis and Envoy in containers; finds or starts a Docker 
 	@env=$$(tools/ensure envoy redis incumbent docker) && eval "$$env" && CONTAINERS_REQUIRED=1 $(CONTAINERS)
 
 random: ## compare the stores with naive models over random sequences that differ in each run: SEED=(the time)
-	@env=$$(tools/ensure redis redis-versions cc) && eval "$$env" && echo 'random: SEED=$(SEED)' && \
+	@env=$$(tools/ensure redis redis-versions) && eval "$$env" && echo 'random: SEED=$(SEED)' && \
 	SEED=$(SEED) go test -timeout=30m -count=1 -run='TheSuite|Agree|Match|Snapshot|Expiry|Sweep|DenyCache' \
 	  ./pkg/limiters/limiterstest ./pkg/limiters/memstore ./pkg/limiters/guard ./pkg/limiters/redisstore
 

@@ -35,15 +35,15 @@ func Root() (string, error) {
 	}
 }
 
-// BuildWeir builds the server into dir and returns the path of the binary.
+// BuildWeir builds the server into dir, like a release, and returns the path of the binary.
 func BuildWeir(ctx context.Context, dir string) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "weir")
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-w", "-o", path, "./cmd/server") // links in less time without DWARF
-	cmd.Dir = root
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-w", "-o", path, "./cmd/server") // links in less time without DWARF
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build weir: %w\n%s", err, out)
 	}
