@@ -54,8 +54,9 @@ demo: ## show Weir behind a real Envoy; STORE=redis counts in a real Redis; ARGS
 	go build -o bin/demo ./e2e/demo && exec bin/demo --store=$(STORE) $(ARGS)
 
 test: ## run every test, the product with the race detector, on a real Envoy and Redis; in containers too if Docker can run
+	@go build -ldflags=-w -o bin/weir ./cmd/server
 	@env=$$(tools/ensure envoy redis redis-versions cc incumbent chromium docker) && eval "$$env" && \
-	export GORACE=atexit_sleep_ms=0 && $(MAKE) --no-print-directory -j2 test-product test-modules
+	export WEIR='$(CURDIR)/bin/weir' GORACE=atexit_sleep_ms=0 && $(MAKE) --no-print-directory -j2 test-product test-modules
 
 # Two parts of make test, which run at the same time, because many tests wait. The packages that take longest are first, so that
 # none of them remains for the end. With -short a random test plays a tenth of its sequences: the race detector makes it ten times

@@ -51,12 +51,16 @@ func BuildWeir(ctx context.Context, dir string) (string, error) {
 }
 
 // BuildOnce is [BuildWeir] for all tests of a package. The first call of binary builds Weir into a new folder, which remove
-// deletes. A flag of the tests may name a binary instead; a nil flag names none.
+// deletes. A flag of the tests may name a binary instead; a nil flag names none. So may $WEIR, by which make test builds Weir once
+// for all packages.
 func BuildOnce(flag *string) (binary func() (string, error), remove func() error) {
 	dir := ""
 	binary = sync.OnceValues(func() (path string, err error) {
 		if flag != nil && *flag != "" {
 			return *flag, nil
+		}
+		if path := os.Getenv("WEIR"); path != "" {
+			return path, nil
 		}
 		if dir, err = os.MkdirTemp("", "weir-"); err != nil {
 			return "", err
