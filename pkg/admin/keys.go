@@ -144,7 +144,7 @@ var (
 	errNoRules = huma.Error503ServiceUnavailable("no rules are loaded yet")
 )
 
-// states returns the limits of a target with their states. It charges nothing: see [limiters.Limit.PeekHits].
+// states returns the limits of a target with their states. It charges nothing.
 func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 	if len(t.rule.Limits) == 0 {
 		return nil, nil
@@ -168,56 +168,27 @@ func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 	return states, nil
 }
 
-func stateOf(v Inspected) explain.State {
+func stateOf(v limiters.Verdict) explain.State {
 	return explain.State{
 		Used: v.Used, Remaining: v.Remaining, RetryAfter: observe.WaitText(v.RetryAfter), ResetAfter: v.ResetAfter.String(),
 		Penalty: v.Penalty.String(),
 	}
 }
 
-// An Inspected is the verdict of a limit on one more hit, and the remaining penalty of the key.
-type Inspected struct {
-	limiters.Verdict
-	Penalty time.Duration
-}
-
 // Inspect returns what each limit of a descriptor decides on one more hit of its key, in the order of the limits. It charges nothing.
-func Inspect(ctx context.Context, store limiters.Store, key string, limits []descriptors.RateLimit) ([]Inspected, error) {
-	var group limiters.Group
-	first := make([]int, len(limits)+1)
+func Inspect(ctx context.Context, store limiters.Store, key string, limits []descriptors.RateLimit) ([]limiters.Verdict, error) {
+	group := make(limiters.Group, len(limits))
 	for i := range limits {
-		group = append(group, limits[i].Compiled.PeekHits(key)...)
-		first[i+1] = len(group)
-	}
-	if len(group) == 1 {
-		// A deny cache passes a group of several hits on, with the denied hits that it has not sent yet.
-		group = append(group, group[0])
+		group[i] = limiters.Hit{Key: key, Limit: limits[i].Compiled, Inspect: true}
 	}
 	out := make([]limiters.Verdict, len(group))
 	if err := store.Take(ctx, time.Time{}, []limiters.Group{group}, out); err != nil {
 		return nil, err
 	}
-	inspected := make([]Inspected, len(limits))
-	for i := range inspected {
-		for j := first[i]; j < first[i+1]; j++ {
-			switch v := out[j]; {
-			case v.Err != nil:
-				return nil, v.Err
-			case j == first[i]:
-				inspected[i].Verdict = v
-			case !v.Allowed:
-				inspected[i].penalize(v.RetryAfter)
-			}
+	for i := range out {
+		if out[i].Err != nil {
+			return nil, out[i].Err
 		}
 	}
-	return inspected, nil
-}
-
-// penalize makes v the denial of a penalty, unless its limit denies for longer.
-func (v *Inspected) penalize(wait time.Duration) {
-	v.Penalty, v.Remaining, v.ResetAfter = wait, 0, max(v.ResetAfter, wait)
-	if v.RetryAfter >= 0 {
-		v.RetryAfter = max(v.RetryAfter, wait)
-	}
-	v.Allowed = false
+	return out, nil
 }

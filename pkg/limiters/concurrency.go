@@ -39,7 +39,6 @@ var concurrencyDefinition = definition{
 	name:       "concurrency",
 	parameters: leaseParameters,
 	largest:    MaxLeases,
-	slots:      true,
 	newAlgorithm: func(spec Spec, _ bool) (algorithm, error) {
 		if spec.CountDenied {
 			return nil, specError("leave out count_denied", "denied hits hold no slots")
@@ -91,18 +90,4 @@ func (l *concurrencyLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	return slots, last
 }
 
-// resetTime returns 0, because only the leases must expire.
-func (l *concurrencyLimit) resetTime(CounterState) int64 { return 0 }
-
-func (l *concurrencyLimit) extraWait(int64) int64 { return l.ttl }
-
-func (l *concurrencyLimit) mostAdmitted() int64 { return 0 }
-
 func (l *concurrencyLimit) appendScript(b []byte, _ int64) []byte { return appendNumbers(b, l.ttl) }
-
-// charge, reserve and settle do nothing: the slots of a hit are in its lease.
-func (l *concurrencyLimit) charge(s CounterState, _, _ int64) CounterState { return s }
-
-func (l *concurrencyLimit) reserve(s CounterState, _, _ int64) (CounterState, int64) { return s, 0 }
-
-func (l *concurrencyLimit) settle(s CounterState, _ int64, _ []correction) CounterState { return s }

@@ -7,6 +7,9 @@ import "cmp"
 // exceeds the estimate, because an end must not fail for lack of memory.
 func (h *Hit) MayCharge(s *State, now int64) bool {
 	l, n := h.Limit, ClampHits(h.N)
+	if h.Inspect {
+		return false
+	}
 	if h.End {
 		return l.UsesLeases() && h.Lease != LeaseID{} && !s.hasOpenLease(h.Lease)
 	}
@@ -47,7 +50,7 @@ func (l *Limit) CheckEnd(s *State, now int64) Verdict { return verdict(now, l, s
 // sliding logs, leases, reservations and penalties.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
-		if len(g) == 1 && !g[0].Limit.UsesExtraState() {
+		if len(g) == 1 && !g[0].Limit.UsesExtraState() && !g[0].Inspect {
 			if stateIndex[0] >= 0 {
 				decideOne(now, &g[0], &states[stateIndex[0]], &out[0])
 			}
@@ -104,12 +107,25 @@ type groupDecision struct {
 // decide checks all hits of the group before it charges any.
 func (d *groupDecision) decide() {
 	switch {
+	case d.group[0].Inspect:
+		d.inspect()
 	case len(d.group) == 1 && d.group[0].End:
 		d.end()
 	case d.check():
 		d.charge()
 	default:
 		d.deny()
+	}
+}
+
+// inspect decides a group of hits that inspect.
+func (d *groupDecision) inspect() {
+	for i := range d.group {
+		if h, s := &d.group[i], d.state(i); s != nil {
+			h.ExpireLeases(s, d.now)
+			ok, retryAfter := h.Limit.fits(s, d.now, 1)
+			d.out[i] = verdict(d.now, h.Limit, s, ok, retryAfter).WithPenalty(micros(h.Limit.penaltyWait(s, d.now)))
+		}
 	}
 }
 

@@ -23,8 +23,8 @@ func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 	case !l.countsDenied():
 		return max(1, n), true
 	default:
-		// If the denied hits were not counted, fewer hits may fit.
-		return 1, l.definition.countingNeverProlongs && v.Used > l.spec.Max
+		// If the denied hits were not counted, fewer hits may fit. Counted ones must not prolong the denial.
+		return 1, l.counter.extraWait(1) == 0 && v.Used > l.spec.Max
 	}
 }
 
@@ -41,10 +41,10 @@ func (l *Limit) RetryBound(m, n int64, retryAfter, resetAfter time.Duration) tim
 		return micros(-1)
 	case m <= n:
 		return retryAfter
-	case l.HasPenalty():
-		// The limit itself may allow n hits that its penalty denies.
+	case l.HasPenalty(), l.IsConcurrency():
+		// The limit itself may allow n hits that its penalty denies, and a slot is free when its lease ends.
 		return resetAfter
 	default:
-		return min(resetAfter, retryAfter+micros(l.algorithm.extraWait(m-n)))
+		return min(resetAfter, retryAfter+micros(l.counter.extraWait(m-n)))
 	}
 }

@@ -36,17 +36,12 @@ var windowParameters = slices.Concat([]Parameter{{
 }}, calendarParameters)
 
 var fixedWindowDefinition = definition{
-	name:                  "fixed_window",
-	parameters:            slices.Concat(windowParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
-	largest:               LargestMax,
-	countsDenied:          true,
-	countedPeekOver:       true,
-	stateWords:            2,
-	countingNeverProlongs: true,
-	neverFull: func(spec Spec) Spec {
-		spec.Max = LargestMax
-		return spec
-	},
+	name:         "fixed_window",
+	parameters:   slices.Concat(windowParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
+	largest:      LargestMax,
+	stateWords:   2,
+	hasWindow:    true,
+	countsDenied: true,
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		l := &windowLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),

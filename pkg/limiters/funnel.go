@@ -17,7 +17,7 @@ type funnelLimit struct {
 	peekOver    bool
 	capacity    int64 // in hits
 	drain       drain
-	refund      drain // of a refunded hit: see refundAs of a definition
+	refund      drain // of a refunded hit: see refunder
 	full        span  // until the capacity has drained
 	overdraft   span  // until twice the capacity has drained: the bound for counted denied hits
 }
@@ -45,6 +45,7 @@ var funnelDefinition = definition{
 	parameters: slices.Concat(funnelParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
 	largest:    maxCapacity,
 	stateWords: 3,
+	hasWindow:  true,
 	drains:     true,
 	roundUp: func(spec Spec) int64 {
 		if step, ok := stepOf(spec.Max, spec.Window); ok {
@@ -52,13 +53,6 @@ var funnelDefinition = definition{
 		}
 		return spec.Max
 	},
-	neverFull: func(spec Spec) Spec {
-		// The slowest rate has the longest time to drain, and the level of a state is such a time.
-		spec.Max, spec.Params.Capacity = 1, min(maxCapacity, maxDrain/spec.Window.Microseconds())
-		return spec
-	},
-	// A state is a time to drain, and a hit takes longer to drain under a smaller share: the whole limit refunds the least.
-	refundAs: func(share, whole algorithm) { share.(*funnelLimit).refund = whole.(*funnelLimit).drain },
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
@@ -91,6 +85,10 @@ var funnelDefinition = definition{
 		return l, nil
 	},
 }
+
+// refundAs implements refunder. A state is a time to drain, and a hit takes longer to drain under a smaller share: the whole limit refunds
+// the least.
+func (l *funnelLimit) refundAs(whole counter) { l.refund = whole.(*funnelLimit).drain }
 
 // stepOf returns the smallest step whose multiples up to maximum are valid maximums, which requires denominators of at most maxDen.
 // It returns false if there is none.

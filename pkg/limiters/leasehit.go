@@ -76,7 +76,7 @@ func (h *Hit) ExpireLeases(s *State, now int64) {
 		expired = append(expired, correction{r.chargedAt, -r.n})
 	}
 	if l.releases && len(expired) > 0 {
-		s.CounterState = l.algorithm.settle(s.CounterState, now, expired)
+		s.CounterState = l.counter.settle(s.CounterState, now, expired)
 	}
 	for range leasesPerHit {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -92,7 +92,7 @@ func (h *Hit) apply(s *State, now int64) {
 	l, n := h.Limit, ClampHits(h.N)
 	switch h.step(s, now) {
 	case leaseNone:
-		if n != 0 {
+		if n != 0 && !l.IsConcurrency() {
 			s.charge(l, now, n)
 		}
 	case leaseHeld:
@@ -105,7 +105,7 @@ func (h *Hit) apply(s *State, now int64) {
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
 		if l.Reserves() {
-			s.CounterState, opened.chargedAt = l.algorithm.reserve(s.CounterState, now, n)
+			s.CounterState, opened.chargedAt = l.counter.reserve(s.CounterState, now, n)
 		}
 		s.withExtraState().Leases.open.set(h.Lease, opened)
 	}
@@ -128,7 +128,7 @@ func (h *Hit) end(s *State, now int64) {
 	case !found:
 		leases.addEnded(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	case l.Reserves():
-		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{r.chargedAt, actual - r.n}})
+		s.CounterState = l.counter.settle(s.CounterState, now, []correction{{r.chargedAt, actual - r.n}})
 	}
 	s.removeEmptyExtraState()
 }

@@ -32,6 +32,7 @@ type Limit struct {
 	spec       Spec
 	definition *definition
 	algorithm  algorithm
+	counter    counter // the algorithm; nil for concurrency
 	stateID    string
 	capacity   int64
 	peekOver   bool         // a peek is allowed at the limit, and denied only above it
@@ -40,18 +41,25 @@ type Limit struct {
 	releases   bool         // expired reservations are settled to 0
 }
 
-// An algorithm counts the hits of a key in a [CounterState], or its slots in [Leases]. Its methods do no I/O and read no clock. They
-// may modify a [Log] in place. Times and durations are in µs.
+// An algorithm decides whether a hit fits. Its methods do no I/O and read no clock. Times and durations are in µs.
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the state changes, and only then.
 	idPrefix() string
 	// fits reports whether n hits fit at now, or whether a peek is allowed if n is 0. If not, retryAfter is the wait until they
 	// fit; negative means never.
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
-	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
-	charge(s CounterState, now, n int64) CounterState
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
+	// appendScript appends the numbers at now that only the algorithm's script takes, in the order of the header of that script.
+	appendScript(b []byte, now int64) []byte
+}
+
+// A counter is an algorithm that counts hits in a [CounterState]. Its methods may modify a [Log] in place. Concurrency is no counter,
+// because its slots are in [Leases].
+type counter interface {
+	algorithm
+	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
+	charge(s CounterState, now, n int64) CounterState
 	// resetTime returns when s has fully reset under every maximum, in µs since 1970.
 	resetTime(s CounterState) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
@@ -62,8 +70,12 @@ type algorithm interface {
 	reserve(s CounterState, now, n int64) (CounterState, int64)
 	// settle applies corrections in order, to charges that still count.
 	settle(s CounterState, now int64, corrections []correction) CounterState
-	// appendScript appends the numbers at now that only the algorithm's script takes, in the order of the header of that script.
-	appendScript(b []byte, now int64) []byte
+}
+
+// A refunder is a counter under which the worth of a hit depends on the maximum.
+type refunder interface {
+	// refundAs makes refunds worth as much as under the whole limit, of which the counter is a share.
+	refundAs(whole counter)
 }
 
 // A definition declares an algorithm.
@@ -71,27 +83,18 @@ type definition struct {
 	name string
 	// parameters are the algorithm's own settings.
 	parameters []Parameter
-	// countsDenied is the default of CountDenied in rules.
-	countsDenied bool
-	largest      int64 // see LargestMaxOf
-	stateWords   int   // how many of A, B and C of a State it uses
+	largest    int64 // see LargestMaxOf
+	stateWords int   // how many of A, B and C of a State it uses
+	hasWindow  bool
 	// grows marks an algorithm whose states have a log, which grows with the hits.
 	grows bool
-	// slots marks concurrency: its leases are its whole state, and it has no window.
-	slots bool
 	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum in a window.
 	drains bool
-	// countedPeekOver makes peek=over the default for limits that count denied hits.
-	countedPeekOver bool
-	// countingNeverProlongs marks an algorithm whose denials do not last longer if denied hits are counted.
-	countingNeverProlongs bool
+	// countsDenied makes count_denied the default in rules, and peek=over that of limits which count denied hits, as in
+	// envoyproxy/ratelimit.
+	countsDenied bool
 	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
-	// neverFull returns the Spec with a maximum too large to reach under any earlier maximum. Its limit reads the same states, and a
-	// peek under it is denied only by the key's penalty. Nil for an algorithm without penalties.
-	neverFull func(Spec) Spec
-	// refundAs makes refunds under a share worth as much as under the whole limit. Nil if a hit is worth the same under every maximum.
-	refundAs func(share, whole algorithm)
 	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range.
 	newAlgorithm func(spec Spec, peekOver bool) (algorithm, error)
 }
@@ -123,10 +126,7 @@ func definitionOf(algorithm string) *definition {
 func LargestMaxOf(algorithm string) int64 { return definitionOf(algorithm).largest }
 
 // HasWindow reports whether limits of an algorithm have a window.
-func HasWindow(algorithm string) bool {
-	d := definitionOf(algorithm)
-	return d.name != "" && !d.slots
-}
+func HasWindow(algorithm string) bool { return definitionOf(algorithm).hasWindow }
 
 // CountsDeniedByDefault returns the default of CountDenied in rules.
 func CountsDeniedByDefault(algorithm string) bool { return definitionOf(algorithm).countsDenied }
@@ -161,15 +161,16 @@ func New(spec Spec) (*Limit, error) {
 		return nil, err
 	}
 	l := &Limit{spec: spec, definition: d, capacity: cmp.Or(spec.Params.Capacity, spec.Max)}
-	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countedPeekOver && spec.CountDenied
+	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDenied && spec.CountDenied
 	var err error
 	if l.algorithm, err = d.newAlgorithm(spec, l.peekOver); err != nil {
 		return nil, err
 	}
-	if l.stateID = l.algorithm.idPrefix(); d.slots {
-		l.ttl = leaseTTL(spec)
-	} else {
+	l.counter, _ = l.algorithm.(counter)
+	if l.stateID = l.algorithm.idPrefix(); d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
+	} else {
+		l.ttl = leaseTTL(spec)
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
 		return nil, err
@@ -189,7 +190,7 @@ func checkRange(what string, n, minN, maxN int64) error {
 }
 
 func (d *definition) checkWindow(w time.Duration) error {
-	if d.slots {
+	if !d.hasWindow {
 		if w != 0 {
 			return specError("want 0", "a window of %v has no meaning for the algorithm %s", w, d.name)
 		}
@@ -237,7 +238,12 @@ func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 
 // MostAdmitted returns the most hits of a key that l admits in any interval as long as its window, without refunds; 0 if it has no
 // window. Windows by the calendar differ in length: the interval is then as long as the shortest.
-func (l *Limit) MostAdmitted() int64 { return l.algorithm.mostAdmitted() }
+func (l *Limit) MostAdmitted() int64 {
+	if l.IsConcurrency() {
+		return 0
+	}
+	return l.counter.mostAdmitted()
+}
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under other limits with a window, a hit counts
 // until the window ends or, in a log, has passed.
@@ -256,7 +262,7 @@ func (l *Limit) UsesExtraState() bool { return l.UsesLeases() || l.HasPenalty() 
 func (l *Limit) UsesLeases() bool { return l.ttl > 0 }
 
 // IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.
-func (l *Limit) IsConcurrency() bool { return l.definition.slots }
+func (l *Limit) IsConcurrency() bool { return l.counter == nil }
 
 // LeaseTTL returns the TTL of a lease or reservation under l; 0 if l has none.
 func (l *Limit) LeaseTTL() time.Duration { return micros(l.ttl) }

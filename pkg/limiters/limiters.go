@@ -42,6 +42,9 @@ type Hit struct {
 	// be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a take of the id within
 	// that time opens no lease, and a reservation is charged its actual cost.
 	End bool
+	// Inspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N, Debt and Lease are ignored. It is
+	// allowed if one more hit would be, even with peek=over. The hits of its group must inspect too.
+	Inspect bool
 }
 
 // A Group is a non-empty list of hits. All are charged if each of them is allowed; otherwise the group is denied. Positive hits on one
@@ -109,6 +112,7 @@ type Verdict struct {
 	// TooManyReservations, it is a suggested pause of at most a second, because a lease may end at any time.
 	RetryAfter time.Duration
 	ResetAfter time.Duration // the time until the key has fully reset
+	Penalty    time.Duration // of an inspection: the rest of the key's penalty; 0 outside of a penalty
 	Err        error         // why this hit was not decided; other verdicts remain valid
 }
 

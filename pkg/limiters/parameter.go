@@ -240,8 +240,8 @@ func (l *Limit) Share(scale func(int64) int64) (*Limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	if refundAs := definitionOf(l.spec.Algorithm).refundAs; refundAs != nil {
-		refundAs(share.algorithm, l.algorithm)
+	if s, ok := share.counter.(refunder); ok {
+		s.refundAs(l.counter)
 	}
 	return share, nil
 }

@@ -131,10 +131,23 @@ func (l *Limit) penaltyWait(s *State, now int64) int64 {
 // orPenalty returns the denial v, extended to the end of the key's penalty. A negative RetryAfter is unchanged. During a penalty,
 // Remaining is 0.
 func (l *Limit) orPenalty(v Verdict, s *State, now int64) Verdict {
-	wait := micros(l.penaltyWait(s, now))
-	if wait == 0 {
+	if wait := micros(l.penaltyWait(s, now)); wait > 0 {
+		return v.prolong(wait)
+	}
+	return v
+}
+
+// WithPenalty returns the verdict v of an inspection without the key's penalty, with the rest of the penalty; 0 means none.
+func (v Verdict) WithPenalty(rest time.Duration) Verdict {
+	if rest == 0 {
 		return v
 	}
+	v.Allowed, v.Penalty = false, rest
+	return v.prolong(rest)
+}
+
+// prolong returns the denial v during a penalty that ends after wait.
+func (v Verdict) prolong(wait time.Duration) Verdict {
 	v.Remaining, v.ResetAfter = 0, max(v.ResetAfter, wait)
 	if v.RetryAfter >= 0 && wait >= v.RetryAfter {
 		v.RetryAfter = wait

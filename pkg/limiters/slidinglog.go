@@ -26,12 +26,8 @@ var slidingLogDefinition = definition{
 	name:       "sliding_log",
 	parameters: slices.Concat([]Parameter{peek}, penaltyParameters, reserveParameters),
 	largest:    LogMax,
+	hasWindow:  true,
 	grows:      true,
-	neverFull: func(spec Spec) Spec {
-		// Only counted denied hits and settlements under a limit of more than half of LogMax exceed LogMax.
-		spec.Max, spec.Params.Peek, spec.Params.Reserve = LogMax, PeekOver, ReserveSpec{}
-		return spec
-	},
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		if spec.Max > LogMax {
 			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", LogMax)

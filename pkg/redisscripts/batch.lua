@@ -33,11 +33,12 @@
 --                       limit of its penalty, 2 bytes each, 0 = none
 --           4 RESERVES  hits under limits with reservations and no penalty, each with 31 bytes of its own: as LEASES, then the
 --                       key of the reservations, whose limit follows the hit's
---         op has 1 byte, 0 = take, 1 = end. id is a lease id of 16 bytes, zeros if there is none. lease_runs.lua,
---         extra_state.lua and reserve_runs.lua decide kinds 2 to 4.
+--         op has 1 byte, 0 = take, 1 = end, 2 = inspect (EXTRA only, any limit; the number of hits is 2 if the limit has a penalty).
+--         id is a lease id of 16 bytes, zeros if there is none. lease_runs.lua, extra_state.lua and reserve_runs.lua decide
+--         kinds 2 to 4.
 -- units   times in µs since 1970, durations in µs
--- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. Without hits, the
---         call ran after not_after. Results:
+-- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. The second hit of an
+--         inspection has the rest of the penalty as its retry. Without hits, the call ran after not_after. Results:
 --           0 denied
 --           1 allowed
 --           2 failed; used is then the index of the reason

@@ -205,18 +205,28 @@ return function(now, server, driver)
     report(run.target, run.first, run.limit, true, 0)
   end
 
+  -- Reports whether one more hit fits and, in a verdict of its own, the rest of the penalty.
+  local function inspect(key, run)
+    local fits, retry = run.limit.algorithm.fits(key.state, run.limit, now, 1)
+    report(key, run.first, run.limit, fits, retry)
+    if not run.penalty then return end
+    local i = 4 * run.first
+    driver.verdicts[i + 1], driver.verdicts[i + 2], driver.verdicts[i + 3], driver.verdicts[i + 4] = 0, 0, wait_of(run), 0
+  end
+
   local function each(group, f)
     for _, run in ipairs(group) do guarded(f, run.target, run) end
   end
 
   -- Decides a group, a list of runs of one hit. All its hits are checked before one is charged.
   local function decide_extra_group(group)
-    local END = 1
+    local END, INSPECT = 1, 2
     for _, run in ipairs(group) do
       run.target, run.peers = key_at(run.key), group
       run.target.group = group
     end
     each(group, load)
+    if group[1].op == INSPECT then return each(group, inspect) end
     if group[1].op == END then
       local run = group[1]
       local ok, problem = true

@@ -42,7 +42,7 @@ type DenyOptions struct {
 // DenyStats are the size and the counters of a DenyCache.
 type DenyStats struct {
 	Entries, Bytes int64
-	Lookups        int64 // hits received, without refunds and ends of leases
+	Lookups        int64 // hits received, without refunds, ends of leases and inspections
 	Answered       int64 // hits answered from memory
 	NotCached      int64 // denials, because the cache was full
 	Sent           int64 // denied hits that were sent to the store
@@ -171,13 +171,14 @@ type lookup struct {
 	forward    bool   // the hit goes to the store
 }
 
-// classify hashes the keys and marks hits that always go to the store: refunds, groups of several hits, and peeks with a debt.
+// classify hashes the keys and marks hits that always go to the store: refunds, inspections, groups of several hits, and peeks with a
+// debt.
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			h, l := &g[i], &lookups[first+i]
 			l.hash = maphash.String(c.seed, h.Key)
-			l.forward = h.N < 0 || len(g) > 1 || h.N == 0 && h.Debt > 0
+			l.forward = h.N < 0 || h.Inspect || len(g) > 1 || h.N == 0 && h.Debt > 0
 		}
 	}
 }
@@ -215,7 +216,7 @@ func (c *DenyCache) answerHit(
 	s := c.shard(l.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.N >= 0 && !h.End {
+	if h.N >= 0 && !h.End && !h.Inspect {
 		s.lookups++
 		if !forward && s.answer(now, l.hash, h, v) {
 			s.answered++
@@ -260,7 +261,7 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 			if h.N < 0 {
 				c.forgetKey(l.hash, h.Key)
 			}
-			if err != nil || v.Allowed || v.Err != nil || !l.forward || len(g) > 1 {
+			if err != nil || v.Allowed || v.Err != nil || !l.forward || h.Inspect || len(g) > 1 {
 				continue
 			}
 			if ended == 0 {

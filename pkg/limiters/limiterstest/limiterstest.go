@@ -52,8 +52,6 @@ func run(t *testing.T, openUnchecked func(t *testing.T) limiters.Store, sequence
 		store := open(t)
 		RacesWithPenalties(t, []limiters.Store{store, store, store})
 	})
-	t.Run("inspections", func(t *testing.T) { inspections(t, open(t)) })
-	t.Run("large penalties", func(t *testing.T) { largePenalties(t, open(t)) })
 	t.Run("resets", func(t *testing.T) { Resets(t, open(t)) })
 	t.Run("random resets", func(t *testing.T) { randomResets(t, open(t), sequences) })
 	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })

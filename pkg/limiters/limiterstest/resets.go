@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,57 +25,6 @@ func resettable() []limiters.Spec {
 		specs = append(specs, plain, penalty, reserve)
 	}
 	return specs
-}
-
-// inspections checks that an inspection of a key at its limit is no offence, nor that of a key whose limit was higher before.
-func inspections(t *testing.T, store limiters.Store) {
-	for _, name := range Windowed() {
-		spec := limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, Params: FirstHit(name)}
-		earlier := spec
-		earlier.Max = 20
-		if name == "funnel" {
-			earlier.Max, earlier.Params.Capacity = 1, 20
-		}
-		spec.Params.Penalty = limiters.PenaltySpec{After: 1, Within: time.Hour, For: 2 * time.Hour}
-		limit := MustLimit(spec)
-		for key, charged := range map[string]*limiters.Limit{"k": limit, "lowered": MustLimit(earlier)} {
-			groups := []limiters.Group{{{Key: key, Limit: charged, N: charged.Capacity()}}, limit.PeekHits(key), limit.PeekHits(key)}
-			out := make([]limiters.Verdict, 5)
-			if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
-				t.Fatal(err)
-			}
-			for i, want := range []bool{true, false, true, false, true} {
-				if out[i].Err != nil || out[i].Allowed != want {
-					t.Errorf("%s, key %q, hit %d: %s, want allowed: %t", name, key, i, Format(out[i]), want)
-				}
-			}
-		}
-	}
-}
-
-// largePenalties checks that an inspection finds the penalty of a key under the largest limits.
-func largePenalties(t *testing.T, store limiters.Store) {
-	for _, spec := range []limiters.Spec{
-		{Algorithm: "fixed_window", Max: limiters.LargestMax, Window: time.Hour, Params: FirstHit("fixed_window")},
-		{Algorithm: "sliding_log", Max: limiters.LogMax, Window: time.Hour},
-		{Algorithm: "sliding_log", Max: 1, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}}},
-		{Algorithm: "funnel", Max: 1, Window: limiters.MaxWindow, Params: limiters.Params{Capacity: 7}},
-	} {
-		spec.Params.Penalty = limiters.PenaltySpec{After: 1, Within: time.Hour, For: 2 * time.Hour}
-		limit := MustLimit(spec)
-		groups := []limiters.Group{{{Key: "large", Limit: limit, N: limit.Capacity() + 1}}, limit.PeekHits("large")}
-		out := make([]limiters.Verdict, 3)
-		if len(groups[1]) != 2 {
-			t.Errorf("%+v: an inspection has %d hits, want 2", spec, len(groups[1]))
-			continue
-		}
-		if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
-			t.Fatal(err)
-		}
-		if v := out[2]; v.Err != nil || !v.Penalized {
-			t.Errorf("%+v: %s, want a penalty", spec, Format(v))
-		}
-	}
 }
 
 // Resets checks that a key that was reset is like one never hit, and that other keys keep their states. It checks that an invalid cursor
@@ -165,11 +115,17 @@ func randomResets(t *testing.T, store limiters.Store, sequences uint64) {
 		for _, name := range Windowed() {
 			for seed := range Seeds(max(sequences/4, 1)) {
 				g := generator(name, 1000*uint64(n+1)+seed)
-				with := func(s limiters.Store) limiters.Store {
-					return &resetting{s, rand.New(rand.NewPCG(seed, 7)), canMatch(store)}
+				with := func(s limiters.Store) *resetting {
+					return &resetting{Store: s, rnd: rand.New(rand.NewPCG(seed, 7)), canMatch: canMatch(store)}
 				}
-				if !agree(t, g, with(store), with(NewReference())) {
+				tested, reference := with(store), with(NewReference())
+				if !agree(t, g, tested, reference) {
 					t.Fatalf("seed %d of %s: the stores disagree", seed, name)
+				}
+				for i, want := range reference.inspected {
+					if got := tested.inspected[i]; got != want {
+						t.Fatalf("seed %d of %s, inspection %d:\n got %s\nwant %s", seed, name, i, Format(got), Format(want))
+					}
 				}
 			}
 		}
@@ -179,17 +135,23 @@ func randomResets(t *testing.T, store limiters.Store, sequences uint64) {
 // A resetting is a Store that resets and inspects some keys before a Take. Two of them with equal seeds do the same.
 type resetting struct {
 	limiters.Store
-	rnd      *rand.Rand
-	canMatch bool
+	rnd       *rand.Rand
+	canMatch  bool
+	inspected []limiters.Verdict
 }
 
 func (r *resetting) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	hit := groups[r.rnd.IntN(len(groups))][0]
 	if r.rnd.IntN(3) == 0 {
-		peeks := hit.Limit.PeekHits(hit.Key)
-		if err := r.Store.Take(ctx, now, []limiters.Group{append(peeks, peeks[0])}, make([]limiters.Verdict, len(peeks)+1)); err != nil {
+		inspection := slices.Clone(groups[r.rnd.IntN(len(groups))])
+		for i := range inspection {
+			inspection[i].Inspect = true
+		}
+		verdicts := make([]limiters.Verdict, len(inspection))
+		if err := r.Store.Take(ctx, now, []limiters.Group{inspection}, verdicts); err != nil {
 			return err
 		}
+		r.inspected = append(r.inspected, verdicts...)
 	}
 	switch r.rnd.IntN(8) {
 	case 0:

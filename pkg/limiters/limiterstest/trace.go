@@ -29,10 +29,10 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 //	[+D|-D] HIT, HIT => VERDICT, VERDICT        two hits of one call
 //	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
 //
-// The forms of a HIT are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits) and `refund N`. Under a limit
+// The forms of a HIT are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits), `refund N` and `inspect`. Under a limit
 // with leases, `take N as ID` has a lease, `release ID` ends it, and `settle ID N` settles a reservation. A HIT may have `of KEY`
 // and `under LIMIT`. A VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry
-// may be "never". A denial whose retry is the end of a penalty is "penalized".
+// may be "never". A denial whose retry is the end of a penalty is "penalized". An inspection during a penalty adds "penalty=D".
 func Traces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
 	if err != nil || len(names) == 0 {
@@ -184,6 +184,8 @@ func (r *replayer) hit(words []string) (limiters.Hit, error) {
 			h.Debt, words = n, words[4:]
 		case words[0] == "peek":
 			words = words[1:]
+		case words[0] == "inspect":
+			h.Inspect, words = true, words[1:]
 		case (words[0] == "take" || words[0] == "refund") && len(words) > 1:
 			n, err := strconv.ParseInt(words[1], 10, 64)
 			if err != nil {
@@ -208,7 +210,7 @@ func (r *replayer) hit(words []string) (limiters.Hit, error) {
 		case words[0] == "under" && len(words) > 1:
 			h.Limit, words = r.limits[words[1]], words[2:]
 		default:
-			return h, fmt.Errorf("unknown words %q: want take N, peek, peek for N denied, refund N, as ID, release ID, settle ID N, of KEY or under LIMIT", words)
+			return h, fmt.Errorf("unknown words %q: want take N, peek, peek for N denied, refund N, inspect, as ID, release ID, settle ID N, of KEY or under LIMIT", words)
 		}
 	}
 	if h.Limit == nil {
@@ -232,7 +234,11 @@ func Format(v limiters.Verdict) string {
 	default:
 		text = fmt.Sprintf("denied used=%d remaining=%d retry=%s", v.Used, v.Remaining, span(v.RetryAfter))
 	}
-	return text + " reset=" + span(v.ResetAfter)
+	text += " reset=" + span(v.ResetAfter)
+	if v.Penalty > 0 {
+		text += " penalty=" + span(v.Penalty)
+	}
+	return text
 }
 
 func span(d time.Duration) string {

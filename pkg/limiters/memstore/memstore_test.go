@@ -302,6 +302,15 @@ func TestMemoryBound(t *testing.T) {
 			}
 		}
 	})
+	t.Run("an inspection needs no room, whatever its N", func(t *testing.T) {
+		s := New(Options{MaxKeys: 1})
+		hit(t, s, "a", 1, denying)
+		out := make([]limiters.Verdict, 1)
+		inspection := limiters.Hit{Key: "b", Limit: limiterstest.MustLimit(denying), N: 1, Inspect: true}
+		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(inspection), out); err != nil || out[0].Err != nil {
+			t.Errorf("%v, %+v: want a verdict", err, out[0])
+		}
+	})
 	t.Run("a group with a key without room is not charged", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		hit(t, s, "a", 1, denying)

@@ -124,10 +124,18 @@ func (b *batch) keyIndex(key string) int {
 	return i
 }
 
+// verdictsOf returns the number of verdicts of hit i. An inspection under a limit with a penalty has a second one, of the penalty.
+func (b *batch) verdictsOf(i int) int {
+	if h := b.hits[i]; h.Inspect && h.Limit.HasPenalty() {
+		return 2
+	}
+	return 1
+}
+
 // count returns the N of hit i, or the Debt of a peek.
 func (b *batch) count(i int) (n int64, peek bool) {
 	h := b.hits[i]
-	if h.N == 0 && b.group[i] == 0 && h.Debt > 0 && !h.Limit.UsesExtraState() {
+	if h.N == 0 && b.group[i] == 0 && h.Debt > 0 && !h.Limit.UsesExtraState() && !h.Inspect {
 		return limiters.ClampHits(h.Debt), true
 	}
 	return limiters.ClampHits(h.N), false

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -61,15 +62,19 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 	if r.isLate() {
 		return errLate
 	}
-	if len(r.verdicts) != verdictSize*len(b.hits) {
-		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), len(b.hits), verdictSize)
+	count := 0
+	for i := range b.hits {
+		count += b.verdictsOf(i)
+	}
+	if len(r.verdicts) != verdictSize*count {
+		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), count, verdictSize)
 	}
 	decidedAt := r.server
 	if !b.now.IsZero() {
 		decidedAt = b.now.UnixMicro()
 	}
+	text := r.verdicts
 	for i := range b.hits {
-		text := r.verdicts[verdictSize*i:]
 		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
 		v := limiters.NewVerdict(b.hits[i].Limit, text[0] == resultAllowed, used, retry, reset)
 		v.At = decidedAt
@@ -87,6 +92,13 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 			v.TooManyReservations = true
 		case resultFailed:
 			v = limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
+		}
+		text = text[verdictSize:]
+		if b.verdictsOf(i) > 1 {
+			if v.Err == nil {
+				v = v.WithPenalty(time.Duration(word(text[1+wordSize:])) * time.Microsecond)
+			}
+			text = text[verdictSize:]
 		}
 		out[i] = v
 	}

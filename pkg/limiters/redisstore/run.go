@@ -21,13 +21,14 @@ const (
 const (
 	opTake = iota
 	opEnd
+	opInspect // of kindExtra
 )
 
 // A run is consecutive hits of one kind. Indices count from 1, but first counts from 0.
 type run struct {
 	kind  runKind
 	first int // index of the first hit
-	times int // number of hits
+	times int // number of hits; of an inspection, the number of its verdicts
 	key   int // index of the first hit's key
 	limit int // index of the hits' limit; 0: each hit has a limit and a count of its own
 	group uint16
@@ -46,6 +47,8 @@ func (b *batch) encodeRuns() {
 		n, peek := b.count(i)
 		next.n = n
 		switch {
+		case b.hits[i].Inspect:
+			next.kind, next.times = kindExtra, b.verdictsOf(i)
 		case b.group[i] == 0 && b.hits[i].Limit.IsConcurrency():
 			next.kind = kindLeases
 		case b.group[i] == 0 && b.hits[i].Limit.UsesLeases() && !b.hits[i].Limit.HasPenalty():
@@ -134,7 +137,10 @@ func (b *batch) appendCount(to []byte, i int) []byte {
 // appendLease appends the operation and the lease id of hit i.
 func (b *batch) appendLease(to []byte, i int) []byte {
 	op := byte(opTake)
-	if b.hits[i].End {
+	switch {
+	case b.hits[i].Inspect:
+		op = opInspect
+	case b.hits[i].End:
 		op = opEnd
 	}
 	return append(append(to, op), b.hits[i].Lease[:]...)

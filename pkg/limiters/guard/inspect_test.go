@@ -1,0 +1,25 @@
+package guard_test
+
+import (
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// The store answers an inspection, after the hits that the cache has denied. The cache does not remember its denial.
+func TestInspectionsReadTheStore(t *testing.T) {
+	withFixture(t, func(w *fixture) {
+		a := w.replica(defaults)
+		two := limit(limiters.Spec{Max: 2, CountDenied: true})
+		inspection := []limiters.Hit{{Key: "k", Limit: two, Inspect: true}}
+		a.mustTake("k", two, 2, "ok used=2 remaining=0 reset=60s")
+		w.mustTake(a, inspection, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", two, 0, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", two, 1, "denied used=3 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", two, 1, "cached: denied used=4 remaining=0 retry=60s reset=60s")
+		w.mustTake(a, inspection, "denied used=4 remaining=0 retry=60s reset=60s")
+		if got, want := a.Stats().Lookups, int64(4); got != want {
+			t.Errorf("%d lookups: want %d, because an inspection is none", got, want)
+		}
+	})
+}
