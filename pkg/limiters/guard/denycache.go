@@ -171,14 +171,13 @@ type lookup struct {
 	forward    bool   // the hit goes to the store
 }
 
-// classify hashes the keys and marks hits that always go to the store: refunds, inspections, groups of several hits, and peeks with a
-// debt.
+// classify hashes the keys and marks hits that always go to the store: refunds, groups of several hits, and peeks with a debt.
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			h, l := &g[i], &lookups[first+i]
 			l.hash = maphash.String(c.seed, h.Key)
-			l.forward = h.N < 0 || h.Inspect || len(g) > 1 || h.N == 0 && h.Debt > 0
+			l.forward = h.N < 0 || len(g) > 1 || h.N == 0 && h.Debt > 0
 		}
 	}
 }
