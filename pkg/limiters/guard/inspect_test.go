@@ -6,7 +6,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// The store answers an inspection, after the hits that the cache has denied. The cache does not remember its denial.
+// The store answers an inspection, after the hits that the cache has denied.
 func TestInspectionsReadTheStore(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
