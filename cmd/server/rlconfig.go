@@ -69,20 +69,13 @@ func nameSetting(name string) string {
 // parameters and objects that are not set.
 func parameterSettings(spec limiters.Spec) string {
 	var b strings.Builder
-	set := spec.Params.String()
+	params, given := spec.Params, spec.Params.String()
 	for _, p := range limiters.Parameters(spec.Algorithm) {
-		value := p.Text(spec.Params)
-		if p.Hidden {
-			continue
-		}
-		if value == "" {
-			value = p.Default
-		}
 		object, _, inObject := strings.Cut(p.Key, ".")
-		if value == "" && p.Type == limiters.Choice && !p.NoDefault && (!inObject || strings.Contains(set, object+".")) {
-			value = p.Choices[0]
+		if p.Type != limiters.Zone && (!inObject || strings.Contains(given, object+".")) {
+			p.SetDefault(&params)
 		}
-		if value != "" && p.Key != "capacity" {
+		if value := p.Text(params); value != "" && !p.Hidden && p.Key != "capacity" {
 			fmt.Fprintf(&b, ", %s: %s", p.Key, value)
 		}
 	}

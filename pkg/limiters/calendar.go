@@ -44,8 +44,10 @@ var (
 
 // calendarParameters are the parameters of calendar windows. In rules, calendar_unit follows from the unit of the limit.
 var calendarParameters = []Parameter{
-	{Key: "calendar_unit", Type: Choice, Choices: calendarUnitNames, Hidden: true, text: func(p *Params) *string { return &p.CalendarUnit }},
-	{Key: "time_zone", Type: Zone, text: func(p *Params) *string { return &p.TimeZone }, About: "the time zone of windows by the calendar; UTC if absent."},
+	{Key: "calendar_unit", Type: Choice, Choices: calendarUnitNames, Default: calendarUnitNames[calendarDay], Hidden: true,
+		text: func(p *Params) *string { return &p.CalendarUnit }},
+	{Key: "time_zone", Type: Zone, Default: utc, text: func(p *Params) *string { return &p.TimeZone },
+		About: "the time zone of windows by the calendar."},
 }
 
 // newCalendar returns the calendar of a limit with window_start=calendar.

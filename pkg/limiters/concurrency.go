@@ -1,7 +1,6 @@
 package limiters
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 )
@@ -22,17 +21,16 @@ type concurrencyLimit struct{ max, ttl int64 } // ttl in µs
 // maxLeaseRetry bounds the retry-after of a hit that finds no slot, in µs.
 const maxLeaseRetry = int64(time.Second / time.Microsecond)
 
-// The bounds and the default of a lease's TTL, in µs.
+// The bounds of a lease's TTL, in µs.
 const (
-	minTTL     = int64(time.Millisecond / time.Microsecond)
-	maxTTL     = int64(24 * time.Hour / time.Microsecond)
-	defaultTTL = int64(time.Minute / time.Microsecond)
+	minTTL = int64(time.Millisecond / time.Microsecond)
+	maxTTL = int64(24 * time.Hour / time.Microsecond)
 )
 
 var leaseParameters = []Parameter{{
-	Key: "lease_ttl", Type: Duration, Min: minTTL, Max: maxTTL, Default: micros(defaultTTL).String(),
+	Key: "lease_ttl", Type: Duration, Min: minTTL, Max: maxTTL, Default: "60s",
 	number: func(p *Params) *int64 { return (*int64)(&p.LeaseTTL) },
-	About:  "when a slot is free again that was not released; 60s if absent. It must be longer than any request.",
+	About:  "when a slot is free again that was not released. It must be longer than any request.",
 }}
 
 var concurrencyDefinition = definition{
@@ -46,12 +44,9 @@ var concurrencyDefinition = definition{
 		if spec.Max > MaxLeases {
 			return nil, specError(fmt.Sprintf("want at most %d for each key", MaxLeases), "%d slots are too many", spec.Max)
 		}
-		return &concurrencyLimit{max: spec.Max, ttl: leaseTTL(spec)}, nil
+		return &concurrencyLimit{max: spec.Max, ttl: spec.Params.LeaseTTL.Microseconds()}, nil
 	},
 }
-
-// leaseTTL returns the TTL of a lease under a concurrency limit, in µs.
-func leaseTTL(spec Spec) int64 { return cmp.Or(spec.Params.LeaseTTL.Microseconds(), defaultTTL) }
 
 // idPrefix is not "c", under which an earlier version kept another form of the state in Redis.
 func (l *concurrencyLimit) idPrefix() string { return "s" }

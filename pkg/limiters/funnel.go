@@ -35,9 +35,9 @@ const maxUsed = 1 << 33
 var errSlow = specError("want a smaller capacity or a higher rate", "the funnel takes more than 71 years to drain")
 
 var funnelParameters = []Parameter{{
-	Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true,
+	Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true, DefaultText: "requests_per_unit",
 	number: func(p *Params) *int64 { return &p.Capacity },
-	About:  "how much it holds; requests_per_unit if absent.",
+	About:  "how much it holds.",
 }}
 
 var funnelDefinition = definition{

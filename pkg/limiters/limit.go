@@ -162,6 +162,7 @@ func New(spec Spec) (*Limit, error) {
 	}
 	l := &Limit{spec: spec, definition: d, capacity: cmp.Or(spec.Params.Capacity, spec.Max)}
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDenied && spec.CountDenied
+	spec.Params = d.withNumberDefaults(spec.Params)
 	var err error
 	if l.algorithm, err = d.newAlgorithm(spec, l.peekOver); err != nil {
 		return nil, err
@@ -170,7 +171,7 @@ func New(spec Spec) (*Limit, error) {
 	if l.stateID = l.algorithm.idPrefix(); d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
 	} else {
-		l.ttl = leaseTTL(spec)
+		l.ttl = spec.Params.LeaseTTL.Microseconds()
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
 		return nil, err
@@ -205,7 +206,7 @@ func (d *definition) checkWindow(w time.Duration) error {
 // peek is the parameter that defines a peek. With would_fit, a peek is denied if one more hit would be. With over, it is denied
 // only if the usage exceeds the limit, which requires counted denied hits.
 var peek = Parameter{
-	Key: "peek", Type: Choice, Choices: []string{PeekWouldFit, PeekOver}, NoDefault: true,
+	Key: "peek", Type: Choice, Choices: []string{PeekWouldFit, PeekOver},
 	text:  func(p *Params) *string { return &p.Peek },
 	About: "whether a peek is denied if one more hit would be, or only over the limit.",
 }

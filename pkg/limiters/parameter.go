@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,12 +30,10 @@ type Parameter struct {
 	Type  ParameterType
 	// Min and Max bound an Integer, or a Duration in microseconds.
 	Min, Max int64
-	// Choices are the values of a Choice. The first is the default unless NoDefault is set, because the default depends on the
-	// limit.
-	Choices   []string
-	NoDefault bool
-	// Default is the default of other types; "" if it is not a single value.
-	Default string
+	Choices  []string // the values of a Choice
+	// Default is the value of a parameter that is not set, as Set takes it; "" if the parameter is required, or the value depends on
+	// the limit. DefaultText then describes it.
+	Default, DefaultText string
 	// Hits marks an Integer that counts hits, like the maximum, and scales with it.
 	Hits bool
 	// Hidden marks a parameter that rules derive from the unit of a limit and have no key for.
@@ -71,6 +70,14 @@ var allParameters = slices.Concat(
 
 // Parameters returns the parameters of an algorithm; nil if it has none or does not exist.
 func Parameters(algorithm string) []Parameter { return definitionOf(algorithm).parameters }
+
+// Help returns About with the default.
+func (p *Parameter) Help() string {
+	if text := cmp.Or(p.Default, p.DefaultText); text != "" {
+		return p.About + " Default: " + text + "."
+	}
+	return p.About
+}
 
 // Text returns the value of p in params as text for [Parameter.Set]; "" if it is zero.
 func (p *Parameter) Text(params Params) string {
@@ -111,6 +118,16 @@ func (p *Parameter) Set(params *Params, text string) error {
 		*p.text(params) = text
 	}
 	return p.check(params)
+}
+
+// SetDefault sets p in params to its Default, if it has one and is not set.
+func (p *Parameter) SetDefault(params *Params) {
+	if p.Default == "" || p.isSet(params) {
+		return
+	}
+	if err := p.Set(params, p.Default); err != nil {
+		panic(err) // impossible: the Default is a constant
+	}
 }
 
 // check validates the value of p, which is not an Object, in params.
@@ -174,12 +191,20 @@ func (d *definition) checkObject(p *Parameter, params *Params) error {
 // clearTextDefaults empties each Choice and Zone of params that has its default.
 func (d *definition) clearTextDefaults(params *Params) {
 	for i := range d.parameters {
-		p := &d.parameters[i]
-		switch {
-		case p.Type == Zone && *p.text(params) == utc, p.Type == Choice && !p.NoDefault && *p.text(params) == p.Choices[0]:
+		if p := &d.parameters[i]; p.text != nil && *p.text(params) == p.Default {
 			*p.text(params) = ""
 		}
 	}
+}
+
+// withNumberDefaults returns params with the Default of each Integer and Duration that is not set.
+func (d *definition) withNumberDefaults(params Params) Params {
+	for i := range d.parameters {
+		if p := &d.parameters[i]; p.number != nil {
+			p.SetDefault(&params)
+		}
+	}
+	return params
 }
 
 // String returns "key=value" for each parameter that is not zero, separated by spaces.

@@ -28,8 +28,7 @@ const (
 	maxOffences     = 1_000_000
 	maxFactor       = 1000
 	minPenalty      = int64(time.Millisecond / time.Microsecond)
-	defaultMax      = 24 * time.Hour // the default of max
-	maxPenaltyLevel = 63             // a penalty of 1 ms that has doubled so often is longer than MaxWindow
+	maxPenaltyLevel = 63 // a penalty of 1 ms that has doubled so often is longer than MaxWindow
 )
 
 var maxWindowMicros = MaxWindow.Microseconds()
@@ -46,23 +45,21 @@ var penaltyParameters = []Parameter{
 	{Key: "penalty.for", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Required: true,
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.For) },
 		About:  "how long the first penalty lasts."},
-	{Key: "penalty.factor", Type: Integer, Min: 1, Max: maxFactor,
+	{Key: "penalty.factor", Type: Integer, Min: 1, Max: maxFactor, Default: "1",
 		number: func(p *Params) *int64 { return &p.Penalty.Factor },
-		About:  "how many times longer each further penalty lasts. Default: 1."},
-	{Key: "penalty.max", Type: Duration, Min: minPenalty, Max: maxWindowMicros,
+		About:  "how many times longer each further penalty lasts."},
+	{Key: "penalty.max", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Default: "24h",
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Max) },
-		About:  "how long a penalty lasts at most. Default: 24h."},
-	{Key: "penalty.forget", Type: Duration, Min: minPenalty, Max: maxWindowMicros,
+		About:  "how long a penalty lasts at most."},
+	{Key: "penalty.forget", Type: Duration, Min: minPenalty, Max: maxWindowMicros, DefaultText: "max",
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Forget) },
-		About:  "how long after a penalty the next one is a first one again. Default: max."},
+		About:  "how long after a penalty the next one is a first one again."},
 }
 
 func (l *Limit) setPenalty(p PenaltySpec) error {
-	if p == (PenaltySpec{}) {
+	if p.After == 0 {
 		return nil
 	}
-	p.Factor = max(1, p.Factor)
-	p.Max = cmp.Or(p.Max, defaultMax)
 	p.Forget = cmp.Or(p.Forget, p.Max)
 	if p.For > p.Max {
 		return specError("raise max in penalty, or shorten for", "a penalty of %v is longer than its max of %v", p.For, p.Max)

@@ -20,9 +20,9 @@ var reserveParameters = []Parameter{
 	{Key: "reserve.ttl", Type: Duration, Min: minTTL, Max: maxTTL, Required: true,
 		number: func(p *Params) *int64 { return (*int64)(&p.Reserve.TTL) },
 		About:  "how long a reservation waits for its actual cost. It must be longer than any request."},
-	{Key: "reserve.unsettled", Type: Choice, Choices: []string{"charge", "release"},
+	{Key: "reserve.unsettled", Type: Choice, Choices: []string{"charge", "release"}, Default: "charge",
 		text:  func(p *Params) *string { return &p.Reserve.Unsettled },
-		About: "what becomes of an estimate that was not corrected in time. Default: charge."},
+		About: "what becomes of an estimate that was not corrected in time."},
 }
 
 // Reserves reports whether hits under l reserve: they have a [LeaseID], and an estimate that an End corrects.

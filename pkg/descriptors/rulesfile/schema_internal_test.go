@@ -84,7 +84,13 @@ func TestSchemaHasTheValuesOfTheGrammar(t *testing.T) {
 				section, key = object, name
 				same(p.Key+" required", slices.Contains(sections[section].Required, key), p.Required)
 			}
-			property := sections[section].Properties[key]
+			property, help := sections[section].Properties[key], p.Help()
+			if p.inObject() {
+				help = strings.ToUpper(help[:1]) + help[1:]
+			} else {
+				help = strings.Join(p.algorithms, ", ") + ": " + help
+			}
+			same(p.Key, property["description"], help)
 			switch p.Type {
 			case limiters.Choice:
 				same(p.Key, property["enum"], p.Choices)

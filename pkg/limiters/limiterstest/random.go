@@ -284,7 +284,7 @@ func randomParams(rnd *rand.Rand, algorithm string, maximum int64) (params limit
 		n := pick(rnd, 0, p.Min, 15, maximum/2+1, 4_000_000, rnd.Int64N(1_000_000)+1)
 		text := ""
 		switch {
-		case p.Type == limiters.Object || strings.Contains(p.Key, "."), (p.NoDefault || p.Hidden || p.Type == limiters.Zone) && rnd.IntN(2) == 0: // none
+		case p.Type == limiters.Object || strings.Contains(p.Key, "."), (p.Type == limiters.Choice && p.Default == "" || p.Hidden || p.Type == limiters.Zone) && rnd.IntN(2) == 0: // none
 		case p.Type == limiters.Zone:
 			text = pick(rnd, zones...)
 		case p.Type == limiters.Choice:
