@@ -175,7 +175,7 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 	made := &Decision{
 		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{}, KeyHash: o.hash(keyOf(r, i)), Hits: d.Hits,
 		Outcome: outcome,
-		Reason:  d.Reason.String(), Enforced: outcome == Denied && r.CountsAsEnforced(d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
+		Reason:  d.Reason.String(), Enforced: outcome == Denied && r.Enforced(d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
 	}
 	if len(o.options.Secret) == 0 {
 		for _, e := range d.Entries {
@@ -189,14 +189,11 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 	var v limiters.Verdict
 	if limit >= 0 {
 		v = d.Verdicts[limit]
-		made.Limit, made.Algorithm, made.By = d.LimitLabel(limit), d.Limits[limit].Compiled.Spec().Algorithm, decidedByNames[v.By]
+		made.Limit, made.Algorithm, made.By = d.LimitLabel(limit), d.Limits[limit].Compiled.Spec().Algorithm, v.By.String()
 	}
 	made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, WaitText(v.RetryAfter), v.ResetAfter.String()
 	return made
 }
-
-var decidedByNames = [...]string{limiters.ByStore: "store", limiters.ByCache: "cache", limiters.ByShare: "share",
-	limiters.ByOnError: "policy"}
 
 // Stats are the counts of an Observer since its start.
 type Stats struct {

@@ -65,7 +65,7 @@ func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
 	}
 	if v.By == limiters.ByCache {
 		t[overLimit], t[overLimitWithLocalCache] = uint64(n), uint64(n)
-		if d.Shadow {
+		if d.ShadowMode {
 			t[shadowMode] = uint64(n)
 		}
 		return t
@@ -89,7 +89,7 @@ func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
 		t[overLimit] = uint64(min(n, after-limit))
 		t[nearLimit] = uint64(limit - max(near, before))
 	}
-	if d.Shadow {
+	if d.ShadowMode {
 		t[shadowMode] = t[overLimit]
 	}
 	return t

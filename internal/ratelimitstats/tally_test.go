@@ -90,7 +90,7 @@ func TestTallyMatchesEnvoyRatelimit(t *testing.T) {
 		if strings.Contains(c.name, "from the deny cache") {
 			by = limiters.ByCache
 		}
-		d := &decide.Decision{Hits: c.n, Limits: []descriptors.RateLimit{limitOf(t, c.spec)}, Shadow: c.shadowed,
+		d := &decide.Decision{Hits: c.n, Limits: []descriptors.RateLimit{limitOf(t, c.spec)}, ShadowMode: c.shadowed,
 			Verdicts: []limiters.Verdict{{Used: c.used, Allowed: c.allowed, By: by}}}
 		if got := tallyOf(d, 0, c.ratio); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -99,7 +99,7 @@ func TestTallyMatchesEnvoyRatelimit(t *testing.T) {
 }
 
 func TestUndecidedHitsCountAsTotalHitsOnly(t *testing.T) {
-	d := &decide.Decision{Hits: 3, Limits: []descriptors.RateLimit{limitOf(t, fixed(10))}, Shadow: true,
+	d := &decide.Decision{Hits: 3, Limits: []descriptors.RateLimit{limitOf(t, fixed(10))}, ShadowMode: true,
 		Verdicts: []limiters.Verdict{{Err: errors.New("broken")}}}
 	if got := tallyOf(d, 0, .8); got != (tally{totalHits: 3}) {
 		t.Errorf("tally %v, want 3 total hits", got)
@@ -112,8 +112,9 @@ func TestTallyNeverUnderflows(t *testing.T) {
 	specs := []limiters.Spec{fixed(0), fixed(1), fixed(10), {Algorithm: "funnel", Max: 3, Params: limiters.Params{Capacity: 7}},
 		{Algorithm: "sliding_log", Max: 5, CountDenied: true}}
 	for range 200_000 {
-		d := &decide.Decision{Hits: r.Int64N(30), Limits: []descriptors.RateLimit{limitOf(t, specs[r.IntN(len(specs))])}, Shadow: r.IntN(2) == 0,
-			Verdicts: []limiters.Verdict{{Used: r.Int64N(30), Allowed: r.IntN(2) == 0}}}
+		d := &decide.Decision{Hits: r.Int64N(30), Limits: []descriptors.RateLimit{limitOf(t, specs[r.IntN(len(specs))])},
+			ShadowMode: r.IntN(2) == 0,
+			Verdicts:   []limiters.Verdict{{Used: r.Int64N(30), Allowed: r.IntN(2) == 0}}}
 		got := tallyOf(d, 0, r.Float32()*1.5)
 		n := uint64(d.Hits)
 		if got[totalHits] != n || got[overLimit]+got[withinLimit] > n || got[nearLimit] > n {

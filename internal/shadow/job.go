@@ -113,7 +113,7 @@ func (j *job) copyText(s string) string {
 func withoutFallback(r *decide.Result) bool {
 	for i := range r.Decisions {
 		for j := range r.Decisions[i].Verdicts {
-			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By == limiters.ByOnError || v.By == limiters.ByShare {
+			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By == limiters.ByPolicy || v.By == limiters.ByShare {
 				return false
 			}
 		}
@@ -132,7 +132,7 @@ func (all *denials) read(r *decide.Result) {
 		}
 		limit := d.DenyingLimit()
 		denies := all.denied && r.Denies(d)
-		if !denies && !(d.Shadow && limit >= 0) {
+		if !denies && !(d.ShadowMode && limit >= 0) {
 			continue
 		}
 		denying := denyingLimit{limitID: limitID{d.Domain, d.RuleName(), ""}, key: r.Key(i), shadow: !denies}

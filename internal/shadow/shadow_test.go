@@ -347,7 +347,7 @@ func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 			if err := s.decider.Decide(context.Background(), r, result); err != nil {
 				t.Fatal(err)
 			}
-			result.Decisions[0].Verdicts[0].By = limiters.ByOnError
+			result.Decisions[0].Verdicts[0].By = limiters.ByPolicy
 			s.Observe(r, result)
 		}
 		synctest.Wait()

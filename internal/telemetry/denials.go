@@ -41,8 +41,8 @@ func (c *denialDetails) count(labels labelSet, hits int64, v *limiters.Verdict) 
 // countDenials counts the limits that deny a descriptor.
 func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 	for i := range d.Verdicts {
-		if v := &d.Verdicts[i]; !v.Allowed && v.Err == nil {
-			labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i), strconv.FormatBool(o.CountsAsEnforced(d))}
+		if v := &d.Verdicts[i]; v.Denied() {
+			labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i), strconv.FormatBool(o.Enforced(d))}
 			m.denials.add(labels, 1)
 			m.details.count(labels, d.Hits, v)
 		}

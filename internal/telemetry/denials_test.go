@@ -97,7 +97,7 @@ func TestDenialsInShadowModeAreNotEnforced(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	m.Observe(observed(rules, 1, false, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // SHADOW_MODE
 	shadow := observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})   // denied by another rule
-	shadow.Decisions[0].Shadow = true
+	shadow.Decisions[0].ShadowMode = true
 	m.Observe(shadow)
 	expectDenials(t, m, `weir_denials_total{domain="d",enforced="false",limit="burst",rule="user"} 2`)
 }

@@ -349,7 +349,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	rule := rules.Match("d", entries)
 	decision := func(hits int64, v limiters.Verdict) decide.Decision {
 		return decide.Decision{
-			Domain: "d", Rule: rule, Entries: entries, Hits: hits, Limits: rule.Limits, Verdicts: []limiters.Verdict{v}, Shadow: hits == 2,
+			Domain: "d", Rule: rule, Entries: entries, Hits: hits, Limits: rule.Limits, Verdicts: []limiters.Verdict{v}, ShadowMode: hits == 2,
 		}
 	}
 	two := decision(1, limiters.Verdict{})
@@ -361,7 +361,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(0, limiters.Verdict{Penalized: true, PenaltyBegan: true}), decision(-1, limiters.Verdict{Allowed: true}),
 			{Domain: "d", Reason: decide.NoRule}, two,
 			{Domain: "d", Rule: rule, Reason: decide.Released, End: true}, {Domain: "d", Rule: rule, Reason: decide.BadLeaseID},
-			{Domain: "d", Rule: rule, Reason: decide.TooManyReservations},
+			{Domain: "d", Rule: rule, Reason: decide.TooManyLeases},
 		}}},
 		{Result: decide.Result{Domain: "x", DomainNotFound: true}},
 		{Code: codes.Unavailable},

@@ -42,9 +42,9 @@ func (l *leases) count(d *decide.Decision) {
 	switch {
 	case d.Reason == decide.BadLeaseID:
 		l.badIDs.add(labelSet{d.Domain, d.RuleName()}, 1)
-	case d.Reason == decide.TooManyReservations:
+	case d.Reason == decide.TooManyLeases:
 		l.tooMany.add(labelSet{d.Domain, d.RuleName()}, 1)
-	case d.End && (d.Reason == decide.StoreError || d.Reason == decide.DecidedByOnError):
+	case d.End && (d.Reason == decide.StoreError || d.Reason == decide.StorePolicy):
 		l.ends.add(labelSet{d.Domain, d.RuleName(), "error"}, 1)
 	case d.End:
 		l.ends.add(labelSet{d.Domain, d.RuleName(), "ok"}, 1)

@@ -63,10 +63,10 @@ func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
 		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.Released},
 		{Domain: "d", Rule: rule, Hits: 7, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.Settled},
 		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: []limiters.Verdict{{Err: errStore}}, Reason: decide.StoreError},
-		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.DecidedByOnError},
+		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.StorePolicy},
 		{Domain: "d", Rule: rule, End: true, Reason: decide.BadLeaseID},
 		{Domain: "d", Rule: rule, Hits: 1, Reason: decide.BadLeaseID, Outcome: decide.Denied},
-		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Reason: decide.TooManyReservations, Outcome: decide.Denied,
+		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Reason: decide.TooManyLeases, Outcome: decide.Denied,
 			Verdicts: []limiters.Verdict{{TooManyReservations: true}}},
 	}}})
 	m.Observe(&rls.Observation{Result: decide.Result{GivenUp: 1, GiveUpErr: errStore}})

@@ -109,11 +109,11 @@ func logDenials(log *zap.Logger, o *rls.Observation) {
 			log.Debug("lease id empty or longer than 256 bytes", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()))
 		}
 		for j := range d.Verdicts {
-			if v := &d.Verdicts[j]; v.Allowed || v.Err != nil {
+			if !d.Verdicts[j].Denied() {
 				continue
 			}
 			log.Debug("limit denied a request", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()),
-				zap.String("limit", limitLabel(d, j)), zap.Bool("enforced", o.CountsAsEnforced(d)), zap.Bool("too_many_leases", d.Verdicts[j].TooManyReservations),
+				zap.String("limit", limitLabel(d, j)), zap.Bool("enforced", o.Enforced(d)), zap.Bool("too_many_leases", d.Verdicts[j].TooManyReservations),
 				zap.Strings("entries", texts(d.Entries)))
 		}
 	}

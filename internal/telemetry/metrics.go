@@ -134,7 +134,7 @@ func (m *Metrics) Observe(o *rls.Observation) {
 		if d.Hits > 0 && len(d.Verdicts) > 0 && !d.End {
 			m.countHits(d)
 		}
-		if d.End || d.Reason == decide.BadLeaseID || d.Reason == decide.TooManyReservations {
+		if d.End || d.Reason == decide.BadLeaseID || d.Reason == decide.TooManyLeases {
 			m.leases.count(d)
 		}
 		m.countDenials(o, d)
@@ -150,7 +150,7 @@ func (m *Metrics) countHits(d *decide.Decision) {
 	verdict := hitAllowed
 	for i := range d.Verdicts {
 		switch v := &d.Verdicts[i]; {
-		case v.Err == nil && !v.Allowed:
+		case v.Denied():
 			verdict = hitDenied
 		case v.Err != nil && verdict == hitAllowed:
 			verdict = hitError

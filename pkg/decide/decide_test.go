@@ -265,7 +265,7 @@ func TestVerdictNamesItsSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	local, denied := &result.Decisions[0], &result.Decisions[1]
-	if local.Verdicts[0].By != limiters.ByShare || denied.Verdicts[0].By != limiters.ByOnError || denied.Reason != DecidedByOnError {
+	if local.Verdicts[0].By != limiters.ByShare || denied.Verdicts[0].By != limiters.ByPolicy || denied.Reason != StorePolicy {
 		t.Errorf("%+v", result.Decisions)
 	}
 }

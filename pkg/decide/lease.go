@@ -56,7 +56,7 @@ func (d *Decision) matchLease(refund bool) {
 	}
 	if id := d.leaseID(); id == "" || len(id) > MaxLeaseID {
 		d.Reason, d.Limits = BadLeaseID, nil
-		if !d.End && !d.Shadow {
+		if !d.End && !d.ShadowMode {
 			d.Outcome = Denied
 		}
 	}
@@ -108,7 +108,7 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 		case err != nil:
 		case v.Err != nil:
 			err = v.Err
-		case v.By == limiters.ByOnError || v.By == limiters.ByShare:
+		case v.By == limiters.ByPolicy || v.By == limiters.ByShare:
 			err = errNotGivenUp
 		}
 	}
@@ -142,5 +142,5 @@ func (r *Result) ends(retryEnds bool) (ends []limiters.Hit, onErrors []limiters.
 // isCertainDenial reports whether the store denied a hit, so that its group took no leases. After a denial by on_store_error, it may
 // have taken them.
 func isCertainDenial(v limiters.Verdict) bool {
-	return v.Err == nil && !v.Allowed && (v.By == limiters.ByStore || v.By == limiters.ByCache)
+	return v.Denied() && (v.By == limiters.ByStore || v.By == limiters.ByCache)
 }

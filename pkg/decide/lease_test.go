@@ -393,7 +393,7 @@ func TestGiveUpEndsPossiblyChargedLeases(t *testing.T) {
 	}{
 		{"an error", limiters.Verdict{Err: errStore}, true, 1},
 		{"an error that charged nothing", limiters.Verdict{Err: limiters.Uncharged(errStore)}, true, 0},
-		{"denied by on_store_error", limiters.Verdict{By: limiters.ByOnError}, true, 1},
+		{"denied by on_store_error", limiters.Verdict{By: limiters.ByPolicy}, true, 1},
 		{"denied by the store", limiters.Verdict{}, true, 0},
 		{"denied by the cache", limiters.Verdict{By: limiters.ByCache}, true, 0},
 		{"allowed by the share", limiters.Verdict{Allowed: true, By: limiters.ByShare}, true, 1},
@@ -556,7 +556,7 @@ func TestGiveUpThatOnErrorDecidesIsAnError(t *testing.T) {
 	store.intercept = func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
 		err := take(ctx)
 		if call == 1 {
-			out[0].By = limiters.ByOnError
+			out[0].By = limiters.ByPolicy
 		}
 		return err
 	}
@@ -582,7 +582,7 @@ func (l *localEnds) EndLocally(_ context.Context, _ time.Time, ends []limiters.H
 // If on_store_error allowed a lease without any store, Weir ends nothing. If the share of this replica allowed the lease, the end is only
 // for the local store.
 func TestGiveUpOfUnchargedTakes(t *testing.T) {
-	for by, want := range map[limiters.DecidedBy]int{limiters.ByOnError: 0, limiters.ByShare: 1} {
+	for by, want := range map[limiters.DecidedBy]int{limiters.ByPolicy: 0, limiters.ByShare: 1} {
 		store := newLeaseStore()
 		d := newLeaseDecider(t, store, Options{})
 		local := &localEnds{withoutOnError: withoutOnError{store}}

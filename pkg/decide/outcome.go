@@ -22,26 +22,26 @@ type Reason uint8
 
 // The reasons.
 const (
-	NoEntries           Reason = iota // Allowed: the descriptor is empty. Envoy sends one when it skipped all actions.
-	UnknownDomain                     // Allowed: no rules have the domain
-	NoRule                            // Allowed: no rule matches
-	Unlimited                         // Allowed: the rule says unlimited
-	Replaced                          // Allowed: another descriptor's rule replaces this one by name
-	WithinLimit                       // Allowed: the hits fit under every limit
-	OverLimit                         // Denied, or Allowed in shadow mode: the hits fit under Limit after UntilReset
-	NeverFits                         // as OverLimit, but Limit can never hold that many hits: waiting does not help
-	TooManyReservations               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
-	DecidedByOnError                  // Allowed or Denied: the store failed and on_store_error decided
-	StoreError                        // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
-	BadLeaseID                        // Denied, or Allowed in shadow mode: the lease id is empty or too long; of an End: Allowed, nothing changes
-	Released                          // Allowed: the lease or reservation has ended, or there was none
-	Settled                           // Allowed: as Released, with the actual cost of a reservation
+	NoEntries     Reason = iota // Allowed: the descriptor is empty. Envoy sends one when it skipped all actions.
+	UnknownDomain               // Allowed: no rules have the domain
+	NoRule                      // Allowed: no rule matches
+	Unlimited                   // Allowed: the rule says unlimited
+	Replaced                    // Allowed: another descriptor's rule replaces this one by name
+	WithinLimit                 // Allowed: the hits fit under every limit
+	OverLimit                   // Denied, or Allowed in shadow mode: the hits fit under Limit after UntilReset
+	NeverFits                   // as OverLimit, but Limit can never hold that many hits: waiting does not help
+	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
+	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
+	StoreError                  // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
+	BadLeaseID                  // Denied, or Allowed in shadow mode: the lease id is empty or too long; of an End: Allowed, nothing changes
+	Released                    // Allowed: the lease or reservation has ended, or there was none
+	Settled                     // Allowed: as Released, with the actual cost of a reservation
 )
 
 var reasonNames = [...]string{
 	NoEntries: "no_entries", UnknownDomain: "unknown_domain", NoRule: "no_rule", Unlimited: "unlimited", Replaced: "replaced",
-	WithinLimit: "within_limit", OverLimit: "over_limit", NeverFits: "never_fits", TooManyReservations: "too_many_leases", DecidedByOnError: "store_policy",
-	StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
+	WithinLimit: "within_limit", OverLimit: "over_limit", NeverFits: "never_fits", TooManyLeases: "too_many_leases",
+	StorePolicy: "store_policy", StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
 }
 
 // PenaltyReason names a denial by a penalty in receipts and responses. It replaces the Reason of the decision.
@@ -60,7 +60,7 @@ func (d *Decision) setOutcome() {
 	switch {
 	case v.Err != nil:
 		d.Reason = StoreError
-		if !d.Shadow && !d.End {
+		if !d.ShadowMode && !d.End {
 			d.Outcome = Undecided
 		}
 		return
@@ -71,15 +71,15 @@ func (d *Decision) setOutcome() {
 	case v.RetryAfter < 0:
 		d.Reason, d.UntilReset = NeverFits, v.ResetAfter
 	case v.TooManyReservations:
-		d.Reason, d.UntilReset = TooManyReservations, v.RetryAfter
+		d.Reason, d.UntilReset = TooManyLeases, v.RetryAfter
 	default:
 		d.Reason, d.UntilReset = OverLimit, v.RetryAfter
 	}
-	if !v.Allowed && !d.Shadow {
+	if !v.Allowed && !d.ShadowMode {
 		d.Outcome = Denied
 	}
-	if v.By == limiters.ByOnError { // usage and reset are unknown
-		d.Reason, d.UntilReset = DecidedByOnError, 0
+	if v.By == limiters.ByPolicy { // usage and reset are unknown
+		d.Reason, d.UntilReset = StorePolicy, 0
 		return
 	}
 	d.Limit, d.Remaining = &d.Limits[i], v.Remaining
@@ -95,7 +95,7 @@ type outcomes [Undecided + 1]bool
 
 // Add adds the outcome of d.
 func (c *Combined) Add(d *Decision) {
-	if d.Quota {
+	if d.QuotaMode {
 		c.quotas[d.Outcome] = true
 	} else {
 		c.others[d.Outcome] = true
@@ -139,7 +139,7 @@ func explainsMore(a, b *limiters.Verdict) bool {
 }
 
 const (
-	rankByOnError = iota // allowed; the remaining hits are unknown
+	rankByPolicy = iota // allowed; the remaining hits are unknown
 	rankAllowed
 	rankError
 	rankDenied
@@ -149,8 +149,8 @@ func rank(v *limiters.Verdict) int {
 	switch {
 	case v.Err != nil:
 		return rankError
-	case v.Allowed && v.By == limiters.ByOnError:
-		return rankByOnError
+	case v.Allowed && v.By == limiters.ByPolicy:
+		return rankByPolicy
 	case v.Allowed:
 		return rankAllowed
 	default:

@@ -67,7 +67,7 @@ func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, deci
 		}
 		decision.Override, decision.Limits = true, limits
 	} else if rule != nil {
-		decision.Limits, decision.Shadow = rule.Limits, rule.ShadowMode
+		decision.Limits, decision.ShadowMode = rule.Limits, rule.ShadowMode
 		if rule.Unlimited {
 			decision.Reason, decision.Remaining = Unlimited, limiters.MaxHits
 		}
@@ -110,8 +110,8 @@ func (d *Decider) listHits(domain *descriptors.Domain, result *Result) error {
 		}
 		limited := len(decision.Limits) > 0 || decision.Reason == BadLeaseID
 		inQuotaRule := limited && decision.Rule != nil && !decision.Override && decision.Rule.QuotaMode
-		decision.Quota = !decision.End && decision.Reason != Unlimited && (d.options.QuotaMode || inQuotaRule)
-		if decision.Quota {
+		decision.QuotaMode = !decision.End && decision.Reason != Unlimited && (d.options.QuotaMode || inQuotaRule)
+		if decision.QuotaMode {
 			quotas++
 		}
 	}
@@ -166,7 +166,7 @@ func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain, qu
 // inRequestGroup reports whether a descriptor shares the request's group, which requires that it can deny the request by itself.
 // Otherwise a rule in shadow mode could prevent the charge of the others.
 func (d *Decider) inRequestGroup(decision *Decision, quotas int) bool {
-	return d.options.AllOrNothing && !d.options.ShadowMode && !decision.End && !decision.Shadow && (!decision.Quota || quotas == 1)
+	return d.options.AllOrNothing && !d.options.ShadowMode && !decision.End && !decision.ShadowMode && (!decision.QuotaMode || quotas == 1)
 }
 
 // addHits appends the hits of a descriptor.

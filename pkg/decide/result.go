@@ -16,7 +16,7 @@ import (
 //   - Denied: Weir denies the request.
 //   - Shadowed: Weir allows the request, and would deny it without [Options.ShadowMode].
 //   - Denies: a descriptor denies the request, or would without Options.ShadowMode.
-//   - CountsAsEnforced: metrics and logs count the denials by a descriptor as enforced.
+//   - Enforced: metrics and logs show the denials by a descriptor as enforced.
 type Result struct {
 	Domain         string             // the request's; empty if the request is invalid
 	Rules          *descriptors.Rules // rules that decided; nil if the request is invalid or no rules are loaded
@@ -49,12 +49,12 @@ type Result struct {
 // Denies reports whether d, an element of r.Decisions, denies the request. In quota mode, it does so only if all others in quota mode
 // are denied too.
 func (r *Result) Denies(d *Decision) bool {
-	return d.Outcome == Denied && (!d.Quota || r.combined.quotasDeny())
+	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
 }
 
-// CountsAsEnforced reports whether r is Denied and d is not in shadow mode. In quota mode, it is true even if only another descriptor
+// Enforced reports whether r is Denied and d is not in shadow mode. In quota mode, it is true even if only another descriptor
 // denies the request.
-func (r *Result) CountsAsEnforced(d *Decision) bool { return r.Denied && !d.Shadow }
+func (r *Result) Enforced(d *Decision) bool { return r.Denied && !d.ShadowMode }
 
 // A Decision is the outcome of one descriptor.
 type Decision struct {
@@ -63,10 +63,10 @@ type Decision struct {
 	Hits     int64               // > 0 charged, 0 peeked, < 0 refunded; with End the actual cost
 	Rule     *descriptors.Rule   // nil: no rule matches
 	Override bool                // the limit came with the request
-	// Shadow marks a rule in shadow mode, whose denials leave the outcome Allowed.
-	Shadow bool
-	// Quota marks a rule in quota mode, see [Result.Denies]. It is false for an unlimited rule and with End.
-	Quota bool
+	// ShadowMode marks a rule in shadow mode, whose denials leave the outcome Allowed.
+	ShadowMode bool
+	// QuotaMode marks a rule in quota mode, see [Result.Denies]. It is false for an unlimited rule and with End.
+	QuotaMode bool
 
 	// End marks a descriptor that ends a lease or settles a reservation. It denies nothing, and its Limits are only those with
 	// leases.

@@ -18,7 +18,7 @@ func (r *Result) RetryAfter() (wait time.Duration, by int) {
 		d := &r.Decisions[i]
 		switch {
 		case !r.Denies(d):
-		case !d.Quota:
+		case !d.QuotaMode:
 			wait = max(wait, d.retryAfter())
 			if longer(i, by) {
 				by = i
@@ -50,7 +50,7 @@ func (d *Decision) CanWait() bool { return d.Reason != NeverFits && d.Reason != 
 // retryAfter returns the longest wait among the limits that deny d.
 func (d *Decision) retryAfter() (wait time.Duration) {
 	for i := range d.Verdicts {
-		if v := &d.Verdicts[i]; v.Err == nil && !v.Allowed && v.By != limiters.ByOnError {
+		if v := &d.Verdicts[i]; v.Denied() && v.By != limiters.ByPolicy {
 			wait = max(wait, WaitUnder(&d.Limits[i], v))
 		}
 	}

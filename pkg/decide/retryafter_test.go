@@ -15,7 +15,7 @@ func TestRetryAfterIsTheLongestWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	denied := func(quota bool, waits ...time.Duration) Decision {
-		d := Decision{Outcome: Denied, Reason: OverLimit, Quota: quota}
+		d := Decision{Outcome: Denied, Reason: OverLimit, QuotaMode: quota}
 		for _, wait := range waits {
 			d.Limits = append(d.Limits, descriptors.RateLimit{Compiled: limit})
 			d.Verdicts = append(d.Verdicts, limiters.Verdict{RetryAfter: wait, ResetAfter: wait})

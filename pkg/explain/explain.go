@@ -213,9 +213,9 @@ func (e *explainer) reason(d *Descriptor, i int, r *Record) string {
 		return "the limit came with the request, and replaces the limits of a matching rule"
 	case d.Result == limited && e.options.Decide.ShadowMode:
 		return "the server is in shadow mode: it counts, reports and allows"
-	case d.Result == limited && planned.Shadow:
+	case d.Result == limited && planned.ShadowMode:
 		return "the rule is in shadow mode: it counts, reports and allows"
-	case d.Result == limited && planned.Quota:
+	case d.Result == limited && planned.QuotaMode:
 		return "the rule is in quota mode: it denies the request only if every rule in quota mode denies it"
 	case d.Result == limited:
 		return limitedReason

@@ -82,9 +82,9 @@ func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
 		out.Unit, out.UnitMultiplier = l.Unit.String(), l.UnitMultiplier
 	}
 	switch {
-	case planned.Shadow || e.options.Decide.ShadowMode:
+	case planned.ShadowMode || e.options.Decide.ShadowMode:
 		out.Mode = "shadow"
-	case planned.Quota:
+	case planned.QuotaMode:
 		out.Mode = "quota"
 	}
 	if planned.Override {

@@ -77,9 +77,9 @@ func decisionDifference(result *decide.Result, i int, shadowed bool, e *explain.
 			return fmt.Sprintf("limit %d differs", j)
 		}
 		mode := "enforced"
-		if d.Shadow || shadowed {
+		if d.ShadowMode || shadowed {
 			mode = "shadow"
-		} else if d.Quota {
+		} else if d.QuotaMode {
 			mode = "quota"
 		}
 		if explained.Mode != mode {

@@ -2,6 +2,9 @@ package limiters
 
 import "time"
 
+// Denied reports whether v denies its hit. A hit that was not decided is neither allowed nor denied.
+func (v *Verdict) Denied() bool { return !v.Allowed && v.Err == nil }
+
 // DeniedFrom reports which further hits are certain to be denied after v, the verdict of n ungrouped hits. Until v.RetryAfter has
 // passed, and unless hits are refunded, at least minHits hits of the key under l are denied. If minHits is 1 and
 // [Limit.DeniesPeekWithHit], so is a peek.

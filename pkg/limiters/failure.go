@@ -59,6 +59,11 @@ const (
 	ByCache
 	// ByShare: the store failed, and this process decided by its share of the limit, which the verdict describes.
 	ByShare
-	// ByOnError: the store failed, and [OnError] allowed or denied the hit regardless of the key.
-	ByOnError
+	// ByPolicy: the store failed, and [OnError] allowed or denied the hit regardless of the key.
+	ByPolicy
 )
+
+var decidedByNames = [...]string{ByStore: "store", ByCache: "cache", ByShare: "share", ByPolicy: "policy"}
+
+// String returns the name of b, such as "store".
+func (b DecidedBy) String() string { return decidedByNames[b] }

@@ -475,7 +475,7 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 		r.Record(result)
 	}
 	result := d.decide("alice")
-	result.Decisions[0].Verdicts[0] = limiters.Verdict{Allowed: true, By: limiters.ByOnError}
+	result.Decisions[0].Verdicts[0] = limiters.Verdict{Allowed: true, By: limiters.ByPolicy}
 	r.Record(result)
 	closed(t, r)
 	after := time.Now().UnixMicro()

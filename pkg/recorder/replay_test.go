@@ -314,7 +314,7 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 	}{
 		"store":  {limiters.Verdict{Allowed: true, At: 1_795_373_037_431_903}, "", true},
 		"cache":  {limiters.Verdict{By: limiters.ByCache, At: 1_795_373_037_431_903}, replay.FromCache, true},
-		"policy": {limiters.Verdict{By: limiters.ByOnError, Allowed: true}, replay.FromFallback, true},
+		"policy": {limiters.Verdict{By: limiters.ByPolicy, Allowed: true}, replay.FromFallback, true},
 		"share":  {limiters.Verdict{By: limiters.ByShare, Allowed: true, At: 5}, replay.FromFallback, true},
 		"error":  {limiters.Verdict{Err: errors.New("gone")}, replay.FromNobody, false},
 	} {

@@ -60,7 +60,7 @@ func (s *Service) appendLimitHeaders(b []byte, decisions []decide.Decision) []by
 		}
 	}
 	for i := range decisions {
-		if d := &decisions[i]; d.Limit != nil && d.Outcome == decide.Denied && !d.Quota {
+		if d := &decisions[i]; d.Limit != nil && d.Outcome == decide.Denied && !d.QuotaMode {
 			shown = d
 		}
 	}
@@ -150,7 +150,7 @@ func problemBody(result *decide.Result, denied *denial) []byte {
 	switch reason := denied.reason(); {
 	case reason == decide.PenaltyReason:
 		p.Type, p.Title = problemTypes+"abnormal-usage-detected", "The client is locked out because of too many denied requests"
-	case denied.Reason == decide.DecidedByOnError:
+	case denied.Reason == decide.StorePolicy:
 		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "The service has a fault and cannot accept the request now"
 	}
 	for _, violated := range headerPolicies(result, denied) {

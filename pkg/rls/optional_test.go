@@ -61,7 +61,7 @@ func (c closing) Take(ctx context.Context, now time.Time, groups []limiters.Grou
 	err := c.Store.Take(ctx, now, groups, out)
 	for i, h := range slices.Concat(groups...) {
 		if strings.Contains(h.Key, "closed") {
-			out[i] = limiters.Verdict{By: limiters.ByOnError}
+			out[i] = limiters.Verdict{By: limiters.ByPolicy}
 		}
 	}
 	return err

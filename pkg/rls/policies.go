@@ -35,12 +35,12 @@ func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 	var names []string
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
-		if d.End || d.Shadow {
+		if d.End || d.ShadowMode {
 			continue
 		}
 		for j := range d.Verdicts {
 			v := &d.Verdicts[j]
-			if v.Err != nil || v.By == limiters.ByOnError {
+			if v.Err != nil || v.By == limiters.ByPolicy {
 				continue
 			}
 			explains := denied != nil && denied.descriptor == i && denied.limit == j

@@ -86,7 +86,7 @@ func (r *EndRetrier) Stats() EndStats {
 // Take implements [limiters.Store]. It does not retry ends of a call with a non-zero now.
 func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := r.inner.Take(ctx, now, groups, out)
-	if (err != nil || slices.ContainsFunc(out, failed)) && now.IsZero() {
+	if (err != nil || slices.ContainsFunc(out, isUndecided)) && now.IsZero() {
 		r.addFailed(groups, out, err)
 	}
 	return err

@@ -100,7 +100,7 @@ func (f *Fallback) Take(
 		}
 	}
 	switch {
-	case err == nil && !slices.ContainsFunc(out, failed):
+	case err == nil && !slices.ContainsFunc(out, isUndecided):
 		f.noteRecovery(out)
 		return nil
 	case ctx.Err() != nil:
@@ -126,10 +126,10 @@ type fallbackTake struct {
 	out      []limiters.Verdict
 }
 
-func failed(v limiters.Verdict) bool    { return v.Err != nil }
-func isDecided(v limiters.Verdict) bool { return v.Err == nil }
-func isDenied(v limiters.Verdict) bool  { return !v.Allowed }
-func isByStore(v limiters.Verdict) bool { return v.By == limiters.ByStore }
+func isDecided(v limiters.Verdict) bool    { return v.Err == nil }
+func isUndecided(v limiters.Verdict) bool  { return v.Err != nil }
+func isNotAllowed(v limiters.Verdict) bool { return !v.Allowed } // denied or undecided
+func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
 // chargeAllowed retries hits that the store allowed but did not charge because another hit of their group failed. Otherwise one
 // failing limit would let a client pass uncharged under the others.
@@ -138,7 +138,7 @@ func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
 	var onErrors []limiters.OnError
 	for first, g := range limiters.EachGroup(t.groups) {
 		verdicts := t.out[first : first+len(g)]
-		if slices.ContainsFunc(verdicts, isDenied) {
+		if slices.ContainsFunc(verdicts, isNotAllowed) {
 			continue
 		}
 		var allowed limiters.Group
@@ -223,10 +223,10 @@ func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
 			uncharged := limiters.IsUncharged(v.Err)
 			switch onError {
 			case limiters.OnErrorAllow:
-				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByOnError, StoreUncharged: uncharged}
+				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy, StoreUncharged: uncharged}
 			case limiters.OnErrorDeny:
 				// Refunds and ends of leases are never denied.
-				*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByOnError, StoreUncharged: uncharged}
+				*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByPolicy, StoreUncharged: uncharged}
 			case limiters.OnErrorLocal:
 				local = true
 				continue

@@ -102,9 +102,9 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 	), hits...)
 	got[2].ResetAfter, got[2].At = 0, 0 // depend on the clock
 	if want := []limiters.Verdict{
-		{Allowed: true, Remaining: 5, By: limiters.ByOnError}, {By: limiters.ByOnError},
+		{Allowed: true, Remaining: 5, By: limiters.ByPolicy}, {By: limiters.ByPolicy},
 		{Allowed: true, Used: 1, Remaining: 4, By: limiters.ByShare}, {Err: errGone}, {Err: errGone},
-		{Allowed: true, By: limiters.ByOnError}, {By: limiters.ByOnError},
+		{Allowed: true, By: limiters.ByPolicy}, {By: limiters.ByPolicy},
 	}; !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -135,7 +135,7 @@ func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 	store := &flaky{Store: memory(), bad: "bad"}
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
 	out := take(t, withOnError(f, limiters.OnErrorDeny, limiters.OnErrorDeny, limiters.OnErrorFail), hit("good"), hit("bad"), hit("bad2"))
-	if !out[0].Allowed || out[0].By != limiters.ByStore || out[1].Allowed || out[1].By != limiters.ByOnError || out[2].Err == nil {
+	if !out[0].Allowed || out[0].By != limiters.ByStore || out[1].Allowed || out[1].By != limiters.ByPolicy || out[2].Err == nil {
 		t.Errorf("got %+v", out)
 	}
 	if f.Stats().Down {

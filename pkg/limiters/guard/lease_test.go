@@ -72,8 +72,8 @@ func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 func TestFailedEndIsDecidedByOnErrorAndNotCounted(t *testing.T) {
 	for on, want := range map[limiters.OnError]limiters.Verdict{
 		limiters.OnErrorUnset: {Err: errGone}, limiters.OnErrorFail: {Err: errGone},
-		limiters.OnErrorAllow: {Allowed: true, By: limiters.ByOnError, Remaining: 2},
-		limiters.OnErrorDeny:  {Allowed: true, By: limiters.ByOnError},
+		limiters.OnErrorAllow: {Allowed: true, By: limiters.ByPolicy, Remaining: 2},
+		limiters.OnErrorDeny:  {Allowed: true, By: limiters.ByPolicy},
 		limiters.OnErrorLocal: {Allowed: true, By: limiters.ByShare, Remaining: 2},
 	} {
 		f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: memory()})

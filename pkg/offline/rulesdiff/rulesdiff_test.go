@@ -227,7 +227,7 @@ func answers(t *testing.T, rules *descriptors.Rules, lines []*replay.Line) (all 
 		a := answer{denied: result.Denied, keys: map[string]bool{}, by: map[string]bool{}, limits: map[string]bool{}}
 		quotas, full := 0, 0
 		for _, d := range result.Decisions {
-			if d.Quota && d.Reason != decide.Unlimited && !d.End {
+			if d.QuotaMode && d.Reason != decide.Unlimited && !d.End {
 				quotas++
 				if d.Outcome == decide.Denied {
 					full++
@@ -241,7 +241,7 @@ func answers(t *testing.T, rules *descriptors.Rules, lines []*replay.Line) (all 
 			key := descriptors.Key("d", d.Rule, line.Request.Descriptors[i].Entries)
 			a.keys[key] = true
 			for j, v := range d.Verdicts {
-				if d.Outcome == decide.Denied && (!d.Quota || quotas == full) && !v.Allowed {
+				if d.Outcome == decide.Denied && (!d.QuotaMode || quotas == full) && !v.Allowed {
 					hash := fmt.Sprint(d.Rule.Hash(j))
 					a.by[hash+" "+key], a.limits[hash] = true, true
 				}

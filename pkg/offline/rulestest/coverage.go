@@ -81,7 +81,7 @@ func (c *Coverage) observe(r *decide.Result) {
 			for j := range d.Verdicts {
 				limit := &c.limits[c.indices[d.Rule][j]]
 				limit.Reached++
-				if !d.Verdicts[j].Allowed && d.Verdicts[j].Err == nil {
+				if d.Verdicts[j].Denied() {
 					limit.Denied++
 				}
 			}

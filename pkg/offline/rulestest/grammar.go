@@ -12,7 +12,7 @@ const page = "docs/test.md"
 
 // reasons are those that a test can expect. Its store never fails.
 var reasons = slices.DeleteFunc(decide.Reasons(), func(reason string) bool {
-	return reason == decide.DecidedByOnError.String() || reason == decide.StoreError.String()
+	return reason == decide.StorePolicy.String() || reason == decide.StoreError.String()
 })
 
 // synonyms maps words to the keys of this grammar.
