@@ -154,8 +154,8 @@ func TestAdminSettingsAreChecked(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--admin-addr=:0", "callers need credentials: set ADMIN_TOKEN_FILE"},
 		{"--admin-addr=here --admin-token-file=x", "ADMIN_ADDR: cannot read"},
-		{"--admin-addr=:0 --admin-tls-client-ca=x", "set ADMIN_TLS_CERT and ADMIN_TLS_KEY too"},
-		{"--admin-addr=:0 --admin-token-file=x --admin-tls-cert=x", "set both ADMIN_TLS_CERT and ADMIN_TLS_KEY"},
+		{"--admin-addr=:0 --admin-tls-client-ca=x", "set ADMIN_TLS_CERT and ADMIN_TLS_KEY"},
+		{"--admin-addr=:0 --admin-token-file=x --admin-tls-cert=x", "set ADMIN_TLS_CERT and ADMIN_TLS_KEY"},
 		{"--admin-addr=:0 --admin-token-file=/no/such/file", "ADMIN_TOKEN_FILE: the tokens"},
 		{"--admin-addr=:0 --admin-token-file=" + short, "line 1 has less than 16 bytes"},
 	} {

@@ -72,9 +72,9 @@ func decodeDuration(ctx *kong.DecodeContext, into reflect.Value) error {
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		if _, err := time.ParseDuration(text + "s"); err == nil && strings.Trim(text, "0123456789.") == "" {
-			return fmt.Errorf("%q has no unit: write %sms or %ss", text, text, text)
+			return fmt.Errorf("%q has no unit: want %sms or %ss", text, text, text)
 		}
-		return fmt.Errorf("cannot read %q: write a duration such as 15ms, 2s or 1h30m", text)
+		return fmt.Errorf("cannot read %q: want a duration such as 15ms, 2s or 1h30m", text)
 	}
 	into.SetInt(int64(d))
 	return nil
@@ -91,7 +91,7 @@ func (boolean) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	text := fmt.Sprint(ctx.Scan.Pop().Value)
 	value, err := strconv.ParseBool(text)
 	if err != nil {
-		return fmt.Errorf("cannot read %q: write true or false", text)
+		return fmt.Errorf("cannot read %q: want true or false", text)
 	}
 	target.SetBool(value)
 	return nil

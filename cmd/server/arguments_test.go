@@ -16,9 +16,9 @@ func TestInvalidValuesNameTheRemedy(t *testing.T) {
 		"--memory-max-keys=1e6":          `--memory-max-keys must be a whole number such as 10, not "1e6"`,
 		"--near-limit-ratio=half":        `--near-limit-ratio must be a number such as 0.5, not "half"`,
 		"--denial-log=half":              `--denial-log must be a number such as 0.5, not "half"`,
-		"--store-timeout=15":             `--store-timeout: "15" has no unit: write 15ms or 15s`,
-		"--store-timeout=soon":           `--store-timeout: cannot read "soon": write a duration such as 15ms, 2s or 1h30m`,
-		"--shadow-mode=perhaps":          `--shadow-mode: cannot read "perhaps": write true or false`,
+		"--store-timeout=15":             `--store-timeout: "15" has no unit: want 15ms or 15s`,
+		"--store-timeout=soon":           `--store-timeout: cannot read "soon": want a duration such as 15ms, 2s or 1h30m`,
+		"--shadow-mode=perhaps":          `--shadow-mode: cannot read "perhaps": want true or false`,
 		"test -o yaml":                   `--output must be text, json or junit, not "yaml"`,
 		"simulate --clients drop,wait":   `--clients must be drop, obey or hammer, not "wait"`,
 		"gen envoy --part all":           `--part must be filter, route or cluster, not "all"`,
@@ -44,10 +44,10 @@ func TestInvalidVariablesAreNamed(t *testing.T) {
 		"PORT":             {"99999", ` must be a whole number from 0 to 65535, not "99999"`},
 		"NEAR_LIMIT_RATIO": {`half" (from envar PORT="1`, ` must be a number such as 0.5, not "half\" (from envar PORT=\"1"`},
 		"TOP_KEYS":         {"1\n2", ` must be a whole number such as 10, not "1\n2"`},
-		"DRAIN_DELAY":      {"Inf", `: cannot read "Inf": write a duration such as 15ms, 2s or 1h30m`},
-		"STORE_TIMEOUT":    {"15", `: "15" has no unit: write 15ms or 15s`},
-		"SHADOW_MODE":      {"perhaps", `: cannot read "perhaps": write true or false`},
-		"LOG_LEVEL":        {"loud", `: unknown level "loud": write debug, info, warn or error`},
+		"DRAIN_DELAY":      {"Inf", `: cannot read "Inf": want a duration such as 15ms, 2s or 1h30m`},
+		"STORE_TIMEOUT":    {"15", `: "15" has no unit: want 15ms or 15s`},
+		"SHADOW_MODE":      {"perhaps", `: cannot read "perhaps": want true or false`},
+		"LOG_LEVEL":        {"loud", `: unknown level "loud": want debug, info, warn or error`},
 	} {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, test.value)

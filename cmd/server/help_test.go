@@ -26,10 +26,10 @@ func TestHelpAndArgumentErrors(t *testing.T) {
 		{"check", 2, []string{"weir check rules.yaml"}},
 		{"cehck", 2, []string{`unknown command "cehck": did you mean "check"?`}},
 		{"frobnicate", 2, []string{`unknown command "frobnicate": the commands are serve, version, check, explain, `}},
-		{"--config " + rules + " --redis-type=foo", 2, []string{`REDIS_TYPE: unknown value "foo": write SINGLE, CLUSTER or SENTINEL`}},
-		{"--config " + rules + " --store-timeout=15", 2, []string{`--store-timeout: "15" has no unit: write 15ms or 15s`}},
-		{"--config " + rules + " --store-timeout=soon", 2, []string{`cannot read "soon": write a duration such as 15ms`}},
-		{"--config " + rules + " --shadow-mode=perhaps", 2, []string{`cannot read "perhaps": write true or false`}},
+		{"--config " + rules + " --redis-type=foo", 2, []string{`REDIS_TYPE: unknown value "foo": want SINGLE, CLUSTER or SENTINEL`}},
+		{"--config " + rules + " --store-timeout=15", 2, []string{`--store-timeout: "15" has no unit: want 15ms or 15s`}},
+		{"--config " + rules + " --store-timeout=soon", 2, []string{`cannot read "soon": want a duration such as 15ms`}},
+		{"--config " + rules + " --shadow-mode=perhaps", 2, []string{`cannot read "perhaps": want true or false`}},
 	} {
 		code, said := runWeir(strings.Fields(c.args)...)
 		if code != c.code {
@@ -79,7 +79,7 @@ func TestUnknownArgumentsAsRatelimitAreIgnored(t *testing.T) {
 func TestVariablesWithoutAUnitNameTheRemedy(t *testing.T) {
 	t.Setenv("STORE_TIMEOUT", "15")
 	code, said := runWeir("--config=" + rulesFile(t))
-	if want := `weir: STORE_TIMEOUT: "15" has no unit: write 15ms or 15s` + "\n"; code != 2 || !strings.HasPrefix(said, want) {
+	if want := `weir: STORE_TIMEOUT: "15" has no unit: want 15ms or 15s` + "\n"; code != 2 || !strings.HasPrefix(said, want) {
 		t.Errorf("exit code %d, want 2; printed %s, want %s", code, said, want)
 	}
 }

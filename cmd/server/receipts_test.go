@@ -110,7 +110,7 @@ func TestReceiptSettingErrorsNameTheRemedy(t *testing.T) {
 			t.Errorf("%s: exit code %d, %s", file, code, said)
 		}
 	}
-	if code, said := runWeir("--config="+rules, "--response-headers-standard=draft-12"); code == 0 || !strings.Contains(said, "write draft-11") {
+	if code, said := runWeir("--config="+rules, "--response-headers-standard=draft-12"); code == 0 || !strings.Contains(said, "want draft-11") {
 		t.Errorf("exit code %d, %s", code, said)
 	}
 }

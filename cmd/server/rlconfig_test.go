@@ -81,7 +81,7 @@ func TestRulesPageShowsLeases(t *testing.T) {
 // The help of CONFIG_OVERLAY names every key that the rate_limit of an overlay may have.
 func TestHelpOfOverlayListsItsKeys(t *testing.T) {
 	_, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o", Data: []byte("domain: d\ndescriptors: [{key: k, rate_limit: {no_such_key: 1}}]")})
-	_, list, found := strings.Cut(fmt.Sprint(err), "write one of ")
+	_, list, found := strings.Cut(fmt.Sprint(err), "want one of ")
 	if !found {
 		t.Fatal(err)
 	}

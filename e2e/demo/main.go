@@ -122,7 +122,7 @@ func startStore(store string) (addr string, stop func(), err error) {
 		}
 		return addr, server.Stop, nil
 	default:
-		return "", nil, fmt.Errorf("unknown store %q: write memory or redis", store)
+		return "", nil, fmt.Errorf("unknown store %q: want memory or redis", store)
 	}
 }
 

@@ -30,13 +30,13 @@ var configs = []struct {
 	{name: "broken YAML", text: "domain: d\ndescriptors: [", want: "error loading config file: yaml: line ", ours: "2:14: '[' is not closed: add ']'", why: plain},
 	{name: "a list at the top", text: "- a\n", want: "error loading config file: ", ours: "1:1: the file is a list, not a map: begin with", why: plain},
 	{name: "negative requests", text: begin + "  - {key: k, rate_limit: {unit: day, requests_per_unit: -1}}\n",
-		want: "error loading config file: yaml: unmarshal errors:\n  line 3: cannot unmarshal !!int `-1` into uint32", ours: "requests_per_unit is -1: write a whole number", why: plain},
+		want: "error loading config file: yaml: unmarshal errors:\n  line 3: cannot unmarshal !!int `-1` into uint32", ours: "requests_per_unit is -1: want a whole number", why: plain},
 	{name: "requests above 52 bits", // Weir takes more than 32
 		text: begin + "  - {key: k, rate_limit: {unit: day, requests_per_unit: 4503599627370496}}\n",
 		want: "error loading config file: yaml: unmarshal errors:\n" +
-			"  line 3: cannot unmarshal !!int `4503599...` into uint32", ours: "requests_per_unit is 4503599627370496: write a whole number", why: plain},
+			"  line 3: cannot unmarshal !!int `4503599...` into uint32", ours: "requests_per_unit is 4503599627370496: want a whole number", why: plain},
 	{name: "requests in words", text: begin + "  - {key: k, rate_limit: {unit: day, requests_per_unit: many}}\n",
-		want: "error loading config file: yaml: unmarshal errors:\n  line 3: cannot unmarshal !!str `many` into uint32", ours: "requests_per_unit is the text 'many': write a whole number", why: plain},
+		want: "error loading config file: yaml: unmarshal errors:\n  line 3: cannot unmarshal !!str `many` into uint32", ours: "requests_per_unit is the text 'many': want a whole number", why: plain},
 	{name: "a number as key", text: "domain: d\n0.25: x\n", want: "config error, key is not of type string: 0.25", ours: "the key 0.25 is not a text", why: plain},
 	{name: "an unknown key",
 		text: begin + "  - {key: k, ratelimit: {unit: day}}\n", want: "config error, unknown key 'ratelimit'", ours: "unknown key 'ratelimit' in a descriptor: did you mean 'rate_limit'?", why: plain},

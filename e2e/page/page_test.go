@@ -62,7 +62,7 @@ func TestPageExplains(t *testing.T) {
 		{"health=1", "Unlimited", "health=1 matched"},
 		{"user_id=42", "One more request is allowed", "rules.yaml:3"},
 		{"user_id=42,lease=a", "One more request is allowed", "3 at once"},
-		{"nothing", "Not read", "write key=value"},
+		{"nothing", "Not read", "want key=value"},
 		{`user_id=a\,b\=c`, "One more request is allowed", "user_id=a,b=c"},
 	} {
 		b.lookUp(c.entries)

@@ -142,7 +142,7 @@ func TestCheckPrintsAnnotations(t *testing.T) {
 	escaped := strings.NewReplacer("%", "%25", ",", "%2C", ":", "%3A").Replace(path)
 	for _, given := range []string{path, dir} {
 		_, out, err := check(t, cli.Check{Format: "github", Paths: []string{given}}, "")
-		want := "::error file=" + escaped + ",line=2,col=1,title=invalid::unknown key '100%25' in the file%0Awrite one of domain, "
+		want := "::error file=" + escaped + ",line=2,col=1,title=invalid::unknown key '100%25' in the file%0Awant one of domain, "
 		if !strings.HasPrefix(out, want) || strings.Count(out, "\n") != 1 || err != "" {
 			t.Errorf("got %q, want %q; %q", out, want, err)
 		}

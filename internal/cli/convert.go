@@ -116,7 +116,7 @@ func (c *Convert) options() (accesslog.Options, error) {
 	case len(c.Columns) > 0 && o.Format != accesslog.CSV:
 		return o, errors.New("--columns needs --format csv")
 	case size == 0 || size < len(c.Comma) && c.Comma != "tab" || strings.ContainsRune("\"\r\n\ufffd", comma):
-		return o, fmt.Errorf("--comma %q: write one character, or tab", c.Comma)
+		return o, fmt.Errorf("--comma %q: want one character, or tab", c.Comma)
 	case c.Time != "" && (c.EndTime != "" || c.Duration != ""):
 		return o, errors.New("--end-time and --duration cannot be used with --time: remove them")
 	case c.Duration != "" && c.EndTime == "":
@@ -126,7 +126,7 @@ func (c *Convert) options() (accesslog.Options, error) {
 		var err error
 		o.Zone, err = time.LoadLocation(c.TimeZone)
 		if err != nil {
-			return o, fmt.Errorf("--time-zone %q: unknown zone: write UTC, or a name such as Europe/Berlin", c.TimeZone)
+			return o, fmt.Errorf("--time-zone %q: unknown zone: want UTC, or a name such as Europe/Berlin", c.TimeZone)
 		}
 	}
 	for _, text := range c.Descriptors {

@@ -101,14 +101,14 @@ func (f *envoyFlags) request() (*envoyactions.Request, error) {
 		ServiceCluster: f.ServiceCluster, Listener: f.Listener, Filter: f.Filter,
 	}
 	if !strings.HasPrefix(request.Path, "/") {
-		return nil, fmt.Errorf("--path %q: write a path that begins with /", f.Path)
+		return nil, fmt.Errorf("--path %q: want a path that begins with /", f.Path)
 	}
 	for _, h := range f.Header {
 		name, value, ok := strings.Cut(h, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		switch {
 		case !ok || name == "":
-			return nil, fmt.Errorf("--header %q: write 'name: value', such as 'x-user-id: 42'; for the pseudo-headers set --path, "+
+			return nil, fmt.Errorf("--header %q: want 'name: value', such as 'x-user-id: 42'; for the pseudo-headers set --path, "+
 				"--method and --host", h)
 		case strings.EqualFold(name, "host") && request.Host == "":
 			request.Host = value
@@ -126,7 +126,7 @@ func (f *envoyFlags) request() (*envoyactions.Request, error) {
 		var err error
 		request.RemoteAddress, err = netip.ParseAddr(f.RemoteAddress)
 		if err != nil {
-			return nil, fmt.Errorf("--remote-address %q: write an IP address, such as 192.0.2.1", f.RemoteAddress)
+			return nil, fmt.Errorf("--remote-address %q: want an IP address, such as 192.0.2.1", f.RemoteAddress)
 		}
 	}
 	return request, nil

@@ -133,7 +133,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 func parseEntry(text string) (descriptors.Entry, error) {
 	entries, err := descriptors.ParseEntries(text)
 	if err == nil && len(entries) != 1 {
-		err = errors.New("write one entry, such as user_id=42")
+		err = errors.New("want one entry, such as user_id=42")
 	}
 	if err != nil {
 		return descriptors.Entry{}, fmt.Errorf("--entry: %w", err)

@@ -127,7 +127,7 @@ func TestCommandsOfTheAdminAPICheckTheirArguments(t *testing.T) {
 		{(&Peek{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a"}}).Run, 2, "has no '='"},
 		{(&Peek{AdminServer: AdminServer{Server: "x"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, 2, "is not the URL"},
 		{(&Peek{AdminServer: AdminServer{Server: url, adminCredentials: adminCredentials{TokenFile: "/no/such"}}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, 2, "the token"},
-		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d"}, Entry: "a=b,c=d", Yes: true}).Run, 2, "write one entry"},
+		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d"}, Entry: "a=b,c=d", Yes: true}).Run, 2, "want one entry"},
 		{(&Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, 1, "nothing is stored for this key"},
 		{(&Peek{AdminServer: AdminServer{Server: "http://127.0.0.1:1"}, adminKey: adminKey{Domain: "d", Descriptor: "a=b"}}).Run, 2, "connection refused"},
 	} {

@@ -24,7 +24,7 @@ func (a *Admin) complete(errs *settingErrors) {
 		host, port, err = "", a.AdminAddr, nil
 	}
 	if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil {
-		errs.add("ADMIN_ADDR", "cannot read %q: write host:port, such as 127.0.0.1:6071", a.AdminAddr)
+		errs.add("ADMIN_ADDR", "cannot read %q: want host:port, such as 127.0.0.1:6071", a.AdminAddr)
 	}
 	if host == "" {
 		host = "127.0.0.1"
@@ -34,10 +34,10 @@ func (a *Admin) complete(errs *settingErrors) {
 		errs.add("ADMIN_ADDR", "the admin API can reset every key, so its callers need credentials: set ADMIN_TOKEN_FILE, or ADMIN_TLS_CLIENT_CA with ADMIN_TLS_CERT and ADMIN_TLS_KEY")
 	}
 	if (a.AdminCert == "") != (a.AdminKey == "") {
-		errs.add("ADMIN_TLS_CERT", "set both ADMIN_TLS_CERT and ADMIN_TLS_KEY, or neither")
+		errs.add("ADMIN_TLS_CERT", "the certificate or its key is missing: set ADMIN_TLS_CERT and ADMIN_TLS_KEY, or neither")
 	}
 	if a.AdminClientCA != "" && a.AdminCert == "" {
-		errs.add("ADMIN_TLS_CLIENT_CA", "set ADMIN_TLS_CERT and ADMIN_TLS_KEY too: without TLS there are no client certificates")
+		errs.add("ADMIN_TLS_CLIENT_CA", "without TLS there are no client certificates: set ADMIN_TLS_CERT and ADMIN_TLS_KEY")
 	}
 }
 

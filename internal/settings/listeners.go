@@ -39,13 +39,13 @@ func (l *Listeners) complete(errs *settingErrors) {
 		errs.add("GRPC_MAX_CONNECTION_AGE", "this and GRPC_MAX_CONNECTION_AGE_GRACE must be at least 0 (0: no limit)")
 	}
 	if l.ServerUseTLS && (l.ServerCert == "" || l.ServerKey == "") {
-		errs.add("GRPC_SERVER_USE_TLS", "set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too")
+		errs.add("GRPC_SERVER_USE_TLS", "TLS needs a certificate: set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY")
 	}
 	// With a CA for clients, a port that accepts every client is probably a mistake.
 	if !l.ServerUseTLS && l.ClientCA != "" {
-		errs.add("GRPC_CLIENT_TLS_CACERT", "set GRPC_SERVER_USE_TLS=true too: without it every client is accepted, without encryption")
+		errs.add("GRPC_CLIENT_TLS_CACERT", "without TLS every client is accepted: set GRPC_SERVER_USE_TLS=true")
 	}
 	if l.ServerUseTLS && l.ClientSAN != "" && l.ClientCA == "" {
-		errs.add("GRPC_CLIENT_TLS_SAN", "set GRPC_CLIENT_TLS_CACERT too, to verify the certificate")
+		errs.add("GRPC_CLIENT_TLS_SAN", "no certificate of a client is verified: set GRPC_CLIENT_TLS_CACERT")
 	}
 }

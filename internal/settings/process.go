@@ -41,7 +41,7 @@ func (p *Process) completeLevel(errs *settingErrors) {
 	case "error", "fatal", "panic":
 		p.level = zapcore.ErrorLevel
 	default:
-		errs.add("LOG_LEVEL", "unknown level %q: write debug, info, warn or error", p.LogLevel)
+		errs.add("LOG_LEVEL", "unknown level %q: want debug, info, warn or error", p.LogLevel)
 	}
 }
 

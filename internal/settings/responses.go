@@ -37,7 +37,7 @@ func (r *Responses) complete(errs *settingErrors) {
 	}
 	r.completeLimitHeaders(errs)
 	if r.ResponseHeadersStandard != "" && r.ResponseHeadersStandard != "draft-11" {
-		errs.add("RESPONSE_HEADERS_STANDARD", "unknown value %q: write draft-11, or remove it", r.ResponseHeadersStandard)
+		errs.add("RESPONSE_HEADERS_STANDARD", "unknown value %q: want draft-11, or remove it", r.ResponseHeadersStandard)
 	}
 	r.completeJitter(errs)
 	r.completeHeader(errs, "RESPONSE_HEADER_DENIED_BY", &r.ResponseHeaderDeniedBy)
@@ -45,7 +45,7 @@ func (r *Responses) complete(errs *settingErrors) {
 	switch {
 	case r.ReceiptHeader == "":
 	case r.ReceiptHeader == r.ResponseHeaderDeniedBy:
-		errs.add("RECEIPT_HEADER", "RESPONSE_HEADER_DENIED_BY has the same name: write another")
+		errs.add("RECEIPT_HEADER", "RESPONSE_HEADER_DENIED_BY has the same name: set another")
 	case r.ReceiptKeysFile == "":
 		errs.add("RECEIPT_HEADER", "a receipt is encrypted with a key: set RECEIPT_KEYS_FILE to a file with the output of openssl rand -base64 32")
 	}
@@ -81,9 +81,9 @@ func (r *Responses) completeHeader(errs *settingErrors, variable string, name *s
 func checkHeader(errs *settingErrors, variable, name string, reserved []string, example string) {
 	switch {
 	case !httpguts.ValidHeaderFieldName(name):
-		errs.add(variable, "%q is not the name of a header: write letters, digits and '-'", name)
+		errs.add(variable, "%q is not the name of a header: want letters, digits and '-'", name)
 	case slices.Contains(reserved, strings.ToLower(name)):
-		errs.add(variable, "the header %s has another meaning: write another name, such as %s", name, example)
+		errs.add(variable, "the header %s has another meaning: set another name, such as %s", name, example)
 	}
 }
 
@@ -95,7 +95,7 @@ func (r *Responses) completeJitter(errs *settingErrors) {
 	number, isPercent := strings.CutSuffix(r.RetryAfterJitter, "%")
 	percent, err := strconv.ParseFloat(number, 64)
 	if !isPercent || err != nil || !(percent >= 0 && percent <= 100) { // NaN is neither
-		errs.add("RETRY_AFTER_JITTER", "cannot read %q: write a percentage of the wait from 0%% to 100%%, such as 10%%", r.RetryAfterJitter)
+		errs.add("RETRY_AFTER_JITTER", "cannot read %q: want a percentage of the wait from 0%% to 100%%, such as 10%%", r.RetryAfterJitter)
 	}
 	r.jitter = percent / 100
 }

@@ -80,7 +80,7 @@ func (x *XDS) complete(errs *settingErrors, configType string) {
 		errs.require("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "be at least 0")
 	}
 	if (x.ClientCert == "") != (x.ClientKey == "") {
-		errs.add("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "set both CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY, or neither")
+		errs.add("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "the certificate or its key is missing: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY, or neither")
 	}
 	var err error
 	x.metadata, err = pairs(x.NodeMetadata, "=")
@@ -109,7 +109,7 @@ func pairs(text, sep string) (map[string]string, error) {
 		}
 		key, value, ok := strings.Cut(pair, sep)
 		if !ok || key == "" {
-			return nil, fmt.Errorf("cannot read item %d: write key%svalue", i+1, sep)
+			return nil, fmt.Errorf("cannot read item %d: want key%svalue", i+1, sep)
 		}
 		found[key] = value
 	}

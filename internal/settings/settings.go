@@ -68,7 +68,7 @@ func (s *Serve) Validate() error {
 			"the limits of a request must be on one Redis: remove it or REDIS_PERSECOND")
 	}
 	if s.StopCacheKeyIncrementWhenOverlimit && s.RecordPath != "" && s.RecordSample < 1 {
-		errs.add("RECORD_SAMPLE", "with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT, a verdict depends on keys outside of the sample: write 1")
+		errs.add("RECORD_SAMPLE", "with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT, a verdict depends on keys outside of the sample: set it to 1")
 	}
 	return errors.Join(errs...)
 }
@@ -102,7 +102,7 @@ func (errs *settingErrors) oneOf(variable string, value *string, allowed ...stri
 	i := slices.IndexFunc(allowed, func(a string) bool { return strings.EqualFold(a, *value) })
 	if i < 0 {
 		last := len(allowed) - 1
-		errs.add(variable, "unknown value %q: write %s or %s", *value, strings.Join(allowed[:last], ", "), allowed[last])
+		errs.add(variable, "unknown value %q: want %s or %s", *value, strings.Join(allowed[:last], ", "), allowed[last])
 		return
 	}
 	*value = allowed[i]

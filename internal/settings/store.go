@@ -61,13 +61,13 @@ func (s *Store) complete(errs *settingErrors) {
 	switch s.BackendType {
 	case Memory, Redis:
 	case "memcache":
-		errs.add("BACKEND_TYPE", "memcache is not supported: write redis, or memory for a single replica")
+		errs.add("BACKEND_TYPE", "memcache is not supported: want redis, or memory for a single replica")
 	default:
-		errs.add("BACKEND_TYPE", "unknown store %q: write memory or redis", backend)
+		errs.add("BACKEND_TYPE", "unknown store %q: want memory or redis", backend)
 	}
 	s.Redis.complete(errs, "REDIS")
 	if s.Redis.TLS && (s.RedisCert == "") != (s.RedisKey == "") {
-		errs.add("REDIS_TLS_CLIENT_CERT", "set both REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
+		errs.add("REDIS_TLS_CLIENT_CERT", "the certificate or its key is missing: set REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
 	}
 	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < minSecret {
 		errs.require("KEY_HASH_SECRET", "have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecret)

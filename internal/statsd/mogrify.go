@@ -36,11 +36,11 @@ func newMogrifier(name string, getenv func(string) string) (m Mogrifier, err err
 	variable := "DOG_STATSD_MOGRIFIER_" + strings.ToUpper(name)
 	pattern := getenv(variable + "_PATTERN")
 	if pattern == "" {
-		return m, fmt.Errorf("%s_PATTERN: is empty: write a regular expression", variable)
+		return m, fmt.Errorf("%s_PATTERN: is empty: want a regular expression", variable)
 	}
 	m.pattern, err = regexp.Compile(pattern)
 	if err != nil {
-		return m, fmt.Errorf("%s_PATTERN: %w: write a regular expression of Go", variable, err)
+		return m, fmt.Errorf("%s_PATTERN: %w: want a regular expression of Go", variable, err)
 	}
 	m.name = getenv(variable + "_NAME")
 	if m.name == "" {
@@ -51,7 +51,7 @@ func newMogrifier(name string, getenv func(string) string) (m Mogrifier, err err
 		for pair := range strings.SplitSeq(tags, ",") {
 			key, value, found := strings.Cut(pair, ":")
 			if !found || key == "" || value == "" || strings.Contains(value, ":") {
-				return m, fmt.Errorf("%s_TAGS: cannot read %q: write key:value", variable, pair)
+				return m, fmt.Errorf("%s_TAGS: cannot read %q: want key:value", variable, pair)
 			}
 			m.tags = append(m.tags, [2]string{key, value})
 			templates = append(templates, value)

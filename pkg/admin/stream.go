@@ -55,7 +55,7 @@ func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResp
 		return nil, huma.Error404NotFound("this process observes no decisions")
 	}
 	if math.IsNaN(in.Sample) { // neither below the minimum nor above the maximum
-		return nil, huma.Error422UnprocessableEntity("sample is NaN: write a number from 0 to 1")
+		return nil, huma.Error422UnprocessableEntity("sample is NaN: want a number from 0 to 1")
 	}
 	key, value, _ := strings.Cut(in.Entry, "=")
 	subscription, err := a.options.Subscribe(Filter{

@@ -40,7 +40,7 @@ func parseAlgorithms(names []string) ([]algorithm, error) {
 	for _, name := range names {
 		a, ok := known[name]
 		if !ok {
-			return nil, fmt.Errorf("unknown algorithm %q: write some of %s", name, strings.Join(Algorithms(), ", "))
+			return nil, fmt.Errorf("unknown algorithm %q: want some of %s", name, strings.Join(Algorithms(), ", "))
 		}
 		if !slices.ContainsFunc(all, func(b algorithm) bool { return b.name == a.name }) {
 			all = append(all, a)

@@ -17,11 +17,11 @@ func ParseEntries(text string) ([]Entry, error) {
 		pair[0] = strings.TrimSpace(pair[0]) // people write a space after a comma
 		switch {
 		case part == "":
-			return nil, fmt.Errorf("entry %d is empty: write key=value, and one comma between two entries", i+1)
+			return nil, fmt.Errorf("entry %d is empty: want key=value, and one comma between two entries", i+1)
 		case len(pair) < 2:
-			return nil, fmt.Errorf("entry %d, %q, has no '=': write key=value (a comma in a value is '\\,')", i+1, part)
+			return nil, fmt.Errorf("entry %d, %q, has no '=': want key=value (a comma in a value is '\\,')", i+1, part)
 		case pair[0] == "":
-			return nil, fmt.Errorf("entry %d, %q, has no key: write key=value", i+1, part)
+			return nil, fmt.Errorf("entry %d, %q, has no key: want key=value", i+1, part)
 		}
 		entries = append(entries, Entry{Key: unescape(pair[0]), Value: unescape(pair[1])})
 	}
@@ -67,7 +67,7 @@ func ParsePath(text string) ([]Level, error) {
 		pair := append(cutAll(part, '=', 2), "")
 		entry := Entry{Key: unescape(strings.TrimSpace(pair[0])), Value: unescape(pair[1])}
 		if entry.Key == "" {
-			return nil, fmt.Errorf("entry %d has no key: write keys such as user_id,action=login", i+1)
+			return nil, fmt.Errorf("entry %d has no key: want keys such as user_id,action=login", i+1)
 		}
 		levels = append(levels, Level{Entry: entry})
 	}

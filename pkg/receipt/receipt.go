@@ -56,7 +56,7 @@ const Size = (size*8 + 5) / 6
 // The errors of [Keys.Open].
 var (
 	ErrMalformed  = errors.New("this is not a receipt: copy the whole value of the header")
-	ErrVersion    = errors.New("the receipt has a version that this program does not know: use the program that made it, or a newer one")
+	ErrVersion    = errors.New("the receipt has a version that this program does not know: run the program that made it, or a newer one")
 	ErrUnknownKey = errors.New("no key in the file decrypts this receipt: add the key that was in use then; if there was none, the receipt is forged")
 	ErrForged     = errors.New("the receipt is forged or damaged: its key does not decrypt it")
 )

@@ -124,7 +124,7 @@ func durationRemedy(v Node, maximum time.Duration) string {
 	if d, err := time.ParseDuration(seconds); err == nil && d <= maximum && strings.Trim(seconds, "0123456789.") == "s" {
 		return "write a unit, such as " + seconds
 	}
-	return fmt.Sprintf("write a duration from 0s to %.0fh, such as 90s or 1h30m", maximum.Hours())
+	return fmt.Sprintf("want a duration from 0s to %.0fh, such as 90s or 1h30m", maximum.Hours())
 }
 
 // Item reads n as [Fields.Text] does. Messages use name.

@@ -54,12 +54,12 @@ func (s *Section) String() string { return strings.Join(s.Keys, ", ") }
 func (r *reader) knows(key, value *yaml.Node, in *Section) bool {
 	switch {
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
-		r.fault(key, "write one of "+in.String(), "the key %s is not a text", quoted(key))
+		r.fault(key, "want one of "+in.String(), "the key %s is not a text", quoted(key))
 		return false
 	case in.has(key.Value):
 		return true
 	case in == inRateLimits && inRateLimit.has(key.Value):
-		r.fault(key, "use a rate_limit for it", "%s is not allowed inside rate_limits", key.Value)
+		r.fault(key, "set it in a rate_limit", "%s is not allowed inside rate_limits", key.Value)
 		return false
 	case !in.lenient:
 		r.unknown(key, in)
@@ -81,7 +81,7 @@ func (r *reader) unknown(key *yaml.Node, in *Section) {
 		}
 	}
 	if !found {
-		remedy = "write one of " + in.String()
+		remedy = "want one of " + in.String()
 	}
 	r.fault(key, remedy, "unknown key '%s' in %s", excerpt(key.Value), in.Name)
 }
@@ -127,7 +127,7 @@ func (r *reader) ignored(n *yaml.Node, in *Section) {
 		}
 	default:
 		if n.ShortTag() == "!!float" {
-			r.fault(n, "write a whole number, or quote it", "%s is not a whole number", quoted(n))
+			r.fault(n, "want a whole number, or quote it", "%s is not a whole number", quoted(n))
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, a
 		fault("value_to_metric", "remove it, because each id would make a series")
 	}
 	if rule.DetailedMetric {
-		fault("detailed_metric", "remove it, or use value_to_metric at the other levels")
+		fault("detailed_metric", "remove it, or set value_to_metric at the other levels")
 	}
 	if !p.empty(f["descriptors"]) {
 		fault("descriptors", "move them to a descriptor without such a limit")

@@ -212,9 +212,9 @@ func TestLintFindsUnreachableRules(t *testing.T) {
 func TestLintFindsTemplates(t *testing.T) {
 	limit := "rate_limit: {unit: day, requests_per_unit: 1}"
 	for _, tt := range []struct{ key, value, remedy string }{
-		{"user_id", "%REQ(x-user-id)%", "leave out the value"},
-		{"user_id", "%DOWNSTREAM_REMOTE_ADDRESS%", "leave out the value"},
-		{"user_id", "%REQ(x-id):12%", "leave out the value"},
+		{"user_id", "%REQ(x-user-id)%", "remove the value"},
+		{"user_id", "%DOWNSTREAM_REMOTE_ADDRESS%", "remove the value"},
+		{"user_id", "%REQ(x-id):12%", "remove the value"},
 		{"user_id", "${USER}", "write the value itself"},
 		{"user_id", "{{ .Values.user }}", "write the value itself"},
 		{"path", "/user/{id}", `write value: "/user/*"`},

@@ -127,7 +127,7 @@ func (r *reader) listedValue(n *yaml.Node) (string, bool) {
 
 // prefix reads an item of cidr. An IPv4-mapped prefix is returned as IPv4.
 func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
-	const remedy = "write an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
+	const remedy = "want an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
 	if n.Kind != yaml.ScalarNode {
 		r.fault(n, remedy, "an item of cidr is %s, not a prefix", shape(n))
 		return netip.Prefix{}, false

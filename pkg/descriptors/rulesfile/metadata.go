@@ -17,7 +17,7 @@ func (r *reader) metadata(f field) map[string]any {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.fault(n, "write a map", "metadata is %s, not a map", shape(n))
+		r.fault(n, "want a map", "metadata is %s, not a map", shape(n))
 		return nil
 	}
 	m := map[string]any{}
@@ -39,7 +39,7 @@ func (r *reader) object(n *yaml.Node, m map[string]any) {
 			merged = append(merged, n.Content[i+1])
 			continue
 		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null" || key.ShortTag() == "!!binary":
-			r.fault(key, "write a text", "a key of metadata is %s", shape(key))
+			r.fault(key, "want a text", "a key of metadata is %s", shape(key))
 			continue
 		case key.ShortTag() != "!!str":
 			r.warn(metadataKey, key, "quote it", "the key %s of metadata is not a text, and is read as '%s'", quoted(key), quoted(key))
@@ -72,7 +72,7 @@ func (r *reader) mergeObject(n *yaml.Node, m map[string]any) {
 			r.mergeObject(item, m)
 		}
 	default:
-		r.fault(n, "write a map or a list of maps", "'<<' is %s", shape(n))
+		r.fault(n, "want a map or a list of maps", "'<<' is %s", shape(n))
 	}
 }
 
@@ -108,7 +108,7 @@ func (r *reader) scalar(n *yaml.Node) any {
 	case "!!int", "!!float":
 		var f float64
 		if err := n.Decode(&f); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-			r.fault(n, "write a finite number", "Envoy cannot receive the number %s in metadata", quoted(n))
+			r.fault(n, "want a finite number", "Envoy cannot receive the number %s in metadata", quoted(n))
 			return nil
 		}
 		return f

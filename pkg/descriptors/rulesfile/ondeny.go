@@ -62,7 +62,7 @@ func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
 	case f["content_type"].key != nil && o.Body == "":
 		r.fault(f["content_type"].key, "write the body, or remove content_type", "content_type has no meaning without a body")
 	case !httpguts.ValidHeaderFieldValue(o.ContentType):
-		r.fault(f["content_type"].value, "write a type such as text/html", "content_type contains a control character")
+		r.fault(f["content_type"].value, "want a type such as text/html", "content_type contains a control character")
 	case o.Body == "" && !o.Problem && len(o.Headers) == 0:
 		r.fault(n, "set body, headers or problem: true", "on_deny is empty")
 	case o.Body != "":
@@ -96,13 +96,13 @@ func (r *reader) headers(f field) []descriptors.Header {
 	if !ok {
 		return nil
 	}
-	const remedy = "write a map such as {x-support: https://example.com}"
+	const remedy = "want a map such as {x-support: https://example.com}"
 	if n.Kind != yaml.MappingNode {
 		r.fault(n, remedy, "headers is %s, not a map", shape(n))
 		return nil
 	}
 	if count := len(n.Content) / 2; count == 0 || count > descriptors.MaxDenyHeaders {
-		r.fault(n, fmt.Sprintf("write 1 to %d headers", descriptors.MaxDenyHeaders), "headers has %d headers", count)
+		r.fault(n, fmt.Sprintf("want 1 to %d headers", descriptors.MaxDenyHeaders), "headers has %d headers", count)
 		return nil
 	}
 	var all []descriptors.Header
@@ -125,7 +125,7 @@ func (r *reader) headers(f field) []descriptors.Header {
 func (r *reader) header(key, n *yaml.Node) (descriptors.Header, bool) {
 	name := strings.ToLower(key.Value)
 	if key.Kind != yaml.ScalarNode || !httpguts.ValidHeaderFieldName(name) {
-		remedy := "write a name of letters, digits and '-'"
+		remedy := "want a name of letters, digits and '-'"
 		if strings.HasPrefix(name, ":") {
 			remedy = "remove it: Envoy sets the status by rate_limited_status of its filter"
 		}

@@ -158,7 +158,7 @@ func TestErrorNamesTheOverlay(t *testing.T) {
 			"a.yaml:2:36: a penalty of 10m0s is longer than its max of 5m0s: raise max in penalty, or shorten for " +
 				"(the overlay sets penalty, at o.yaml:2:37)"},
 		{"{algorithm: funnel}", "requests_per_unit: -1",
-			"a.yaml:2:67: requests_per_unit is -1: write a whole number from 0 to 4503599627370495"},
+			"a.yaml:2:67: requests_per_unit is -1: want a whole number from 0 to 4503599627370495"},
 	} {
 		_, err := overlaid("domain: d\ndescriptors: [{key: k, rate_limit: "+tt.overlay+"}]\n",
 			"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, "+tt.limit+"}}]\n")
@@ -170,11 +170,11 @@ func TestOverlayErrorsNameLineAndRemedy(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"", "a.yaml:1:1: config file cannot have empty domain"},
 		{"domain: d\n|domain: e\n|domain: d\n", "c.yaml:1:9: duplicate domain 'd' in overlay: a.yaml has it too"},
-		{"domain: d\nunit: day\n", "a.yaml:2:1: unknown key 'unit' in an overlay: write one of domain"},
+		{"domain: d\nunit: day\n", "a.yaml:2:1: unknown key 'unit' in an overlay: want one of domain"},
 		{"domain: d\ndescriptors: [{key: k, shadow_mode: true}]",
-			"a.yaml:2:24: unknown key 'shadow_mode' in a descriptor of an overlay: write one of key, value"},
+			"a.yaml:2:24: unknown key 'shadow_mode' in a descriptor of an overlay: want one of key, value"},
 		{"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day}}]",
-			"a.yaml:2:37: unknown key 'unit' in a rate_limit of an overlay: write one of algorithm, window_start"},
+			"a.yaml:2:37: unknown key 'unit' in a rate_limit of an overlay: want one of algorithm, window_start"},
 		{"domain: d\ndescriptors: [{key: k, rate_limits: []}]", "a.yaml:2:24: unknown key 'rate_limits'"},
 		{"domain: d\ndescriptors: [{value: k}]", "a.yaml:2:15: descriptor has empty key"},
 		{"domain: d\ndescriptors: [{key: k}, {key: k}]", "a.yaml:2:26: duplicate descriptor 'k': line 2 has it too"},
@@ -216,7 +216,7 @@ descriptors:
 		}
 	}
 	for _, tt := range []struct{ overlay, want string }{
-		{"{requests_per_unit: 4503599627370496}", "o.yaml:2:56: requests_per_unit is 4503599627370496: write a whole number from 0 to 4503599627370495"},
+		{"{requests_per_unit: 4503599627370496}", "o.yaml:2:56: requests_per_unit is 4503599627370496: want a whole number from 0 to 4503599627370495"},
 		{"{requests_per_unit: 4294967296}", "a.yaml:2:36: a funnel of 4294967296 hits is too large: want a capacity of at most 4294967295 " +
 			"(the overlay sets requests_per_unit, at o.yaml:2:37)"},
 	} {

@@ -123,7 +123,7 @@ func (r *reader) zone(f field) string {
 	}
 	zones := limiters.TimeZones()
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
-		r.fault(n, "write the name of a time zone, such as Europe/Berlin", "%s is %s", f.key.Value, shape(n))
+		r.fault(n, "want the name of a time zone, such as Europe/Berlin", "%s is %s", f.key.Value, shape(n))
 		return ""
 	}
 	if _, known := slices.BinarySearch(zones, n.Value); !known {
@@ -141,7 +141,7 @@ func (r *reader) duration(f field, p *parameter) string {
 	minimum, maximum := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
 	d, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || d < minimum || d > maximum || d%time.Microsecond != 0 {
-		r.fault(n, fmt.Sprintf("write a duration from %v to %.0fh, such as 90s or 1h30m", minimum, maximum.Hours()), "%s is %s",
+		r.fault(n, fmt.Sprintf("want a duration from %v to %.0fh, such as 90s or 1h30m", minimum, maximum.Hours()), "%s is %s",
 			f.key.Value, shape(n))
 		return ""
 	}

@@ -146,7 +146,7 @@ func manifestRemedy(kind string) string {
 	if kind == "ConfigMap" {
 		return "put the text of the key under data in a file of its own"
 	}
-	return "write a file that begins with 'domain: <name>'"
+	return "want a file that begins with 'domain: <name>'"
 }
 
 // decode returns the root of the first document and the start of the second; nil for each that is absent.

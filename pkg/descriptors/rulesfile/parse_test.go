@@ -129,18 +129,18 @@ descriptors:
       - second
 `, "domain: d\n", "", "domain: [\n")...)
 	golden(t, err, `
-a.yaml:2:1: unknown key 'limits' in the file: write one of domain, descriptors, on_store_error, on_deny
+a.yaml:2:1: unknown key 'limits' in the file: want one of domain, descriptors, on_store_error, on_deny
 a.yaml:5:5: unknown key 'ratelimit' in a descriptor: did you mean 'rate_limit'?
 a.yaml:6:5: descriptor has empty key: write 'key: <name>'
 a.yaml:7:10: descriptor has empty key: write 'key: <name>'
 a.yaml:9:12: value is the number 1.5, not a text: quote it: '1.5'
 a.yaml:13:10: duplicate descriptor composite key 'd.x.k_v': line 12 has it too: merge them
-a.yaml:15:24: invalid rate limit unit 'fortnight': write one of second, minute, hour, day, week, month, year
-a.yaml:15:54: requests_per_unit is -1: write a whole number from 0 to 4503599627370495
+a.yaml:15:24: invalid rate limit unit 'fortnight': want one of second, minute, hour, day, week, month, year
+a.yaml:15:54: requests_per_unit is -1: want a whole number from 0 to 4503599627370495
 a.yaml:17:17: a sliding log of 5000000 hits is too large: want at most 1000000, or the algorithm funnel, `+
 		`which needs no memory per hit
 a.yaml:19:51: capacity has no meaning for the algorithm fixed_window: remove it, or set algorithm: funnel
-a.yaml:19:78: unknown window_start 'noon': write one of clock, first_hit, calendar
+a.yaml:19:78: unknown window_start 'noon': want one of clock, first_hit, calendar
 a.yaml:21:5: key 'algorithm' does not belong in a descriptor: move it into a rate_limit
 a.yaml:24:9: duplicate limit in rate_limits: it would share its counter with an earlier one of the `+
 		`same algorithm and window: keep the lower one, or change unit or unit_multiplier
@@ -166,36 +166,36 @@ func TestErrorsNameLineAndRemedy(t *testing.T) {
 	}
 	descriptor := func(s string) string { return "domain: d\ndescriptors: [{key: a, " + s + "}]\n" }
 	for _, tt := range []struct{ text, want string }{
-		{limit("requests_per_unit: 1.5"), "2:67: requests_per_unit is 1.5: write a whole number from 0"},
-		{limit("requests_per_unit: 99999999999999999999"), "2:67: requests_per_unit is 99999999999999999999: write"},
+		{limit("requests_per_unit: 1.5"), "2:67: requests_per_unit is 1.5: want a whole number from 0"},
+		{limit("requests_per_unit: 99999999999999999999"), "2:67: requests_per_unit is 99999999999999999999: want"},
 		{limit("requests_per_unit: 1e3"), "2:67: requests_per_unit is 1e3"},
 		{limit("requests_per_unit: 4503599627370496"), "2:67: requests_per_unit is 4503599627370496"},
 		{limit("requests_per_unit: 18446744073709551616"), "2:67: requests_per_unit is 18446744073709551616"},
 		{limit("requests_per_unit: 4294967296, algorithm: funnel"), "2:36: a funnel of 4294967296 hits is too large: want a capacity of at most 4294967295"},
 		{limit("requests_per_unit: 4294967311, algorithm: funnel, capacity: 9"), "2:36: a funnel cannot count 4294967311 hits in 24h0m0s exactly"},
 		{limit("requests_per_unit: 1000001, algorithm: sliding_log"), "2:36: a sliding log of 1000001 hits is too large"},
-		{limit("requests_per_unit: x"), "2:67: requests_per_unit is the text 'x': write a whole number"},
+		{limit("requests_per_unit: x"), "2:67: requests_per_unit is the text 'x': want a whole number"},
 		{limit("requests_per_unit: '5'"), "2:67: requests_per_unit is the text '5': remove the quotes: 'requests_per_unit: 5'"},
-		{limit("unit_multiplier: ~"), "2:65: unit_multiplier is empty: write a whole number"},
+		{limit("unit_multiplier: ~"), "2:65: unit_multiplier is empty: want a whole number"},
 		{limit("requests_per_unit: [1]"), "2:67: requests_per_unit is a list"},
-		{limit("unit_multiplier: 0"), "2:65: unit_multiplier is 0: write a whole number from 1"},
+		{limit("unit_multiplier: 0"), "2:65: unit_multiplier is 0: want a whole number from 1"},
 		{limit("unit_multiplier: 3651"), "2:36: a unit_multiplier of 3651 is too large for the unit day: want at most 3650"},
 		{limit("algorithm: sliding_window"),
 			"2:59: unknown algorithm 'sliding_window': write 'sliding_log'"},
-		{limit("algorithm: ~"), "2:59: algorithm is empty: write one of fixed_window"},
+		{limit("algorithm: ~"), "2:59: algorithm is empty: want one of fixed_window"},
 		{limit("algorithm: funnel, window_start: clock"), "2:67: window_start has no meaning for the algorithm funnel"},
-		{limit("algorithm: funnel, capacity: 0"), "2:77: capacity is 0: write a whole number from 1"},
+		{limit("algorithm: funnel, capacity: 0"), "2:77: capacity is 0: want a whole number from 1"},
 		{limit("algorithm: funnel, capacity: 2"), "2:36: a capacity has no meaning for a maximum of 0, which denies every hit: leave it out"},
-		{limit("count_denied: yes"), "2:62: count_denied is the text 'yes': write true or false"},
-		{limit("on_store_error: retry"), "2:64: unknown on_store_error 'retry': write one of error, allow, deny, local"},
+		{limit("count_denied: yes"), "2:62: count_denied is the text 'yes': want true or false"},
+		{limit("on_store_error: retry"), "2:64: unknown on_store_error 'retry': want one of error, allow, deny, local"},
 		{descriptor("rate_limit: {unlimited: true, on_store_error: deny}"), "2:54: on_store_error has no meaning when unlimited"},
 		{descriptor("on_store_error: deny"), "2:24: key 'on_store_error' does not belong in a descriptor: move it into a rate_limit"},
-		{"domain: d\non_store_error:\n", "2:16: on_store_error is empty: write one of error"},
+		{"domain: d\non_store_error:\n", "2:16: on_store_error is empty: want one of error"},
 		{limit("<<: 3"), "2:52: a rate_limit is 3, not a map"},
 		{descriptor("rate_limit: {requests_per_unit: 1}"), "2:36: invalid rate limit unit ''"},
 		{descriptor("rate_limit: {unit: unknown}"), "2:43: invalid rate limit unit 'unknown'"},
-		{descriptor("rate_limit: 5"), "2:36: a rate_limit is 5, not a map: write a map with the keys unit,"},
-		{descriptor("rate_limit: [{unit: day}]"), "2:36: rate_limit is a list: use rate_limits for several limits"},
+		{descriptor("rate_limit: 5"), "2:36: a rate_limit is 5, not a map: want a map with the keys unit,"},
+		{descriptor("rate_limit: [{unit: day}]"), "2:36: rate_limit is a list: write rate_limits for several limits"},
 		{descriptor("rate_limits: []"), "2:37: rate_limits is empty: add a limit"},
 		{descriptor("rate_limits: ~"), "2:37: rate_limits is empty, not a list: begin each item with '- '"},
 		{descriptor("rate_limit: {unit: day, requests_per_unit: 1}, rate_limits: [{unit: hour, requests_per_unit: 1}]"),
@@ -213,7 +213,7 @@ func TestErrorsNameLineAndRemedy(t *testing.T) {
 		{"descriptors: []\n", "1:1: config file cannot have empty domain"},
 		{"# nothing\n", "1:1: config file cannot have empty domain"},
 		{"--- ~\n", "1:5: config file cannot have empty domain"},
-		{"domain: d\n\tx: 1\n", "2:1: a tab indents this line: use spaces"},
+		{"domain: d\n\tx: 1\n", "2:1: a tab indents this line: write spaces"},
 		{"domain: *nope\n", "1:9: the alias '*nope' has no anchor '&nope': quote it if it is text: '*nope'"},
 		{"domain: d\ndescriptors: &a [{key: k, descriptors: *a}]\n", "2:19: nested too deeply"},
 		{"domain: d\n<<: &a {<<: *a}\n", "2:9: nested too deeply"},

@@ -93,7 +93,7 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	case r.stopped:
 	case r.visits > maxVisits:
 		r.stopped = true
-		r.fault(n, "split it, or use fewer aliases", "the file is too large: it has more than %d nodes, counting those behind "+
+		r.fault(n, "split it, or remove aliases", "the file is too large: it has more than %d nodes, counting those behind "+
 			"aliases each time", maxVisits)
 	case r.depth > maxDepth:
 		r.stopped = true
@@ -150,11 +150,11 @@ func (r *reader) collect(n *yaml.Node, in *Section, into fields) bool {
 func (r *reader) notMap(n *yaml.Node, in *Section) {
 	switch {
 	case in == inRateLimit && n.Kind == yaml.SequenceNode:
-		r.fault(n, "use rate_limits for several limits", "rate_limit is a list")
+		r.fault(n, "write rate_limits for several limits", "rate_limit is a list")
 	case in == top || in == overlayTop:
 		r.fault(n, "begin with 'domain: <name>' and 'descriptors:'", "the file is %s, not a map", shape(n))
 	default:
-		r.fault(n, "write a map with the keys "+in.String(), "%s is %s, not a map", in.Name, shape(n))
+		r.fault(n, "want a map with the keys "+in.String(), "%s is %s, not a map", in.Name, shape(n))
 	}
 }
 
@@ -241,7 +241,7 @@ func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 		r.fault(n, "quote it: '"+quoted(n)+"'", "%s is the number %s, not a text", name, quoted(n))
 		return "", false
 	}
-	remedy := "write a text"
+	remedy := "want a text"
 	if n.Kind == yaml.SequenceNode && name == "value" {
 		remedy = "write 'values' for a list"
 	}
@@ -271,7 +271,7 @@ func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && digits {
 		return fmt.Sprintf("remove the quotes: '%s: %s'", key, quoted(n))
 	}
-	return fmt.Sprintf("write a whole number from %d to %d", minimum, maximum)
+	return fmt.Sprintf("want a whole number from %d to %d", minimum, maximum)
 }
 
 // boolean reads true or false. It returns def if the key is absent or faulty.
@@ -282,7 +282,7 @@ func (r *reader) boolean(f field, def bool) bool {
 	}
 	var v bool
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil {
-		r.fault(n, "write true or false", "%s is %s", f.key.Value, shape(n))
+		r.fault(n, "want true or false", "%s is %s", f.key.Value, shape(n))
 		return def
 	}
 	return v
@@ -299,7 +299,7 @@ func (r *reader) flag(f field) bool {
 	}
 	v, ok := parseBool(n)
 	if !ok {
-		r.fault(n, "write true or false", "%s is %s", f.key.Value, shape(n))
+		r.fault(n, "want true or false", "%s is %s", f.key.Value, shape(n))
 	}
 	return v
 }

@@ -40,7 +40,7 @@ func suggest(word string, words []string) string {
 	if advice, known := nearestOf(word, words, nil); known {
 		return advice
 	}
-	return "write one of " + strings.Join(words, ", ")
+	return "want one of " + strings.Join(words, ", ")
 }
 
 // nearestOf returns the nearest of words, or advice from synonyms. Nil synonyms are those of rules.
@@ -81,7 +81,7 @@ func suggestUnit(word string) string {
 	}
 	switch {
 	case unit == "":
-		return "write one of " + strings.Join(descriptors.UnitNames(), ", ")
+		return "want one of " + strings.Join(descriptors.UnitNames(), ", ")
 	case number == "" || number == "1":
 		return fmt.Sprintf("write 'unit: %s'", unit)
 	}
@@ -99,5 +99,5 @@ func suggestZone(word string, zones []string) string {
 			return fmt.Sprintf("did you mean '%s'?", zone)
 		}
 	}
-	return "write a name of the IANA time zone database, such as Europe/Berlin"
+	return "want a name of the IANA time zone database, such as Europe/Berlin"
 }

@@ -98,7 +98,7 @@ var (
 func templateRemedy(key, value string) string {
 	switch {
 	case envoyFormat.MatchString(value):
-		return "leave out the value: each value that Envoy sends then has a counter of its own"
+		return "remove the value: each value that Envoy sends then has a counter of its own"
 	case unfilled.MatchString(value):
 		return "write the value itself: fill in the template before Weir reads the file"
 	// Under other keys, /user/{id} may be the name of a route.

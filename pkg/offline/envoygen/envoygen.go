@@ -162,7 +162,7 @@ func hostPort(flag, text string) (string, error) {
 	host, port, err := net.SplitHostPort(text)
 	n, bad := strconv.ParseUint(port, 10, 16)
 	if err != nil || bad != nil || n == 0 || host == "" {
-		return "", fmt.Errorf("--%s %q: write host:port, such as %s", flag, text,
+		return "", fmt.Errorf("--%s %q: want host:port, such as %s", flag, text,
 			cmp.Or(map[string]string{"service": "weir:8081"}[flag], "shop:8080"))
 	}
 	return text, nil

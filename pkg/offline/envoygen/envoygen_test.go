@@ -112,8 +112,8 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{oneDescriptor("key: user"), optionsOf("--route /x:user"), "write KEY=VALUE after the colon"},
 		{oneDescriptor("key: user"), optionsOf("--route /x:user=1", "--route /x:user=2"), "the route is given twice: give it once, with its pairs joined by commas"},
 		{oneDescriptor("key: user"), optionsOf("--from user=method", "--route /x:user=1"), "--from has another source of the key user: remove that --from"},
-		{oneDescriptor("key: user"), Options{Service: "weir"}, `--service "weir": write host:port`},
-		{oneDescriptor("key: user"), Options{Service: "weir:1", Upstream: "a:0"}, `--upstream "a:0": write host:port`},
+		{oneDescriptor("key: user"), Options{Service: "weir"}, `--service "weir": want host:port`},
+		{oneDescriptor("key: user"), Options{Service: "weir:1", Upstream: "a:0"}, `--upstream "a:0": want host:port`},
 		{"domain: d\ndescriptors: []\n", optionsOf(), "the domain d has no rule: add descriptors with limits"},
 		{slots + "  - key: user\n    value: x\n    descriptors:\n      - key: lease\n        rate_limit: {unit: day, requests_per_unit: 1}\n", optionsOf(), "only one of them has leases: give them different keys"},
 	} {

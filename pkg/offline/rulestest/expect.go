@@ -58,7 +58,7 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 	return e
 }
 
-const verdictRemedy = "write allowed, denied, or a map such as {verdict: denied, retry_after: 60s}"
+const verdictRemedy = "want allowed, denied, or a map such as {verdict: denied, retry_after: 60s}"
 
 func (p *parser) verdict(n rulesfile.Node) wanted {
 	text, ok := p.Item(n, "expect")

@@ -121,7 +121,7 @@ func (p *parser) start(f rulesfile.Fields) time.Time {
 	}
 	t, ok := parseInstant(f.Text("start"))
 	if !ok || t.Year() < 1980 || t.Year() >= 2180 {
-		p.Fault(f.Value("start"), "write a time such as 2026-11-22T10:00:00Z, from 1980 to 2179", "start is %s", f.Value("start"))
+		p.Fault(f.Value("start"), "want a time such as 2026-11-22T10:00:00Z, from 1980 to 2179", "start is %s", f.Value("start"))
 		return DefaultStart
 	}
 	return t
@@ -237,7 +237,7 @@ func (p *parser) descriptors(n rulesfile.Node, name string, hits hitCount) []dec
 		all = append(all, p.descriptor(item, "a descriptor", hits))
 	}
 	if len(all) == 0 || len(all) > decide.MaxDescriptors {
-		p.Fault(n, fmt.Sprintf("write 1 to %d descriptors", decide.MaxDescriptors), "%s has %d descriptors", name, len(all))
+		p.Fault(n, fmt.Sprintf("want 1 to %d descriptors", decide.MaxDescriptors), "%s has %d descriptors", name, len(all))
 	}
 	return all
 }
@@ -262,7 +262,7 @@ func (p *parser) descriptor(n rulesfile.Node, name string, hits hitCount) decide
 		return d
 	}
 	if text == "" && name == "request" {
-		p.Fault(entries, "write key=value", "the request is empty")
+		p.Fault(entries, "want key=value", "the request is empty")
 	}
 	var err error
 	d.Entries, err = descriptors.ParseEntries(text)

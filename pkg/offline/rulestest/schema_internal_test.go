@@ -92,7 +92,7 @@ func TestSchemaHasTheBoundsOfTheParser(t *testing.T) {
 			keys++
 			text := fmt.Sprintf("rules: rules.yaml\ntests: [{name: a, steps: ["+step+"]}]\n", key)
 			err := fmt.Sprintln(parse(rulesfile.File{Data: []byte(text)}).Err())
-			want := fmt.Sprintf("write a whole number from %d to %d\n", property.Minimum, property.Maximum)
+			want := fmt.Sprintf("want a whole number from %d to %d\n", property.Minimum, property.Maximum)
 			if !strings.Contains(err, want) {
 				t.Errorf("%s of %s: the schema has the bounds %d and %d, and the parser says %s", key, section, property.Minimum, property.Maximum, err)
 			}

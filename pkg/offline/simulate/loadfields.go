@@ -56,11 +56,11 @@ type loadFields struct {
 func parseLoad(text string, first *loadFields) (*loadFields, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		return nil, fmt.Errorf("the shape is missing: write one of %s", strings.Join(shapeNames, ", "))
+		return nil, fmt.Errorf("the shape is missing: want one of %s", strings.Join(shapeNames, ", "))
 	}
 	shapeFields, known := shapes[words[0]]
 	if !known {
-		return nil, fmt.Errorf("unknown shape %q: write one of %s", words[0], strings.Join(shapeNames, ", "))
+		return nil, fmt.Errorf("unknown shape %q: want one of %s", words[0], strings.Join(shapeNames, ", "))
 	}
 	l := &loadFields{
 		shape: words[0], rate: 10, size: 100, every: time.Minute, width: time.Second, swing: 0.8, peak: 20 * time.Hour,
@@ -79,7 +79,7 @@ func parseLoad(text string, first *loadFields) (*loadFields, error) {
 		name, value, found := strings.Cut(word, "=")
 		switch {
 		case !found:
-			return nil, fmt.Errorf("%q is not a field: write name=value", word)
+			return nil, fmt.Errorf("%q is not a field: want name=value", word)
 		case !slices.Contains(names, name):
 			return nil, unknownField(l.shape, name, names)
 		case given[name] && name != "descriptor" && name != "key":

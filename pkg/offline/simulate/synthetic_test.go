@@ -114,10 +114,10 @@ func TestInvalidSyntheticLoadsAreFaults(t *testing.T) {
 	t.Parallel()
 	rules := rulesfiletest.Parse(t, someRules)
 	for description, want := range map[string]string{
-		"":                                   "load 1: the shape is missing: write one of poisson",
+		"":                                   "load 1: the shape is missing: want one of poisson",
 		"poison":                             `load 1: unknown shape "poison"`,
 		"poisson rte=1":                      `did you mean "rate"?`,
-		"poisson rate":                       `"rate" is not a field: write name=value`,
+		"poisson rate":                       `"rate" is not a field: want name=value`,
 		"poisson rate=0":                     "rate=0: want requests a second",
 		"poisson rate=NaN":                   "rate=NaN: want requests a second",
 		"poisson rate=1 rate=2":              "rate is given twice",

@@ -30,15 +30,15 @@ type Load struct {
 func (l *Load) check() error {
 	switch {
 	case l.Users < 1 || l.Users > 1<<40:
-		return fmt.Errorf("%d users are out of range: write a number from 1 to %d", l.Users, int64(1)<<40)
+		return fmt.Errorf("%d users are out of range: want a number from 1 to %d", l.Users, int64(1)<<40)
 	case !(l.Rate >= 0 && l.Rate <= 1e9):
 		return fmt.Errorf("a rate of %g is out of range: write the requests a second, from 0 to 1000000000", l.Rate)
 	case l.Lag < 0 || l.Lag > time.Hour:
-		return fmt.Errorf("a replication lag of %v is out of range: write a duration from 0s to 1h", l.Lag)
+		return fmt.Errorf("a replication lag of %v is out of range: want a duration from 0s to 1h", l.Lag)
 	}
 	for key, n := range l.Values {
 		if n < 1 || n > 1<<40 {
-			return fmt.Errorf("%d values of the key %q are out of range: write a number from 1 to %d", n, key, int64(1)<<40)
+			return fmt.Errorf("%d values of the key %q are out of range: want a number from 1 to %d", n, key, int64(1)<<40)
 		}
 	}
 	_, err := Local(1, l.Replicas, l.Probability)

@@ -44,9 +44,9 @@ type Candidate struct {
 func Local(requests, replicas int64, p float64) (*LocalLimit, error) {
 	switch {
 	case requests < 1 || requests > MaxRequests:
-		return nil, fmt.Errorf("a limit of %d requests is out of range: write a number from 1 to %d", requests, MaxRequests)
+		return nil, fmt.Errorf("a limit of %d requests is out of range: want a number from 1 to %d", requests, MaxRequests)
 	case replicas < 1 || replicas > MaxReplicas:
-		return nil, fmt.Errorf("%d replicas are out of range: write a number from 1 to %d", replicas, MaxReplicas)
+		return nil, fmt.Errorf("%d replicas are out of range: want a number from 1 to %d", replicas, MaxReplicas)
 	case !(p > 0 && p < 1):
 		return nil, fmt.Errorf("a probability of %g is out of range: write a number above 0 and below 1, such as 0.001", p)
 	}

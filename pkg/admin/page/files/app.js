@@ -122,7 +122,7 @@ function parse(text) {
   const entries = [];
   let parts = [""];
   const end = () => {
-    if (parts.length !== 2 || parts[0] === "") throw new Error(`“${parts.join("=")}” is no entry: write key=value.`);
+    if (parts.length !== 2 || parts[0] === "") throw new Error(`“${parts.join("=")}” is no entry: want key=value.`);
     entries.push(parts);
     parts = [""];
   };

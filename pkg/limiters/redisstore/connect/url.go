@@ -46,7 +46,7 @@ func ParseURL(t Type, network, text string) (Options, error) {
 		return Options{}, err
 	}
 	if strings.TrimSpace(text) == "" {
-		return Options{}, errors.New("an empty address: write host:port, redis://host:port/db or the path of a socket")
+		return Options{}, errors.New("an empty address: want host:port, redis://host:port/db or the path of a socket")
 	}
 	return parse(text)
 }
