@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-rls/weir/internal/gctune"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
@@ -202,7 +203,7 @@ func (p *process) drain(ctx context.Context, signals <-chan os.Signal) {
 	var received os.Signal
 	select {
 	case received = <-signals:
-		p.log.Info("stopping", zap.Stringer("signal", received))
+		p.log.Info("stopping", zap.String("signal", unix.SignalName(received.(syscall.Signal))))
 	case <-ctx.Done():
 	}
 	p.ready.stop()

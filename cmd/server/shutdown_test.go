@@ -53,6 +53,22 @@ func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
 	}
 }
 
+func TestStopLogsTheNameOfItsSignal(t *testing.T) {
+	t.Parallel()
+	for signal, name := range map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGINT: "SIGINT"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, "CONFIG_PATH="+rulesFile(t))
+			if err := s.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			if line, _ := s.log.await(t, 0, `"stopping"`); !strings.Contains(line, `"signal":"`+name+`"`) {
+				t.Errorf("want the signal %s: %s", name, line)
+			}
+		})
+	}
+}
+
 // Streams that never end do not delay the stop, and the server saves its counters. The first SIGTERM starts the drain delay, and the
 // second ends it.
 func TestOpenStreamsDoNotDelayTheStop(t *testing.T) {
