@@ -33,6 +33,16 @@ type overlay struct {
 	err         error // kept only if the first overlay had faults: no rules can then be loaded
 }
 
+// An overlayError is an error of reading or parsing the overlay.
+type overlayError struct {
+	path string
+	err  error
+}
+
+func (e *overlayError) Error() string { return fmt.Sprintf("the overlay %s: %v", e.path, e.err) }
+
+func (e *overlayError) Unwrap() error { return e.err }
+
 // newOverlay parses the files read from path.
 func newOverlay(path string, files []rulesfile.File, err error) overlay {
 	var parsed *rulesfile.Overlay
@@ -40,7 +50,7 @@ func newOverlay(path string, files []rulesfile.File, err error) overlay {
 		parsed, err = rulesfile.ParseOverlay(files...)
 	}
 	if err != nil {
-		return overlay{err: fmt.Errorf("the overlay %s: %w", path, err)}
+		return overlay{err: &overlayError{path, err}}
 	}
 	return overlay{parsed: parsed, fingerprint: rulesfile.Fingerprint(files)}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -81,10 +82,16 @@ func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Fa
 func (r *ruleReport) failed(err error, oldRulesStay bool) {
 	r.metrics.Loaded(nil, time.Now(), err)
 	r.stats.Loaded(nil, err)
-	if text := err.Error(); text != r.lastError {
-		r.lastError = text
-		r.log.Error("rules not loaded", append(faultFields(err), zap.String("source", r.source), zap.Bool("old_rules_stay", oldRulesStay))...)
+	text := err.Error()
+	if text == r.lastError {
+		return
 	}
+	r.lastError = text
+	source := r.source
+	if overlay, ok := errors.AsType[*overlayError](err); ok {
+		source = overlay.path
+	}
+	r.log.Error("rules not loaded", append(faultFields(err), zap.String("source", source), zap.Bool("old_rules_stay", oldRulesStay))...)
 }
 
 func (r *ruleReport) logAgain() { r.lastError = "" }

@@ -129,7 +129,10 @@ func TestForceStartWithAFaultyOverlay(t *testing.T) {
 	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day}}\n")
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+overlay, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
-	_, seen := s.log.await(t, 0, "rules not loaded")
+	line, seen := s.log.await(t, 0, "rules not loaded")
+	if want := fmt.Sprintf(`"source":%q`, overlay); !strings.Contains(line, want) {
+		t.Errorf("the log line lacks %s: %s", want, line)
+	}
 	if _, err := s.call("alice"); err == nil || !strings.Contains(err.Error(), "no rate limit configuration loaded") {
 		t.Errorf("%v, want no answer before the overlay is correct", err)
 	}
@@ -137,6 +140,25 @@ func TestForceStartWithAFaultyOverlay(t *testing.T) {
 	s.log.await(t, seen, "rules loaded")
 	if got := s.remaining("alice"); got != 9 {
 		t.Errorf("%d remaining of a funnel that holds 9, want 9", got)
+	}
+}
+
+// The log names the overlay as the source of its faults, and the rules as the source of theirs.
+func TestFaultOfOverlayNamesTheOverlay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, overlay := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "overlay.yaml")
+	write(t, path, rules)
+	write(t, overlay, "domain: ugc\n")
+	s := startServer(t, "CONFIG_PATH="+path, "CONFIG_OVERLAY="+overlay)
+	_, seen := s.log.await(t, 0, "rules loaded")
+	for _, file := range []string{overlay, path} {
+		write(t, file, "domain: [\n")
+		var line string
+		line, seen = s.log.await(t, seen, "rules not loaded")
+		if want := fmt.Sprintf(`"source":%q`, file); !strings.Contains(line, want) {
+			t.Errorf("the log line lacks %s: %s", want, line)
+		}
 	}
 }
 
