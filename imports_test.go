@@ -62,6 +62,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/gctune", "tunes the garbage collector", ""},
 	{"internal/atomicfile", "replaces files atomically", ""},
 	{"internal/snapshot", "saves and loads the memory store's file", "internal/atomicfile pkg/limiters/memstore"},
+	{"internal/ruleload", "keeps the rules in force from files or a control plane, and the candidate rules", "internal/atomicfile pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds"},
 	{"internal/lines", "reads lines of bounded length", ""},
 	{"internal/spelling", "finds the known word nearest to a misspelled one", ""},
 	{"internal/terminal", "prepares text for a terminal: columns, and escapes of control characters", ""},
@@ -103,8 +104,8 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/offline/simulate/report " +
 		"pkg/offline/sizing " +
 		"pkg/offline/suggest"},
-	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/atomicfile internal/backoff internal/cli internal/gctune internal/grpcmessage internal/grpcrecovery internal/listeners " +
-		"internal/observe internal/ratelimitstats internal/recovery internal/resets internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
+	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/grpcmessage internal/grpcrecovery internal/listeners " +
+		"internal/observe internal/ratelimitstats internal/recovery internal/resets internal/ruleload internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff"},
@@ -131,7 +132,8 @@ var heavy = []struct{ prefix, only, why string }{
 	{"github.com/danielgtaylor/huma", "pkg/admin", "only the admin API describes its routes"},
 	{"charm.land/", "internal/cli", "only commands draw on a terminal"},
 	{"github.com/gaissmai/", "pkg/descriptors pkg/descriptors/rulesfile", "rules have IP prefixes, and lint compares them"},
-	{"go.uber.org/zap", "internal/settings internal/statsd internal/telemetry cmd/server", "other packages return errors, and these log them"},
+	{"go.uber.org/zap", "internal/ruleload internal/settings internal/statsd internal/telemetry cmd/server",
+		"other packages return errors, and these log them; internal/ruleload has nine log messages, each of which would need an event"},
 	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry", "other packages return values, and these export them"},
 }
 

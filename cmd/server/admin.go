@@ -50,7 +50,7 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 	}
 	unauthorized := telemetry.OncePerSecond(log)
 	o := admin.Options{
-		Version: versionOf(), Rules: p.rules.live.Load, Store: store.primary, StoreTimeout: adminStoreTimeout, Resets: store.resets,
+		Version: versionOf(), Rules: p.rules.Rules, Store: store.primary, StoreTimeout: adminStoreTimeout, Resets: store.resets,
 		Decide: decideOptions(s), ParseRequest: rls.ParseRequest,
 		Status:    func() admin.Status { return p.status(all.requests.Stats()) },
 		Subscribe: all.observer.Subscribe,
@@ -119,7 +119,7 @@ func (p *process) status(load admission.Stats) admin.Status {
 	}
 	if p.store.fallback.Stats().Down {
 		status.Store.Mode = admin.ModeLost
-		if canDecideWithoutStore(p.rules.live.Load()) {
+		if canDecideWithoutStore(p.rules.Rules()) {
 			status.Store.Mode = admin.ModeFallback
 		}
 	}

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -19,9 +16,11 @@ import (
 	"github.com/weir-rls/weir/internal/gctune"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/recovery"
+	"github.com/weir-rls/weir/internal/ruleload"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/recorder"
 )
 
@@ -35,7 +34,7 @@ type process struct {
 	panicked recovery.Report // logs and counts
 
 	sender   *statsd.Sender // nil unless the settings ask for it
-	rules    *ruleSource
+	rules    *ruleload.Loader
 	shadow   *shadowFile  // nil without SHADOW_CONFIG
 	receipts *receiptKeys // nil without RECEIPT_HEADER
 	ports    ports
@@ -43,7 +42,8 @@ type process struct {
 	recorder *recorder.Recorder // nil without RECORD_PATH
 	servers  *servers
 
-	abandoned chan struct{} // closed when a forced stop has timed out
+	warnOfRules func(*descriptors.Rules) // see ruleWarnings
+	abandoned   chan struct{}            // closed when a forced stop has timed out
 }
 
 // open returns a process that is ready to run. It opens the rules first, to report their faults immediately. It opens the listeners
@@ -72,14 +72,10 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if err := p.openSender(); err != nil {
 		return nil, err
 	}
-	p.rules, err = newRuleSource(s, log, p.metrics, p.stats, p.ready.rulesLoaded)
-	if err != nil {
-		if s.Config == "" && errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())
-		}
+	if err := p.openRules(); err != nil {
 		return nil, err
 	}
-	p.shadow = openShadow(s, p.rules.parseOptions, log, p.metrics)
+	p.shadow = openShadow(s, p.rules, log, p.metrics)
 	p.receipts, err = openReceiptKeys(&s.Responses, log)
 	if err != nil {
 		return nil, err
@@ -88,7 +84,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if err != nil {
 		return nil, err
 	}
-	p.store, err = openStore(ctx, s, p.rules.live.Load, log, p.metrics, p.panicked)
+	p.store, err = openStore(ctx, s, p.rules.Rules, log, p.metrics, p.panicked)
 	if err != nil {
 		return nil, err
 	}
@@ -141,20 +137,13 @@ func (p *process) close() {
 
 // runStore maintains the store until ctx ends, and marks the process ready once the store has answered.
 func (p *process) runStore(ctx context.Context) {
-	p.readyWithoutStore()
+	p.readyWithoutStore(p.rules.Rules())
 	p.store.run(ctx, p.ready.storeAnswered)
 }
 
-// rulesReplaced discards everything cached under the old rules.
-func (p *process) rulesReplaced() {
-	p.store.forget()
-	p.shadow.reload() // the overlay may have changed
-	p.readyWithoutStore()
-}
-
 // readyWithoutStore marks the process ready without an answer of the store if on_store_error decides every request.
-func (p *process) readyWithoutStore() {
-	if canDecideWithoutStore(p.rules.live.Load()) {
+func (p *process) readyWithoutStore(rules *descriptors.Rules) {
+	if canDecideWithoutStore(rules) {
 		p.ready.storeAnswered()
 	}
 }
@@ -175,9 +164,8 @@ func (p *process) run(ctx context.Context, signals, reload <-chan os.Signal) err
 		group.Go(func() error { p.sender.Run(running); return nil })
 	}
 	group.Go(func() error { p.runStore(running); return nil })
-	group.Go(func() error {
-		return p.rules.watch(running, reload, p.rulesReplaced, func() { p.receipts.reload(); p.shadow.reload() })
-	})
+	group.Go(func() error { return prefixError("rules", p.rules.Watch(running)) })
+	group.Go(func() error { p.reloadOn(running, reload); return nil })
 	group.Go(func() error { p.shadow.run(running); return nil })
 	if p.receipts != nil {
 		group.Go(func() error { p.receipts.watch(running); return nil })
@@ -203,7 +191,7 @@ func (p *process) drain(ctx context.Context, signals <-chan os.Signal) {
 	var received os.Signal
 	select {
 	case received = <-signals:
-		p.log.Info("stopping", zap.String("signal", unix.SignalName(received.(syscall.Signal))))
+		p.log.Info("stopping", signalField(received))
 	case <-ctx.Done():
 	}
 	p.ready.stop()
@@ -216,6 +204,11 @@ func (p *process) drain(ctx context.Context, signals <-chan os.Signal) {
 	case <-timer.C:
 	case <-signals:
 	}
+}
+
+// signalField returns a log field with the name of a signal, such as SIGTERM.
+func signalField(s os.Signal) zap.Field {
+	return zap.String("signal", unix.SignalName(s.(syscall.Signal)))
 }
 
 // forcedStopTimeout bounds a forced stop. A store call in flight may last longer, up to STORE_TIMEOUT.

@@ -2,19 +2,21 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/zap/zapcore"
 
 	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 func TestRulesReloadOnFileChange(t *testing.T) {
@@ -66,27 +68,6 @@ func TestRulesReloadOnFileChange(t *testing.T) {
 	}
 	if got, _ := s.get("/healthcheck"); got != 200 {
 		t.Error("SIGHUP stopped the server")
-	}
-}
-
-func TestAtMost20FaultsAreLogged(t *testing.T) {
-	logged := func(err error) string {
-		var out bytes.Buffer
-		telemetry.NewLog(&out, zapcore.InfoLevel, "json").Error("rules not loaded", faultFields(err)...)
-		return out.String()
-	}
-	text := "domain: d\n"
-	for i := range 50 {
-		text += fmt.Sprintf("x%d: 1\n", i)
-	}
-	_, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(text)})
-	got := logged(err)
-	if !strings.Contains(got, `"faults_total":50`) || strings.Count(got, `"line":`) != 20 ||
-		!strings.Contains(got, `{"file":"f","line":21,"column":1,"message":"`) {
-		t.Errorf("50 faults are logged as %s", got)
-	}
-	if got := logged(errors.New("no such file")); !strings.Contains(got, `"error":"no such file"`) {
-		t.Errorf("an error is logged as %s", got)
 	}
 }
 
@@ -193,5 +174,43 @@ func TestOverlayAndRulesMayChangeTogether(t *testing.T) {
 	s.log.await(t, seen, "rules loaded")
 	if got := s.remaining("alice"); got != 9 {
 		t.Errorf("%d remaining of a funnel that holds 9, want 9", got)
+	}
+}
+
+// A store remembers the end of a lease for 5 s. A take that comes later than that would hold its slot until its TTL.
+func TestLongStoreTimeoutWithLeasesIsLogged(t *testing.T) {
+	leases := limiters.Spec{Algorithm: "concurrency", Max: 1}
+	window := limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour}
+	reservations := window
+	reservations.Params.Reserve.TTL = time.Minute
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		spec    limiters.Spec
+		want    int
+	}{
+		"leases":                 {6 * time.Second, leases, 1},
+		"reservations":           {6 * time.Second, reservations, 1},
+		"a timeout of 5s":        {5 * time.Second, leases, 0},
+		"no leases in the rules": {6 * time.Second, window, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limit, err := limiters.New(c.spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := descriptors.NewBuilder()
+			key := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}})
+			key.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Compiled: limit}}})
+			rules := b.Build()
+			var log bytes.Buffer
+			s := &settings.Serve{}
+			s.StoreTimeout = c.timeout
+			warn := ruleWarnings(s, telemetry.NewLog(&log, zapcore.InfoLevel, "json"))
+			warn(rules)
+			warn(rules)
+			if got := strings.Count(log.String(), "store timeout too long for leases"); got != c.want {
+				t.Errorf("logged %d times, want %d", got, c.want)
+			}
+		})
 	}
 }

@@ -48,7 +48,7 @@ func (h *httpServer) serve() error {
 func (p *process) newServers() (*servers, error) {
 	s, l, log, metrics := p.settings, p.ports, p.log, p.metrics
 	observer := newObserver(s, l.admin != nil, log, metrics)
-	service := rls.New(decide.NewWithOnError(p.rules.live.Load, p.store.fallback, decideOptions(s)), p.rlsOptions(observer))
+	service := rls.New(decide.NewWithOnError(p.rules.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions(observer))
 	serverOptions, err := grpcOptions(&s.Listeners, log)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (p *process) newServers() (*servers, error) {
 		grpcListener: admission.NewListener(l.grpc, requests),
 		http: []httpServer{
 			{"http", newHTTP(jsonHandler, p.ready, metrics), l.http},
-			{"debug", newDebug(p.rules.live.Load), l.debug},
+			{"debug", newDebug(p.rules.Rules), l.debug},
 		},
 	}
 	if l.prometheus != nil {
@@ -117,7 +117,7 @@ func (p *process) logListening() {
 	if l.admin != nil {
 		fields = append(fields, zap.Stringer("admin", l.admin.Addr()))
 	}
-	p.log.Info("listening", append(fields, zap.String("store", p.settings.BackendType), zap.String("source", p.rules.report.source))...)
+	p.log.Info("listening", append(fields, zap.String("store", p.settings.BackendType), zap.String("source", p.rules.Source()))...)
 }
 
 func decideOptions(s *settings.Serve) decide.Options {

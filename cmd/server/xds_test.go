@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"path/filepath"
 	"strings"
@@ -127,5 +128,26 @@ func TestCorrectedOverlayPutsRejectedRulesInForce(t *testing.T) {
 	}
 	if got := s.remaining("dave"); got != 5 {
 		t.Errorf("%d left, want 5: the server has returned to its first rules", got)
+	}
+}
+
+// Weir starts with the rules of the file while the control plane is unreachable, and is ready. A file with faults is not used.
+func TestStartWithReceivedRules(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "rules.json")
+	save := func(rules string) { write(t, path, fmt.Sprintf(`{"files": [{"name": "ugc", "rules": %q}]}`, rules)) }
+	save(rules)
+	environment := []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1", "CONFIG_GRPC_XDS_RULES_FILE=" + path}
+	s := startServer(t, environment...)
+	if got := s.remaining("alice"); got != 2 {
+		t.Errorf("%d left, want 2", got)
+	}
+	s.log.await(t, 0, "saved xDS rules are in force")
+
+	save(rules + "limits: 3\n")
+	s = startServer(t, append(environment, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
+	s.log.await(t, 0, "rules not loaded")
+	if _, err := s.call("alice"); err == nil {
+		t.Error("rules with faults are in force")
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package ruleload
 
 import (
 	"encoding/json"
@@ -52,7 +52,8 @@ func readReceived(path string) ([]rulesfile.File, error) {
 	}
 	var content struct{ Files []receivedFile }
 	if json.Unmarshal(text, &content) != nil || content.Files == nil {
-		return nil, fmt.Errorf(`%s is not {"files": [...]} as Weir writes it: remove it, and Weir writes a new one when the control plane sends rules`, path)
+		return nil, fmt.Errorf(`%s is not {"files": [...]} as Weir writes it: `+
+			`remove it, and Weir writes a new one when the control plane sends rules`, path)
 	}
 	files := []rulesfile.File{}
 	for _, f := range content.Files {

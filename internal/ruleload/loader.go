@@ -1,0 +1,212 @@
+// Package ruleload keeps the rules in force. It loads them from files or from a control plane, and again when they change. Rules
+// with faults leave the old rules in force.
+//
+// It logs by itself, because most of what it has to report is for the log only.
+package ruleload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/sources"
+	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
+)
+
+// Options configures a [Loader].
+type Options struct {
+	Path         string      // the file or folder of the rules; unused with XDS
+	XDS          *xds.Source // the control plane that sends the rules, or nil
+	ReceivedPath string      // the file that keeps the rules from XDS for the next start; "" keeps none
+	Overlay      string      // the file or folder of the overlay; "" is none
+
+	MergeDomains, CalendarMonths bool // see [rulesfile.Options]
+
+	// MayStartWithoutRules makes Open log an error of the rules or the overlay instead of returning it.
+	MayStartWithoutRules bool
+
+	Log *zap.Logger
+	// Loaded is called with the rules that have come into force, or with the error of a failed load. Calls do not overlap. Loaded may
+	// call no method of the Loader except Rules.
+	Loaded func(rules *descriptors.Rules, err error)
+}
+
+// A Loader holds the rules in force. It is safe for concurrent use.
+type Loader struct {
+	options     Options
+	log         *zap.Logger
+	file        *sources.File // nil if the rules come by xDS
+	overlayFile *sources.File // nil without an overlay
+	live        atomic.Pointer[descriptors.Rules]
+
+	mu        sync.Mutex // guards the fields below, and calls of options.Loaded
+	received  receivedRules
+	files     []rulesfile.File // read last, with or without faults
+	overlay   overlay          // read last without faults of its own
+	current   string           // fingerprint of the files and the overlay in force; "" if there are none, or after a failed load
+	lastError string           // logged last; "" after a load without an error
+}
+
+// Open loads the rules from files. Rules by xDS arrive during [Loader.Watch]; until then, the rules of ReceivedPath are in force.
+func Open(o Options) (*Loader, error) {
+	l := &Loader{options: o, log: o.Log, received: receivedRules{path: o.ReceivedPath, log: o.Log}}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.openOverlay(); err != nil && !o.MayStartWithoutRules {
+		return nil, err
+	}
+	if o.XDS != nil {
+		l.applyReceived()
+		return l, nil
+	}
+	l.file = sources.NewFile(o.Path)
+	files, err := l.file.Read()
+	if err != nil {
+		err = fmt.Errorf("no rules: %w (set --config or CONFIG_PATH to a file or folder)", err)
+	}
+	if err := l.apply(files, err); err != nil {
+		if !o.MayStartWithoutRules {
+			return nil, err
+		}
+		l.failed(err)
+	}
+	return l, nil
+}
+
+// applyReceived puts the rules that were last received in force. It logs errors. l.mu must be held.
+func (l *Loader) applyReceived() {
+	if l.overlay.err != nil {
+		l.failed(l.overlay.err)
+	}
+	files := l.received.read()
+	if files == nil {
+		return
+	}
+	if err := l.apply(files, nil); err != nil {
+		l.failed(err)
+		return
+	}
+	l.log.Info("saved xDS rules are in force until the control plane answers", zap.String("rules_file", l.received.path))
+}
+
+// Rules returns the rules in force, or nil if there are none yet.
+func (l *Loader) Rules() *descriptors.Rules { return l.live.Load() }
+
+// Source returns the file, the folder or the control plane of the rules.
+func (l *Loader) Source() string {
+	if l.options.XDS != nil {
+		return l.options.XDS.Server
+	}
+	return l.options.Path
+}
+
+// Watch loads the rules and the overlay when they change, until ctx ends.
+func (l *Loader) Watch(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if l.overlayFile != nil {
+		group.Go(func() error { return l.overlayFile.Watch(ctx, l.loadOverlay) })
+	}
+	group.Go(func() error {
+		if l.options.XDS != nil {
+			return l.options.XDS.Watch(ctx, func(files []rulesfile.File) error { return l.load(files, nil) })
+		}
+		return l.file.Watch(ctx, func(files []rulesfile.File, err error) { _ = l.load(files, err) })
+	})
+	if err := group.Wait(); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Reload makes Watch read the files now. The result is logged even if nothing has changed.
+func (l *Loader) Reload() {
+	l.mu.Lock()
+	l.lastError = ""
+	l.mu.Unlock()
+	for _, f := range []*sources.File{l.file, l.overlayFile} {
+		if f != nil {
+			f.Reload()
+		}
+	}
+}
+
+// load puts the rules of files in force. On an error it reports the error and keeps the old rules.
+func (l *Loader) load(files []rulesfile.File, err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err = l.apply(files, err)
+	if err != nil {
+		l.failed(err)
+	}
+	return err
+}
+
+// parseOptions returns the options for parsing rules with the overlay in force.
+func (l *Loader) parseOptions() rulesfile.Options {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.parseOptionsLocked()
+}
+
+// parseOptionsLocked requires that l.mu is held.
+func (l *Loader) parseOptionsLocked() rulesfile.Options {
+	return rulesfile.Options{
+		MergeDomains:   l.options.MergeDomains,
+		CalendarMonths: l.options.CalendarMonths,
+		Overlay:        l.overlay.parsed,
+	}
+}
+
+// apply puts files in force, unless they and the overlay already are. l.mu must be held.
+func (l *Loader) apply(files []rulesfile.File, err error) error {
+	if err != nil {
+		return err
+	}
+	l.files = files
+	if l.overlay.err != nil {
+		return l.overlay.err
+	}
+	fingerprint := rulesfile.Fingerprint(files) + l.overlay.fingerprint
+	if fingerprint == l.current {
+		l.log.Info("rules unchanged", countFields(l.Rules())...)
+		return nil
+	}
+	rules, warnings, err := rulesfile.ParseWith(l.parseOptionsLocked(), files...)
+	if err != nil {
+		return fmt.Errorf("the rules of %s have faults:\n%w", l.Source(), err)
+	}
+	old := l.live.Swap(rules)
+	l.current = fingerprint
+	l.lastError = ""
+	logWarnings(l.log, warnings)
+	l.options.Loaded(rules, nil)
+	if l.options.XDS != nil {
+		l.received.save(files)
+	}
+	logLoaded(l.log, old, rules)
+	return nil
+}
+
+// failed reports err and makes the next load parse its files even if they are unchanged. l.mu must be held.
+func (l *Loader) failed(err error) {
+	l.current = ""
+	l.options.Loaded(nil, err)
+	text := err.Error()
+	if text == l.lastError {
+		return
+	}
+	l.lastError = text
+	source := l.Source()
+	if o, ok := errors.AsType[*overlayError](err); ok {
+		source = o.path
+	}
+	fields := append(faultFields(err), zap.String("source", source), zap.Bool("old_rules_stay", l.Rules() != nil))
+	l.log.Error("rules not loaded", fields...)
+}

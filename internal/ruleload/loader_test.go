@@ -1,0 +1,79 @@
+package ruleload
+
+import (
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+const rulesText = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
+
+// opened returns a Loader with an overlay, its log, and the errors of its failed loads.
+func opened(t *testing.T) (l *Loader, logged *observer.ObservedLogs, failures *[]error) {
+	t.Helper()
+	dir := t.TempDir()
+	rules, overlay := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "overlay.yaml")
+	write(t, rules, rulesText)
+	write(t, overlay, "domain: d\n")
+	core, logged := observer.New(zap.InfoLevel)
+	failures = &[]error{}
+	loaded := func(_ *descriptors.Rules, err error) {
+		if err != nil {
+			*failures = append(*failures, err)
+		}
+	}
+	l, err := Open(Options{Path: rules, Overlay: overlay, Log: zap.New(core), Loaded: loaded})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, logged, failures
+}
+
+func yaml(text string) []rulesfile.File { return []rulesfile.File{{Name: "f", Data: []byte(text)}} }
+
+// A fault keeps the rules in force. The log names its source once, and again after Reload; each failed load is reported.
+func TestFaultsLeaveTheRulesInForce(t *testing.T) {
+	l, logged, failures := opened(t)
+	overlay := func(text string) { l.loadOverlay(yaml(text), nil) }
+	rules := func(text string) { _ = l.load(yaml(text), nil) }
+	for source, load := range map[string]func(text string){l.options.Overlay: overlay, l.options.Path: rules} {
+		t.Run(filepath.Base(source), func(t *testing.T) {
+			before := l.Rules()
+			logged.TakeAll()
+			*failures = nil
+			load("domain: [")
+			load("domain: [")
+			l.Reload()
+			load("domain: [")
+			if got := logged.FilterMessage("rules not loaded").FilterField(zap.String("source", source)).Len(); got != 2 {
+				t.Errorf("%d errors of %s in the log, want 2: %v", got, source, logged.All())
+			}
+			if len(*failures) != 3 {
+				t.Errorf("reported %v, want 3 failures", *failures)
+			}
+			if l.Rules() != before {
+				t.Error("a fault has replaced the rules")
+			}
+		})
+	}
+}
+
+// Rules that are in force already are not loaded again, unless a fault came between.
+func TestUnchangedRulesStay(t *testing.T) {
+	l, logged, _ := opened(t)
+	first := l.Rules()
+	_ = l.load(l.files, nil)
+	if l.Rules() != first || logged.FilterMessage("rules unchanged").Len() != 1 {
+		t.Errorf("unchanged rules were loaded again: %v", logged.All())
+	}
+	_ = l.load(yaml("domain: ["), nil)
+	_ = l.load(yaml(rulesText), nil)
+	if l.Rules() == first || logged.FilterMessage("rules loaded").Len() != 2 {
+		t.Errorf("the rules were not loaded after the fault: %v", logged.All())
+	}
+}

@@ -1,0 +1,76 @@
+package ruleload
+
+import (
+	"errors"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+const maxLoggedFaults = 20
+
+func logWarnings(log *zap.Logger, warnings rulesfile.Faults) {
+	for _, w := range warnings[:min(len(warnings), maxLoggedFaults)] {
+		log.Warn("suspicious rule", zap.Inline(loggedFault(w)))
+	}
+	if len(warnings) > maxLoggedFaults {
+		log.Warn("more suspicious rules", zap.Int("warnings_total", len(warnings)), zap.String("remedy", "run weir check"))
+	}
+}
+
+// logLoaded logs rules that have come into force, and their differences from old rules, unless old is nil.
+func logLoaded(log *zap.Logger, old, rules *descriptors.Rules) {
+	fields := countFields(rules)
+	if old != nil {
+		c := descriptors.Diff(old, rules)
+		fields = append(fields, zap.Bool("rules_changed", c.Any()),
+			zap.Int("domains_added", c.DomainsAdded), zap.Int("domains_removed", c.DomainsRemoved),
+			zap.Int("rules_added", c.RulesAdded), zap.Int("rules_removed", c.RulesRemoved),
+			zap.Int("rules_modified", c.RulesModified), zap.Bool("rules_reordered", c.Reordered))
+	}
+	log.Info("rules loaded", fields...)
+}
+
+func countFields(rules *descriptors.Rules) []zap.Field {
+	domains, n := rules.Counts()
+	return []zap.Field{zap.Int("domains", domains), zap.Int("rules", n)}
+}
+
+// faultFields returns log fields for rules that were not loaded: the first maxLoggedFaults faults, or the error if it is not a
+// fault.
+func faultFields(err error) []zap.Field {
+	var faults rulesfile.Faults
+	if !errors.As(err, &faults) {
+		return []zap.Field{zap.Error(err)}
+	}
+	logged := faults[:min(len(faults), maxLoggedFaults)]
+	return []zap.Field{zap.Int("faults_total", len(faults)), zap.Array("faults", loggedFaults(logged))}
+}
+
+type loggedFaults rulesfile.Faults
+
+func (fs loggedFaults) MarshalLogArray(enc zapcore.ArrayEncoder) error {
+	for _, f := range fs {
+		if err := enc.AppendObject(loggedFault(f)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type loggedFault rulesfile.Fault
+
+func (f loggedFault) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	enc.AddString("file", f.File)
+	enc.AddInt("line", f.Line)
+	enc.AddInt("column", f.Column)
+	enc.AddString("message", f.Message)
+	if f.Remedy != "" {
+		enc.AddString("remedy", f.Remedy)
+	}
+	enc.AddString("id", f.ID)
+	return nil
+}

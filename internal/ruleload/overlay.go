@@ -1,0 +1,74 @@
+package ruleload
+
+import (
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/sources"
+)
+
+// An overlay is the result of reading the overlay once. The zero value sets nothing.
+type overlay struct {
+	parsed      *rulesfile.Overlay
+	fingerprint string
+	err         error // kept only if the first overlay had faults: no rules can then be loaded
+}
+
+// An overlayError is an error of reading or parsing the overlay.
+type overlayError struct {
+	path string
+	err  error
+}
+
+func (e *overlayError) Error() string { return fmt.Sprintf("the overlay %s: %v", e.path, e.err) }
+
+func (e *overlayError) Unwrap() error { return e.err }
+
+// newOverlay parses the files read from path.
+func newOverlay(path string, files []rulesfile.File, err error) overlay {
+	var parsed *rulesfile.Overlay
+	if err == nil {
+		parsed, err = rulesfile.ParseOverlay(files...)
+	}
+	if err != nil {
+		return overlay{err: &overlayError{path, err}}
+	}
+	return overlay{parsed: parsed, fingerprint: rulesfile.Fingerprint(files)}
+}
+
+// openOverlay reads the overlay if there is one. A missing overlay may be added later. l.mu must be held.
+func (l *Loader) openOverlay() error {
+	path := l.options.Overlay
+	if path == "" {
+		return nil
+	}
+	l.overlayFile = sources.NewFile(path)
+	files, err := l.overlayFile.Read()
+	if errors.Is(err, sources.ErrNoFile) {
+		l.log.Warn("no overlay yet", zap.String("overlay", path))
+		err = nil
+	}
+	l.overlay = newOverlay(path, files, err)
+	return l.overlay.err
+}
+
+// loadOverlay loads the last rules again with a new overlay. It ignores an overlay with faults.
+func (l *Loader) loadOverlay(files []rulesfile.File, err error) {
+	o := newOverlay(l.options.Overlay, files, err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if o.err != nil {
+		l.failed(o.err)
+		return
+	}
+	l.overlay = o
+	if l.files == nil {
+		return
+	}
+	if err := l.apply(l.files, nil); err != nil {
+		l.failed(err)
+	}
+}
