@@ -62,6 +62,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/gctune", "tunes the garbage collector", ""},
 	{"internal/atomicfile", "replaces files atomically", ""},
 	{"internal/snapshot", "saves and loads the memory store's file", "internal/atomicfile pkg/limiters/memstore"},
+	{"internal/replicas", "counts the replicas that share the limits", ""},
 	{"internal/ruleload", "keeps the rules in force from files or a control plane, and the candidate rules", "internal/atomicfile pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds"},
 	{"internal/lines", "reads lines of bounded length", ""},
 	{"internal/spelling", "finds the known word nearest to a misspelled one", ""},
@@ -105,7 +106,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/offline/sizing " +
 		"pkg/offline/suggest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/grpcmessage internal/grpcrecovery internal/listeners " +
-		"internal/observe internal/ratelimitstats internal/recovery internal/resets internal/ruleload internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
+		"internal/observe internal/ratelimitstats internal/recovery internal/replicas internal/resets internal/ruleload internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff"},

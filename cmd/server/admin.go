@@ -68,7 +68,7 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 		Panicked: p.panicked,
 	}
 	if p.shadow != nil {
-		o.Shadow = func(limits, keys int) admin.Shadow { return p.shadow.report(limits, keys, store.replicas.number()) }
+		o.Shadow = func(limits, keys int) admin.Shadow { return p.shadow.report(limits, keys, store.replicas.Number()) }
 	}
 	if *s.TopKeys > 0 {
 		o.Top = all.observer.Top

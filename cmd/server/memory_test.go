@@ -1,11 +1,27 @@
 package main
 
 import (
+	"bytes"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/telemetry"
 )
+
+func TestReplicasOnMemoryLogAWarning(t *testing.T) {
+	var out bytes.Buffer
+	s := &settings.Serve{}
+	s.Replicas, s.BackendType = 2, settings.Memory
+	countReplicas(s, telemetry.NewLog(&out, zapcore.InfoLevel, "text"))
+	if !strings.Contains(out.String(), "counters in memory are per replica") {
+		t.Errorf("the log says %q", &out)
+	}
+}
 
 func TestMemoryMaxBytesDefaultsToHalfOfCgroupMemory(t *testing.T) {
 	of := func(bytes uint64, err error) memlimit.Provider { return func() (uint64, error) { return bytes, err } }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/recovery"
+	"github.com/weir-rls/weir/internal/replicas"
 	"github.com/weir-rls/weir/internal/resets"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
@@ -49,7 +50,7 @@ type store struct {
 	fallback  *guard.Fallback   // receives all calls that on_store_error may decide
 	primary   limiters.Store    // the store that fallback wraps, for calls that on_store_error must not decide
 	local     *memstore.Store   // the counters of fallback for on_store_error: local; nil without Redis
-	replicas  *replicas         // the number of replicas, from which fallback computes its share of a limit
+	replicas  *replicas.Counter // the number of replicas, from which fallback computes its share of a limit
 	resets    *resets.Service   // nil without ADMIN_ADDR
 	log       *zap.Logger
 }
@@ -63,14 +64,14 @@ func openStore(
 	if err != nil {
 		return nil, err
 	}
-	st := &store{backend: b, replicas: newReplicas(s, log), log: log}
+	st := &store{backend: b, replicas: countReplicas(s, log), log: log}
 	st.traces, err = tracing.Start(ctx, s.Tracing, func(err error) { log.Warn("tracing failed", zap.Error(err)) })
 	if err != nil {
 		b.close()
 		return nil, err
 	}
 	calls := st.traces.Store(b)
-	options := guard.FallbackOptions{Replicas: st.replicas.number, FalseLimit: s.LocalFalseLimit}
+	options := guard.FallbackOptions{Replicas: st.replicas.Number, FalseLimit: s.LocalFalseLimit}
 	options.Failed, options.Recovered = telemetry.StoreLog(log)
 	if s.BackendType == settings.Redis {
 		if s.LocalCacheSize != 0 {
@@ -95,6 +96,27 @@ func openStore(
 	}
 	metrics.RegisterFallback(st.fallback.Stats, rules)
 	return st, nil
+}
+
+// countReplicas returns the counter of the replicas that share the limits.
+func countReplicas(s *settings.Serve, log *zap.Logger) *replicas.Counter {
+	changed := func(before, now int) {
+		switch {
+		case s.BackendType == settings.Memory && now > 1:
+			log.Warn("counters in memory are per replica, so limits are multiplied by the replica count", zap.Int("replicas", now),
+				zap.String("remedy", "use Redis, or one replica"))
+		case before != 0:
+			log.Info("replica count changed", zap.Int("replicas", now), zap.Int("replicas_before", before))
+		}
+	}
+	changed(0, s.Replicas)
+	return replicas.New(replicas.Options{
+		Number: s.Replicas, Name: s.ReplicasDNS, Changed: changed,
+		Failed: func(number int, err error) {
+			log.Warn("replicas not counted, their number stays", zap.String("replicas_dns", s.ReplicasDNS),
+				zap.Int("replicas", number), zap.Error(err))
+		},
+	})
 }
 
 // newResets returns the resets of a store. redis is the server that carries the messages; nil without Redis.
@@ -154,7 +176,7 @@ func openBackend(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics)
 func (s *store) run(ctx context.Context, answered func()) {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.backend.run(ctx, answered) })
-	parts.Go(func() { s.replicas.watch(ctx) })
+	parts.Go(func() { s.replicas.Run(ctx) })
 	// Without requests, only CheckIdle notices that the backend is up again.
 	parts.Go(func() { everySecond(ctx, func() { s.fallback.CheckIdle(ctx, s.backend.check) }) })
 	if s.local != nil {
