@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"math"
 	"sync"
 	"time"
@@ -60,8 +59,7 @@ type memory struct {
 	stats  telemetry.SnapshotStats
 }
 
-// openMemory returns the in-memory backend with the counters of its snapshot. If the snapshot cannot be loaded, openMemory renames
-// it and starts with an empty store.
+// openMemory returns the in-memory backend with the counters of its snapshot, or with none if the snapshot cannot be loaded.
 func openMemory(s *settings.Serve, log *zap.Logger) *memory {
 	m := &memory{path: s.MemorySnapshot, every: s.MemorySnapshotInterval, log: log.With(zap.String("snapshot", s.MemorySnapshot))}
 	if m.path != "" {
@@ -76,28 +74,24 @@ func openMemory(s *settings.Serve, log *zap.Logger) *memory {
 func (m *memory) load(o memstore.Options) {
 	since := time.Now()
 	store, loaded, err := snapshot.Load(m.path, o)
+	rejected, _ := errors.AsType[*snapshot.RejectedError](err)
 	switch {
 	case err == nil:
-		m.Store, m.stats.Loaded = store, loaded.Keys
+		m.Store = store
+		m.stats.Loaded = loaded.Keys
 		m.log.Info("counters loaded", zap.Int64("keys", loaded.Keys), zap.Time("saved_at", loaded.Saved),
 			zap.Int64("expired", loaded.Expired), zap.Int64("left_out", loaded.NotLoaded), zap.Duration("took_seconds", time.Since(since)))
-	case errors.Is(err, fs.ErrNotExist):
+	case rejected == nil:
 		m.log.Info("no snapshot yet, counters start at zero")
-	default:
-		m.quarantine(err)
-	}
-}
-
-func (m *memory) quarantine(reason error) {
-	renamed, err := snapshot.Quarantine(m.path)
-	if err != nil {
-		m.log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(reason), zap.NamedError("rename_error", err),
-			zap.String("remedy", "set MEMORY_SNAPSHOT to another path, or remove what is there, and start again"))
+	case rejected.RenameErr != nil:
 		m.path = ""
-		return
+		m.log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(err),
+			zap.NamedError("rename_error", rejected.RenameErr),
+			zap.String("remedy", "set MEMORY_SNAPSHOT to another path, or remove what is there, and start again"))
+	default:
+		m.log.Error("snapshot not loaded, counters start at zero", zap.Error(err), zap.String("kept_as", rejected.KeptAs),
+			zap.String("remedy", "if another version of Weir wrote it, stop, rename it back and start that version; otherwise remove it"))
 	}
-	m.log.Error("snapshot not loaded, counters start at zero", zap.Error(reason), zap.String("kept_as", renamed),
-		zap.String("remedy", "if another version of Weir wrote it, stop, rename it back and start that version; otherwise remove it"))
 }
 
 // run saves a snapshot periodically until ctx ends. It calls answered immediately.

@@ -5,22 +5,40 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/weir-rls/weir/internal/atomicfile"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// errNotAFile is returned for a path of a folder, a pipe or a device.
-var errNotAFile = errors.New("not a regular file: name a file")
+// A RejectedError is returned for a snapshot that exists but cannot be loaded.
+type RejectedError struct {
+	Reason error
+	KeptAs string // the path to which Load renamed the snapshot, so that Save does not overwrite it; "" if RenameErr is not nil
+	// RenameErr, if not nil, is why the snapshot still has its path. Save would then overwrite it.
+	RenameErr error
+}
 
-// Load returns a store with the snapshot at path, or fs.ErrNotExist.
+func (e *RejectedError) Error() string { return e.Reason.Error() }
+
+func (e *RejectedError) Unwrap() error { return e.Reason }
+
+// Load returns a store with the snapshot at path. Without one it returns fs.ErrNotExist, and else it fails with a [RejectedError].
 func Load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, error) {
+	store, loaded, err := load(path, o)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return store, loaded, err
+	}
+	rejected := &RejectedError{Reason: err}
+	rejected.KeptAs, rejected.RenameErr = quarantine(path)
+	return nil, memstore.Loaded{}, rejected
+}
+
+func load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, error) {
 	// Opening a pipe would block.
-	if info, err := os.Stat(path); err != nil {
+	if err := checkRegular(path); err != nil {
 		return nil, memstore.Loaded{}, err
-	} else if !info.Mode().IsRegular() {
-		return nil, memstore.Loaded{}, fmt.Errorf("%s: %w", path, errNotAFile)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -30,17 +48,26 @@ func Load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, er
 	return memstore.Load(f, o)
 }
 
-// Quarantine renames a snapshot that Load rejected, so that Save does not overwrite it. It returns the new path.
-func Quarantine(path string) (renamed string, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
+func quarantine(path string) (keptAs string, err error) {
+	if err := checkRegular(path); err != nil {
 		return "", err
 	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s: %w", path, errNotAFile)
+	keptAs = path + ".refused"
+	if err := os.Rename(path, keptAs); err != nil {
+		return "", err
 	}
-	renamed = path + ".refused"
-	return renamed, os.Rename(path, renamed)
+	return keptAs, nil
+}
+
+func checkRegular(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: not a regular file: name a file", path)
+	}
+	return nil
 }
 
 // Save atomically replaces the snapshot at path, see [atomicfile.Write]. It returns the number of keys.

@@ -1,6 +1,10 @@
 package snapshot
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,10 +13,27 @@ import (
 
 func TestFolderAtSnapshotPathIsNotLoadedOrRenamed(t *testing.T) {
 	path := t.TempDir()
-	if _, _, err := Load(path, memstore.Options{}); err == nil || !strings.Contains(err.Error(), path+": not a regular file") {
-		t.Errorf("Load: %v", err)
+	_, _, err := Load(path, memstore.Options{})
+	rejected, ok := errors.AsType[*RejectedError](err)
+	if !ok || !strings.Contains(err.Error(), path+": not a regular file") || rejected.RenameErr == nil || rejected.KeptAs != "" {
+		t.Errorf("%+v, want a folder to be rejected and left where it is", rejected)
 	}
-	if _, err := Quarantine(path); err == nil || !strings.Contains(err.Error(), path+": not a regular file") {
-		t.Errorf("Quarantine: %v", err)
+}
+
+func TestDamagedSnapshotIsRenamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "snapshot")
+	if err := os.WriteFile(path, []byte("dear diary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := Load(path, memstore.Options{})
+	rejected, ok := errors.AsType[*RejectedError](err)
+	if !ok || rejected.RenameErr != nil {
+		t.Fatalf("%v, want a rejected snapshot", err)
+	}
+	if kept, err := os.ReadFile(rejected.KeptAs); err != nil || string(kept) != "dear diary" {
+		t.Errorf("kept %q, %v", kept, err)
+	}
+	if _, _, err := Load(path, memstore.Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v, want no snapshot", err)
 	}
 }
