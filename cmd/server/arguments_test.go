@@ -32,9 +32,11 @@ func TestInvalidValuesNameTheRemedy(t *testing.T) {
 		"gen":                            "gen needs envoy or envoyfilter",
 		"import":                         "import needs limitador, nginx, kong or envoy-gateway",
 	} {
-		if got := rejection(t, strings.Fields(args)...); got != want {
-			t.Errorf("%s\nprinted %s\nwant    %s", args, got, want)
-		}
+		t.Run(args, func(t *testing.T) {
+			if got := rejection(t, strings.Fields(args)...); got != want {
+				t.Errorf("printed %s\nwant    %s", got, want)
+			}
+		})
 	}
 }
 

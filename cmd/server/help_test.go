@@ -10,7 +10,7 @@ import (
 )
 
 func TestHelpAndArgumentErrors(t *testing.T) {
-	rules := rulesFile(t)
+	t.Chdir(filepath.Dir(rulesFile(t)))
 	for _, c := range []struct {
 		args string
 		code int
@@ -26,20 +26,22 @@ func TestHelpAndArgumentErrors(t *testing.T) {
 		{"check", 2, []string{"weir check rules.yaml"}},
 		{"cehck", 2, []string{`unknown command "cehck": did you mean "check"?`}},
 		{"frobnicate", 2, []string{`unknown command "frobnicate": the commands are serve, version, check, explain, `}},
-		{"--config " + rules + " --redis-type=foo", 2, []string{`REDIS_TYPE: unknown value "foo": want SINGLE, CLUSTER or SENTINEL`}},
-		{"--config " + rules + " --store-timeout=15", 2, []string{`--store-timeout: "15" has no unit: want 15ms or 15s`}},
-		{"--config " + rules + " --store-timeout=soon", 2, []string{`cannot read "soon": want a duration such as 15ms`}},
-		{"--config " + rules + " --shadow-mode=perhaps", 2, []string{`cannot read "perhaps": want true or false`}},
+		{"--config rules.yaml --redis-type=foo", 2, []string{`REDIS_TYPE: unknown value "foo": want SINGLE, CLUSTER or SENTINEL`}},
+		{"--config rules.yaml --store-timeout=15", 2, []string{`--store-timeout: "15" has no unit: want 15ms or 15s`}},
+		{"--config rules.yaml --store-timeout=soon", 2, []string{`cannot read "soon": want a duration such as 15ms`}},
+		{"--config rules.yaml --shadow-mode=perhaps", 2, []string{`cannot read "perhaps": want true or false`}},
 	} {
-		code, said := runWeir(strings.Fields(c.args)...)
-		if code != c.code {
-			t.Errorf("weir %s: exit code %d, want %d", c.args, code, c.code)
-		}
-		for _, want := range c.want {
-			if !strings.Contains(said, want) {
-				t.Errorf("weir %s: printed %q, want %q", c.args, said, want)
+		t.Run("weir "+c.args, func(t *testing.T) {
+			code, said := runWeir(strings.Fields(c.args)...)
+			if code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
 			}
-		}
+			for _, want := range c.want {
+				if !strings.Contains(said, want) {
+					t.Errorf("printed %q, want %q", said, want)
+				}
+			}
+		})
 	}
 }
 
@@ -59,20 +61,23 @@ func TestServeHelpFitsOnAScreen(t *testing.T) {
 func TestUnknownArgumentsAsRatelimitAreIgnored(t *testing.T) {
 	missing := "--config=" + t.TempDir() + "/none"
 	for _, c := range []struct {
+		name    string
 		program string
 		args    []string
 		code    int
 	}{
-		{"weir", []string{"--quotaRateLimitServiceAddr=:1", missing}, 2},
-		{"/bin/ratelimit", []string{"--quotaRateLimitServiceAddr=:1", missing}, 1},
-		{"weir", []string{"/bin/ratelimit", "--quotaRateLimitServiceAddr=:1", missing}, 1},
+		{"as weir", "weir", []string{"--quotaRateLimitServiceAddr=:1", missing}, 2},
+		{"as ratelimit", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr=:1", missing}, 1},
+		{"ratelimit as an argument", "weir", []string{"/bin/ratelimit", "--quotaRateLimitServiceAddr=:1", missing}, 1},
 	} {
-		var out, err bytes.Buffer
-		code := run(context.Background(), c.program, c.args, &out, &err)
-		warned := strings.Contains(err.String(), "unknown argument --quotaRateLimitServiceAddr ignored")
-		if code != c.code || warned != (c.code == 1) {
-			t.Errorf("%s %s: exit code %d, want %d; said %s", c.program, c.args, code, c.code, &err)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			var out, err bytes.Buffer
+			code := run(context.Background(), c.program, c.args, &out, &err)
+			warned := strings.Contains(err.String(), "unknown argument --quotaRateLimitServiceAddr ignored")
+			if code != c.code || warned != (c.code == 1) {
+				t.Errorf("exit code %d, want %d; said %s", code, c.code, &err)
+			}
+		})
 	}
 }
 
@@ -88,22 +93,28 @@ func TestVariablesWithoutAUnitNameTheRemedy(t *testing.T) {
 func TestFatalErrorIsLoggedAsJSON(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	write(t, bad, "domain: ''\n")
-	for _, args := range [][]string{{}, {"--config=" + bad}, {"--config=" + rulesFile(t), "--host=256.0.0.1"}} {
-		code, printed := runWeir(append(args, "--log-format=JSON")...)
-		if code != 1 {
-			t.Errorf("%s: exit code %d, want 1", args, code)
-		}
-		var last struct {
-			Level, Error string
-			Message      string `json:"@message"`
-		}
-		for line := range strings.Lines(printed) {
-			if err := json.Unmarshal([]byte(line), &last); err != nil {
-				t.Errorf("%s: %v in the line %s", args, err, line)
+	for name, args := range map[string][]string{
+		"no rules":          {},
+		"faults of rules":   {"--config=" + bad},
+		"a port not opened": {"--config=" + rulesFile(t), "--host=256.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, printed := runWeir(append(args, "--log-format=JSON")...)
+			if code != 1 {
+				t.Errorf("exit code %d, want 1", code)
 			}
-		}
-		if last.Level != "error" || last.Message != "exiting" || last.Error == "" {
-			t.Errorf("%s: want the error in the last line: %s", args, printed)
-		}
+			var last struct {
+				Level, Error string
+				Message      string `json:"@message"`
+			}
+			for line := range strings.Lines(printed) {
+				if err := json.Unmarshal([]byte(line), &last); err != nil {
+					t.Errorf("%v in the line %s", err, line)
+				}
+			}
+			if last.Level != "error" || last.Message != "exiting" || last.Error == "" {
+				t.Errorf("want the error in the last line: %s", printed)
+			}
+		})
 	}
 }

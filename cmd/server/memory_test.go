@@ -36,8 +36,10 @@ func TestMemoryMaxBytesDefaultsToHalfOfCgroupMemory(t *testing.T) {
 		"none":             {0, of(0, memlimit.ErrNoLimit), 4 << 30},
 		"one that is none": {0, of(math.MaxUint64, nil), 4 << 30},
 	} {
-		if got := keyBytes(c.set, c.limit); got != c.want {
-			t.Errorf("%s: %d bytes, want %d", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := keyBytes(c.set, c.limit); got != c.want {
+				t.Errorf("%d bytes, want %d", got, c.want)
+			}
+		})
 	}
 }

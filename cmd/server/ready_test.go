@@ -42,16 +42,18 @@ func TestReadyIsLoggedOnceAfterListening(t *testing.T) {
 		"Redis":              {"CONFIG_PATH=" + rulesFile(t), "REDIS_URL=" + redis.Addr},
 		"forced to be ready": {"CONFIG_PATH=" + none, "FORCE_START_WITHOUT_INITIAL_CONFIG=true"},
 	} {
-		s := startServer(t, settings...)
-		s.awaitHealthy()
-		s.log.await(t, 0, `"@message":"ready"`)
-		s.terminate(1)
-		s.log.await(t, 0, `"@message":"stopped"`)
-		all := s.messages()
-		ready := slices.Index(all, "ready")
-		if ready < slices.Index(all, "listening") || slices.Contains(all[ready+1:], "ready") {
-			t.Errorf("%s: want one ready after listening, logged %q", name, all)
-		}
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, settings...)
+			s.awaitHealthy()
+			s.log.await(t, 0, `"@message":"ready"`)
+			s.terminate(1)
+			s.log.await(t, 0, `"@message":"stopped"`)
+			all := s.messages()
+			ready := slices.Index(all, "ready")
+			if ready < slices.Index(all, "listening") || slices.Contains(all[ready+1:], "ready") {
+				t.Errorf("want one ready after listening, logged %q", all)
+			}
+		})
 	}
 }
 

@@ -46,10 +46,10 @@ func (h *httpServer) serve() error {
 
 // newServers returns the servers of p, whose other parts must be open.
 func (p *process) newServers() (*servers, error) {
-	s, l, log, metrics := p.settings, p.ports, p.log, p.metrics
-	observer := newObserver(s, l.admin != nil, log, metrics)
+	s, l, metrics := p.settings, p.ports, p.metrics
+	observer := newObserver(s, l.admin != nil, p.log, metrics)
 	service := rls.New(decide.NewWithOnError(p.rules.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions(observer))
-	serverOptions, err := grpcOptions(&s.Listeners, log)
+	serverOptions, err := grpcOptions(&s.Listeners, p.log)
 	if err != nil {
 		return nil, err
 	}

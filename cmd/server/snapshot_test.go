@@ -92,26 +92,31 @@ func TestRejectedSnapshotIsKept(t *testing.T) {
 	}
 	newer := bytes.Clone(good)
 	newer[8]++
-	for why, b := range map[string][]byte{
-		"the snapshot is damaged": good[:len(good)-1], "not a snapshot": []byte("dear diary"), "another version": newer,
+	for why, text := range map[string][]byte{
+		"the snapshot is damaged": good[:len(good)-1],
+		"not a snapshot":          []byte("dear diary"),
+		"another version":         newer,
 	} {
-		write(t, path, string(b))
-		s := snapshotting(t, dir)
-		if line, _ := s.log.await(t, 0, why); !strings.Contains(line, "snapshot not loaded, counters start at zero") || !strings.Contains(line, path+".refused") {
-			t.Errorf("%s: said %s", why, line)
-		}
-		if got := s.remaining("alice"); got != 2 {
-			t.Errorf("%s: alice has %d left, want 2", why, got)
-		}
-		s.term()
-		if kept, err := os.ReadFile(path + ".refused"); err != nil || !bytes.Equal(kept, b) {
-			t.Errorf("%s: kept %q, %v", why, kept, err)
-		}
-		s = snapshotting(t, dir)
-		if got := s.remaining("alice"); got != 1 {
-			t.Errorf("%s: after one more restart alice has %d left, want 1", why, got)
-		}
-		s.term()
+		t.Run(why, func(t *testing.T) {
+			write(t, path, string(text))
+			s := snapshotting(t, dir)
+			line, _ := s.log.await(t, 0, why)
+			if !strings.Contains(line, "snapshot not loaded, counters start at zero") || !strings.Contains(line, path+".refused") {
+				t.Errorf("said %s", line)
+			}
+			if got := s.remaining("alice"); got != 2 {
+				t.Errorf("alice has %d left, want 2", got)
+			}
+			s.term()
+			if kept, err := os.ReadFile(path + ".refused"); err != nil || !bytes.Equal(kept, text) {
+				t.Errorf("kept %q, %v", kept, err)
+			}
+			s = snapshotting(t, dir)
+			if got := s.remaining("alice"); got != 1 {
+				t.Errorf("after one more restart alice has %d left, want 1", got)
+			}
+			s.term()
+		})
 	}
 }
 
