@@ -35,7 +35,8 @@ const adminStoreTimeout = time.Second
 
 // newAdmin returns the admin server of p. Its status includes the load of the servers in all.
 func (p *process) newAdmin(all *servers) (*adminServer, error) {
-	s, store, log, metrics := p.settings, p.store, p.log, p.metrics
+	s := p.settings
+	log := p.log
 	auth, err := adminAuth(s, log)
 	if err != nil {
 		return nil, err
@@ -50,12 +51,19 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 	}
 	unauthorized := telemetry.OncePerSecond(log)
 	o := admin.Options{
-		Version: versionOf(), Rules: p.rules.Rules, Store: store.primary, StoreTimeout: adminStoreTimeout, Resets: store.resets,
-		Decide: decideOptions(s), ParseRequest: rls.ParseRequest,
-		Status:    func() admin.Status { return p.status(all.requests.Stats()) },
-		Subscribe: all.observer.Subscribe,
-		Hits:      metrics.RuleHits, StoreCalls: metrics.StoreCalls,
-		KeySecret: []byte(s.KeyHashSecret), Auth: auth,
+		Version:      versionOf(),
+		Rules:        p.rules.Rules,
+		Store:        p.store.primary,
+		StoreTimeout: adminStoreTimeout,
+		Resets:       p.store.resets,
+		Decide:       decideOptions(s),
+		ParseRequest: rls.ParseRequest,
+		Status:       func() admin.Status { return p.status(all.requests.Stats()) },
+		Subscribe:    all.observer.Subscribe,
+		Hits:         p.metrics.RuleHits,
+		StoreCalls:   p.metrics.StoreCalls,
+		KeySecret:    []byte(s.KeyHashSecret),
+		Auth:         auth,
 		Audit: func(c admin.Change) {
 			log.Info("admin change", zap.String("who", c.Who), zap.String("action", c.Action), zap.String("domain", c.Domain),
 				zap.String("key_hash", c.KeyHash), zap.String("outcome", c.Outcome), zap.String("detail", c.Detail))
@@ -64,11 +72,12 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 			unauthorized.Warn("admin call without valid credentials", zap.String("remote", a.Remote), zap.String("http_method", a.Method),
 				zap.String("route", a.Route))
 		},
-		Answered: metrics.RegisterAdmin(), Page: page.Handler(),
+		Answered: p.metrics.RegisterAdmin(),
+		Page:     page.Handler(),
 		Panicked: p.panicked,
 	}
 	if p.shadow != nil {
-		o.Shadow = func(limits, keys int) admin.Shadow { return p.shadow.report(limits, keys, store.replicas.Number()) }
+		o.Shadow = func(limits, keys int) admin.Shadow { return p.shadow.report(limits, keys, p.store.replicas.Number()) }
 	}
 	if *s.TopKeys > 0 {
 		o.Top = all.observer.Top

@@ -114,7 +114,10 @@ func newGRPC(
 	})
 	server.RegisterService(desc, service)
 	checks := health.NewServer()
-	healthv1.RegisterHealthServer(grpcmessage.Registrar{ServiceRegistrar: server}, grpcmessage.HealthServer{Server: checks, Service: serviceName})
+	healthv1.RegisterHealthServer(
+		grpcmessage.Registrar{ServiceRegistrar: server},
+		grpcmessage.HealthServer{Server: checks, Service: serviceName},
+	)
 	reflection.Register(server)
 	ready.onChange(func(ready bool) {
 		serving := healthv1.HealthCheckResponse_NOT_SERVING

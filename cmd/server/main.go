@@ -1,6 +1,6 @@
 // Command weir is a rate limit service for Envoy.
 //
-//	weir --config rules.yaml                                     serve the rate limit service on :8081, and /healthcheck and /metrics on :8080
+//	weir --config rules.yaml                                     serve on :8081, and /healthcheck and /metrics on :8080
 //	weir check rules.yaml                                        print every fault of rules
 //	weir check --settings                                        print every fault of the settings in the environment
 //	weir explain --config rules.yaml user_id=42                  show which limits apply to a request, and why

@@ -120,7 +120,9 @@ func statsdDestination(s *settings.Stats) (statsd.Destination, error) {
 	}
 	var err error
 	if s.UseDogStatsd {
-		to.Network, to.Dog, to.DogTags = "udp", true, statsd.DogTags(os.Getenv)
+		to.Network = "udp"
+		to.Dog = true
+		to.DogTags = statsd.DogTags(os.Getenv)
 		to.Mogrifiers, err = statsd.Mogrifiers(s.Mogrifiers, os.Getenv)
 	}
 	return to, err

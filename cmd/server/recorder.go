@@ -41,8 +41,15 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 		}
 	}
 	r := recorder.New(recorder.Options{
-		Path: s.RecordPath, Replica: hostname(), FileBytes: s.RecordFileBytes, MaxBytes: s.RecordMaxBytes, Sample: s.RecordSample,
-		PerSecond: s.RecordPerSecond, Secret: secret, Plain: s.RecordCompression == "none", ShadowMode: s.ShadowMode,
+		Path:       s.RecordPath,
+		Replica:    hostname(),
+		FileBytes:  s.RecordFileBytes,
+		MaxBytes:   s.RecordMaxBytes,
+		Sample:     s.RecordSample,
+		PerSecond:  s.RecordPerSecond,
+		Secret:     secret,
+		Plain:      s.RecordCompression == "none",
+		ShadowMode: s.ShadowMode,
 		Changed: func(failing bool, reason error) {
 			if failing {
 				log.Error("recording not written, lines are dropped until it can be", zap.Error(reason),

@@ -83,7 +83,9 @@ func redisConnection(s *settings.Serve, prefix string, server *settings.RedisSer
 			return c, fmt.Errorf("%s_TLS: %w", prefix, err)
 		}
 	}
-	c.Timeout, c.DialTimeout, c.PoolSize = s.StoreTimeout, server.Timeout, server.PoolSize
+	c.Timeout = s.StoreTimeout
+	c.DialTimeout = server.Timeout
+	c.PoolSize = server.PoolSize
 	return c, nil
 }
 

@@ -46,7 +46,9 @@ func (h *httpServer) serve() error {
 
 // newServers returns the servers of p, whose other parts must be open.
 func (p *process) newServers() (*servers, error) {
-	s, l, metrics := p.settings, p.ports, p.metrics
+	s := p.settings
+	l := p.ports
+	metrics := p.metrics
 	observer := newObserver(s, l.admin != nil, p.log, metrics)
 	service := rls.New(decide.NewWithOnError(p.rules.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions(observer))
 	serverOptions, err := grpcOptions(&s.Listeners, p.log)
@@ -83,7 +85,8 @@ func (p *process) newServers() (*servers, error) {
 }
 
 func (p *process) rlsOptions(observer *observe.Observer) rls.Options {
-	s, logRequest := p.settings, telemetry.RequestLog(p.log)
+	s := p.settings
+	logRequest := telemetry.RequestLog(p.log)
 	options := rls.Options{
 		Observe: func(o *rls.Observation) {
 			p.metrics.Observe(o)
@@ -122,8 +125,11 @@ func (p *process) logListening() {
 
 func decideOptions(s *settings.Serve) decide.Options {
 	return decide.Options{
-		ShadowMode: s.ShadowMode, QuotaMode: s.QuotaMode, AllOrNothing: s.StopCacheKeyIncrementWhenOverlimit,
-		LeaseSecret: []byte(s.KeyHashSecret), GiveUpTimeout: s.StoreTimeout,
+		ShadowMode:     s.ShadowMode,
+		QuotaMode:      s.QuotaMode,
+		AllOrNothing:   s.StopCacheKeyIncrementWhenOverlimit,
+		LeaseSecret:    []byte(s.KeyHashSecret),
+		GiveUpTimeout:  s.StoreTimeout,
 		CalendarMonths: s.UseCalendarMonthRateLimit,
 	}
 }

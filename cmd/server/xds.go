@@ -16,7 +16,10 @@ import (
 func newXDS(s *settings.XDS, log *zap.Logger, metrics *telemetry.XDS) (*xds.Source, error) {
 	observer := &xdsObserver{log: log.With(zap.String("source", s.ServerURL)), metrics: metrics}
 	source := &xds.Source{
-		Server: s.ServerURL, NodeID: s.NodeID, NodeMetadata: s.Metadata(), Headers: s.Headers(),
+		Server:         s.ServerURL,
+		NodeID:         s.NodeID,
+		NodeMetadata:   s.Metadata(),
+		Headers:        s.Headers(),
 		MaxMessageSize: s.MaxMessageSize,
 		Backoff:        backoff.Backoff{Initial: s.BackoffInitial, Max: s.BackoffMax},
 		Notify:         observer.notify,
@@ -53,7 +56,9 @@ func (o *xdsObserver) notify(e xds.Event) {
 			fields = append(fields, zap.Duration("outage_seconds", time.Since(o.lost)), zap.Int("failed_attempts", o.attempts))
 		}
 		o.log.Info("control plane connected", fields...)
-		o.lost, o.attempts, o.logged = time.Time{}, 0, ""
+		o.lost = time.Time{}
+		o.attempts = 0
+		o.logged = ""
 	case xds.Disconnected:
 		o.metrics.Connected(false)
 		o.disconnected(e)
