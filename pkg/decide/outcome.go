@@ -70,7 +70,7 @@ func (d *Decision) setOutcome() {
 		d.Reason, d.UntilReset = WithinLimit, v.ResetAfter
 	case v.RetryAfter < 0:
 		d.Reason, d.UntilReset = NeverFits, v.ResetAfter
-	case v.TooManyReservations:
+	case v.TooManyLeases:
 		d.Reason, d.UntilReset = TooManyLeases, v.RetryAfter
 	default:
 		d.Reason, d.UntilReset = OverLimit, v.RetryAfter

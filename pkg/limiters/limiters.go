@@ -98,8 +98,8 @@ type Verdict struct {
 	Allowed      bool
 	Penalized    bool // denied by a penalty, which ends at RetryAfter
 	PenaltyBegan bool // Penalized, and the penalty began with this hit
-	// TooManyReservations reports a denial because the key has [MaxLeases] open reservations.
-	TooManyReservations bool
+	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations.
+	TooManyLeases bool
 	StoreUncharged      bool // this process decided because the store failed, and the store has certainly not charged the hit
 	By                  DecidedBy
 	// Order orders verdicts of one key with equal At if the store used its own clock.
@@ -109,7 +109,7 @@ type Verdict struct {
 	Used      int64 // the key's usage after this hit
 	Remaining int64 // how many further hits fit; 0 during a penalty
 	// RetryAfter is the wait until a denied hit fits if nothing else is charged; negative if it never fits. Under concurrency, and with
-	// TooManyReservations, it is a suggested pause of at most a second, because a lease may end at any time.
+	// TooManyLeases, it is a suggested pause of at most a second, because a lease may end at any time.
 	RetryAfter time.Duration
 	ResetAfter time.Duration // the time until the key has fully reset
 	Penalty    time.Duration // of an inspection: the rest of the key's penalty; 0 outside of a penalty

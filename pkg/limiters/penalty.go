@@ -155,7 +155,7 @@ func (v Verdict) prolong(wait time.Duration) Verdict {
 
 // Penalize returns the denial v as that of a penalty that ends at v.RetryAfter.
 func (v Verdict) Penalize() Verdict {
-	v.Penalized, v.TooManyReservations = true, false
+	v.Penalized, v.TooManyLeases = true, false
 	v.Remaining, v.ResetAfter = 0, max(v.ResetAfter, v.RetryAfter)
 	return v
 }

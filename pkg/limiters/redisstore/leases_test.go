@@ -192,7 +192,7 @@ func TestTooManyLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, v := range out {
-			if full := !end && i >= limiters.MaxLeases; v.Err != nil || v.TooManyReservations != full || v.Allowed == full {
+			if full := !end && i >= limiters.MaxLeases; v.Err != nil || v.TooManyLeases != full || v.Allowed == full {
 				t.Fatalf("hit %d, end %v: %+v", i, end, v)
 			}
 		}

@@ -18,7 +18,7 @@ const (
 	resultAllowed
 	resultFailed
 	resultPenalized // denied, and the penalty of the key ends at retry
-	resultTooManyReservations
+	resultTooManyLeases
 	resultBegan // as resultPenalized, and the penalty began with this hit
 
 	resultDuringPenalty = 8 // added to a denial during a penalty that ends before retry
@@ -88,8 +88,8 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		case resultPenalized, resultBegan:
 			v = v.Penalize()
 			v.PenaltyBegan = text[0] == resultBegan
-		case resultTooManyReservations:
-			v.TooManyReservations = true
+		case resultTooManyLeases:
+			v.TooManyLeases = true
 		case resultFailed:
 			v = limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
 		}
