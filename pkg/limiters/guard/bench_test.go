@@ -87,6 +87,16 @@ func BenchmarkDenyCache(b *testing.B) {
 	})
 }
 
+// While the store works, a Fallback must cost nearly nothing.
+func BenchmarkFallback(b *testing.B) {
+	f := guard.NewFallback(allows{}, guard.FallbackOptions{Local: memory()})
+	groups, onErrors, out := limiters.Singles(hit("k")), []limiters.OnError{limiters.OnErrorLocal}, make([]limiters.Verdict, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = f.Take(context.Background(), time.Time{}, groups, onErrors, out)
+	}
+}
+
 func take(tb testing.TB, store limiters.Store, hits ...limiters.Hit) []limiters.Verdict {
 	tb.Helper()
 	return takeGroups(tb, store, limiters.Singles(hits...)...)
