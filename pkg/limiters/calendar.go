@@ -222,7 +222,7 @@ func TimeZones() []string { return slices.Clone(timeZones()) }
 
 var timeZones = sync.OnceValue(func() []string { return strings.Fields(zoneNames) })
 
-// zones caches the [time.Location] of each name in TimeZones that was used, because a share of a limit is created for most hits of
+// zones caches the [time.Location] of each name in TimeZones that was used, because a scaled limit is created for most hits of
 // more than 1 under on_store_error: local.
 var zones sync.Map
 

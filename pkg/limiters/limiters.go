@@ -99,9 +99,9 @@ type Verdict struct {
 	Penalized    bool // denied by a penalty, which ends at RetryAfter
 	PenaltyBegan bool // Penalized, and the penalty began with this hit
 	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations.
-	TooManyLeases bool
-	StoreUncharged      bool // this process decided because the store failed, and the store has certainly not charged the hit
-	By                  DecidedBy
+	TooManyLeases  bool
+	StoreUncharged bool // this process decided because the store failed, and the store has certainly not charged the hit
+	By             DecidedBy
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
 	// At is when the hit was decided, by the store's clock, in µs since 1970; 0 if on_store_error decided or the hit failed.

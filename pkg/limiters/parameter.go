@@ -258,15 +258,15 @@ func (s Spec) Scaled(scale func(int64) int64) Spec {
 	return s
 }
 
-// Share returns l with its Spec scaled, see [Spec.Scaled], for a store in memory. Shares of different sizes may use one state. A
-// refund under a share is never worth more than the charge that it takes back, whichever share made that charge.
-func (l *Limit) Share(scale func(int64) int64) (*Limit, error) {
-	share, err := New(l.spec.Scaled(scale))
+// Scaled returns l with its Spec scaled down, see [Spec.Scaled], for a store in memory. All scaled versions of l may use one state. A
+// refund under a scaled limit is never worth more than the charge that it takes back, whatever the scale of that charge was.
+func (l *Limit) Scaled(scale func(int64) int64) (*Limit, error) {
+	scaled, err := New(l.spec.Scaled(scale))
 	if err != nil {
 		return nil, err
 	}
-	if s, ok := share.counter.(refunder); ok {
+	if s, ok := scaled.counter.(refunder); ok {
 		s.refundAs(l.counter)
 	}
-	return share, nil
+	return scaled, nil
 }

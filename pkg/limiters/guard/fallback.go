@@ -29,7 +29,7 @@ type Fallback struct {
 	failure        atomic.Int64              // the time of the last failure of the store, in ns since start
 	decided        [limiters.OnErrorLocal + 1]atomic.Int64
 	outageHits     atomic.Int64 // hits that the store failed to decide while it was down, and that no Outage has reported yet
-	shares         shares
+	shares         shareCache
 	localHasLeases atomic.Bool // the local store has decided a hit with a lease
 }
 
@@ -73,7 +73,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 	if o.Recovered == nil {
 		o.Recovered = func(Outage) {}
 	}
-	return &Fallback{start: time.Now(), store: store, options: o}
+	return &Fallback{start: time.Now(), store: store, options: o, shares: shareCache{p: o.FalseLimit}}
 }
 
 // Stats returns the state and the counters.
@@ -345,5 +345,5 @@ func (f *Fallback) localLimit(l *limiters.Limit, n int64) (*limiters.Limit, erro
 	if replicas == 1 {
 		return l, nil
 	}
-	return f.shares.limitFor(l, max(n, 1), replicas, f.options.FalseLimit)
+	return f.shares.replicaLimit(l, max(n, 1), replicas)
 }

@@ -2,98 +2,18 @@ package guard
 
 import (
 	"math"
-	"math/bits"
 	"sort"
-	"sync"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// shares caches the shares of limits for one number of replicas.
-type shares struct {
-	mu       sync.RWMutex
-	replicas int64
-	limits   map[*limiters.Limit]*limiters.Limit // shares of limits for hits of 1
-	counts   map[int64]int64                     // shares of numbers of requests
+// ReplicaLimit returns the limit by which a replica decides hits of 1 under [limiters.OnErrorLocal]: it admits the replica's share of l.
+// p bounds the probability that a client at exactly its limit is denied by some replica.
+func ReplicaLimit(l *limiters.Limit, replicas int64, p float64) (*limiters.Limit, error) {
+	return l.Scaled(func(whole int64) int64 { return share(whole, replicas, p) })
 }
 
-// maxShares bounds each cache. Beyond it, a new share evicts another.
-const maxShares = 10_000
-
-func (s *shares) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.replicas, s.limits, s.counts = 0, nil, nil
-}
-
-// limitFor returns the share of l for hits of n > 0.
-func (s *shares) limitFor(l *limiters.Limit, n, replicas int64, p float64) (*limiters.Limit, error) {
-	if n > 1 {
-		// Shares are cached only for hits of 1, because each size would need its own entry.
-		return l.Share(func(maximum int64) int64 { return s.forHits(maximum, n, replicas, p) })
-	}
-	return cachedShare(s, &s.limits, l, replicas, func() (*limiters.Limit, error) {
-		return l.Share(func(maximum int64) int64 { return s.forRequests(maximum, replicas, p) })
-	})
-}
-
-// forHits returns the share of whole for hits of n: at least n times the share of whole/n requests.
-func (s *shares) forHits(whole, n, replicas int64, p float64) int64 {
-	if n > whole {
-		// Such a hit never fits, or it fits a funnel whose capacity exceeds its rate.
-		return whole
-	}
-	byHits := min(whole, n*s.forRequests(roundUp(whole/n), replicas, p))
-	return max(byHits, s.forRequests(whole, replicas, p))
-}
-
-func (s *shares) forRequests(n, replicas int64, p float64) int64 {
-	m, _ := cachedShare(s, &s.counts, n, replicas, func() (int64, error) { return share(n, replicas, p), nil })
-	return m
-}
-
-// cachedShare returns the cached value of key, or computes it.
-func cachedShare[K comparable, V any](s *shares, cache *map[K]V, key K, replicas int64, compute func() (V, error)) (V, error) {
-	s.mu.RLock()
-	v, found := (*cache)[key]
-	found = found && s.replicas == replicas
-	s.mu.RUnlock()
-	if found {
-		return v, nil
-	}
-	v, err := compute()
-	if err != nil {
-		return v, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.replicas != replicas {
-		s.replicas, s.limits, s.counts = replicas, map[*limiters.Limit]*limiters.Limit{}, map[int64]int64{}
-	}
-	if len(*cache) >= maxShares {
-		for other := range *cache {
-			delete(*cache, other)
-			break
-		}
-	}
-	(*cache)[key] = v
-	return v, nil
-}
-
-// roundUp rounds n up to five significant bits, so that few different shares are computed. It adds less than a sixteenth, and
-// nothing below 32.
-func roundUp(n int64) int64 {
-	shift := max(0, bits.Len64(uint64(n))-5)
-	return (n + 1<<shift - 1) >> shift << shift
-}
-
-// Share returns a replica's share of l under [limiters.OnErrorLocal], for hits of 1. p bounds the probability that a client at
-// exactly its limit is denied by some replica.
-func Share(l *limiters.Limit, replicas int64, p float64) (*limiters.Limit, error) {
-	return l.Share(func(whole int64) int64 { return share(whole, replicas, p) })
-}
-
-// share returns the number of requests that each replica may admit by itself, for a limit of n. A client at exactly its limit,
+// share returns the number of requests that each replica may admit by itself under a limit of n: its share. A client at exactly its limit,
 // whose requests are distributed at random, is then denied by some replica with a probability of at most p.
 //
 // The requests that reach one replica are binomial with probability 1/replicas. The share is the smallest m that is exceeded with a

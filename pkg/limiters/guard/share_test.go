@@ -57,13 +57,13 @@ func TestShareIsNotComputedForEachSizeOfHits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s shares
+	s := shareCache{p: p}
 	for n := int64(1); n < 50_000; n++ {
-		if _, err := s.limitFor(l, n, replicas, p); err != nil {
+		if _, err := s.replicaLimit(l, n, replicas); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := len(s.counts); n > 500 {
+	if n := len(s.shares.values); n > 500 {
 		t.Errorf("%d shares computed", n)
 	}
 }
@@ -76,9 +76,9 @@ func TestShareOfLargeHitsCoversThem(t *testing.T) {
 			if n > whole {
 				continue
 			}
-			var s shares
+			s := shareCache{p: p}
 			exact := max(share(whole, replicas, p), n*share(whole/n, replicas, p))
-			got := s.forHits(whole, n, replicas, p)
+			got := s.shareForHits(whole, n, replicas)
 			if n > 1 && (got < exact || got > exact+exact/10) || got > whole {
 				t.Errorf("hits of %d under %d: got %d, want %d or slightly more", n, whole, got, exact)
 			}
@@ -86,13 +86,13 @@ func TestShareOfLargeHitsCoversThem(t *testing.T) {
 	}
 }
 
-func TestSharesAreBounded(t *testing.T) {
-	var s shares
-	for i := range int64(maxShares + 100) {
-		s.forRequests(i+1, 2, 0.001)
+func TestCachedSharesAreBounded(t *testing.T) {
+	s := shareCache{p: 0.001}
+	for i := range int64(maxCached + 100) {
+		s.share(i+1, 2)
 	}
-	if n := len(s.counts); n != maxShares {
-		t.Errorf("%d shares are cached, want %d", n, maxShares)
+	if n := len(s.shares.values); n != maxCached {
+		t.Errorf("%d shares are cached, want %d", n, maxCached)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestShareOfAFunnelBeyond32BitsIsValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range []int64{1, 3} {
-			part, err := new(shares).limitFor(l, n, 3, 0.001)
+			part, err := (&shareCache{p: 0.001}).replicaLimit(l, n, 3)
 			if err != nil {
 				t.Errorf("%+v: %v", spec, err)
 				continue

@@ -80,7 +80,7 @@ type Cores struct {
 	Redis        CPU `json:"redis"`
 }
 
-// A LimitPlan is the share of one limit in a plan.
+// A LimitPlan is the part of a plan for one limit.
 type LimitPlan struct {
 	Domain      string        `json:"domain"`
 	Path        string        `json:"path"`
@@ -207,20 +207,20 @@ func (p *Plan) limit(rules *descriptors.Rules, rule *descriptors.Rule, i int, ke
 
 // overAdmission returns the bounds of the over-admission under a limit.
 func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descriptors.RateLimit, load *Load) (Over, error) {
-	share, err := guard.Share(l.Compiled, load.Replicas, load.Probability)
+	replica, err := guard.ReplicaLimit(l.Compiled, load.Replicas, load.Probability)
 	if err != nil {
 		return Over{}, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)
 	}
 	onError := rules.Domain(rule.Domain).OnError(l)
 	o := Over{
 		AnyWindow: l.Compiled.MostAdmitted(), Memory: product(load.Replicas-1, l.Compiled.Spec().Max),
-		OnError: onError.String(), Share: share.Spec().Max, Failover: l.Compiled.Capacity(),
+		OnError: onError.String(), Share: replica.Spec().Max, Failover: l.Compiled.Capacity(),
 	}
 	switch onError {
 	case limiters.OnErrorDeny:
 		o.Outage = new(int64)
 	case limiters.OnErrorLocal:
-		together := product(load.Replicas, perWindow(share))
+		together := product(load.Replicas, perWindow(replica))
 		o.Outage = &together
 	}
 	return o, nil

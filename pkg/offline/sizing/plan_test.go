@@ -153,16 +153,16 @@ func TestLocalLimitOfAnyReplicaIsTheShareOfTheServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			share, err := guard.Share(limit, replicas, 0.001)
+			replica, err := guard.ReplicaLimit(limit, replicas, 0.001)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, slack := share.Spec().Max-local.Any.Limit, int64(0)
+			got, slack := replica.Spec().Max-local.Any.Limit, int64(0)
 			if requests > 1000 {
 				slack = int64(math.Sqrt(float64(requests)/float64(replicas)) / 5)
 			}
 			if got < 0 || got > slack {
-				t.Errorf("%d by %d replicas: the server's share is %d, the plan's limit %d", requests, replicas, share.Spec().Max, local.Any.Limit)
+				t.Errorf("%d by %d replicas: the server's share is %d, the plan's limit %d", requests, replicas, replica.Spec().Max, local.Any.Limit)
 			}
 		}
 	}
