@@ -18,19 +18,13 @@ import (
 // than many small ones.
 //
 // Once the local store has decided a hit with a lease, ends under OnErrorLocal go to both stores, because the lease may be in
-// either. Ends are never denied and not counted in FallbackStats. If the context of a Take has ended, Take fails, but its ends
-// still reach the local store.
+// either. Ends are never denied and not counted in FallbackStats. If a Take is canceled, it fails, but its ends still reach the local
+// store.
 type Fallback struct {
 	store   limiters.Store
-	options FallbackOptions
-
-	start          time.Time
-	downSince      atomic.Pointer[time.Time] // nil while the store works
-	failure        atomic.Int64              // the time of the last failure of the store, in ns since start
-	decided        [limiters.OnErrorLocal + 1]atomic.Int64
-	outageHits     atomic.Int64 // hits that the store failed to decide while it was down, and that no Outage has reported yet
-	shares         shareCache
-	localHasLeases atomic.Bool // the local store has decided a hit with a lease
+	local   localDecider
+	outages outageDetector
+	decided [limiters.OnErrorLocal + 1]atomic.Int64
 }
 
 // FallbackOptions configures a Fallback. Zero fields have defaults.
@@ -45,12 +39,6 @@ type FallbackOptions struct {
 	Failed func(reason error)
 	// Recovered is called when the store recovers: it decides a hit and has not failed for a second, or CheckIdle succeeds.
 	Recovered func(Outage)
-}
-
-// An Outage is the time from a failure of the store to its recovery.
-type Outage struct {
-	Duration     time.Duration
-	FallbackHits int64 // hits that the store failed to decide, including those that fail
 }
 
 // FallbackStats are the state and the counters of a Fallback.
@@ -73,12 +61,16 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 	if o.Recovered == nil {
 		o.Recovered = func(Outage) {}
 	}
-	return &Fallback{start: time.Now(), store: store, options: o, shares: shareCache{p: o.FalseLimit}}
+	return &Fallback{
+		store:   store,
+		local:   localDecider{store: o.Local, replicas: o.Replicas, shares: shareCache{p: o.FalseLimit}},
+		outages: outageDetector{failed: o.Failed, recovered: o.Recovered},
+	}
 }
 
 // Stats returns the state and the counters.
 func (f *Fallback) Stats() FallbackStats {
-	s := FallbackStats{Down: f.downSince.Load() != nil}
+	s := FallbackStats{Down: f.outages.isDown()}
 	for i := range s.Decided {
 		s.Decided[i] = f.decided[i].Load()
 	}
@@ -86,29 +78,42 @@ func (f *Fallback) Stats() FallbackStats {
 }
 
 // Forget clears the cached shares. Call it after rules were replaced.
-func (f *Fallback) Forget() { f.shares.forget() }
+func (f *Fallback) Forget() { f.local.shares.forget() }
+
+// CheckIdle calls check if the store is down and has received no hits for some time, and marks it as recovered if check returns nil.
+// Call CheckIdle periodically, because without requests nothing else notices a recovery.
+func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) error) {
+	f.outages.checkIdle(ctx, check)
+}
+
+// EndLocally ends leases in the local store only. It is for leases that the wrapped store has certainly not charged, so that nothing
+// retries their ends there. It ignores a canceled ctx, which must not keep a slot occupied.
+func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiters.Hit) {
+	f.local.decideEnds(ctx, now, ends)
+}
 
 // Take is Take of [limiters.Store] with an on_store_error for each hit, in the order of the hits of all groups.
 func (f *Fallback) Take(
 	ctx context.Context, now time.Time, groups []limiters.Group, onErrors []limiters.OnError, out []limiters.Verdict,
 ) error {
 	err := f.store.Take(ctx, now, groups, out)
+	if err != nil {
+		limiters.FailAll(out, err)
+	}
 	t := fallbackTake{now, groups, onErrors, out}
-	if f.localHasLeases.Load() {
-		if ended := ctx.Err() != nil; err == nil || ended {
-			f.mirrorEnds(ctx, t, ended)
-		}
+	if f.local.hasLeases.Load() {
+		f.local.mirrorEnds(ctx, t)
 	}
 	switch {
 	case err == nil && !slices.ContainsFunc(out, isUndecided):
-		f.noteRecovery(out)
+		if f.outages.isDown() && slices.ContainsFunc(out, isByStore) { // a denial by a cache is no recovery
+			f.outages.noteSuccess()
+		}
 		return nil
 	case ctx.Err() != nil:
 		return err
 	case err != nil:
-		f.failure.Store(int64(time.Since(f.start)))
-		f.markDown(err)
-		limiters.FailAll(out, err)
+		f.outages.noteFailure(err)
 	}
 	f.decide(ctx, t)
 	f.chargeAllowed(ctx, t)
@@ -118,7 +123,7 @@ func (f *Fallback) Take(
 	return nil
 }
 
-// A fallbackTake has the arguments of a Take.
+// A fallbackTake has the arguments of a Take. Its verdicts are those of the wrapped store, until they are replaced.
 type fallbackTake struct {
 	now      time.Time
 	groups   []limiters.Group
@@ -131,30 +136,57 @@ func isUndecided(v limiters.Verdict) bool  { return v.Err != nil }
 func isNotAllowed(v limiters.Verdict) bool { return !v.Allowed } // denied or undecided
 func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
+// decide applies on_store_error to the failed hits of t, and counts them.
+func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
+	for first, g := range limiters.EachGroup(t.groups) {
+		for i := range g {
+			applyOnError(&g[i], t.onErrors[first+i], &t.out[first+i])
+		}
+	}
+	f.local.decide(ctx, t)
+	f.count(t)
+}
+
+// applyOnError replaces a failed verdict if onError allows or denies hits regardless of their keys.
+func applyOnError(h *limiters.Hit, onError limiters.OnError, v *limiters.Verdict) {
+	if v.Err == nil {
+		return
+	}
+	uncharged := limiters.IsUncharged(v.Err)
+	switch onError {
+	case limiters.OnErrorAllow:
+		*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy, StoreUncharged: uncharged}
+	case limiters.OnErrorDeny:
+		// Refunds and ends of leases are never denied.
+		*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByPolicy, StoreUncharged: uncharged}
+	}
+}
+
+// count counts the hits of t that the store did not decide, without ends.
+func (f *Fallback) count(t fallbackTake) {
+	for first, g := range limiters.EachGroup(t.groups) {
+		for i := range g {
+			onError := t.onErrors[first+i]
+			switch v := &t.out[first+i]; {
+			case g[i].End:
+				continue
+			case v.Err != nil:
+				onError = limiters.OnErrorFail
+			case v.By != limiters.ByShare && v.By != limiters.ByPolicy:
+				continue
+			}
+			f.decided[onError].Add(1)
+			f.outages.countHit()
+		}
+	}
+}
+
 // chargeAllowed retries hits that the store allowed but did not charge because another hit of their group failed. Otherwise one
 // failing limit would let a client pass uncharged under the others.
 func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
 	var retried split.Subset
-	var onErrors []limiters.OnError
 	for first, g := range limiters.EachGroup(t.groups) {
-		verdicts := t.out[first : first+len(g)]
-		if slices.ContainsFunc(verdicts, isNotAllowed) {
-			continue
-		}
-		var allowed limiters.Group
-		var indices []int
-		for i := range g {
-			if isByStore(verdicts[i]) {
-				allowed, indices = append(allowed, g[i]), append(indices, first+i)
-			}
-		}
-		if len(allowed) == 0 || len(allowed) == len(g) {
-			continue
-		}
-		retried.AddHits(allowed, indices...)
-		for _, i := range indices {
-			onErrors = append(onErrors, t.onErrors[i])
-		}
+		addUncharged(&retried, first, g, t.out[first:first+len(g)])
 	}
 	if retried.Len() == 0 {
 		return
@@ -162,188 +194,27 @@ func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
 	if err := retried.Take(ctx, f.store, t.now); err != nil {
 		limiters.FailAll(retried.Verdicts, err)
 	}
+	onErrors := make([]limiters.OnError, retried.Len())
+	for i := range onErrors {
+		onErrors[i] = t.onErrors[retried.Index(i)]
+	}
 	f.decide(ctx, fallbackTake{t.now, retried.Groups, onErrors, retried.Verdicts})
 	retried.Scatter(t.out, nil)
 }
 
-// recoveryTime is how long a failed store must work without errors to count as recovered. Without it, the state would flap while
-// one node of a cluster is down.
-const recoveryTime = time.Second
-
-// noteRecovery marks the store as recovered if it was down, decided a hit, and has not failed for recoveryTime.
-func (f *Fallback) noteRecovery(out []limiters.Verdict) {
-	if f.downSince.Load() == nil || time.Since(f.start)-time.Duration(f.failure.Load()) < recoveryTime || !slices.ContainsFunc(out, isByStore) {
+// addUncharged adds the hits of g that the store allowed to retried, if on_store_error allowed the others.
+func addUncharged(retried *split.Subset, first int, g limiters.Group, verdicts []limiters.Verdict) {
+	if slices.ContainsFunc(verdicts, isNotAllowed) {
 		return
 	}
-	f.markUp()
-}
-
-// markDown marks the store as down. A Take that fails calls it before it counts its hits, so the outage has all of them.
-func (f *Fallback) markDown(reason error) {
-	if f.downSince.Load() != nil {
-		return
-	}
-	now := time.Now()
-	if f.downSince.CompareAndSwap(nil, &now) {
-		f.options.Failed(reason)
-	}
-}
-
-func (f *Fallback) markUp() {
-	if since := f.downSince.Swap(nil); since != nil {
-		f.options.Recovered(Outage{time.Since(*since), f.outageHits.Swap(0)})
-	}
-}
-
-// idleTime is the time since the last failure after which CheckIdle calls check. With requests, Take notices the recovery earlier,
-// and a store that fails only some hits stays down.
-const idleTime = 10 * time.Second
-
-// CheckIdle calls check if the store is down and has received no hits for some time, and marks it as recovered if check returns nil.
-// Call CheckIdle periodically, because without requests nothing else notices a recovery.
-func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) error) {
-	failure := f.failure.Load()
-	if f.downSince.Load() == nil || time.Since(f.start)-time.Duration(failure) < idleTime || check(ctx) != nil {
-		return
-	}
-	if f.failure.Load() == failure {
-		f.markUp()
-	}
-}
-
-// decide applies on_store_error to hits whose verdicts are errors.
-func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
-	local := false
-	for first, g := range limiters.EachGroup(t.groups) {
-		for i := range g {
-			h, onError, v := &g[i], t.onErrors[first+i], &t.out[first+i]
-			if v.Err == nil {
-				continue
-			}
-			uncharged := limiters.IsUncharged(v.Err)
-			switch onError {
-			case limiters.OnErrorAllow:
-				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy, StoreUncharged: uncharged}
-			case limiters.OnErrorDeny:
-				// Refunds and ends of leases are never denied.
-				*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByPolicy, StoreUncharged: uncharged}
-			case limiters.OnErrorLocal:
-				local = true
-				continue
-			}
-			f.count(h, max(onError, limiters.OnErrorFail))
-		}
-	}
-	if local {
-		f.decideLocally(ctx, t)
-	}
-}
-
-// count counts a hit decided by onError.
-func (f *Fallback) count(h *limiters.Hit, onError limiters.OnError) {
-	if h.End {
-		return
-	}
-	f.decided[onError].Add(1)
-	if f.downSince.Load() != nil {
-		f.outageHits.Add(1)
-	}
-}
-
-// mirrorEnds ends leases in the local store that the wrapped store has ended or, with all, that it failed to end.
-func (f *Fallback) mirrorEnds(ctx context.Context, t fallbackTake, all bool) {
-	var ends []limiters.Hit
-	for first, g := range limiters.EachGroup(t.groups) {
-		for i, h := range g {
-			if !h.End || t.onErrors[first+i] != limiters.OnErrorLocal || !all && t.out[first+i].Err != nil {
-				continue
-			}
-			ends = append(ends, h)
-		}
-	}
-	f.EndLocally(ctx, t.now, ends)
-}
-
-// EndLocally ends leases in the local store only. It is for leases that the wrapped store has certainly not charged, so that nothing
-// retries their ends there. It ignores a canceled ctx, which must not keep a slot occupied.
-func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiters.Hit) {
-	if len(ends) == 0 || f.options.Local == nil {
-		return
-	}
-	ends = slices.Clone(ends) // they belong to the caller
-	for i := range ends {
-		if share, err := f.localLimit(ends[i].Limit, ends[i].N); err == nil {
-			ends[i].Limit = share
-		}
-	}
-	// The local store fails only a hit that needs memory, which the end of a lease does not.
-	_ = f.options.Local.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), make([]limiters.Verdict, len(ends)))
-}
-
-// decideLocally decides failed hits by this process's share. If the local store fails too, the verdict keeps the error of the
-// wrapped store. A hit of a group that is denied elsewhere denies the group here too.
-func (f *Fallback) decideLocally(ctx context.Context, t fallbackTake) {
-	var local split.Subset
-	for first, g := range limiters.EachGroup(t.groups) {
-		f.addLocal(&local, first, g, t)
-	}
-	if local.Len() == 0 {
-		return
-	}
-	// The local store does not block, and must end a lease even if ctx is canceled.
-	err := local.Take(context.WithoutCancel(ctx), f.options.Local, t.now)
-	for first, g := range limiters.EachGroup(local.Groups) {
-		for i := range g {
-			switch v, index := &local.Verdicts[first+i], local.Index(first+i); {
-			case index < 0: // the denying hit
-			case err != nil || v.Err != nil:
-				f.count(&g[i], limiters.OnErrorFail)
-				local.Omit(first + i)
-			default:
-				v.By, v.StoreUncharged = limiters.ByShare, limiters.IsUncharged(t.out[index].Err)
-				f.count(&g[i], limiters.OnErrorLocal)
-			}
-		}
-	}
-	local.Scatter(t.out, nil)
-}
-
-// addLocal adds the hits of g that this process decides to local. It adds a denying hit if another hit of g was denied or failed.
-func (f *Fallback) addLocal(local *split.Subset, first int, g limiters.Group, t fallbackTake) {
-	var undecided limiters.Group
+	var allowed limiters.Group
 	var indices []int
-	denied := false
-	for i, h := range g {
-		if v := &t.out[first+i]; v.Err == nil || t.onErrors[first+i] != limiters.OnErrorLocal {
-			denied = denied || !v.Allowed
-			continue
+	for i := range g {
+		if isByStore(verdicts[i]) {
+			allowed, indices = append(allowed, g[i]), append(indices, first+i)
 		}
-		var err error
-		h.Limit, err = f.localLimit(h.Limit, h.N)
-		if f.options.Local == nil || err != nil {
-			f.count(&h, limiters.OnErrorFail)
-			denied = true
-			continue
-		}
-		if h.Lease != (limiters.LeaseID{}) && !f.localHasLeases.Load() {
-			f.localHasLeases.Store(true)
-		}
-		undecided, indices = append(undecided, h), append(indices, first+i)
 	}
-	if len(undecided) == 0 {
-		return
+	if 0 < len(allowed) && len(allowed) < len(g) {
+		retried.AddHits(allowed, indices...)
 	}
-	if denied {
-		undecided, indices = append(undecided, limiters.DenyingHit(undecided[0].Key)), append(indices, -1)
-	}
-	local.AddHits(undecided, indices...)
-}
-
-// localLimit returns this process's share of a limit for hits of n.
-func (f *Fallback) localLimit(l *limiters.Limit, n int64) (*limiters.Limit, error) {
-	replicas := int64(max(1, f.options.Replicas()))
-	if replicas == 1 {
-		return l, nil
-	}
-	return f.shares.replicaLimit(l, max(n, 1), replicas)
 }

@@ -5,7 +5,8 @@
 //   - [Fallback] decides by on_store_error when the store fails.
 //   - [PerSecond] divides hits between two stores.
 //
-// Each is a Store but Fallback, whose Take needs the on_store_error of each hit.
+// Each is a Store but Fallback, whose Take needs the on_store_error of each hit. An end is a [limiters.Hit] with End: it releases or
+// settles a lease.
 package guard
 
 import "github.com/weir-rls/weir/pkg/limiters"

@@ -117,13 +117,13 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 	})
 }
 
-// The end of a local lease is run even if the context of its call has ended: nothing repeats it.
-func TestEndTimesOutAndEndsTheLocalLease(t *testing.T) {
+// An end reaches the local store even if its call is canceled, because nothing retries it there.
+func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 	for name, fail := range map[string]func(f *flaky, cancel func()){
-		"the call fails":                      func(f *flaky, cancel func()) { f.unreachable = true; cancel() },
-		"the hit fails":                       func(f *flaky, _ func()) { f.bad = "k" },
-		"the reply is lost":                   func(_ *flaky, cancel func()) { cancel() },
-		"the hit fails when the context ends": func(f *flaky, cancel func()) { f.bad, f.Store = "k", ending{f.Store, cancel} },
+		"the call fails":                        func(f *flaky, cancel func()) { f.unreachable = true; cancel() },
+		"the hit fails":                         func(f *flaky, _ func()) { f.bad = "k" },
+		"the reply is lost":                     func(_ *flaky, cancel func()) { cancel() },
+		"the hit fails during the cancellation": func(f *flaky, cancel func()) { f.bad, f.Store = "k", canceling{f.Store, cancel} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, local := &flaky{Store: memory(), unreachable: true}, memory()
@@ -141,7 +141,7 @@ func TestEndTimesOutAndEndsTheLocalLease(t *testing.T) {
 	}
 }
 
-// The end of a lease that only the local store has reaches only the local store, even if its context has ended.
+// The end of a lease that only the local store has reaches only the local store, even if its context is canceled.
 func TestEndLocallyCallsNoStore(t *testing.T) {
 	store, local := &flaky{Store: memory(), unreachable: true}, memory()
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: local, Replicas: func() int { return 3 }})
@@ -167,15 +167,15 @@ func TestEndLocallyWithoutALocalStore(t *testing.T) {
 	guard.NewFallback(memory(), guard.FallbackOptions{}).EndLocally(t.Context(), time.Time{}, []limiters.Hit{lease("a", end)})
 }
 
-// An ending ends the context of each call.
-type ending struct {
+// A canceling store cancels the context of each call.
+type canceling struct {
 	limiters.Store
-	end func()
+	cancel func()
 }
 
-func (e ending) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	defer e.end()
-	return e.Store.Take(ctx, now, groups, out)
+func (c canceling) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	defer c.cancel()
+	return c.Store.Take(ctx, now, groups, out)
 }
 
 // on_store_error hides the error of the store, and must not hide that the store has certainly charged nothing.

@@ -64,10 +64,10 @@ func (s *denyShard) removeIf(remove func(*denyEntry) bool, chain *denyEntry) {
 // Reset is Reset of [limiters.Store]. It resets local counters even if the store fails.
 func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	found, err = f.store.Reset(ctx, keys)
-	if f.options.Local == nil {
+	if f.local.store == nil {
 		return found, err
 	}
-	local, localErr := f.options.Local.Reset(ctx, keys)
+	local, localErr := f.local.store.Reset(ctx, keys)
 	if err != nil {
 		return found, err
 	}
@@ -77,10 +77,10 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found 
 // ResetMatching is ResetMatching of [limiters.Store]. The first call of a pass also resets all local counters, even if the store fails.
 func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	progress, err := f.store.ResetMatching(ctx, match, cursor)
-	if f.options.Local == nil || cursor != "" {
+	if f.local.store == nil || cursor != "" {
 		return progress, err
 	}
-	local, localErr := f.options.Local.ResetMatching(ctx, match, "")
+	local, localErr := f.local.store.ResetMatching(ctx, match, "")
 	if err != nil {
 		return progress, err
 	}

@@ -44,9 +44,6 @@ func (s *Subset) AddHits(g limiters.Group, indices ...int) {
 // Index returns the index of hit i in the whole Take, or -1.
 func (s *Subset) Index(i int) int { return s.indices[i] }
 
-// Omit excludes hit i from [Subset.Scatter].
-func (s *Subset) Omit(i int) { s.indices[i] = -1 }
-
 // Len returns the number of hits.
 func (s *Subset) Len() int { return len(s.indices) }
 

@@ -105,11 +105,10 @@ func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
 func TestSubsetWithHitsThatAreNotInTheWhole(t *testing.T) {
 	var s split.Subset
 	s.AddHits(hits(10, 2, 11), -1, 2, -1)
-	s.Add(hits(0, 1), 0)
-	if err := s.Take(context.Background(), &echo{}, time.Time{}); err != nil || s.Len() != 5 || s.Verdicts[0].Used != 10 {
+	s.Add(hits(0), 0)
+	if err := s.Take(context.Background(), &echo{}, time.Time{}); err != nil || s.Len() != 4 || s.Verdicts[0].Used != 10 {
 		t.Fatal(err, s.Len(), s.Verdicts)
 	}
-	s.Omit(4)
 	out := make([]limiters.Verdict, 3)
 	out[1].Used = 99
 	s.Scatter(out, nil)

@@ -1,0 +1,107 @@
+package guard
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
+)
+
+// A localDecider decides hits under OnErrorLocal in this process's memory, by its share of each limit.
+type localDecider struct {
+	store    limiters.Store // nil: it decides no hits
+	replicas func() int
+	shares   shareCache
+
+	hasLeases atomic.Bool // store has decided a hit with a lease
+}
+
+// decide decides the failed hits of t under OnErrorLocal. A verdict keeps its error if store fails too.
+func (d *localDecider) decide(ctx context.Context, t fallbackTake) {
+	var hits split.Subset
+	for first, g := range limiters.EachGroup(t.groups) {
+		d.addFailed(&hits, first, g, t)
+	}
+	// The store does not block, and must end a lease even if ctx is canceled.
+	if hits.Len() == 0 || hits.Take(context.WithoutCancel(ctx), d.store, t.now) != nil {
+		return
+	}
+	for i, v := range hits.Verdicts {
+		if index := hits.Index(i); index >= 0 && v.Err == nil {
+			v.By, v.StoreUncharged = limiters.ByShare, limiters.IsUncharged(t.out[index].Err)
+			t.out[index] = v
+		}
+	}
+}
+
+// addFailed adds the failed hits of g under OnErrorLocal to hits. If another hit of g was denied or failed, it adds a denying hit, so
+// that no share is charged.
+func (d *localDecider) addFailed(hits *split.Subset, first int, g limiters.Group, t fallbackTake) {
+	var failed limiters.Group
+	var indices []int
+	denied := false
+	for i, h := range g {
+		v := &t.out[first+i]
+		if v.Err != nil && t.onErrors[first+i] == limiters.OnErrorLocal && d.scale(&h) {
+			failed, indices = append(failed, h), append(indices, first+i)
+		} else {
+			denied = denied || !v.Allowed
+		}
+	}
+	if len(failed) == 0 {
+		return
+	}
+	if slices.ContainsFunc(failed, hasLease) {
+		d.hasLeases.Store(true)
+	}
+	if denied {
+		failed, indices = append(failed, limiters.DenyingHit(failed[0].Key)), append(indices, -1)
+	}
+	hits.AddHits(failed, indices...)
+}
+
+func hasLease(h limiters.Hit) bool { return h.Lease != limiters.LeaseID{} }
+
+// scale replaces the limit of h by this process's share of it. It reports whether the hit can be decided.
+func (d *localDecider) scale(h *limiters.Hit) bool {
+	replicas := int64(d.replicas())
+	if d.store == nil || replicas <= 1 {
+		return d.store != nil
+	}
+	l, err := d.shares.replicaLimit(h.Limit, max(h.N, 1), replicas)
+	if err == nil {
+		h.Limit = l
+	}
+	return err == nil
+}
+
+// mirrorEnds repeats ends under OnErrorLocal that the wrapped store has decided, because the lease may be in either store. If ctx is
+// canceled, it repeats those that failed too, because nothing else decides them.
+func (d *localDecider) mirrorEnds(ctx context.Context, t fallbackTake) {
+	canceled := ctx.Err() != nil
+	var ends []limiters.Hit
+	for first, g := range limiters.EachGroup(t.groups) {
+		for i, h := range g {
+			if h.End && t.onErrors[first+i] == limiters.OnErrorLocal && (canceled || t.out[first+i].Err == nil) {
+				ends = append(ends, h)
+			}
+		}
+	}
+	d.decideEnds(ctx, t.now, ends)
+}
+
+// decideEnds is [Fallback.EndLocally].
+func (d *localDecider) decideEnds(ctx context.Context, now time.Time, ends []limiters.Hit) {
+	if len(ends) == 0 || d.store == nil {
+		return
+	}
+	ends = slices.Clone(ends) // they belong to the caller
+	for i := range ends {
+		d.scale(&ends[i])
+	}
+	// The local store fails only a hit that needs memory, which the end of a lease does not.
+	_ = d.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), make([]limiters.Verdict, len(ends)))
+}

@@ -1,0 +1,74 @@
+package guard
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// An Outage is the time from a failure of the store to its recovery.
+type Outage struct {
+	Duration     time.Duration
+	FallbackHits int64 // hits that the store failed to decide, including those that fail
+}
+
+// An outageDetector notices the begin and the end of outages from the results of store calls, and counts their hits.
+type outageDetector struct {
+	failed    func(reason error)
+	recovered func(Outage)
+
+	began       atomic.Pointer[time.Time] // the begin of the outage; nil while the store works
+	lastFailure atomic.Pointer[time.Time]
+	hits        atomic.Int64 // hits of an outage, which no Outage has reported yet
+}
+
+func (d *outageDetector) isDown() bool { return d.began.Load() != nil }
+
+// noteFailure notes a store call that failed. Call it before countHit, so that the outage has all its hits.
+func (d *outageDetector) noteFailure(reason error) {
+	now := time.Now()
+	d.lastFailure.Store(&now)
+	if d.began.CompareAndSwap(nil, &now) {
+		d.failed(reason)
+	}
+}
+
+// countHit counts a hit that the store failed to decide.
+func (d *outageDetector) countHit() {
+	if d.isDown() {
+		d.hits.Add(1)
+	}
+}
+
+// recoveryTime is how long a failed store must work without errors to count as recovered. Without it, the state would flap while
+// one node of a cluster is down.
+const recoveryTime = time.Second
+
+// noteSuccess notes, while the store is down, a call that decided all its hits. It ends the outage unless the store has failed within
+// recoveryTime.
+func (d *outageDetector) noteSuccess() {
+	if time.Since(*d.lastFailure.Load()) >= recoveryTime {
+		d.recover()
+	}
+}
+
+func (d *outageDetector) recover() {
+	if began := d.began.Swap(nil); began != nil {
+		d.recovered(Outage{time.Since(*began), d.hits.Swap(0)})
+	}
+}
+
+// idleTime is the time since the last failure after which checkIdle calls check. With requests, Take notices the recovery earlier,
+// and a store that fails only some hits stays down.
+const idleTime = 10 * time.Second
+
+// checkIdle ends an outage without requests if check returns nil and no call fails meanwhile.
+func (d *outageDetector) checkIdle(ctx context.Context, check func(context.Context) error) {
+	failure := d.lastFailure.Load()
+	if !d.isDown() || time.Since(*failure) < idleTime || check(ctx) != nil {
+		return
+	}
+	if d.lastFailure.Load() == failure {
+		d.recover()
+	}
+}
