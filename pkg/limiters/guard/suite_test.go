@@ -46,7 +46,7 @@ func TestDenyCachePassesTheSuite(t *testing.T) {
 	})
 	t.Run("redis", func(t *testing.T) {
 		server := redistest.Start(t)
-		limiterstest.Run(t, func(t *testing.T) limiters.Store {
+		limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
 			if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -173,7 +173,7 @@ func TestRefundsAndLossesInRedisAreSeen(t *testing.T) {
 	}
 }
 
-// A million users are over their limit, in a cache of 4 MiB. The accounted bytes are close to the heap.
+// Ten times as many users as the cache has room for are over their limit. The accounted bytes are close to the heap.
 func TestDenyCacheIsBounded(t *testing.T) {
 	const maxBytes = 4 << 20
 	c := cached(t, denies{}, guard.DenyOptions{MaxBytes: maxBytes, MaxAge: time.Hour})
@@ -187,7 +187,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	day := limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 	before := heap()
 	hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
-	for i := range limiterstest.Sequences(1_000_000) {
+	for i := range 200_000 {
 		hits[0] = limiters.Hit{Key: fmt.Sprintf("4:shop|user_id=%08d", i), Limit: day, N: 1}
 		if err := c.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 			t.Fatal(err)

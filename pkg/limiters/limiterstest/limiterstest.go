@@ -31,7 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 }
 
 // RunOverConnection is [Run] with fewer random sequences, and without keys that have many leases. It is for a store that differs
-// only in its connection, or in the names of its keys, from a store that passes Run.
+// only in its connection, in the names of its keys, or in a decorator, from a store that passes Run.
 func RunOverConnection(t *testing.T, open func(t *testing.T) limiters.Store) {
 	run(t, open, sequences/6)
 }
