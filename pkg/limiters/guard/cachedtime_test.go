@@ -29,7 +29,7 @@ func TestCachedDenialIsDatedAfterItsDenial(t *testing.T) {
 	var cached [1]limiters.Verdict
 	var lookups [1]lookup
 	c.classify(groups, lookups[:])
-	if n := c.answer(began, groups, lookups[:], cached[:], new([]debt)); n != 0 {
+	if n, _ := c.answer(began, groups, lookups[:], cached[:]); n != 0 {
 		t.Fatal("the denial is not cached")
 	}
 	if cached[0].At < denial[0].At {

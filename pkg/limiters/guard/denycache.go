@@ -144,10 +144,9 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	if len(out) > len(few) {
 		lookups = make([]lookup, len(out))
 	}
-	var debts []debt
 	began := c.clock()
 	c.classify(groups, lookups)
-	forwarded := c.answer(began, groups, lookups, out, &debts)
+	forwarded, debts := c.answer(began, groups, lookups, out)
 	switch {
 	case forwarded == 0:
 		return nil
@@ -182,50 +181,29 @@ func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	}
 }
 
-// keyIsForwarded reports whether a hit on the key of lookup i goes to the store.
-func keyIsForwarded(lookups []lookup, i int) bool {
-	for j := range lookups {
-		if lookups[j].forward && lookups[j].hash == lookups[i].hash {
-			return true
-		}
-	}
-	return false
-}
-
-// answer answers hits from memory and marks the others to be forwarded. It returns the number of marked hits and moves the debts of
-// their keys to debts.
+// answer answers hits from memory and marks the others to be forwarded. It returns the number of marked hits and the debts of their
+// keys, which it removes.
 func (c *DenyCache) answer(
-	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts *[]debt,
-) (forwarded int) {
+	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict,
+) (forwarded int, debts []debt) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			if !c.answerHit(now, &g[i], lookups, first+i, &out[first+i], debts) {
+			l := &lookups[first+i]
+			l.forward = keyIsForwarded(lookups, l.hash)
+			if debts = c.shard(l.hash).lookUp(now, &g[i], l, &out[first+i], debts); l.forward {
 				forwarded++
 			}
 		}
 	}
-	return forwarded
+	return forwarded, debts
 }
 
-func (c *DenyCache) answerHit(
-	now int64, h *limiters.Hit, lookups []lookup, i int, v *limiters.Verdict, debts *[]debt,
-) bool {
-	l := &lookups[i]
-	forward := keyIsForwarded(lookups, i)
-	s := c.shard(l.hash)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h.N >= 0 && !h.End && !h.Inspect {
-		s.lookups++
-		if !forward && s.answer(now, l.hash, h, v) {
-			s.answered++
+// keyIsForwarded reports whether a hit on a key goes to the store.
+func keyIsForwarded(lookups []lookup, hash uint64) bool {
+	for i := range lookups {
+		if lookups[i].forward && lookups[i].hash == hash {
 			return true
 		}
-	}
-	l.forward, l.generation = true, s.generation
-	*debts = s.takeDebts(now, l.hash, h.Key, *debts)
-	if h.N < 0 {
-		s.forgetKey(l.hash, h.Key)
 	}
 	return false
 }

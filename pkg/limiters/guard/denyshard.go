@@ -77,6 +77,25 @@ func (s *denyShard) find(hash uint64, key string, l *limiters.Limit) *denyEntry 
 	return e
 }
 
+// lookUp answers h from memory, or marks it to be forwarded and moves the debts of its key to debts.
+func (s *denyShard) lookUp(now int64, h *limiters.Hit, l *lookup, v *limiters.Verdict, debts []debt) []debt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.N >= 0 && !h.End && !h.Inspect {
+		s.lookups++
+		if !l.forward && s.answer(now, l.hash, h, v) {
+			s.answered++
+			return debts
+		}
+	}
+	l.forward, l.generation = true, s.generation
+	debts = s.takeDebts(now, l.hash, h.Key, debts)
+	if h.N < 0 {
+		s.forgetKey(l.hash, h.Key)
+	}
+	return debts
+}
+
 // answer denies a hit if that is certain. It reports whether it wrote v.
 func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.Verdict) bool {
 	e := s.find(hash, h.Key, h.Limit)
@@ -95,12 +114,18 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 	if !e.pending && e.minHits == 1 && h.Limit.DeniesPeekWithHit() && !h.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}
+	e.deny(now, h.Limit, n, v)
+	return true
+}
+
+// deny writes the verdict on n hits under l.
+func (e *denyEntry) deny(now int64, l *limiters.Limit, n int64, v *limiters.Verdict) {
 	retryAfter, resetAfter := ceilMicros(e.retryAt-now), ceilMicros(e.resetAt-now)
 	used := min(e.used+e.debt, limiters.MaxHits)
 	*v = limiters.Verdict{
 		Used:       used,
-		Remaining:  max(0, h.Limit.Capacity()-used),
-		RetryAfter: h.Limit.RetryBound(n, e.minHits, retryAfter, resetAfter),
+		Remaining:  max(0, l.Capacity()-used),
+		RetryAfter: l.RetryBound(n, e.minHits, retryAfter, resetAfter),
 		ResetAfter: resetAfter,
 		By:         limiters.ByCache,
 	}
@@ -108,14 +133,13 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		// now was read before the lock was taken, so the denial may be newer.
 		v.At, v.Order = (e.offset+max(now, e.recorded))/int64(time.Microsecond), math.MaxUint16
 	}
-	if h.Limit.HasPenalty() { // and the denial ends no later than the penalty of the key
+	if l.HasPenalty() { // and the denial ends no later than the penalty of the key
 		if n <= v.Remaining || v.RetryAfter == retryAfter {
 			v.RetryAfter = retryAfter // the limit itself may allow the hits, so only the penalty denies them
 			*v = v.Penalize()
 		}
 		v.Remaining = 0
 	}
-	return true
 }
 
 func (s *denyShard) markPending(e *denyEntry, now int64) {
@@ -210,14 +234,15 @@ func (s *denyShard) victim(now int64) *denyEntry {
 // remove removes an entry and its debt.
 func (s *denyShard) remove(e *denyEntry) {
 	e.unlink()
-	if head := s.entries[e.hash]; head != e {
-		for head.chain != e {
-			head = head.chain
+	switch before := s.entries[e.hash]; {
+	case before != e:
+		for before.chain != e {
+			before = before.chain
 		}
-		head.chain = e.chain
-	} else if e.chain != nil {
+		before.chain = e.chain
+	case e.chain != nil:
 		s.entries[e.hash] = e.chain
-	} else {
+	default:
 		delete(s.entries, e.hash)
 	}
 	s.bytes -= e.size()
