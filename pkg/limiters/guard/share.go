@@ -7,14 +7,14 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ReplicaLimit returns the limit by which a replica decides hits of 1 under [limiters.OnErrorLocal]: it admits the replica's share of l.
-// p bounds the probability that a client at exactly its limit is denied by some replica.
+// ReplicaLimit returns the limit by which a replica decides hits of 1 under [limiters.OnErrorLocal]. It admits the share of l. p bounds
+// the probability that a client at exactly its limit is denied by some replica.
 func ReplicaLimit(l *limiters.Limit, replicas int64, p float64) (*limiters.Limit, error) {
 	return l.Scaled(func(whole int64) int64 { return share(whole, replicas, p) })
 }
 
-// share returns the number of requests that each replica may admit by itself under a limit of n: its share. A client at exactly its limit,
-// whose requests are distributed at random, is then denied by some replica with a probability of at most p.
+// share returns the number of requests that each replica may admit by itself under a limit of n. A client at exactly its limit, whose
+// requests are distributed at random, is then denied by some replica with a probability of at most p.
 //
 // The requests that reach one replica are binomial with probability 1/replicas. The share is the smallest m that is exceeded with a
 // probability of at most p/replicas (union bound). The mean n/replicas would nearly always be exceeded at some replica. Together
