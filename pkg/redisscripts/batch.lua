@@ -4,13 +4,14 @@
 -- functions limit, load, fits, charge, usage, save and quick. The function quick handles the most frequent case, hits that fit in an
 -- existing state: it charges and saves them, and returns used and reset. In any other case it changes nothing and returns nil.
 --
--- extra_state.lua can decide any group, and each of its steps is a function. The other deciders leave out the steps that their hits
--- do not need. ADR 3 has what most of them save:
---   decide_alone      hits on keys of their own, as most are: no state is kept for another hit
---   decide_hits       hits on one key: one state for all
---   decide_group      a group without extra state
---   lease_runs.lua    hits under concurrency limits, without a group
---   reserve_runs.lua  hits under limits with reservations, without a group and a penalty
+-- Each decider has the name of its hits. decide_extra.lua can decide any hit, and each of its steps is a function. The others leave out
+-- the steps that their hits do not need. ADR 3 has what most of them save. The deciders and the kinds of their runs, see ARGV[#]:
+--   decide_alone         ALONE     hits on keys of their own, as most are: no state is kept for another hit
+--   decide_same_key      SAME_KEY  hits on one key, without a group: one state for all
+--   decide_group         SAME_KEY  a group without extra state
+--   decide_leases.lua    LEASES    hits under concurrency limits, without a group
+--   decide_reserves.lua  RESERVES  hits under limits with reservations, without a group and a penalty
+--   decide_extra.lua     EXTRA     a group or a hit with extra state that no other decider decides, and inspections
 --
 -- KEYS    the keys, each once
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after, the deadline in this server's TIME, 0 = none. A call after
@@ -34,8 +35,7 @@
 --           4 RESERVES  hits under limits with reservations and no penalty, each with 31 bytes of its own: as LEASES, then the
 --                       key of the reservations, whose limit follows the hit's
 --         op has 1 byte, 0 = take, 1 = end, 2 = inspect (EXTRA only, any limit; the number of hits is 2 if the limit has a penalty).
---         id is a lease id of 16 bytes, zeros if there is none. lease_runs.lua, extra_state.lua and reserve_runs.lua decide
---         kinds 2 to 4.
+--         id is a lease id of 16 bytes, zeros if there is none.
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. The second hit of an
 --         inspection has the rest of the penalty as its retry. Without hits, the call ran after not_after. Results:
@@ -170,7 +170,8 @@ local current_hit
 -- false value means that the key is absent if values.absent is false, and otherwise that the value is unknown. The functions of the
 -- algorithm are locals, because Lua reads a local faster than a field.
 local function decide_alone(run, to, values, from)
-  local limit, n, debt, hits_at, first, offset = run.limit, run.n, run.debt, run.hits_at, run.first, run.key - 1
+  local limit, n, debt = run.limit, run.n, run.debt
+  local hits_at, first, offset = run.hits_at, run.first, run.key - 1
   local keys, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
   while current_hit <= to do
@@ -183,8 +184,9 @@ local function decide_alone(run, to, values, from)
       algorithm, s = limit.algorithm, nil
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
     end
-    local key, value, allowed, charged, retry, used, reset = keys[offset + current_hit], values[current_hit - from], true, false, 0
+    local key, value = keys[offset + current_hit], values[current_hit - from]
     if not value then value = values.absent end
+    local allowed, charged, retry, used, reset = true, false, 0
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
     if not used then
       s = load(key, limit, now, value, s)
@@ -251,9 +253,9 @@ local function functions_of(batch)
   end
 
   -- Decides the hits of a run without a group.
-  local function decide_hits(key, run)
-    local limit, n, s, fits = run.limit, run.n, state_of(key, run.limit), run.limit.algorithm.fits
-    local denied = run.debt or n
+  local function decide_same_key(key, run)
+    local limit, n, denied = run.limit, run.n, run.debt or run.n
+    local s, fits = state_of(key, limit), limit.algorithm.fits
     for i = run.first, run.first + run.times - 1 do
       local allowed, retry, charged = true, 0, false
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
@@ -319,14 +321,14 @@ local function functions_of(batch)
     return modules.settle[limit.algorithm.name]
   end
 
-  -- The functions of extra_state.lua, once they are needed.
-  local extra_state
-  local function extra_state_of()
-    extra_state = extra_state or module_of('extra_state')(now, server, {
+  -- Decides a group by decide_extra.lua, whose functions are created once.
+  local extra
+  local function decide_extra(group)
+    extra = extra or module_of('decide_extra')(now, server, {
       key_at = key_at, state_of = state_of, guarded = guarded, report = report, failures = failures, verdicts = verdicts, modules = modules,
       module_of = module_of, reserver_of = reserver_of,
     })
-    return extra_state
+    extra(group)
   end
 
   -- The runs so far of a group that is not complete, and the function that decides it.
@@ -336,9 +338,9 @@ local function functions_of(batch)
   local function decide_run(run, after)
     local EXTRA = 3
     if run.kind == EXTRA then
-      decide = extra_state_of().decide_extra_group
+      decide = decide_extra
     elseif run.group == 0 then
-      return guarded(decide_hits, key_at(run.key), run)
+      return guarded(decide_same_key, key_at(run.key), run)
     end
     group[#group + 1] = run
     if run.group == 0 or not after or after.group ~= run.group then
@@ -348,9 +350,9 @@ local function functions_of(batch)
   end
 
   -- Saves the charged keys. Redis rejects that if it is full or a replica; then the charged hits fail, and so does the rest of
-  -- their group. Nothing of that group has been written, because Redis rejects only the first write of a script.
-  local function finish()
-    local SAME_KEY, EXTRA, RESERVES = 0, 3, 4
+  -- their group. Nothing of that group has been written, because Redis rejects only the first write of a script. It returns whether
+  -- all keys were decided and saved.
+  local function save_keys()
     local complete = true
     for _, key in pairs(keys) do
       local limit, whole = key.charged, key.group or {}
@@ -363,30 +365,32 @@ local function functions_of(batch)
       end
       complete = complete and not key.failed and not key.unsaved
     end
-    if complete then return end
-    local failed = failures()
-    local function report_failure(i, key, run)
-      if not key then return end
-      if key.failed then
-        failed.fail(i, key.failed)
-      elseif key.unsaved or run.penalty and keys[run.penalty_key].unsaved then
-        failed.set_unsaved(i, key.name, run.limit, run.n, key.unsaved or keys[run.penalty_key].unsaved, run)
-      end
-    end
+    return complete
+  end
+
+  -- Reports hit i of a run as failed if its key or its penalty could not be decided or saved.
+  local function report_failure(i, run)
+    local key = keys[run.key]
+    if not key then return end
+    if key.failed then return failures().fail(i, key.failed) end
+    local unsaved = key.unsaved or run.penalty and keys[run.penalty_key].unsaved
+    if unsaved then failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run) end
+  end
+
+  local function finish()
+    local SAME_KEY, EXTRA, RESERVES = 0, 3, 4
+    if save_keys() then return end
     for _, run in ipairs(runs) do
       if run.kind == RESERVES then
-        for i = 1, run.times do
-          local hit = hit_of(run, i)
-          report_failure(hit.first, keys[hit.key], hit)
-        end
+        for i = 1, run.times do report_failure(run.first + i - 1, hit_of(run, i)) end
       elseif run.kind == SAME_KEY or run.kind == EXTRA then
-        for i = run.first, run.first + run.times - 1 do report_failure(i, keys[run.key], run) end
+        for i = run.first, run.first + run.times - 1 do report_failure(i, run) end
       end
     end
   end
 
   batch.functions = {
-    key_at = key_at, report = report, reserver_of = reserver_of, extra_state_of = extra_state_of, hit_of = hit_of,
+    key_at = key_at, report = report, reserver_of = reserver_of, decide_extra = decide_extra, hit_of = hit_of,
     decide_run = decide_run, finish = finish,
   }
   return batch.functions
@@ -420,10 +424,10 @@ for r, run in ipairs(runs) do
     batch = batch or { functions = false, keys = {} }
     local decide, values, base
     if run.kind == LEASES then
-      leases = leases or module_of('lease_runs')(now, server, batch.keys, verdicts, text, limits)
+      leases = leases or module_of('decide_leases')(now, server, batch.keys, verdicts, text, limits)
       decide = leases
     elseif run.kind == RESERVES then
-      reserves = reserves or module_of('reserve_runs')(now, server, batch, verdicts, text, limits, functions_of)
+      reserves = reserves or module_of('decide_reserves')(now, server, batch, verdicts, text, limits, functions_of)
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
       decide, base = reserves, run.key - 1
       values = redis.pcall('MGET', unpack(KEYS, run.key, math.min(base + math.min(run.times, 1000), #KEYS)))

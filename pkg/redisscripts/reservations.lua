@@ -16,7 +16,7 @@
 -- A state has the records in open and ended by id, or the state of the sorted set in long. Changes are written immediately. A
 -- failed write is an error and leaves the state unchanged.
 --
--- The most frequent hits need no state: reserve_runs.lua reads and writes one record of the hash.
+-- The most frequent hits need no state: decide_reserves.lua reads and writes one record of the hash.
 local M = {
   load = 0, count = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, shorten = 0, expire = 0, wait = 0,
 }
@@ -27,7 +27,9 @@ local ENDED_FOR = 5000000 -- EndedTTL of pkg/limiters, in µs
 
 return function(sets)
 
-  local function head_of(s, key_expiry) return pack('>I4I2I2I8I8', key_expiry, s.count + s.count_ended, s.count_ended, s.first, s.latest) end
+  local function head_of(s, key_expiry)
+    return pack('>I4I2I2I8I8', key_expiry, s.count + s.count_ended, s.count_ended, s.first, s.latest)
+  end
 
   -- Sets the counts and the bounds of a state from its records.
   local function sum_up(s)
@@ -127,7 +129,8 @@ return function(sets)
     if not s.long and s.count + s.count_ended >= FEW then lengthen(s, server) end
     if s.long then return sets().open(s.long, id, l, now, n, charged_at, server) end
     local expires = now + l.ttl
-    change(s, s.open, id, { expires = expires, n = n, charged_at = charged_at }, write, id, pack('>I8I8I8', expires, n, charged_at), l.ttl, server)
+    local value = pack('>I8I8I8', expires, n, charged_at)
+    change(s, s.open, id, { expires = expires, n = n, charged_at = charged_at }, write, id, value, l.ttl, server)
   end
 
   function M.remove(s, id)

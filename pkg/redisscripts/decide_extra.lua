@@ -1,4 +1,4 @@
--- extra_state: decides groups in which a limit has extra state, which is a penalty, leases or reservations. Twin of groupDecision in
+-- decide_extra: decides groups in which a limit has extra state, which is a penalty, leases or reservations. Twin of groupDecision in
 -- pkg/limiters. The driver calls it and passes its own functions.
 --
 -- A run of a group gets these fields in addition to those that batch.lua reads from ARGV:
@@ -219,7 +219,7 @@ return function(now, server, driver)
   end
 
   -- Decides a group, a list of runs of one hit. All its hits are checked before one is charged.
-  local function decide_extra_group(group)
+  return function(group)
     local END, INSPECT = 1, 2
     for _, run in ipairs(group) do
       run.target, run.peers = key_at(run.key), group
@@ -248,6 +248,4 @@ return function(now, server, driver)
     end
     for _, f in ipairs({ deny, add_offence, report_denied }) do each(group, f) end
   end
-
-  return { decide_extra_group = decide_extra_group }
 end
