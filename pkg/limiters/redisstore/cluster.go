@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,14 +18,10 @@ import (
 type nodes struct {
 	store    *Store
 	newQueue func(callFunc) *queue
+	slots    slotLearner
 
 	mu     sync.Mutex
 	queues map[string]*queue // by address
-
-	// While the slots are unknown, a breaker rejects hits that would wait for them.
-	slotsUnknown atomic.Bool // the last attempt to learn them failed
-	slotsBreaker breaker
-	learning     bool // an attempt is under way, and the breaker is open
 }
 
 // maxNodes is the number of queues from which a new queue drops the idle ones. A cluster has at most 1,000 nodes, but addresses change.
@@ -118,54 +113,21 @@ func (n *nodes) queueFor(ctx context.Context, key string) (*queue, error) {
 	return q, nil
 }
 
-// masterFor returns a client of the node that owns key, loading the slots if they are unknown. After repeated failures it returns
-// ErrBreakerOpen, except for one attempt at a time.
+// masterFor returns a client of the node that owns key, loading the slots if they are unknown.
 func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error) {
-	if n.slotsUnknown.Load() {
-		n.mu.Lock()
-		if n.slotsBreaker.rejects(n.learning) {
-			n.mu.Unlock()
-			return nil, ErrBreakerOpen
+	var node *redis.Client
+	err := n.slots.try(ctx, func() (err error) {
+		node, err = n.store.cluster.MasterForKey(ctx, key)
+		if errors.Is(err, redis.Nil) {
+			return errNoHosts
 		}
-		if n.slotsBreaker.open() {
-			n.learning = true
-			defer n.endLearning()
-		}
-		n.mu.Unlock()
-	}
-	waitLimit := timeLeft(ctx, n.store.timeout)
-	node, err := n.store.cluster.MasterForKey(ctx, key)
-	if errors.Is(err, redis.Nil) {
-		err = errNoHosts
-	}
-	if err == nil && !n.slotsUnknown.Load() {
-		return node, nil
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	result := err
-	if replyOf(err) != nil {
-		result = errNoSlots // a reply without the slots is a failure too
-	}
-	n.slotsBreaker.record(result, waitLimit, n.store.timeout)
-	n.slotsUnknown.Store(n.slotsBreaker.failures > 0)
+		return err
+	})
 	if err != nil {
 		return nil, limiters.Uncharged(err) // the slots are unknown, so nothing was sent
 	}
 	return node, nil
 }
-
-// endLearning allows the next attempt to learn the slots.
-func (n *nodes) endLearning() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.learning = false
-}
-
-// errNoHosts is returned for a cluster that reports nodes without a host, which go-redis cannot use.
-var errNoHosts = errors.New("the cluster announces no host of its nodes: set cluster-preferred-endpoint-type to ip or hostname")
-
-var errNoSlots = errors.New("the cluster does not report its slots")
 
 // afterError handles a failed call: it reconnects to the current owner of the slot, because the node may have been replaced.
 func (n *nodes) afterError(ctx context.Context, reconnector *reconnector, hit *limiters.Hit, err error) {

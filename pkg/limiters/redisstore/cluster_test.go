@@ -1,16 +1,14 @@
 package redisstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -269,36 +267,62 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 
 // After an attempt to learn the slots with an open breaker, another attempt is possible, whatever ended the first one.
 func TestEveryAttemptToLearnSlotsEnds(t *testing.T) {
+	fail := func() error { return errNoSlots }
 	for _, c := range []struct {
 		name  string
-		learn func(n *nodes) error
+		learn func(l *slotLearner) error
 	}{
-		{"it fails", func(*nodes) error { return errNoSlots }},
-		{"it panics", func(*nodes) error { panic("slots") }},
-		{"another attempt succeeds before it", func(n *nodes) error {
-			n.slotsUnknown.Store(false)
+		{"it fails", func(*slotLearner) error { return errNoSlots }},
+		{"it panics", func(*slotLearner) error { panic("slots") }},
+		{"another attempt succeeds before it", func(l *slotLearner) error {
+			l.record(nil, l.timeout)
 			return nil
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := &nodes{store: &Store{timeout: time.Second}}
-			n.store.cluster = redis.NewClusterClient(&redis.ClusterOptions{
-				Addrs:        []string{"127.0.0.1:1"},
-				ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return nil, c.learn(n) },
-			})
-			defer n.store.cluster.Close()
-			for attempt := range 2 {
-				n.slotsUnknown.Store(true)
-				n.slotsBreaker = breaker{failures: failuresToOpen}
-				func() {
-					defer func() { _ = recover() }()
-					if _, err := n.masterFor(t.Context(), "k"); errors.Is(err, ErrBreakerOpen) {
-						t.Errorf("attempt %d: %v", attempt, err)
+			synctest.Test(t, func(t *testing.T) {
+				l := &slotLearner{timeout: time.Second}
+				for attempt := range 2 {
+					for range failuresToOpen {
+						_ = l.try(t.Context(), fail)
 					}
-				}()
-			}
+					if err := l.try(t.Context(), fail); !errors.Is(err, ErrBreakerOpen) {
+						t.Fatalf("after %d failures: %v, want ErrBreakerOpen", failuresToOpen, err)
+					}
+					time.Sleep(openDuration)
+					func() {
+						defer func() { _ = recover() }()
+						if err := l.try(t.Context(), func() error { return c.learn(l) }); errors.Is(err, ErrBreakerOpen) {
+							t.Errorf("attempt %d: %v", attempt, err)
+						}
+					}()
+				}
+			})
 		})
 	}
+}
+
+// While the breaker is open, one attempt to learn the slots is made at a time.
+func TestOneAttemptToLearnSlotsAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &slotLearner{timeout: time.Second}
+		for range failuresToOpen {
+			_ = l.try(t.Context(), func() error { return errNoSlots })
+		}
+		time.Sleep(openDuration)
+		err := l.try(t.Context(), func() error {
+			if err := l.try(t.Context(), func() error { return nil }); !errors.Is(err, ErrBreakerOpen) {
+				t.Errorf("during an attempt: %v, want ErrBreakerOpen", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.try(t.Context(), func() error { return errNoSlots }); errors.Is(err, ErrBreakerOpen) {
+			t.Errorf("after an attempt that succeeded: %v", err)
+		}
+	})
 }
 
 // A node that lacks the script, or whose time is unknown, costs a few more round trips, not one for each slot.

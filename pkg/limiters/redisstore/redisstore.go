@@ -77,7 +77,7 @@ func New(c connect.Options, o Options) *Store {
 		}
 	}
 	if s.cluster != nil {
-		s.nodes = &nodes{store: s, newQueue: newQueue, queues: map[string]*queue{}}
+		s.nodes = &nodes{store: s, newQueue: newQueue, slots: slotLearner{timeout: s.timeout}, queues: map[string]*queue{}}
 		s.taker = s.nodes
 	} else {
 		s.queue, s.clock, s.reconnector = newQueue(s.decide), newServerClock(), s.newReconnector()

@@ -1,0 +1,74 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// errNoHosts is returned for a cluster that reports nodes without a host, which go-redis cannot use.
+var errNoHosts = errors.New("the cluster announces no host of its nodes: set cluster-preferred-endpoint-type to ip or hostname")
+
+var errNoSlots = errors.New("the cluster does not report its slots")
+
+// A slotLearner guards the attempts to learn the slots of a cluster. While they are unknown, its breaker rejects hits that would wait for
+// them.
+type slotLearner struct {
+	timeout time.Duration // of a Take
+	unknown atomic.Bool   // the last attempt failed
+
+	mu      sync.Mutex
+	breaker breaker
+	trying  bool // an attempt is under way, and the breaker is open
+}
+
+// try calls lookUp, which learns the slots if they are unknown. While the breaker is open, try calls it for one caller at a time, and returns
+// ErrBreakerOpen to all others.
+func (l *slotLearner) try(ctx context.Context, lookUp func() error) error {
+	if l.unknown.Load() {
+		end, err := l.begin()
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	waitLimit := timeLeft(ctx, l.timeout)
+	err := lookUp()
+	if err != nil || l.unknown.Load() {
+		l.record(err, waitLimit)
+	}
+	return err
+}
+
+// begin begins an attempt, unless the breaker rejects it. The caller must call end when the attempt has ended.
+func (l *slotLearner) begin() (end func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.breaker.rejects(l.trying) {
+		return nil, ErrBreakerOpen
+	}
+	if !l.breaker.open() {
+		return func() {}, nil
+	}
+	l.trying = true
+	return l.endTrying, nil
+}
+
+func (l *slotLearner) endTrying() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trying = false
+}
+
+// record records the result of an attempt that began waitLimit before its deadline.
+func (l *slotLearner) record(err error, waitLimit time.Duration) {
+	if replyOf(err) != nil {
+		err = errNoSlots // a reply without the slots is a failure too
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.breaker.record(err, waitLimit, l.timeout)
+	l.unknown.Store(l.breaker.failures > 0)
+}
