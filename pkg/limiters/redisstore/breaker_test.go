@@ -41,7 +41,21 @@ func awaitRecovery(t *testing.T, s *Store) {
 	})
 }
 
-func TestBreakerRejectsWithoutWaiting(t *testing.T) {
+// awaitRejection waits until a Take is rejected, and returns its error.
+func awaitRejection(t *testing.T, s *Store) (rejected error) {
+	t.Helper()
+	redistest.Await(t, "the breaker to open", func(context.Context) error {
+		_, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+		if !errors.Is(err, ErrBreakerOpen) {
+			return fmt.Errorf("got %w, want ErrBreakerOpen", err)
+		}
+		rejected = err
+		return nil
+	})
+	return rejected
+}
+
+func TestBreakerOpensForAStoppedRedis(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: 50 * time.Millisecond}, Options{})
 	defer s.Close()
@@ -50,35 +64,18 @@ func TestBreakerRejectsWithoutWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	openBreaker(t, s)
-	s.keepBreakerOpenUntil(time.Now().Add(time.Hour))
-	before := s.Stats()
-	const many = 100
-	want := "redis at " + s.address + ": " + ErrBreakerOpen.Error() // without a failed call, because none is made
-	for range many {
-		if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); !errors.Is(err, ErrBreakerOpen) || err.Error() != want {
-			t.Fatalf("got %v, want %s", err, want)
-		}
+	err := awaitRejection(t, s)
+	// The error names no failed call, because none is made.
+	if want := "redis at " + server.Addr + ": " + ErrBreakerOpen.Error(); err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
-	if after := s.Stats(); after.BreakerRejected-before.BreakerRejected != many || after.Calls != before.Calls {
-		t.Errorf("%d Takes rejected and %d calls made while the breaker was open, want %d and 0",
-			after.BreakerRejected-before.BreakerRejected, after.Calls-before.Calls, many)
+	if s.Stats().BreakerRejected == 0 {
+		t.Error("no hit was counted as rejected")
 	}
 	if err := server.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	s.keepBreakerOpenUntil(time.Now())
 	awaitRecovery(t, s)
-	s.keepBreakerOpenUntil(time.Now().Add(time.Hour)) // unless it is closed
-	if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); errors.Is(err, ErrBreakerOpen) {
-		t.Error("the breaker is open after a call that succeeded")
-	}
-}
-
-// keepBreakerOpenUntil sets when an open breaker lets the next call pass, so that a test does not race with openDuration.
-func (s *Store) keepBreakerOpenUntil(end time.Time) {
-	s.queue.mu.Lock()
-	defer s.queue.mu.Unlock()
-	s.queue.breaker.last = end.Add(-openDuration)
 }
 
 // A Redis at its maxclients replies ERR to a new connection and closes it. The client library takes this ERR for the reply to HELLO.
@@ -90,39 +87,82 @@ func TestBreakerOpensForARedisAtItsMaxClients(t *testing.T) {
 	}
 	s := open(t, server)
 	openBreaker(t, s)
-	s.keepBreakerOpenUntil(time.Now().Add(time.Hour))
-	if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); !errors.Is(err, ErrBreakerOpen) {
-		t.Errorf("after %d calls without a connection: %v, want ErrBreakerOpen", failuresToOpen, err)
+	_ = awaitRejection(t, s)
+}
+
+// A breakerFixture is a queue with a virtual clock and a fake call.
+type breakerFixture struct {
+	queue *queue
+	call  func() error
+}
+
+func newBreakerFixture() *breakerFixture {
+	f := &breakerFixture{queue: &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}}
+	f.queue.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error { return f.call() }
+	return f
+}
+
+// take takes one hit. The call of the hit, if there is one, has the result of call.
+func (f *breakerFixture) take(t *testing.T, call func() error) error {
+	t.Helper()
+	f.call = call
+	return f.queue.Take(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+}
+
+// open makes as many failing calls as open the breaker.
+func (f *breakerFixture) open(t *testing.T) {
+	t.Helper()
+	for i := range failuresToOpen {
+		if err := f.take(t, func() error { return errNoRoute }); !errors.Is(err, errNoRoute) {
+			t.Fatalf("call %d of a Redis that fails: %v", i, err)
+		}
 	}
 }
 
-// When the breaker has been open for long enough, one call is tried, and other Takes are rejected until it ends.
+var errNoRoute = errors.New("no route")
+
+// For openDuration, an open breaker rejects hits without a call.
+func TestOpenBreakerMakesNoCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBreakerFixture()
+		f.open(t)
+		const many = 100
+		for i := range many {
+			time.Sleep((openDuration - 1) / many)
+			err := f.take(t, func() error {
+				t.Errorf("hit %d: a call was made", i)
+				return nil
+			})
+			if !errors.Is(err, ErrBreakerOpen) {
+				t.Errorf("hit %d: %v, want ErrBreakerOpen", i, err)
+			}
+		}
+		if got := f.queue.counts.breakerRejected.Load(); got != many {
+			t.Errorf("%d hits were counted as rejected, want %d", got, many)
+		}
+	})
+}
+
+// When the breaker has been open for openDuration, one call is tried, and other Takes are rejected until it ends. A call that succeeds
+// closes the breaker.
 func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
-	q := &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
-	trying, goOn := make(chan struct{}), make(chan error)
-	q.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
-		trying <- struct{}{}
-		return <-goOn
-	}
-	q.breaker = breaker{failures: failuresToOpen, last: time.Now().Add(-openDuration)}
-	groups, verdict := []limiters.Group{{{}}}, make([]limiters.Verdict, 1)
-	attempt := func() error { return q.Take(t.Context(), time.Time{}, groups, verdict) }
-	for _, answer := range []error{errors.New("no route"), context.Canceled, nil} {
-		tried := make(chan error)
-		go func() { tried <- attempt() }()
-		<-trying
-		if err := q.Take(t.Context(), time.Time{}, groups, make([]limiters.Verdict, 1)); !errors.Is(err, ErrBreakerOpen) {
-			t.Errorf("beside the one that is tried: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		f := newBreakerFixture()
+		f.open(t)
+		for _, result := range []error{errNoRoute, context.Canceled, nil} {
+			time.Sleep(openDuration)
+			err := f.take(t, func() error {
+				if err := f.take(t, nil); !errors.Is(err, ErrBreakerOpen) {
+					t.Errorf("during the call that is tried: %v, want ErrBreakerOpen", err)
+				}
+				return result
+			})
+			if !errors.Is(err, result) {
+				t.Errorf("the call that is tried: %v, want %v", err, result)
+			}
 		}
-		goOn <- answer
-		if err := <-tried; !errors.Is(err, answer) {
-			t.Errorf("got %v, want %v", err, answer)
-		}
-		q.breaker.last = time.Now().Add(-openDuration)
-	}
-	if q.breaker.open() {
-		t.Error("the breaker is open after a call that succeeded")
-	}
+		f.open(t) // it opens again only after as many failures
+	})
 }
 
 // When the breaker opens, all waiters are rejected immediately and have charged nothing.
@@ -132,9 +172,12 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	q.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
 		<-goOn
-		return errors.New("no route")
+		return errNoRoute
 	}
-	q.breaker.failures = failuresToOpen - 2
+	for range failuresToOpen - 2 {
+		go func() { <-calling; goOn <- struct{}{} }()
+		_ = q.Take(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+	}
 	var takes sync.WaitGroup
 	var failed [4]error
 	attempt := func(i int) {
@@ -304,7 +347,7 @@ func TestQueueWithRandomFailures(t *testing.T) {
 			case 6:
 				return redisError("ERR of this call")
 			default:
-				return errors.New("no route")
+				return errNoRoute
 			}
 		}
 		attempt := func(key string, n int64, hits int, within time.Duration) (err error) {

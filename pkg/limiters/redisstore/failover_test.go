@@ -200,6 +200,7 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := redistest.StartSentinels(t, "mymaster", 3, redistest.Secrets{})
 			f := flow(t, openAt(t, connect.Options{
 				Type: connect.Sentinel, Master: w.Name, Addrs: w.Addrs()[:1], Timeout: 100 * time.Millisecond, DialTimeout: time.Hour,
@@ -262,6 +263,7 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			timeout := 200 * time.Millisecond
 			if name == "handed over" {
 				timeout = longTimeout // meanwhile the master lets all writes wait
