@@ -272,7 +272,7 @@ func TestClosedConnectionIsAnError(t *testing.T) {
 // At a rate, a frozen server shows in the latency: requests that were due meanwhile have waited, sent or not.
 func TestLatencyCountsFromDueTime(t *testing.T) {
 	t.Parallel()
-	const pause, rate, total = 400 * time.Millisecond, 500, 500
+	const pause, rate, total = 100 * time.Millisecond, 2000, 500
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	var began time.Time
