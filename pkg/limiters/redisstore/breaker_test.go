@@ -98,7 +98,9 @@ type breakerFixture struct {
 
 func newBreakerFixture() *breakerFixture {
 	f := &breakerFixture{queue: &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}}
-	f.queue.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error { return f.call() }
+	f.queue.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
+		return f.call()
+	}
 	return f
 }
 
