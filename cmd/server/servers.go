@@ -50,7 +50,9 @@ func (p *process) newServers() (*servers, error) {
 	l := p.ports
 	metrics := p.metrics
 	observer := newObserver(s, l.admin != nil, p.log, metrics)
-	service := rls.New(decide.NewWithOnError(p.rules.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions(observer))
+	o := decideOptions(s)
+	o.EndLocally = p.store.fallback.EndLocally
+	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, o), p.rlsOptions(observer))
 	serverOptions, err := grpcOptions(&s.Listeners, p.log)
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ import (
 // A Decider decides requests by the rules in force and a store. It is safe for concurrent use.
 type Decider struct {
 	rules     func() *descriptors.Rules
-	store     OnErrorStore
+	store     limiters.Store
 	options   Options
 	overrides overrideCache
 }
@@ -44,39 +44,21 @@ type Options struct {
 	LeaseSecret []byte
 	// GiveUpTimeout bounds the store call that ends the leases of a denied or canceled request; default 1 s.
 	GiveUpTimeout time.Duration
+	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and StoreUncharged. Set it to that of the
+	// guard.Fallback, if there is one; by default, such leases last until their TTL.
+	EndLocally func(ctx context.Context, now time.Time, ends []limiters.Hit)
 	// CalendarMonths makes month a calendar month in UTC for limits in requests, unless the rule sets window_start.
 	CalendarMonths bool
 }
 
-// An OnErrorStore is like a [limiters.Store], but Take also receives the on_store_error of each hit. If the store cannot decide a
-// hit, its on_store_error does. guard.Fallback implements it.
-type OnErrorStore interface {
-	Take(ctx context.Context, now time.Time, groups []limiters.Group, onErrors []limiters.OnError, out []limiters.Verdict) error
-	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and StoreUncharged.
-	EndLocally(ctx context.Context, now time.Time, ends []limiters.Hit)
-}
-
-// New returns a Decider that ignores on_store_error: a hit that the store cannot decide fails. It calls rules once for each request;
-// nil rules mean that none are loaded yet.
+// New returns a Decider. It calls rules once for each request; nil rules mean that none are loaded yet. A hit that store cannot decide
+// fails, unless store is a guard.Fallback, which applies its on_store_error.
 func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
-	return NewWithOnError(rules, withoutOnError{store}, o)
-}
-
-// NewWithOnError is [New] with a store that decides by on_store_error if it must.
-func NewWithOnError(rules func() *descriptors.Rules, store OnErrorStore, o Options) *Decider {
+	if o.EndLocally == nil {
+		o.EndLocally = func(context.Context, time.Time, []limiters.Hit) {}
+	}
 	return &Decider{rules: rules, store: store, options: o}
 }
-
-type withoutOnError struct{ store limiters.Store }
-
-func (w withoutOnError) Take(
-	ctx context.Context, now time.Time, groups []limiters.Group, _ []limiters.OnError, out []limiters.Verdict,
-) error {
-	return w.store.Take(ctx, now, groups, out)
-}
-
-// EndLocally does nothing, because without on_store_error no verdict is ByShare.
-func (withoutOnError) EndLocally(context.Context, time.Time, []limiters.Hit) {}
 
 // Decide decides r and writes the outcome to result, which it clears first.
 //
@@ -129,7 +111,7 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 	failure := "the store could not decide every descriptor"
 	if len(result.hits) > 0 {
 		start := now()
-		err := d.store.Take(ctx, r.Now, result.groups, result.onErrors, result.verdicts)
+		err := d.store.Take(ctx, r.Now, result.groups, result.verdicts)
 		result.decidedAt = now()
 		result.StoreTook = result.decidedAt - start
 		if err != nil {

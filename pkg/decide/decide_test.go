@@ -70,13 +70,14 @@ func (s *testStore) Take(ctx context.Context, now time.Time, groups []limiters.G
 
 func newDeciderOn(t testing.TB, store limiters.Store, rules string, o Options) *Decider {
 	t.Helper()
-	return newDeciderWithFallback(t, withoutOnError{store}, rules, o)
+	parsed := rulesfiletest.Parse(t, rules)
+	return New(func() *descriptors.Rules { return parsed }, store, o)
 }
 
-func newDeciderWithFallback(t testing.TB, f OnErrorStore, rules string, o Options) *Decider {
+func newDeciderWithFallback(t testing.TB, f *guard.Fallback, rules string, o Options) *Decider {
 	t.Helper()
-	parsed := rulesfiletest.Parse(t, rules)
-	return NewWithOnError(func() *descriptors.Rules { return parsed }, f, o)
+	o.EndLocally = f.EndLocally
+	return newDeciderOn(t, f, rules, o)
 }
 
 func newDecider(t testing.TB, rules string, o Options) *Decider {
@@ -212,17 +213,19 @@ func TestOnStoreErrorDecides(t *testing.T) {
 	}
 }
 
-// An onErrorFallback keeps the on_store_error of each hit.
-type onErrorFallback struct {
-	withoutOnError
+// An onErrorRecorder records the OnError of each hit.
+type onErrorRecorder struct {
+	limiters.Store
 	got []string
 }
 
-func (f *onErrorFallback) Take(
-	ctx context.Context, now time.Time, groups []limiters.Group, onErrors []limiters.OnError, out []limiters.Verdict,
-) error {
-	f.got = append(f.got, fmt.Sprintf("%d: %v", len(out), onErrors))
-	return f.withoutOnError.Take(ctx, now, groups, onErrors, out)
+func (r *onErrorRecorder) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	var onErrors []limiters.OnError
+	for _, h := range slices.Concat(groups...) {
+		onErrors = append(onErrors, h.OnError)
+	}
+	r.got = append(r.got, fmt.Sprintf("%d: %v", len(out), onErrors))
+	return r.Store.Take(ctx, now, groups, out)
 }
 
 func TestEachHitHasTheOnErrorOfItsLimit(t *testing.T) {
@@ -247,11 +250,11 @@ descriptors:
 		{"the last call ends the lease", "a", Options{}, []string{"3: [deny allow local]", "1: [local]"}},
 		{"a bad lease adds a denying hit", strings.Repeat("a", MaxLeaseID+1), Options{AllOrNothing: true}, []string{"2: [deny ]"}},
 	} {
-		f := &onErrorFallback{withoutOnError: withoutOnError{newStore()}}
+		store := &onErrorRecorder{Store: newStore()}
 		var result Result
-		err := newDeciderWithFallback(t, f, rules, c.options).Decide(t.Context(), leaseRequest("full", "user lease="+c.lease), &result)
-		if err != nil || !slices.Equal(f.got, c.want) {
-			t.Errorf("%s: %v, %v, want %v", c.name, f.got, err, c.want)
+		err := newDeciderOn(t, store, rules, c.options).Decide(t.Context(), leaseRequest("full", "user lease="+c.lease), &result)
+		if err != nil || !slices.Equal(store.got, c.want) {
+			t.Errorf("%s: %v, %v, want %v", c.name, store.got, err, c.want)
 		}
 	}
 }

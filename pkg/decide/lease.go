@@ -89,8 +89,8 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	if !result.Denied && !ended {
 		return
 	}
-	ends, onErrors, local := result.ends(ended)
-	d.store.EndLocally(ctx, now, local)
+	ends, local := result.ends(ended)
+	d.options.EndLocally(ctx, now, local)
 	result.GivenUp = len(ends) + len(local)
 	if len(ends) == 0 {
 		return
@@ -102,7 +102,7 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	verdicts := make([]limiters.Verdict, len(ends))
-	err := d.store.Take(ctx, now, limiters.Singles(ends...), onErrors, verdicts)
+	err := d.store.Take(ctx, now, limiters.Singles(ends...), verdicts)
 	for i := range verdicts {
 		switch v := &verdicts[i]; {
 		case err != nil:
@@ -115,9 +115,8 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	result.GiveUpErr = err
 }
 
-// ends returns hits that end the leases that r may have taken, and their on_store_error; local ends the leases that only this process
-// granted. With retryEnds, ends includes the End hits of r that the store may not have decided.
-func (r *Result) ends(retryEnds bool) (ends []limiters.Hit, onErrors []limiters.OnError, local []limiters.Hit) {
+// ends returns hits that end the leases that r may have taken; local ends those that only this process granted. With retryEnds, ends includes the End hits of r that the store may not have decided.
+func (r *Result) ends(retryEnds bool) (ends, local []limiters.Hit) {
 	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, isCertainDenial)
@@ -127,16 +126,16 @@ func (r *Result) ends(retryEnds bool) (ends []limiters.Hit, onErrors []limiters.
 			switch {
 			case h.Lease == limiters.LeaseID{}:
 			case h.End && retryEnds && v.Err != nil:
-				ends, onErrors = append(ends, h), append(onErrors, r.onErrors[first+i])
+				ends = append(ends, h)
 			case denied || !h.TakesLease() || limiters.IsUncharged(v.Err):
 			case !v.StoreUncharged:
-				ends, onErrors = append(ends, end), append(onErrors, r.onErrors[first+i])
+				ends = append(ends, end)
 			case v.By == limiters.ByShare:
 				local = append(local, end)
 			}
 		}
 	}
-	return ends, onErrors, local
+	return ends, local
 }
 
 // isCertainDenial reports whether the store denied a hit, so that its group took no leases. After a denial by on_store_error, it may

@@ -569,24 +569,15 @@ func TestGiveUpThatOnErrorDecidesIsAnError(t *testing.T) {
 	}
 }
 
-// A localEnds counts the ends for the local store.
-type localEnds struct {
-	withoutOnError
-	ends []limiters.Hit
-}
-
-func (l *localEnds) EndLocally(_ context.Context, _ time.Time, ends []limiters.Hit) {
-	l.ends = append(l.ends, ends...)
-}
-
 // If on_store_error allowed a lease without any store, Weir ends nothing. If the share of this replica allowed the lease, the end is only
 // for the local store.
 func TestGiveUpOfUnchargedTakes(t *testing.T) {
 	for by, want := range map[limiters.DecidedBy]int{limiters.ByPolicy: 0, limiters.ByShare: 1} {
 		store := newLeaseStore()
-		d := newLeaseDecider(t, store, Options{})
-		local := &localEnds{withoutOnError: withoutOnError{store}}
-		d.store = local
+		var local []limiters.Hit
+		d := newLeaseDecider(t, store, Options{EndLocally: func(_ context.Context, _ time.Time, ends []limiters.Hit) {
+			local = append(local, ends...)
+		}})
 		store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
 			err := take(ctx)
 			out[0].By, out[0].StoreUncharged = by, true
@@ -599,8 +590,8 @@ func TestGiveUpOfUnchargedTakes(t *testing.T) {
 		if !result.Denied || result.GivenUp != want || result.GiveUpErr != nil || len(store.calls) != 1 {
 			t.Errorf("%v: denied %v, given up %d: %v, %d calls", by, result.Denied, result.GivenUp, result.GiveUpErr, len(store.calls))
 		}
-		if len(local.ends) != want || want > 0 && (!local.ends[0].End || local.ends[0].Lease != store.calls[0][0].Lease) {
-			t.Errorf("%v: local ends %+v, want %d of the lease that was taken", by, local.ends, want)
+		if len(local) != want || want > 0 && (!local[0].End || local[0].Lease != store.calls[0][0].Lease) {
+			t.Errorf("%v: local ends %+v, want %d of the lease that was taken", by, local, want)
 		}
 	}
 }

@@ -159,7 +159,6 @@ func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain, qu
 	if denied && first < len(result.hits) {
 		// This hit has no decision.
 		result.hits = append(result.hits, limiters.DenyingHit(result.hits[first].Key))
-		result.onErrors = append(result.onErrors, limiters.OnErrorUnset)
 	}
 }
 
@@ -183,8 +182,9 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	}
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
-		r.hits = append(r.hits, limiters.Hit{Key: key, Limit: l.Compiled, N: decision.Hits, End: decision.End})
-		r.onErrors = append(r.onErrors, domain.OnError(l))
+		r.hits = append(r.hits, limiters.Hit{
+			Key: key, Limit: l.Compiled, N: decision.Hits, End: decision.End, OnError: domain.OnError(l),
+		})
 		if l.Compiled.UsesLeases() {
 			r.hits[len(r.hits)-1].Lease = lease
 		}

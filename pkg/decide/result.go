@@ -36,8 +36,7 @@ type Result struct {
 	GiveUpErr error
 
 	hits      []limiters.Hit
-	groups    []limiters.Group   // slices of hits
-	onErrors  []limiters.OnError // of hits
+	groups    []limiters.Group // slices of hits
 	verdicts  []limiters.Verdict
 	key       []byte // scratch
 	hasLeases bool   // a hit has a lease
@@ -95,9 +94,7 @@ func (r *Result) Clear() {
 	clear(r.hits)
 	clear(r.groups)
 	clear(r.verdicts)
-	*r = Result{
-		Decisions: r.Decisions, hits: r.hits[:0], groups: r.groups[:0], onErrors: r.onErrors[:0], verdicts: r.verdicts[:0], key: r.key[:0],
-	}
+	*r = Result{Decisions: r.Decisions, hits: r.hits[:0], groups: r.groups[:0], verdicts: r.verdicts[:0], key: r.key[:0]}
 }
 
 func (r *Result) clearDecisions() {

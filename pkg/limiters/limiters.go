@@ -45,6 +45,8 @@ type Hit struct {
 	// Inspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N, Debt and Lease are ignored. It is
 	// allowed if one more hit would be, even with peek=over. The hits of its group must inspect too.
 	Inspect bool
+	// OnError decides the hit if the store fails. A store ignores it: guard.Fallback applies it.
+	OnError OnError
 }
 
 // A Group is a non-empty list of hits. All are charged if each of them is allowed; otherwise the group is denied. Positive hits on one

@@ -90,10 +90,12 @@ func BenchmarkDenyCache(b *testing.B) {
 // While the store works, a Fallback must cost nearly nothing.
 func BenchmarkFallback(b *testing.B) {
 	f := guard.NewFallback(allows{}, guard.FallbackOptions{Local: memory()})
-	groups, onErrors, out := limiters.Singles(hit("k")), []limiters.OnError{limiters.OnErrorLocal}, make([]limiters.Verdict, 1)
+	h, out := hit("k"), make([]limiters.Verdict, 1)
+	h.OnError = limiters.OnErrorLocal
+	groups := limiters.Singles(h)
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = f.Take(context.Background(), time.Time{}, groups, onErrors, out)
+		_ = f.Take(context.Background(), time.Time{}, groups, out)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A Fallback decides hits for which the wrapped Store failed. By their on_store_error, it allows them, denies them, or decides them
-// by this process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic.
+// A Fallback is a Store that decides hits for which the wrapped store failed. By their OnError, it allows them, denies them, or decides
+// them by this process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic.
 //
 // Local and remote counts are never merged. In one window, the replicas together admit at most the limit through the store plus
 // replicas times the share. The share depends on the size of hits, because few large hits are distributed less evenly over replicas
@@ -92,15 +92,13 @@ func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiter
 	f.local.decideEnds(ctx, now, ends)
 }
 
-// Take is Take of [limiters.Store] with an on_store_error for each hit, in the order of the hits of all groups.
-func (f *Fallback) Take(
-	ctx context.Context, now time.Time, groups []limiters.Group, onErrors []limiters.OnError, out []limiters.Verdict,
-) error {
+// Take implements [limiters.Store].
+func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := f.store.Take(ctx, now, groups, out)
 	if err != nil {
 		limiters.FailAll(out, err)
 	}
-	t := fallbackTake{now, groups, onErrors, out}
+	t := fallbackTake{now, groups, out}
 	if f.local.hasLeases.Load() {
 		f.local.mirrorEnds(ctx, t)
 	}
@@ -125,10 +123,9 @@ func (f *Fallback) Take(
 
 // A fallbackTake has the arguments of a Take. Its verdicts are those of the wrapped store, until they are replaced.
 type fallbackTake struct {
-	now      time.Time
-	groups   []limiters.Group
-	onErrors []limiters.OnError
-	out      []limiters.Verdict
+	now    time.Time
+	groups []limiters.Group
+	out    []limiters.Verdict
 }
 
 func isDecided(v limiters.Verdict) bool    { return v.Err == nil }
@@ -140,20 +137,20 @@ func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
 	for first, g := range limiters.EachGroup(t.groups) {
 		for i := range g {
-			applyOnError(&g[i], t.onErrors[first+i], &t.out[first+i])
+			applyOnError(&g[i], &t.out[first+i])
 		}
 	}
 	f.local.decide(ctx, t)
 	f.count(t)
 }
 
-// applyOnError replaces a failed verdict if onError allows or denies hits regardless of their keys.
-func applyOnError(h *limiters.Hit, onError limiters.OnError, v *limiters.Verdict) {
+// applyOnError replaces a failed verdict if the OnError of h allows or denies hits regardless of their keys.
+func applyOnError(h *limiters.Hit, v *limiters.Verdict) {
 	if v.Err == nil {
 		return
 	}
 	uncharged := limiters.IsUncharged(v.Err)
-	switch onError {
+	switch h.OnError {
 	case limiters.OnErrorAllow:
 		*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy, StoreUncharged: uncharged}
 	case limiters.OnErrorDeny:
@@ -166,7 +163,7 @@ func applyOnError(h *limiters.Hit, onError limiters.OnError, v *limiters.Verdict
 func (f *Fallback) count(t fallbackTake) {
 	for first, g := range limiters.EachGroup(t.groups) {
 		for i := range g {
-			onError := t.onErrors[first+i]
+			onError := g[i].OnError
 			switch v := &t.out[first+i]; {
 			case g[i].End:
 				continue
@@ -194,11 +191,7 @@ func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
 	if err := retried.Take(ctx, f.store, t.now); err != nil {
 		limiters.FailAll(retried.Verdicts, err)
 	}
-	onErrors := make([]limiters.OnError, retried.Len())
-	for i := range onErrors {
-		onErrors[i] = t.onErrors[retried.Index(i)]
-	}
-	f.decide(ctx, fallbackTake{t.now, retried.Groups, onErrors, retried.Verdicts})
+	f.decide(ctx, fallbackTake{t.now, retried.Groups, retried.Verdicts})
 	retried.Scatter(t.out, nil)
 }
 

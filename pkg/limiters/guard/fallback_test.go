@@ -48,7 +48,7 @@ var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max
 
 func hit(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: hourly, N: 1} }
 
-// withOnError returns f as a store that applies one onError to all hits of a Take, or one to each.
+// withOnError returns f as a store that sets one OnError for all hits of a Take, or one for each.
 func withOnError(f *guard.Fallback, onErrors ...limiters.OnError) limiters.Store {
 	return &withOnErrors{f, onErrors}
 }
@@ -59,11 +59,16 @@ type withOnErrors struct {
 }
 
 func (u *withOnErrors) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	onErrors := u.onErrors
-	if len(onErrors) == 1 {
-		onErrors = slices.Repeat(onErrors, len(out))
+	set := make([]limiters.Group, len(groups))
+	next := 0
+	for i, g := range groups {
+		set[i] = slices.Clone(g)
+		for j := range g {
+			set[i][j].OnError = u.onErrors[next%len(u.onErrors)]
+			next++
+		}
 	}
-	return u.Fallback.Take(ctx, now, groups, onErrors, out)
+	return u.Fallback.Take(ctx, now, set, out)
 }
 
 func TestFallbackPassesTheSuite(t *testing.T) {
@@ -119,14 +124,12 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
 	hits := limiters.Singles(hit("a"), hit("b"))
-	onErrors := []limiters.OnError{limiters.OnErrorFail, limiters.OnErrorLocal}
-	if err := f.Take(t.Context(), time.Time{}, hits, onErrors, out); !errors.Is(err, errGone) {
+	if err := withOnError(f, limiters.OnErrorFail, limiters.OnErrorLocal).Take(t.Context(), time.Time{}, hits, out); !errors.Is(err, errGone) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	onErrors = []limiters.OnError{limiters.OnErrorAllow}
-	if err := f.Take(ctx, time.Time{}, limiters.Singles(hit("a")), onErrors, out[:1]); !errors.Is(err, context.Canceled) {
+	if err := withOnError(f, limiters.OnErrorAllow).Take(ctx, time.Time{}, hits[:1], out[:1]); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

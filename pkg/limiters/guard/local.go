@@ -45,7 +45,7 @@ func (d *localDecider) addFailed(hits *split.Subset, first int, g limiters.Group
 	denied := false
 	for i, h := range g {
 		v := &t.out[first+i]
-		if v.Err != nil && t.onErrors[first+i] == limiters.OnErrorLocal && d.scale(&h) {
+		if v.Err != nil && h.OnError == limiters.OnErrorLocal && d.scale(&h) {
 			failed, indices = append(failed, h), append(indices, first+i)
 		} else {
 			denied = denied || !v.Allowed
@@ -85,7 +85,7 @@ func (d *localDecider) mirrorEnds(ctx context.Context, t fallbackTake) {
 	var ends []limiters.Hit
 	for first, g := range limiters.EachGroup(t.groups) {
 		for i, h := range g {
-			if h.End && t.onErrors[first+i] == limiters.OnErrorLocal && (canceled || t.out[first+i].Err == nil) {
+			if h.End && h.OnError == limiters.OnErrorLocal && (canceled || t.out[first+i].Err == nil) {
 				ends = append(ends, h)
 			}
 		}

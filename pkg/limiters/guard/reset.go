@@ -61,7 +61,7 @@ func (s *denyShard) removeIf(remove func(*denyEntry) bool, chain *denyEntry) {
 	}
 }
 
-// Reset is Reset of [limiters.Store]. It resets local counters even if the store fails.
+// Reset implements [limiters.Store]. It resets local counters even if the store fails.
 func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	found, err = f.store.Reset(ctx, keys)
 	if f.local.store == nil {
@@ -74,7 +74,7 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found 
 	return orElementwise(found, local), localErr
 }
 
-// ResetMatching is ResetMatching of [limiters.Store]. The first call of a pass also resets all local counters, even if the store fails.
+// ResetMatching implements [limiters.Store]. The first call of a pass also resets all local counters, even if the store fails.
 func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	progress, err := f.store.ResetMatching(ctx, match, cursor)
 	if f.local.store == nil || cursor != "" {

@@ -97,7 +97,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			s := openCluster(t, c, func(o *connect.Options, _ *Options) { o.Timeout = time.Second })
 			user := keysOn(c, 0, 1)[0]
 			day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
-			group := limiters.Group{{Key: user, Limit: week, N: 1}, {Key: user, Limit: day, N: 1}}
+			group := limiters.Group{{Key: user, Limit: week, N: 1, OnError: onError}, {Key: user, Limit: day, N: 1, OnError: onError}}
 			if _, err := take(t, s, group[0]); err != nil {
 				t.Fatal(err)
 			}
@@ -108,10 +108,9 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			}
 			defer func() { _ = c.Servers[1].Signal(syscall.SIGCONT) }()
 			out := make([]limiters.Verdict, 2)
-			on := []limiters.OnError{onError, onError}
 			for range 3 {
 				// Undecided hits have errors, and so may the Take.
-				_ = f.Take(context.Background(), time.Time{}, []limiters.Group{group}, on, out)
+				_ = f.Take(context.Background(), time.Time{}, []limiters.Group{group}, out)
 			}
 			v, err := take(t, s, limiters.Hit{Key: user, Limit: week})
 			if err != nil || v[0].Used > 1+3 {
