@@ -79,17 +79,17 @@ const defaultGiveUpTimeout = time.Second
 
 var errNotGivenUp = errors.New("the store did not decide the end of a lease: on_store_error did")
 
-// giveUp ends the leases that a denied or canceled request may have taken, because Envoy may make no further call for it. If ctx
-// has ended, it also repeats ends with an unknown outcome. It waits for the store and sets GivenUp and GiveUpErr.
+// giveUp ends the leases that a denied or canceled request may have taken, because Envoy may make no further call for it. If ctx is
+// canceled, it also repeats ends with an unknown outcome. It waits for the store and sets GivenUp and GiveUpErr.
 func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	if !result.hasLeases {
 		return
 	}
-	ended := ctx.Err() != nil
-	if !result.Denied && !ended {
+	canceled := ctx.Err() != nil
+	if !result.Denied && !canceled {
 		return
 	}
-	ends, local := result.ends(ended)
+	ends, local := result.ends(canceled)
 	d.options.EndLocally(ctx, now, local)
 	result.GivenUp = len(ends) + len(local)
 	if len(ends) == 0 {

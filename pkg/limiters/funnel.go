@@ -32,7 +32,7 @@ const maxDrain = 1 << 51
 // maxUsed bounds the reported usage: twice the maximum capacity.
 const maxUsed = 1 << 33
 
-var errSlow = specError("want a smaller capacity or a higher rate", "the funnel takes more than 71 years to drain")
+var errSlow = specError("set a smaller capacity or a higher rate", "the funnel takes more than 71 years to drain")
 
 var funnelParameters = []Parameter{{
 	Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true, DefaultText: "requests_per_unit",
@@ -60,7 +60,7 @@ var funnelDefinition = definition{
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {
-				return nil, specError("leave it out", "a capacity has no meaning for a maximum of 0, which denies every hit")
+				return nil, specError("remove it", "a capacity has no meaning for a maximum of 0, which denies every hit")
 			}
 			return l, nil
 		}

@@ -55,7 +55,7 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: Params{Capacity: 72}}, "more than 71 years"},
 		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: Params{Capacity: -1}}, "capacity of -1 is out of range"},
 		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second}, ""},
-		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second, Params: Params{Capacity: 1}}, "leave it out"},
+		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second, Params: Params{Capacity: 1}}, "remove it"},
 		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: Params{WindowStart: StartByFirstHit}}, `no parameter "window_start"`},
 		{Spec{Algorithm: "sliding_window", Max: 1, Window: time.Second}, `unknown algorithm "sliding_window": want one of`},
 	} {

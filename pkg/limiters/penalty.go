@@ -62,7 +62,7 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 	}
 	p.Forget = cmp.Or(p.Forget, p.Max)
 	if p.For > p.Max {
-		return specError("raise max in penalty, or shorten for", "a penalty of %v is longer than its max of %v", p.For, p.Max)
+		return specError("set a longer max or a shorter for", "a penalty of %v is longer than its max of %v", p.For, p.Max)
 	}
 	l.penalty = &p
 	return nil

@@ -33,7 +33,7 @@ func TestPenaltyParameters(t *testing.T) {
 		{base(func(p *PenaltySpec) { p.After = -1 }), "a penalty.after of -1 is out of range: want 1 to 1000000"},
 		{base(func(p *PenaltySpec) { p.Factor = 1001 }), "a penalty.factor of 1001 is out of range: want 1 to 1000"},
 		{base(func(p *PenaltySpec) { p.Within = 1500 * time.Nanosecond }), "a penalty.within of 1.5µs is not a duration in whole microseconds"},
-		{base(func(p *PenaltySpec) { p.Max = 5 * minute }), "a penalty of 10m0s is longer than its max of 5m0s: raise max in penalty, or shorten for"},
+		{base(func(p *PenaltySpec) { p.Max = 5 * minute }), "a penalty of 10m0s is longer than its max of 5m0s: set a longer max or a shorter for"},
 		{base(func(p *PenaltySpec) { p.For = 48 * time.Hour }), "a penalty of 48h0m0s is longer than its max of 24h0m0s"},
 	} {
 		for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {

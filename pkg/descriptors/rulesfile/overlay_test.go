@@ -155,7 +155,7 @@ func TestErrorNamesTheOverlay(t *testing.T) {
 			"a.yaml:2:70: window_start has no meaning for the algorithm funnel: remove it, or set algorithm: fixed_window " +
 				"(the overlay sets algorithm, count_denied, at o.yaml:2:37)"},
 		{"{penalty: {after: 1, within: 1m, for: 10m, max: 5m}}", "requests_per_unit: 1",
-			"a.yaml:2:36: a penalty of 10m0s is longer than its max of 5m0s: raise max in penalty, or shorten for " +
+			"a.yaml:2:36: a penalty of 10m0s is longer than its max of 5m0s: set a longer max or a shorter for " +
 				"(the overlay sets penalty, at o.yaml:2:37)"},
 		{"{algorithm: funnel}", "requests_per_unit: -1",
 			"a.yaml:2:67: requests_per_unit is -1: want a whole number from 0 to 4503599627370495"},

@@ -185,7 +185,7 @@ func TestErrorsNameLineAndRemedy(t *testing.T) {
 		{limit("algorithm: ~"), "2:59: algorithm is empty: want one of fixed_window"},
 		{limit("algorithm: funnel, window_start: clock"), "2:67: window_start has no meaning for the algorithm funnel"},
 		{limit("algorithm: funnel, capacity: 0"), "2:77: capacity is 0: want a whole number from 1"},
-		{limit("algorithm: funnel, capacity: 2"), "2:36: a capacity has no meaning for a maximum of 0, which denies every hit: leave it out"},
+		{limit("algorithm: funnel, capacity: 2"), "2:36: a capacity has no meaning for a maximum of 0, which denies every hit: remove it"},
 		{limit("count_denied: yes"), "2:62: count_denied is the text 'yes': want true or false"},
 		{limit("on_store_error: retry"), "2:64: unknown on_store_error 'retry': want one of error, allow, deny, local"},
 		{descriptor("rate_limit: {unlimited: true, on_store_error: deny}"), "2:54: on_store_error has no meaning when unlimited"},
