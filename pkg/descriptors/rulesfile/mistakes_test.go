@@ -181,7 +181,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 		{"a quoted number", limit(`unit: day, requests_per_unit: "5"`),
 			"4:48: requests_per_unit is the text '5': remove the quotes: 'requests_per_unit: 5'"},
 		{"a list under rate_limit", "domain: d\ndescriptors:\n  - key: user\n    rate_limit:\n      - {" + day + "}\n",
-			"5:7: rate_limit is a list: write rate_limits for several limits"},
+			"5:7: rate_limit is a list: use rate_limits for several limits"},
 		{"a map under descriptors", "domain: d\ndescriptors:\n  key: user\n  rate_limit: {" + day + "}\n",
 			"3:3: descriptors is a map, not a list: begin each item with '- '"},
 		{"no requests_per_unit", limit("unit: day"),
@@ -193,8 +193,8 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 		{"a Deployment", "apiVersion: apps/v1\nkind: Deployment\n",
 			"1:1: this is a Kubernetes manifest of the kind Deployment, not a rules file: want a file that begins with 'domain: <name>'"},
 
-		{"a tab", "domain: d\ndescriptors:\n\t- key: user\n", "3:1: a tab indents this line: write spaces"},
-		{"a tab after spaces", "domain: d\ndescriptors:\n  - key: user\n  \tvalue: x\n", "4:3: a tab indents this line: write spaces"},
+		{"a tab", "domain: d\ndescriptors:\n\t- key: user\n", "3:1: a tab indents this line: use spaces"},
+		{"a tab after spaces", "domain: d\ndescriptors:\n  - key: user\n  \tvalue: x\n", "4:3: a tab indents this line: use spaces"},
 		{"bad indentation", "domain: d\ndescriptors:\n  - key: user\n   value: x\n",
 			"4:4: the indentation does not fit the lines above: align the line with the keys or the '-' of its level"},
 		{"too much indentation", "domain: d\ndescriptors:\n  - key: user\n     value: x\n",
@@ -221,7 +221,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"4:3: the indentation does not fit the lines above: align the line with the keys or the '-' of its level"},
 		{"an indented top key", "domain: d\n descriptors: []\n",
 			"2:2: the indentation does not fit the lines above: align the line with the keys or the '-' of its level"},
-		{"Windows line ends", "domain: d\r\ndescriptors:\r\n\t- key: user\r\n", "3:1: a tab indents this line: write spaces"},
+		{"Windows line ends", "domain: d\r\ndescriptors:\r\n\t- key: user\r\n", "3:1: a tab indents this line: use spaces"},
 		{"not UTF-8", "domain: d\ndescriptors:\n  - key: caf\xe9\n", "3:13: this is not UTF-8 text: save the file as UTF-8"},
 
 		{"an empty list of values", descriptor("values: []"), "3:25: values is empty: add a value"},
@@ -251,7 +251,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"4:51: key 'cidr' does not belong in a rate_limit: move it into a descriptor"},
 		{"share_threshold of one value", descriptor("value: a, share_threshold: true"),
 			"3:27: share_threshold can only be used with wildcard values (containing '*'), but found key 'user_a': " +
-				"remove it, or write a '*' in the value, or set values or cidr"},
+				"remove it, or write a '*' in the value, or use values or cidr"},
 
 		{"an IPv6 prefix that needs quotes", descriptor("cidr: [10.0.0.0/8, ::/0]"), "3:36: a value cannot begin with ':': quote it: '::/0'"},
 		{"an empty list of prefixes", descriptor("cidr: []"), "3:23: cidr is empty: add a prefix"},

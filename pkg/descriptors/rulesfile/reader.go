@@ -93,7 +93,7 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	case r.stopped:
 	case r.visits > maxVisits:
 		r.stopped = true
-		r.fault(n, "split it, or remove aliases", "the file is too large: it has more than %d nodes, counting those behind "+
+		r.fault(n, "split it, or use fewer aliases", "the file is too large: it has more than %d nodes, counting those behind "+
 			"aliases each time", maxVisits)
 	case r.depth > maxDepth:
 		r.stopped = true
@@ -150,7 +150,7 @@ func (r *reader) collect(n *yaml.Node, in *Section, into fields) bool {
 func (r *reader) notMap(n *yaml.Node, in *Section) {
 	switch {
 	case in == inRateLimit && n.Kind == yaml.SequenceNode:
-		r.fault(n, "write rate_limits for several limits", "rate_limit is a list")
+		r.fault(n, "use rate_limits for several limits", "rate_limit is a list")
 	case in == top || in == overlayTop:
 		r.fault(n, "begin with 'domain: <name>' and 'descriptors:'", "the file is %s, not a map", shape(n))
 	default:

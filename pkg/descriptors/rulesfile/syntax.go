@@ -44,7 +44,7 @@ func syntaxMistake(data []byte, err error) mistake {
 	m := mistake{line: n, column: 1 + len(line) - len(strings.TrimLeft(line, " \t"))}
 	switch tab, quote, open := tabIn(line), unquoted(line), unclosed(line); {
 	case tab > 0:
-		m.column, m.message, m.remedy = tab, "a tab indents this line", "write spaces"
+		m.column, m.message, m.remedy = tab, "a tab indents this line", "use spaces"
 	case quote > 0:
 		m.column, m.message = quote, fmt.Sprintf("a value cannot begin with '%c'", line[quote-1])
 		value := strings.TrimSpace(line[quote-1:])

@@ -162,7 +162,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	p.depth++
 	defer func() { p.depth-- }()
 	if l.ShareThreshold && !l.IsShareable() && f["values"].key == nil && f["cidr"].key == nil {
-		p.fault(f["share_threshold"].key, "remove it, or write a '*' in the value, or set values or cidr",
+		p.fault(f["share_threshold"].key, "remove it, or write a '*' in the value, or use values or cidr",
 			"share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined()))
 	}
 	if len(claims) > 0 {
