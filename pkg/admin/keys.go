@@ -171,7 +171,7 @@ func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 func stateOf(v limiters.Verdict) explain.State {
 	return explain.State{
 		Used: v.Used, Remaining: v.Remaining, RetryAfter: observe.WaitText(v.RetryAfter), ResetAfter: v.ResetAfter.String(),
-		Penalty: v.Penalty.String(),
+		Penalty: v.PenaltyLeft.String(),
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// An Outcome is the result for a descriptor's hits.
+// An Outcome says whether a descriptor's hits are allowed, denied or undecided.
 type Outcome uint8
 
 // The outcomes. A descriptor is Undecided if the store failed under on_store_error: error. The end of a lease is Allowed even then,
@@ -85,8 +85,8 @@ func (d *Decision) setOutcome() {
 	d.Limit, d.Remaining = &d.Limits[i], v.Remaining
 }
 
-// Combined is the outcome of descriptors together. The zero value is that of none.
-type Combined struct {
+// CombinedOutcome is the outcome of descriptors together. The zero value is that of none.
+type CombinedOutcome struct {
 	others, quotas outcomes // of the descriptors outside of quota mode, and of those in it
 }
 
@@ -94,7 +94,7 @@ type Combined struct {
 type outcomes [Undecided + 1]bool
 
 // Add adds the outcome of d.
-func (c *Combined) Add(d *Decision) {
+func (c *CombinedOutcome) Add(d *Decision) {
 	if d.QuotaMode {
 		c.quotas[d.Outcome] = true
 	} else {
@@ -103,14 +103,14 @@ func (c *Combined) Add(d *Decision) {
 }
 
 // Denied reports whether the descriptors deny a request, apart from [Options.ShadowMode]. Quotas deny it only together.
-func (c *Combined) Denied() bool {
+func (c *CombinedOutcome) Denied() bool {
 	return c.others[Denied] || c.quotasDeny()
 }
 
-func (c *Combined) quotasDeny() bool { return c.quotas == outcomes{Denied: true} }
+func (c *CombinedOutcome) quotasDeny() bool { return c.quotas == outcomes{Denied: true} }
 
 // Undecided reports whether a descriptor is Undecided, and the request may be denied or allowed by it.
-func (c *Combined) Undecided() bool {
+func (c *CombinedOutcome) Undecided() bool {
 	return !c.Denied() && (c.others[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Result is the outcome of a request. The zero Result is ready for [Decider.Decide].
+// A Result has the decisions of a request, and says whether it is denied. The zero Result is ready for [Decider.Decide].
 //
 // These fields and methods report denials:
 //   - Denied: Weir denies the request.
@@ -41,7 +41,7 @@ type Result struct {
 	key       []byte // scratch
 	hasLeases bool   // a hit has a lease
 
-	combined  Combined
+	combined  CombinedOutcome
 	decidedAt time.Duration // when the store answered, or when Decide ended without a call; see now; 0: not yet
 }
 
@@ -55,7 +55,7 @@ func (r *Result) Denies(d *Decision) bool {
 // denies the request.
 func (r *Result) Enforced(d *Decision) bool { return r.Denied && !d.ShadowMode }
 
-// A Decision is the outcome of one descriptor.
+// A Decision has the outcome of one descriptor and its reason.
 type Decision struct {
 	Domain   string
 	Entries  []descriptors.Entry // without a last entry that only ends a lease

@@ -2,10 +2,10 @@ package limiters
 
 import "cmp"
 
-// MayCharge reports whether h by itself may add to s at now, in µs since 1970. Expired leases of s are removed only when h is decided,
-// so a hit that does not fit now may fit then. For the end of an open reservation, MayCharge returns false even if the actual cost
+// NeedsRoom reports whether s may need more memory after h at now, in µs since 1970. Expired leases of s are removed only when h is
+// decided, so a hit that does not fit now may fit then. For the end of an open reservation, it returns false even if the actual cost
 // exceeds the estimate, because an end must not fail for lack of memory.
-func (h *Hit) MayCharge(s *State, now int64) bool {
+func (h *Hit) NeedsRoom(s *State, now int64) bool {
 	l, n := h.Limit, ClampHits(h.N)
 	if h.Inspect {
 		return false

@@ -36,12 +36,12 @@ var windowParameters = slices.Concat([]Parameter{{
 }}, calendarParameters)
 
 var fixedWindowDefinition = definition{
-	name:         "fixed_window",
-	parameters:   slices.Concat(windowParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
-	largest:      LargestMax,
-	stateWords:   2,
-	hasWindow:    true,
-	countsDenied: true,
+	name:                  "fixed_window",
+	parameters:            slices.Concat(windowParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
+	largest:               LargestMax,
+	stateWords:            2,
+	hasWindow:             true,
+	countsDeniedByDefault: true,
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		l := &windowLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),

@@ -75,7 +75,7 @@ func (h *Hit) ExpireLeases(s *State, now int64) {
 		leases.open.remove(h.Lease)
 		expired = append(expired, correction{r.chargedAt, -r.n})
 	}
-	if l.releases && len(expired) > 0 {
+	if l.refundsExpired && len(expired) > 0 {
 		s.CounterState = l.counter.settle(s.CounterState, now, expired)
 	}
 	for range leasesPerHit {

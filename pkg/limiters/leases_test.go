@@ -136,7 +136,7 @@ func TestLeasesAreBounded(t *testing.T) {
 }
 
 // A take whose end arrived first is charged the actual cost, so a store needs room for it even if its estimate is 0.
-func TestTakeAfterItsEndMayCharge(t *testing.T) {
+func TestTakeAfterItsEndNeedsRoom(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
 		l, err := New(Spec{Algorithm: algorithm, Max: 10, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
 		if err != nil {
@@ -144,11 +144,11 @@ func TestTakeAfterItsEndMayCharge(t *testing.T) {
 		}
 		const now = 1_000_000
 		states, out := make([]State, 1), make([]Verdict, 1)
-		decide := func(what string, h Hit, mayCharge bool, used int64) {
+		decide := func(what string, h Hit, needsRoom bool, used int64) {
 			t.Helper()
 			h.Limit = l
-			if got := h.MayCharge(&states[0], now); got != mayCharge {
-				t.Errorf("%s: %s may charge: %t, want %t", algorithm, what, got, mayCharge)
+			if got := h.NeedsRoom(&states[0], now); got != needsRoom {
+				t.Errorf("%s: %s may charge: %t, want %t", algorithm, what, got, needsRoom)
 			}
 			Decide(now, Singles(h), []int{0}, states, out)
 			if !out[0].Allowed || out[0].Used != used {

@@ -29,16 +29,16 @@ type Spec struct {
 
 // A Limit is a validated Spec with precomputed values. It is immutable and may be shared.
 type Limit struct {
-	spec       Spec
-	definition *definition
-	algorithm  algorithm
-	counter    counter // the algorithm; nil for concurrency
-	stateID    string
-	capacity   int64
-	peekOver   bool         // a peek is allowed at the limit, and denied only above it
-	penalty    *PenaltySpec // with defaults; nil: none
-	ttl        int64        // of a lease or a reservation, in µs; 0: the limit has neither
-	releases   bool         // expired reservations are settled to 0
+	spec           Spec
+	definition     *definition
+	algorithm      algorithm
+	counter        counter // the algorithm; nil for concurrency
+	stateID        string
+	capacity       int64
+	peekOver       bool         // a peek is allowed at the limit, and denied only above it
+	penalty        *PenaltySpec // with defaults; nil: none
+	ttl            int64        // of a lease or a reservation, in µs; 0: the limit has neither
+	refundsExpired bool         // expired reservations are settled to 0
 }
 
 // An algorithm decides whether a hit fits. Its methods do no I/O and read no clock. Times and durations are in µs.
@@ -90,9 +90,9 @@ type definition struct {
 	grows bool
 	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum in a window.
 	drains bool
-	// countsDenied makes count_denied the default in rules, and peek=over that of limits which count denied hits, as in
+	// countsDeniedByDefault makes count_denied the default in rules, and peek=over that of limits which count denied hits, as in
 	// envoyproxy/ratelimit.
-	countsDenied bool
+	countsDeniedByDefault bool
 	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
 	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range.
@@ -129,7 +129,9 @@ func LargestMaxOf(algorithm string) int64 { return definitionOf(algorithm).large
 func HasWindow(algorithm string) bool { return definitionOf(algorithm).hasWindow }
 
 // CountsDeniedByDefault returns the default of CountDenied in rules.
-func CountsDeniedByDefault(algorithm string) bool { return definitionOf(algorithm).countsDenied }
+func CountsDeniedByDefault(algorithm string) bool {
+	return definitionOf(algorithm).countsDeniedByDefault
+}
 
 // A SpecError is the error of an invalid [Spec].
 type SpecError struct {
@@ -161,7 +163,7 @@ func New(spec Spec) (*Limit, error) {
 		return nil, err
 	}
 	l := &Limit{spec: spec, definition: d, capacity: cmp.Or(spec.Params.Capacity, spec.Max)}
-	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDenied && spec.CountDenied
+	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDeniedByDefault && spec.CountDenied
 	spec.Params = d.withNumberDefaults(spec.Params)
 	var err error
 	if l.algorithm, err = d.newAlgorithm(spec, l.peekOver); err != nil {

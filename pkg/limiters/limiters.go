@@ -112,10 +112,10 @@ type Verdict struct {
 	Remaining int64 // how many further hits fit; 0 during a penalty
 	// RetryAfter is the wait until a denied hit fits if nothing else is charged; negative if it never fits. Under concurrency, and with
 	// TooManyLeases, it is a suggested pause of at most a second, because a lease may end at any time.
-	RetryAfter time.Duration
-	ResetAfter time.Duration // the time until the key has fully reset
-	Penalty    time.Duration // of an inspection: the rest of the key's penalty; 0 outside of a penalty
-	Err        error         // why this hit was not decided; other verdicts remain valid
+	RetryAfter  time.Duration
+	ResetAfter  time.Duration // the time until the key has fully reset
+	PenaltyLeft time.Duration // of an inspection: the rest of the key's penalty; 0 outside of a penalty
+	Err         error         // why this hit was not decided; other verdicts remain valid
 }
 
 // A Store charges hits and resets keys. It is safe for concurrent use.

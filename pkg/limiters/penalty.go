@@ -139,7 +139,7 @@ func (v Verdict) WithPenalty(rest time.Duration) Verdict {
 	if rest == 0 {
 		return v
 	}
-	v.Allowed, v.Penalty = false, rest
+	v.Allowed, v.PenaltyLeft = false, rest
 	return v.prolong(rest)
 }
 

@@ -37,6 +37,6 @@ func (l *Limit) setReserve(r ReserveSpec) error {
 	case l.peekOver:
 		return specError("remove peek: over, or reserve", "a limit that reserves allows no request at its limit")
 	}
-	l.ttl, l.releases = r.TTL.Microseconds(), r.Unsettled == "release"
+	l.ttl, l.refundsExpired = r.TTL.Microseconds(), r.Unsettled == "release"
 	return nil
 }

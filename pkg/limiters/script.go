@@ -24,7 +24,7 @@ func (l *Limit) AppendPenaltyScript(b []byte) []byte {
 
 // AppendReserveScript is [Limit.AppendScript] for the reservations of l, which must reserve.
 func (l *Limit) AppendReserveScript(b []byte) []byte {
-	return appendNumbers(appendName(b, "reserve"), l.ttl, flag(l.releases))
+	return appendNumbers(appendName(b, "reserve"), l.ttl, flag(l.refundsExpired))
 }
 
 func appendName(b []byte, name string) []byte { return append(append(b, name...), 0) }

@@ -76,7 +76,7 @@ const cacheOrder = 1<<16 - 1
 // hits of a request have the same time.
 func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 	h := head{leftOut: len(result.Decisions) - selected.n}
-	cached, combined := int64(0), decide.Combined{}
+	cached, combined := int64(0), decide.CombinedOutcome{}
 	for i := range result.Decisions {
 		if !selected.has(i) {
 			continue

@@ -104,7 +104,7 @@ func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err 
 		now := c.clock()
 		s.sweep(now)
 		var since int64
-		debts, since = s.takeDue(now, before, debtsPerCall, debts)
+		debts, since = s.popDue(now, before, debtsPerCall, debts)
 		s.mu.Unlock()
 		full := len(debts) >= debtsPerCall
 		if !full || since > before {

@@ -42,11 +42,11 @@ type DenyOptions struct {
 // DenyStats are the size and the counters of a DenyCache.
 type DenyStats struct {
 	Entries, Bytes int64
-	Lookups        int64 // hits received, without refunds, ends of leases and inspections
-	Answered       int64 // hits answered from memory
+	Lookups        int64 // calls of Take for a [limiters.Hit], without refunds, ends of leases and inspections
+	Answered       int64 // lookups answered from memory
 	NotCached      int64 // denials, because the cache was full
-	Sent           int64 // denied hits that were sent to the store
-	Lost           int64 // denied hits that may not have been counted, because the call that sent them failed
+	Sent           int64 // sum of N of denied hits that were sent to the store
+	Lost           int64 // sum of N of denied hits that may not have been counted, because the call that sent them failed
 }
 
 const (
@@ -88,7 +88,7 @@ func (c *DenyCache) Close(ctx context.Context) error {
 }
 
 // Forget removes all denials, including those that calls in flight will return. Debts are still sent. On a nil DenyCache, Forget,
-// DropKeys and DropMatching do nothing.
+// DiscardKeys and DiscardMatching do nothing.
 func (c *DenyCache) Forget() {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
@@ -238,7 +238,7 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 			if h.N < 0 {
 				c.forgetKey(l.hash, h.Key)
 			}
-			if err != nil || v.Allowed || v.Err != nil || !l.forward || len(g) > 1 {
+			if err != nil || v.Allowed || v.Err != nil || !l.forward || h.Inspect || len(g) > 1 {
 				continue
 			}
 			if ended == 0 {

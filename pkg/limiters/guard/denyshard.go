@@ -36,7 +36,7 @@ type denyEntry struct {
 
 	pending      bool  // answered hits since the last store call
 	pendingSince int64 // when the first of them was answered
-	countsDenied bool  // answered hits add to the debt: the limit counts denied hits and has no penalty
+	owes         bool  // answered hits add to the debt: the limit counts denied hits and has no penalty
 	debt         int64 // answered hits that the store has not counted
 
 	prev, next *denyEntry // in its list
@@ -89,7 +89,7 @@ func (s *denyShard) lookUp(now int64, h *limiters.Hit, l *lookup, v *limiters.Ve
 		}
 	}
 	l.forward, l.generation = true, s.generation
-	debts = s.takeDebts(now, l.hash, h.Key, debts)
+	debts = s.popDebts(now, l.hash, h.Key, debts)
 	if h.N < 0 {
 		s.forgetKey(l.hash, h.Key)
 	}
@@ -103,7 +103,7 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 	if e == nil || now >= e.expires || n < e.minHits || h.N == 0 && !h.Limit.DeniesPeekWithHit() {
 		return false
 	}
-	if e.countsDenied && h.N > 0 {
+	if e.owes && h.N > 0 {
 		if h.N > maxDebt-e.debt {
 			return false
 		}
@@ -203,7 +203,7 @@ func (s *denyShard) restore(now int64, taken *debt) bool {
 func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
 	e := &denyEntry{
 		denial: d, key: strings.Clone(h.Key), // which may be part of a larger string
-		limit: h.Limit, hash: hash, countsDenied: h.Limit.Spec().CountDenied && !h.Limit.HasPenalty(),
+		limit: h.Limit, hash: hash, owes: h.Limit.Spec().CountDenied && !h.Limit.HasPenalty(),
 	}
 	for s.bytes+e.size() > budget {
 		victim := s.victim(now)
@@ -282,8 +282,8 @@ func (s *denyShard) forget(e *denyEntry) {
 	}
 }
 
-// takeDebts moves the debts of a key, under all limits, to debts.
-func (s *denyShard) takeDebts(now int64, hash uint64, key string, debts []debt) []debt {
+// popDebts moves the debts of a key, under all limits, to debts.
+func (s *denyShard) popDebts(now int64, hash uint64, key string, debts []debt) []debt {
 	for e := s.entries[hash]; e != nil; {
 		next := e.chain
 		if e.debt > 0 && e.key == key {
@@ -323,9 +323,9 @@ func (s *denyShard) sweep(now int64) {
 	}
 }
 
-// takeDue moves the debts that began no later than before to debts, up to limit in total. It returns when the oldest remaining debt
+// popDue moves the debts that began no later than before to debts, up to limit in total. It returns when the oldest remaining debt
 // began, or forever.
-func (s *denyShard) takeDue(now, before int64, limit int, debts []debt) ([]debt, int64) {
+func (s *denyShard) popDue(now, before int64, limit int, debts []debt) ([]debt, int64) {
 	for e := s.pending.next; e != &s.pending; e = s.pending.next {
 		if e.pendingSince > before || len(debts) >= limit {
 			return debts, e.pendingSince

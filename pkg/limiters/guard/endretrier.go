@@ -17,7 +17,7 @@ import (
 // At most 50,000 ends are pending, each once. They are in memory, so a restart loses them. Retrying an end
 // that the store has decided is harmless. A reset keeps pending ends, because the reset may fail.
 type EndRetrier struct {
-	inner
+	store limiters.Store
 
 	wake chan struct{} // signals pending ends; capacity 1
 
@@ -58,7 +58,7 @@ const (
 // NewEndRetrier returns an EndRetrier that wraps store, without taking ownership, and starts its goroutine. Call Close after the
 // last Take.
 func NewEndRetrier(store limiters.Store) *EndRetrier {
-	r := &EndRetrier{inner: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
+	r := &EndRetrier{store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
 	r.startWorker(r.run)
 	return r
 }
@@ -85,7 +85,7 @@ func (r *EndRetrier) Stats() EndStats {
 
 // Take implements [limiters.Store]. It does not retry ends of a call with a non-zero now.
 func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := r.inner.Take(ctx, now, groups, out)
+	err := r.store.Take(ctx, now, groups, out)
 	if (err != nil || slices.ContainsFunc(out, isUndecided)) && now.IsZero() {
 		r.addFailed(groups, out, err)
 	}
@@ -154,7 +154,7 @@ func (r *EndRetrier) run(ctx context.Context) {
 // reports whether any end succeeded.
 func (r *EndRetrier) retryAll(ctx context.Context) (progress bool) {
 	for n := r.Stats().Pending; n > 0 && ctx.Err() == nil; n -= endsPerCall {
-		ends := r.takeOldest()
+		ends := r.popOldest()
 		if len(ends) == 0 {
 			continue
 		}
@@ -171,8 +171,8 @@ func (r *EndRetrier) retryAll(ctx context.Context) (progress bool) {
 	return progress
 }
 
-// takeOldest removes the oldest pending ends and returns those whose leases have not expired.
-func (r *EndRetrier) takeOldest() []pendingEnd {
+// popOldest removes the oldest pending ends and returns those whose leases have not expired.
+func (r *EndRetrier) popOldest() []pendingEnd {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, now := min(endsPerCall, len(r.pending)), time.Now()
@@ -195,7 +195,7 @@ func (r *EndRetrier) retry(ends []pendingEnd) (remaining []pendingEnd, err error
 	for i := range ends {
 		hits[i] = ends[i].hit
 	}
-	out, err := r.send(r.inner, hits)
+	out, err := r.send(r.store, hits)
 	if err != nil {
 		return ends, err
 	}

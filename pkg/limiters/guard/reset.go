@@ -10,15 +10,15 @@ import (
 
 // Reset implements [limiters.Store]. It removes unsent debts, which belong to the old state.
 func (c *DenyCache) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
-	c.DropKeys(keys)
+	c.DiscardKeys(keys)
 	found, err = c.store.Reset(ctx, keys)
-	c.DropKeys(keys) // again, because calls in flight may have recorded denials
+	c.DiscardKeys(keys) // again, because calls in flight may have recorded denials
 	return found, err
 }
 
-// DropKeys removes the denials and debts of keys, including denials that calls in flight will return. Call it when another
+// DiscardKeys removes the denials and debts of keys, including denials that calls in flight will return. Call it when another
 // process has reset the keys.
-func (c *DenyCache) DropKeys(keys []limiters.StateName) {
+func (c *DenyCache) DiscardKeys(keys []limiters.StateName) {
 	if c == nil {
 		return
 	}
@@ -34,14 +34,14 @@ func (c *DenyCache) DropKeys(keys []limiters.StateName) {
 
 // ResetMatching implements [limiters.Store].
 func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	c.DropMatching(match)
+	c.DiscardMatching(match)
 	progress, err := c.store.ResetMatching(ctx, match, cursor)
-	c.DropMatching(match)
+	c.DiscardMatching(match)
 	return progress, err
 }
 
-// DropMatching is [DenyCache.DropKeys] for all keys that match.
-func (c *DenyCache) DropMatching(match func(key string) bool) {
+// DiscardMatching is [DenyCache.DiscardKeys] for all keys that match.
+func (c *DenyCache) DiscardMatching(match func(key string) bool) {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
 		for _, first := range s.entries {
@@ -59,6 +59,16 @@ func (s *denyShard) removeIf(remove func(*denyEntry) bool, chain *denyEntry) {
 		}
 		e = next
 	}
+}
+
+// Reset implements [limiters.Store].
+func (r *EndRetrier) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
+	return r.store.Reset(ctx, keys)
+}
+
+// ResetMatching implements [limiters.Store].
+func (r *EndRetrier) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+	return r.store.ResetMatching(ctx, match, cursor)
 }
 
 // Reset implements [limiters.Store]. It resets local counters even if the store fails.

@@ -21,7 +21,7 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 		},
 		"by another": func(c *guard.DenyCache, inner limiters.Store) error {
 			_, err := inner.Reset(context.Background(), []limiters.StateName{limit.StateName("k")})
-			c.DropKeys([]limiters.StateName{limit.StateName("k")})
+			c.DiscardKeys([]limiters.StateName{limit.StateName("k")})
 			return err
 		},
 		"of matching keys": func(c *guard.DenyCache, _ limiters.Store) error {
@@ -31,7 +31,7 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 		"of matching keys by another": func(c *guard.DenyCache, inner limiters.Store) error {
 			match := func(key string) bool { return key == "k" }
 			_, err := inner.ResetMatching(context.Background(), match, "")
-			c.DropMatching(match)
+			c.DiscardMatching(match)
 			return err
 		},
 	}

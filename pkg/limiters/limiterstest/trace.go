@@ -235,8 +235,8 @@ func Format(v limiters.Verdict) string {
 		text = fmt.Sprintf("denied used=%d remaining=%d retry=%s", v.Used, v.Remaining, span(v.RetryAfter))
 	}
 	text += " reset=" + span(v.ResetAfter)
-	if v.Penalty > 0 {
-		text += " penalty=" + span(v.Penalty)
+	if v.PenaltyLeft > 0 {
+		text += " penalty=" + span(v.PenaltyLeft)
 	}
 	return text
 }

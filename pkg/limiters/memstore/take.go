@@ -139,7 +139,7 @@ func (t *take) prepare(i int) {
 	if h.Limit.UsesExtraState() && !isNew {
 		t.ensurePointers(hr, h)
 	}
-	if (isNew || h.Limit.Grows()) && h.MayCharge(s, t.decidedAt) {
+	if (isNew || h.Limit.Grows()) && h.NeedsRoom(s, t.decidedAt) {
 		room := t.makeRoom(hr.shard, isNew)
 		if room && isNew {
 			hr.position, room = t.store.insert(hr.shard, hr.hash, h.Key, h.Limit, needsPointers(h.Limit))
