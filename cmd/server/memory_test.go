@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
@@ -20,6 +23,35 @@ func TestReplicasOnMemoryLogAWarning(t *testing.T) {
 	countReplicas(s, telemetry.NewLog(&out, zapcore.InfoLevel, "text"))
 	if !strings.Contains(out.String(), "counters in memory are per replica") {
 		t.Errorf("the log says %q", &out)
+	}
+}
+
+func TestReplicasOfDNSAreLogged(t *testing.T) {
+	for name, want := range map[string]string{
+		"localhost":         "replica count changed",
+		"replicas.invalid.": "replicas not counted, their number stays",
+	} {
+		t.Run(name, func(t *testing.T) {
+			messages := make(chan string, 1)
+			core, _ := observer.New(zap.InfoLevel)
+			log := zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+				messages <- e.Message
+				return nil
+			}))
+			s := &settings.Serve{}
+			s.Replicas, s.ReplicasDNS = 3, name
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				countReplicas(s, log).Run(ctx)
+			}()
+			if got := <-messages; got != want {
+				t.Errorf("the log says %q, want %q", got, want)
+			}
+			cancel()
+			<-ended
+		})
 	}
 }
 

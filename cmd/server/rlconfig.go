@@ -65,8 +65,8 @@ func nameSetting(name string) string {
 	return fmt.Sprintf(", name: %q", name)
 }
 
-// parameterSettings returns the parameters of an algorithm except its capacity, which writeRules prints for every limit. It omits
-// parameters and objects that are not set.
+// parameterSettings returns the parameters of an algorithm except its capacity, which writeRules prints for every limit. It prints
+// defaults, except that of a time zone, and omits objects that are not set.
 func parameterSettings(spec limiters.Spec) string {
 	var b strings.Builder
 	params, given := spec.Params, spec.Params.String()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 )
 
 func TestReplicasAreCountedByDNS(t *testing.T) {
@@ -27,23 +26,26 @@ func TestReplicasAreCountedByDNS(t *testing.T) {
 		{[]string{"10.0.0.1"}, nil, 1, "2 to 1"},
 	}
 	synctest.Test(t, func(t *testing.T) {
-		next, event := 0, ""
+		event, results := "", make(chan int)
 		c := New(Options{
 			Number: 3, Name: "weir.default.svc",
 			Changed: func(before, now int) { event = fmt.Sprintf("%d to %d", before, now) },
 			Failed:  func(number int, err error) { event = fmt.Sprintf("%d, failed: %v", number, err) },
-			lookup:  func(context.Context, string) ([]string, error) { return lookups[next].addresses, lookups[next].err },
+			lookup: func(context.Context, string) ([]string, error) {
+				l := lookups[<-results]
+				return l.addresses, l.err
+			},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go c.Run(ctx)
 		for i, l := range lookups {
+			event = ""
+			results <- i
 			synctest.Wait()
 			if got := c.Number(); got != l.want || event != l.event {
 				t.Errorf("%v, %v: %d replicas, want %d; event %q, want %q", l.addresses, l.err, got, l.want, event, l.event)
 			}
-			next, event = min(i+1, len(lookups)-1), ""
-			time.Sleep(lookupInterval)
 		}
 	})
 }

@@ -186,10 +186,10 @@ func (l *Loader) apply(files []rulesfile.File, err error) error {
 	l.current = fingerprint
 	l.lastError = ""
 	logWarnings(l.log, warnings)
-	l.options.Loaded(rules, nil)
 	if l.options.XDS != nil {
 		l.received.save(files)
 	}
+	l.options.Loaded(rules, nil)
 	logLoaded(l.log, old, rules)
 	return nil
 }

@@ -115,7 +115,8 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	result.GiveUpErr = err
 }
 
-// ends returns hits that end the leases that r may have taken; local ends those that only this process granted. With retryEnds, ends includes the End hits of r that the store may not have decided.
+// ends returns hits that end the leases that r may have taken; local ends those that only this process granted. With retryEnds, ends
+// includes the End hits of r that the store may not have decided.
 func (r *Result) ends(retryEnds bool) (ends, local []limiters.Hit) {
 	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]

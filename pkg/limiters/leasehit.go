@@ -99,7 +99,7 @@ func (h *Hit) apply(s *State, now int64) {
 	case leaseEnded:
 		ended, _ := s.Leases.ended.remove(h.Lease)
 		s.removeEmptyExtraState()
-		if ended.n > 0 {
+		if ended.n > 0 && !l.IsConcurrency() { // a snapshot may have any n
 			s.charge(l, now, ended.n)
 		}
 	case leaseOpens:

@@ -135,6 +135,21 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 }
 
+// A snapshot may say that a lease under concurrency ended with an actual cost.
+func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
+	l, err := New(Spec{Algorithm: "concurrency", Max: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const now = 1_000_000
+	states, out := make([]State, 1), make([]Verdict, 1)
+	id := NewLeaseID(nil, "a")
+	states[0].withExtraState().Leases.addEnded(id, lease{expires: 2 * now, n: 1})
+	if Decide(now, Singles(Hit{Limit: l, N: 1, Lease: id}), []int{0}, states, out); !out[0].Allowed || out[0].Used != 0 {
+		t.Errorf("%+v: want it allowed, without a slot", out[0])
+	}
+}
+
 // A take whose end arrived first is charged the actual cost, so a store needs room for it even if its estimate is 0.
 func TestTakeAfterItsEndNeedsRoom(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
@@ -148,7 +163,7 @@ func TestTakeAfterItsEndNeedsRoom(t *testing.T) {
 			t.Helper()
 			h.Limit = l
 			if got := h.NeedsRoom(&states[0], now); got != needsRoom {
-				t.Errorf("%s: %s may charge: %t, want %t", algorithm, what, got, needsRoom)
+				t.Errorf("%s: %s needs room: %t, want %t", algorithm, what, got, needsRoom)
 			}
 			Decide(now, Singles(h), []int{0}, states, out)
 			if !out[0].Allowed || out[0].Used != used {

@@ -1,7 +1,6 @@
 package limiters
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -70,14 +69,6 @@ var allParameters = slices.Concat(
 
 // Parameters returns the parameters of an algorithm; nil if it has none or does not exist.
 func Parameters(algorithm string) []Parameter { return definitionOf(algorithm).parameters }
-
-// Help returns About with the default.
-func (p *Parameter) Help() string {
-	if text := cmp.Or(p.Default, p.DefaultText); text != "" {
-		return p.About + " Default: " + text + "."
-	}
-	return p.About
-}
 
 // Text returns the value of p in params as text for [Parameter.Set]; "" if it is zero.
 func (p *Parameter) Text(params Params) string {

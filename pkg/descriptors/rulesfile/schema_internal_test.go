@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -84,7 +85,10 @@ func TestSchemaHasTheValuesOfTheGrammar(t *testing.T) {
 				section, key = object, name
 				same(p.Key+" required", slices.Contains(sections[section].Required, key), p.Required)
 			}
-			property, help := sections[section].Properties[key], p.Help()
+			property, help := sections[section].Properties[key], p.About
+			if text := cmp.Or(p.Default, p.DefaultText); text != "" {
+				help += " Default: " + text + "."
+			}
 			if p.inObject() {
 				help = strings.ToUpper(help[:1]) + help[1:]
 			} else {

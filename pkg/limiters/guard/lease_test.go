@@ -69,7 +69,7 @@ func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 	}
 }
 
-func TestFailedEndIsDecidedByOnErrorAndNotCounted(t *testing.T) {
+func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {
 	for on, want := range map[limiters.OnError]limiters.Verdict{
 		limiters.OnErrorUnset: {Err: errGone}, limiters.OnErrorFail: {Err: errGone},
 		limiters.OnErrorAllow: {Allowed: true, By: limiters.ByPolicy, Remaining: 2},

@@ -64,8 +64,11 @@ const idleTime = 10 * time.Second
 
 // checkIdle ends an outage without requests if check returns nil and no call fails meanwhile.
 func (d *outageDetector) checkIdle(ctx context.Context, check func(context.Context) error) {
+	if !d.isDown() {
+		return // perhaps nothing has failed yet
+	}
 	failure := d.lastFailure.Load()
-	if !d.isDown() || time.Since(*failure) < idleTime || check(ctx) != nil {
+	if time.Since(*failure) < idleTime || check(ctx) != nil {
 		return
 	}
 	if d.lastFailure.Load() == failure {

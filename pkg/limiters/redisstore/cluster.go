@@ -119,14 +119,14 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	err := n.slots.try(ctx, func() (err error) {
 		node, err = n.store.cluster.MasterForKey(ctx, key)
 		if errors.Is(err, redis.Nil) {
-			return errNoHosts
+			err = errNoHosts
 		}
-		return err
+		if err != nil {
+			return limiters.Uncharged(err) // the slots are unknown, so nothing was sent
+		}
+		return nil
 	})
-	if err != nil {
-		return nil, limiters.Uncharged(err) // the slots are unknown, so nothing was sent
-	}
-	return node, nil
+	return node, err
 }
 
 // afterError handles a failed call: it reconnects to the current owner of the slot, because the node may have been replaced.

@@ -117,7 +117,7 @@ func readHits(flag string, all []string) (map[string]string, error) {
 			return nil, fmt.Errorf("--%s %q: write KEYS=HITS, such as tenant=%%BYTES_SENT%% or user_id.action=10", flag, text)
 		}
 		if n, err := strconv.ParseUint(hits, 10, 64); err == nil && n > 1e9 || err != nil && !isFormat(hits) {
-			return nil, fmt.Errorf("--%s %q: write a number of at most 1000000000, or one command of Envoy such as %%RESP(x-cost)%%", flag, text)
+			return nil, fmt.Errorf("--%s %q: want a number of at most 1000000000, or one command of Envoy such as %%RESP(x-cost)%%", flag, text)
 		}
 		if read[keys] != "" {
 			return nil, fmt.Errorf("--%s names %s twice: remove one", flag, keys)

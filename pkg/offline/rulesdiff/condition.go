@@ -68,7 +68,7 @@ func ParseCondition(text string) (Condition, error) {
 func parseComparison(text string) (comparison, error) {
 	i := strings.IndexAny(text, "<>=!")
 	if i < 0 {
-		return comparison{}, fmt.Errorf("%q is not a comparison: write a name, one of %s and a number", text, strings.Join(operators, " "))
+		return comparison{}, fmt.Errorf("%q is not a comparison: want a name, one of %s and a number", text, strings.Join(operators, " "))
 	}
 	c := comparison{name: strings.TrimSpace(text[:i])}
 	for _, f := range figures {

@@ -36,7 +36,7 @@ func TestFailIfConditionsAreDecided(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                                       `"" is not a comparison: write a name`,
+		"":                                       `"" is not a comparison: want a name`,
 		"newly_denied_keys":                      "is not a comparison",
 		"newly_denied_key > 1":                   `unknown name "newly_denied_key" (did you mean newly_denied_keys?). Write for example`,
 		"x > 1":                                  `unknown name "x". Write for example 'newly_denied_keys > 10'. The names are newly_denied_keys, newly_denied_requests, `,

@@ -48,7 +48,7 @@ func Local(requests, replicas int64, p float64) (*LocalLimit, error) {
 	case replicas < 1 || replicas > MaxReplicas:
 		return nil, fmt.Errorf("%d replicas are out of range: want a number from 1 to %d", replicas, MaxReplicas)
 	case !(p > 0 && p < 1):
-		return nil, fmt.Errorf("a probability of %g is out of range: write a number above 0 and below 1, such as 0.001", p)
+		return nil, fmt.Errorf("a probability of %g is out of range: want a number above 0 and below 1, such as 0.001", p)
 	}
 	at := func(limit int64) Candidate { return candidate(requests, replicas, limit) }
 	return &LocalLimit{
