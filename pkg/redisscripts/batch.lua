@@ -6,12 +6,12 @@
 --
 -- Each decider has the name of its hits. decide_extra.lua can decide any hit, and each of its steps is a function. The others leave out
 -- the steps that their hits do not need. ADR 3 has what most of them save. The deciders and the kinds of their runs, see ARGV[#]:
---   decide_alone         ALONE     hits on keys of their own, as most are: no state is kept for another hit
---   decide_same_key      SAME_KEY  hits on one key, without a group: one state for all
---   decide_group         SAME_KEY  a group without extra state
---   decide_leases.lua    LEASES    hits under concurrency limits, without a group
---   decide_reserves.lua  RESERVES  hits under limits with reservations, without a group and a penalty
---   decide_extra.lua     EXTRA     a group or a hit with extra state that no other decider decides, and inspections
+--   decide_alone            ALONE        hits on keys of their own, as most are: no state is kept for another hit
+--   decide_same_key         SAME_KEY     hits on one key, without a group: one state for all
+--   decide_group            SAME_KEY     a group without extra state
+--   decide_concurrency.lua  CONCURRENCY  hits under concurrency limits, without a group
+--   decide_reserves.lua     RESERVES     hits under limits with reservations, without a group and a penalty
+--   decide_extra.lua        EXTRA        a group or a hit with extra state that no other decider decides, and inspections
 --
 -- KEYS    the keys, each once
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after, the deadline in this server's TIME, 0 = none. A call after
@@ -25,15 +25,15 @@
 --           2  number of the group, 0 = none; the runs of a group follow each other
 --           8  n, signed; with PEEKS, the debt of each peek
 --         The bytes after these depend on the kind:
---           0 SAME_KEY  hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
---                       the batch, see functions_of.
---           1 ALONE     hits each on the next key, in no group, and the only ones on their keys. They are decided and saved one
---                       by one, see decide_alone. If the index of the limit is 0, each hit has 10 bytes of its own: limit, n
---           2 LEASES    hits under concurrency limits, each with 29 bytes of its own: op, id, index of the key, limit, n
---           3 EXTRA     one hit of a limit with extra state: op and id, then key and limit of its reservations, and key and
---                       limit of its penalty, 2 bytes each, 0 = none
---           4 RESERVES  hits under limits with reservations and no penalty, each with 31 bytes of its own: as LEASES, then the
---                       key of the reservations, whose limit follows the hit's
+--           0 SAME_KEY     hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
+--                          the batch, see functions_of.
+--           1 ALONE        hits each on the next key, in no group, and the only ones on their keys. They are decided and saved one
+--                          by one, see decide_alone. If the index of the limit is 0, each hit has 10 bytes of its own: limit, n
+--           2 CONCURRENCY  hits under concurrency limits, each with 29 bytes of its own: op, id, index of the key, limit, n
+--           3 EXTRA        one hit of a limit with extra state: op and id, then key and limit of its reservations, and key and
+--                          limit of its penalty, 2 bytes each, 0 = none
+--           4 RESERVES     hits under limits with reservations and no penalty, each with 31 bytes of its own: as CONCURRENCY, then
+--                          the key of the reservations, whose limit follows the hit's
 --         op has 1 byte, 0 = take, 1 = end, 2 = inspect (EXTRA only, any limit; the number of hits is 2 if the limit has a penalty).
 --         id is a lease id of 16 bytes, zeros if there is none.
 -- units   times in µs since 1970, durations in µs
@@ -50,7 +50,7 @@
 --
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand, and a
 -- constant is a local of the function that uses it.
-local ALONE, LEASES, EXTRA, RESERVES, PEEKS = 1, 2, 3, 4, 8
+local ALONE, CONCURRENCY, EXTRA, RESERVES, PEEKS = 1, 2, 3, 4, 8
 
 local now, not_after = unpacked('>I8I8', ARGV[1])
 local time = call('TIME')
@@ -72,22 +72,22 @@ local runs, count, text = { nil }, 0, ARGV[#ARGV]
 do
   local from = 1
   while from <= #text do
-    local times, key, kind, limit, group, n
-    times, key, kind, limit, group, n, from = unpacked('>I2I2I1I2I2i8', text, from)
+    local times, key, kind, limit, group_number, n
+    times, key, kind, limit, group_number, n, from = unpacked('>I2I2I1I2I2i8', text, from)
     local peeks, run = kind >= PEEKS
     if peeks then kind = kind - PEEKS end
     if kind == EXTRA then
       local op, id, reserve_key, reserve, penalty_key, penalty
       op, id, reserve_key, reserve, penalty_key, penalty, from = unpacked('>I1c16I2I2I2I2', text, from)
       run = {
-        kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n, op = op, id = id,
-        reserve_key = reserve_key, reserve = limits[reserve], penalty_key = penalty_key, penalty = limits[penalty],
+        kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n,
+        op = op, id = id, reserve_key = reserve_key, reserve = limits[reserve], penalty_key = penalty_key, penalty = limits[penalty],
       }
-    elseif kind == LEASES or kind == RESERVES then
+    elseif kind == CONCURRENCY or kind == RESERVES then
       run = { kind = kind, first = count + 1, times = times, key = key, hits_at = from, current_hit = 1 }
-      from = from + (kind == LEASES and 29 or 31) * times
+      from = from + (kind == CONCURRENCY and 29 or 31) * times
     else
-      run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
+      run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n }
       if limit == 0 then run.hits_at, from = from, from + 10 * times end
       if peeks then run.n, run.debt = 0, n end
     end
@@ -309,7 +309,7 @@ local function functions_of(batch)
 
   -- Hit i of a RESERVES run, as an EXTRA run.
   local function hit_of(run, i)
-    local hit, limit = { first = run.first + i - 1, times = 1, group = 0 }
+    local hit, limit = { first = run.first + i - 1 }
     hit.op, hit.id, hit.key, limit, hit.n, hit.reserve_key = unpacked('>I1c16I2I2i8I2', text, run.hits_at + 31 * (i - 1))
     hit.limit, hit.reserve = limits[limit], limits[limit + 1]
     return hit
@@ -339,11 +339,11 @@ local function functions_of(batch)
     local EXTRA = 3
     if run.kind == EXTRA then
       decide = decide_extra
-    elseif run.group == 0 then
+    elseif run.group_number == 0 then
       return guarded(decide_same_key, key_at(run.key), run)
     end
     group[#group + 1] = run
-    if run.group == 0 or not after or after.group ~= run.group then
+    if run.group_number == 0 or not after or after.group_number ~= run.group_number then
       decide(group)
       group, decide = {}, decide_group
     end
@@ -355,13 +355,13 @@ local function functions_of(batch)
   local function save_keys()
     local complete = true
     for _, key in pairs(keys) do
-      local limit, whole = key.charged, key.group or {}
+      local limit, group = key.charged, key.group or {}
       if limit and not key.failed then
-        if not whole.unsaved then
+        if not group.unsaved then
           local ok, problem = pcall(limit.algorithm.save, key.name, key.state, limit, key.reset, now, server)
-          if not ok then whole.unsaved = failures().text_of(problem) end
+          if not ok then group.unsaved = failures().text_of(problem) end
         end
-        key.unsaved = whole.unsaved
+        key.unsaved = group.unsaved
       end
       complete = complete and not key.failed and not key.unsaved
     end
@@ -396,9 +396,9 @@ local function functions_of(batch)
   return batch.functions
 end
 
--- All runs but ALONE ones use batch, see functions_of. The functions leases and reserves decide a run of their kind. Each is created
--- when it is needed.
-local batch, leases, reserves
+-- All runs but ALONE ones use batch, see functions_of. The functions concurrency and reserves decide a run of their kind. Each is
+-- created when it is needed.
+local batch, concurrency, reserves
 for r, run in ipairs(runs) do
   if run.kind == ALONE then
     -- MGET costs a third of a GET for each key. It returns nothing for keys that are absent or no strings, and an error if an ACL
@@ -423,9 +423,9 @@ for r, run in ipairs(runs) do
   else
     batch = batch or { functions = false, keys = {} }
     local decide, values, base
-    if run.kind == LEASES then
-      leases = leases or module_of('decide_leases')(now, server, batch.keys, verdicts, text, limits)
-      decide = leases
+    if run.kind == CONCURRENCY then
+      concurrency = concurrency or module_of('decide_concurrency')(now, server, batch.keys, verdicts, text, limits)
+      decide = concurrency
     elseif run.kind == RESERVES then
       reserves = reserves or module_of('decide_reserves')(now, server, batch, verdicts, text, limits, functions_of)
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.

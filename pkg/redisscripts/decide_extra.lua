@@ -3,7 +3,7 @@
 --
 -- A run of a group gets these fields in addition to those that batch.lua reads from ARGV:
 --   target      the key of its hit
---   peers       the group
+--   group       its group, a list of runs
 --   set         the functions of its leases, of concurrency.lua or reservations.lua
 --   leases      their state
 --   offences    the key of its penalty
@@ -74,10 +74,10 @@ return function(now, server, driver)
     state_of(key, run.limit)
     if run.reserve then load_reservations(key, run) end
     if run.penalty then
-      local penalty = key_at(run.penalty_key)
-      penalty.group = run.peers
-      penalty.state = penalty.state or run.penalty.algorithm.load(penalty.name)
-      run.offences = penalty
+      local offences = key_at(run.penalty_key)
+      offences.group = run.group
+      offences.state = offences.state or run.penalty.algorithm.load(offences.name)
+      run.offences = offences
     end
   end
 
@@ -89,7 +89,7 @@ return function(now, server, driver)
 
   -- Adds a hit to the hits that its group would charge to its key, and to the leases that the group would open there.
   local function add(key, run)
-    if key.counted ~= run.peers then key.counted, key.sum, key.opens = run.peers, 0, 0 end
+    if key.counted ~= run.group then key.counted, key.sum, key.opens = run.group, 0, 0 end
     local MAX_HITS = 2 ^ 52 -- MaxHits of pkg/limiters
     run.step = step_of(run)
     if run.step ~= 'held' and run.n > 0 then key.sum = math.min(key.sum + run.n, MAX_HITS) end
@@ -154,8 +154,8 @@ return function(now, server, driver)
 
   -- Counts an offence. The hits of a group that are denied on one key are one offence.
   local function add_offence(key, run)
-    if run.allowed or not run.offences or key.offended == run.peers then return end
-    key.offended = run.peers
+    if run.allowed or not run.offences or key.offended == run.group then return end
+    key.offended = run.group
     local offences, penalty, waits = run.offences, run.penalty, wait_of(run) > 0
     if penalty.algorithm.add_offence(offences.state, penalty, now) then
       offences.charged, offences.reset = penalty, penalty.algorithm.reset(offences.state, penalty, now)
@@ -222,7 +222,7 @@ return function(now, server, driver)
   return function(group)
     local END, INSPECT = 1, 2
     for _, run in ipairs(group) do
-      run.target, run.peers = key_at(run.key), group
+      run.target, run.group = key_at(run.key), group
       run.target.group = group
     end
     each(group, load)

@@ -23,7 +23,7 @@ var (
 )
 
 // extraFiles are the files for limits with extra state.
-var extraFiles = []string{"decide_extra", "decide_leases", "decide_reserves", "penalty", "reservations", "reserve", "settle"}
+var extraFiles = []string{"decide_concurrency", "decide_extra", "decide_reserves", "penalty", "reservations", "reserve", "settle"}
 
 func source(name string) string {
 	text, err := files.ReadFile(name + ".lua")

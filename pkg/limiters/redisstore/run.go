@@ -8,16 +8,16 @@ import (
 type runKind byte
 
 const (
-	kindSameKey  runKind = iota // equal hits on one key, or one hit of a group
-	kindAlone                   // hits on successive keys, without a group and without other hits on these keys
-	kindLeases                  // hits under concurrency limits, without a group; each has its own key, limit and count
-	kindExtra                   // one hit of a limit with extra state
-	kindReserves                // like kindLeases, for limits with reservations and no penalty
+	kindSameKey     runKind = iota // equal hits on one key, or one hit of a group
+	kindAlone                      // hits on successive keys, without a group and without other hits on these keys
+	kindConcurrency                // hits under concurrency limits, without a group; each has its own key, limit and count
+	kindExtra                      // one hit of a limit with extra state
+	kindReserves                   // like kindConcurrency, for limits with reservations and no penalty
 
 	kindPeeks runKind = 8 // added to one of the first two: the hits are peeks, and their counts are the Debt of each
 )
 
-// The operations of a hit in a run of kindLeases, kindExtra or kindReserves.
+// The operations of a hit in a run of kindConcurrency, kindExtra or kindReserves.
 const (
 	opTake = iota
 	opEnd
@@ -50,7 +50,7 @@ func (b *batch) encodeRuns() {
 		case b.hits[i].Inspect:
 			next.kind, next.times = kindExtra, b.verdictsOf(i)
 		case b.group[i] == 0 && b.hits[i].Limit.IsConcurrency():
-			next.kind = kindLeases
+			next.kind = kindConcurrency
 		case b.group[i] == 0 && b.hits[i].Limit.UsesLeases() && !b.hits[i].Limit.HasPenalty():
 			next.kind = kindReserves
 		case b.hits[i].Limit.UsesExtraState():
@@ -76,7 +76,7 @@ func (r *run) join(next run) bool {
 	}
 	joins, equal := false, next.limit == r.limit && next.n == r.n
 	switch next.kind &^ kindPeeks {
-	case kindLeases, kindReserves:
+	case kindConcurrency, kindReserves:
 		joins = true
 	case kindSameKey:
 		joins = next.key == r.key && equal
@@ -109,7 +109,7 @@ func (b *batch) appendRun(r *run) {
 			key, limit := b.keyAndLimit(r.first, kind)
 			to = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(to, uint16(key)), uint16(limit))
 		}
-	case kindLeases, kindReserves:
+	case kindConcurrency, kindReserves:
 		for i := r.first; i < r.first+r.times; i++ {
 			to = b.appendLease(to, i)
 			to = binary.BigEndian.AppendUint16(to, uint16(b.index[i]))

@@ -1,4 +1,4 @@
--- decide_leases: decides LEASES runs, see batch.lua. A hit costs half as much as in decide_extra.lua.
+-- decide_concurrency: decides CONCURRENCY runs, see batch.lua. A hit costs half as much as in decide_extra.lua.
 --
 -- The algorithm decides a frequent hit immediately. Any other hit changes the state of its key, step by step. keys has the keys
 -- of the runs so far, see functions_of in batch.lua.
