@@ -31,7 +31,7 @@ M.is_set = true
 
 function M.limit(text, at)
   local max_slots, ttl = unpacked('>I8I8', text, at)
-  return { max = max_slots, ttl = ttl }
+  return { algorithm = 0, max = max_slots, ttl = ttl }
 end
 
 local function number(score) return tonumber(score) or 0 end

@@ -10,7 +10,7 @@ local min, max = math.min, math.max
 
 function M.limit(text, at)
   local after, within, lasts, factor, longest, forget = unpacked('>I8I8I8I8I8I8', text, at)
-  return { after = after, within = within, lasts = lasts, factor = factor, longest = longest, forget = forget, max = 0 }
+  return { algorithm = 0, after = after, within = within, lasts = lasts, factor = factor, longest = longest, forget = forget }
 end
 
 function M.load(key)

@@ -11,7 +11,7 @@ local M = { limit = 0, at_once = 'funnel' }
 
 function M.limit(text, at)
   local ttl, releases = unpacked('>I8I8', text, at)
-  return { ttl = ttl, releases = releases == 1, max = 0 }
+  return { algorithm = 0, ttl = ttl, releases = releases == 1 }
 end
 
 return M
