@@ -39,19 +39,17 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. The second hit of an
 --         inspection has the rest of the penalty as its retry. Without hits, the call ran after not_after. Results:
---           0 denied
---           1 allowed
---           2 failed; used is then the index of the reason
---           3 denied, and the key's penalty ends at retry
---           4 denied, because the key has too many reservations
---           5 as 3, and the penalty began with this hit
---           8 is added to 0 or 4 during a penalty that ends before retry
+--           0 DENIED
+--           1 ALLOWED
+--           2 FAILED     used is the index of the reason
+--           3 PENALIZED  denied, and the key's penalty ends at retry
+--           4 TOO_MANY   denied, because the key has too many reservations
+--           5 BEGAN      as 3, and the penalty began with this hit
+--           8 DURING     is added to 0 or 4 during a penalty that ends before retry
 --         2 and on: the reasons
 --
--- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand, and a
--- constant is a local of the function that uses it.
-local ALONE, CONCURRENCY, EXTRA, RESERVES, PEEKS = 1, 2, 3, 4, 8
-
+-- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand. A constant of
+-- one function is a local of it. A constant of several functions is a name such as $MAX_HITS, which scripts.go replaces by its value.
 local now, not_after = unpacked('>I8I8', ARGV[1])
 local time = call('TIME')
 local server = time[1] * 1000000 + time[2]
@@ -74,18 +72,18 @@ do
   while from <= #text do
     local times, key, kind, limit, group_number, n
     times, key, kind, limit, group_number, n, from = unpacked('>I2I2I1I2I2i8', text, from)
-    local peeks, run = kind >= PEEKS
-    if peeks then kind = kind - PEEKS end
-    if kind == EXTRA then
+    local peeks, run = kind >= $PEEKS
+    if peeks then kind = kind - $PEEKS end
+    if kind == $EXTRA then
       local op, id, reserve_key, reserve, penalty_key, penalty
       op, id, reserve_key, reserve, penalty_key, penalty, from = unpacked('>I1c16I2I2I2I2', text, from)
       run = {
         kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n,
         op = op, id = id, reserve_key = reserve_key, reserve = limits[reserve], penalty_key = penalty_key, penalty = limits[penalty],
       }
-    elseif kind == CONCURRENCY or kind == RESERVES then
+    elseif kind == $CONCURRENCY or kind == $RESERVES then
       run = { kind = kind, first = count + 1, times = times, key = key, hits_at = from, current_hit = 1 }
-      from = from + (kind == CONCURRENCY and 29 or 31) * times
+      from = from + (kind == $CONCURRENCY and 29 or 31) * times
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n }
       if limit == 0 then run.hits_at, from = from, from + 10 * times end
@@ -104,8 +102,6 @@ local is_replica = false
 
 -- failures returns the functions that report failed hits and keys.
 local function failures()
-  local DENIED, FAILED, PENALIZED, TOO_MANY, BEGAN, DURING = 0, 2, 3, 4, 5, 8
-
   local function text_of(problem)
     local reason = type(problem) == 'table' and problem.err or tostring(problem)
     is_replica = is_replica or string.find(reason, 'READONLY', 1, true) ~= nil
@@ -119,15 +115,15 @@ local function failures()
 
   local function fail(i, problem)
     reply[#reply + 1] = text_of(problem)
-    set_verdict(i, FAILED, #reply - 1, 0, 0)
+    set_verdict(i, $FAILED, #reply - 1, 0, 0)
   end
 
   -- Sets the verdict of hit i, whose key could not be saved. A denial is valid even if it could not be counted. Then the verdict
   -- reports the usage in Redis, because the caller's deny cache takes it for that. If the hit fits in Redis, it was denied
   -- because of hits that were not charged, and fails.
   local function set_unsaved(i, key, limit, n, problem, run)
-    local result = verdicts[4 * i - 3] % DURING
-    if result == TOO_MANY then return end
+    local result = verdicts[4 * i - 3] % $DURING
+    if result == $TOO_MANY then return end
     problem = text_of(problem)
     local function deny()
       local s, wait, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty
@@ -137,12 +133,12 @@ local function failures()
       local used, reset = limit.algorithm.usage(s, limit, now)
       reset = math.max(reset, wait)
       if wait > 0 and retry >= 0 and wait >= retry then
-        set_verdict(i, PENALIZED, used, wait, reset)
+        set_verdict(i, $PENALIZED, used, wait, reset)
       else
-        set_verdict(i, wait > 0 and DENIED + DURING or DENIED, used, retry, reset)
+        set_verdict(i, wait > 0 and $DENIED + $DURING or $DENIED, used, retry, reset)
       end
     end
-    local ok = result == DENIED or result == PENALIZED or result == BEGAN
+    local ok = result == $DENIED or result == $PENALIZED or result == $BEGAN
     if ok then ok, problem = pcall(deny) end
     if not ok then fail(i, problem) end
   end
@@ -197,7 +193,7 @@ local function decide_alone(run, to, values, from)
       used, reset = usage(s, limit, now)
     end
     local i = 4 * (first + current_hit)
-    out[i - 7], out[i - 6], out[i - 5], out[i - 4] = allowed and 1 or 0, used, retry, reset
+    out[i - 7], out[i - 6], out[i - 5], out[i - 4] = allowed and $ALLOWED or $DENIED, used, retry, reset
     if charged then
       if allowed then
         algorithm.save(key, s, limit, reset, now, server)
@@ -242,7 +238,7 @@ local function functions_of(batch)
     local used, reset = limit.algorithm.usage(key.state, limit, now)
     if key.charged == limit then key.reset = reset end
     i = 4 * i
-    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and 1 or 0, used, retry, reset
+    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
   end
 
   -- Runs f for a run and its key. An error fails this key and the hits on it, and nothing else.
@@ -280,13 +276,12 @@ local function functions_of(batch)
 
   -- Decides a group, a list of runs of one hit. The hits are charged only if all of them are allowed.
   local function decide_group(group)
-    local MAX_HITS = 2 ^ 52 -- MaxHits of pkg/limiters
     local allowed, on = true, {}
     for r, run in ipairs(group) do
       local key = key_at(run.key)
       on[r] = key
       if key.group ~= group then key.group, key.sum = group, 0 end
-      key.sum = math.min(key.sum + math.max(run.n, 0), MAX_HITS)
+      key.sum = math.min(key.sum + math.max(run.n, 0), $MAX_HITS)
     end
     for r, run in ipairs(group) do
       guarded(check_hit, on[r], run)
@@ -336,8 +331,7 @@ local function functions_of(batch)
 
   -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.
   local function decide_run(run, after)
-    local EXTRA = 3
-    if run.kind == EXTRA then
+    if run.kind == $EXTRA then
       decide = decide_extra
     elseif run.group_number == 0 then
       return guarded(decide_same_key, key_at(run.key), run)
@@ -378,12 +372,11 @@ local function functions_of(batch)
   end
 
   local function finish()
-    local SAME_KEY, EXTRA, RESERVES = 0, 3, 4
     if save_keys() then return end
     for _, run in ipairs(runs) do
-      if run.kind == RESERVES then
+      if run.kind == $RESERVES then
         for i = 1, run.times do report_failure(run.first + i - 1, hit_of(run, i)) end
-      elseif run.kind == SAME_KEY or run.kind == EXTRA then
+      elseif run.kind == $SAME_KEY or run.kind == $EXTRA then
         for i = run.first, run.first + run.times - 1 do report_failure(i, run) end
       end
     end
@@ -400,7 +393,7 @@ end
 -- created when it is needed.
 local batch, concurrency, reserves
 for r, run in ipairs(runs) do
-  if run.kind == ALONE then
+  if run.kind == $ALONE then
     -- MGET costs a third of a GET for each key. It returns nothing for keys that are absent or no strings, and an error if an ACL
     -- forbids it; load reads these keys with GET.
     local key, keys = run.key, KEYS
@@ -423,10 +416,10 @@ for r, run in ipairs(runs) do
   else
     batch = batch or { functions = false, keys = {} }
     local decide, values, base
-    if run.kind == CONCURRENCY then
+    if run.kind == $CONCURRENCY then
       concurrency = concurrency or module_of('decide_concurrency')(now, server, batch.keys, verdicts, text, limits)
       decide = concurrency
-    elseif run.kind == RESERVES then
+    elseif run.kind == $RESERVES then
       reserves = reserves or module_of('decide_reserves')(now, server, batch, verdicts, text, limits, functions_of)
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
       decide, base = reserves, run.key - 1
@@ -450,14 +443,14 @@ if batch and batch.functions then batch.functions.finish() end
 if is_replica then return redis.error_reply('READONLY a read only replica') end
 
 -- Many verdicts are packed at a time. A string for each would cost more than its numbers.
-local most, numbers = 4 * PACKED, 4 * count
+local format, most, numbers = $FORMAT, 4 * $PACKED, 4 * count
 local to = math.min(numbers, most)
-reply[1] = pack(string.sub(FORMAT, 1, 3 + 2 * to), server, unpack(verdicts, 1, to))
+reply[1] = pack(string.sub(format, 1, 3 + 2 * to), server, unpack(verdicts, 1, to))
 if numbers > most then
   local texts = { reply[1] }
   for from = most + 1, numbers, most do
     to = math.min(from + most - 1, numbers)
-    texts[#texts + 1] = pack('>' .. string.sub(FORMAT, 4, 3 + 2 * (to - from + 1)), unpack(verdicts, from, to))
+    texts[#texts + 1] = pack('>' .. string.sub(format, 4, 3 + 2 * (to - from + 1)), unpack(verdicts, from, to))
   end
   reply[1] = table.concat(texts)
 end

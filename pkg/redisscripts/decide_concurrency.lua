@@ -15,25 +15,24 @@ return function(now, server, keys, verdicts, text, limits)
 
   -- Decides the hits of a run from run.current_hit on, the index of the hit that is decided now.
   return function(run)
-    local END, NO_ID = 1, '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
     for hit = run.current_hit, run.times do
       run.current_hit = hit
       local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.hits_at + 29 * (hit - 1))
       limit = limits[limit]
       local set, name, key, allowed, retry, scores, used, reset = limit.algorithm, KEYS[index], keys[index], true, 0
-      if not key and id ~= NO_ID then
+      if not key and id ~= $NO_ID then
         scores = set.scores(name, id)
-        used, reset = set.quick(name, id, limit, now, n, op == END, scores, server)
+        used, reset = set.quick(name, id, limit, now, n, op == $END, scores, server)
       end
       if not used then
         key = key or { name = name }
         key.state = key.state or set.load(name, id, false, scores)
         keys[index] = key
-        allowed, retry = decide(set, key.state, id, id ~= NO_ID and id, limit, n, op == END)
+        allowed, retry = decide(set, key.state, id, id ~= $NO_ID and id, limit, n, op == $END)
         used, reset = set.usage(key.state, limit, now)
       end
       local i = 4 * (run.first + hit)
-      verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = allowed and 1 or 0, used, retry, reset
+      verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = allowed and $ALLOWED or $DENIED, used, retry, reset
     end
   end
 end

@@ -25,8 +25,7 @@ return function(now, server, driver)
 
   -- The change of the lease of a hit, if the hit is allowed.
   local function step_of(run)
-    local NO_ID = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
-    if not run.set or run.id == NO_ID or run.n < 0 or run.n == 0 and not run.reserve then return 'nothing' end
+    if not run.set or run.id == $NO_ID or run.n < 0 or run.n == 0 and not run.reserve then return 'nothing' end
     if run.set.find(run.leases, run.id) then return 'held' end
     if run.set.has_ended(run.leases, run.id, now) then return 'ended' end
     return 'opens'
@@ -90,9 +89,8 @@ return function(now, server, driver)
   -- Adds a hit to the hits that its group would charge to its key, and to the leases that the group would open there.
   local function add(key, run)
     if key.counted ~= run.group then key.counted, key.sum, key.opens = run.group, 0, 0 end
-    local MAX_HITS = 2 ^ 52 -- MaxHits of pkg/limiters
     run.step = step_of(run)
-    if run.step ~= 'held' and run.n > 0 then key.sum = math.min(key.sum + run.n, MAX_HITS) end
+    if run.step ~= 'held' and run.n > 0 then key.sum = math.min(key.sum + run.n, $MAX_HITS) end
     if run.step == 'opens' then key.opens = key.opens + 1 end
   end
 
@@ -105,8 +103,7 @@ return function(now, server, driver)
     end
     if run.step == 'held' then return end
     run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
-    local MAX_LEASES = 10000 -- MaxLeases of pkg/limiters
-    if run.allowed and run.step == 'opens' and run.set.count(run.leases) + key.opens > MAX_LEASES then
+    if run.allowed and run.step == 'opens' and run.set.count(run.leases) + key.opens > $MAX_LEASES then
       run.allowed, run.too_many = false, true
     end
   end
@@ -164,7 +161,6 @@ return function(now, server, driver)
   end
 
   local function report_denied(key, run)
-    local PENALIZED, TOO_MANY, BEGAN, DURING = 3, 4, 5, 8
     local retry, _ = 0
     if run.too_many then
       retry = run.set.wait(run.leases, now, run.reserve.ttl)
@@ -173,13 +169,13 @@ return function(now, server, driver)
     end
     report(key, run.first, run.limit, run.allowed, retry)
     local wait, i = wait_of(run), 4 * run.first
-    if run.too_many then driver.verdicts[i - 3] = TOO_MANY end
+    if run.too_many then driver.verdicts[i - 3] = $TOO_MANY end
     if run.allowed or wait == 0 then return end
     driver.verdicts[i] = math.max(driver.verdicts[i], wait)
     if retry >= 0 and wait >= retry then
-      driver.verdicts[i - 3], driver.verdicts[i - 1] = run.began and BEGAN or PENALIZED, wait
+      driver.verdicts[i - 3], driver.verdicts[i - 1] = run.began and $BEGAN or $PENALIZED, wait
     else
-      driver.verdicts[i - 3] = driver.verdicts[i - 3] + DURING
+      driver.verdicts[i - 3] = driver.verdicts[i - 3] + $DURING
     end
   end
 
@@ -196,10 +192,9 @@ return function(now, server, driver)
 
   -- Ends a lease, or settles a reservation. The end of an id that is not open is remembered, because its take may follow.
   local function end_lease(run)
-    local NO_ID = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
-    if run.id ~= NO_ID and run.reserve then
+    if run.id ~= $NO_ID and run.reserve then
       settle(run, math.max(0, run.n))
-    elseif run.id ~= NO_ID and run.set then
+    elseif run.id ~= $NO_ID and run.set then
       run.set.end_lease(run.leases, run.id, now, 0, server)
     end
     report(run.target, run.first, run.limit, true, 0)
@@ -220,14 +215,13 @@ return function(now, server, driver)
 
   -- Decides a group, a list of runs of one hit. All its hits are checked before one is charged.
   return function(group)
-    local END, INSPECT = 1, 2
     for _, run in ipairs(group) do
       run.target, run.group = key_at(run.key), group
       run.target.group = group
     end
     each(group, load)
-    if group[1].op == INSPECT then return each(group, inspect) end
-    if group[1].op == END then
+    if group[1].op == $INSPECT then return each(group, inspect) end
+    if group[1].op == $END then
       local run = group[1]
       local ok, problem = true
       if not run.target.failed then ok, problem = pcall(end_lease, run) end

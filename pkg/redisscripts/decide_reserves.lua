@@ -7,11 +7,9 @@
 -- at_once algorithm needs no state of its key either.
 --
 -- The head has two counts of 2 bytes: records, and records of ended ids. They are read as one number of 4 bytes, counts, because
--- unpacking one number fewer is measurably cheaper.
+-- unpacking one number fewer is measurably cheaper. One record adds $RECORD to counts.
 --
 -- The steps of a frequent hit are in one function, because functions for is_frequent, take and settle cost a hit 10 % more.
-local HEAD = 'h' -- the field of reservations.lua
-local RECORD = 65536 -- one record adds RECORD to counts
 
 return function(now, server, batch, verdicts, text, limits, functions_of)
   local keys, names, try = batch.keys, KEYS, redis.pcall
@@ -28,15 +26,13 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
   local function open(name, id, reserve, n, charged_at, key_expiry, counts, first, least, ttl_end)
     local px
     if key_expiry < least then key_expiry, px = renew_expiry(reserve.ttl, server) end
-    call('HSET', name, HEAD, pack('>I4I4I8I8', key_expiry, counts + RECORD, first, ttl_end), id, pack('>I8I8I8', ttl_end, n, charged_at))
+    call('HSET', name, $HEAD, pack('>I4I4I8I8', key_expiry, counts + $RECORD, first, ttl_end), id, pack('>I8I8I8', ttl_end, n, charged_at))
     if px then call('PEXPIRE', name, px) end
   end
 
   -- Decides the hits of a run from run.current_hit on, the index of the hit that is decided now. values[i] is the value of key
   -- base + i. It is false if the key is absent or no string, and nil if the value is unknown.
   return function(run, values, base)
-    local END, FEW, NO_ID = 1, 64, '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' -- FEW is that of reservations.lua
-    local full = FEW * RECORD
     local limit, reserve, algorithm, at_once, least, ttl_end
     for hit = run.current_hit, run.times do
       run.current_hit = hit
@@ -47,26 +43,26 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
         least, ttl_end = least_expiry(reserve.ttl, server), now + reserve.ttl
       end
       local key, value = keys[index], values[index - base]
-      local name, ends = names[other], op == END
+      local name, ends = names[other], op == $END
 
       -- Read the hash. The head is that of an absent hash, or of one whose records are all open and expire after now and not after
       -- ttl_end. For any other hash, key_expiry is nil.
       local key_expiry, counts, first, record
-      if n >= 0 and id ~= NO_ID and not keys[other] and not (key and key.failed) then
-        local found, last = try('HMGET', name, HEAD, id)
+      if n >= 0 and id ~= $NO_ID and not keys[other] and not (key and key.failed) then
+        local found, last = try('HMGET', name, $HEAD, id)
         local head = found[1]
         record = found[2]
         if head == false then
           key_expiry, counts, first = 0, 0, ttl_end
         elseif head and #head == 24 then
           key_expiry, counts, first, last = unpacked('>I4I4I8I8', head)
-          if counts % RECORD > 0 or first <= now or last > ttl_end then key_expiry = nil end
-          if counts >= full and key_expiry and not ends then counts = (call('HLEN', name) - 1) * RECORD end
+          if counts % $RECORD > 0 or first <= now or last > ttl_end then key_expiry = nil end
+          if counts >= $FEW * $RECORD and key_expiry and not ends then counts = (call('HLEN', name) - 1) * $RECORD end
         end
       end
 
       -- A frequent hit settles an open reservation, or takes a new one.
-      if not key_expiry or ends and not record or not ends and (record or counts >= full) then
+      if not key_expiry or ends and not record or not ends and (record or counts >= $FEW * $RECORD) then
         local driver = loaded(index, limit, value)
         driver.decide_extra({ driver.hit_of(run, hit) })
       else
@@ -85,7 +81,7 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
         if ends then
           if #record ~= 24 then error('an unreadable value', 0) end
           -- The hash is deleted with its last record, if counts is exact.
-          if counts == RECORD then call('DEL', name) else call('HDEL', name, id) end
+          if counts == $RECORD then call('DEL', name) else call('HDEL', name, id) end
           delta = n - unpacked('>I8', record, 9)
         end
 
@@ -95,7 +91,7 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
         if used then
           if not ends then open(name, id, reserve, n, 0, key_expiry, counts, first, least, ttl_end) end
           local i = 4 * (run.first + hit)
-          verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = 1, used, 0, reset
+          verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = $ALLOWED, used, 0, reset
           values[index - base] = nil
         else
           local driver, key = loaded(index, limit, value)

@@ -78,8 +78,7 @@ function M.charge(s, l, now, n)
   if n < 0 and count == 0 then return false end
   if s.start == 0 and l.first_hit then s.start, s.stop = now, now + l.window end
   count = count + n
-  local MAX_HITS = 2 ^ 52 -- MaxHits of pkg/limiters
-  if count < 0 then count = 0 elseif count > MAX_HITS then count = MAX_HITS end
+  if count < 0 then count = 0 elseif count > $MAX_HITS then count = $MAX_HITS end
   s.count = count
   return true
 end

@@ -7,46 +7,67 @@ package redisscripts
 import (
 	"embed"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-var (
-	//go:embed prelude.lua
-	prelude string
-	//go:embed batch.lua
-	driver string
-	//go:embed *.lua
-	files embed.FS
-)
+//go:embed *.lua
+var files embed.FS
 
 // extraFiles are the files for limits with extra state.
 var extraFiles = []string{"decide_concurrency", "decide_extra", "decide_reserves", "penalty", "reservations", "reserve", "settle"}
 
+// packed is the number of verdicts that one call of struct.pack encodes. Each takes four values on Lua's stack.
+const packed = 64
+
+// constants has the value of each name such as $MAX_HITS in the Lua files. Source writes the value in the place of the name, because a
+// Lua local that closures capture costs time in every call.
+var constants = map[string]any{
+	// The kinds of runs, the operations of hits, and the results, as the header of batch.lua describes them.
+	"SAME_KEY": 0, "ALONE": 1, "CONCURRENCY": 2, "EXTRA": 3, "RESERVES": 4, "PEEKS": 8,
+	"END": 1, "INSPECT": 2,
+	"DENIED": 0, "ALLOWED": 1, "FAILED": 2, "PENALIZED": 3, "TOO_MANY": 4, "BEGAN": 5, "DURING": 8,
+
+	"MAX_HITS":   int64(limiters.MaxHits),
+	"MAX_LEASES": limiters.MaxLeases,
+	"ENDED_TTL":  limiters.EndedTTL.Microseconds(),
+	"NO_ID":      "'" + strings.Repeat(`\0`, 16) + "'", // of a hit without a lease
+
+	"HEAD":    "'h'",   // the field of a hash of reservations that has its counts
+	"RECORD":  1 << 16, // a record in these counts
+	"FEW":     64,      // the most records of such a hash
+	"COUNTS":  1 << 15, // the factor of the expiry in the counts of a sorted set of leases
+	"PER_HIT": 1000,    // the most leases that a hit removes or shortens
+
+	"LOG_RECORD": 9,              // the bytes of a record in a sliding log
+	"LOG_SUMS":   1 << 21,        // the sum of a record is modulo this number
+	"LOG_TIMES":  int64(1 << 51), // and its time modulo this one
+	"SHORT_LOG":  64,             // the most records of a log that is a string
+
+	"PACKED": packed,
+	"FORMAT": "'>I8" + strings.Repeat("I1i8i8i8", packed) + "'", // of a reply with so many verdicts
+}
+
+// source returns a Lua file with the values of its constants.
 func source(name string) string {
 	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
 		panic(err) // impossible: the files are part of the program
 	}
-	return string(text)
+	return os.Expand(string(text), func(name string) string { return fmt.Sprint(constants[name]) })
 }
-
-// packed is the number of verdicts that one call of struct.pack encodes. Each takes four values on Lua's stack.
-const packed = 64
 
 // Source returns the source of the script: the driver with all algorithms.
 func Source() string {
 	var b strings.Builder
-	b.WriteString(prelude)
-	// The format is a constant, because building the string would cost time in each call.
-	fmt.Fprintf(&b, "local PACKED, FORMAT = %d, '>I8%s'\n", packed, strings.Repeat("I1i8i8i8", packed))
 	// One function runs the other files on demand, because creating closures costs time, and most batches use one algorithm.
-	b.WriteString("local function module_of(name)\n")
+	b.WriteString(source("prelude") + "local function module_of(name)\n")
 	for _, name := range slices.Concat(limiters.Algorithms(), extraFiles) {
 		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")
 	}
-	b.WriteString("end\n" + driver)
+	b.WriteString("end\n" + source("batch"))
 	return b.String()
 }

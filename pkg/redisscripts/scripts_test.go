@@ -2,7 +2,7 @@ package redisscripts
 
 import (
 	"fmt"
-	"math/bits"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,7 +26,7 @@ func TestScriptHasEveryFile(t *testing.T) {
 
 // The header of each script describes its interface.
 func TestLuaHeadersDescribeTheInterface(t *testing.T) {
-	sources := map[string]string{"batch": driver}
+	sources := map[string]string{"batch": source("batch")}
 	for _, name := range limiters.Algorithms() {
 		sources[name] = source(name)
 	}
@@ -47,11 +47,11 @@ func TestConstantsAreDeclaredInTheirFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	comment, text := regexp.MustCompile(`--.*`), regexp.MustCompile(`'[^']*'`)
-	constant, locals := regexp.MustCompile(`(^|[^.\w])([A-Z][A-Z_]+)\b`), regexp.MustCompile(`\blocal ([^=\n]+)`)
+	constant, locals := regexp.MustCompile(`(^|[^$.\w])([A-Z][A-Z_]+)\b`), regexp.MustCompile(`\blocal ([^=\n]+)`)
 	for _, entry := range entries {
 		source := source(strings.TrimSuffix(entry.Name(), ".lua"))
 		code := text.ReplaceAllString(comment.ReplaceAllString(source, ""), "''")
-		declared := []string{"KEYS", "ARGV", "PACKED", "FORMAT"} // of Redis, and of Source
+		declared := []string{"KEYS", "ARGV"} // of Redis
 		for _, names := range locals.FindAllStringSubmatch(code, -1) {
 			for name := range strings.SplitSeq(names[1], ",") {
 				declared = append(declared, strings.TrimSpace(name))
@@ -65,35 +65,33 @@ func TestConstantsAreDeclaredInTheirFile(t *testing.T) {
 	}
 }
 
-// Functions declare the constants that they use, because a local that closures capture costs time in every call. So a constant has
-// several declarations.
-func TestConstantsOfOneNameAreEqual(t *testing.T) {
+// An unknown name would get the value <nil>.
+func TestFilesUseTheConstantsOfSource(t *testing.T) {
 	entries, err := files.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := map[string]string{
-		"MAX_HITS":   fmt.Sprintf("2 ^ %d", bits.TrailingZeros64(uint64(limiters.MaxHits))),
-		"MAX_LEASES": fmt.Sprint(limiters.MaxLeases),
-		"ENDED_FOR":  fmt.Sprint(limiters.EndedTTL.Microseconds()),
-	}
-	if limiters.MaxHits&(limiters.MaxHits-1) != 0 {
-		t.Fatalf("MaxHits is %d, want a power of 2", limiters.MaxHits)
-	}
-	declaration := regexp.MustCompile(`(?m)\blocal ([A-Z][A-Z_]+(?:, [A-Z][A-Z_]+)*) = (.*?)(?: --.*)?$`)
+	comment, used := regexp.MustCompile(`--.*`), map[string]bool{}
 	for _, entry := range entries {
-		for _, d := range declaration.FindAllStringSubmatch(source(strings.TrimSuffix(entry.Name(), ".lua")), -1) {
-			names, got := strings.Split(d[1], ", "), strings.Split(d[2], ", ")
-			if len(got) != len(names) {
-				t.Fatalf("%s: %d names and %d values in %q", entry.Name(), len(names), len(got), d[0])
+		text, err := files.ReadFile(entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Expand(comment.ReplaceAllString(string(text), ""), func(name string) string {
+			used[name] = true
+			if constants[name] == nil {
+				t.Errorf("%s uses $%s, which Source does not know", entry.Name(), name)
 			}
-			for i, name := range names {
-				want, seen := values[name]
-				if seen && got[i] != want {
-					t.Errorf("%s: %s is %s, want %s as elsewhere", entry.Name(), name, got[i], want)
-				}
-				values[name] = got[i]
-			}
+			return ""
+		})
+	}
+	literal := regexp.MustCompile(`^(\d{1,16}|'[^']*')$`) // others may not be exact
+	for name, value := range constants {
+		if !used[name] {
+			t.Errorf("no file uses $%s", name)
+		}
+		if !literal.MatchString(fmt.Sprint(value)) {
+			t.Errorf("$%s is %v, want digits or a text", name, value)
 		}
 	}
 }
@@ -102,7 +100,7 @@ func TestConstantsOfOneNameAreEqual(t *testing.T) {
 func TestLuaKeepsDigitsAndReadsNoClock(t *testing.T) {
 	loses := regexp.MustCompile(`tostring\(|cjson|[^.]\.\.[^.]`)
 	harmless := map[string][]string{ // texts, which have no digits to lose, and the driver's clock
-		"batch.lua":        {"call('TIME')", "tostring(problem)", "'>' .. string.sub(FORMAT"},
+		"batch.lua":        {"call('TIME')", "tostring(problem)", "'>' .. string.sub(format"},
 		"reservations.lua": {"id .. 'e'"},
 	}
 	entries, err := files.ReadDir(".")

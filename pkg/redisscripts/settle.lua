@@ -31,7 +31,6 @@ function sliding_log.charged_at(s, _, now) return max(now, s.newest) end
 
 -- The entries from a time on: the time and the hits of each.
 local function entries_from(s, log, from, now)
-  local SUMS = 2 ^ 21 -- of sliding_log.lua
   local i, last, entries, before, _ = log.search(s, s.first, log.last(s), now, log.is_after, from - 1), log.last(s), {}, s.base
   if i > s.first then _, before = log.record(s, i - 1, now) end
   if s.list and i <= s.tail then
@@ -39,7 +38,7 @@ local function entries_from(s, log, from, now)
   end
   for j = i, last do
     local time, sum = log.record(s, j, now)
-    entries[#entries + 1] = { time = time, hits = (sum - before) % SUMS }
+    entries[#entries + 1] = { time = time, hits = (sum - before) % $LOG_SUMS }
     before = sum
   end
   return entries

@@ -1,9 +1,9 @@
 -- sliding_log: allows hits that fit together with those in (t - window, t]. Twin of pkg/limiters/slidinglog.go.
 --
--- KEYS    records of 9 bytes in the order of time: a string of at most SHORT = 64 records, or a list, which stays a list until it is
---         empty. A record (at, sum) means that sum hits (modulo 2^21, more than twice the largest max) were logged up to and
---         including time at (µs since 1970, modulo 2^51). Record 0 is not a hit: its sum is the count before the first hit, and
---         its time is meaningless.
+-- KEYS    records of $LOG_RECORD bytes in the order of time: a string of at most $SHORT_LOG records, or a list, which stays a list
+--         until it is empty. A record (at, sum) means that sum hits (modulo $LOG_SUMS, more than twice the largest max) were logged
+--         up to and including time at (µs since 1970, modulo $LOG_TIMES). Record 0 is not a hit: its sum is the count before the
+--         first hit, and its time is meaningless.
 -- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
@@ -22,32 +22,30 @@ local floor, max, min = math.floor, math.max, math.min
 local NONE = {}
 
 local function record_of(at, sum)
-  at = at % 2 ^ 51
-  return pack('>I6I3', at % 2 ^ 48, floor(at / 2 ^ 48) * 2 ^ 21 + sum)
+  at = at % $LOG_TIMES
+  return pack('>I6I3', at % 2 ^ 48, floor(at / 2 ^ 48) * $LOG_SUMS + sum)
 end
 
 -- The time and the sum of the record at byte from. Of the times that the stored one may stand for, it is the nearest to now.
 local function read(text, from, now)
-  local TIMES, HALF = 2 ^ 51, 2 ^ 50
   local low, rest = unpacked('>I6I3', text, from)
-  local sum = rest % 2 ^ 21
-  local at = (rest - sum) / 2 ^ 21 * 2 ^ 48 + low
-  return now + (at - now % TIMES + TIMES + HALF) % TIMES - HALF, sum
+  local sum = rest % $LOG_SUMS
+  local at = (rest - sum) / $LOG_SUMS * 2 ^ 48 + low
+  return now + (at - now % $LOG_TIMES + $LOG_TIMES + $LOG_TIMES / 2) % $LOG_TIMES - $LOG_TIMES / 2, sum
 end
 
 -- The time and the sum of record i.
 local function record(s, i, now)
-  local SIZE = 9
   if i > s.tail then
     local r = s.pend[i - s.tail]
     return r.at, r.sum
   end
-  local text, from = s.text, i * SIZE + 1
+  local text, from = s.text, i * $LOG_RECORD + 1
   if not text then
     text, from = s.list.records[i], 1
     if not text then
       text = call('LINDEX', s.list.key, digits(i))
-      if #text ~= SIZE then error('an unreadable record in the log', 0) end
+      if #text ~= $LOG_RECORD then error('an unreadable record in the log', 0) end
       s.list.records[i] = text
     end
   end
@@ -68,7 +66,7 @@ end
 
 local function is_after(_, at, _, edge) return at > edge end
 
-local function reaches(s, _, sum, n) return (sum - s.base + 2 ^ 21) % 2 ^ 21 >= n end
+local function reaches(s, _, sum, n) return (sum - s.base + $LOG_SUMS) % $LOG_SUMS >= n end
 
 -- The index of the first record whose sum reaches n hits, counted from the oldest.
 local function index_of_hit(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
@@ -80,14 +78,13 @@ end
 
 -- text is the value of the key: false if it is absent, nil if it is unknown. For a list, GET is an error.
 function M.load(key, l, now, text)
-  local SIZE = 9
   if text == nil then text = redis.pcall('GET', key) end
   local s = { text = text or '', stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
   if not text then return s end
   if type(text) == 'table' then
     s.text, s.list, s.stored = nil, { key = key, records = {} }, call('LLEN', key)
   else
-    s.stored = #text / SIZE
+    s.stored = #text / $LOG_RECORD
     if s.stored % 1 > 0 then error('an unreadable log', 0) end
   end
   local _, sum
@@ -104,7 +101,7 @@ function M.load(key, l, now, text)
     s.first = search(s, 2, s.tail, now, is_after, edge)
     _, s.base = record(s, s.first - 1, now)
   end
-  s.used = (sum - s.base + 2 ^ 21) % 2 ^ 21
+  s.used = (sum - s.base + $LOG_SUMS) % $LOG_SUMS
   return s
 end
 
@@ -147,7 +144,7 @@ local function refund(s, now, n)
   if s.tail > keep then s.tail = keep end
   s.used = s.used - n
   local newest = pull_last(s, now)
-  newest.sum = (s.base + s.used) % 2 ^ 21
+  newest.sum = (s.base + s.used) % $LOG_SUMS
   s.newest = newest.at
   remove_front(s)
 end
@@ -157,7 +154,7 @@ function M.expire(s, l, now)
   local first = search(s, s.first, last(s), now, is_after, max(now, s.newest) - l.window)
   if first == s.first then return end
   local _, base = record(s, first - 1, now)
-  s.first, s.base, s.used = first, base, s.used - (base - s.base + 2 ^ 21) % 2 ^ 21
+  s.first, s.base, s.used = first, base, s.used - (base - s.base + $LOG_SUMS) % $LOG_SUMS
   remove_front(s)
 end
 
@@ -171,14 +168,14 @@ function M.charge(s, l, now, n)
   local over = min(s.used + n - max(2 * l.max, s.used), s.used)
   if over > 0 then
     s.first = index_of_hit(s, now, over + 1)
-    s.base = (s.base + over) % 2 ^ 21
+    s.base = (s.base + over) % $LOG_SUMS
     s.used = s.used - over
   end
   remove_front(s)
   local at = max(now, s.newest)
   local same = s.newest == at and s.used > 0
   s.used = s.used + n
-  local sum = (s.base + s.used) % 2 ^ 21
+  local sum = (s.base + s.used) % $LOG_SUMS
   if same then
     pull_last(s, now).sum = sum
   else
@@ -207,8 +204,7 @@ local function is_untouched(s, now)
 end
 
 local function save_text(key, s, rest, px)
-  local SIZE = 9
-  local retained = string.sub(s.text, s.first * SIZE + 1, (s.tail + 1) * SIZE)
+  local retained = string.sub(s.text, s.first * $LOG_RECORD + 1, (s.tail + 1) * $LOG_RECORD)
   call('SET', key, table.concat({ record_of(0, s.base), retained, table.concat(rest) }), 'PX', digits(px))
 end
 
@@ -230,8 +226,7 @@ local function save_list(key, s, rest, px, l, now)
 end
 
 function M.save(key, s, l, reset, now)
-  local SHORT = 64
-  if #s.pend == 1 and s.text and is_untouched(s, now) and s.stored < SHORT and expires_late_enough(s, l, now) then
+  if #s.pend == 1 and s.text and is_untouched(s, now) and s.stored < $SHORT_LOG and expires_late_enough(s, l, now) then
     call('APPEND', key, record_of(s.pend[1].at, s.pend[1].sum))
     return
   end
@@ -240,7 +235,7 @@ function M.save(key, s, l, reset, now)
   for i, r in ipairs(s.pend) do rest[i] = record_of(r.at, r.sum) end
   if retained + #rest == 0 then
     call('DEL', key)
-  elseif retained + #rest > SHORT or s.list and retained > 0 then
+  elseif retained + #rest > $SHORT_LOG or s.list and retained > 0 then
     save_list(key, s, rest, px, l, now)
   else
     if s.list then
@@ -253,15 +248,14 @@ end
 
 -- For hits that fit in a short log, if none of its records has expired and its expiry was set in this quarter of a window.
 function M.quick(key, l, now, v, n)
-  local SHORT, SIZE = 64, 9
   local size = #v
-  if size < 2 * SIZE or size >= SHORT * SIZE or size % SIZE > 0 then return end
-  local newest, sum = read(v, size - SIZE + 1, now)
-  if newest >= now or read(v, SIZE + 1, now) <= now - l.window then return end
+  if size < 2 * $LOG_RECORD or size >= $SHORT_LOG * $LOG_RECORD or size % $LOG_RECORD > 0 then return end
+  local newest, sum = read(v, size - $LOG_RECORD + 1, now)
+  if newest >= now or read(v, $LOG_RECORD + 1, now) <= now - l.window then return end
   local _, base = read(v, 1, now)
-  local used, quarter = (sum - base + 2 ^ 21) % 2 ^ 21 + n, l.window / 4
+  local used, quarter = (sum - base + $LOG_SUMS) % $LOG_SUMS + n, l.window / 4
   if used > l.max or floor(newest / quarter) ~= floor(now / quarter) then return end
-  call('APPEND', key, record_of(now, (base + used) % 2 ^ 21))
+  call('APPEND', key, record_of(now, (base + used) % $LOG_SUMS))
   return used, l.window
 end
 
