@@ -47,9 +47,9 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
 
       -- Read the hash. The head is that of an absent hash, or of one whose records are all open and expire after now and not after
       -- ttl_end. For any other hash, key_expiry is nil.
-      local key_expiry, counts, first, record
+      local key_expiry, counts, first, last, record
       if n >= 0 and id ~= $NO_ID and not keys[other] and not (key and key.failed) then
-        local found, last = try('HMGET', name, $HEAD, id)
+        local found = try('HMGET', name, $HEAD, id)
         local head = found[1]
         record = found[2]
         if head == false then
