@@ -97,7 +97,7 @@ type breakerFixture struct {
 }
 
 func newBreakerFixture() *breakerFixture {
-	f := &breakerFixture{queue: &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}}
+	f := &breakerFixture{queue: &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, stats: &statCounters{}, running: &sync.WaitGroup{}}}
 	f.queue.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 		return f.call()
 	}
@@ -139,7 +139,7 @@ func TestOpenBreakerMakesNoCall(t *testing.T) {
 				t.Errorf("hit %d: %v, want ErrBreakerOpen", i, err)
 			}
 		}
-		if got := f.queue.counts.breakerRejected.Load(); got != many {
+		if got := f.queue.stats.breakerRejected.Load(); got != many {
 			t.Errorf("%d hits were counted as rejected, want %d", got, many)
 		}
 	})
@@ -169,7 +169,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 
 // When the breaker opens, all waiters are rejected immediately and have charged nothing.
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
-	q := &queue{timeout: time.Hour, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+	q := &queue{timeout: time.Hour, maxBatch: 10, maxWaiting: 10, stats: &statCounters{}, running: &sync.WaitGroup{}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
 	q.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
@@ -218,8 +218,8 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 			t.Errorf("take %d: %v", i, err)
 		}
 	}
-	if !q.idle() || q.countWaiting() != 0 || q.counts.breakerRejected.Load() != 2 {
-		t.Errorf("idle %v, %d wait, %d rejected", q.idle(), q.countWaiting(), q.counts.breakerRejected.Load())
+	if !q.idle() || q.countWaiting() != 0 || q.stats.breakerRejected.Load() != 2 {
+		t.Errorf("idle %v, %d wait, %d rejected", q.idle(), q.countWaiting(), q.stats.breakerRejected.Load())
 	}
 }
 
@@ -287,7 +287,7 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 // all the same.
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
-	q := &queue{timeout: timeout, maxBatch: 5, maxWaiting: 10_000, counts: &counts{}, running: &sync.WaitGroup{}}
+	q := &queue{timeout: timeout, maxBatch: 5, maxWaiting: 10_000, stats: &statCounters{}, running: &sync.WaitGroup{}}
 	q.call = func(ctx context.Context, _, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		<-ctx.Done()
 		return ctx.Err()
@@ -295,9 +295,9 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 	var takes sync.WaitGroup
 	defer takes.Wait()
 	begun := time.Now()
-	for q.counts.breakerRejected.Load() == 0 {
+	for q.stats.breakerRejected.Load() == 0 {
 		if time.Since(begun) > 2*time.Minute {
-			t.Fatalf("after %d failed calls no Take was rejected", q.counts.calls.Load())
+			t.Fatalf("after %d failed calls no Take was rejected", q.stats.calls.Load())
 		}
 		for range 4 {
 			takes.Go(func() {
@@ -318,7 +318,7 @@ func TestQueueWithRandomFailures(t *testing.T) {
 	t.Parallel()
 	const timeout, clients, each = 5 * time.Millisecond, 24, 60
 	for seed := range uint64(6) {
-		q := &queue{timeout: timeout, maxBatch: 7, maxWaiting: 12, counts: &counts{}, running: &sync.WaitGroup{}}
+		q := &queue{timeout: timeout, maxBatch: 7, maxWaiting: 12, stats: &statCounters{}, running: &sync.WaitGroup{}}
 		var mu sync.Mutex
 		rnd, charged, well := rand.New(rand.NewPCG(seed, 0)), map[string]int{}, false
 		q.call = func(ctx context.Context, _, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {

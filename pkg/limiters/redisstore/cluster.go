@@ -36,7 +36,7 @@ func (n *nodes) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	queues := make([]*queue, len(groups))
 	err := n.route(ctx, groups, queues)
 	if errors.Is(err, ErrBreakerOpen) {
-		n.store.counts.breakerRejected.Add(int64(len(out)))
+		n.store.stats.breakerRejected.Add(int64(len(out)))
 	}
 	if err != nil {
 		return err

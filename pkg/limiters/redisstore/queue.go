@@ -36,7 +36,7 @@ type queue struct {
 	timeout    time.Duration   // of a Take, and of a call
 	maxBatch   int             // hits in a call that carries several Takes
 	maxWaiting int             // hits that may wait
-	counts     *counts         // the counters of the store
+	stats      *statCounters   // of the store
 	running    *sync.WaitGroup // Close waits for it; it includes each Take
 
 	mu          sync.Mutex
@@ -44,23 +44,23 @@ type queue struct {
 	busy        bool // a call is under way
 	waiters     []*waiter
 	waitingHits int         // of the waiters
-	timer       *time.Timer // runs expire; nil before the first waiter
+	timer       *time.Timer // runs timeOutDue; nil before the first waiter
 	timerSet    bool
 
-	next nextCall // of the queue's goroutine, except that expire reads next.waiters
+	next nextCall // of the queue's goroutine, except that timeOutDue reads next.waiters
 }
 
-// counts are the counters of a store over all of its queues.
-type counts struct {
+// statCounters are the counters behind [Stats], over all queues of a store.
+type statCounters struct {
 	calls, hits atomic.Int64
 	panics      atomic.Int64
 
-	queueRejected, timedOut, breakerRejected atomic.Int64 // hits, see Stats
+	queueRejected, timedOut, breakerRejected atomic.Int64 // hits
 }
 
 // A nextCall is the next call of the queue's goroutine, with the hits of several waiters.
 type nextCall struct {
-	waiters  []*waiter        // written by the queue's goroutine under mu; expire reads it under mu
+	waiters  []*waiter        // written by the queue's goroutine under mu; timeOutDue reads it under mu
 	groups   []limiters.Group // of the waiters
 	hits     int              // in groups
 	verdicts []limiters.Verdict
@@ -69,22 +69,22 @@ type nextCall struct {
 
 // A waiter is a queued Take, with copies of its hits.
 type waiter struct {
-	now      time.Time
-	expiry   time.Time // the timeout of the queue after the Take began
-	deadline time.Time // expiry, or the earlier deadline of its context
-	hits     []limiters.Hit
-	groups   []limiters.Group // slices of hits
-	verdicts []limiters.Verdict
-	err      error
-	state    atomic.Int32
-	done     chan struct{} // receives a value when err is set, and the verdicts if it is nil
+	now       time.Time
+	timeoutAt time.Time // the timeout of the queue after the Take began
+	deadline  time.Time // timeoutAt, or the earlier deadline of its context
+	hits      []limiters.Hit
+	groups    []limiters.Group // slices of hits
+	verdicts  []limiters.Verdict
+	err       error
+	state     atomic.Int32
+	done      chan struct{} // receives a value when err is set, and the verdicts if it is nil; has room for it
 }
 
 // The states of a waiter. The goroutine that sets one of the last two decides the result.
 const (
 	stateWaiting = iota
 	stateSent
-	stateAnswered // or rejected because the breaker has opened
+	stateDone     // answered, or rejected because the breaker has opened
 	stateTimedOut // the queue may refer to the waiter for longer than its Take
 )
 
@@ -93,13 +93,13 @@ var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan struct{
 // Take decides groups, in a call of their own or shared with other Takes.
 func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		q.counts.timedOut.Add(int64(len(out)))
+		q.stats.timedOut.Add(int64(len(out)))
 		return limiters.Uncharged(withCause(errTimedOutWaiting, err))
 	}
 	q.mu.Lock()
 	if q.breaker.rejects(q.busy) {
 		q.mu.Unlock()
-		q.counts.breakerRejected.Add(int64(len(out)))
+		q.stats.breakerRejected.Add(int64(len(out)))
 		return ErrBreakerOpen
 	}
 	if !q.busy {
@@ -109,14 +109,14 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	}
 	if q.waitingHits > 0 && q.waitingHits+len(out) > q.maxWaiting {
 		q.mu.Unlock()
-		q.counts.queueRejected.Add(int64(len(out)))
+		q.stats.queueRejected.Add(int64(len(out)))
 		return ErrQueueFull
 	}
 	w := waiters.Get().(*waiter)
 	w.now = now
 	w.copy(groups, len(out))
 	start := time.Now()
-	w.expiry, w.deadline = start.Add(q.timeout), start.Add(timeLeft(ctx, q.timeout))
+	w.timeoutAt, w.deadline = start.Add(q.timeout), start.Add(timeLeft(ctx, q.timeout))
 	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
 	q.waitingHits += len(out)
@@ -145,13 +145,13 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 // makeCall makes a call that charges nothing after the time notAfter. The call may use the whole timeout, even if notAfter is earlier or
 // its client has left, because a timeout closes the connection, which other clients share. A panic becomes an error.
 func (q *queue) makeCall(notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	q.counts.calls.Add(1)
-	q.counts.hits.Add(int64(len(out)))
+	q.stats.calls.Add(1)
+	q.stats.hits.Add(int64(len(out)))
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
 	err := split.CatchPanic(func() error { return q.call(ctx, notAfter, now, groups, out) })
 	if errors.Is(err, split.ErrPanic) {
-		q.counts.panics.Add(1)
+		q.stats.panics.Add(1)
 	}
 	return err
 }
@@ -173,7 +173,7 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 func (q *queue) timeOut(w *waiter, cause error) error {
 	switch {
 	case w.state.CompareAndSwap(stateWaiting, stateTimedOut):
-		q.counts.timedOut.Add(int64(len(w.hits)))
+		q.stats.timedOut.Add(int64(len(w.hits)))
 		return limiters.Uncharged(withCause(errTimedOutWaiting, cause))
 	case w.state.CompareAndSwap(stateSent, stateTimedOut):
 		return withCause(errTimedOutSent, cause)
@@ -182,53 +182,51 @@ func (q *queue) timeOut(w *waiter, cause error) error {
 	}
 }
 
-// expiryStep is the shortest time between two searches for expired waiters, and so the longest extra delay of a timeout.
-const expiryStep = time.Millisecond
+// timeoutStep is the shortest time between two runs of timeOutDue, and so the longest extra delay of a timeout.
+const timeoutStep = time.Millisecond
 
 // setTimer sets the timer unless it is set. The timer is not moved when waiters get their verdicts: when it fires, it finds the next
-// expiry. Unlike a timer for each Take, it costs a Take only a comparison. The lock must be held.
+// timeout. Unlike a timer for each Take, it costs a Take only a comparison. The lock must be held.
 func (q *queue) setTimer(d time.Duration) {
 	switch {
 	case q.timerSet:
 		return
 	case q.timer == nil:
-		q.timer = time.AfterFunc(d, q.expire)
+		q.timer = time.AfterFunc(d, q.timeOutDue)
 	default:
 		q.timer.Reset(d)
 	}
 	q.timerSet = true
 }
 
-// expire times out the waiters whose expiry has passed, and sets the timer to the next expiry.
-func (q *queue) expire() {
+// timeOutDue times out the waiters whose timeout has passed, and sets the timer to the next timeout.
+func (q *queue) timeOutDue() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.timerSet = false
 	now := time.Now()
-	sent, waiting := countExpired(q.next.waiters, now), countExpired(q.waiters, now)
-	var expired []*waiter
+	sent, waiting := countDue(q.next.waiters, now), countDue(q.waiters, now)
 	for _, w := range slices.Concat(q.next.waiters[:sent], q.waiters[:waiting]) {
 		if err := q.timeOut(w, nil); err != nil {
 			w.err = err
-			expired = append(expired, w)
+			w.done <- struct{}{}
 		}
 	}
 	for _, w := range q.waiters[:waiting] {
 		q.waitingHits -= len(w.hits)
 	}
 	q.waiters = slices.Delete(q.waiters, 0, waiting)
-	// The waiters of the call came first, so they expire first.
+	// The waiters of the call came first, so they time out first.
 	for _, list := range [][]*waiter{q.next.waiters[sent:], q.waiters} {
 		if len(list) > 0 {
-			q.setTimer(max(list[0].expiry.Sub(now), expiryStep))
+			q.setTimer(max(list[0].timeoutAt.Sub(now), timeoutStep))
 		}
 	}
-	q.wake(expired)
 }
 
-// countExpired returns how many waiters of a list, which is in the order of expiry, have expired.
-func countExpired(list []*waiter, now time.Time) int {
-	n := slices.IndexFunc(list, func(w *waiter) bool { return w.expiry.After(now) })
+// countDue returns how many waiters of a list, which is in the order of timeoutAt, must time out.
+func countDue(list []*waiter, now time.Time) int {
+	n := slices.IndexFunc(list, func(w *waiter) bool { return w.timeoutAt.After(now) })
 	if n < 0 {
 		return len(list)
 	}
@@ -289,17 +287,15 @@ func (q *queue) record(err error) {
 	if !q.breaker.open() || len(q.waiters) == 0 {
 		return
 	}
-	var rejected []*waiter
 	for _, w := range q.waiters {
-		if w.state.CompareAndSwap(stateWaiting, stateAnswered) {
+		if w.state.CompareAndSwap(stateWaiting, stateDone) {
+			q.stats.breakerRejected.Add(int64(len(w.hits)))
 			w.err = ErrBreakerOpen
-			rejected = append(rejected, w)
-			q.counts.breakerRejected.Add(int64(len(w.hits)))
+			w.done <- struct{}{}
 		}
 	}
 	clear(q.waiters)
 	q.waiters, q.waitingHits = q.waiters[:0], 0
-	q.wake(rejected)
 }
 
 func (q *queue) idle() bool {
@@ -310,7 +306,7 @@ func (q *queue) idle() bool {
 
 // serve makes calls until no hits wait.
 func (q *queue) serve() {
-	for q.awaitWaiters(); q.takeWaiters(); q.awaitWaiters() {
+	for q.awaitWaiters(); q.popWaiters(); q.awaitWaiters() {
 		q.send()
 	}
 }
@@ -330,9 +326,9 @@ func (q *queue) countWaiting() int {
 	return q.waitingHits
 }
 
-// takeWaiters moves waiters with the same now to the next call, up to maxBatch hits. If there are none, it marks the queue as idle and
+// popWaiters moves waiters with the same now to the next call, up to maxBatch hits. If there are none, it marks the queue as idle and
 // returns false.
-func (q *queue) takeWaiters() bool {
+func (q *queue) popWaiters() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	next := &q.next
@@ -368,7 +364,7 @@ func (q *queue) send() {
 	err := q.makeCall(next.deadline, next.waiters[0].now, next.groups, next.verdicts)
 	answered, from := make([]*waiter, 0, len(next.waiters)), 0
 	for _, w := range next.waiters {
-		if w.state.CompareAndSwap(stateSent, stateAnswered) {
+		if w.state.CompareAndSwap(stateSent, stateDone) {
 			w.err = err
 			copy(w.verdicts, next.verdicts[from:])
 			answered = append(answered, w)
@@ -381,17 +377,7 @@ func (q *queue) send() {
 	clear(next.waiters)
 	next.waiters = next.waiters[:0]
 	q.mu.Unlock()
-	q.wake(answered)
-}
-
-// wake wakes waiters that have a result, on another goroutine, so that the next call is not delayed.
-func (q *queue) wake(answered []*waiter) {
-	if len(answered) == 0 {
-		return
+	for _, w := range answered { // they may be reused from now on
+		w.done <- struct{}{}
 	}
-	q.running.Go(func() {
-		for _, w := range answered {
-			w.done <- struct{}{}
-		}
-	})
 }

@@ -198,11 +198,11 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 func TestVerdictsOutliveTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	q, out := &queue{timeout: time.Hour, counts: &counts{}}, make([]limiters.Verdict, 1)
+	q, out := &queue{timeout: time.Hour, stats: &statCounters{}}, make([]limiters.Verdict, 1)
 	for range 100 { // a select with two ready cases chooses one at random
 		w := waiters.Get().(*waiter)
 		w.copy(limiters.Singles(limiters.Hit{Key: "k", Limit: hourly, N: 1}), 1)
-		w.state.Store(stateAnswered)
+		w.state.Store(stateDone)
 		w.verdicts[0] = limiters.Verdict{Allowed: true, Used: 1}
 		w.done <- struct{}{}
 		if err := q.await(ctx, w, out); err != nil || !out[0].Allowed {
@@ -213,9 +213,9 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 
 // A waiter that the breaker rejects was never sent, even if its context ends before it is woken.
 func TestRejectedWaiterIsUncharged(t *testing.T) {
-	q := &queue{timeout: longTimeout, counts: &counts{}}
+	q := &queue{timeout: longTimeout, stats: &statCounters{}}
 	w := waiters.Get().(*waiter)
-	w.state.Store(stateAnswered)
+	w.state.Store(stateDone)
 	w.err = ErrBreakerOpen
 	w.done <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -227,10 +227,10 @@ func TestRejectedWaiterIsUncharged(t *testing.T) {
 
 // The timer times out the Takes that are due, and no others, whether they were sent or not. Then it is set for the others.
 func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
-	q := &queue{timeout: time.Hour, counts: &counts{}, running: &sync.WaitGroup{}}
+	q := &queue{timeout: time.Hour, stats: &statCounters{}, running: &sync.WaitGroup{}}
 	now := time.Now()
-	join := func(list *[]*waiter, state int32, expiry time.Duration) *waiter {
-		w := &waiter{done: make(chan struct{}, 1), expiry: now.Add(expiry)}
+	join := func(list *[]*waiter, state int32, timeout time.Duration) *waiter {
+		w := &waiter{done: make(chan struct{}, 1), timeoutAt: now.Add(timeout)}
 		w.copy(limiters.Singles(hitsOf("k")...), 1)
 		w.state.Store(state)
 		*list = append(*list, w)
@@ -243,7 +243,7 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 	sentLater := join(&q.next.waiters, stateSent, time.Hour)
 	waiting := join(&q.waiters, stateWaiting, -time.Second)
 	waitingLater := join(&q.waiters, stateWaiting, time.Hour)
-	q.expire()
+	q.timeOutDue()
 	q.running.Wait()
 	if len(sent.done) == 0 || len(waiting.done) == 0 {
 		t.Fatal("a Take that is due has not timed out")
@@ -264,7 +264,7 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 	if !q.timerSet || !q.timer.Stop() {
 		t.Error("the timer is not set for the other Takes")
 	}
-	if n := q.counts.timedOut.Load(); n != 1 {
+	if n := q.stats.timedOut.Load(); n != 1 {
 		t.Errorf("%d hits have timed out before they were sent, want 1", n)
 	}
 }
@@ -283,7 +283,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 			if c.within > 0 {
 				ctx, cancel = context.WithTimeout(t.Context(), c.within)
 			}
-			q := &queue{timeout: timeout, maxBatch: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+			q := &queue{timeout: timeout, maxBatch: 10, stats: &statCounters{}, running: &sync.WaitGroup{}}
 			q.call = func(ctx context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 				if left := time.Until(notAfter); left != c.want {
 					t.Errorf("a client with %v left: the call charges for %v, want %v", c.within, left, c.want)
@@ -306,7 +306,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 // A call charges until the latest deadline of its waiters, and not later.
 func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	var got time.Time
-	q := &queue{timeout: time.Hour, maxBatch: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+	q := &queue{timeout: time.Hour, maxBatch: 10, stats: &statCounters{}, running: &sync.WaitGroup{}}
 	q.call = func(_ context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		got = notAfter
 		return nil
@@ -317,7 +317,7 @@ func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 		w.copy(limiters.Singles(hitsOf("k")...), 1)
 		q.waiters = append(q.waiters, w)
 	}
-	q.takeWaiters()
+	q.popWaiters()
 	q.send()
 	q.running.Wait()
 	if want := now.Add(3 * time.Second); !got.Equal(want) {
@@ -436,7 +436,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
-	q := &queue{timeout: longTimeout, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+	q := &queue{timeout: longTimeout, maxBatch: 10, maxWaiting: 10, stats: &statCounters{}, running: &sync.WaitGroup{}}
 	q.call = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)

@@ -39,7 +39,7 @@ type Store struct {
 	namer       keyNamer
 	timeout     time.Duration // of a Take
 	connectTime time.Duration // of a request that may have to connect first
-	counts      counts
+	stats       statCounters
 	taker       split.Taker // queue or nodes
 
 	// A single Redis, or a master behind Sentinels, has one queue. In a cluster, these fields are nil.
@@ -73,7 +73,7 @@ func New(c connect.Options, o Options) *Store {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	newQueue := func(call callFunc) *queue {
 		return &queue{
-			call: call, timeout: s.timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, counts: &s.counts, running: &s.running,
+			call: call, timeout: s.timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, stats: &s.stats, running: &s.running,
 		}
 	}
 	if s.cluster != nil {
@@ -145,9 +145,9 @@ type Stats struct {
 // Stats returns the counters.
 func (s *Store) Stats() Stats {
 	return Stats{
-		Calls: s.counts.calls.Load(), Hits: s.counts.hits.Load(),
-		QueueRejected: s.counts.queueRejected.Load(), TimedOut: s.counts.timedOut.Load(),
-		BreakerRejected: s.counts.breakerRejected.Load(), Panics: s.counts.panics.Load(),
+		Calls: s.stats.calls.Load(), Hits: s.stats.hits.Load(),
+		QueueRejected: s.stats.queueRejected.Load(), TimedOut: s.stats.timedOut.Load(),
+		BreakerRejected: s.stats.breakerRejected.Load(), Panics: s.stats.panics.Load(),
 	}
 }
 

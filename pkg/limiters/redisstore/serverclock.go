@@ -23,8 +23,8 @@ func (c *serverClock) update(server int64) {
 	c.offset.Store(server - time.Since(c.start).Microseconds())
 }
 
-// expired is a deadline in the past: a call with it charges nothing and returns the server's time.
-const expired = 1
+// pastDeadline has passed: a call with it charges nothing and returns the server's time.
+const pastDeadline = 1
 
 // serverTime converts the deadline of a call to µs of the server's time. It returns 0 for the zero time, which means no deadline.
 func (c *serverClock) serverTime(notAfter time.Time) int64 {
@@ -33,7 +33,7 @@ func (c *serverClock) serverTime(notAfter time.Time) int64 {
 	}
 	offset := c.offset.Load()
 	if offset == 0 {
-		return expired
+		return pastDeadline
 	}
-	return max(expired, offset+notAfter.Sub(c.start).Microseconds())
+	return max(pastDeadline, offset+notAfter.Sub(c.start).Microseconds())
 }

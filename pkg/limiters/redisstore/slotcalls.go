@@ -144,7 +144,7 @@ func (s *Store) send(ctx context.Context, clock *serverClock, calls []*slotCall)
 func (s *Store) guardedSend(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) {
 	err := split.CatchPanic(func() error { s.sendTo(ctx, clock, node, calls); return nil })
 	if err != nil {
-		s.counts.panics.Add(1)
+		s.stats.panics.Add(1)
 		for _, sc := range calls {
 			sc.err = err
 		}
