@@ -28,7 +28,7 @@ type batch struct {
 	// For encode. Indices in distinct count from 1.
 	known     map[string]int // key to index
 	index     []int          // of each hit's key
-	counts    []int          // hits on the key with this index
+	hitsOnKey []int          // number of hits on the key with this index
 	arguments []any
 	limitArgs []byte
 }
@@ -38,7 +38,7 @@ const wordSize = 8 // bytes of a number
 // maxIndex is the largest index in a batch. An index has two bytes.
 const maxIndex = math.MaxUint16
 
-// maxBatchHits is the largest number of hits whose keys, including extra keys, all get an index.
+// maxBatchHits is the largest number of hits, whatever their N, whose keys, including extra keys, all get an index.
 const maxBatchHits = maxIndex / len(keySuffixes)
 
 // countKeys returns an upper bound of the number of keys.
@@ -102,11 +102,11 @@ func (b *batch) encode(notAfter, now time.Time, groups []limiters.Group, keys []
 			b.hits, b.group = append(b.hits, &g[i]), append(b.group, groupNumber)
 		}
 	}
-	b.index, b.counts = b.index[:0], append(b.counts[:0], 0)
+	b.index, b.hitsOnKey = b.index[:0], append(b.hitsOnKey[:0], 0)
 	for _, key := range b.keys {
 		i := b.keyIndex(key)
 		b.index = append(b.index, i)
-		b.counts[i]++
+		b.hitsOnKey[i]++
 	}
 	for i := range b.hits {
 		b.limitOf = append(b.limitOf, b.limitIndex(scriptLimit{b.hits[i].Limit, usageKey}))
@@ -117,7 +117,7 @@ func (b *batch) encode(notAfter, now time.Time, groups []limiters.Group, keys []
 func (b *batch) keyIndex(key string) int {
 	i, found := b.known[key]
 	if !found {
-		b.distinct, b.counts = append(b.distinct, key), append(b.counts, 0)
+		b.distinct, b.hitsOnKey = append(b.distinct, key), append(b.hitsOnKey, 0)
 		i = len(b.distinct)
 		b.known[key] = i
 	}
@@ -132,8 +132,8 @@ func (b *batch) verdictsOf(i int) int {
 	return 1
 }
 
-// count returns the N of hit i, or the Debt of a peek.
-func (b *batch) count(i int) (n int64, peek bool) {
+// amount returns the N of hit i. Of a peek with a Debt, it returns the Debt.
+func (b *batch) amount(i int) (n int64, isDebt bool) {
 	h := b.hits[i]
 	if h.N == 0 && b.group[i] == 0 && h.Debt > 0 && !h.Limit.UsesExtraState() && !h.Inspect {
 		return limiters.ClampHits(h.Debt), true

@@ -10,12 +10,13 @@ type runKind byte
 const (
 	kindSameKey     runKind = iota // equal hits on one key, or one hit of a group
 	kindAlone                      // hits on successive keys, without a group and without other hits on these keys
-	kindConcurrency                // hits under concurrency limits, without a group; each has its own key, limit and count
-	kindExtra                      // one hit of a limit with extra state
+	kindConcurrency                // hits under concurrency limits, without a group; each has its own key, limit and amount
+	kindExtra                      // one hit of a limit with extra state, or an inspection
 	kindReserves                   // like kindConcurrency, for limits with reservations and no penalty
-
-	kindPeeks runKind = 8 // added to one of the first two: the hits are peeks, and their counts are the Debt of each
 )
+
+// debtFlag is set in the byte of one of the first two kinds if the amounts are a Debt. It is PEEKS in batch.lua.
+const debtFlag = 8
 
 // The operations of a hit in a run of kindConcurrency, kindExtra or kindReserves.
 const (
@@ -26,17 +27,18 @@ const (
 
 // A run is consecutive hits of one kind. Indices count from 1, but first counts from 0.
 type run struct {
-	kind  runKind
-	first int // index of the first hit
-	times int // number of hits; of an inspection, the number of its verdicts
-	key   int // index of the first hit's key
-	limit int // index of the hits' limit; 0: each hit has a limit and a count of its own
-	group uint16
-	n     int64 // N of each hit; with kindPeeks, its Debt
+	kind   runKind
+	first  int // index of the first hit
+	times  int // number of hits; of an inspection, the number of its verdicts
+	key    int // index of the first hit's key
+	limit  int // index of the hits' limit; 0: each hit has a limit and an amount of its own
+	group  uint16
+	n      int64 // amount of each hit
+	isDebt bool
 }
 
 // longRun is the length from which a run of equal hits accepts no other hits. A further run costs the script as much as a few hits, and
-// a hit with its own limit and count costs a little more than an equal hit.
+// a hit with its own limit and amount costs a little more than an equal hit.
 const longRun = 8
 
 // encodeRuns appends the runs of all hits.
@@ -44,8 +46,7 @@ func (b *batch) encodeRuns() {
 	var last run
 	for i := range b.hits {
 		next := run{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i]}
-		n, peek := b.count(i)
-		next.n = n
+		next.n, next.isDebt = b.amount(i)
 		switch {
 		case b.hits[i].Inspect:
 			next.kind, next.times = kindExtra, b.verdictsOf(i)
@@ -55,11 +56,8 @@ func (b *batch) encodeRuns() {
 			next.kind = kindReserves
 		case b.hits[i].Limit.UsesExtraState():
 			next.kind = kindExtra
-		case b.counts[b.index[i]] == 1 && b.group[i] == 0:
+		case b.hitsOnKey[b.index[i]] == 1 && b.group[i] == 0:
 			next.kind = kindAlone
-		}
-		if peek {
-			next.kind += kindPeeks
 		}
 		if !last.join(next) {
 			b.appendRun(&last)
@@ -71,11 +69,11 @@ func (b *batch) encodeRuns() {
 
 // join adds the run next of one hit to r. It returns false if next does not belong to r.
 func (r *run) join(next run) bool {
-	if r.times == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind {
+	if r.times == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind || r.isDebt != next.isDebt {
 		return false
 	}
 	joins, equal := false, next.limit == r.limit && next.n == r.n
-	switch next.kind &^ kindPeeks {
+	switch next.kind {
 	case kindConcurrency, kindReserves:
 		joins = true
 	case kindSameKey:
@@ -98,7 +96,11 @@ func (b *batch) appendRun(r *run) {
 	}
 	to := binary.BigEndian.AppendUint16(b.runs, uint16(r.times))
 	to = binary.BigEndian.AppendUint16(to, uint16(r.key))
-	to = append(to, byte(r.kind))
+	kind := byte(r.kind)
+	if r.isDebt {
+		kind |= debtFlag
+	}
+	to = append(to, kind)
 	to = binary.BigEndian.AppendUint16(to, uint16(r.limit))
 	to = binary.BigEndian.AppendUint16(to, r.group)
 	to = binary.BigEndian.AppendUint64(to, uint64(r.n))
@@ -114,7 +116,7 @@ func (b *batch) appendRun(r *run) {
 			to = b.appendLease(to, i)
 			to = binary.BigEndian.AppendUint16(to, uint16(b.index[i]))
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
-			to = b.appendCount(to, i)
+			to = b.appendAmount(to, i)
 			if r.kind == kindReserves {
 				key, _ := b.keyAndLimit(i, reservationsKey)
 				to = binary.BigEndian.AppendUint16(to, uint16(key))
@@ -123,14 +125,14 @@ func (b *batch) appendRun(r *run) {
 	default:
 		for i := r.first; r.limit == 0 && i < r.first+r.times; i++ {
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
-			to = b.appendCount(to, i)
+			to = b.appendAmount(to, i)
 		}
 	}
 	b.runs = to
 }
 
-func (b *batch) appendCount(to []byte, i int) []byte {
-	n, _ := b.count(i)
+func (b *batch) appendAmount(to []byte, i int) []byte {
+	n, _ := b.amount(i)
 	return binary.BigEndian.AppendUint64(to, uint64(n))
 }
 
