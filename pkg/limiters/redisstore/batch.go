@@ -55,20 +55,18 @@ func countKeys(groups []limiters.Group) (n int) {
 	return n
 }
 
-func newBatch(notAfter, now time.Time, groups []limiters.Group, keys []string) *batch {
-	b := &batch{known: map[string]int{}}
-	b.encode(notAfter, now, groups, keys)
-	return b
+// newBatch returns a batch without hits. Add keys, and then encode the groups of their hits.
+func newBatch(notAfter, now time.Time) *batch {
+	return &batch{notAfter: notAfter, now: now, known: map[string]int{}}
 }
 
-func emptyBatch() *batch { return newBatch(time.Time{}, time.Time{}, nil, nil) }
-
-var batches = sync.Pool{New: func() any { return emptyBatch() }}
+var batches = sync.Pool{New: func() any { return newBatch(time.Time{}, time.Time{}) }}
 
 // pooledBatch returns a batch of groups from the pool. Call release after reading its verdicts.
 func pooledBatch(notAfter, now time.Time, groups []limiters.Group, namer keyNamer) *batch {
 	b := batches.Get().(*batch)
-	b.encode(notAfter, now, groups, namer.keysIn(&b.buffer, groups))
+	b.notAfter, b.now, b.keys = notAfter, now, namer.keysIn(&b.buffer, groups)
+	b.encode(groups)
 	return b
 }
 
@@ -88,9 +86,8 @@ func (b *batch) release() {
 	batches.Put(b)
 }
 
-// encode fills an empty batch. The keys are those of the hits, in Redis.
-func (b *batch) encode(notAfter, now time.Time, groups []limiters.Group, keys []string) {
-	b.notAfter, b.now, b.keys = notAfter, now, keys
+// encode adds the hits of groups to a batch that has only their keys.
+func (b *batch) encode(groups []limiters.Group) {
 	number := uint16(0)
 	for _, g := range groups {
 		groupNumber := uint16(0)

@@ -493,7 +493,9 @@ func TestRunsEncodeAllHits(t *testing.T) {
 				group[i] = 1
 			}
 		}
-		b := newBatch(time.Time{}, time.Time{}, groups, keys)
+		b := newBatch(time.Time{}, time.Time{})
+		b.keys = keys
+		b.encode(groups)
 		var got []limiters.Hit
 		var gotGroup []uint16
 		var kinds []runKind

@@ -38,22 +38,23 @@ func (b *batch) rejectedTooEarly(r reply, err error) bool {
 }
 
 func (s script) callOnce(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
-	r, err := send(ctx, c, clock, "evalsha", s.digest, b)
+	r, err := eval(ctx, c, clock, "evalsha", s.digest, b)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return send(ctx, c, clock, "eval", s.source, b)
+		return eval(ctx, c, clock, "eval", s.source, b)
 	}
 	return r, err
 }
 
 // ping calls the script without hits and returns the duration.
 func (s script) ping(ctx context.Context, c redis.UniversalClient, clock *serverClock) (time.Duration, error) {
-	b := emptyBatch()
+	b := newBatch(time.Time{}, time.Time{})
 	start := time.Now()
 	_, err := s.callOnce(ctx, c, clock, b)
 	return time.Since(start), err
 }
 
-func send(ctx context.Context, c redis.UniversalClient, clock *serverClock, name, text string, b *batch) (reply, error) {
+// eval sends the command name, evalsha or eval, with its text, a digest or the source.
+func eval(ctx context.Context, c redis.UniversalClient, clock *serverClock, name, text string, b *batch) (reply, error) {
 	cmd := newCommand(ctx, clock, name, text, b)
 	if err := c.Process(ctx, cmd); err != nil {
 		return reply{}, err

@@ -17,14 +17,13 @@ import (
 // A slotCall is a call with hits whose keys share a slot. It fails independently of other calls.
 type slotCall struct {
 	split.Subset
-	keys     []string  // of the hits
-	notAfter time.Time // see batch
-	batch    *batch
-	reply    reply
-	err      error
+	batch *batch // with the keys; run encodes the groups
+	reply reply
+	err   error
 }
 
-func (sc *slotCall) send(ctx context.Context, s *Store, clock *serverClock) {
+// sendAlone sends the call through the cluster client, which follows MOVED and ASK.
+func (sc *slotCall) sendAlone(ctx context.Context, s *Store, clock *serverClock) {
 	sc.reply, sc.err = s.script.call(ctx, s.cluster, clock, sc.batch)
 }
 
@@ -49,15 +48,12 @@ func splitBySlot(notAfter, now time.Time, groups []limiters.Group, keys []string
 		slot := slotOf(keys[first])
 		sc := bySlot[slot]
 		if sc == nil {
-			sc = &slotCall{}
+			sc = &slotCall{batch: newBatch(notAfter, now)}
 			bySlot[slot] = sc
 			calls = append(calls, sc)
 		}
 		sc.Add(g, first)
-		sc.keys = append(sc.keys, keys[first:first+len(g)]...)
-	}
-	for _, sc := range calls {
-		sc.batch = newBatch(notAfter, now, sc.Groups, sc.keys)
+		sc.batch.keys = append(sc.batch.keys, keys[first:first+len(g)]...)
 	}
 	return calls
 }
@@ -67,14 +63,7 @@ func (s *Store) decideSlots(
 	ctx context.Context, clock *serverClock, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict,
 ) error {
 	calls := splitBySlot(notAfter, now, groups, s.namer.keys(groups))
-	if len(calls) == 1 {
-		calls[0].send(ctx, s, clock)
-	} else {
-		s.send(ctx, clock, calls)
-	}
-	for _, sc := range calls {
-		sc.read()
-	}
+	s.run(ctx, clock, calls)
 	s.decideByKey(ctx, clock, slices.DeleteFunc(slices.Clone(calls), func(sc *slotCall) bool { return !redis.IsTryAgainError(sc.err) }))
 	return s.scatter(calls, out)
 }
@@ -89,7 +78,7 @@ func (s *Store) scatter(calls []*slotCall, out []limiters.Verdict) error {
 		}
 		errs = append(errs, sc.err)
 		s.reloadSlots(sc.err)
-		sc.Scatter(out, fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(sc.keys[0]), s.address, sc.err))
+		sc.Scatter(out, fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(sc.batch.keys[0]), s.address, sc.err))
 	}
 	if len(errs) < len(calls) {
 		return nil
@@ -119,57 +108,69 @@ func joinErrors(errs []error) error {
 	return errors.Join(distinct...)
 }
 
-// send sends calls to all nodes concurrently, in one pipeline for each.
+// run encodes and sends calls, and reads their verdicts.
+func (s *Store) run(ctx context.Context, clock *serverClock, calls []*slotCall) {
+	for _, sc := range calls {
+		sc.batch.encode(sc.Groups)
+	}
+	if len(calls) == 1 {
+		calls[0].sendAlone(ctx, s, clock) // saves the goroutine
+	} else {
+		s.send(ctx, clock, calls)
+	}
+	for _, sc := range calls {
+		sc.read()
+	}
+}
+
+// send sends calls to all nodes concurrently. A panic becomes an error of the calls to its node.
 func (s *Store) send(ctx context.Context, clock *serverClock, calls []*slotCall) {
 	nodes := map[*redis.Client][]*slotCall{}
 	for _, sc := range calls {
-		node, err := s.cluster.MasterForKey(ctx, sc.keys[0])
+		node, err := s.cluster.MasterForKey(ctx, sc.batch.keys[0])
 		if err != nil {
-			// The slots are unknown, so nothing was sent.
-			for _, sc := range calls {
-				sc.err = limiters.Uncharged(err)
-			}
+			failCalls(calls, limiters.Uncharged(err)) // the slots are unknown, so nothing was sent
 			return
 		}
 		nodes[node] = append(nodes[node], sc)
 	}
 	var sending sync.WaitGroup
 	for node, calls := range nodes {
-		sending.Go(func() { s.guardedSend(ctx, clock, node, calls) })
+		sending.Go(func() {
+			if err := split.CatchPanic(func() error { s.sendToNode(ctx, clock, node, calls); return nil }); err != nil {
+				s.stats.panics.Add(1)
+				failCalls(calls, err)
+			}
+		})
 	}
 	sending.Wait()
 }
 
-// guardedSend converts a panic to an error of calls.
-func (s *Store) guardedSend(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) {
-	err := split.CatchPanic(func() error { s.sendTo(ctx, clock, node, calls); return nil })
-	if err != nil {
-		s.stats.panics.Add(1)
-		for _, sc := range calls {
-			sc.err = err
-		}
+func failCalls(calls []*slotCall, err error) {
+	for _, sc := range calls {
+		sc.err = err
 	}
 }
 
-// sendTo sends calls in one pipeline to the node that should own their slots. If the node lacks the script or its time is unknown,
+// sendToNode sends calls in one pipeline to the node that should own their slots. If the node lacks the script or its time is unknown,
 // the calls do not run. Then one of them is sent alone, which fixes both, and the others in a second pipeline. Calls that still did
-// not run are sent one by one through the cluster client, which follows MOVED and ASK.
-func (s *Store) sendTo(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) {
+// not run are sent alone too.
+func (s *Store) sendToNode(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) {
 	if len(calls) > 1 {
-		calls = s.sendTogether(ctx, clock, node, calls)
+		calls = s.pipeline(ctx, clock, node, calls)
 	}
 	if len(calls) > 2 {
-		calls[0].send(ctx, s, clock)
-		calls = s.sendTogether(ctx, clock, node, calls[1:])
+		calls[0].sendAlone(ctx, s, clock)
+		calls = s.pipeline(ctx, clock, node, calls[1:])
 	}
 	for _, sc := range calls {
-		sc.send(ctx, s, clock)
+		sc.sendAlone(ctx, s, clock)
 	}
 }
 
-// sendTogether sends calls to a node in one pipeline and returns those to send again, because they did not run. It does not use
+// pipeline sends calls to a node in one pipeline and returns those to send again, because they did not run. It does not use
 // the cluster client's pipeline, which waits for unreachable nodes and then overwrites other replies with its error.
-func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) (rest []*slotCall) {
+func (s *Store) pipeline(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) (rest []*slotCall) {
 	pipe := node.Pipeline()
 	commands := make([]command, len(calls))
 	for i, sc := range calls {

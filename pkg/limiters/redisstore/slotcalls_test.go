@@ -44,7 +44,7 @@ func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 	} {
 		calls, verdicts := make([]*slotCall, len(c.errs)), make([]limiters.Verdict, len(c.errs))
 		for i, err := range c.errs {
-			calls[i], verdicts[i] = &slotCall{keys: []string{"k"}, err: err}, limiters.Verdict{Err: err}
+			calls[i], verdicts[i] = &slotCall{batch: &batch{keys: []string{"k"}}, err: err}, limiters.Verdict{Err: err}
 		}
 		for what, got := range map[string]error{"scatter": s.scatter(calls, nil), "errorOfAll": errorOfAll(verdicts)} {
 			if limiters.IsUncharged(got) != c.want || got.Error() != c.text {

@@ -22,7 +22,7 @@ func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*sl
 	for i, sc := range calls {
 		charges[i] = chargesOf(sc)
 	}
-	s.sendKeys(ctx, clock, charges)
+	s.run(ctx, clock, allCalls(charges))
 	for i, sc := range calls {
 		sc.Verdicts = make([]limiters.Verdict, sc.Len())
 		for hit := range sc.Verdicts {
@@ -34,7 +34,7 @@ func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*sl
 	// The charges may have used up the time of the call, so it may take twice the timeout.
 	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
-	s.sendKeys(refunding, clock, refunds)
+	s.run(refunding, clock, allCalls(refunds))
 	for i, sc := range calls {
 		refunds[i].scatterRefunds(sc.Verdicts)
 		sc.err = errorOfAll(sc.Verdicts)
@@ -45,7 +45,7 @@ func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*sl
 func chargesOf(sc *slotCall) keyCalls {
 	charges := newKeyCalls(sc.batch.notAfter, sc.batch.now)
 	for first, g := range limiters.EachGroup(sc.Groups) {
-		keys := sc.keys[first : first+len(g)]
+		keys := sc.batch.keys[first : first+len(g)]
 		if isMixed(g) && spansKeys(keys) {
 			continue
 		}
@@ -63,7 +63,7 @@ func chargesOf(sc *slotCall) keyCalls {
 					own, indices = append(own, hit), append(indices, first+i+j)
 				}
 			}
-			charges.callFor(key).AddHits(own, indices...)
+			charges.add(key, own, indices...)
 		}
 	}
 	return charges
@@ -74,7 +74,7 @@ func chargesOf(sc *slotCall) keyCalls {
 func refundsOf(sc *slotCall, start time.Time) keyCalls {
 	refunds := newKeyCalls(time.Time{}, sc.batch.now)
 	for first, g := range limiters.EachGroup(sc.Groups) {
-		keys := sc.keys[first : first+len(g)]
+		keys := sc.batch.keys[first : first+len(g)]
 		denied := func(i int) bool { return sc.Verdicts[first+i].Err != nil || !sc.Verdicts[first+i].Allowed }
 		var deniedKeys []string
 		for i := range g {
@@ -92,11 +92,10 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 				if hit.Limit.UsesLeases() {
 					hit.N, hit.End = 0, true // a lease or a reservation is given up
 				}
-				refund := refunds.callFor(keys[i])
-				refund.AddHits(limiters.Group{hit}, first+i)
+				refund := refunds.add(keys[i], limiters.Group{hit}, first+i)
 				if sc.batch.now.IsZero() && !hit.End {
 					// In the next fixed window, the refund would admit a hit too many.
-					refund.notAfter = start.Add(sc.Verdicts[first+i].ResetAfter)
+					refund.batch.notAfter = start.Add(sc.Verdicts[first+i].ResetAfter)
 				}
 			}
 		}
@@ -137,30 +136,24 @@ func newKeyCalls(notAfter, now time.Time) keyCalls {
 	return keyCalls{notAfter: notAfter, now: now, byKey: map[string]*slotCall{}}
 }
 
-func (k *keyCalls) callFor(key string) *slotCall {
+// add adds a group of hits on key to the call of the key, and returns the call. See [split.Subset.AddHits].
+func (k *keyCalls) add(key string, g limiters.Group, indices ...int) *slotCall {
 	sc := k.byKey[key]
 	if sc == nil {
-		sc = &slotCall{keys: []string{key}, notAfter: k.notAfter}
+		sc = &slotCall{batch: newBatch(k.notAfter, k.now)}
 		k.byKey[key] = sc
 		k.calls = append(k.calls, sc)
 	}
+	sc.AddHits(g, indices...)
+	sc.batch.keys = append(sc.batch.keys, slices.Repeat([]string{key}, len(g))...)
 	return sc
 }
 
-// sendKeys sends all calls and reads their verdicts.
-func (s *Store) sendKeys(ctx context.Context, clock *serverClock, all []keyCalls) {
-	var calls []*slotCall
+func allCalls(all []keyCalls) (calls []*slotCall) {
 	for _, k := range all {
-		for _, sc := range k.calls {
-			sc.keys = slices.Repeat(sc.keys, sc.Len())
-			sc.batch = newBatch(sc.notAfter, k.now, sc.Groups, sc.keys)
-		}
 		calls = append(calls, k.calls...)
 	}
-	s.send(ctx, clock, calls)
-	for _, sc := range calls {
-		sc.read()
-	}
+	return calls
 }
 
 func (k keyCalls) scatter(out []limiters.Verdict) {

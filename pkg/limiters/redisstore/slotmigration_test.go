@@ -259,10 +259,11 @@ func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2)
 	s := openCluster(t, c)
-	hit := hitsOf(keysOn(c, 0, 1)[0])
-	good := splitBySlot(time.Time{}, time.Time{}, limiters.Singles(hit...), s.namer.keys(limiters.Singles(hit...)))[0]
-	bad := &slotCall{keys: s.namer.keys(limiters.Singles(hitsOf(keysOn(c, 1, 1)[0])...))} // without a batch
-	s.send(t.Context(), newServerClock(), []*slotCall{good, bad})
+	groups := limiters.Singles(hitsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0])...)
+	calls := splitBySlot(time.Time{}, time.Time{}, groups, s.namer.keys(groups))
+	good, bad := calls[0], calls[1]
+	bad.batch.limits = []scriptLimit{{}} // without a limit
+	s.run(t.Context(), newServerClock(), calls)
 	if !errors.Is(bad.err, split.ErrPanic) || good.err != nil {
 		t.Errorf("%v and %v, want a panic and nil", bad.err, good.err)
 	}
@@ -282,7 +283,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	p.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}}
 	start := time.Now()
 	refunds := refundsOf(p, start).calls
-	if len(refunds) != 1 || refunds[0].Groups[0][0].N != -2 || !refunds[0].notAfter.Equal(start.Add(time.Hour)) {
+	if len(refunds) != 1 || refunds[0].Groups[0][0].N != -2 || !refunds[0].batch.notAfter.Equal(start.Add(time.Hour)) {
 		t.Fatalf("%+v, want one refund of 2, valid for an hour", refunds)
 	}
 	if _, err := take(t, s, group[0]); err != nil {
@@ -292,7 +293,9 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 		notAfter time.Time
 		used     int64
 	}{{time.Now().Add(-time.Second), 2}, {time.Now().Add(time.Hour), 0}} {
-		refund := newBatch(c.notAfter, time.Time{}, refunds[0].Groups, refunds[0].keys[:1])
+		refund := newBatch(c.notAfter, time.Time{})
+		refund.keys = refunds[0].batch.keys
+		refund.encode(refunds[0].Groups)
 		before := scriptCalls(t, server)
 		if _, err := s.script.call(t.Context(), s.client, s.clock, refund); err != nil {
 			t.Fatal(err)
@@ -343,7 +346,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	groups = []limiters.Group{append(groups[0], lease)}
 	call := splitBySlot(time.Now().Add(-time.Second), time.Time{}, groups, s.namer.keys(groups))[0]
 	call.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}, {Allowed: true}}
-	s.sendKeys(t.Context(), clock, []keyCalls{refundsOf(call, time.Now())})
+	s.run(t.Context(), clock, refundsOf(call, time.Now()).calls)
 	used("refunded", week, 0)
 	used("refunded", slots, 0)
 }
