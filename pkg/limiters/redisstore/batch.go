@@ -16,7 +16,7 @@ type batch struct {
 	now      time.Time
 	hits     []*limiters.Hit
 	group    []uint16 // the number of each hit's group, from 1; 0: the hit is alone in its group
-	keys     []string // of the hits, in Redis
+	keys     []string // of the hits
 
 	distinct []string // keys, each once
 	limits   []scriptLimit

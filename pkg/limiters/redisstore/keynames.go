@@ -10,51 +10,51 @@ import (
 // format is the version of keys and values. Counters do not survive a change of format.
 const format = "w2"
 
-// A keyNamer names states in Redis.
+// A keyNamer makes keys. In this package, a key is a key in Redis, and a hitKey is the key of a [limiters.Hit].
 type keyNamer struct {
 	prefix string
-	tag    func(key string) string
+	tag    func(hitKey string) string
 	hasher *keyHasher // nil: keys are readable
 }
 
-// append appends the key of a hit's state in Redis to text:
+// append appends the key of a hit's state to text:
 //
-//	prefix format {key} limit               the hit's key is the hash tag, so its limits are in one slot
-//	prefix format length {tag} key } limit  with a tag; its length keeps tag and key apart
-//	prefix format h{MAC of key} limit       hidden; with a tag, the MAC of the tag is the hash tag
+//	prefix format {hitKey} limit               the hit's key is the hash tag, so its limits are in one slot
+//	prefix format length {tag} hitKey } limit  with a tag; its length keeps tag and hitKey apart
+//	prefix format h{MAC of hitKey} limit       hidden; with a tag, the MAC of the tag is the hash tag
 //
 // Braces in the hit's key are harmless: they change the hash tag of all its limits in the same way.
 func (n keyNamer) append(text []byte, h *limiters.Hit) []byte {
-	return n.appendName(text, h.Key, h.Limit.StateID())
+	return n.appendKey(text, h.Key, h.Limit.StateID())
 }
 
-func (n keyNamer) appendName(text []byte, key, id string) []byte {
+func (n keyNamer) appendKey(text []byte, hitKey, stateID string) []byte {
 	tag := ""
 	if n.tag != nil {
-		tag = n.tag(key)
+		tag = n.tag(hitKey)
 	}
 	text = append(text, n.prefix...)
 	text = append(text, format...)
 	switch {
 	case n.hasher != nil:
-		text = n.hasher.append(text, tag, key)
+		text = n.hasher.append(text, tag, hitKey)
 	case tag != "":
 		text = strconv.AppendInt(text, int64(len(tag)), 10)
 		text = append(text, '{')
 		text = append(text, tag...)
 		text = append(text, '}')
-		text = append(text, key...)
+		text = append(text, hitKey...)
 	default:
 		text = append(text, '{')
-		text = append(text, key...)
+		text = append(text, hitKey...)
 	}
 	text = append(text, '}')
-	return append(text, id...)
+	return append(text, stateID...)
 }
 
-// parse returns the key in the name of a state or of one of its extra keys. It returns false for other names and for hidden keys.
-func (n keyNamer) parse(name string) (key string, ok bool) {
-	rest, ours := strings.CutPrefix(name, n.prefix+format)
+// parse returns the hit's key from the key of a state or from one of its extra keys. It returns false for other keys and for hidden keys.
+func (n keyNamer) parse(key string) (hitKey string, ok bool) {
+	rest, ours := strings.CutPrefix(key, n.prefix+format)
 	end := strings.LastIndexByte(rest, '}') // the StateID that follows has no braces
 	if !ours || end < 0 {
 		return "", false
@@ -81,13 +81,13 @@ const (
 
 func (n keyNamer) key(h *limiters.Hit) string { return string(n.append(nil, h)) }
 
-// keys returns the names for all hits, in one allocation.
+// keys returns the keys of all hits, in one allocation.
 func (n keyNamer) keys(groups []limiters.Group) []string {
 	var buffer keyBuffer
 	return n.keysIn(&buffer, groups)
 }
 
-// A keyBuffer is reusable memory for names.
+// A keyBuffer is reusable memory for keys.
 type keyBuffer struct {
 	text []byte
 	ends []int
@@ -103,9 +103,9 @@ func (n keyNamer) keysIn(buffer *keyBuffer, groups []limiters.Group) []string {
 			buffer.ends = append(buffer.ends, len(buffer.text))
 		}
 	}
-	names, start := string(buffer.text), 0
+	all, start := string(buffer.text), 0
 	for _, end := range buffer.ends {
-		buffer.keys = append(buffer.keys, names[start:end])
+		buffer.keys = append(buffer.keys, all[start:end])
 		start = end
 	}
 	return buffer.keys

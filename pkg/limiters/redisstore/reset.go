@@ -16,14 +16,14 @@ import (
 )
 
 // Reset implements [limiters.Store]. It bypasses the queue, because operators accept longer waits.
-func (s *Store) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
+func (s *Store) Reset(ctx context.Context, names []limiters.StateName) (found []bool, err error) {
 	if !s.enter() {
 		return nil, ErrClosed
 	}
 	defer s.running.Done()
-	found = make([]bool, len(keys))
-	for i, k := range keys {
-		n, err := s.unlink(ctx, string(s.namer.appendName(nil, k.Key, k.ID)))
+	found = make([]bool, len(names))
+	for i, name := range names {
+		n, err := s.unlink(ctx, string(s.namer.appendKey(nil, name.Key, name.ID)))
 		if err != nil {
 			return found, fmt.Errorf("redisstore: reset at %s: %w", s.address, explainError(err))
 		}
@@ -33,8 +33,8 @@ func (s *Store) Reset(ctx context.Context, keys []limiters.StateName) (found []b
 }
 
 // unlink removes the key of a state and its extra keys, which share a slot. It returns the number of removed keys.
-func (s *Store) unlink(ctx context.Context, name string) (int64, error) {
-	return s.client.Unlink(ctx, name, name+reserveSuffix, name+penaltySuffix).Result()
+func (s *Store) unlink(ctx context.Context, key string) (int64, error) {
+	return s.client.Unlink(ctx, key, key+reserveSuffix, key+penaltySuffix).Result()
 }
 
 // Bounds of one call of ResetMatching.
@@ -46,7 +46,7 @@ const (
 
 // ResetMatching implements [limiters.Store]. One call visits about 10,000 keys in up to about 1 s. In a cluster, it visits the
 // masters in the order of their addresses. It may miss a key whose slot moves to another master meanwhile.
-func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (progress limiters.Progress, err error) {
+func (s *Store) ResetMatching(ctx context.Context, match func(hitKey string) bool, cursor string) (progress limiters.Progress, err error) {
 	if s.namer.hasher != nil {
 		return progress, limiters.ErrHiddenKeys
 	}
@@ -101,7 +101,7 @@ func parseScan(text string) (p scanPosition, err error) {
 }
 
 // scan visits some keys and advances the position.
-func (s *Store) scan(ctx context.Context, position *scanPosition, match func(key string) bool, progress *limiters.Progress) error {
+func (s *Store) scan(ctx context.Context, position *scanPosition, match func(hitKey string) bool, progress *limiters.Progress) error {
 	node, next, err := s.masterAt(ctx, position)
 	if err != nil {
 		return err
@@ -110,21 +110,21 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(key
 		position.done = true
 		return nil
 	}
-	names, cursor, err := node.Scan(ctx, position.cursor, escapeGlob(s.namer.prefix+format)+"*", scanCount).Result()
+	keys, cursor, err := node.Scan(ctx, position.cursor, escapeGlob(s.namer.prefix+format)+"*", scanCount).Result()
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		key, ok := s.namer.parse(name)
+	for _, key := range keys {
+		hitKey, ok := s.namer.parse(key)
 		if !ok {
 			continue
 		}
 		progress.Scanned++
-		if !match(key) {
+		if !match(hitKey) {
 			continue
 		}
 		// The scan also returns extra keys of a state. Removing one key of a state removes all.
-		n, err := s.unlink(ctx, strings.TrimSuffix(strings.TrimSuffix(name, reserveSuffix), penaltySuffix))
+		n, err := s.unlink(ctx, strings.TrimSuffix(strings.TrimSuffix(key, reserveSuffix), penaltySuffix))
 		if err != nil {
 			return err
 		}
