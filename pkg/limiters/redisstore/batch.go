@@ -129,7 +129,7 @@ func (b *batch) verdictsOf(i int) int {
 	return 1
 }
 
-// amount returns the N of hit i. Of a peek with a Debt, it returns the Debt.
+// amount returns the N of hit i, or the Debt of a peek that has one.
 func (b *batch) amount(i int) (n int64, isDebt bool) {
 	h := b.hits[i]
 	if h.N == 0 && b.group[i] == 0 && h.Debt > 0 && !h.Limit.UsesExtraState() && !h.Inspect {
