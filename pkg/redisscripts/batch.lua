@@ -368,7 +368,9 @@ local function functions_of(batch)
     if not key then return end
     if key.failed then return failures().fail(i, key.failed) end
     local unsaved = key.unsaved or run.penalty and keys[run.penalty_key].unsaved
-    if unsaved then failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run) end
+    if not unsaved then return end
+    if run.op == $INSPECT then return failures().fail(i, unsaved) end
+    failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run)
   end
 
   local function finish()

@@ -90,6 +90,31 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 	}
 }
 
+// The hit that an inspection follows in a call is not charged on a full Redis, so the inspection does not know the state.
+func TestFullRedisFailsInspectionsOfUnsavedKeys(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	s, c := open(t, server), server.Client(t)
+	for name, peek := range map[string]string{"would fit": limiters.PeekWouldFit, "over": limiters.PeekOver} {
+		limit := limiterstest.MustLimit(limiters.Spec{
+			Algorithm: "fixed_window", Max: 2, Window: time.Hour, CountDenied: true,
+			Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Peek: peek, Penalty: limiters.PenaltySpec{After: 100, Within: time.Hour, For: time.Hour}},
+		})
+		hit := limiters.Hit{Key: name, Limit: limit, N: 1}
+		inspection := limiters.Hit{Key: name, Limit: limit, Inspect: true}
+		if out, err := take(t, s, hit, hit); err != nil || !out[1].Allowed {
+			t.Fatal(out, err)
+		}
+		setFull(t, c, true)
+		if out, err := take(t, s, hit, inspection); err != nil || out[1].Err == nil || out[1].PenaltyLeft != 0 {
+			t.Errorf("%s: %+v %v: want an error", name, out, err)
+		}
+		if out, err := take(t, s, inspection); err != nil || out[0].Err != nil || out[0].Allowed || out[0].PenaltyLeft != 0 {
+			t.Errorf("%s: by itself: %+v %v: want a denial without a penalty", name, out, err)
+		}
+		setFull(t, c, false)
+	}
+}
+
 // A settle moves an entry of a log with many later entries. With 10,000 of them or more, the estimate stays.
 func TestSettleInALongLog(t *testing.T) {
 	t.Parallel()
