@@ -30,7 +30,7 @@ RANDOM  := TestStorePassesTheSuite|TestOtherServersPassTheSuite|TestClusterPasse
 # Packages whose tests start the built server.
 E2E     := $(addprefix ./,e2e e2e/actions e2e/conform e2e/differential e2e/faults e2e/streamdone)
 
-.PHONY: help build image image-load release release-verify demo test test-product test-processes test-modules gateway e2e random fuzz faults chaos stores bench bench-scale lint vuln check
+.PHONY: help build image image-load release release-verify demo test test-product test-modules gateway e2e random fuzz faults chaos stores bench bench-scale lint vuln check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,31 +57,28 @@ demo: ## show Weir behind a real Envoy; STORE=redis counts in a real Redis; ARGS
 test: ## run every test, the product with the race detector, on a real Envoy and Redis; in containers too if Docker can run
 	@go build -ldflags=-w -o bin/weir ./cmd/server
 	@env=$$(tools/ensure envoy redis redis-versions cc incumbent chromium docker) && eval "$$env" && \
-	export WEIR='$(CURDIR)/bin/weir' GORACE=atexit_sleep_ms=0 && $(MAKE) --no-print-directory -j3 test-product test-processes test-modules
+	export WEIR='$(CURDIR)/bin/weir' GORACE=atexit_sleep_ms=0 && $(MAKE) --no-print-directory -j2 test-product test-modules
 
-# Three parts of make test, which run at the same time, because many tests wait. -vet=off, because make lint vets.
+# Two parts of make test, which run at the same time, because many tests wait. -vet=off, because make lint vets.
 
 # The product with the race detector. With -short a random test plays a tenth of its sequences, because the race detector makes it ten
 # times slower. The packages that take longest are first, so that none of them remains for the end.
 test-product:
 	all=$$(go list ./...) && e2e=$$(go list $(E2E)) && \
 	$(RACE) -timeout=30m -short -vet=off -shuffle=on $(LONGEST) $$(grep -vxF "$$e2e" <<<"$$all")
-
-# The server as a process, without the race detector, which would see the test and not the server. Most of these tests wait.
-test-processes:
-	go test -timeout=30m -vet=off -shuffle=on $(E2E)
-	cd e2e/page && go test -timeout=30m -vet=off -shuffle=on ./...
 	cd e2e/xds && $(RACE) -timeout=30m -vet=off -shuffle=on ./...
-	$(CONTAINERS)
 
-# WHOLE, the packages with random tests, again: without the race detector and with all sequences. Of redisstore only RANDOM runs again,
-# because the other tests take minutes. Then the modules whose tests mostly compile.
+# E2E, the server as a process, without the race detector, which would see the test and not the server. WHOLE, the packages with random
+# tests, again: without the race detector and with all sequences. Of redisstore only RANDOM runs again, because the other tests take
+# minutes. Then the other modules.
 test-modules:
-	go test -timeout=30m -vet=off -shuffle=on ./internal/socket $(filter-out ./pkg/limiters/redisstore/,$(WHOLE))
+	go test -timeout=30m -vet=off -shuffle=on $(E2E) ./internal/socket $(filter-out ./pkg/limiters/redisstore/,$(WHOLE))
 	go test -timeout=30m -vet=off -shuffle=on -run='$(RANDOM)' ./pkg/limiters/redisstore
+	cd e2e/page && go test -timeout=30m -vet=off -shuffle=on ./...
 	cd tools/image && go test -timeout=30m -vet=off -shuffle=on ./...
 	cd tools/release && go test -timeout=30m -vet=off -shuffle=on ./...
 	cd e2e/manifests && go test -timeout=30m -vet=off -shuffle=on ./...
+	$(CONTAINERS)
 
 gateway: ## test Weir under a real Envoy Gateway, which the first run builds in some minutes
 	@env=$$(tools/ensure envoy redis gateway) && eval "$$env" && cd e2e/gateway && go test -timeout=30m -count=1 ./...

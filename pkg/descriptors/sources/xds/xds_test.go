@@ -384,7 +384,7 @@ func TestWatchReturnsWhenItsContextEnds(t *testing.T) {
 }
 
 func TestMaxMessageSizeBoundsPushes(t *testing.T) {
-	const descriptors = 6_000
+	const descriptors = 600
 	push := huge(t, descriptors)
 	if len(push.GetValue()) < 5<<20 {
 		t.Fatalf("%d bytes are not huge", len(push.GetValue()))
