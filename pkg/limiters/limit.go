@@ -164,7 +164,7 @@ func New(spec Spec) (*Limit, error) {
 	}
 	l := &Limit{spec: spec, definition: d, capacity: cmp.Or(spec.Params.Capacity, spec.Max)}
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDeniedByDefault && spec.CountDenied
-	spec.Params = d.withNumberDefaults(spec.Params)
+	d.setNumberDefaults(&spec.Params)
 	var err error
 	if l.algorithm, err = d.newAlgorithm(spec, l.peekOver); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -188,15 +189,26 @@ func (d *definition) clearTextDefaults(params *Params) {
 	}
 }
 
-// withNumberDefaults returns params with the Default of each Integer and Duration that is not set.
-func (d *definition) withNumberDefaults(params Params) Params {
+// setNumberDefaults sets each Integer and Duration of params that is not set to its Default.
+func (d *definition) setNumberDefaults(params *Params) {
 	for i := range d.parameters {
-		if p := &d.parameters[i]; p.number != nil {
-			p.SetDefault(&params)
+		if p := &d.parameters[i]; p.number != nil && *p.number(params) == 0 {
+			*p.number(params) = *p.number(numberDefaults())
 		}
 	}
-	return params
 }
+
+// numberDefaults returns the Default of each Integer and Duration, parsed once, because a limit is created for most hits of more than 1
+// under on_store_error: local.
+var numberDefaults = sync.OnceValue(func() *Params {
+	defaults := &Params{}
+	for i := range allParameters {
+		if p := &allParameters[i]; p.number != nil {
+			p.SetDefault(defaults)
+		}
+	}
+	return defaults
+})
 
 // String returns "key=value" for each parameter that is not zero, separated by spaces.
 func (p Params) String() string {
