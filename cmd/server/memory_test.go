@@ -32,10 +32,10 @@ func TestReplicasOfDNSAreLogged(t *testing.T) {
 		"replicas.invalid.": "replicas not counted, their number stays",
 	} {
 		t.Run(name, func(t *testing.T) {
-			messages := make(chan string, 1)
+			messages := lines{more: make(chan struct{})}
 			core, _ := observer.New(zap.InfoLevel)
 			log := zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
-				messages <- e.Message
+				messages.add(e.Message)
 				return nil
 			}))
 			s := &settings.Serve{}
@@ -46,11 +46,13 @@ func TestReplicasOfDNSAreLogged(t *testing.T) {
 				defer close(ended)
 				countReplicas(s, log).Run(ctx)
 			}()
-			if got := <-messages; got != want {
-				t.Errorf("the log says %q, want %q", got, want)
+			defer func() {
+				cancel()
+				<-ended
+			}()
+			if got, n := messages.await(t, 0, want); got != want || n != 1 {
+				t.Errorf("line %d of the log says %q, want %q as the first", n, got, want)
 			}
-			cancel()
-			<-ended
 		})
 	}
 }

@@ -124,15 +124,22 @@ func TestForceStartWithAFaultyOverlay(t *testing.T) {
 	}
 }
 
+// startWithOverlay starts a server with files of rules and of an empty overlay. seen is the index after the log line of the load.
+func startWithOverlay(t *testing.T) (s *server, path, overlay string, seen int) {
+	t.Helper()
+	dir := t.TempDir()
+	path, overlay = filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "overlay.yaml")
+	write(t, path, rules)
+	write(t, overlay, "domain: ugc\n")
+	s = startServer(t, "CONFIG_PATH="+path, "CONFIG_OVERLAY="+overlay)
+	_, seen = s.log.await(t, 0, "rules loaded")
+	return s, path, overlay, seen
+}
+
 // The log names the overlay as the source of its faults, and the rules as the source of theirs.
 func TestFaultOfOverlayNamesTheOverlay(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	path, overlay := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "overlay.yaml")
-	write(t, path, rules)
-	write(t, overlay, "domain: ugc\n")
-	s := startServer(t, "CONFIG_PATH="+path, "CONFIG_OVERLAY="+overlay)
-	_, seen := s.log.await(t, 0, "rules loaded")
+	s, path, overlay, seen := startWithOverlay(t)
 	for _, file := range []string{overlay, path} {
 		write(t, file, "domain: [\n")
 		var line string
@@ -162,12 +169,7 @@ func TestOnStoreErrorLocalWithoutReplicasLogsAWarning(t *testing.T) {
 // A new overlay that does not suit the rules in force is used for the next rules.
 func TestOverlayAndRulesMayChangeTogether(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	path, overlay := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "overlay.yaml")
-	write(t, path, rules)
-	write(t, overlay, "domain: ugc\n")
-	s := startServer(t, "CONFIG_PATH="+path, "CONFIG_OVERLAY="+overlay)
-	_, seen := s.log.await(t, 0, "rules loaded")
+	s, path, overlay, seen := startWithOverlay(t)
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {capacity: 9}}\n")
 	_, seen = s.log.await(t, seen, "capacity has no meaning for the algorithm fixed_window")
 	write(t, path, strings.Replace(rules, "unit: ", "algorithm: funnel, unit: ", 1))
