@@ -349,13 +349,13 @@ local function functions_of(batch)
   local function save_keys()
     local complete = true
     for _, key in pairs(keys) do
-      local limit, group = key.charged, key.group or {}
+      local limit, key_group = key.charged, key.group or {}
       if limit and not key.failed then
-        if not group.unsaved then
+        if not key_group.unsaved then
           local ok, problem = pcall(limit.algorithm.save, key.name, key.state, limit, key.reset, now, server)
-          if not ok then group.unsaved = failures().text_of(problem) end
+          if not ok then key_group.unsaved = failures().text_of(problem) end
         end
-        key.unsaved = group.unsaved
+        key.unsaved = key_group.unsaved
       end
       complete = complete and not key.failed and not key.unsaved
     end
