@@ -6,7 +6,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// An Outcome is that of the hits of a descriptor: allowed, denied or undecided.
+// An Outcome classifies the hits of a descriptor as allowed, denied or undecided.
 type Outcome uint8
 
 // The outcomes. A descriptor is Undecided if the store failed under on_store_error: error. The end of a lease is Allowed even then,

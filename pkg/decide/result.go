@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Result has the decisions of a request, and its own outcome. The zero Result is ready for [Decider.Decide].
+// A Result has the decisions of a request, and reports whether it is denied. The zero Result is ready for [Decider.Decide].
 //
 // These fields and methods report denials:
 //   - Denied: Weir denies the request.
