@@ -58,8 +58,8 @@ type XDS struct {
 	ServerCA          string        `env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT" name:"xds-server-ca" placeholder:"FILE" help:"The CA that signs the certificate of the control plane, in PEM. Default: the CAs of the system."`
 	ServerSAN         string        `env:"CONFIG_GRPC_XDS_SERVER_TLS_SAN" name:"xds-server-san" help:"The name that the certificate of the control plane must have. Default: the host in CONFIG_GRPC_XDS_SERVER_URL."`
 	RulesFile         string        `env:"CONFIG_GRPC_XDS_RULES_FILE" name:"xds-rules-file" placeholder:"FILE" help:"A file in a writable folder for the last rules from the control plane. Weir writes it after each change and loads it at start, so a container that restarts while the control plane is unreachable has rules."`
-	BackoffInitial    time.Duration `env:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL" name:"xds-backoff-initial" default:"0s" help:"The first wait between two attempts to connect. Each further wait is twice as long. 0: CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL."`
-	BackoffMax        time.Duration `env:"XDS_CLIENT_BACKOFF_MAX_INTERVAL" name:"xds-backoff-max" default:"10s" help:"The longest wait between two attempts to connect."`
+	BackoffInitial    time.Duration `env:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL" name:"xds-backoff-initial" default:"0s" help:"The first wait between two attempts to connect, at least 10ms. Each further wait is twice as long. 0: CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL."`
+	BackoffMax        time.Duration `env:"XDS_CLIENT_BACKOFF_MAX_INTERVAL" name:"xds-backoff-max" default:"10s" help:"The longest wait between two attempts to connect, at least 10ms."`
 	BackoffJitter     bool          `env:"XDS_CLIENT_BACKOFF_JITTER" name:"xds-backoff-jitter" default:"true" negatable:"" help:"Draw each wait at random, from 0 to its full length, so that many replicas do not connect at the same time."`
 	MaxMessageSize    int           `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES" name:"xds-max-message-size" default:"0" help:"The largest xDS message, in bytes. 0: 4 MiB."`
 
@@ -73,8 +73,8 @@ func (x *XDS) complete(errs *settingErrors, configType string) {
 	if configType != FromXDS {
 		return
 	}
-	positive(errs, "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", int64(x.BackoffInitial))
-	positive(errs, "XDS_CLIENT_BACKOFF_MAX_INTERVAL", int64(x.BackoffMax))
+	errs.interval("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", x.BackoffInitial)
+	errs.interval("XDS_CLIENT_BACKOFF_MAX_INTERVAL", x.BackoffMax)
 	x.BackoffInitial = min(x.BackoffInitial, x.BackoffMax)
 	if x.MaxMessageSize < 0 {
 		errs.require("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "be at least 0")

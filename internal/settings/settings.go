@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Serve are the settings of the server.
@@ -119,6 +120,15 @@ func (errs *settingErrors) exclusive(variable, value, file string) {
 func setDefault(value *string, def string) {
 	if *value == "" {
 		*value = def
+	}
+}
+
+// minInterval is the minimum of what Weir does repeatedly, so that a misplaced unit does not keep a CPU busy.
+const minInterval = 10 * time.Millisecond
+
+func (errs *settingErrors) interval(variable string, d time.Duration) {
+	if d < minInterval {
+		errs.require(variable, "be at least %v", minInterval)
 	}
 }
 

@@ -20,7 +20,7 @@ type Stats struct {
 	Mogrifiers     string `env:"USE_DOG_STATSD_MOGRIFIERS" name:"use-dog-statsd-mogrifiers" placeholder:"NAME,..." help:"Names of rules that turn sections of metric names into tags. Each has the variables DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS."`
 
 	ExtraTags     string        `env:"EXTRA_TAGS" placeholder:"K:V,..." help:"Tags of every statsd and dogstatsd metric."`
-	FlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" name:"stats-flush-interval" default:"10s" help:"The time between two sends to statsd or dogstatsd."`
+	FlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" name:"stats-flush-interval" default:"10s" help:"The time between two sends to statsd or dogstatsd, at least 10ms."`
 	DisableStats  bool          `env:"DISABLE_STATS" help:"Send nothing to statsd or dogstatsd, whatever the other settings are."`
 
 	tags map[string]string // EXTRA_TAGS
@@ -31,7 +31,7 @@ func (s *Stats) complete(errs *settingErrors) {
 	setDefault(&s.PrometheusPath, "/metrics")
 	setDefault(&s.PrometheusAddr, ":9090") // an empty address would be any free port
 	errs.oneOf("STATSD_PROTOCOL", &s.StatsdProtocol, "tcp", "udp")
-	positive(errs, "STATS_FLUSH_INTERVAL", int64(s.FlushInterval))
+	errs.interval("STATS_FLUSH_INTERVAL", s.FlushInterval)
 	if s.UseStatsd && s.UseDogStatsd && !s.DisableStats {
 		errs.add("USE_STATSD", "statsd and dogstatsd cannot be used together: remove USE_STATSD or USE_DOG_STATSD")
 	}

@@ -31,7 +31,7 @@ type Store struct {
 	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"The approximate memory for keys, in bytes. 0: 4 GiB, or half of the container's memory if that is less."`
 
 	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"A file for the counters in memory, saved at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded at start. It contains user data, and each process needs its own file. Default: none, so a restart resets all limits."`
-	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL" default:"1m" help:"The time between two saves. A crash loses the counts since the last one."`
+	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL" default:"1m" help:"The time between two saves, at least 10ms. A crash loses the counts since the last one."`
 }
 
 // RedisSocket is the address of Redis if BACKEND_TYPE is redis and REDIS_URL is empty, as in envoyproxy/ratelimit.
@@ -87,7 +87,7 @@ func (s *Store) complete(errs *settingErrors) {
 	if s.MemoryMaxBytes < 0 {
 		errs.require("MEMORY_MAX_BYTES", "be at least 0 (0: 4 GiB, or half of the container's memory)")
 	}
-	positive(errs, "MEMORY_SNAPSHOT_INTERVAL", int64(s.MemorySnapshotInterval))
+	errs.interval("MEMORY_SNAPSHOT_INTERVAL", s.MemorySnapshotInterval)
 }
 
 // PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are those of the first.
