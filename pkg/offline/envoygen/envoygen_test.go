@@ -86,6 +86,7 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{sliding, optionsOf("--cost user=%BYTES_SENT%"), "this limit does not count a cost that exceeds it"},
 		{oneDescriptor("key: user"), optionsOf("--cost user=%BYTES_SENT%", "--hits user=3"), "remove --hits 'user=3'"},
 		{oneDescriptor("key: user"), optionsOf("--cost usr=%BYTES_SENT%"), "no rule has the keys usr, which --cost names; did you mean user?"},
+		{oneDescriptor("key: a.b"), optionsOf("--from a.b=method", "--cost a.b=%BYTES_SENT%"), `no rule has the keys a.b, which --cost names; did you mean a\.b?`},
 		{oneDescriptor("key: user"), optionsOf("--from usr=method"), "no rule has the key usr, which --from or --route names; did you mean user?"},
 		{oneDescriptor("key: user"), optionsOf("--domain e"), "--domain e: the rules have no such domain"},
 		{oneDescriptor("key: user"), optionsOf("--from user"), "write KEY=SOURCE"},
@@ -136,6 +137,8 @@ func TestNotesNameAssumptions(t *testing.T) {
 		{oneDescriptor("key: user"), optionsOf("--from user=method", "--cost user=%BYTES_SENT%"), "rules.yaml:3: requests are denied once the usage exceeds 5; write peek: would_fit"},
 		{"domain: d\ndescriptors:\n  - key: user\n    descriptors:\n      - key: lease\n        rate_limit: {algorithm: concurrency, concurrent_requests: 2}\n",
 			optionsOf("--from user=method", "--from lease=header:x-id"), "no client may choose it"},
+		{oneDescriptor("key: host\n    value: shop.example"), optionsOf(), "rules.yaml:3: host: a client chooses the case of the host and may add a port"},
+		{oneDescriptor("key: user"), optionsOf("--from user=cel:request.method +"), "user: only Envoy checks the CEL expression"},
 	} {
 		config, err := New(rulesfiletest.Parse(t, c.rules), c.o)
 		if err != nil {
@@ -149,6 +152,24 @@ func TestNotesNameAssumptions(t *testing.T) {
 	config, err := New(rulesfiletest.Parse(t, oneDescriptor("key: method\n    value: GET")), optionsOf())
 	if err != nil || len(config.Notes()) > 0 {
 		t.Errorf("%v, %v", config.Notes(), err)
+	}
+}
+
+// A dot in a key is escaped where a flag names keys, because the descriptor (a, b) has other hits than (a.b).
+func TestKeysOfFlagsAreUnambiguous(t *testing.T) {
+	const rules = "domain: d\ndescriptors:\n  - key: a.b\n    rate_limit: {unit: day, requests_per_unit: 9}\n" +
+		"  - key: a\n    descriptors:\n      - key: b\n        rate_limit: {unit: day, requests_per_unit: 9}\n"
+	config, err := New(rulesfiletest.Parse(t, rules), optionsOf("--from a.b=method", "--hits a.b=2", `--hits a\.b=3`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := config.Part("route")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := strings.Index(string(part), "number: 3"), strings.Index(string(part), "number: 2")
+	if one < 0 || two < one || strings.Count(string(part), "hits_addend:") != 2 {
+		t.Errorf("want 3 hits for (a.b) and then 2 for (a, b):\n%s", part)
 	}
 }
 

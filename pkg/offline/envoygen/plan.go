@@ -45,13 +45,22 @@ const (
 	reserve                 // at the beginning with an estimate, and a settlement at the end
 )
 
-// keys returns the keys of a shape in the form of arguments, such as user_id.action.
+// keys returns the keys of a shape as arguments name them, see joined.
 func (s *shape) keys() string {
 	names := make([]string, len(s.steps))
 	for i, st := range s.steps {
 		names[i] = st.key
 	}
-	return strings.Join(names, ".")
+	return joined(names)
+}
+
+// joined returns keys in the form of arguments, such as user_id.action. A backslash precedes each dot and backslash of a key.
+func joined(keys []string) string {
+	escaped := make([]string, len(keys))
+	for i, key := range keys {
+		escaped[i] = strings.NewReplacer(`\`, `\\`, ".", `\.`).Replace(key)
+	}
+	return strings.Join(escaped, ".")
 }
 
 // usesStatus reports whether an entry is the status of the response.
@@ -186,7 +195,7 @@ func (p *planner) collect(domain *descriptors.Domain, rules []*descriptors.Rule)
 				p.values[l.Key][v] = true
 			}
 		}
-		p.paths[strings.Join(path, ".")] = true
+		p.paths[joined(path)] = true
 	}
 	for key, s := range p.from {
 		if only := s.values[""]; s.kind == fromStatus && only != nil && len(p.values[key]) == 1 {
@@ -222,6 +231,7 @@ func (p *planner) addRule(rule *descriptors.Rule) {
 			p.problem(at, "%s", err)
 			return
 		}
+		p.noteUnchecked(s, l.Key, at)
 		steps[i] = step{key: l.Key, source: s}
 	}
 	how, ok := p.modeOf(rule, steps)
@@ -239,6 +249,17 @@ func (p *planner) addRule(rule *descriptors.Rule) {
 	}
 	if !sent {
 		p.problem(at, "no route sends %s: add it to --route, such as --route /PREFIX:%s", unsent(levels, steps), unsent(levels, steps))
+	}
+}
+
+// noteUnchecked names what neither the rules nor weir can check about a source.
+func (p *planner) noteUnchecked(s *source, key, at string) {
+	switch s.kind {
+	case fromHost:
+		p.note(at, "%s: a client chooses the case of the host and may add a port, so one host has many values; a generic_key for each virtual "+
+			"host of Envoy has one", key)
+	case fromCEL:
+		p.note("", "%s: only Envoy checks the CEL expression: start Envoy with --mode validate before you use the configuration", key)
 	}
 }
 
