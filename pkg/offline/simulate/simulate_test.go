@@ -89,6 +89,23 @@ func TestEachRequestHasOneOutcome(t *testing.T) {
 	}
 }
 
+// Envoy's second call for a request ends a lease, so a limit counts two calls as one request, as in a comparison of rules.
+func TestEndsOfLeasesAreNoRequestsOfALimit(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]string{
+		"release": "algorithm: concurrency, concurrent_requests: 1",
+		"settle":  "unit: hour, requests_per_unit: 1, reserve: {ttl: 1m}",
+	} {
+		rules := rulesfiletest.Parse(t, "domain: ugc\ndescriptors:\n  - key: user_id\n    descriptors:\n      - key: lease\n        rate_limit: {"+limit+"}\n")
+		r := run(t, rules, []replay.Line{
+			at(0, 1, "user_id", "a", "lease", "1"), at(1, 1, "user_id", "a", "lease", "2"), at(2, 1, "user_id", "a", "lease", "1", name, "x"),
+		}, simulate.Options{})
+		if l := r.Limits[0]; l.Requests != 2 || l.Denied != 1 || l.Keys != 1 || r.Requests != 3 || r.Unmatched != 0 {
+			t.Errorf("%s: %+v of %+v, want 2 requests, one of them denied, in 3 calls", name, l, r)
+		}
+	}
+}
+
 func TestDeniedKeysAndTheirTimes(t *testing.T) {
 	t.Parallel()
 	var all []replay.Line

@@ -103,6 +103,9 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 		} else if len(d.Entries) > 0 {
 			s.countUnmatched(d)
 		}
+		if d.End {
+			continue // the second call of a request
+		}
 		for j := range d.Verdicts {
 			s.observeLimit(s.rows.rowOf(d, j), d, j, result.Key(i), line.At.UnixMicro(), bucket)
 		}
