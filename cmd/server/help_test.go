@@ -23,6 +23,8 @@ func TestHelpAndArgumentErrors(t *testing.T) {
 		{"serve --help", 0, []string{"--config=FILE|DIR (CONFIG_PATH)", "Examples:", "--help=all"}},
 		{"serve --help=all", 0, []string{"xds-backoff-jitter", "OTEL_EXPORTER_OTLP_"}},
 		{"", 1, []string{"neither --config nor CONFIG_PATH is set", "try weir --config rules.yaml"}},
+		{"--overlay none/overlay.yaml", 1, []string{"the overlay none/overlay.yaml: "}},
+		{"--config none", 1, []string{"no rules: ", "none: no such file", "set --config or CONFIG_PATH to a file or folder"}},
 		{"check", 2, []string{"weir check rules.yaml"}},
 		{"cehck", 2, []string{`unknown command "cehck": did you mean "check"?`}},
 		{"frobnicate", 2, []string{`unknown command "frobnicate": the commands are serve, version, check, explain, `}},

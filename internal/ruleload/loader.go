@@ -54,6 +54,9 @@ type Loader struct {
 	lastError string           // logged last; "" after a load without an error
 }
 
+// ErrNoRules is returned by [Open] if the file or folder of the rules cannot be read.
+var ErrNoRules = errors.New("no rules")
+
 // Open loads the rules from files. Rules by xDS arrive during [Loader.Watch]; until then, the rules of ReceivedPath are in force.
 func Open(o Options) (*Loader, error) {
 	l := &Loader{options: o, log: o.Log, received: receivedRules{path: o.ReceivedPath, log: o.Log}}
@@ -69,7 +72,7 @@ func Open(o Options) (*Loader, error) {
 	l.file = sources.NewFile(o.Path)
 	files, err := l.file.Read()
 	if err != nil {
-		err = fmt.Errorf("no rules: %w (set --config or CONFIG_PATH to a file or folder)", err)
+		err = fmt.Errorf("%w: %w", ErrNoRules, err)
 	}
 	if err := l.apply(files, err); err != nil {
 		if !o.MayStartWithoutRules {
