@@ -123,7 +123,7 @@ func setDefault(value *string, def string) {
 	}
 }
 
-// minInterval is the minimum of what Weir does repeatedly, so that a misplaced unit does not keep a CPU busy.
+// minInterval is the minimum time between two repetitions. A shorter one, such as one with a wrong unit, keeps a CPU busy.
 const minInterval = 10 * time.Millisecond
 
 func (errs *settingErrors) interval(variable string, d time.Duration) {
