@@ -55,7 +55,7 @@ const tenThousand = 10_000
 // baseLoad returns the load of the first row: 4 connections with 16 requests in flight on each, one descriptor of two entries and
 // 10,000 users with equal probability. Other rows change one thing.
 func baseLoad(change func(l *load)) load {
-	l := load{request: loadclient.Decide(domain, action(0)), users: loadclient.Uniform(tenThousand), conns: 4, inflight: 16}
+	l := load{request: loadclient.NewRequest(domain, action(0)), users: loadclient.Uniform(tenThousand), conns: 4, inflight: 16}
 	if change != nil {
 		change(&l)
 	}
@@ -83,12 +83,12 @@ func (l load) of(s subject) load {
 		return l
 	}
 	users := openLeases / l.open
-	l.request, l.users = loadclient.Decide(domain, daily), loadclient.Uniform(users)
+	l.request, l.users = loadclient.NewRequest(domain, daily), loadclient.Uniform(users)
 	switch s {
 	case "redis/concurrency":
-		l.request, l.users = loadclient.Leases(domain, daily, "release", 1, 1), loadclient.Leasing(users, openLeases)
+		l.request, l.users = loadclient.NewLeaseRequest(domain, daily, "release", 1, 1), loadclient.Leasing(users, openLeases)
 	case "redis/reserve":
-		l.request, l.users = loadclient.Leases(domain, daily, "settle", 10, 8), loadclient.Leasing(users, openLeases)
+		l.request, l.users = loadclient.NewLeaseRequest(domain, daily, "settle", 10, 8), loadclient.Leasing(users, openLeases)
 	}
 	return l
 }
@@ -104,14 +104,14 @@ func rows() []row {
 			name: "five", title: "Five descriptors",
 			about:    "Every server decides requests with five descriptors.",
 			subjects: both,
-			cases:    single(func(l *load) { l.request = loadclient.Decide(domain, firstActions(5)...) }),
+			cases:    single(func(l *load) { l.request = loadclient.NewRequest(domain, firstActions(5)...) }),
 		}, {
 			name: "over", title: "All over limit",
 			about:    "Every user has used up its limit before the measurement, so every request is denied.",
 			subjects: both,
 			cases: single(func(l *load) {
 				// Each user has used its one hit and has received one denial.
-				l.request, l.fill, l.times = loadclient.Decide(domain, once), tenThousand, 2
+				l.request, l.fill, l.times = loadclient.NewRequest(domain, once), tenThousand, 2
 			}),
 		}, {
 			name: "hot", title: "One hot key",
@@ -149,7 +149,7 @@ func rows() []row {
 			name: "observed-over", title: "The same, all over limit",
 			about:    "Each pair of rows is Weir without these settings and with them (`observed`). Every request is denied.",
 			subjects: pairs, inTurns: true,
-			cases: single(func(l *load) { l.request, l.fill, l.times = loadclient.Decide(domain, once), tenThousand, 2 }),
+			cases: single(func(l *load) { l.request, l.fill, l.times = loadclient.NewRequest(domain, once), tenThousand, 2 }),
 		}, {
 			name: "shadow", title: "With a shadow file",
 			about:    "Each pair of rows is Weir without a shadow file and with one (`shadow`).",
@@ -183,7 +183,7 @@ func scaleRows() []row {
 			about: "The number of users grows, and each user has one key. A row is a server with a number of keys.",
 			x:     "keys", subjects: few[:2],
 			cases: sweep([]float64{1e3, 1e4, 1e5, 1e6, 1e7}, func(l *load, x float64) {
-				l.request, l.fill, l.users = loadclient.Decide(domain, daily), int(x), loadclient.Uniform(int(x))
+				l.request, l.fill, l.users = loadclient.NewRequest(domain, daily), int(x), loadclient.Uniform(int(x))
 				// Raise Weir's own bounds above the number of keys, and bound the heap to the machine.
 				l.options.env = []string{"MEMORY_MAX_KEYS=20000000", "MEMORY_MAX_BYTES=17179869184", "GOMEMLIMIT=8GiB"}
 			}),
@@ -199,7 +199,7 @@ func scaleRows() []row {
 			about: "The number of descriptors in each request grows. A row is a server with a number of descriptors.",
 			x:     "descriptors", subjects: few,
 			cases: sweep([]float64{1, 2, 5, 10, 20}, func(l *load, x float64) {
-				l.request = loadclient.Decide(domain, firstActions(int(x))...)
+				l.request = loadclient.NewRequest(domain, firstActions(int(x))...)
 			}),
 		}, {
 			name: "skew", title: "The skew of users: Zipf's exponent, from uniform (0) to nearly one user (10)",

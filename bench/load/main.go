@@ -47,7 +47,7 @@ func run() error {
 	if *zipf > 0 {
 		o.Users = loadclient.Zipf(*users, *zipf)
 	}
-	o.Request = loadclient.Decide(*domain, strings.Split(*actions, ",")...)
+	o.Request = loadclient.NewRequest(*domain, strings.Split(*actions, ",")...)
 	if *proxy {
 		o.Request = loadclient.Get(*actions)
 	}

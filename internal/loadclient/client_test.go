@@ -110,7 +110,7 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 			s := start(t, allowEven)
 			const conns, inFlight = 3, 8
 			r := load(t, loadclient.Options{
-				Addr: s.addr, Request: loadclient.Decide("d", "a"), Users: loadclient.RoundRobin(10),
+				Addr: s.addr, Request: loadclient.NewRequest("d", "a"), Users: loadclient.RoundRobin(10),
 				Conns: conns, InFlight: inFlight, Rate: rate, Duration: 500 * time.Millisecond,
 			})
 			// Answers after measuring are not counted: those in flight, and those that a connection sends at the same time.
@@ -133,7 +133,7 @@ func TestRequestCarriesDomainDescriptorsAndUser(t *testing.T) {
 	t.Parallel()
 	for _, spread := range []bool{false, true} {
 		s := start(t, allow)
-		request := loadclient.Decide("a domain", "read", "write", strings.Repeat("long ", 60))
+		request := loadclient.NewRequest("a domain", "read", "write", strings.Repeat("long ", 60))
 		request.Spread = spread
 		load(t, loadclient.Options{Addr: s.addr, Request: request, Users: loadclient.RoundRobin(3), Count: 10, Duration: time.Minute})
 		var got []string
@@ -174,7 +174,7 @@ func TestUsersFollowDistribution(t *testing.T) {
 			t.Parallel()
 			s := start(t, allow)
 			load(t, loadclient.Options{
-				Addr: s.addr, Request: loadclient.Decide("d", "a"), Users: c.users, InFlight: 32, Count: 20_000, Duration: time.Minute,
+				Addr: s.addr, Request: loadclient.NewRequest("d", "a"), Users: c.users, InFlight: 32, Count: 20_000, Duration: time.Minute,
 			})
 			part := float64(s.requests["user-00000000"]) / float64(s.total())
 			if part < c.min || part > c.max {
@@ -208,7 +208,7 @@ func TestLeasesAreOpenedAndThenEnded(t *testing.T) {
 	users := loadclient.Leasing(10, wanted)
 	for range 3 {
 		load(t, loadclient.Options{
-			Addr: s.addr, Request: loadclient.Leases("d", "a", "settle", 10, 300), Users: users, Conns: 3, InFlight: 8, Count: perRun, Duration: time.Minute,
+			Addr: s.addr, Request: loadclient.NewLeaseRequest("d", "a", "settle", 10, 300), Users: users, Conns: 3, InFlight: 8, Count: perRun, Duration: time.Minute,
 		})
 	}
 	if n := len(open); n < wanted || n > wanted+1 || len(opened) < 3*perRun/2 {
@@ -241,7 +241,7 @@ func TestErrorsAreCounted(t *testing.T) {
 			return ratelimitv3.RateLimitResponse_OK, nil
 		})
 		r := load(t, loadclient.Options{
-			Addr: s.addr, Request: loadclient.Decide("d", "a"), Users: loadclient.RoundRobin(2), InFlight: 4, Count: 200, Duration: time.Minute,
+			Addr: s.addr, Request: loadclient.NewRequest("d", "a"), Users: loadclient.RoundRobin(2), InFlight: 4, Count: 200, Duration: time.Minute,
 		})
 		if want := s.requests["user-00000001"]; r.OK == 0 || r.Errors != want {
 			t.Errorf("%d OK, %d errors, want %d", r.OK, r.Errors, want)
@@ -263,7 +263,7 @@ func TestClosedConnectionIsAnError(t *testing.T) {
 		}
 		return ratelimitv3.RateLimitResponse_OK, nil
 	})
-	r := load(t, loadclient.Options{Addr: s.addr, Request: loadclient.Decide("d", "a"), InFlight: 4, Duration: 5 * time.Minute})
+	r := load(t, loadclient.Options{Addr: s.addr, Request: loadclient.NewRequest("d", "a"), InFlight: 4, Duration: 5 * time.Minute})
 	if r.OK == 0 || r.Errors == 0 || r.Error == "" || r.Elapsed > 4*time.Minute {
 		t.Errorf("%d OK, %d errors (%q) in %v", r.OK, r.Errors, r.Error, r.Elapsed)
 	}
@@ -287,7 +287,7 @@ func TestLatencyCountsFromDueTime(t *testing.T) {
 		return ratelimitv3.RateLimitResponse_OK, nil
 	})
 	r, err := loadclient.Run(ctx, loadclient.Options{
-		Addr: s.addr, Request: loadclient.Decide("d", "a"), Rate: rate, InFlight: 2, Duration: 2 * time.Minute,
+		Addr: s.addr, Request: loadclient.NewRequest("d", "a"), Rate: rate, InFlight: 2, Duration: 2 * time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -411,7 +411,7 @@ func TestFlowControlWindowIsRespected(t *testing.T) {
 		}
 	})
 	r := load(t, loadclient.Options{
-		Addr: l.Addr().String(), Request: loadclient.Decide("d", "a"), InFlight: 2, Duration: 2 * time.Minute,
+		Addr: l.Addr().String(), Request: loadclient.NewRequest("d", "a"), InFlight: 2, Duration: 2 * time.Minute,
 	})
 	serving.Wait()
 	// The client may leave less of the window unused than one request needs, which is below 200 bytes.

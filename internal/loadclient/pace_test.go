@@ -30,7 +30,7 @@ func TestTimetableMatchesRate(t *testing.T) {
 func TestDueRequestsShareOneWrite(t *testing.T) {
 	const rate, writes = 20_000, 300
 	phase := &atomic.Int32{}
-	o := &Options{Request: Decide("d", "a"), Users: Uniform(1), InFlight: maxInFlight, Rate: rate}
+	o := &Options{Request: NewRequest("d", "a"), Users: Uniform(1), InFlight: maxInFlight, Rate: rate}
 	c := &conn{o: o, phase: phase, base: time.Now(), random: rand.NewPCG(0, 1), maximum: maxStream / 2}
 	c.window.Store(1 << 40)
 	written, before, last := 0, uint32(0), time.Duration(0)

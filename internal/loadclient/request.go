@@ -41,8 +41,8 @@ type template struct {
 // data returns the maximum bytes of a request that count for flow control.
 func (r *Request) data() int { return max(r.call.later.data, r.end.later.data) }
 
-// Decide returns a ShouldRateLimit request with a descriptor for each action: (user_id, user-00000000), (action, <action>).
-func Decide(domain string, actions ...string) *Request {
+// NewRequest returns a ShouldRateLimit request with a descriptor for each action: (user_id, user-00000000), (action, <action>).
+func NewRequest(domain string, actions ...string) *Request {
 	message := appendField(nil, 1, domain)
 	var users []int // offsets in the message
 	for _, action := range actions {
@@ -54,9 +54,9 @@ func Decide(domain string, actions ...string) *Request {
 	return &Request{domain: domain, actions: actions, call: shouldRateLimit(message, users, nil)}
 }
 
-// Leases returns a pair of ShouldRateLimit requests, for [Leasing]. The first takes a lease: (user_id, user-00000000), (action,
+// NewLeaseRequest returns a pair of ShouldRateLimit requests, for [Leasing]. The first takes a lease: (user_id, user-00000000), (action,
 // <action>), (lease, <id>). The second ends it, with marker as a further last entry: release or settle. Each has its own hits.
-func Leases(domain, action, marker string, hits, endHits uint64) *Request {
+func NewLeaseRequest(domain, action, marker string, hits, endHits uint64) *Request {
 	of := func(hits uint64, last []byte) call {
 		user := appendEntry(nil, "user_id", userPrefix+zeros)
 		lease := appendEntry(appendEntry(user, "action", action), "lease", leasePrefix+zeros)
@@ -69,7 +69,7 @@ func Leases(domain, action, marker string, hits, endHits uint64) *Request {
 	return &Request{domain: domain, actions: []string{action}, call: of(hits, nil), end: of(endHits, appendEntry(nil, marker, "1"))}
 }
 
-// OpensLeases reports whether r was returned by [Leases].
+// OpensLeases reports whether r was returned by [NewLeaseRequest].
 func (r *Request) OpensLeases() bool { return len(r.end.later.frames) > 0 }
 
 // leasePrefix makes ids as long as a UUID.
@@ -99,7 +99,7 @@ func shouldRateLimit(message []byte, users, leases []int) (c call) {
 
 // Repeated returns a request with the descriptors of r repeated, each with a different user.
 func (r *Request) Repeated(times int) *Request {
-	more := Decide(r.domain, slices.Repeat(r.actions, times)...)
+	more := NewRequest(r.domain, slices.Repeat(r.actions, times)...)
 	more.Spread = true
 	return more
 }

@@ -30,7 +30,7 @@ func Uniform(n int) *Users { return &Users{n: uint64(n)} }
 // RoundRobin returns n users in round-robin order.
 func RoundRobin(n int) *Users { return &Users{n: uint64(n), next: &atomic.Uint64{}} }
 
-// Leasing returns n equally likely users, for [Leases]. The first open requests of a run take leases. After that, each take is
+// Leasing returns n equally likely users, for [NewLeaseRequest]. The first open requests of a run take leases. After that, each take is
 // followed by the end of the oldest lease. Later runs with the same Users continue.
 func Leasing(n, open int) *Users {
 	return &Users{n: uint64(n), open: uint64(open), next: &atomic.Uint64{}}

@@ -84,10 +84,10 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 // Verdicts. Its error is that of Decide for an invalid request or missing rules.
 func (d *Decider) Plan(r *Request, result *Result) error {
 	result.Clear()
-	return d.validateAndMatch(r, result)
+	return d.plan(r, result)
 }
 
-func (d *Decider) validateAndMatch(r *Request, result *Result) error {
+func (d *Decider) plan(r *Request, result *Result) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (d *Decider) validateAndMatch(r *Request, result *Result) error {
 		return &Error{Kind: NoRules, text: "no rate limit configuration loaded"}
 	}
 	result.Rules = rules
-	if err := d.matchAll(rules, r, result); err != nil {
+	if err := d.planDescriptors(rules, r, result); err != nil {
 		result.clearDecisions()
 		return err
 	}
@@ -105,7 +105,7 @@ func (d *Decider) validateAndMatch(r *Request, result *Result) error {
 }
 
 func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error {
-	if err := d.validateAndMatch(r, result); err != nil {
+	if err := d.plan(r, result); err != nil {
 		return err
 	}
 	failure := "the store could not decide every descriptor"

@@ -42,18 +42,16 @@ func (d *Decision) matchEnd(domain *descriptors.Domain) {
 	}
 }
 
-// matchLease completes the match of a descriptor under a rule with leases. A refund of any size is a release. An end concerns only
-// limits with leases, so that it refunds nothing else.
-func (d *Decision) matchLease(refund bool) {
-	if refund {
-		d.End, d.Reason = true, Released
-	}
-	if d.End {
-		d.Limits = withLeases(d.Limits)
-	}
+// completeEnd restricts an end to the limits with leases, so that it refunds nothing else. A release has no hits.
+func (d *Decision) completeEnd() {
+	d.Limits = withLeases(d.Limits)
 	if d.Reason == Released {
 		d.Hits = 0
 	}
+}
+
+// checkLeaseID denies a descriptor whose lease id is empty or too long.
+func (d *Decision) checkLeaseID() {
 	if id := d.leaseID(); id == "" || len(id) > MaxLeaseID {
 		d.Reason, d.Limits = BadLeaseID, nil
 		if !d.End && !d.ShadowMode {

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// matchAll matches each descriptor of r to its limits and lists the hits to charge. Without rules for the domain, there are no limits,
+// planDescriptors matches each descriptor of r to its limits and lists the hits to charge. Without rules for the domain, there are no limits,
 // not even overrides.
-func (d *Decider) matchAll(rules *descriptors.Rules, r *Request, result *Result) error {
+func (d *Decider) planDescriptors(rules *descriptors.Rules, r *Request, result *Result) error {
 	result.Decisions = resize(result.Decisions, len(r.Descriptors))
 	domain := rules.Domain(r.Domain)
 	result.DomainNotFound = domain == nil
@@ -22,7 +22,7 @@ func (d *Decider) matchAll(rules *descriptors.Rules, r *Request, result *Result)
 			continue
 		}
 		decision.Domain = domain.Name()
-		if err := d.match(domain, descriptor, decision); err != nil {
+		if err := d.planDescriptor(domain, descriptor, decision); err != nil {
 			return invalidRequest("descriptors[%d]: limit: %v", i, err)
 		}
 		replaces = replaces || decision.replaces()
@@ -46,8 +46,8 @@ func resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// match sets the rule and the limits of a descriptor.
-func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, decision *Decision) error {
+// planDescriptor sets the rule and the limits of a descriptor.
+func (d *Decider) planDescriptor(domain *descriptors.Domain, descriptor *Descriptor, decision *Decision) error {
 	if len(descriptor.Entries) == 0 {
 		return nil
 	}
@@ -73,7 +73,13 @@ func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, deci
 		}
 	}
 	if rule != nil && rule.UsesLeases() {
-		decision.matchLease(descriptor.Refund || decision.Hits < 0)
+		if descriptor.Refund || decision.Hits < 0 { // a refund of any size is a release
+			decision.End, decision.Reason = true, Released
+		}
+		if decision.End {
+			decision.completeEnd()
+		}
+		decision.checkLeaseID()
 	}
 	return nil
 }
