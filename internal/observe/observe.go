@@ -54,10 +54,10 @@ func (o *Observer) Run(ctx context.Context) {
 		select {
 		case <-ticker.C:
 			if second%int(Window/time.Second) == 0 {
-				o.top.age(time.Now()) // before adapt, so that the new window has the weight of additions in progress
+				o.top.beginWindow(time.Now()) // before adapt, so that the new window has the weight of additions in progress
 			}
-			o.top.hits.adapt()
-			o.top.denied.adapt()
+			o.top.hitSampler.adapt()
+			o.top.deniedSampler.adapt()
 		case <-ctx.Done():
 			return
 		}

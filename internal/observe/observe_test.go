@@ -347,7 +347,7 @@ func TestSubscriptionsCloseUnderLoad(t *testing.T) {
 				<-s.C
 				s.Close()
 				f.Top(byDenied, "", 3)
-				f.top.age(time.Now())
+				f.top.beginWindow(time.Now())
 			}
 		})
 	}

@@ -70,8 +70,8 @@ func (s *sampler) adapt() {
 	s.counted, s.doubles = 0, countedPerSecond
 }
 
-// age begins a window.
-func (s *sampler) age(window uint64) {
+// beginWindow begins a window.
+func (s *sampler) beginWindow(window uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.largest[window%2] = s.weight.Load()

@@ -45,11 +45,11 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 						truth[key]++
 						f.top.add(key, &decide.Decision{Domain: "shop", Hits: 1}, false)
 					}
-					f.top.hits.adapt()
+					f.top.hitSampler.adapt()
 				}
 				requests := int64(seconds * perSecond)
 				top := f.Top(byHits, "", size)
-				weight := f.top.hits.largestWeight()
+				weight := f.top.hitSampler.largestWeight()
 				if (weight > 1) != (perSecond > countedPerSecond) {
 					t.Errorf("weight %d", weight)
 				}
@@ -109,7 +109,7 @@ func TestFewHitsAreExactBesidesManyOthers(t *testing.T) {
 		}
 		add(5, func(int) uint64 { return 99 }, true)
 		expect(t, f.list(byDenied, "", 1), "shop  [user_id=1000099] 5±0")
-		if weight := f.top.hits.weight.Load(); weight != 16 {
+		if weight := f.top.hitSampler.weight.Load(); weight != 16 {
 			t.Errorf("weight %d at 100,000 requests a second, want 16", weight)
 		}
 		time.Sleep(2 * Window)
@@ -231,7 +231,7 @@ func TestBoundsUseTheWeightOfBothWindows(t *testing.T) {
 	s := newSampler()
 	s.weight.Store(16)
 	for window, want := range []uint64{16, 16, 16, 1} {
-		s.age(uint64(window))
+		s.beginWindow(uint64(window))
 		s.adapt() // without additions, the weight is 1 from now on
 		if window == 0 {
 			s.weight.Store(16)
@@ -246,15 +246,15 @@ func TestBoundsUseTheWeightOfBothWindows(t *testing.T) {
 // one is forgotten.
 func TestWeightDoubledByLateAdditionsCounts(t *testing.T) {
 	s := newSampler()
-	s.age(1)
+	s.beginWindow(1)
 	s.note(countedPerSecond + 1) // from now on, additions of window 1 have the weight 2
 	s.adapt()
 	s.adapt() // a second with few additions: the weight is 1 again
-	s.age(2)
+	s.beginWindow(2)
 	if got := s.largestWeight(); got != 2 {
 		t.Errorf("the largest weight is %d, want 2", got)
 	}
-	s.age(3)
+	s.beginWindow(3)
 	if got := s.largestWeight(); got != 1 {
 		t.Errorf("after window 1, the largest weight is %d, want 1", got)
 	}

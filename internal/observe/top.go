@@ -23,11 +23,11 @@ const Window = time.Minute
 
 // topKeys finds the heaviest keys. Each key belongs to one shard, and each shard has a lock, so that several cores can count.
 type topKeys struct {
-	hash         func(key string) uint64
-	random       func() uint64
-	shards       []topShard
-	current      atomic.Uint64 // the number of the window
-	hits, denied *sampler
+	hash                      func(key string) uint64
+	random                    func() uint64
+	shards                    []topShard
+	current                   atomic.Uint64 // the number of the window
+	hitSampler, deniedSampler *sampler
 
 	mu               sync.Mutex
 	began, beganLast time.Time // the current window, and the one before
@@ -41,12 +41,12 @@ const maxShards = 8
 const maxBuffered = 64
 
 type topShard struct {
-	mu           sync.Mutex
-	window       uint64     // of the newest counts
-	bufferedHits int        // in buffered
-	hits, denied [2]*sketch // by the number of the window, modulo 2
-	buffered     [maxBuffered]bufferedHit
-	_            [64]byte // keeps the next lock out of this cache line
+	mu                          sync.Mutex
+	window                      uint64     // of the newest counts
+	bufferedHits                int        // in buffered
+	hitSketches, deniedSketches [2]*sketch // by the number of the window, modulo 2
+	buffered                    [maxBuffered]bufferedHit
+	_                           [64]byte // keeps the next lock out of this cache line
 }
 
 // A bufferedHit is the hits of one request on a key.
@@ -65,11 +65,11 @@ func newTopKeys(size int) *topKeys {
 	seed, now := maphash.MakeSeed(), time.Now()
 	t := &topKeys{
 		hash: func(key string) uint64 { return maphash.String(seed, key) }, random: rand.Uint64,
-		shards: make([]topShard, shards), hits: newSampler(), denied: newSampler(), began: now, beganLast: now,
+		shards: make([]topShard, shards), hitSampler: newSampler(), deniedSampler: newSampler(), began: now, beganLast: now,
 	}
 	for i := range t.shards {
 		for j := range 2 {
-			t.shards[i].hits[j], t.shards[i].denied[j] = spacesaving.New[keyInfo](size), spacesaving.New[keyInfo](size)
+			t.shards[i].hitSketches[j], t.shards[i].deniedSketches[j] = spacesaving.New[keyInfo](size), spacesaving.New[keyInfo](size)
 		}
 	}
 	return t
@@ -80,13 +80,13 @@ func (t *topKeys) add(key string, d *decide.Decision, denied bool) {
 		return
 	}
 	n := uint64(max(d.Hits, 0))
-	p := bufferedHit{hits: t.hits.weigh(n, t.random)}
+	b := bufferedHit{hits: t.hitSampler.weigh(n, t.random)}
 	if denied {
-		p.denied = t.denied.weigh(max(n, 1), t.random)
+		b.denied = t.deniedSampler.weigh(max(n, 1), t.random)
 	}
-	if p.hits != 0 || p.denied != 0 {
-		p.value, p.hash = keyInfoOf(key, d), t.hash(key)
-		t.buffer(&p)
+	if b.hits != 0 || b.denied != 0 {
+		b.value, b.hash = keyInfoOf(key, d), t.hash(key)
+		t.buffer(&b)
 	}
 }
 
@@ -98,15 +98,15 @@ func keyInfoOf(key string, d *decide.Decision) keyInfo {
 	return keyInfo{key, d.Rule.Domain, d.Rule.Name}
 }
 
-func (t *topKeys) buffer(p *bufferedHit) {
-	s := &t.shards[p.hash>>32%uint64(len(t.shards))]
+func (t *topKeys) buffer(b *bufferedHit) {
+	s := &t.shards[b.hash>>32%uint64(len(t.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if current := t.current.Load(); current != s.window {
 		t.count(s)
-		s.age(current)
+		s.beginWindow(current)
 	}
-	s.buffered[s.bufferedHits] = *p
+	s.buffered[s.bufferedHits] = *b
 	s.bufferedHits++
 	if s.bufferedHits == maxBuffered {
 		t.count(s)
@@ -115,44 +115,44 @@ func (t *topKeys) buffer(p *bufferedHit) {
 
 // count adds the buffered hits to the sketches of their window. The lock of s must be held.
 func (t *topKeys) count(s *topShard) {
-	hits, denied := s.hits[s.window%2], s.denied[s.window%2]
+	hits, denied := s.hitSketches[s.window%2], s.deniedSketches[s.window%2]
 	var countedHits, countedDenied uint64
 	for i := range s.buffered[:s.bufferedHits] {
-		p := &s.buffered[i]
-		if p.hits > 0 {
-			hits.Add(p.hash, p.value, p.hits)
+		b := &s.buffered[i]
+		if b.hits > 0 {
+			hits.Add(b.hash, b.value, b.hits)
 			countedHits++
 		}
-		if p.denied > 0 {
-			denied.Add(p.hash, p.value, p.denied)
+		if b.denied > 0 {
+			denied.Add(b.hash, b.value, b.denied)
 			countedDenied++
 		}
 	}
 	s.bufferedHits = 0
-	t.hits.note(countedHits)
-	t.denied.note(countedDenied)
+	t.hitSampler.note(countedHits)
+	t.deniedSampler.note(countedDenied)
 }
 
-// age begins a window.
-func (t *topKeys) age(now time.Time) {
+// beginWindow begins a window.
+func (t *topKeys) beginWindow(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.began, t.beganLast = now, t.began
 	current := t.current.Add(1)
-	t.hits.age(current)
-	t.denied.age(current)
+	t.hitSampler.beginWindow(current)
+	t.deniedSampler.beginWindow(current)
 }
 
-// age clears windows older than the last one. The lock must be held.
-func (s *topShard) age(current uint64) {
+// beginWindow clears the windows before the last one. The lock must be held.
+func (s *topShard) beginWindow(current uint64) {
 	if current == s.window {
 		return
 	}
-	s.hits[current%2].Reset()
-	s.denied[current%2].Reset()
+	s.hitSketches[current%2].Reset()
+	s.deniedSketches[current%2].Reset()
 	if current != s.window+1 {
-		s.hits[(current+1)%2].Reset()
-		s.denied[(current+1)%2].Reset()
+		s.hitSketches[(current+1)%2].Reset()
+		s.deniedSketches[(current+1)%2].Reset()
 	}
 	s.window = current
 }
@@ -203,9 +203,9 @@ func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, al
 		all = append(all, spacesaving.Top(math.MaxInt, lists[:]...)...)
 	}
 	slices.SortFunc(all, spacesaving.Compare[keyInfo])
-	sample := t.hits
+	sample := t.hitSampler
 	if denied {
-		sample = t.denied
+		sample = t.deniedSampler
 	}
 	weight := sample.largestWeight()
 	_, maxError = bounds(0, maxError, weight)
@@ -223,10 +223,10 @@ func (t *topKeys) lists(s *topShard, denied bool) (all [2]spacesaving.List[keyIn
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.count(s)
-	s.age(t.current.Load())
-	sketches := &s.hits
+	s.beginWindow(t.current.Load())
+	sketches := &s.hitSketches
 	if denied {
-		sketches = &s.denied
+		sketches = &s.deniedSketches
 	}
 	for i := range all {
 		all[i] = sketches[i].List()

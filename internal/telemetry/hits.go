@@ -14,13 +14,12 @@ const (
 	hitAllowed = iota
 	hitDenied
 	hitError
-	hitVerdicts
-	// hitDeniedBySeveral counts the denied hits of rules with several limits. hits.denied has them by limit.
-	hitDeniedBySeveral = hitVerdicts
-	hitCounters        = hitVerdicts + 1
+	hitDeniedBySeveral // denied under a rule with several limits; hits.denied has them by limit
+	hitCounters
 )
 
-var verdictNames = [hitVerdicts]string{"allowed", "denied", "error"}
+// verdictNames are the labels of the counters of a rule. hits.denied exports hitDeniedBySeveral.
+var verdictNames = [hitDeniedBySeveral]string{"allowed", "denied", "error"}
 
 const hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the rule denies them, also in shadow mode. Peeks, refunds, releases " +
 	"and settles are not counted. If a rule has several limits, its denied hits have the label limit: the limit with the longest wait."
@@ -34,7 +33,7 @@ type hits struct {
 
 	mu    sync.RWMutex
 	rules map[ruleID]*ruleHits // hits of limits in requests that no rule matches have an empty name
-	next  map[ruleID]*ruleHits // replaces rules once keep has filled it
+	next  map[ruleID]*ruleHits // replaces rules once dropRemoved has filled it
 	arena []ruleHits           // allocated in advance, side by side
 }
 
@@ -90,11 +89,11 @@ func (h *hits) countersOf(id ruleID) *ruleHits {
 	return found
 }
 
-// keepAtOnce is the number of rules that keep visits before it briefly releases the lock.
-const keepAtOnce = 1024
+// rulesPerLock is the number of rules that dropRemoved visits before it briefly releases the lock.
+const rulesPerLock = 1024
 
-// keep drops the counters of removed rules. It is not safe for concurrent use.
-func (h *hits) keep(rules *descriptors.Rules) {
+// dropRemoved drops the counters of rules that are no longer in rules. It is not safe for concurrent use.
+func (h *hits) dropRemoved(rules *descriptors.Rules) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.next = make(map[ruleID]*ruleHits, len(h.rules))
@@ -109,7 +108,7 @@ func (h *hits) keep(rules *descriptors.Rules) {
 	n := 0
 	for r := range rules.All() {
 		n++
-		if n%keepAtOnce == 0 {
+		if n%rulesPerLock == 0 {
 			h.mu.Unlock()
 			h.mu.Lock()
 		}
@@ -127,9 +126,9 @@ func (h *hits) Collect(to chan<- prometheus.Metric) {
 	h.mu.RLock()
 	all := make([]prometheus.Metric, 0, len(h.rules))
 	for id, counted := range h.rules {
-		for verdict := range hitVerdicts {
+		for verdict, name := range verdictNames {
 			if n := counted.counts[verdict].Load(); n > 0 {
-				all = append(all, constMetric(h.desc, prometheus.CounterValue, float64(n), id.domain, id.name, verdictNames[verdict]))
+				all = append(all, constMetric(h.desc, prometheus.CounterValue, float64(n), id.domain, id.name, name))
 			}
 		}
 	}

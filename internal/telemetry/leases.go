@@ -61,8 +61,8 @@ func (l *leases) countGivenUp(o *rls.Observation) {
 	}
 }
 
-// keep drops the series of rules that were removed or have no leases.
-func (l *leases) keep(rules *descriptors.Rules) {
+// dropRemoved drops the series of rules that were removed or have no leases.
+func (l *leases) dropRemoved(rules *descriptors.Rules) {
 	exist := map[ruleID]bool{}
 	for r := range rules.All() {
 		if r.UsesLeases() {

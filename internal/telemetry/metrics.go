@@ -190,9 +190,9 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.rules.Set(float64(n))
 	m.rulesInfo.Reset()
 	m.rulesInfo.WithLabelValues(rules.Version()).Set(1)
-	m.hits.keep(rules)
+	m.hits.dropRemoved(rules)
 	m.keepDenials(rules)
-	m.leases.keep(rules)
+	m.leases.dropRemoved(rules)
 	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l[0]) == nil })
 }
 

@@ -105,7 +105,7 @@ func TestSeriesOfRemovedRulesAreDropped(t *testing.T) {
 
 // Hits that are counted during a reload are kept for rules that stay.
 func TestReloadLosesNoHits(t *testing.T) {
-	const names, each = 3 * keepAtOnce, 5
+	const names, each = 3 * rulesPerLock, 5
 	var text strings.Builder
 	text.WriteString("domain: d\ndescriptors:\n")
 	for i := range names {
@@ -120,7 +120,7 @@ func TestReloadLosesNoHits(t *testing.T) {
 			case <-ended:
 				return
 			default:
-				h.keep(rules)
+				h.dropRemoved(rules)
 			}
 		}
 	})
