@@ -39,7 +39,7 @@ func TestOverloadChargesNoShedRequest(t *testing.T) {
 			for _, clients := range []int{bound, bound, 3 * bound, 10 * bound, 3 * bound, 10 * bound} {
 				conns := (clients + streams - 1) / streams
 				r, err := load.Run(t.Context(), load.Options{
-					Addr: w.GRPC, Request: load.Decide("weir", "login"), Users: load.Uniform(1000), Conns: max(conns, 2), InFlight: clients / max(conns, 2),
+					Addr: w.GRPC, Request: load.NewRequest("weir", "login"), Users: load.Uniform(1000), Conns: max(conns, 2), InFlight: clients / max(conns, 2),
 					Backoff: time.Millisecond, Count: *overloadRequests, Duration: time.Minute,
 				})
 				if err != nil {

@@ -114,17 +114,17 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 }
 
 // ends returns hits that end the leases that r may have taken; local ends those that only this process granted. With retryEnds, ends
-// includes the End hits of r that the store may not have decided.
+// includes the ends of r that the store may not have decided.
 func (r *Result) ends(retryEnds bool) (ends, local []limiters.Hit) {
 	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, isCertainDenial)
 		for i, h := range g {
 			v, end := &verdicts[i], h
-			end.N, end.End = 0, true
+			end.N, end.Op = 0, limiters.OpEnd
 			switch {
 			case h.Lease == limiters.LeaseID{}:
-			case h.End && retryEnds && v.Err != nil:
+			case h.Op == limiters.OpEnd && retryEnds && v.Err != nil:
 				ends = append(ends, h)
 			case denied || !h.TakesLease() || limiters.IsUncharged(v.Err):
 			case !v.StoreUncharged:

@@ -423,7 +423,7 @@ func TestGiveUpEndsPossiblyChargedLeases(t *testing.T) {
 			}
 			if c.want > 0 {
 				taken, end := store.calls[0][0], store.calls[1][0]
-				if !end.End || end.N != 0 || end.Key != taken.Key || end.Lease != taken.Lease || end.Limit != taken.Limit {
+				if end.Op != limiters.OpEnd || end.N != 0 || end.Key != taken.Key || end.Lease != taken.Lease || end.Limit != taken.Limit {
 					t.Errorf("%+v ends %+v", end, taken)
 				}
 			}
@@ -459,7 +459,7 @@ func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); err != nil || result.GivenUp != 1 {
 		t.Fatalf("%v, %d ends repeated, want 1", err, result.GivenUp)
 	}
-	if again := store.calls[2][0]; !again.End || again.N != 7 {
+	if again := store.calls[2][0]; again.Op != limiters.OpEnd || again.N != 7 {
 		t.Errorf("repeated as %+v, want the actual cost of 7", again)
 	}
 	wantReasons(t, d, "ok: within_limit2", "0 user=u lease=z")
@@ -590,7 +590,7 @@ func TestGiveUpOfUnchargedTakes(t *testing.T) {
 		if !result.Denied || result.GivenUp != want || result.GiveUpErr != nil || len(store.calls) != 1 {
 			t.Errorf("%v: denied %v, given up %d: %v, %d calls", by, result.Denied, result.GivenUp, result.GiveUpErr, len(store.calls))
 		}
-		if len(local) != want || want > 0 && (!local[0].End || local[0].Lease != store.calls[0][0].Lease) {
+		if len(local) != want || want > 0 && (local[0].Op != limiters.OpEnd || local[0].Lease != store.calls[0][0].Lease) {
 			t.Errorf("%v: local ends %+v, want %d of the lease that was taken", by, local, want)
 		}
 	}

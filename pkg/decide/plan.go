@@ -182,6 +182,10 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	}
 	r.key = decision.appendKey(r.key[:0])
 	key := string(r.key)
+	op := limiters.OpTake
+	if decision.End {
+		op = limiters.OpEnd
+	}
 	var lease limiters.LeaseID
 	if decision.Rule != nil && decision.Rule.UsesLeases() {
 		lease, r.hasLeases = limiters.NewLeaseID(d.options.LeaseSecret, decision.leaseID()), true
@@ -189,7 +193,7 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
 		r.hits = append(r.hits, limiters.Hit{
-			Key: key, Limit: l.Compiled, N: decision.Hits, End: decision.End, OnError: domain.OnError(l),
+			Key: key, Limit: l.Compiled, Op: op, N: decision.Hits, OnError: domain.OnError(l),
 		})
 		if l.Compiled.UsesLeases() {
 			r.hits[len(r.hits)-1].Lease = lease

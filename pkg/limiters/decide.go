@@ -7,10 +7,10 @@ import "cmp"
 // exceeds the estimate, because an end must not fail for lack of memory.
 func (h *Hit) NeedsRoom(s *State, now int64) bool {
 	l, n := h.Limit, ClampHits(h.N)
-	if h.Inspect {
+	if h.Op == OpInspect {
 		return false
 	}
-	if h.End {
+	if h.Op == OpEnd {
 		return l.UsesLeases() && h.Lease != LeaseID{} && !s.hasOpenLease(h.Lease)
 	}
 	step := h.step(s, now)
@@ -41,7 +41,7 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 	return v
 }
 
-// CheckEnd returns the verdict on an End of an unknown id at now, in µs since 1970, without remembering the id. No penalty denies an End.
+// CheckEnd returns the verdict on the end of an unknown id at now, in µs since 1970, without remembering the id. No penalty denies an end.
 func (l *Limit) CheckEnd(s *State, now int64) Verdict { return verdict(now, l, s, true, 0) }
 
 // Decide charges groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage. Hits,
@@ -50,7 +50,7 @@ func (l *Limit) CheckEnd(s *State, now int64) Verdict { return verdict(now, l, s
 // sliding logs, leases, reservations and penalties.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
-		if len(g) == 1 && !g[0].Limit.UsesExtraState() && !g[0].Inspect {
+		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Op != OpInspect {
 			if stateIndex[0] >= 0 {
 				decideOne(now, &g[0], &states[stateIndex[0]], &out[0])
 			}
@@ -107,9 +107,9 @@ type groupDecision struct {
 // decide checks all hits of the group before it charges any.
 func (d *groupDecision) decide() {
 	switch {
-	case d.group[0].Inspect:
+	case d.group[0].Op == OpInspect:
 		d.inspect()
-	case len(d.group) == 1 && d.group[0].End:
+	case len(d.group) == 1 && d.group[0].Op == OpEnd:
 		d.end()
 	case d.check():
 		d.charge()
@@ -129,7 +129,7 @@ func (d *groupDecision) inspect() {
 	}
 }
 
-// end decides a group of one End hit.
+// end decides a group of one hit with OpEnd.
 func (d *groupDecision) end() {
 	if s := d.state(0); s != nil {
 		d.group[0].end(s, d.now)

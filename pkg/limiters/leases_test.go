@@ -91,31 +91,31 @@ func TestLeasesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s State
-	take := func(i, n int, end bool) Verdict {
+	take := func(op Op, i, n int) Verdict {
 		out := make([]Verdict, 1)
-		h := Hit{Limit: l, N: int64(n), Lease: NewLeaseID(nil, strconv.Itoa(i)), End: end}
+		h := Hit{Limit: l, N: int64(n), Lease: NewLeaseID(nil, strconv.Itoa(i)), Op: op}
 		states := []State{s}
 		Decide(1_000_000, Singles(h), []int{0}, states, out)
 		s = states[0]
 		return out[0]
 	}
 	for i := range MaxLeases {
-		if v := take(i, 1, false); !v.Allowed {
+		if v := take(OpTake, i, 1); !v.Allowed {
 			t.Fatalf("lease %d: %+v", i, v)
 		}
 	}
 	size := s.GrownBytes()
-	if v := take(MaxLeases, 1, false); v.Allowed || v.RetryAfter != time.Second {
+	if v := take(OpTake, MaxLeases, 1); v.Allowed || v.RetryAfter != time.Second {
 		t.Errorf("a lease too many: %+v", v)
 	}
-	if v := take(1, 1, false); !v.Allowed || v.Used != MaxLeases {
+	if v := take(OpTake, 1, 1); !v.Allowed || v.Used != MaxLeases {
 		t.Errorf("a held id: %+v", v)
 	}
-	if v := take(MaxLeases, MaxLeases+1, false); v.Allowed || v.Err != nil {
+	if v := take(OpTake, MaxLeases, MaxLeases+1); v.Allowed || v.Err != nil {
 		t.Errorf("more slots than are free: %+v", v)
 	}
 	for i := MaxLeases; i < 3*MaxLeases; i++ {
-		take(i, 0, true)
+		take(OpEnd, i, 0)
 	}
 	if got := s.Leases.ended.len(); got != MaxLeases {
 		t.Errorf("%d ended ids are remembered, want %d", got, MaxLeases)
@@ -124,7 +124,7 @@ func TestLeasesAreBounded(t *testing.T) {
 		t.Errorf("%d bytes, and %d with as many ended", size, s.GrownBytes())
 	}
 	for i := range MaxLeases {
-		take(i, 0, true)
+		take(OpEnd, i, 0)
 	}
 	states := []State{s}
 	for range MaxLeases / leasesPerHit {
@@ -171,11 +171,11 @@ func TestTakeAfterItsEndNeedsRoom(t *testing.T) {
 			}
 		}
 		early, late := NewLeaseID(nil, "early"), NewLeaseID(nil, "late")
-		decide("an end that arrives first", Hit{Lease: early, End: true, N: 3}, true, 0)
+		decide("an end that arrives first", Hit{Lease: early, Op: OpEnd, N: 3}, true, 0)
 		decide("its take", Hit{Lease: early}, true, 3)
 		decide("another take", Hit{Lease: late}, true, 3)
 		decide("the same take again", Hit{Lease: late}, false, 3)
-		decide("an end above its estimate", Hit{Lease: late, End: true, N: 2}, false, 5) // must not fail
+		decide("an end above its estimate", Hit{Lease: late, Op: OpEnd, N: 2}, false, 5) // must not fail
 	}
 }
 

@@ -24,12 +24,28 @@ import (
 // MaxHits bounds hits and counts, which saturate at it. The sum of two such numbers is exact in a double, Lua's only number type.
 const MaxHits = 1 << 52
 
-// A Hit is a request to charge N to Key under Limit. N > 0 charges, N = 0 peeks (checks without charging), N < 0 refunds.
+// An Op is what a hit does.
+type Op uint8
+
+const (
+	// OpTake charges N > 0 hits, peeks (checks without charging) if N = 0, or refunds if N < 0.
+	OpTake Op = iota
+	// OpEnd ends the lease, or settles the reservation to the actual cost N; a lease ignores N. Such a hit is always allowed. It must
+	// be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a take of the id within
+	// that time opens no lease, and a reservation is charged its actual cost.
+	OpEnd
+	// OpInspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N, Debt and Lease are ignored. The
+	// hit is allowed if one more hit would be, even with peek=over. The hits of its group must inspect too.
+	OpInspect
+)
+
+// A Hit is one operation on Key under Limit.
 type Hit struct {
 	// Key names the client or resource under limit, such as a domain with the entries that matched a rule. A store keeps one state
 	// for each key, algorithm and window, so limits that differ only in their maximum share a state.
 	Key   string
 	Limit *Limit
+	Op    Op
 	N     int64
 	// Debt is the number of hits that the caller has already denied from its cache. They are charged if the peek is denied and
 	// the limit counts denied hits. Debt is ignored except in an ungrouped peek (N = 0) under a limit without extra state.
@@ -38,13 +54,6 @@ type Hit struct {
 	Debt int64
 	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for other limits.
 	Lease LeaseID
-	// End ends the lease, or settles the reservation to the actual cost N; a lease ignores N. An End hit is always allowed. It must
-	// be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a take of the id within
-	// that time opens no lease, and a reservation is charged its actual cost.
-	End bool
-	// Inspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N, Debt and Lease are ignored. It is
-	// allowed if one more hit would be, even with peek=over. The hits of its group must inspect too.
-	Inspect bool
 	// OnError decides the hit if the store fails. A store ignores it: guard.Fallback applies it.
 	OnError OnError
 }

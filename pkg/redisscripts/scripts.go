@@ -28,7 +28,7 @@ const packed = 64
 var constants = map[string]any{
 	// The kinds of runs, the operations of hits, and the results, as the header of batch.lua describes them.
 	"SAME_KEY": 0, "ALONE": 1, "CONCURRENCY": 2, "EXTRA": 3, "RESERVES": 4, "PEEKS": 8,
-	"END": 1, "INSPECT": 2,
+	"END": limiters.OpEnd, "INSPECT": limiters.OpInspect,
 	"DENIED": 0, "ALLOWED": 1, "FAILED": 2, "PENALIZED": 3, "TOO_MANY": 4, "BEGAN": 5, "DURING": 8,
 
 	"MAX_HITS":   int64(limiters.MaxHits),

@@ -238,7 +238,7 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 			if h.N < 0 {
 				c.forgetKey(l.hash, h.Key)
 			}
-			if err != nil || v.Allowed || v.Err != nil || !l.forward || h.Inspect || len(g) > 1 {
+			if err != nil || v.Allowed || v.Err != nil || !l.forward || h.Op == limiters.OpInspect || len(g) > 1 {
 				continue
 			}
 			if ended == 0 {

@@ -96,7 +96,7 @@ func (r *EndRetrier) addFailed(groups []limiters.Group, out []limiters.Verdict, 
 	var ends []pendingEnd
 	for first, g := range limiters.EachGroup(groups) {
 		for i, h := range g {
-			if h.End && (err != nil || out[first+i].Err != nil) {
+			if h.Op == limiters.OpEnd && (err != nil || out[first+i].Err != nil) {
 				ends = append(ends, pendingEnd{h, time.Now().Add(h.Limit.LeaseTTL())})
 			}
 		}

@@ -158,7 +158,7 @@ func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
 			w.endFails(r, "a", "b", "a")
 			time.Sleep(time.Second) // they are retried meanwhile
 		}
-		reserved := limiters.Hit{Key: "k", Limit: reserves, Lease: lease("a").Lease, End: true}
+		reserved := limiters.Hit{Key: "k", Limit: reserves, Lease: lease("a").Lease, Op: limiters.OpEnd}
 		other := lease("a", end)
 		other.Key = "other"
 		for range 2 {

@@ -155,7 +155,7 @@ func applyOnError(h *limiters.Hit, v *limiters.Verdict) {
 		*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy, StoreUncharged: uncharged}
 	case limiters.OnErrorDeny:
 		// Refunds and ends of leases are never denied.
-		*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByPolicy, StoreUncharged: uncharged}
+		*v = limiters.Verdict{Allowed: h.N < 0 || h.Op == limiters.OpEnd, By: limiters.ByPolicy, StoreUncharged: uncharged}
 	}
 }
 
@@ -165,7 +165,7 @@ func (f *Fallback) count(t fallbackTake) {
 		for i := range g {
 			onError := g[i].OnError
 			switch v := &t.out[first+i]; {
-			case g[i].End:
+			case g[i].Op == limiters.OpEnd:
 				continue
 			case v.Err != nil:
 				onError = limiters.OnErrorFail

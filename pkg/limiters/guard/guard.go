@@ -5,5 +5,5 @@
 //   - [Fallback] decides by on_store_error when the store fails.
 //   - [PerSecond] divides hits between two stores.
 //
-// Each is a Store. An end is a [limiters.Hit] with End: it releases or settles a lease.
+// Each is a Store. An end is a hit with [limiters.OpEnd]: it releases or settles a lease.
 package guard

@@ -23,7 +23,7 @@ func lease(id string, options ...func(*limiters.Hit)) limiters.Hit {
 	return h
 }
 
-func end(h *limiters.Hit) { h.N, h.End = 0, true }
+func end(h *limiters.Hit) { h.N, h.Op = 0, limiters.OpEnd }
 
 func peek(h *limiters.Hit) { h.N = 0 }
 

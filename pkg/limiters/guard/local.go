@@ -85,7 +85,7 @@ func (d *localDecider) mirrorEnds(ctx context.Context, t fallbackTake) {
 	var ends []limiters.Hit
 	for first, g := range limiters.EachGroup(t.groups) {
 		for i, h := range g {
-			if h.End && h.OnError == limiters.OnErrorLocal && (canceled || t.out[first+i].Err == nil) {
+			if h.Op == limiters.OpEnd && h.OnError == limiters.OnErrorLocal && (canceled || t.out[first+i].Err == nil) {
 				ends = append(ends, h)
 			}
 		}

@@ -56,7 +56,7 @@ func mostAdmitted(t *testing.T, store limiters.Store, limit *limiters.Limit, rnd
 		}
 		actual := rnd.Int64N(h.N + 1)
 		if limit.Reserves() {
-			decide(limiters.Hit{N: actual, Lease: h.Lease, End: true})
+			decide(limiters.Hit{N: actual, Lease: h.Lease, Op: limiters.OpEnd})
 		} else {
 			decide(limiters.Hit{N: actual - h.N})
 		}

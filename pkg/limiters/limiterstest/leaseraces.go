@@ -33,7 +33,7 @@ func slotRaces(t *testing.T, replicas []limiters.Store) {
 			}
 			held.Add(-1)
 		}
-		hit.End = true
+		hit.Op = limiters.OpEnd
 		takeOne(t, store, hit)
 	})
 	if v := takeOne(t, replicas[0], limiters.Hit{Key: "slots", Limit: limit}); v.Used != 0 || admitted.Load() < slots {
@@ -53,7 +53,7 @@ func reserveRaces(t *testing.T, replicas []limiters.Store, algorithm string) {
 		if v := takeOne(t, store, hit); !v.Allowed {
 			t.Errorf("%+v", v)
 		}
-		hit.End, hit.N = true, n%70
+		hit.Op, hit.N = limiters.OpEnd, n%70
 		for range 2 { // the second changes nothing
 			takeOne(t, store, hit)
 		}

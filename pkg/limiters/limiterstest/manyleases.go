@@ -129,7 +129,7 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 		m.takeSingles(late, hit(1, limiters.NewLeaseID(nil, "open")))
 		peek, ended := hit(0, limiters.LeaseID{}), hit(0, idOf(9, 449))
 		large := hit(limiters.MaxLeases-499*slots, limiters.NewLeaseID(nil, "large"))
-		ended.End = true
+		ended.Op = limiters.OpEnd
 		for _, step := range []struct {
 			hit  limiters.Hit
 			want int64
@@ -160,7 +160,7 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 	for _, at := range []time.Duration{2 * time.Second, 5*time.Second + 500*time.Millisecond - 1, 5500 * time.Millisecond} {
 		key := fmt.Sprint("reset ", at)
 		m.openLeases(limit, key, 3500, 2)
-		end := limiters.Hit{Key: key, Limit: limit, Lease: limiters.NewLeaseID(nil, "unknown"), End: true}
+		end := limiters.Hit{Key: key, Limit: limit, Lease: limiters.NewLeaseID(nil, "unknown"), Op: limiters.OpEnd}
 		m.takeSingles(traceStart.Add(500*time.Millisecond), end)
 		want := int64(5001)
 		if at == 5500*time.Millisecond {
@@ -179,7 +179,7 @@ func (m *manyLeasesOfKey) removes(algorithm string) {
 	m.openLeases(limit, "remove", 3500, 1)
 	named := limiters.Hit{Key: "remove", Limit: limit, N: 7, Lease: idOf(9, 349)}
 	settled := named
-	settled.End = true
+	settled.Op = limiters.OpEnd
 	for _, step := range []struct {
 		hit  limiters.Hit
 		want int64
@@ -218,7 +218,7 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 		m.t.Errorf("a held reservation: %+v", v)
 	}
 	ended := held
-	ended.End = true
+	ended.Op = limiters.OpEnd
 	if v := m.takeSingles(now, ended, further); !v.Allowed || v.TooManyLeases {
 		m.t.Errorf("after one has ended: %+v", v)
 	}
@@ -240,7 +240,7 @@ func reservationsAfterRefund(t *testing.T, store limiters.Store) {
 			hit := limiters.Hit{Limit: limit, N: 5}
 			reserved := limiters.Hit{Limit: limit, N: 3, Lease: limiters.NewLeaseID(nil, "id")}
 			settled, refund, old := reserved, hit, hit
-			settled.End, settled.N, refund.N, old.N = true, 1, -5, older
+			settled.Op, settled.N, refund.N, old.N = limiters.OpEnd, 1, -5, older
 			m.takeGroup(traceStart, old)
 			m.takeGroup(traceStart.Add(time.Minute), hit)
 			m.takeGroup(traceStart.Add(30*time.Second), refund, reserved)

@@ -43,12 +43,12 @@ func (m *naiveLeases) take(now int64, h limiters.Hit) limiters.Verdict {
 	open, ended := slices.IndexFunc(m.open, is), slices.IndexFunc(m.ended, is)
 	n, none := clamp(h.N), h.Lease == limiters.LeaseID{}
 	switch {
-	case h.End && none:
-	case h.End && open >= 0:
+	case h.Op == limiters.OpEnd && none:
+	case h.Op == limiters.OpEnd && open >= 0:
 		l := m.open[open]
 		m.open = slices.Delete(m.open, open, open+1)
 		m.of.settle(now, l.timeOfItsHits, max(0, n)-l.n)
-	case h.End:
+	case h.Op == limiters.OpEnd:
 		m.ended = append(slices.DeleteFunc(m.ended, is),
 			naiveLease{id: h.Lease, expires: now + limiters.EndedTTL.Microseconds(), n: max(0, n)})
 	case none || n < 0 || n == 0 && !m.reserves:
@@ -256,7 +256,7 @@ func TestLeasesAgreeWithNaiveModels(t *testing.T) {
 					want.At = now.UnixMicro()
 					history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
-						t.Fatalf("seed %d, %+v, n=%d debt=%d lease=%.2x end=%t:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Debt, h.Lease, h.End,
+						t.Fatalf("seed %d, %+v, n=%d debt=%d lease=%.2x end=%t:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Debt, h.Lease, h.Op == limiters.OpEnd,
 							strings.Join(history[max(0, len(history)-10):], "\n"), Format(out[0]), Format(want))
 					}
 					g.Observe(out)

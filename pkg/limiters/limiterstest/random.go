@@ -115,7 +115,7 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 		for i, h := range hits {
 			history = append(history, func() string {
 				return fmt.Sprintf("%d %s %+v n=%d debt=%d lease=%.2x end=%t groups of %v => %s",
-					now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Debt, h.Lease, h.End, sizes, Format(want[i]))
+					now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Debt, h.Lease, h.Op == limiters.OpEnd, sizes, Format(want[i]))
 			})
 			if got[i] != want[i] {
 				for _, line := range history[max(0, len(history)-12):] {
@@ -330,7 +330,9 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 		}
 		if limit.UsesLeases() && g.rnd.IntN(8) > 0 {
 			hits[i].Lease = limiters.NewLeaseID(nil, pick(g.rnd, "1", "2", "3", "4", "5", strconv.FormatInt(g.now, 10)))
-			hits[i].End = g.rnd.IntN(3) == 0
+			if g.rnd.IntN(3) == 0 {
+				hits[i].Op = limiters.OpEnd
+			}
 		}
 	}
 	if g.rnd.IntN(3) > 0 {
@@ -339,8 +341,8 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 	var groups []limiters.Group
 	for len(hits) > 0 {
 		n := min(len(hits), pick(g.rnd, 1, 2, 3, 4))
-		if end := slices.IndexFunc(hits[:n], func(h limiters.Hit) bool { return h.End }); end >= 0 {
-			n = max(1, end) // an End hit is a group by itself
+		if end := slices.IndexFunc(hits[:n], func(h limiters.Hit) bool { return h.Op == limiters.OpEnd }); end >= 0 {
+			n = max(1, end) // an end is a group by itself
 		}
 		groups, hits = append(groups, hits[:n]), hits[n:]
 	}

@@ -145,7 +145,7 @@ func (r *resetting) Take(ctx context.Context, now time.Time, groups []limiters.G
 	if r.rnd.IntN(3) == 0 {
 		inspection := slices.Clone(groups[r.rnd.IntN(len(groups))])
 		for i := range inspection {
-			inspection[i].Inspect = true
+			inspection[i].Op = limiters.OpInspect
 		}
 		verdicts := make([]limiters.Verdict, len(inspection))
 		if err := r.Store.Take(ctx, now, []limiters.Group{inspection}, verdicts); err != nil {

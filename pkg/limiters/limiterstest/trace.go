@@ -185,7 +185,7 @@ func (r *replayer) hit(words []string) (limiters.Hit, error) {
 		case words[0] == "peek":
 			words = words[1:]
 		case words[0] == "inspect":
-			h.Inspect, words = true, words[1:]
+			h.Op, words = limiters.OpInspect, words[1:]
 		case (words[0] == "take" || words[0] == "refund") && len(words) > 1:
 			n, err := strconv.ParseInt(words[1], 10, 64)
 			if err != nil {
@@ -202,9 +202,9 @@ func (r *replayer) hit(words []string) (limiters.Hit, error) {
 			if err != nil {
 				return h, err
 			}
-			h.Lease, h.End, h.N, words = limiters.NewLeaseID(nil, words[1]), true, n, words[3:]
+			h.Lease, h.Op, h.N, words = limiters.NewLeaseID(nil, words[1]), limiters.OpEnd, n, words[3:]
 		case words[0] == "release" && len(words) > 1:
-			h.Lease, h.End, words = limiters.NewLeaseID(nil, words[1]), true, words[2:]
+			h.Lease, h.Op, words = limiters.NewLeaseID(nil, words[1]), limiters.OpEnd, words[2:]
 		case words[0] == "of" && len(words) > 1:
 			h.Key, words = h.Key+words[1], words[2:]
 		case words[0] == "under" && len(words) > 1:

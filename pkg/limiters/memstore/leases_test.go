@@ -14,8 +14,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
+func opOf(end bool) limiters.Op {
+	if end {
+		return limiters.OpEnd
+	}
+	return limiters.OpTake
+}
+
 func leaseHit(l *limiters.Limit, id string, n int64, end bool) limiters.Hit {
-	return limiters.Hit{Key: "k", Limit: l, N: n, Lease: limiters.NewLeaseID(nil, id), End: end}
+	return limiters.Hit{Key: "k", Limit: l, N: n, Lease: limiters.NewLeaseID(nil, id), Op: opOf(end)}
 }
 
 func decided(t *testing.T, s *Store, h limiters.Hit) limiters.Verdict {
@@ -86,7 +93,7 @@ func TestReleaseOnAFullStore(t *testing.T) {
 	if v := decided(t, s, leaseHit(limit, "b", 0, true)); !v.Allowed || v.Err != nil {
 		t.Errorf("a release of an unknown id: %+v", v)
 	}
-	over.End = true
+	over.Op = limiters.OpEnd
 	if v := decided(t, s, over); !v.Allowed || v.Used != 0 || s.Stats().Keys != 0 {
 		t.Errorf("a release: %+v, %+v", v, s.Stats())
 	}
@@ -212,7 +219,7 @@ func BenchmarkLeases(b *testing.B) {
 				hits := []limiters.Hit{hit}
 				groups := limiters.Singles(hits...)
 				take := func(id limiters.LeaseID, end bool) {
-					hits[0].Lease, hits[0].End = id, end
+					hits[0].Lease, hits[0].Op = id, opOf(end)
 					if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil || !out[0].Allowed {
 						b.Fatal(err, out)
 					}

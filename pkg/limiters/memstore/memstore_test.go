@@ -306,7 +306,7 @@ func TestMemoryBound(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		hit(t, s, "a", 1, denying)
 		out := make([]limiters.Verdict, 1)
-		inspection := limiters.Hit{Key: "b", Limit: limiterstest.MustLimit(denying), N: 1, Inspect: true}
+		inspection := limiters.Hit{Key: "b", Limit: limiterstest.MustLimit(denying), N: 1, Op: limiters.OpInspect}
 		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(inspection), out); err != nil || out[0].Err != nil {
 			t.Errorf("%v, %+v: want a verdict", err, out[0])
 		}

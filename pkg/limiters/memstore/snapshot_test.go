@@ -214,7 +214,7 @@ func TestSnapshotRestoresHugeSettlements(t *testing.T) {
 	s := New(Options{})
 	ends := make([]limiters.Hit, 2100)
 	for i := range ends {
-		ends[i] = limiters.Hit{Key: "k", Limit: budget, N: limiters.MaxHits, Lease: limiters.NewLeaseID(nil, fmt.Sprint(i)), End: true}
+		ends[i] = limiters.Hit{Key: "k", Limit: budget, N: limiters.MaxHits, Lease: limiters.NewLeaseID(nil, fmt.Sprint(i)), Op: limiters.OpEnd}
 	}
 	if err := s.Take(t.Context(), time.Time{}, limiters.Singles(ends...), make([]limiters.Verdict, len(ends))); err != nil {
 		t.Fatal(err)

@@ -93,7 +93,7 @@ func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 	for _, limit := range append(withExtraState(5), slotsOfKey(5, time.Hour)) {
 		lease := limiters.Hit{Key: "lease", Limit: limit, N: 1, Lease: leaseID(1)}
 		end := lease
-		end.End = true
+		end.Op = limiters.OpEnd
 		out, err := take(t, s, lease, hitsOf("beside")[0], end)
 		if err != nil || out[1].Err != nil {
 			t.Fatal(out, err)

@@ -123,7 +123,7 @@ func (b *batch) keyIndex(key string) int {
 
 // verdictsOf returns the number of verdicts of hit i. An inspection under a limit with a penalty has a second one, of the penalty.
 func (b *batch) verdictsOf(i int) int {
-	if h := b.hits[i]; h.Inspect && h.Limit.HasPenalty() {
+	if h := b.hits[i]; h.Op == limiters.OpInspect && h.Limit.HasPenalty() {
 		return 2
 	}
 	return 1
@@ -132,7 +132,7 @@ func (b *batch) verdictsOf(i int) int {
 // amount returns the N of hit i, or the Debt of a peek that has one.
 func (b *batch) amount(i int) (n int64, isDebt bool) {
 	h := b.hits[i]
-	if h.N == 0 && b.group[i] == 0 && h.Debt > 0 && !h.Limit.UsesExtraState() && !h.Inspect {
+	if h.Op == limiters.OpTake && h.N == 0 && b.group[i] == 0 && h.Debt > 0 && !h.Limit.UsesExtraState() {
 		return limiters.ClampHits(h.Debt), true
 	}
 	return limiters.ClampHits(h.N), false

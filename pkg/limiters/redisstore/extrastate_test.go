@@ -100,7 +100,7 @@ func TestFullRedisFailsInspectionsOfUnsavedKeys(t *testing.T) {
 			Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Peek: peek, Penalty: limiters.PenaltySpec{After: 100, Within: time.Hour, For: time.Hour}},
 		})
 		hit := limiters.Hit{Key: name, Limit: limit, N: 1}
-		inspection := limiters.Hit{Key: name, Limit: limit, Inspect: true}
+		inspection := limiters.Hit{Key: name, Limit: limit, Op: limiters.OpInspect}
 		if out, err := take(t, s, hit, hit); err != nil || !out[1].Allowed {
 			t.Fatal(out, err)
 		}
@@ -144,7 +144,7 @@ func TestSettleInALongLog(t *testing.T) {
 			now = now.Add(time.Microsecond)
 			takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 1})
 		}
-		v := takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 25, Lease: leaseID(1), End: true})
+		v := takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 25, Lease: leaseID(1), Op: limiters.OpEnd})
 		charged := int64(25)
 		if later >= 10_000 {
 			charged = 10
@@ -152,7 +152,7 @@ func TestSettleInALongLog(t *testing.T) {
 		if v.Err != nil || v.Used != charged+int64(later) {
 			t.Errorf("%d later entries: %+v, want %d hits of the reservation", later, v, charged)
 		}
-		if v := takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 25, Lease: leaseID(1), End: true}); v.Used != charged+int64(later) {
+		if v := takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 25, Lease: leaseID(1), Op: limiters.OpEnd}); v.Used != charged+int64(later) {
 			t.Errorf("%d later entries: settled again: %+v", later, v)
 		}
 		takeAt(logStart.Add(time.Hour-time.Microsecond), limiters.Hit{Key: key, Limit: limit, N: 30_000})
@@ -176,7 +176,7 @@ func TestSettleAfterTTLChangesNothing(t *testing.T) {
 			used  int64
 		}{{0, false, 40}, {time.Minute, true, charged}, {time.Minute, true, charged}} {
 			out := make([]limiters.Verdict, 1)
-			hit.End = step.end
+			hit.Op = opOf(step.end)
 			if step.end {
 				hit.N = 90
 			}
@@ -197,7 +197,7 @@ func TestSettleOfALostReservationChangesNothing(t *testing.T) {
 		params.Reserve.TTL = time.Hour
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: 365 * 24 * time.Hour, Params: params})
 		hit := func(id int, n int64, end bool) limiters.Hit {
-			return limiters.Hit{Key: "k", Limit: limit, N: n, Lease: leaseID(id), End: end}
+			return limiters.Hit{Key: "k", Limit: limit, N: n, Lease: leaseID(id), Op: opOf(end)}
 		}
 		if out, err := take(t, s, hit(1, 60, false), hit(2, 40, false)); err != nil || out[1].Used != 100 {
 			t.Fatal(out, err)

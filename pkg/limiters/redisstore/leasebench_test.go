@@ -33,7 +33,7 @@ func (l *leaseHits) next(end bool) limiters.Hit {
 	}
 	// The keys of a call's takes differ from those of its ends.
 	shift := number / (l.open * len(l.keys)) * (len(l.keys) / 2)
-	h := limiters.Hit{Key: l.keys[(number+shift)%len(l.keys)], Limit: l.limit, N: 1, End: end}
+	h := limiters.Hit{Key: l.keys[(number+shift)%len(l.keys)], Limit: l.limit, N: 1, Op: opOf(end)}
 	if l.limit.UsesLeases() {
 		h.Lease = leaseID(number)
 	}

@@ -16,6 +16,13 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
+func opOf(end bool) limiters.Op {
+	if end {
+		return limiters.OpEnd
+	}
+	return limiters.OpTake
+}
+
 func slotsOfKey(maximum int64, ttl time.Duration) *limiters.Limit {
 	return limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: maximum, Params: limiters.Params{LeaseTTL: ttl}})
 }
@@ -74,14 +81,14 @@ func (c *leaseCalls) next() (time.Time, []limiters.Group) {
 	var groups []limiters.Group
 	for range 1 + c.rnd.IntN(4) {
 		hit := c.hit()
-		if hit.End {
+		if hit.Op == limiters.OpEnd {
 			groups = append(groups, limiters.Group{hit})
 			continue
 		}
 		g := limiters.Group{hit}
 		for c.rnd.IntN(furtherHitIn) == 0 {
 			hit = c.hit()
-			if hit.End {
+			if hit.Op == limiters.OpEnd {
 				hit = limiters.Hit{Key: c.prefix + "beside", Limit: c.beside, N: int64(c.rnd.IntN(60))}
 			}
 			g = append(g, hit)
@@ -104,7 +111,7 @@ func (c *leaseCalls) hit() limiters.Hit {
 	case "no id":
 		h.Lease = limiters.LeaseID{}
 	case "end":
-		h.End = true
+		h.Op = limiters.OpEnd
 	}
 	return h
 }
@@ -153,7 +160,7 @@ func matchReference(t *testing.T, calls func(seed uint64) *leaseCalls) {
 			}
 			for i, h := range hits {
 				said = append(said, fmt.Sprintf("step %d, %d: %s max=%d %+v id=%x n=%d end=%v, groups of %v => %s", step, now.UnixMicro(), h.Key, h.Limit.Spec().Max,
-					h.Limit.Spec().Params, h.Lease[:2], h.N, h.End, lengths(groups), limiterstest.Format(want[i])))
+					h.Limit.Spec().Params, h.Lease[:2], h.N, h.Op == limiters.OpEnd, lengths(groups), limiterstest.Format(want[i])))
 				if got[i] != want[i] {
 					for _, line := range said[max(0, len(said)-20):] {
 						t.Log(line)
@@ -182,7 +189,7 @@ func TestTooManyLeases(t *testing.T) {
 	hits := make([]limiters.Hit, limiters.MaxLeases+2)
 	for _, end := range []bool{false, true} {
 		for i := range hits {
-			hits[i] = limiters.Hit{Key: fmt.Sprint("end ", end), Limit: limit, N: 1, Lease: leaseID(i), End: end}
+			hits[i] = limiters.Hit{Key: fmt.Sprint("end ", end), Limit: limit, N: 1, Lease: leaseID(i), Op: opOf(end)}
 			if end {
 				hits[i].N = 0
 			}
@@ -220,7 +227,7 @@ func TestLeasesNeedFewCommands(t *testing.T) {
 		if err := c.ConfigResetStat(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		out, err := take(t, s, limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(-1), End: end})
+		out, err := take(t, s, limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(-1), Op: opOf(end)})
 		if err != nil || out[0].Err != nil {
 			t.Fatal(err, out[0].Err)
 		}
@@ -265,7 +272,7 @@ func TestHitDropsFewExpiredLeases(t *testing.T) {
 			}
 			members = rest
 		}
-		if used := takeAt(later, limiters.Hit{Key: "k", Limit: limit}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(0), End: true}); used != 0 {
+		if used := takeAt(later, limiters.Hit{Key: "k", Limit: limit}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(0), Op: limiters.OpEnd}); used != 0 {
 			t.Errorf("%d slots used after the last lease", used)
 		}
 		if n := c.Exists(t.Context(), key).Val(); n != 0 {
@@ -289,7 +296,7 @@ func TestLeasesHaveAnExpiry(t *testing.T) {
 		if expiresIn < 59*time.Minute || expiresIn > 76*time.Minute {
 			t.Errorf("expires in %v", expiresIn)
 		}
-		_, err = take(t, s, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(1), End: true}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(2), End: true})
+		_, err = take(t, s, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(1), Op: limiters.OpEnd}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(2), Op: limiters.OpEnd})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +327,7 @@ func TestFullRedisEndsLeases(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	limit := slotsOfKey(2, time.Hour)
 	hit := func(id int, end bool) limiters.Hit {
-		return limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(id), End: end}
+		return limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(id), Op: opOf(end)}
 	}
 	if _, err := take(t, s, hit(1, false), hit(2, false)); err != nil {
 		t.Fatal(err)
@@ -364,7 +371,7 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	limit := reserving("funnel", 1000)
 	hit := func(key, id int, end bool) limiters.Hit {
-		return limiters.Hit{Key: fmt.Sprint("key ", key), Limit: limit, N: 2, Lease: leaseID(id), End: end}
+		return limiters.Hit{Key: fmt.Sprint("key ", key), Limit: limit, N: 2, Lease: leaseID(id), Op: opOf(end)}
 	}
 	const keys = 20
 	var takes, ends []limiters.Hit
@@ -387,7 +394,7 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 		calls := commands(t, c)
 		writes := calls["set"] + calls["setrange"] + calls["hset"] + calls["hdel"] + calls["del"] + calls["pexpire"]
 		if calls["mget"] != 1 || calls["get"] != 0 || writes > 2*keys || calls["hmget"] > keys || calls["hgetall"] > 0 || calls["zmscore"]+calls["zadd"] > 0 {
-			t.Errorf("end %v: %v", hits[0].End, calls)
+			t.Errorf("end %v: %v", hits[0].Op == limiters.OpEnd, calls)
 		}
 	}
 }
@@ -420,7 +427,7 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	limit := reserving("funnel", 100_000)
 	hit := func(id int, end bool) limiters.Hit {
-		return limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(id), End: end}
+		return limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(id), Op: opOf(end)}
 	}
 	do := func(h limiters.Hit) {
 		t.Helper()
@@ -483,7 +490,7 @@ func TestEndedIDsAreRemoved(t *testing.T) {
 		{0, 1, false, 2, 0}, {0, 2, false, 3, 0}, {0, 9, true, 4, 1}, {limiters.EndedTTL - time.Microsecond, 3, false, 5, 2},
 		{limiters.EndedTTL, 1, true, 3, 3}, {limiters.EndedTTL, 2, true, 2, 3},
 	} {
-		hit := limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(step.id), End: step.end}
+		hit := limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(step.id), Op: opOf(step.end)}
 		out := make([]limiters.Verdict, 1)
 		if err := s.Take(t.Context(), logStart.Add(step.after), limiters.Singles(hit), out); err != nil || out[0].Err != nil {
 			t.Fatal(err, out)
@@ -501,7 +508,7 @@ func TestFullRedisSettlesReservations(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	limit := reserving("fixed_window", 100)
 	hit := func(id int, n int64, end bool) limiters.Hit {
-		return limiters.Hit{Key: "k", Limit: limit, N: n, Lease: leaseID(id), End: end}
+		return limiters.Hit{Key: "k", Limit: limit, N: n, Lease: leaseID(id), Op: opOf(end)}
 	}
 	if _, err := take(t, s, hit(1, 10, false), hit(2, 10, false), hit(3, 10, false)); err != nil {
 		t.Fatal(err)
@@ -531,7 +538,7 @@ func TestUnreadableReservationsFailTheirHits(t *testing.T) {
 		"another field":  {"h": head[:6] + "\x00\x01" + head[8:], "field": "value"},
 	} {
 		for _, end := range []bool{false, true} {
-			h := limiters.Hit{Key: name, Limit: limit, N: 2, Lease: id, End: end}
+			h := limiters.Hit{Key: name, Limit: limit, N: 2, Lease: id, Op: opOf(end)}
 			list := keyOf("", &h) + reserveSuffix
 			c.HSet(t.Context(), list, fields)
 			out, err := take(t, s, h)
@@ -569,7 +576,7 @@ func TestReservationOnUnreadableKey(t *testing.T) {
 			before := c.Dump(t.Context(), key).Val()
 			second, settle := first, first
 			second.Lease = leaseID(2)
-			settle.N, settle.End = 8, true
+			settle.N, settle.Op = 8, limiters.OpEnd
 			for name, h := range map[string]limiters.Hit{"take": second, "settle": settle} {
 				if out, err := take(t, s, h); err != nil || out[0].Err == nil {
 					t.Errorf("%s, %s, %s: %+v %v, want an error", algorithm, content, name, out[0], err)

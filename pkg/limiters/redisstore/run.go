@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"encoding/binary"
+
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // A runKind is the kind of a run. The header of batch.lua describes each kind.
@@ -17,13 +19,6 @@ const (
 
 // debtFlag is set in the byte of one of the first two kinds if the amounts are a Debt. It is PEEKS in batch.lua.
 const debtFlag = 8
-
-// The operations of a hit in a run of kindConcurrency, kindExtra or kindReserves.
-const (
-	opTake = iota
-	opEnd
-	opInspect // of kindExtra
-)
 
 // A run is consecutive hits of one kind. Indices count from 1, but first counts from 0.
 type run struct {
@@ -48,7 +43,7 @@ func (b *batch) encodeRuns() {
 		next := run{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i]}
 		next.n, next.isDebt = b.amount(i)
 		switch {
-		case b.hits[i].Inspect:
+		case b.hits[i].Op == limiters.OpInspect:
 			next.kind, next.times = kindExtra, b.verdictsOf(i)
 		case b.group[i] == 0 && b.hits[i].Limit.IsConcurrency():
 			next.kind = kindConcurrency
@@ -138,14 +133,8 @@ func (b *batch) appendAmount(to []byte, i int) []byte {
 
 // appendLease appends the operation and the lease id of hit i.
 func (b *batch) appendLease(to []byte, i int) []byte {
-	op := byte(opTake)
-	switch {
-	case b.hits[i].Inspect:
-		op = opInspect
-	case b.hits[i].End:
-		op = opEnd
-	}
-	return append(append(to, op), b.hits[i].Lease[:]...)
+	h := b.hits[i]
+	return append(append(to, byte(h.Op)), h.Lease[:]...)
 }
 
 // keyAndLimit returns the indices of the key of a kind of hit i and of its limit, or zeros if the hit has no such key.

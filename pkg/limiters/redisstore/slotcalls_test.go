@@ -68,7 +68,7 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	user := keysOn(c, 0, 1)[0]
 	slots, day := slotsOfKey(10, time.Hour), window(1, 24*time.Hour)
 	lease := func(id int, end bool) limiters.Hit {
-		return limiters.Hit{Key: user, Limit: slots, N: 1, Lease: leaseID(id), End: end}
+		return limiters.Hit{Key: user, Limit: slots, N: 1, Lease: leaseID(id), Op: opOf(end)}
 	}
 	used := func(state string, want int64, g limiters.Group) {
 		t.Helper()
@@ -109,7 +109,7 @@ func TestHitsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 			week := window(1000, 7*24*time.Hour)
 			hit := func(id int) limiters.Hit { return limiters.Hit{Key: user, Limit: limit, N: 2, Lease: leaseID(id)} }
 			settle := hit(1)
-			settle.N, settle.End = 1, true
+			settle.N, settle.Op = 1, limiters.OpEnd
 			if out, err := take(t, s, hit(1), limiters.Hit{Key: user, Limit: week, N: 1}); err != nil || out[0].Used != 2 {
 				t.Fatal(out, err)
 			}

@@ -90,10 +90,10 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 			if (hit.N > 0 || hit.TakesLease()) && !slices.Contains(deniedKeys, keys[i]) {
 				hit.N, hit.Debt = -hit.N, 0
 				if hit.Limit.UsesLeases() {
-					hit.N, hit.End = 0, true // a lease or a reservation is given up
+					hit.N, hit.Op = 0, limiters.OpEnd // a lease or a reservation is given up
 				}
 				refund := refunds.add(keys[i], limiters.Group{hit}, first+i)
-				if sc.batch.now.IsZero() && !hit.End {
+				if sc.batch.now.IsZero() && hit.Op != limiters.OpEnd {
 					// In the next fixed window, the refund would admit a hit too many.
 					refund.batch.notAfter = start.Add(sc.Verdicts[first+i].ResetAfter)
 				}
