@@ -22,7 +22,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/redisscripts", "embeds the Lua twins of the algorithms", "pkg/limiters"},
 	{"pkg/limiters/redisstore", "sends hits to Redis, where the Lua scripts decide", "pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
 	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS", "internal/socket"},
-	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends, per-second split", "pkg/limiters pkg/limiters/split"},
+	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends, per-second split", "internal/backoff pkg/limiters pkg/limiters/split"},
 	{"pkg/limiters/limiterstest", "tests any store against the core", "pkg/limiters"},
 	{"pkg/descriptors", "finds the limits of a request, without YAML", "internal/spelling pkg/limiters"},
 	{"pkg/descriptors/rulesfile", "reads YAML and builds rules", "internal/spelling pkg/descriptors pkg/limiters"},

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -51,9 +52,10 @@ type EndStats struct {
 const (
 	maxPendingEnds = 50_000
 	endsPerCall    = 100
-	// Bounds of the pause before the pending ends are retried. It doubles while no retry succeeds.
-	minEndPause, maxEndPause = 20 * time.Millisecond, 500 * time.Millisecond
 )
+
+// endPauses are the pauses before pending ends are retried. They grow while no retry succeeds.
+var endPauses = backoff.Backoff{Initial: 20 * time.Millisecond, Max: 500 * time.Millisecond}
 
 // NewEndRetrier returns an EndRetrier that wraps store, without taking ownership, and starts its goroutine. Call Close after the
 // last Take.
@@ -127,24 +129,19 @@ func (r *EndRetrier) add(ends []pendingEnd) {
 }
 
 func (r *EndRetrier) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		select {
 		case <-r.wake:
 		case <-ctx.Done():
 			return
 		}
-		for pause := minEndPause; r.Stats().Pending > 0; {
-			timer.Reset(pause)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
+		for failures := 0; r.Stats().Pending > 0; {
+			if backoff.Sleep(ctx, endPauses.Wait(failures)) != nil {
 				return
 			}
-			pause = min(2*pause, maxEndPause)
+			failures++
 			if r.retryAll(ctx) {
-				pause = minEndPause
+				failures = 0
 			}
 		}
 	}
