@@ -213,11 +213,11 @@ function M.quick(key, id, l, now, n, ends, scores, server)
   if ends then
     if not expires or count == 1 or tonumber(expires) >= latest then return end
     call('ZREM', key, id)
-    call('ZADD', key, digits(2 - counts), 'c')
+    call('ZADD', key, digits(2 - counts), 'c') -- one lease fewer
     return count - 1, latest - now
   end
   if expires or n ~= 1 or count >= l.max or floor(counts / $COUNTS) < least_expiry(l.ttl, server) then return end
-  call('ZADD', key, digits(ttl_end), id, digits(-counts - 2), 'c', digits(-ttl_end), 'l')
+  call('ZADD', key, digits(ttl_end), id, digits(-counts - 2), 'c', digits(-ttl_end), 'l') -- one lease more
   return count + 1, l.ttl
 end
 

@@ -1,6 +1,7 @@
 -- reservations: the open reservations of a key, and the ids that ended before their take. Twin of pkg/limiters/leases.go.
 --
--- KEYS    one hash of at most $FEW records. Beyond that it becomes a sorted set, see concurrency.lua, until the set is empty.
+-- KEYS    one hash of at most $FEW records. Beyond that it becomes a sorted set, see concurrency.lua, until the set is empty. A set
+--         alone would double the cost of a frequent hit, and a hash has no order of expiries (ADR 17).
 --         The fields:
 --           'h'         4  the expiry of the key, in s since 1970 by this server's clock
 --                       2  a number of records, at least as many as there are
