@@ -24,7 +24,7 @@ import (
 // MaxHits bounds hits and counts, which saturate at it. The sum of two such numbers is exact in a double, Lua's only number type.
 const MaxHits = 1 << 52
 
-// An Op is what a hit does.
+// An Op is the operation of a hit.
 type Op uint8
 
 const (
