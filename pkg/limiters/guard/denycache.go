@@ -138,12 +138,7 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
-	// lookups is a separate parameter because in a struct with groups, it would escape to the heap.
-	var few [8]lookup
-	lookups := few[:min(len(out), len(few))]
-	if len(out) > len(few) {
-		lookups = make([]lookup, len(out))
-	}
+	lookups := make([]lookup, len(out))
 	began := c.clock()
 	c.classify(groups, lookups)
 	forwarded, debts := c.answer(began, groups, lookups, out)
