@@ -174,7 +174,7 @@ func (n *Node) SetRule(r Rule) *Rule {
 	r.sharesCounters = slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })
 	for i := range min(len(r.path), len(r.plain)) {
 		if l := &r.path[i]; l.matching != wildcard && l.matching != addresses && !l.isShared {
-			r.plain[i] = byte(l.matching)
+			r.plain[i] = l.matching
 		}
 	}
 	for i := range r.Limits {

@@ -72,22 +72,16 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bo
 	if rule != nil && rule.hasLeases && len(entries) > 0 {
 		counted = entries[:len(entries)-1]
 	}
-	var plain [len(rule.plain)]byte
-	if rule != nil {
-		plain = rule.plain
-	}
 	for i, e := range counted {
-		if i < len(plain) && plain[i] > 0 { // avoids a cache miss on the path
-			b = append(appendText(append(b, '|'), e.Key), plain[i])
-			b = appendText(b, e.Value)
-			continue
-		}
 		b = appendText(append(b, '|'), e.Key)
-		if rule == nil || i >= len(rule.path) {
+		switch {
+		case rule != nil && i < len(rule.plain) && rule.plain[i] > 0:
+			b = appendText(append(b, byte(rule.plain[i])), e.Value)
+		case rule == nil || i >= len(rule.path):
 			b = appendText(append(b, byte(unruled)), e.Value)
-			continue
+		default:
+			b = rule.path[i].appendValue(b, e.Value, mayShare && rule.path[i].isShared)
 		}
-		b = rule.path[i].appendValue(b, e.Value, mayShare && rule.path[i].isShared)
 	}
 	if len(counted) < len(entries) {
 		b = append(appendText(append(b, '|'), entries[len(counted)].Key), leaseMark)
