@@ -136,49 +136,17 @@ func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) boo
 // before the map was read. If the map itself has faults, readLimit suppresses those that follow from them.
 func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, before int) (descriptors.RateLimit, bool) {
 	faultyKeys := p.found > before
-	ruleSettings := p.limitSettings(n, f)
-	sum, fromOverlay := ruleSettings.completedBy(overlay)
-	unit, multiplier, requests := descriptors.UnitUnknown, uint32(1), int64(0)
-	switch slots := f["concurrent_requests"]; {
-	case ruleSettings.algorithm() == concurrency:
-		requests = p.slots(n, f, faultyKeys)
-	case slots.key != nil:
-		if ruleSettings.algorithm() != "" && !faultyKeys {
-			p.fault(slots.key, "write requests_per_unit, or set algorithm: concurrency",
-				"concurrent_requests has no meaning for the algorithm %s", ruleSettings.algorithm())
-		}
-	default:
-		if !faultyKeys || f["unit"].key != nil {
-			unit = p.unit(n, f["unit"])
-		}
-		multiplier = uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
-		requests = p.requests(n, f["requests_per_unit"], overlay)
-	}
-	if overlay != nil && overlay.requests != nil {
-		requests, fromOverlay = overlay.requests.value, append(fromOverlay, "requests_per_unit")
-	}
+	own := p.limitSettings(n, f)
+	sum, fromOverlay := own.completedBy(overlay)
 	from := overlayNote(overlay, fromOverlay)
-	for key, s := range sum.inapplicableParameters() {
-		where := ruleSettings.settings[key].key
-		if where == nil {
-			where = n
-		}
-		if !faultyKeys {
-			p.fault(where, s.remedy+from, "%s", s.message)
-		}
+	rate := p.readRate(own, f, sum.requests, faultyKeys)
+	if !faultyKeys {
+		p.checkApplicable(own, sum, from)
 	}
 	if p.found > before || p.stopped {
 		return descriptors.RateLimit{}, false
 	}
-	newLimit := descriptors.NewRateLimit
-	if p.options.CalendarMonths {
-		newLimit = descriptors.NewCalendarMonthLimit
-	}
-	spec, err := sum.spec()
-	var l descriptors.RateLimit
-	if err == nil {
-		l, err = newLimit(spec, requests, unit, multiplier)
-	}
+	l, err := p.newLimit(sum, rate)
 	if err != nil {
 		invalid := &limiters.SpecError{Problem: err.Error()}
 		errors.As(err, &invalid)
@@ -190,25 +158,81 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, befor
 			"a peek is never denied: peek is over, and denied hits of a %s do not count",
 			spec.Algorithm)
 	}
-	l.OnError, l.OnDeny = limiters.OnErrorOf(sum.settings["on_store_error"].value), sum.onDeny
-	if ruleSettings.settings["on_store_error"].value == local {
-		p.warnLocal(ruleSettings.settings["on_store_error"].key)
+	if own.settings["on_store_error"].value == local {
+		p.warnLocal(own.settings["on_store_error"].key)
 	}
 	return l, true
 }
 
+// A rate is a number of requests for each window of multiplier units. Under concurrency, requests is the number of slots.
+type rate struct {
+	requests   int64
+	unit       descriptors.Unit
+	multiplier uint32
+}
+
+// readRate reads the rate of a limit with the given settings. A non-nil fromOverlay replaces its number of requests.
+func (p *parser) readRate(own *limitSettings, f fields, fromOverlay *requests, faultyKeys bool) rate {
+	r := rate{unit: descriptors.UnitUnknown, multiplier: 1}
+	switch slots := f["concurrent_requests"]; {
+	case own.algorithm() == concurrency:
+		r.requests = p.slots(own.at, f, faultyKeys)
+	case slots.key != nil:
+		if own.algorithm() != "" && !faultyKeys {
+			p.fault(slots.key, "write requests_per_unit, or set algorithm: concurrency",
+				"concurrent_requests has no meaning for the algorithm %s", own.algorithm())
+		}
+	default:
+		if !faultyKeys || f["unit"].key != nil {
+			r.unit = p.unit(own.at, f["unit"])
+		}
+		r.multiplier = uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
+		r.requests = p.requests(own.at, f["requests_per_unit"], fromOverlay)
+	}
+	if fromOverlay != nil {
+		r.requests = fromOverlay.value
+	}
+	return r
+}
+
 // requests reads requests_per_unit of the limit n. It warns if both the limit and the overlay lack it.
-func (p *parser) requests(n *yaml.Node, f field, overlay *limitSettings) int64 {
+func (p *parser) requests(n *yaml.Node, f field, fromOverlay *requests) int64 {
 	if !p.null(f) {
 		return p.number(f, 0, limiters.LargestMax, 0)
 	}
-	if overlay == nil || overlay.requests == nil {
+	if fromOverlay == nil {
 		if f.key != nil {
 			n = f.key
 		}
 		p.warn(missingRequests, n, "set it", "requests_per_unit is missing, so the limit is 0 and denies every request")
 	}
 	return 0
+}
+
+// checkApplicable finds parameters in sum that its algorithm does not have. sum is own, completed by the overlay that from names.
+func (p *parser) checkApplicable(own, sum *limitSettings, from string) {
+	for key, s := range sum.inapplicableParameters() {
+		where := own.settings[key].key
+		if where == nil {
+			where = own.at
+		}
+		p.fault(where, s.remedy+from, "%s", s.message)
+	}
+}
+
+// newLimit compiles a limit with the given settings and rate.
+func (p *parser) newLimit(s *limitSettings, r rate) (descriptors.RateLimit, error) {
+	spec, err := s.spec()
+	if err != nil {
+		return descriptors.RateLimit{}, err
+	}
+	newLimit := descriptors.NewRateLimit
+	if p.options.CalendarMonths {
+		newLimit = descriptors.NewCalendarMonthLimit
+	}
+	l, err := newLimit(spec, r.requests, r.unit, r.multiplier)
+	l.OnError, l.OnDeny = limiters.OnErrorOf(s.settings["on_store_error"].value), s.onDeny
+	return l, err
 }
 
 func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {

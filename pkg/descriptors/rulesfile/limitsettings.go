@@ -86,6 +86,9 @@ func (p *limitSettings) completedBy(under *limitSettings) (sum *limitSettings, f
 			}
 		}
 	}
+	if under.requests != nil {
+		sum.requests, fromOverlay = under.requests, append(fromOverlay, "requests_per_unit")
+	}
 	return sum, fromOverlay
 }
 
