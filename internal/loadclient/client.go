@@ -71,6 +71,34 @@ const (
 
 // Run generates load until Duration is over or ctx ends. It returns an error if it could not start. Result counts failed requests.
 func Run(ctx context.Context, o Options) (*Result, error) {
+	o.setDefaults()
+	r := &run{o: o, result: &Result{}}
+	defer r.close()
+	if err := r.connect(ctx); err != nil {
+		return nil, fmt.Errorf("client: %s: %w", o.Addr, err)
+	}
+	if o.WarmUp <= 0 {
+		r.begin() // a busy machine may answer requests before this goroutine goes on
+	}
+	ended := r.start()
+	if o.WarmUp > 0 {
+		wait(ctx, ended, o.WarmUp)
+		r.begin()
+	}
+	wait(ctx, ended, o.Duration)
+	r.end()
+	<-ended
+	if r.pacing != nil {
+		return nil, r.pacing
+	}
+	r.addUp()
+	if r.result.Requests() == 0 {
+		return nil, errors.Join(fmt.Errorf("client: %s: no answer", o.Addr), errors.New(r.result.Error), ctx.Err())
+	}
+	return r.result, nil
+}
+
+func (o *Options) setDefaults() {
 	o.Conns, o.InFlight = max(o.Conns, 1), min(o.InFlight, maxInFlight)
 	if o.InFlight < 1 {
 		o.InFlight = 1
@@ -81,79 +109,90 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Users == nil {
 		o.Users = Uniform(1)
 	}
-	phase := &atomic.Int32{}
-	base, conns := time.Now(), make([]*conn, o.Conns)
-	for i := range conns {
-		c, err := dial(ctx, &o, base, i, phase)
+}
+
+// A run is the load on some connections.
+type run struct {
+	o      Options
+	phase  atomic.Int32
+	conns  []*conn
+	pacing error // of pace; read it after all goroutines have ended
+
+	began  time.Time     // the measurement
+	cpu    time.Duration // of the process, when the measurement began
+	result *Result
+}
+
+func (r *run) connect(ctx context.Context) error {
+	base := time.Now()
+	for i := range r.o.Conns {
+		c, err := dial(ctx, &r.o, base, i, &r.phase)
 		if err != nil {
-			for _, open := range conns[:i] {
-				_ = open.net.Close()
-			}
-			return nil, fmt.Errorf("client: %s: %w", o.Addr, err)
+			return err
 		}
-		conns[i] = c
+		r.conns = append(r.conns, c)
 	}
-	r := &Result{}
-	var cpu time.Duration
-	var start time.Time
-	begin := func() {
-		if o.Begin != nil {
-			o.Begin()
-		}
-		cpu, start = processCPU(), time.Now()
-		phase.Store(measuring)
+	return nil
+}
+
+func (r *run) close() {
+	for _, c := range r.conns {
+		_ = c.net.Close()
 	}
-	if o.WarmUp <= 0 {
-		begin() // a busy machine may answer requests before this goroutine goes on
-	}
+}
+
+// start starts the goroutines of all connections. It returns a channel that is closed when they have ended.
+func (r *run) start() <-chan struct{} {
 	var all sync.WaitGroup
-	for _, c := range conns {
+	for _, c := range r.conns {
 		all.Go(c.run)
 	}
-	var pacing error
-	if o.Rate > 0 {
-		all.Go(func() { pacing = pace(conns) })
+	if r.o.Rate > 0 {
+		all.Go(func() { r.pacing = pace(r.conns) })
 	}
 	ended := make(chan struct{})
 	go func() {
 		all.Wait()
 		close(ended)
 	}()
+	return ended
+}
 
-	if o.WarmUp > 0 {
-		wait(ctx, ended, o.WarmUp)
-		begin()
+// begin begins the measurement.
+func (r *run) begin() {
+	if r.o.Begin != nil {
+		r.o.Begin()
 	}
-	wait(ctx, ended, o.Duration)
-	phase.Store(stopping)
-	r.Elapsed, r.CPU = time.Since(start), processCPU()-cpu
-	if o.End != nil {
-		o.End()
-	}
+	r.cpu, r.began = processCPU(), time.Now()
+	r.phase.Store(measuring)
+}
 
-	for _, c := range conns {
+// end ends the measurement and the load. The connections still wait for the last answers.
+func (r *run) end() {
+	r.phase.Store(stopping)
+	r.result.Elapsed, r.result.CPU = time.Since(r.began), processCPU()-r.cpu
+	if r.o.End != nil {
+		r.o.End()
+	}
+	for _, c := range r.conns {
 		_ = c.net.SetDeadline(time.Now().Add(lastAnswers))
 	}
-	<-ended
-	if pacing != nil {
-		return nil, pacing
-	}
-	for _, c := range conns {
-		_ = c.net.Close()
-		r.OK += c.ok
-		r.Over += c.over
-		r.Shed += c.shed
-		r.Errors += c.errors
+}
+
+// addUp adds the counts of all connections to the result.
+func (r *run) addUp() {
+	sum := r.result
+	for _, c := range r.conns {
+		sum.OK += c.ok
+		sum.Over += c.over
+		sum.Shed += c.shed
+		sum.Errors += c.errors
 		if c.err != nil {
-			r.Errors += uint64(c.sent.Load() - c.answered.Load()) // lost with their connection
-			r.Error = c.err.Error()
+			sum.Errors += uint64(c.sent.Load() - c.answered.Load()) // lost with their connection
+			sum.Error = c.err.Error()
 		}
-		r.Latency.add(&c.latency)
+		sum.Latency.add(&c.latency)
 	}
-	if r.Requests() == 0 {
-		return nil, errors.Join(fmt.Errorf("client: %s: no answer", o.Addr), errors.New(r.Error), ctx.Err())
-	}
-	return r, nil
 }
 
 // wait waits for d, or until the run has ended.
