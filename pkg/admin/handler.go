@@ -30,39 +30,28 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	calling := &caller{}
 	if a.options.Page == nil || isAPI(r.URL.Path) {
-		who, ok := a.options.Auth.caller(r)
-		if !ok {
-			if a.options.Unauthorized != nil {
-				a.options.Unauthorized(Attempt{r.RemoteAddr, r.Method, route})
-			}
-			w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
-			writeProblem(w, http.StatusUnauthorized, "no valid credentials: send Authorization: Bearer with a token from ADMIN_TOKEN_FILE")
-			return
-		}
-		calling.who = who
-		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, calling))
-		if isChange(route) {
-			defer func() {
-				switch {
-				case calling.audited:
-				case calling.panicked:
-					a.audit(r.Context(), Change{Action: route, Outcome: Failed, Detail: "a bug in Weir: the log has the details"})
-				default:
-					a.audit(r.Context(), Change{Action: route, Outcome: Refused, Detail: "the request is invalid, or there are too many"})
-				}
-			}()
-		}
-	}
-	// A browser sends a client certificate with the requests of every site.
-	if a.crossing.Check(r) != nil {
-		writeProblem(w, http.StatusForbidden, "a page of another origin sent this request")
+		a.serveAPI(w, r, route)
 		return
 	}
-	if a.options.Page != nil && !isAPI(r.URL.Path) {
-		// A client without credentials must not take the slots of the API.
+	// A client without credentials must not take the slots of the API.
+	if a.checkOrigin(w, r) {
 		a.options.Page.ServeHTTP(w, r)
+	}
+}
+
+func (a *API) serveAPI(w http.ResponseWriter, r *http.Request, route string) {
+	who, ok := a.options.Auth.caller(r)
+	if !ok {
+		a.rejectCaller(w, r, route)
+		return
+	}
+	calling := &caller{who: who}
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, calling))
+	if isChange(route) {
+		defer a.auditUnfinished(r.Context(), route, calling)
+	}
+	if !a.checkOrigin(w, r) {
 		return
 	}
 	slots := a.inFlight
@@ -81,6 +70,36 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route string) {
 	calling.panicked = true
 	a.mux.ServeHTTP(w, r)
 	calling.panicked = false
+}
+
+// rejectCaller answers a call without valid credentials.
+func (a *API) rejectCaller(w http.ResponseWriter, r *http.Request, route string) {
+	if a.options.Unauthorized != nil {
+		a.options.Unauthorized(Attempt{r.RemoteAddr, r.Method, route})
+	}
+	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
+	writeProblem(w, http.StatusUnauthorized, "no valid credentials: send Authorization: Bearer with a token from ADMIN_TOKEN_FILE")
+}
+
+// checkOrigin returns false if a page of another origin sent the request, which it answers. A browser sends a client certificate with
+// the requests of every site.
+func (a *API) checkOrigin(w http.ResponseWriter, r *http.Request) bool {
+	if a.crossing.Check(r) == nil {
+		return true
+	}
+	writeProblem(w, http.StatusForbidden, "a page of another origin sent this request")
+	return false
+}
+
+// auditUnfinished audits a change that its route has not audited.
+func (a *API) auditUnfinished(ctx context.Context, route string, calling *caller) {
+	switch {
+	case calling.audited:
+	case calling.panicked:
+		a.audit(ctx, Change{Action: route, Outcome: Failed, Detail: "a bug in Weir: the log has the details"})
+	default:
+		a.audit(ctx, Change{Action: route, Outcome: Refused, Detail: "the request is invalid, or there are too many"})
+	}
 }
 
 // isAPI reports whether a path belongs to the API and not to the page.
