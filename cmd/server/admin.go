@@ -49,7 +49,18 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 		log.Warn("admin API without TLS is reachable from other machines",
 			zap.String("remedy", "set ADMIN_TLS_CERT and ADMIN_TLS_KEY, or write ADMIN_ADDR=127.0.0.1:PORT"))
 	}
-	unauthorized := telemetry.OncePerSecond(log)
+	o := p.adminOptions(all)
+	o.Auth = auth
+	api := admin.New(o)
+	server := newServer(api, 30*time.Second)
+	// Clients can cause any number of failed handshakes, so they are logged at debug level only.
+	server.ErrorLog, err = zap.NewStdLogAt(log, zap.DebugLevel)
+	return &adminServer{api, server, l, log}, err
+}
+
+// adminOptions returns the options of the admin API without Auth.
+func (p *process) adminOptions(all *servers) admin.Options {
+	s := p.settings
 	o := admin.Options{
 		Version:      versionOf(),
 		Rules:        p.rules.Rules,
@@ -63,18 +74,11 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 		Hits:         p.metrics.RuleHits,
 		StoreCalls:   p.metrics.StoreCalls,
 		KeySecret:    []byte(s.KeyHashSecret),
-		Auth:         auth,
-		Audit: func(c admin.Change) {
-			log.Info("admin change", zap.String("who", c.Who), zap.String("action", c.Action), zap.String("domain", c.Domain),
-				zap.String("key_hash", c.KeyHash), zap.String("outcome", c.Outcome), zap.String("detail", c.Detail))
-		},
-		Unauthorized: func(a admin.Attempt) {
-			unauthorized.Warn("admin call without valid credentials", zap.String("remote", a.Remote), zap.String("http_method", a.Method),
-				zap.String("route", a.Route))
-		},
-		Answered: p.metrics.RegisterAdmin(),
-		Page:     page.Handler(),
-		Panicked: p.panicked,
+		Audit:        changeLog(p.log),
+		Unauthorized: attemptLog(p.log),
+		Answered:     p.metrics.RegisterAdmin(),
+		Page:         page.Handler(),
+		Panicked:     p.panicked,
 	}
 	if p.shadow != nil {
 		o.Shadow = func(limits, keys int) admin.Shadow { return p.shadow.report(limits, keys, p.store.replicas.Number()) }
@@ -82,11 +86,22 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 	if *s.TopKeys > 0 {
 		o.Top = all.observer.Top
 	}
-	api := admin.New(o)
-	server := newServer(api, 30*time.Second)
-	// Clients can cause any number of failed handshakes, so they are logged at debug level only.
-	server.ErrorLog, err = zap.NewStdLogAt(log, zap.DebugLevel)
-	return &adminServer{api, server, l, log}, err
+	return o
+}
+
+func changeLog(log *zap.Logger) func(admin.Change) {
+	return func(c admin.Change) {
+		log.Info("admin change", zap.String("who", c.Who), zap.String("action", c.Action), zap.String("domain", c.Domain),
+			zap.String("key_hash", c.KeyHash), zap.String("outcome", c.Outcome), zap.String("detail", c.Detail))
+	}
+}
+
+func attemptLog(log *zap.Logger) func(admin.Attempt) {
+	log = telemetry.OncePerSecond(log)
+	return func(a admin.Attempt) {
+		log.Warn("admin call without valid credentials", zap.String("remote", a.Remote), zap.String("http_method", a.Method),
+			zap.String("route", a.Route))
+	}
 }
 
 func adminAuth(s *settings.Serve, log *zap.Logger) (auth admin.Auth, err error) {
