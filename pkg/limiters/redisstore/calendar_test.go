@@ -23,7 +23,7 @@ func TestCalendarWindowIsSelectedByTheClockOfRedis(t *testing.T) {
 	for ahead, want := range map[int]bool{-3: false, -2: false, -1: true, 0: true, 1: true, 2: false, 3: false} { // Weir's clock, in days
 		groups := limiters.Singles(limiters.Hit{Key: fmt.Sprint("k", ahead), Limit: daily, N: 1})
 		b := pooledBatch(time.Time{}, time.Time{}, groups, s.namer)
-		args := b.args("eval", s.script.source, 0)
+		args := b.args("eval", batchScript().source, 0)
 		numbers := args[len(args)-2].([]byte)
 		for at := len(numbers) - 4*wordSize; at < len(numbers); at += wordSize {
 			start := binary.BigEndian.Uint64(numbers[at:])

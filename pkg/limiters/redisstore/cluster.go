@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,110 +15,101 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// nodes has a queue for each node of a cluster, so that a slow node delays only its own hits.
-type nodes struct {
-	store    *Store
-	newQueue func(callFunc) *queue
-	slots    slotLearner
+// A cluster is a Redis Cluster. Each node has a queue, so a slow node delays only its own hits.
+type cluster struct {
+	client         *redis.ClusterClient
+	address        string // for errors
+	namer          keyNamer
+	timeout        time.Duration // of a Take
+	stats          *statCounters // of the store
+	newQueue       func(callFunc) *queue
+	newReconnector func() *reconnector
+	slots          slotLearner
 
-	mu     sync.Mutex
-	queues map[string]*queue // by address
+	mu    sync.Mutex
+	nodes map[string]*node // by address
 }
 
-// maxNodes is the number of queues from which a new queue drops the idle ones. A cluster has at most 1,000 nodes, but addresses change.
-// A queue with a call in flight stays, until its timeout at most. A dropped queue still serves a Take that has found it.
+// maxNodes is the number of nodes from which a new node drops the idle ones. A cluster has at most 1,000 nodes, but addresses change.
+// A node with a call in flight stays, until its timeout at most. A dropped node still serves a Take that has found it.
 const maxNodes = 1024
 
 // Take decides groups on the nodes that own their slots.
-func (n *nodes) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (c *cluster) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	// Loading the slots counts towards the timeout.
-	ctx, cancel := context.WithTimeout(ctx, n.store.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	queues := make([]*queue, len(groups))
-	err := n.route(ctx, groups, queues)
+	queues, err := c.route(ctx, groups)
 	if errors.Is(err, ErrBreakerOpen) {
-		n.store.stats.breakerRejected.Add(int64(len(out)))
+		c.stats.breakerRejected.Add(int64(len(out)))
 	}
 	if err != nil {
 		return err
 	}
 	if q := queues[0]; q != nil && !slices.ContainsFunc(queues, func(other *queue) bool { return other != q }) {
-		err = q.Take(ctx, now, groups, out)
-	} else {
-		var calls split.FanOut
-		first := 0
-		for i, g := range groups {
-			if queues[i] != nil {
-				calls.Add(queues[i], g, first)
-			} else {
-				limiters.FailAll(out[first:first+len(g)], ErrGroupSpansSlots)
-			}
-			first += len(g)
+		return q.Take(ctx, now, groups, out)
+	}
+	var calls split.FanOut
+	for first, g := range limiters.EachGroup(groups) {
+		if q := queues[0]; q != nil {
+			calls.Add(q, g, first)
+		} else {
+			limiters.FailAll(out[first:first+len(g)], ErrGroupSpansSlots)
 		}
-		err = calls.Take(ctx, now, out)
+		queues = queues[1:]
 	}
-	for i := range out {
-		out[i].Err = explainError(out[i].Err)
-	}
-	return err
+	return calls.Take(ctx, now, out)
 }
 
-// route sets the queue of each group, that of the node that owns the group's slot. It sets no queue for a group whose keys are in several
-// slots.
-func (n *nodes) route(ctx context.Context, groups []limiters.Group, queues []*queue) error {
-	keys, slots := n.store.namer.keys(groups), make([]uint16, len(groups))
+// route returns the queue of each group, that of the node that owns the group's slot. A group whose keys are in several slots has none.
+func (c *cluster) route(ctx context.Context, groups []limiters.Group) ([]*queue, error) {
+	queues, slots := make([]*queue, len(groups)), make([]uint16, len(groups))
+	keys := c.namer.keys(groups)
 	for i, g := range groups {
 		own := keys[:len(g)]
 		keys = keys[len(g):]
 		slots[i] = slotOf(own[0])
-		if len(g) > 1 && spansSlots(own) {
+		if spansSlots(own) {
 			continue
 		}
 		if j := slices.Index(slots[:i], slots[i]); j >= 0 && queues[j] != nil {
 			queues[i] = queues[j] // keep the order of hits of one slot
 			continue
 		}
-		q, err := n.queueFor(ctx, own[0])
+		n, err := c.nodeOf(ctx, own[0])
 		if err != nil {
-			return err
+			return nil, err
 		}
-		queues[i] = q
+		queues[i] = n.queue
 	}
-	return nil
+	return queues, nil
 }
 
-// queueFor returns the queue of the node that owns key.
-func (n *nodes) queueFor(ctx context.Context, key string) (*queue, error) {
-	node, err := n.masterFor(ctx, key)
+// nodeOf returns the node that owns key.
+func (c *cluster) nodeOf(ctx context.Context, key string) (*node, error) {
+	master, err := c.masterOf(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	address := node.Options().Addr
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	q := n.queues[address]
-	if q == nil {
-		if len(n.queues) >= maxNodes {
-			maps.DeleteFunc(n.queues, func(_ string, q *queue) bool { return q.idle() })
+	address := master.Options().Addr
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.nodes[address]
+	if n == nil {
+		if len(c.nodes) >= maxNodes {
+			maps.DeleteFunc(c.nodes, func(_ string, n *node) bool { return n.queue.idle() })
 		}
-		clock, reconnector := newServerClock(), n.store.newReconnector()
-		q = n.newQueue(func(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-			err := n.store.decideSlots(ctx, clock, notAfter, now, groups, out)
-			if err != nil {
-				n.afterError(ctx, reconnector, &groups[0][0], err)
-			}
-			return err
-		})
-		n.queues[address] = q
+		n = c.newNode(address)
+		c.nodes[address] = n
 	}
-	return q, nil
+	return n, nil
 }
 
-// masterFor returns a client of the node that owns key, loading the slots if they are unknown.
-func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error) {
-	var node *redis.Client
-	err := n.slots.try(ctx, func() (err error) {
-		node, err = n.store.cluster.MasterForKey(ctx, key)
+// masterOf returns a client of the node that owns key, loading the slots if they are unknown.
+func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, error) {
+	var master *redis.Client
+	err := c.slots.try(ctx, func() (err error) {
+		master, err = c.client.MasterForKey(ctx, key)
 		if errors.Is(err, redis.Nil) {
 			err = errNoHosts
 		}
@@ -126,27 +118,18 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 		}
 		return nil
 	})
-	return node, err
+	return master, err
 }
 
-// afterError handles a failed call: it reconnects to the current owner of the slot, because the node may have been replaced.
-func (n *nodes) afterError(ctx context.Context, reconnector *reconnector, hit *limiters.Hit, err error) {
-	n.store.reloadSlots(err)
-	if node, lookupErr := n.store.cluster.MasterForKey(ctx, n.store.namer.key(hit)); lookupErr == nil {
-		reconnector.afterError(err, node)
-	}
-}
-
-// reloadSlots reloads the slots in the background if err may mean that they have moved. go-redis does so only every minute and
-// after redirections.
-func (s *Store) reloadSlots(err error) {
-	if err != nil && slotsMayHaveMoved(err) {
-		s.cluster.ReloadState(context.Background())
-	}
-}
-
-// slotsMayHaveMoved reports whether err may mean that another node owns the slots now. go-redis itself handles MOVED and ASK.
-func slotsMayHaveMoved(err error) bool {
-	return replyOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
-		redis.IsMasterDownError(err) || redis.IsLoadingError(err)
+func (c *cluster) masters(ctx context.Context) ([]server, error) {
+	var mu sync.Mutex
+	var masters []server
+	err := c.client.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		masters = append(masters, newServer(master, master.Options().Addr))
+		return nil
+	})
+	slices.SortFunc(masters, func(a, b server) int { return strings.Compare(a.address, b.address) })
+	return masters, err
 }

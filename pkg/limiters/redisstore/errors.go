@@ -54,15 +54,6 @@ func explainError(err error) error {
 	return err
 }
 
-// explainClusterError is [explainError] for a server that was configured as single and turns out to be a cluster or a proxy in front of
-// one.
-func explainClusterError(err error) error {
-	if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "CROSSSLOT") {
-		return fmt.Errorf("this Redis is a cluster: set its type to cluster: %w", err)
-	}
-	return err
-}
-
 // isAuth reports whether err means that the password is missing or was rejected.
 func isAuth(err error) bool {
 	if errors.Is(err, connect.ErrSentinelAuth) {

@@ -309,9 +309,10 @@ func awaitMasterAt(t *testing.T, node, master *redistest.Server) {
 
 // failedCalls returns the number of calls to a node that have failed since its last answer.
 func failedCalls(s *Store, addr string) int {
-	s.nodes.mu.Lock()
-	q := s.nodes.queues[addr]
-	s.nodes.mu.Unlock()
+	c := s.servers.(*cluster)
+	c.mu.Lock()
+	q := c.nodes[addr].queue
+	c.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.breaker.failures
@@ -409,7 +410,7 @@ func TestLoadingSlotsHasATimeout(t *testing.T) {
 		Timeout: time.Second, DialTimeout: time.Hour,
 	})
 	mustReturn(t, "the request for the slots", func() {
-		if err := s.cluster.ForEachMaster(context.Background(), nil); err == nil {
+		if _, err := s.servers.masters(context.Background()); err == nil {
 			t.Error("want an error")
 		}
 	})

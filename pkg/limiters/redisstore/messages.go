@@ -49,7 +49,7 @@ func (m *Messages) Publish(ctx context.Context, message []byte) error {
 		message = m.sealer.Seal(nil, nil, message, []byte(m.channel))
 	}
 	if err := m.store.client.Publish(ctx, m.channel, message).Err(); err != nil {
-		return fmt.Errorf("redisstore: publish at %s: %w", m.store.address, explainError(err))
+		return m.store.failure("publish", err)
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func (m *Messages) Receive(ctx context.Context, connected func(), received func(
 	defer subscription.Close()
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // a read does not end with ctx
 	if err := subscription.Subscribe(ctx, m.channel); err != nil {
-		return m.failure(err)
+		return m.store.failure("subscribe", err)
 	}
 	for {
 		// Redis answers a ping after pingInterval, which reveals a dead connection.
@@ -85,12 +85,12 @@ func (m *Messages) Receive(ctx context.Context, connected func(), received func(
 			}
 		}
 		if err != nil {
-			return m.failure(err)
+			return m.store.failure("subscribe", err)
 		}
 		switch e := event.(type) {
 		case *redis.Subscription:
 			if e.Kind != "subscribe" {
-				return m.failure(errEnded)
+				return m.store.failure("subscribe", errEnded)
 			}
 			connected()
 		case *redis.Message:
@@ -110,8 +110,4 @@ func (m *Messages) open(payload string) (message []byte, ok bool) {
 	}
 	message, err := m.sealer.Open(nil, nil, []byte(payload), []byte(m.channel))
 	return message, err == nil
-}
-
-func (m *Messages) failure(err error) error {
-	return fmt.Errorf("redisstore: subscribe at %s: %w", m.store.address, explainError(err))
 }

@@ -8,14 +8,12 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // RoundTrip returns the shortest duration of a few calls without hits, in a cluster to the nearest master. If it exceeds the timeout,
 // every Take would fail. RoundTrip connects if necessary, and loads the script for the first Take.
 func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
-	shortest, err := probe(ctx, s, s.roundTrip)
+	shortest, err := probe(ctx, s, roundTrip)
 	if err != nil {
 		return 0, err
 	}
@@ -23,16 +21,12 @@ func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
 }
 
 // roundTrip connects and loads the script before it measures.
-func (s *Store) roundTrip(ctx context.Context, c redis.UniversalClient) (time.Duration, error) {
+func roundTrip(ctx context.Context, master server) (time.Duration, error) {
 	const calls = 3
-	clock := s.clock
-	if clock == nil { // in a cluster
-		clock = newServerClock()
-	}
-	shortest, err := s.script.ping(ctx, c, clock)
+	shortest, err := master.ping(ctx)
 	for i := 0; i < calls && err == nil; i++ {
 		var took time.Duration
-		took, err = s.script.ping(ctx, c, clock)
+		took, err = master.ping(ctx)
 		shortest = min(shortest, took)
 	}
 	return shortest, err
@@ -59,12 +53,12 @@ func (s *Store) EvictionPolicy(ctx context.Context) (string, error) {
 	return policies[0], nil
 }
 
-func policyOf(ctx context.Context, c redis.UniversalClient) (string, error) {
-	if err := c.Ping(ctx).Err(); err != nil {
+func policyOf(ctx context.Context, master server) (string, error) {
+	if err := master.client.Ping(ctx).Err(); err != nil {
 		return "", err
 	}
 	// An ACL may forbid INFO, which Weir does not need otherwise.
-	info, err := c.Info(ctx, "memory").Result()
+	info, err := master.client.Info(ctx, "memory").Result()
 	if err != nil {
 		return "", nil
 	}
@@ -73,40 +67,37 @@ func policyOf(ctx context.Context, c redis.UniversalClient) (string, error) {
 	return policy, nil
 }
 
-// probe calls f for Redis, or for all masters of a cluster concurrently, and returns the results. It fails only if each call fails.
-func probe[T any](ctx context.Context, s *Store, f func(context.Context, redis.UniversalClient) (T, error)) ([]T, error) {
+var errNoMaster = errors.New("no node of the cluster has slots")
+
+// probe calls f for all masters concurrently, and returns the results. It fails only if each call fails.
+func probe[T any](ctx context.Context, s *Store, f func(context.Context, server) (T, error)) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.connectTime)
 	defer cancel()
-	var mu sync.Mutex
-	var results []T
-	call := func(ctx context.Context, c redis.UniversalClient) error {
-		result, err := f(ctx, c)
-		if err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		results = append(results, result)
-		return nil
-	}
-	var err error
-	if s.cluster == nil {
-		err = call(ctx, s.client)
-	} else {
-		err = s.cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-			if err := call(ctx, master); err != nil {
-				return fmt.Errorf("node %s: %w", master.Options().Addr, err)
-			}
-			return nil
-		})
-	}
-	if len(results) > 0 {
-		return results, nil
-	}
-	if err == nil {
+	masters, err := s.servers.masters(ctx)
+	if err == nil && len(masters) == 0 {
 		err = errNoMaster
 	}
-	return nil, fmt.Errorf("redisstore: redis at %s: %w", s.address, explainError(err))
+	var probing sync.WaitGroup
+	var mu sync.Mutex
+	var results []T
+	for _, master := range masters {
+		probing.Go(func() {
+			result, callErr := f(ctx, master)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case callErr == nil:
+				results = append(results, result)
+			case master.address != "":
+				err = fmt.Errorf("node %s: %w", master.address, callErr)
+			default:
+				err = callErr
+			}
+		})
+	}
+	probing.Wait()
+	if len(results) == 0 {
+		return nil, s.failure("redis", err)
+	}
+	return results, nil
 }
-
-var errNoMaster = errors.New("no node of the cluster has slots")

@@ -20,6 +20,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
+// queueOf returns the queue of a single Redis.
+func queueOf(s *Store) *queue { return s.servers.(*single).queue }
+
 // A stalledRedis is a Redis that is stopped, and the Takes that wait for it.
 type stalledRedis struct {
 	t      *testing.T
@@ -39,7 +42,7 @@ func stall(t *testing.T, server *redistest.Server, s *Store) *stalledRedis {
 	t.Cleanup(func() { st.signal(syscall.SIGCONT) })
 	st.takes.Go(func() { _, _ = take(t, s, limiters.Hit{Key: "first", Limit: hourly}) })
 	redistest.Await(t, "the call under way", func(context.Context) error {
-		if s.queue.idle() {
+		if queueOf(s).idle() {
 			return errors.New("the queue is idle")
 		}
 		return nil
@@ -62,10 +65,10 @@ func (st *stalledRedis) join(ctx context.Context, now time.Time, hits []limiters
 
 func (st *stalledRedis) joinGroups(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, err *error) {
 	st.t.Helper()
-	before := st.store.queue.countWaiting()
+	before := queueOf(st.store).countWaiting()
 	st.takes.Go(func() { *err = st.store.Take(ctx, now, groups, out) })
 	redistest.Await(st.t, "a Take to wait", func(context.Context) error {
-		if n := st.store.queue.countWaiting(); n != before+len(out) {
+		if n := queueOf(st.store).countWaiting(); n != before+len(out) {
 			return fmt.Errorf("%d hits wait", n)
 		}
 		return nil
@@ -400,7 +403,8 @@ func TestChangedServerClockIsLearned(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for i, offset := range []time.Duration{-time.Hour, time.Hour, -24 * 365 * time.Hour, 0} {
-		s.clock.offset.Store(s.clock.offset.Load() + offset.Microseconds())
+		clock := s.servers.(*single).server.clock
+		clock.offset.Store(clock.offset.Load() + offset.Microseconds())
 		if out, err := take(t, s, hitsOf("k")...); err != nil || out[0].Used != int64(i+1) {
 			t.Errorf("off by %v: %+v, %v, want %d used", offset, out, err, i+1)
 		}

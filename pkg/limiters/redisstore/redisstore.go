@@ -4,12 +4,12 @@
 // A Take goes through these types:
 //
 //   - A [queue] makes one call at a time to a Redis server. Takes that arrive during a call share the next one. A cluster
-//     has a queue for each node, see [nodes].
+//     has a queue for each [node], a [single] Redis has one.
 //   - A [breaker] rejects hits immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
-//   - A [script] decides all hits of a call at one time, the server's; in a cluster, it decides those of one slot. Its
-//     source is in pkg/redisscripts, so this package contains no algorithm. It knows which keys a limit has, and which decider of the
-//     scripts takes a hit.
+//   - A [server] calls a script, which decides all hits of a call at one time, the server's; in a cluster, it decides those of one
+//     slot. The script is in pkg/redisscripts, so this package contains no algorithm. It knows which keys a limit has, and which
+//     decider of the script takes a hit.
 //
 // A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later.
 //
@@ -35,20 +35,10 @@ import (
 type Store struct {
 	client      redis.UniversalClient
 	address     string // for errors
-	script      script
 	namer       keyNamer
-	timeout     time.Duration // of a Take
 	connectTime time.Duration // of a request that may have to connect first
+	servers     servers
 	stats       statCounters
-	taker       split.Taker // queue or nodes
-
-	// A single Redis, or a master behind Sentinels, has one queue. In a cluster, these fields are nil.
-	queue       *queue
-	clock       *serverClock
-	reconnector *reconnector
-	// A cluster has a queue for each node. Otherwise, these fields are nil.
-	cluster *redis.ClusterClient // client
-	nodes   *nodes
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -58,36 +48,43 @@ type Store struct {
 	running sync.WaitGroup // Takes, calls, and goroutines started by them
 }
 
+// servers decides hits on the servers of a Store: a [single] Redis or a [cluster].
+type servers interface {
+	split.Taker
+	// masters returns the servers that have keys, in the order of their addresses.
+	masters(ctx context.Context) ([]server, error)
+}
+
 // New returns a Store. The first call connects.
 func New(c connect.Options, o Options) *Store {
 	c, o = c.WithDefaults(), o.withDefaults()
 	s := &Store{
 		client:      c.Open(),
 		address:     c.String(),
-		script:      batchScript(),
 		namer:       keyNamer{o.Prefix, o.Tag, newKeyHasher(o.KeySecret)},
-		timeout:     c.Timeout,
 		connectTime: max(c.Timeout, c.DialTimeout),
 	}
-	s.cluster, _ = s.client.(*redis.ClusterClient)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	newQueue := func(call callFunc) *queue {
 		return &queue{
-			call: call, timeout: s.timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, stats: &s.stats, running: &s.running,
+			call: call, timeout: c.Timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, stats: &s.stats, running: &s.running,
 		}
 	}
-	if s.cluster != nil {
-		s.nodes = &nodes{store: s, newQueue: newQueue, slots: slotLearner{timeout: s.timeout}, queues: map[string]*queue{}}
-		s.taker = s.nodes
+	newReconnector := func() *reconnector {
+		return &reconnector{ctx: s.ctx, running: &s.running, timeout: s.connectTime}
+	}
+	if client, ok := s.client.(*redis.ClusterClient); ok {
+		s.servers = &cluster{
+			client: client, address: s.address, namer: s.namer, timeout: c.Timeout, stats: &s.stats,
+			newQueue: newQueue, newReconnector: newReconnector,
+			slots: slotLearner{timeout: c.Timeout}, nodes: map[string]*node{},
+		}
 	} else {
-		s.queue, s.clock, s.reconnector = newQueue(s.decide), newServerClock(), s.newReconnector()
-		s.taker = s.queue
+		one := &single{server: newServer(s.client, ""), namer: s.namer, reconnector: newReconnector()}
+		one.queue = newQueue(one.decide)
+		s.servers = one
 	}
 	return s
-}
-
-func (s *Store) newReconnector() *reconnector {
-	return &reconnector{ctx: s.ctx, running: &s.running, timeout: s.connectTime}
 }
 
 // Close waits for all Takes in progress and closes the connections. Later Takes fail with ErrClosed.
@@ -127,10 +124,21 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if len(groups) == 0 {
 		return nil
 	}
-	if err := s.taker.Take(ctx, now, groups, out); err != nil {
+	err := s.servers.Take(ctx, now, groups, out)
+	for i := range out {
+		if out[i].Err != nil {
+			out[i].Err = explainError(out[i].Err)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("redis at %s: %w", s.address, explainError(err))
 	}
 	return nil
+}
+
+// failure returns the explained error of what failed, except of a Take.
+func (s *Store) failure(what string, err error) error {
+	return fmt.Errorf("redisstore: %s at %s: %w", what, s.address, explainError(err))
 }
 
 // Stats are the counters of a Store since its creation.
@@ -149,16 +157,4 @@ func (s *Store) Stats() Stats {
 		QueueRejected: s.stats.queueRejected.Load(), TimedOut: s.stats.timedOut.Load(),
 		BreakerRejected: s.stats.breakerRejected.Load(), Panics: s.stats.panics.Load(),
 	}
-}
-
-// decide decides groups in one call to a single Redis.
-func (s *Store) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	b := pooledBatch(notAfter, now, groups, s.namer)
-	defer b.release()
-	r, err := s.script.call(ctx, s.client, s.clock, b)
-	if err != nil {
-		s.reconnector.afterError(err, s.client)
-		return explainClusterError(err)
-	}
-	return b.read(r, out)
 }

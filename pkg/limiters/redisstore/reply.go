@@ -28,7 +28,7 @@ const (
 var errLate = limiters.Uncharged(errors.New("the call ran after its deadline"))
 
 type reply struct {
-	server   int64  // the server's time, µs since 1970
+	time     int64  // of the server, µs since 1970
 	verdicts string // encoded; empty if the call ran after its deadline
 	texts    []any  // reasons of failed hits
 }
@@ -42,7 +42,7 @@ func readReply(value any) (reply, error) {
 	if len(text) < wordSize {
 		return reply{}, fmt.Errorf("the script's reply has %d bytes: want at least %d", len(text), wordSize)
 	}
-	return reply{server: word(text), verdicts: text[wordSize:], texts: values[1:]}, nil
+	return reply{time: word(text), verdicts: text[wordSize:], texts: values[1:]}, nil
 }
 
 func (r reply) isLate() bool { return r.verdicts == "" }
@@ -69,7 +69,7 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 	if len(r.verdicts) != verdictSize*count {
 		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), count, verdictSize)
 	}
-	decidedAt := r.server
+	decidedAt := r.time
 	if !b.now.IsZero() {
 		decidedAt = b.now.UnixMicro()
 	}

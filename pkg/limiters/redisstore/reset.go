@@ -3,14 +3,10 @@ package redisstore
 import (
 	"context"
 	"encoding/base64"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -25,7 +21,7 @@ func (s *Store) Reset(ctx context.Context, names []limiters.StateName) (found []
 	for i, name := range names {
 		n, err := s.unlink(ctx, string(s.namer.appendKey(nil, name.Key, name.ID)))
 		if err != nil {
-			return found, fmt.Errorf("redisstore: reset at %s: %w", s.address, explainError(err))
+			return found, s.failure("reset", err)
 		}
 		found[i] = n > 0
 	}
@@ -62,7 +58,7 @@ func (s *Store) ResetMatching(ctx context.Context, match func(hitKey string) boo
 	for visited := 0; visited < scanKeys && time.Now().Before(deadline); visited += scanCount {
 		err = s.scan(ctx, &position, match, &progress)
 		if err != nil {
-			return progress, fmt.Errorf("redisstore: scan at %s: %w", s.address, explainError(err))
+			return progress, s.failure("scan", err)
 		}
 		if position.done {
 			return progress, nil
@@ -74,7 +70,7 @@ func (s *Store) ResetMatching(ctx context.Context, match func(hitKey string) boo
 
 // A scanPosition is a position in a pass.
 type scanPosition struct {
-	node   string // the address of the master in a cluster; "" for the first
+	node   string // the address of the master; "" for the first
 	cursor uint64
 	done   bool
 }
@@ -100,17 +96,22 @@ func parseScan(text string) (p scanPosition, err error) {
 	return p, nil
 }
 
-// scan visits some keys and advances the position.
+// scan visits some keys and advances the position. If the cluster has lost the master at the position, the scan continues with the next.
 func (s *Store) scan(ctx context.Context, position *scanPosition, match func(hitKey string) bool, progress *limiters.Progress) error {
-	node, next, err := s.masterAt(ctx, position)
+	masters, err := s.servers.masters(ctx)
 	if err != nil {
 		return err
 	}
-	if node == nil { // there is no further master
+	i := slices.IndexFunc(masters, func(m server) bool { return m.address >= position.node })
+	if i < 0 {
 		position.done = true
 		return nil
 	}
-	keys, cursor, err := node.Scan(ctx, position.cursor, escapeGlob(s.namer.prefix+format)+"*", scanCount).Result()
+	master := masters[i]
+	if master.address != position.node {
+		*position = scanPosition{node: master.address}
+	}
+	keys, cursor, err := master.client.Scan(ctx, position.cursor, escapeGlob(s.namer.prefix+format)+"*", scanCount).Result()
 	if err != nil {
 		return err
 	}
@@ -130,48 +131,15 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(hit
 		}
 		progress.Reset += min(n, 1)
 	}
-	position.cursor = cursor
-	if cursor == 0 {
-		position.node, position.done = next, next == ""
+	switch {
+	case cursor > 0:
+		position.cursor = cursor
+	case i+1 < len(masters):
+		*position = scanPosition{node: masters[i+1].address}
+	default:
+		position.done = true
 	}
 	return nil
-}
-
-// masterAt returns the client of the master at a position, and the address of the next master; "" after the last. If the cluster has
-// lost that master, masterAt moves the position to the next one.
-func (s *Store) masterAt(ctx context.Context, position *scanPosition) (node redis.Cmdable, next string, err error) {
-	if s.cluster == nil {
-		return s.client, "", nil
-	}
-	masters, err := s.masters(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	i := slices.IndexFunc(masters, func(m *redis.Client) bool { return m.Options().Addr >= position.node })
-	if i < 0 {
-		return nil, "", nil
-	}
-	if addr := masters[i].Options().Addr; addr != position.node {
-		position.node, position.cursor = addr, 0
-	}
-	if i+1 < len(masters) {
-		next = masters[i+1].Options().Addr
-	}
-	return masters[i], next, nil
-}
-
-// masters returns the masters of the cluster, sorted by address.
-func (s *Store) masters(ctx context.Context) ([]*redis.Client, error) {
-	var mu sync.Mutex
-	var masters []*redis.Client
-	err := s.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		masters = append(masters, master)
-		return nil
-	})
-	slices.SortFunc(masters, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
-	return masters, err
 }
 
 // escapeGlob returns a pattern that matches only text.

@@ -17,8 +17,6 @@ type serverClock struct {
 	offset atomic.Int64 // the server's µs since 1970, minus our µs since start; 0: unknown
 }
 
-func newServerClock() *serverClock { return &serverClock{start: time.Now()} }
-
 func (c *serverClock) update(server int64) {
 	c.offset.Store(server - time.Since(c.start).Microseconds())
 }

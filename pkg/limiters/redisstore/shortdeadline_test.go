@@ -103,14 +103,14 @@ func TestLateCallIsSentOnce(t *testing.T) {
 func TestLateSlotsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 1)
-	s, clock := openCluster(t, c), newServerClock()
+	n := nodeOf(openCluster(t, c))
 	groups := limiters.Singles(hitsOf(keysOn(c, 0, 3)...)...)
 	out := make([]limiters.Verdict, len(groups))
-	if err := s.decideSlots(t.Context(), clock, time.Now().Add(longTimeout), time.Time{}, groups, out); err != nil {
+	if err := n.decide(t.Context(), time.Now().Add(longTimeout), time.Time{}, groups, out); err != nil {
 		t.Fatal(err)
 	}
 	before := scriptCalls(t, c.Servers[0])
-	err := s.decideSlots(t.Context(), clock, time.Now().Add(-time.Second), time.Time{}, groups, out)
+	err := n.decide(t.Context(), time.Now().Add(-time.Second), time.Time{}, groups, out)
 	if !errors.Is(err, errLate) || !limiters.IsUncharged(err) {
 		t.Errorf("%v, want %v", err, errLate)
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
+// nodeOf returns a node of a cluster that has made no call.
+func nodeOf(s *Store) *node { return s.servers.(*cluster).newNode("") }
+
 // keysExpire checks that all keys of a cluster expire within most.
 func keysExpire(t *testing.T, c *redistest.Cluster, maximum time.Duration) {
 	t.Helper()
@@ -46,7 +49,7 @@ func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 		for i, err := range c.errs {
 			calls[i], verdicts[i] = &slotCall{batch: &batch{keys: []string{"k"}}, err: err}, limiters.Verdict{Err: err}
 		}
-		for what, got := range map[string]error{"scatter": s.scatter(calls, nil), "errorOfAll": errorOfAll(verdicts)} {
+		for what, got := range map[string]error{"scatter": s.servers.(*cluster).scatter(calls, nil), "errorOfAll": errorOfAll(verdicts)} {
 			if limiters.IsUncharged(got) != c.want || got.Error() != c.text {
 				t.Errorf("%s of %q: %q, uncharged: %t; want %q, %t", what, c.errs, got, limiters.IsUncharged(got), c.text, c.want)
 			}
@@ -149,7 +152,7 @@ func TestCallsOfUnknownSlotsAreUncharged(t *testing.T) {
 	_ = closed.Close()
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{closed.Addr().String()}, Timeout: 50 * time.Millisecond})
 	out := make([]limiters.Verdict, 2)
-	err = s.decideSlots(t.Context(), newServerClock(), time.Time{}, time.Time{}, limiters.Singles(hitsOf("a", "b")...), out)
+	err = nodeOf(s).decide(t.Context(), time.Time{}, time.Time{}, limiters.Singles(hitsOf("a", "b")...), out)
 	for _, err := range []error{err, out[0].Err, out[1].Err} {
 		if !limiters.IsUncharged(err) {
 			t.Errorf("%v, want an error that nothing was charged", err)

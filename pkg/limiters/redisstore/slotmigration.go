@@ -13,16 +13,13 @@ import (
 // key by key, and refunds it if one of its hits is denied or fails, see ADR 5. A group with both charges and refunds keeps the
 // error, because refunds cannot be undone. A hit with a penalty or a reservation has extra keys; it keeps the error unless one
 // node has all of them, see ADR 16.
-func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*slotCall) {
-	if len(calls) == 0 {
-		return
-	}
+func (n *node) decideByKey(ctx context.Context, calls []*slotCall) {
 	start := time.Now()
 	charges, refunds := make([]keyCalls, len(calls)), make([]keyCalls, len(calls))
 	for i, sc := range calls {
 		charges[i] = chargesOf(sc)
 	}
-	s.run(ctx, clock, allCalls(charges))
+	n.run(ctx, allCalls(charges))
 	for i, sc := range calls {
 		sc.Verdicts = make([]limiters.Verdict, sc.Len())
 		for hit := range sc.Verdicts {
@@ -32,9 +29,9 @@ func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*sl
 		refunds[i] = refundsOf(sc, start)
 	}
 	// The charges may have used up the time of the call, so it may take twice the timeout.
-	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cluster.timeout)
 	defer cancel()
-	s.run(refunding, clock, allCalls(refunds))
+	n.run(refunding, allCalls(refunds))
 	for i, sc := range calls {
 		refunds[i].scatterRefunds(sc.Verdicts)
 		sc.err = errorOfAll(sc.Verdicts)

@@ -263,7 +263,7 @@ func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
 	calls := splitBySlot(time.Time{}, time.Time{}, groups, s.namer.keys(groups))
 	good, bad := calls[0], calls[1]
 	bad.batch.limits = []scriptLimit{{}} // without a limit
-	s.run(t.Context(), newServerClock(), calls)
+	nodeOf(s).run(t.Context(), calls)
 	if !errors.Is(bad.err, split.ErrPanic) || good.err != nil {
 		t.Errorf("%v and %v, want a panic and nil", bad.err, good.err)
 	}
@@ -297,7 +297,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 		refund.keys = refunds[0].batch.keys
 		refund.encode(refunds[0].Groups)
 		before := scriptCalls(t, server)
-		if _, err := s.script.call(t.Context(), s.client, s.clock, refund); err != nil {
+		if _, err := s.servers.(*single).server.call(t.Context(), refund); err != nil {
 			t.Fatal(err)
 		}
 		if n := scriptCalls(t, server) - before; n != 1 {
@@ -314,7 +314,8 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2)
-	s, clock := openCluster(t, c), newServerClock()
+	s := openCluster(t, c)
+	n := nodeOf(s)
 	user := keysOn(c, 0, 1)[0]
 	day, week := window(2, 24*time.Hour), window(1000, 7*24*time.Hour)
 	used := func(what string, limit *limiters.Limit, want int64) {
@@ -326,7 +327,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	groups := []limiters.Group{{{Key: user, Limit: week, N: 2}, {Key: user, Limit: day, N: 2}}}
 	out := make([]limiters.Verdict, 2)
 	decide := func(groups []limiters.Group, notAfter time.Time) error {
-		return s.decideSlots(t.Context(), clock, notAfter, time.Time{}, groups, out)
+		return n.decide(t.Context(), notAfter, time.Time{}, groups, out)
 	}
 	if err := decide([]limiters.Group{groups[0][:1]}, time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
@@ -346,7 +347,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	groups = []limiters.Group{append(groups[0], lease)}
 	call := splitBySlot(time.Now().Add(-time.Second), time.Time{}, groups, s.namer.keys(groups))[0]
 	call.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}, {Allowed: true}}
-	s.run(t.Context(), clock, refundsOf(call, time.Now()).calls)
+	n.run(t.Context(), refundsOf(call, time.Now()).calls)
 	used("refunded", week, 0)
 	used("refunded", slots, 0)
 }

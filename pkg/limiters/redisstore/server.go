@@ -12,6 +12,17 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
+// A server calls the script on a Redis server, with deadlines in its time.
+type server struct {
+	client  redis.UniversalClient // of the server, or of its cluster, which finds the server by a key
+	clock   *serverClock
+	address string // of a node of a cluster; otherwise ""
+}
+
+func newServer(client redis.UniversalClient, address string) server {
+	return server{client: client, clock: &serverClock{start: time.Now()}, address: address}
+}
+
 // A script is Lua source with the digest under which Redis caches it.
 type script struct{ source, digest string }
 
@@ -23,10 +34,10 @@ var batchScript = sync.OnceValue(func() script {
 
 // call calls the script for a batch. It repeats a call only if the call certainly did not run. The second call carries the source if the
 // server did not have the script, and a new deadline if the clock was wrong or unknown.
-func (s script) call(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
-	r, err := s.callOnce(ctx, c, clock, b)
+func (s server) call(ctx context.Context, b *batch) (reply, error) {
+	r, err := s.callOnce(ctx, b)
 	if b.rejectedTooEarly(r, err) {
-		return s.callOnce(ctx, c, clock, b)
+		return s.callOnce(ctx, b)
 	}
 	return r, err
 }
@@ -37,50 +48,50 @@ func (b *batch) rejectedTooEarly(r reply, err error) bool {
 	return err == nil && r.isLate() && time.Now().Before(b.notAfter)
 }
 
-func (s script) callOnce(ctx context.Context, c redis.UniversalClient, clock *serverClock, b *batch) (reply, error) {
-	r, err := eval(ctx, c, clock, "evalsha", s.digest, b)
+func (s server) callOnce(ctx context.Context, b *batch) (reply, error) {
+	r, err := s.eval(ctx, "evalsha", batchScript().digest, b)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return eval(ctx, c, clock, "eval", s.source, b)
+		return s.eval(ctx, "eval", batchScript().source, b)
 	}
 	return r, err
 }
 
 // ping calls the script without hits and returns the duration.
-func (s script) ping(ctx context.Context, c redis.UniversalClient, clock *serverClock) (time.Duration, error) {
+func (s server) ping(ctx context.Context) (time.Duration, error) {
 	b := newBatch(time.Time{}, time.Time{})
 	start := time.Now()
-	_, err := s.callOnce(ctx, c, clock, b)
+	_, err := s.callOnce(ctx, b)
 	return time.Since(start), err
 }
 
 // eval sends the command name, evalsha or eval, with its text, a digest or the source.
-func eval(ctx context.Context, c redis.UniversalClient, clock *serverClock, name, text string, b *batch) (reply, error) {
-	cmd := newCommand(ctx, clock, name, text, b)
-	if err := c.Process(ctx, cmd); err != nil {
+func (s server) eval(ctx context.Context, name, text string, b *batch) (reply, error) {
+	cmd := s.newCommand(ctx, name, text, b)
+	if err := s.client.Process(ctx, cmd); err != nil {
 		return reply{}, err
 	}
-	return cmd.parse(clock)
+	return s.parse(cmd)
 }
 
 // A command calls the script. It may charge hits, so it is sent only once.
 type command struct{ *redis.Cmd }
 
-func newCommand(ctx context.Context, clock *serverClock, name, text string, b *batch) command {
-	return command{redis.NewCmd(ctx, b.args(name, text, clock.serverTime(b.notAfter))...)}
-}
-
 // NoRetry prevents go-redis' cluster client from repeating a command after a lost connection or a timeout.
 func (command) NoRetry() bool { return true }
 
+func (s server) newCommand(ctx context.Context, name, text string, b *batch) command {
+	return command{redis.NewCmd(ctx, b.args(name, text, s.clock.serverTime(b.notAfter))...)}
+}
+
 // parse parses the reply and updates the clock.
-func (c command) parse(clock *serverClock) (reply, error) {
-	value, err := c.Result()
+func (s server) parse(cmd command) (reply, error) {
+	value, err := cmd.Result()
 	if err != nil {
 		return reply{}, err
 	}
 	r, err := readReply(value)
 	if err == nil {
-		clock.update(r.server)
+		s.clock.update(r.time)
 	}
 	return r, err
 }

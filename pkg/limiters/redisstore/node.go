@@ -1,0 +1,139 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
+)
+
+// A node is a master of a [cluster], with the queue of its calls.
+type node struct {
+	cluster     *cluster
+	queue       *queue
+	server      server // with the client of the cluster, which follows MOVED and ASK
+	reconnector *reconnector
+}
+
+func (c *cluster) newNode(address string) *node {
+	n := &node{cluster: c, server: newServer(c.client, address), reconnector: c.newReconnector()}
+	n.queue = c.newQueue(n.decide)
+	return n
+}
+
+// decide is the [callFunc] of the queue. It makes a call for each slot, and returns an error only if all of them failed.
+func (n *node) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	keys := n.cluster.namer.keys(groups)
+	calls := splitBySlot(notAfter, now, groups, keys)
+	n.run(ctx, calls)
+	var moving []*slotCall
+	for _, sc := range calls {
+		if redis.IsTryAgainError(sc.err) {
+			moving = append(moving, sc)
+		}
+	}
+	if len(moving) > 0 {
+		n.decideByKey(ctx, moving)
+	}
+	err := n.cluster.scatter(calls, out)
+	if err != nil {
+		// The node may have been replaced, so reconnect to the current owner.
+		if master, lookupErr := n.cluster.client.MasterForKey(ctx, keys[0]); lookupErr == nil {
+			n.reconnector.afterError(err, master)
+		}
+	}
+	return err
+}
+
+// run encodes and sends calls, and reads their verdicts.
+func (n *node) run(ctx context.Context, calls []*slotCall) {
+	for _, sc := range calls {
+		sc.batch.encode(sc.Groups)
+	}
+	if len(calls) == 1 {
+		n.sendAlone(ctx, calls[0]) // saves the goroutine
+	} else {
+		n.send(ctx, calls)
+	}
+	for _, sc := range calls {
+		sc.read()
+	}
+}
+
+func (n *node) sendAlone(ctx context.Context, sc *slotCall) {
+	sc.reply, sc.err = n.server.call(ctx, sc.batch)
+}
+
+// send sends each call to the current owner of its slot, concurrently. A panic becomes an error of the calls to that owner.
+func (n *node) send(ctx context.Context, calls []*slotCall) {
+	byMaster := map[*redis.Client][]*slotCall{}
+	for _, sc := range calls {
+		master, err := n.cluster.client.MasterForKey(ctx, sc.batch.keys[0])
+		if err != nil {
+			failCalls(calls, limiters.Uncharged(err)) // the slots are unknown, so nothing was sent
+			return
+		}
+		byMaster[master] = append(byMaster[master], sc)
+	}
+	var sending sync.WaitGroup
+	for master, calls := range byMaster {
+		sending.Go(func() {
+			if err := split.CatchPanic(func() error { n.sendTo(ctx, master, calls); return nil }); err != nil {
+				n.cluster.stats.panics.Add(1)
+				failCalls(calls, err)
+			}
+		})
+	}
+	sending.Wait()
+}
+
+// sendTo sends calls in one pipeline to the master that should own their slots. If it lacks the script or its time is unknown, the
+// calls do not run. Then one of them is sent alone, which fixes both, and the others in a second pipeline. Calls that still did not
+// run are sent alone too.
+func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*slotCall) {
+	if len(calls) > 1 {
+		calls = n.pipeline(ctx, master, calls)
+	}
+	if len(calls) > 2 {
+		n.sendAlone(ctx, calls[0])
+		calls = n.pipeline(ctx, master, calls[1:])
+	}
+	for _, sc := range calls {
+		n.sendAlone(ctx, sc)
+	}
+}
+
+// pipeline sends calls to a master in one pipeline and returns those to send again, because they did not run. It does not use
+// the cluster client's pipeline, which waits for unreachable nodes and then overwrites other replies with its error.
+func (n *node) pipeline(ctx context.Context, master *redis.Client, calls []*slotCall) (rest []*slotCall) {
+	pipe := master.Pipeline()
+	commands := make([]command, len(calls))
+	for i, sc := range calls {
+		commands[i] = n.server.newCommand(ctx, "evalsha", batchScript().digest, sc.batch)
+		_ = pipe.Process(ctx, commands[i]) // only queues the command
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, sc := range calls {
+		sc.reply, sc.err = n.server.parse(commands[i])
+		if didNotRun(sc.err) || sc.batch.rejectedTooEarly(sc.reply, sc.err) {
+			rest = append(rest, sc)
+		}
+	}
+	return rest
+}
+
+func didNotRun(err error) bool {
+	if err == nil {
+		return false
+	}
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return true
+	}
+	_, moved := redis.IsMovedError(err)
+	_, ask := redis.IsAskError(err)
+	return moved || ask
+}
