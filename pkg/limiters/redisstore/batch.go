@@ -60,11 +60,11 @@ func newBatch(notAfter, now time.Time) *batch {
 	return &batch{notAfter: notAfter, now: now, known: map[string]int{}}
 }
 
-var batches = sync.Pool{New: func() any { return newBatch(time.Time{}, time.Time{}) }}
+var batchPool = sync.Pool{New: func() any { return newBatch(time.Time{}, time.Time{}) }}
 
 // pooledBatch returns a batch of groups from the pool. Call release after reading its verdicts.
 func pooledBatch(notAfter, now time.Time, groups []limiters.Group, namer keyNamer) *batch {
-	b := batches.Get().(*batch)
+	b := batchPool.Get().(*batch)
 	b.notAfter, b.now, b.keys = notAfter, now, namer.keysIn(&b.buffer, groups)
 	b.encode(groups)
 	return b
@@ -83,7 +83,7 @@ func (b *batch) release() {
 	clear(b.hits)
 	b.hits, b.group, b.keys = b.hits[:0], b.group[:0], nil
 	b.distinct, b.limits, b.limitOf, b.runs = b.distinct[:0], b.limits[:0], b.limitOf[:0], b.runs[:0]
-	batches.Put(b)
+	batchPool.Put(b)
 }
 
 // encode adds the hits of groups to a batch that has only their keys.

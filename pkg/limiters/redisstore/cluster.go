@@ -99,7 +99,7 @@ func (c *cluster) nodeOf(ctx context.Context, key string) (*node, error) {
 		if len(c.nodes) >= maxNodes {
 			maps.DeleteFunc(c.nodes, func(_ string, n *node) bool { return n.queue.idle() })
 		}
-		n = c.newNode(address)
+		n = c.newNode()
 		c.nodes[address] = n
 	}
 	return n, nil

@@ -2,8 +2,8 @@ package redisstore
 
 import "strings"
 
-// slots is the number of slots of a cluster.
-const slots = 16384
+// slotCount is the number of slots of a cluster.
+const slotCount = 16384
 
 // slotOf returns the slot of a key: the CRC16 (XMODEM) of its hash tag, or of the whole key if it has none. The hash tag is the
 // text, if not empty, between the first { and the first } after it.
@@ -17,7 +17,7 @@ func slotOf(key string) uint16 {
 	for i := range len(key) {
 		crc = crc<<8 ^ crcTable[byte(crc>>8)^key[i]]
 	}
-	return crc % slots
+	return crc % slotCount
 }
 
 var crcTable = func() (table [256]uint16) {

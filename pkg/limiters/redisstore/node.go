@@ -19,8 +19,8 @@ type node struct {
 	reconnector *reconnector
 }
 
-func (c *cluster) newNode(address string) *node {
-	n := &node{cluster: c, server: newServer(c.client, address), reconnector: c.newReconnector()}
+func (c *cluster) newNode() *node {
+	n := &node{cluster: c, server: newServer(c.client, ""), reconnector: c.newReconnector()}
 	n.queue = c.newQueue(n.decide)
 	return n
 }
@@ -29,7 +29,7 @@ func (c *cluster) newNode(address string) *node {
 func (n *node) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
 	calls := splitBySlot(notAfter, now, groups, keys)
-	n.run(ctx, calls)
+	n.makeCalls(ctx, calls)
 	var moving []*slotCall
 	for _, sc := range calls {
 		if redis.IsTryAgainError(sc.err) {
@@ -49,8 +49,8 @@ func (n *node) decide(ctx context.Context, notAfter, now time.Time, groups []lim
 	return err
 }
 
-// run encodes and sends calls, and reads their verdicts.
-func (n *node) run(ctx context.Context, calls []*slotCall) {
+// makeCalls encodes and sends calls, and reads their verdicts.
+func (n *node) makeCalls(ctx context.Context, calls []*slotCall) {
 	for _, sc := range calls {
 		sc.batch.encode(sc.Groups)
 	}

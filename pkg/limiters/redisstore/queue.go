@@ -50,14 +50,6 @@ type queue struct {
 	next nextCall // of the queue's goroutine, except that timeOutDue reads next.waiters
 }
 
-// statCounters are the counters behind [Stats], over all queues of a store.
-type statCounters struct {
-	calls, hits atomic.Int64
-	panics      atomic.Int64
-
-	queueRejected, timedOut, breakerRejected atomic.Int64 // hits
-}
-
 // A nextCall is the next call of the queue's goroutine, with the hits of several waiters.
 type nextCall struct {
 	waiters  []*waiter        // written by the queue's goroutine under mu; timeOutDue reads it under mu
@@ -88,7 +80,7 @@ const (
 	stateTimedOut // the queue may refer to the waiter for longer than its Take
 )
 
-var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
+var waiterPool = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
 
 // Take decides groups, in a call of their own or shared with other Takes.
 func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -112,7 +104,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		q.stats.queueRejected.Add(int64(len(out)))
 		return ErrQueueFull
 	}
-	w := waiters.Get().(*waiter)
+	w := waiterPool.Get().(*waiter)
 	w.now = now
 	w.copy(groups, len(out))
 	start := time.Now()
@@ -264,7 +256,7 @@ func (w *waiter) result(out []limiters.Verdict) error {
 	clear(w.groups)
 	clear(w.verdicts)
 	w.err = nil
-	waiters.Put(w)
+	waiterPool.Put(w)
 	return err
 }
 
@@ -307,7 +299,7 @@ func (q *queue) idle() bool {
 // serve makes calls until no hits wait.
 func (q *queue) serve() {
 	for q.awaitWaiters(); q.popWaiters(); q.awaitWaiters() {
-		q.send()
+		q.callNext()
 	}
 }
 
@@ -358,7 +350,7 @@ func (next *nextCall) add(w *waiter) {
 	next.groups, next.hits = append(next.groups, w.groups...), next.hits+len(w.hits)
 }
 
-func (q *queue) send() {
+func (q *queue) callNext() {
 	next := &q.next
 	next.verdicts = slices.Grow(next.verdicts[:0], next.hits)[:next.hits]
 	err := q.makeCall(next.deadline, next.waiters[0].now, next.groups, next.verdicts)

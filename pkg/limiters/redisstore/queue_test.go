@@ -203,7 +203,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 	cancel()
 	q, out := &queue{timeout: time.Hour, stats: &statCounters{}}, make([]limiters.Verdict, 1)
 	for range 100 { // a select with two ready cases chooses one at random
-		w := waiters.Get().(*waiter)
+		w := waiterPool.Get().(*waiter)
 		w.copy(limiters.Singles(limiters.Hit{Key: "k", Limit: hourly, N: 1}), 1)
 		w.state.Store(stateDone)
 		w.verdicts[0] = limiters.Verdict{Allowed: true, Used: 1}
@@ -217,7 +217,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 // A waiter that the breaker rejects was never sent, even if its context ends before it is woken.
 func TestRejectedWaiterIsUncharged(t *testing.T) {
 	q := &queue{timeout: longTimeout, stats: &statCounters{}}
-	w := waiters.Get().(*waiter)
+	w := waiterPool.Get().(*waiter)
 	w.state.Store(stateDone)
 	w.err = ErrBreakerOpen
 	w.done <- struct{}{}
@@ -321,7 +321,7 @@ func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 		q.waiters = append(q.waiters, w)
 	}
 	q.popWaiters()
-	q.send()
+	q.callNext()
 	q.running.Wait()
 	if want := now.Add(3 * time.Second); !got.Equal(want) {
 		t.Errorf("the call charges until %v, want %v", got, want)

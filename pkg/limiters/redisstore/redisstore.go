@@ -22,6 +22,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -136,9 +137,9 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return nil
 }
 
-// failure returns the explained error of what failed, except of a Take.
-func (s *Store) failure(what string, err error) error {
-	return fmt.Errorf("redisstore: %s at %s: %w", what, s.address, explainError(err))
+// failure explains err, the error of an operation other than a Take.
+func (s *Store) failure(operation string, err error) error {
+	return fmt.Errorf("redisstore: %s at %s: %w", operation, s.address, explainError(err))
 }
 
 // Stats are the counters of a Store since its creation.
@@ -148,6 +149,14 @@ type Stats struct {
 	TimedOut        int64 // hits that timed out before they were sent; they were not charged
 	BreakerRejected int64 // hits that failed with ErrBreakerOpen
 	Panics          int64 // calls that failed because of a bug, see split.ErrPanic
+}
+
+// statCounters are the counters behind [Stats], over all queues of a store.
+type statCounters struct {
+	calls, hits atomic.Int64
+	panics      atomic.Int64
+
+	queueRejected, timedOut, breakerRejected atomic.Int64 // hits
 }
 
 // Stats returns the counters.

@@ -70,13 +70,13 @@ func (s *Store) ResetMatching(ctx context.Context, match func(hitKey string) boo
 
 // A scanPosition is a position in a pass.
 type scanPosition struct {
-	node   string // the address of the master; "" for the first
+	master string // its address; "" for the first
 	cursor uint64
 	done   bool
 }
 
 func (p scanPosition) String() string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(p.cursor, 10) + " " + p.node))
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(p.cursor, 10) + " " + p.master))
 }
 
 func parseScan(text string) (p scanPosition, err error) {
@@ -84,7 +84,7 @@ func parseScan(text string) (p scanPosition, err error) {
 		return p, nil
 	}
 	plain, err := base64.RawURLEncoding.DecodeString(text)
-	cursor, node, found := strings.Cut(string(plain), " ")
+	cursor, master, found := strings.Cut(string(plain), " ")
 	if err != nil || !found {
 		return p, limiters.ErrCursor
 	}
@@ -92,7 +92,7 @@ func parseScan(text string) (p scanPosition, err error) {
 	if err != nil {
 		return p, limiters.ErrCursor
 	}
-	p.node = node
+	p.master = master
 	return p, nil
 }
 
@@ -102,14 +102,14 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(hit
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(masters, func(m server) bool { return m.address >= position.node })
+	i := slices.IndexFunc(masters, func(m server) bool { return m.address >= position.master })
 	if i < 0 {
 		position.done = true
 		return nil
 	}
 	master := masters[i]
-	if master.address != position.node {
-		*position = scanPosition{node: master.address}
+	if master.address != position.master {
+		*position = scanPosition{master: master.address}
 	}
 	keys, cursor, err := master.client.Scan(ctx, position.cursor, escapeGlob(s.namer.prefix+format)+"*", scanCount).Result()
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(hit
 	case cursor > 0:
 		position.cursor = cursor
 	case i+1 < len(masters):
-		*position = scanPosition{node: masters[i+1].address}
+		*position = scanPosition{master: masters[i+1].address}
 	default:
 		position.done = true
 	}

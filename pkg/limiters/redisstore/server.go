@@ -14,9 +14,9 @@ import (
 
 // A server calls the script on a Redis server, with deadlines in its time.
 type server struct {
-	client  redis.UniversalClient // of the server, or of its cluster, which finds the server by a key
+	client  redis.UniversalClient // of the server, or of its cluster
 	clock   *serverClock
-	address string // of a node of a cluster; otherwise ""
+	address string // if the client is that of one node of a cluster; otherwise ""
 }
 
 func newServer(client redis.UniversalClient, address string) server {

@@ -16,7 +16,7 @@ import (
 )
 
 // nodeOf returns a node of a cluster that has made no call.
-func nodeOf(s *Store) *node { return s.servers.(*cluster).newNode("") }
+func nodeOf(s *Store) *node { return s.servers.(*cluster).newNode() }
 
 // keysExpire checks that all keys of a cluster expire within most.
 func keysExpire(t *testing.T, c *redistest.Cluster, maximum time.Duration) {

@@ -19,7 +19,7 @@ func (n *node) decideByKey(ctx context.Context, calls []*slotCall) {
 	for i, sc := range calls {
 		charges[i] = chargesOf(sc)
 	}
-	n.run(ctx, allCalls(charges))
+	n.makeCalls(ctx, allCalls(charges))
 	for i, sc := range calls {
 		sc.Verdicts = make([]limiters.Verdict, sc.Len())
 		for hit := range sc.Verdicts {
@@ -31,7 +31,7 @@ func (n *node) decideByKey(ctx context.Context, calls []*slotCall) {
 	// The charges may have used up the time of the call, so it may take twice the timeout.
 	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cluster.timeout)
 	defer cancel()
-	n.run(refunding, allCalls(refunds))
+	n.makeCalls(refunding, allCalls(refunds))
 	for i, sc := range calls {
 		refunds[i].scatterRefunds(sc.Verdicts)
 		sc.err = errorOfAll(sc.Verdicts)

@@ -263,7 +263,7 @@ func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
 	calls := splitBySlot(time.Time{}, time.Time{}, groups, s.namer.keys(groups))
 	good, bad := calls[0], calls[1]
 	bad.batch.limits = []scriptLimit{{}} // without a limit
-	nodeOf(s).run(t.Context(), calls)
+	nodeOf(s).makeCalls(t.Context(), calls)
 	if !errors.Is(bad.err, split.ErrPanic) || good.err != nil {
 		t.Errorf("%v and %v, want a panic and nil", bad.err, good.err)
 	}
@@ -347,7 +347,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	groups = []limiters.Group{append(groups[0], lease)}
 	call := splitBySlot(time.Now().Add(-time.Second), time.Time{}, groups, s.namer.keys(groups))[0]
 	call.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}, {Allowed: true}}
-	n.run(t.Context(), refundsOf(call, time.Now()).calls)
+	n.makeCalls(t.Context(), refundsOf(call, time.Now()).calls)
 	used("refunded", week, 0)
 	used("refunded", slots, 0)
 }
