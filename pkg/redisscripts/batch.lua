@@ -84,10 +84,10 @@ do
       }
     elseif kind == $CONCURRENCY or kind == $RESERVES then
       run = { kind = kind, first = count + 1, times = times, key = key, hits_at = from, current_hit = 1 }
-      from = from + (kind == $CONCURRENCY and 29 or 31) * times
+      from = from + (kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVES_SIZE) * times
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n }
-      if limit == 0 then run.hits_at, from = from, from + 10 * times end
+      if limit == 0 then run.hits_at, from = from, from + $ALONE_SIZE * times end
       if peeks then run.n, run.debt = 0, n end
     end
     runs[#runs + 1] = run
@@ -173,7 +173,7 @@ local function decide_alone(run, to, values, from)
   local algorithm, load, fits, usage, quick, s
   while current_hit <= to do
     if hits_at then
-      limit, n = unpacked('>I2i8', text, hits_at + 10 * (current_hit - 1))
+      limit, n = unpacked('>I2i8', text, hits_at + $ALONE_SIZE * (current_hit - 1))
       limit = limits[limit]
       if debt then n, debt = 0, n end
     end
@@ -306,7 +306,7 @@ local function functions_of(batch)
   -- Hit i of a RESERVES run, as an EXTRA run.
   local function hit_of(run, i)
     local hit, limit = { first = run.first + i - 1 }
-    hit.op, hit.id, hit.key, limit, hit.n, hit.reserve_key = unpacked('>I1c16I2I2i8I2', text, run.hits_at + 31 * (i - 1))
+    hit.op, hit.id, hit.key, limit, hit.n, hit.reserve_key = unpacked('>I1c16I2I2i8I2', text, run.hits_at + $RESERVES_SIZE * (i - 1))
     hit.limit, hit.reserve = limits[limit], limits[limit + 1]
     return hit
   end

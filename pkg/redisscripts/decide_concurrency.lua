@@ -17,7 +17,7 @@ return function(now, server, keys, verdicts, text, limits)
   return function(run)
     for hit = run.current_hit, run.times do
       run.current_hit = hit
-      local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.hits_at + 29 * (hit - 1))
+      local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.hits_at + $CONCURRENCY_SIZE * (hit - 1))
       limit = limits[limit]
       local set, name, key, allowed, retry, scores, used, reset = limit.algorithm, KEYS[index], keys[index], true, 0
       if not key and id ~= $NO_ID then

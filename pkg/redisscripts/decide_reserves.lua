@@ -36,7 +36,7 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
     local limit, reserve, algorithm, at_once, least, ttl_end
     for hit = run.current_hit, run.times do
       run.current_hit = hit
-      local op, id, index, l, n, other = unpacked('>I1c16I2I2i8I2', text, run.hits_at + 31 * (hit - 1))
+      local op, id, index, l, n, other = unpacked('>I1c16I2I2i8I2', text, run.hits_at + $RESERVES_SIZE * (hit - 1))
       if limit ~= limits[l] then
         limit, reserve = limits[l], limits[l + 1]
         algorithm, at_once = limit.algorithm, reserve.algorithm.at_once == limit.algorithm.name

@@ -26,10 +26,12 @@ const packed = 64
 // constants has the value of each name such as $MAX_HITS in the Lua files. Source writes the value in the place of the name, because a
 // Lua local that closures capture costs time in every call.
 var constants = map[string]any{
-	// The kinds of runs, the operations of hits, and the results, as the header of batch.lua describes them.
-	"SAME_KEY": 0, "ALONE": 1, "CONCURRENCY": 2, "EXTRA": 3, "RESERVES": 4, "PEEKS": 8,
+	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVES": KindReserves,
+	"PEEKS":      PeeksFlag,
+	"ALONE_SIZE": 10, "CONCURRENCY_SIZE": 29, "RESERVES_SIZE": 31, // bytes of each hit of such a run
 	"END": limiters.OpEnd, "INSPECT": limiters.OpInspect,
-	"DENIED": 0, "ALLOWED": 1, "FAILED": 2, "PENALIZED": 3, "TOO_MANY": 4, "BEGAN": 5, "DURING": 8,
+	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
+	"TOO_MANY": ResultTooManyLeases, "BEGAN": ResultBegan, "DURING": ResultDuringPenalty,
 
 	"MAX_HITS":   int64(limiters.MaxHits),
 	"MAX_LEASES": limiters.MaxLeases,

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
+	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
 // queueOf returns the queue of a single Redis.
@@ -477,7 +478,7 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 // Decoded runs are the hits, for random sequences.
 func TestRunsEncodeAllHits(t *testing.T) {
 	limits := []*limiters.Limit{hourly, millionAMinute}
-	var seen [kindAlone + 1]int
+	var seen [redisscripts.KindAlone + 1]int
 	withOwnLimit := 0
 	for range 2000 {
 		hits := make([]limiters.Hit, 1+rand.IntN(12))
@@ -502,7 +503,7 @@ func TestRunsEncodeAllHits(t *testing.T) {
 		b.encode(groups)
 		var got []limiters.Hit
 		var gotGroup []uint16
-		var kinds []runKind
+		var kinds []redisscripts.RunKind
 		for runs := b.runs; len(runs) > 0; {
 			run := runs[:17]
 			runs = runs[17:]
@@ -512,7 +513,7 @@ func TestRunsEncodeAllHits(t *testing.T) {
 					withOwnLimit++
 					limitAndN, runs = runs[:10], runs[10:]
 				}
-				kinds = append(kinds, runKind(run[4]))
+				kinds = append(kinds, redisscripts.RunKind(run[4]))
 				got = append(got, limiters.Hit{
 					Key: b.distinct[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1].limit,
 					N: int64(binary.BigEndian.Uint64(limitAndN[2:])),
@@ -528,7 +529,7 @@ func TestRunsEncodeAllHits(t *testing.T) {
 		}
 		for i, kind := range kinds {
 			seen[kind]++
-			if alone := times[keys[i]] == 1 && group[i] == 0; alone != (kind >= kindAlone) {
+			if alone := times[keys[i]] == 1 && group[i] == 0; alone != (kind >= redisscripts.KindAlone) {
 				t.Fatalf("hit %d of %+v is of kind %d", i, hits, kind)
 			}
 		}

@@ -7,22 +7,11 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
 // verdictSize is the encoded size of a verdict: result, used, retry and reset.
 const verdictSize = 1 + 3*wordSize
-
-// Results of a hit.
-const (
-	resultDenied = iota
-	resultAllowed
-	resultFailed
-	resultPenalized // denied, and the penalty of the key ends at retry
-	resultTooManyLeases
-	resultBegan // as resultPenalized, and the penalty began with this hit
-
-	resultDuringPenalty = 8 // added to a denial during a penalty that ends before retry
-)
 
 // errLate is returned by a call that ran after its deadline. Nothing was charged.
 var errLate = limiters.Uncharged(errors.New("the call ran after its deadline"))
@@ -76,21 +65,21 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 	text := r.verdicts
 	for i := range b.hits {
 		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
-		v := limiters.NewVerdict(b.hits[i].Limit, text[0] == resultAllowed, used, retry, reset)
+		v := limiters.NewVerdict(b.hits[i].Limit, text[0] == redisscripts.ResultAllowed, used, retry, reset)
 		v.At = decidedAt
 		if b.now.IsZero() {
 			v.Order = uint16(i)
 		}
-		if text[0]&resultDuringPenalty != 0 {
+		if text[0]&redisscripts.ResultDuringPenalty != 0 {
 			v.Remaining = 0
 		}
-		switch text[0] &^ resultDuringPenalty {
-		case resultPenalized, resultBegan:
+		switch text[0] &^ redisscripts.ResultDuringPenalty {
+		case redisscripts.ResultPenalized, redisscripts.ResultBegan:
 			v = v.Penalize()
-			v.PenaltyBegan = text[0] == resultBegan
-		case resultTooManyLeases:
+			v.PenaltyBegan = text[0] == redisscripts.ResultBegan
+		case redisscripts.ResultTooManyLeases:
 			v.TooManyLeases = true
-		case resultFailed:
+		case redisscripts.ResultFailed:
 			v = limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
 		}
 		text = text[verdictSize:]

@@ -4,25 +4,12 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/redisscripts"
 )
-
-// A runKind is the kind of a run. The header of batch.lua describes each kind.
-type runKind byte
-
-const (
-	kindSameKey     runKind = iota // equal hits on one key, or one hit of a group
-	kindAlone                      // hits on successive keys, without a group and without other hits on these keys
-	kindConcurrency                // hits under concurrency limits, without a group; each has its own key, limit and amount
-	kindExtra                      // one hit of a limit with extra state, or an inspection
-	kindReserves                   // like kindConcurrency, for limits with reservations and no penalty
-)
-
-// debtFlag is set in the byte of one of the first two kinds if the amounts are a Debt. It is PEEKS in batch.lua.
-const debtFlag = 8
 
 // A run is consecutive hits of one kind. Indices count from 1, but first counts from 0.
 type run struct {
-	kind   runKind
+	kind   redisscripts.RunKind
 	first  int // index of the first hit
 	times  int // number of hits; of an inspection, the number of its verdicts
 	key    int // index of the first hit's key
@@ -44,15 +31,15 @@ func (b *batch) encodeRuns() {
 		next.n, next.isDebt = b.amount(i)
 		switch {
 		case b.hits[i].Op == limiters.OpInspect:
-			next.kind, next.times = kindExtra, b.verdictsOf(i)
+			next.kind, next.times = redisscripts.KindExtra, b.verdictsOf(i)
 		case b.group[i] == 0 && b.hits[i].Limit.IsConcurrency():
-			next.kind = kindConcurrency
+			next.kind = redisscripts.KindConcurrency
 		case b.group[i] == 0 && b.hits[i].Limit.UsesLeases() && !b.hits[i].Limit.HasPenalty():
-			next.kind = kindReserves
+			next.kind = redisscripts.KindReserves
 		case b.hits[i].Limit.UsesExtraState():
-			next.kind = kindExtra
+			next.kind = redisscripts.KindExtra
 		case b.hitsOnKey[b.index[i]] == 1 && b.group[i] == 0:
-			next.kind = kindAlone
+			next.kind = redisscripts.KindAlone
 		}
 		if !last.join(next) {
 			b.appendRun(&last)
@@ -69,11 +56,11 @@ func (r *run) join(next run) bool {
 	}
 	joins, equal := false, next.limit == r.limit && next.n == r.n
 	switch next.kind {
-	case kindConcurrency, kindReserves:
+	case redisscripts.KindConcurrency, redisscripts.KindReserves:
 		joins = true
-	case kindSameKey:
+	case redisscripts.KindSameKey:
 		joins = next.key == r.key && equal
-	case kindAlone:
+	case redisscripts.KindAlone:
 		joins = next.key == r.key+r.times && (equal || r.limit == 0 || r.times < longRun)
 		if joins && !equal {
 			r.limit = 0
@@ -91,28 +78,28 @@ func (b *batch) appendRun(r *run) {
 	}
 	to := binary.BigEndian.AppendUint16(b.runs, uint16(r.times))
 	to = binary.BigEndian.AppendUint16(to, uint16(r.key))
-	kind := byte(r.kind)
+	kind := r.kind
 	if r.isDebt {
-		kind |= debtFlag
+		kind |= redisscripts.PeeksFlag
 	}
-	to = append(to, kind)
+	to = append(to, byte(kind))
 	to = binary.BigEndian.AppendUint16(to, uint16(r.limit))
 	to = binary.BigEndian.AppendUint16(to, r.group)
 	to = binary.BigEndian.AppendUint64(to, uint64(r.n))
 	switch r.kind {
-	case kindExtra:
+	case redisscripts.KindExtra:
 		to = b.appendLease(to, r.first)
 		for _, kind := range []keyKind{reservationsKey, penaltyKey} {
 			key, limit := b.keyAndLimit(r.first, kind)
 			to = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(to, uint16(key)), uint16(limit))
 		}
-	case kindConcurrency, kindReserves:
+	case redisscripts.KindConcurrency, redisscripts.KindReserves:
 		for i := r.first; i < r.first+r.times; i++ {
 			to = b.appendLease(to, i)
 			to = binary.BigEndian.AppendUint16(to, uint16(b.index[i]))
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
 			to = b.appendAmount(to, i)
-			if r.kind == kindReserves {
+			if r.kind == redisscripts.KindReserves {
 				key, _ := b.keyAndLimit(i, reservationsKey)
 				to = binary.BigEndian.AppendUint16(to, uint16(key))
 			}
