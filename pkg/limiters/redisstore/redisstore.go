@@ -59,6 +59,7 @@ type servers interface {
 // New returns a Store. The first call connects.
 func New(c connect.Options, o Options) *Store {
 	c, o = c.WithDefaults(), o.withDefaults()
+	batchScript() // so that no call waits until it is built
 	s := &Store{
 		client:      c.Open(),
 		address:     c.String(),
