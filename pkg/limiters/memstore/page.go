@@ -28,6 +28,15 @@ func (pg *page) record(row int) record {
 	return record(pg.bytes[start : start+int(pg.length)])
 }
 
+// earliest returns the expiry of the record that expires first.
+func (pg *page) earliest() int64 {
+	earliest := int64(math.MaxInt64)
+	for row := range int(pg.n) {
+		earliest = min(earliest, pg.record(row).expiry())
+	}
+	return earliest
+}
+
 func (pg *page) full() bool { return (int(pg.n)+1)*int(pg.length) > len(pg.bytes) }
 
 // Pages double in size, so that many record lengths with few keys take little memory. The largest pages are few enough for the garbage
@@ -105,4 +114,15 @@ func (ps *pages) remove(p position) (from position) {
 func (ps *pages) lowerSoonest(p position, expiry int64) {
 	pg := &ps.table.items[p.page()]
 	pg.soonest = min(pg.soonest, expiry)
+}
+
+// soonest returns a time before which no record expires.
+func (ps *pages) soonest() int64 {
+	soonest := int64(math.MaxInt64)
+	for i := range ps.table.items {
+		if pg := &ps.table.items[i]; pg.n > 0 {
+			soonest = min(soonest, pg.soonest)
+		}
+	}
+	return soonest
 }

