@@ -21,7 +21,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// An adminServer serves the admin API on ADMIN_ADDR. If it fails, the process continues without it.
+// An adminServer serves the admin API on ADMIN_ADDR. If it fails, the process continues without it. Nil serves nothing.
 type adminServer struct {
 	api      *admin.API
 	server   *http.Server
@@ -151,6 +151,9 @@ func (p *process) status(load admission.Stats) admin.Status {
 }
 
 func (a *adminServer) serve() {
+	if a == nil {
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var rates sync.WaitGroup
 	rates.Go(func() { a.api.Run(ctx) })
@@ -164,6 +167,9 @@ func (a *adminServer) serve() {
 
 // stop rejects new calls, ends event streams, and waits for all other calls until ctx ends.
 func (a *adminServer) stop(ctx context.Context) {
+	if a == nil {
+		return
+	}
 	a.api.Stop()
 	stopHTTP(ctx, a.server)
 }

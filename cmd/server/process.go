@@ -24,7 +24,8 @@ import (
 	"github.com/weir-rls/weir/pkg/recorder"
 )
 
-// A process is a running server. open sets its parts in the order of the fields, and close closes them in reverse.
+// A process is a running server. open sets its parts in the order of the fields, and close closes them in reverse. The methods of an
+// optional part do nothing if the part is nil.
 type process struct {
 	settings *settings.Serve
 	log      *zap.Logger
@@ -160,18 +161,13 @@ func (p *process) run(ctx context.Context, signals, reload <-chan os.Signal) err
 	var forcing sync.WaitGroup
 	group, running := errgroup.WithContext(ctx)
 	p.servers.serve(group)
-	group.Go(func() error { gctune.Run(running); return nil })
-	group.Go(func() error { p.servers.observer.Run(running); return nil })
-	if p.sender != nil {
-		group.Go(func() error { p.sender.Run(running); return nil })
+	for _, part := range []func(context.Context){
+		gctune.Run, p.servers.observer.Run, p.sender.Run, p.runStore, p.shadow.run, p.receipts.watch,
+	} {
+		group.Go(func() error { part(running); return nil })
 	}
-	group.Go(func() error { p.runStore(running); return nil })
 	group.Go(func() error { return prefixError("rules", p.rules.Watch(running)) })
 	group.Go(func() error { p.reloadOn(running, reload); return nil })
-	group.Go(func() error { p.shadow.run(running); return nil })
-	if p.receipts != nil {
-		group.Go(func() error { p.receipts.watch(running); return nil })
-	}
 	group.Go(func() error {
 		p.drain(running, signals)
 		forcing.Go(func() { p.forceStop(stopped, signals, force) })

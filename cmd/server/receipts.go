@@ -51,6 +51,9 @@ func (r *receiptKeys) load(files []rulesfile.File, err error) error {
 
 // watch reloads the keys when their file changes, until ctx ends.
 func (r *receiptKeys) watch(ctx context.Context) {
+	if r == nil {
+		return
+	}
 	_ = r.file.Watch(ctx, func(files []rulesfile.File, err error) {
 		if err := r.load(files, err); err != nil {
 			r.log.Error("keys of receipts not reloaded, the old ones stay in use", zap.Error(err))

@@ -147,9 +147,7 @@ func (s *servers) serve(group *errgroup.Group) {
 	for _, h := range s.http {
 		group.Go(h.serve)
 	}
-	if s.admin != nil {
-		group.Go(func() error { s.admin.serve(); return nil })
-	}
+	group.Go(func() error { s.admin.serve(); return nil })
 }
 
 // unwindTimeout is how long stop waits for handlers after it has closed their connections.
@@ -160,9 +158,7 @@ const unwindTimeout = time.Second
 func (s *servers) stop(ctx context.Context, save func()) {
 	stopGRPC(ctx, s.grpc, s.requests)
 	s.requests.Close(ctx)
-	if s.admin != nil {
-		s.admin.stop(ctx) // before save, so that the snapshot has its resets
-	}
+	s.admin.stop(ctx) // before save, so that the snapshot has its resets
 	save()
 	var all sync.WaitGroup
 	for _, h := range s.http {
