@@ -31,14 +31,7 @@ func (h *Hit) NeedsRoom(s *State, now int64) bool {
 // Check returns the verdict on n hits at now, in µs since 1970, without charging them.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
 	ok, retryAfter := l.fits(s, now, max(0, ClampHits(n)))
-	if l.penaltyWait(s, now) > 0 {
-		ok = false
-	}
-	v := verdict(now, l, s, ok, retryAfter)
-	if !ok {
-		v = l.orPenalty(v, s, now)
-	}
-	return v
+	return verdict(now, l, s, ok, retryAfter).WithPenalty(l.penaltyRest(s, now))
 }
 
 // CheckEnd returns the verdict on the end of an unknown id at now, in µs since 1970, without remembering the id. No penalty denies an end.
@@ -124,7 +117,9 @@ func (d *groupDecision) inspect() {
 		if h, s := &d.group[i], d.state(i); s != nil {
 			h.ExpireLeases(s, d.now)
 			ok, retryAfter := h.Limit.fits(s, d.now, 1)
-			d.out[i] = verdict(d.now, h.Limit, s, ok, retryAfter).WithPenalty(micros(h.Limit.penaltyWait(s, d.now)))
+			rest := h.Limit.penaltyRest(s, d.now)
+			d.out[i] = verdict(d.now, h.Limit, s, ok, retryAfter).WithPenalty(rest)
+			d.out[i].PenaltyLeft = rest
 		}
 	}
 }
@@ -169,7 +164,7 @@ func (d *groupDecision) checkHit(i int, s *State) (ok, tooMany bool) {
 	switch {
 	case h.N < 0:
 		return true, false
-	case h.Limit.penaltyWait(s, d.now) > 0:
+	case h.Limit.penaltyRest(s, d.now) > 0:
 		return false, false
 	case step == leaseHeld:
 		return true, false
@@ -211,7 +206,7 @@ func (d *groupDecision) charge() {
 func (d *groupDecision) deny() {
 	for i := range d.group {
 		h, s := &d.group[i], d.state(i)
-		if s == nil || d.out[i].Allowed || h.Limit.penaltyWait(s, d.now) > 0 {
+		if s == nil || d.out[i].Allowed || h.Limit.penaltyRest(s, d.now) > 0 {
 			continue
 		}
 		if counted := h.Limit.countedIfDenied(ClampHits(h.N)); counted > 0 {
@@ -231,7 +226,7 @@ func (d *groupDecision) deny() {
 			d.out[i] = verdict(d.now, l, s, true, 0)
 		default:
 			began := d.out[i].PenaltyBegan
-			d.out[i] = l.orPenalty(d.denial(i, s), s, d.now)
+			d.out[i] = d.denial(i, s).WithPenalty(l.penaltyRest(s, d.now))
 			d.out[i].PenaltyBegan = began && d.out[i].Penalized
 		}
 	}

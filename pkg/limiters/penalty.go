@@ -68,16 +68,16 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 	return nil
 }
 
-// wait returns the rest of the penalty p at now; 0 outside of a penalty. It is at most spec.Max, in case a clock stepped back or the
+// rest returns the rest of the penalty p at now; 0 outside of a penalty. It is at most spec.Max, in case a clock stepped back or the
 // maximum was lowered.
-func (p *Penalty) wait(spec *PenaltySpec, now int64) int64 {
+func (p *Penalty) rest(spec *PenaltySpec, now int64) int64 {
 	return max(0, min(p.Until-now, spec.Max.Microseconds()))
 }
 
 // addOffence updates p for a denied request, which is an offence unless a penalty denied it. It reports whether a penalty began.
 func (p *Penalty) addOffence(spec *PenaltySpec, now int64) (began bool) {
-	if wait := p.wait(spec, now); wait > 0 {
-		p.Until = now + wait
+	if rest := p.rest(spec, now); rest > 0 {
+		p.Until = now + rest
 		return false
 	}
 	within := spec.Within.Microseconds()
@@ -117,46 +117,24 @@ func (p *Penalty) resetTime(spec *PenaltySpec) int64 {
 	return resetTime
 }
 
-// penaltyWait returns the rest of a penalty under l; 0 outside of a penalty.
-func (l *Limit) penaltyWait(s *State, now int64) int64 {
+// penaltyRest returns the rest of a penalty under l; 0 outside of a penalty.
+func (l *Limit) penaltyRest(s *State, now int64) time.Duration {
 	if l.penalty == nil || s.ExtraState == nil {
 		return 0
 	}
-	return s.Penalty.wait(l.penalty, now)
+	return micros(s.Penalty.rest(l.penalty, now))
 }
 
-// orPenalty returns the denial v, extended to the end of the key's penalty. A negative RetryAfter is unchanged. During a penalty,
-// Remaining is 0.
-func (l *Limit) orPenalty(v Verdict, s *State, now int64) Verdict {
-	if wait := micros(l.penaltyWait(s, now)); wait > 0 {
-		return v.prolong(wait)
-	}
-	return v
-}
-
-// WithPenalty returns the verdict v of an inspection without the key's penalty, with the rest of the penalty; 0 means none.
+// WithPenalty returns v, the verdict by the limit alone, during a penalty of the key that ends after rest; v if rest is 0. The penalty
+// denies the hit, unless the limit itself denies it for longer or forever.
 func (v Verdict) WithPenalty(rest time.Duration) Verdict {
 	if rest == 0 {
 		return v
 	}
-	v.Allowed, v.PenaltyLeft = false, rest
-	return v.prolong(rest)
-}
-
-// prolong returns the denial v during a penalty that ends after wait.
-func (v Verdict) prolong(wait time.Duration) Verdict {
-	v.Remaining, v.ResetAfter = 0, max(v.ResetAfter, wait)
-	if v.RetryAfter >= 0 && wait >= v.RetryAfter {
-		v.RetryAfter = wait
-		return v.Penalize()
+	v.Allowed, v.Remaining, v.ResetAfter = false, 0, max(v.ResetAfter, rest)
+	if 0 <= v.RetryAfter && v.RetryAfter <= rest {
+		v.Penalized, v.TooManyLeases, v.RetryAfter = true, false, rest
 	}
-	return v
-}
-
-// Penalize returns the denial v as that of a penalty that ends at v.RetryAfter.
-func (v Verdict) Penalize() Verdict {
-	v.Penalized, v.TooManyLeases = true, false
-	v.Remaining, v.ResetAfter = 0, max(v.ResetAfter, v.RetryAfter)
 	return v
 }
 

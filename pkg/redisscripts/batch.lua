@@ -127,17 +127,13 @@ local function failures()
     if result == $TOO_MANY then return end
     problem = text_of(problem)
     local function deny()
-      local s, wait, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty
+      local s, rest, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty
       local fits, retry = limit.algorithm.fits(s, limit, now, n)
-      if penalty then wait = penalty.algorithm.wait(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
-      if fits and wait == 0 then error(problem, 0) end
+      if penalty then rest = penalty.algorithm.rest(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
+      if fits and rest == 0 then error(problem, 0) end
       local used, reset = limit.algorithm.usage(s, limit, now)
-      reset = math.max(reset, wait)
-      if wait > 0 and retry >= 0 and wait >= retry then
-        set_verdict(i, $PENALIZED, used, wait, reset)
-      else
-        set_verdict(i, wait > 0 and $DENIED + $DURING or $DENIED, used, retry, reset)
-      end
+      set_verdict(i, $DENIED, used, retry, reset)
+      if rest > 0 then penalty.algorithm.add_to_denial(verdicts, i, rest) end
     end
     local ok = result == $DENIED or result == $PENALIZED or result == $BEGAN
     if ok then ok, problem = pcall(deny) end

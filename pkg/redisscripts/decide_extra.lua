@@ -80,10 +80,10 @@ return function(now, server, driver)
     end
   end
 
-  -- How long the penalty of a key denies every request.
-  local function wait_of(run)
+  -- The rest of the penalty of a key, which denies every request.
+  local function rest_of(run)
     if not run.offences then return 0 end
-    return run.penalty.algorithm.wait(run.offences.state, run.penalty, now)
+    return run.penalty.algorithm.rest(run.offences.state, run.penalty, now)
   end
 
   -- Adds a hit to the hits that its group would charge to its key, and to the leases that the group would open there.
@@ -97,7 +97,7 @@ return function(now, server, driver)
   local function check(key, run)
     run.allowed = true
     if run.n < 0 then return end
-    if wait_of(run) > 0 then
+    if rest_of(run) > 0 then
       run.allowed = false
       return
     end
@@ -145,7 +145,7 @@ return function(now, server, driver)
   end
 
   local function deny(key, run)
-    if run.allowed or run.n <= 0 or not run.limit.counts_denied or wait_of(run) > 0 then return end
+    if run.allowed or run.n <= 0 or not run.limit.counts_denied or rest_of(run) > 0 then return end
     if run.limit.algorithm.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
   end
 
@@ -153,11 +153,11 @@ return function(now, server, driver)
   local function add_offence(key, run)
     if run.allowed or not run.offences or key.offended == run.group then return end
     key.offended = run.group
-    local offences, penalty, waits = run.offences, run.penalty, wait_of(run) > 0
+    local offences, penalty, had_begun = run.offences, run.penalty, rest_of(run) > 0
     if penalty.algorithm.add_offence(offences.state, penalty, now) then
       offences.charged, offences.reset = penalty, penalty.algorithm.reset(offences.state, penalty, now)
     end
-    run.began = not waits and wait_of(run) > 0
+    run.began = not had_begun and rest_of(run) > 0
   end
 
   local function report_denied(key, run)
@@ -168,15 +168,9 @@ return function(now, server, driver)
       _, retry = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
     end
     report(key, run.first, run.limit, run.allowed, retry)
-    local wait, i = wait_of(run), 4 * run.first
-    if run.too_many then driver.verdicts[i - 3] = $TOO_MANY end
-    if run.allowed or wait == 0 then return end
-    driver.verdicts[i] = math.max(driver.verdicts[i], wait)
-    if retry >= 0 and wait >= retry then
-      driver.verdicts[i - 3], driver.verdicts[i - 1] = run.began and $BEGAN or $PENALIZED, wait
-    else
-      driver.verdicts[i - 3] = driver.verdicts[i - 3] + $DURING
-    end
+    if run.too_many then driver.verdicts[4 * run.first - 3] = $TOO_MANY end
+    local rest = rest_of(run)
+    if not run.allowed and rest > 0 then run.penalty.algorithm.add_to_denial(driver.verdicts, run.first, rest, run.began) end
   end
 
   -- Moves the charge of an open reservation to the actual cost.
@@ -206,7 +200,7 @@ return function(now, server, driver)
     report(key, run.first, run.limit, fits, retry)
     if not run.penalty then return end
     local i = 4 * run.first
-    driver.verdicts[i + 1], driver.verdicts[i + 2], driver.verdicts[i + 3], driver.verdicts[i + 4] = 0, 0, wait_of(run), 0
+    driver.verdicts[i + 1], driver.verdicts[i + 2], driver.verdicts[i + 3], driver.verdicts[i + 4] = 0, 0, rest_of(run), 0
   end
 
   local function each(group, f)

@@ -4,8 +4,8 @@
 --         expires at expiry, in s since 1970 by this server's clock.
 -- ARGV    the penalty: after, within, for, factor, max, forget
 -- units   times in µs since 1970, durations in µs
--- reply   wait: the rest of the penalty, which denies every request
-local M = { limit = 0, load = 0, wait = 0, add_offence = 0, reset = 0, save = 0 }
+-- reply   rest: the rest of the penalty, which denies every request
+local M = { limit = 0, load = 0, rest = 0, add_offence = 0, add_to_denial = 0, reset = 0, save = 0 }
 local min, max = math.min, math.max
 
 function M.limit(text, at)
@@ -20,14 +20,14 @@ function M.load(key)
 end
 
 -- A penalty that would end later than its max from now is from before a clock stepped back, or from before max was lowered.
-function M.wait(s, l, now) return max(0, min(s.until_ - now, l.longest)) end
+function M.rest(s, l, now) return max(0, min(s.until_ - now, l.longest)) end
 
 -- Changes s by a request that was denied: by a penalty, or otherwise by its limit, which is an offence.
 function M.add_offence(s, l, now)
-  local wait = M.wait(s, l, now)
-  if wait > 0 then
-    local changed = s.until_ ~= now + wait
-    s.until_ = now + wait
+  local rest = M.rest(s, l, now)
+  if rest > 0 then
+    local changed = s.until_ ~= now + rest
+    s.until_ = now + rest
     return changed
   end
   if s.offences == 0 or now - s.since >= l.within or s.since - now > l.within then s.offences, s.since = 0, now end
@@ -41,6 +41,19 @@ function M.add_offence(s, l, now)
     s.offences, s.since, s.until_, s.level = 0, 0, now + min(lasts, l.longest), min(s.level + 1, MAX_LEVEL)
   end
   return true
+end
+
+-- Adds a penalty that ends after rest > 0 to the denial of hit i by the limit alone, as Verdict.WithPenalty. began is whether the
+-- penalty began with this hit.
+function M.add_to_denial(verdicts, i, rest, began)
+  i = 4 * i
+  local retry = verdicts[i - 1]
+  verdicts[i] = max(verdicts[i], rest)
+  if retry >= 0 and rest >= retry then
+    verdicts[i - 3], verdicts[i - 1] = began and $BEGAN or $PENALIZED, rest
+  else
+    verdicts[i - 3] = verdicts[i - 3] + $DURING
+  end
 end
 
 -- The time until s has fully reset, in µs.

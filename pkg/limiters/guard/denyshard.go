@@ -134,11 +134,10 @@ func (e *denyEntry) deny(now int64, l *limiters.Limit, n int64, v *limiters.Verd
 		v.At, v.Order = (e.offset+max(now, e.recorded))/int64(time.Microsecond), math.MaxUint16
 	}
 	if l.HasPenalty() { // and the denial ends no later than the penalty of the key
-		if n <= v.Remaining || v.RetryAfter == retryAfter {
-			v.RetryAfter = retryAfter // the limit itself may allow the hits, so only the penalty denies them
-			*v = v.Penalize()
+		if n <= v.Remaining {
+			v.RetryAfter = 0 // the limit itself may allow the hits
 		}
-		v.Remaining = 0
+		*v = v.WithPenalty(retryAfter)
 	}
 }
 

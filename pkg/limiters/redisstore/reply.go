@@ -75,7 +75,7 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		}
 		switch text[0] &^ redisscripts.ResultDuringPenalty {
 		case redisscripts.ResultPenalized, redisscripts.ResultBegan:
-			v = v.Penalize()
+			v = v.WithPenalty(v.RetryAfter)
 			v.PenaltyBegan = text[0] == redisscripts.ResultBegan
 		case redisscripts.ResultTooManyLeases:
 			v.TooManyLeases = true
@@ -85,7 +85,9 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		text = text[verdictSize:]
 		if b.verdictsOf(i) > 1 {
 			if v.Err == nil {
-				v = v.WithPenalty(time.Duration(word(text[1+wordSize:])) * time.Microsecond)
+				rest := time.Duration(word(text[1+wordSize:])) * time.Microsecond
+				v = v.WithPenalty(rest)
+				v.PenaltyLeft = rest
 			}
 			text = text[verdictSize:]
 		}
