@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -33,6 +34,9 @@ var leaseParameters = []Parameter{{
 	About:  "when a slot is free again that was not released. It must be longer than any request.",
 }}
 
+// leaseTTL returns LeaseTTL or its default.
+func (p *Params) leaseTTL() time.Duration { return cmp.Or(p.LeaseTTL, defaultParams().LeaseTTL) }
+
 var concurrencyDefinition = definition{
 	name:       "concurrency",
 	parameters: leaseParameters,
@@ -44,7 +48,7 @@ var concurrencyDefinition = definition{
 		if spec.Max > MaxLeases {
 			return nil, specError(fmt.Sprintf("want at most %d for each key", MaxLeases), "%d slots are too many", spec.Max)
 		}
-		return &concurrencyLimit{max: spec.Max, ttl: spec.Params.LeaseTTL.Microseconds()}, nil
+		return &concurrencyLimit{max: spec.Max, ttl: spec.Params.leaseTTL().Microseconds()}, nil
 	},
 }
 

@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -56,16 +57,13 @@ var funnelDefinition = definition{
 	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
-			peekOver: peekOver, capacity: spec.Params.Capacity, drain: drain{den: 1},
+			peekOver: peekOver, capacity: cmp.Or(spec.Params.Capacity, spec.Max), drain: drain{den: 1},
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {
 				return nil, specError("remove it", "a capacity has no meaning for a maximum of 0, which denies every hit")
 			}
 			return l, nil
-		}
-		if l.capacity == 0 {
-			l.capacity = l.max
 		}
 		if l.capacity > maxCapacity {
 			return nil, specError(fmt.Sprintf("want a capacity of at most %d", maxCapacity), "a funnel of %d hits is too large", l.capacity)

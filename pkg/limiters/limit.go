@@ -164,7 +164,7 @@ func New(spec Spec) (*Limit, error) {
 	}
 	l := &Limit{spec: spec, definition: d, capacity: cmp.Or(spec.Params.Capacity, spec.Max)}
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDeniedByDefault && spec.CountDenied
-	d.setNumberDefaults(&spec.Params)
+	d.clearTextDefaults(&l.spec.Params)
 	var err error
 	if l.algorithm, err = d.newAlgorithm(spec, l.peekOver); err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func New(spec Spec) (*Limit, error) {
 	if l.stateID = l.algorithm.idPrefix(); d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
 	} else {
-		l.ttl = spec.Params.LeaseTTL.Microseconds()
+		l.ttl = spec.Params.leaseTTL().Microseconds()
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
 		return nil, err
@@ -181,7 +181,6 @@ func New(spec Spec) (*Limit, error) {
 	if err := l.setReserve(spec.Params.Reserve); err != nil {
 		return nil, err
 	}
-	d.clearTextDefaults(&l.spec.Params)
 	return l, nil
 }
 

@@ -189,23 +189,12 @@ func (d *definition) clearTextDefaults(params *Params) {
 	}
 }
 
-// setNumberDefaults sets each Integer and Duration of params that is not set to its Default.
-func (d *definition) setNumberDefaults(params *Params) {
-	for i := range d.parameters {
-		if p := &d.parameters[i]; p.number != nil && *p.number(params) == 0 {
-			*p.number(params) = *p.number(numberDefaults())
-		}
-	}
-}
-
-// numberDefaults returns the Default of each Integer and Duration, parsed once, because a limit is created for most hits of more than 1
-// under on_store_error: local.
-var numberDefaults = sync.OnceValue(func() *Params {
+// defaultParams returns the Default of each parameter, parsed once, because a limit is created for most hits of more than 1 under
+// on_store_error: local.
+var defaultParams = sync.OnceValue(func() *Params {
 	defaults := &Params{}
 	for i := range allParameters {
-		if p := &allParameters[i]; p.number != nil {
-			p.SetDefault(defaults)
-		}
+		allParameters[i].SetDefault(defaults)
 	}
 	return defaults
 })
