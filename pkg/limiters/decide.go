@@ -40,7 +40,7 @@ func (l *Limit) CheckEnd(s *State, now int64) Verdict { return verdict(now, l, s
 // Decide charges groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage. Hits,
 // stateIndex and out are indexed across all groups. Hit i uses states[stateIndex[i]], and hits on one key share a state. If
 // stateIndex[i] is negative, hit i cannot be decided: its verdict is unchanged, and it denies its group. Decide allocates only for
-// sliding logs, leases, reservations and penalties.
+// sliding logs, leases and penalties.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
 		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Op != OpInspect {

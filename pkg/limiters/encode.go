@@ -23,7 +23,7 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 		b = binary.LittleEndian.AppendUint64(b, uint64(w))
 	}
 	if l.HasPenalty() {
-		var p Penalty
+		var p PenaltyState
 		if s.ExtraState != nil {
 			p = s.Penalty
 		}
@@ -86,7 +86,7 @@ func ReadState(l *Limit, b []byte) (State, error) {
 			return State{}, err
 		}
 		b = b[penaltyLen:]
-		if p != (Penalty{}) {
+		if p != (PenaltyState{}) {
 			s.ExtraState = &ExtraState{Penalty: p}
 		}
 	}
@@ -98,15 +98,15 @@ func ReadState(l *Limit, b []byte) (State, error) {
 	return s, err
 }
 
-func readPenalty(b []byte) (Penalty, error) {
+func readPenalty(b []byte) (PenaltyState, error) {
 	var n [4]int64
 	for i := range n {
 		n[i] = int64From(b[8*i:])
 		if !within(n[i], maxTime) {
-			return Penalty{}, errors.New("a time or a count of a penalty is out of range")
+			return PenaltyState{}, errors.New("a time or a count of a penalty is out of range")
 		}
 	}
-	return Penalty{Offences: n[0], Since: n[1], Until: n[2], Level: n[3]}, nil
+	return PenaltyState{Offences: n[0], Since: n[1], Until: n[2], Level: n[3]}, nil
 }
 
 // readLog decodes a log and checks that times and counts ascend, which searches rely on.

@@ -13,7 +13,7 @@ import (
 // [Verdict].TooManyLeases. It is also the maximum of a concurrency limit.
 const MaxLeases = 10_000
 
-// leasesPerHit bounds the work of one hit: the expiries shortened, the expired leases or reservations removed, and the ended ids forgotten.
+// leasesPerHit bounds the work of one hit: the expiries shortened, the expired leases removed, and the ended ids forgotten.
 const leasesPerHit = 1000
 
 // EndedTTL is how long a key remembers the end of an unknown id, whose take may still be in flight.
@@ -39,12 +39,13 @@ func NewLeaseID(secret []byte, id string) (l LeaseID) {
 	return l
 }
 
-// Leases are the open leases or reservations of a key, and the ids that ended before they were taken. The zero value is empty.
+// Leases are the open leases of a key, and the ids that ended before they were taken. The zero value is empty.
 type Leases struct {
 	open, ended leaseSet
 }
 
-// A lease belongs to one request. If its end arrived before its take, n is the actual cost.
+// A lease belongs to one request: it has slots of a concurrency limit or, as a reservation, an estimate of the cost. If its end arrived
+// before its take, n is the actual cost.
 type lease struct {
 	expires   int64 // µs since 1970: it has expired at this time
 	n         int64 // slots, or the estimate

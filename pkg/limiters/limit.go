@@ -37,7 +37,7 @@ type Limit struct {
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
 	penalty        *PenaltySpec // with defaults; nil: none
-	ttl            int64        // of a lease or a reservation, in µs; 0: the limit has neither
+	ttl            int64        // of a lease, in µs; 0: the limit uses none
 	refundsExpired bool         // expired reservations are settled to 0
 }
 
@@ -260,11 +260,11 @@ func (l *Limit) Capacity() int64 { return l.capacity }
 // UsesExtraState reports whether l uses the [ExtraState] of a State. Other limits ignore it.
 func (l *Limit) UsesExtraState() bool { return l.UsesLeases() || l.HasPenalty() }
 
-// UsesLeases reports whether hits under l have a [LeaseID]: the algorithm is concurrency, or the limit reserves.
+// UsesLeases reports whether hits under l open leases: of slots under concurrency, or of a cost, which are reservations.
 func (l *Limit) UsesLeases() bool { return l.ttl > 0 }
 
 // IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.
 func (l *Limit) IsConcurrency() bool { return l.counter == nil }
 
-// LeaseTTL returns the TTL of a lease or reservation under l; 0 if l has none.
+// LeaseTTL returns the TTL of a lease under l; 0 if l uses none.
 func (l *Limit) LeaseTTL() time.Duration { return micros(l.ttl) }

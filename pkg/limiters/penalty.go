@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A Penalty records the offences and penalties of a key. An offence is a request that the limit itself denies. Enough offences
+// A PenaltyState records the offences and penalties of a key. An offence is a request that the limit itself denies. Enough offences
 // within a window begin a penalty, which denies every request. Times are in µs since 1970. The zero value has no offences.
-type Penalty struct {
+type PenaltyState struct {
 	Offences int64 // offences since the last penalty, in their window
 	Since    int64 // the time of the first of them, where their window starts
 	Until    int64 // the end of the last penalty
@@ -72,12 +72,12 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 
 // rest returns the rest of the penalty p at now; 0 outside of a penalty. It is at most spec.Max, in case a clock stepped back or the
 // maximum was lowered.
-func (p *Penalty) rest(spec *PenaltySpec, now int64) int64 {
+func (p *PenaltyState) rest(spec *PenaltySpec, now int64) int64 {
 	return max(0, min(p.Until-now, spec.Max.Microseconds()))
 }
 
 // addOffence updates p for a denied request, which is an offence unless a penalty denied it. It reports whether a penalty began.
-func (p *Penalty) addOffence(spec *PenaltySpec, now int64) (began bool) {
+func (p *PenaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
 	if rest := p.rest(spec, now); rest > 0 {
 		p.Until = now + rest
 		return false
@@ -94,7 +94,7 @@ func (p *Penalty) addOffence(spec *PenaltySpec, now int64) (began bool) {
 	if now >= p.Until+spec.Forget.Microseconds() {
 		p.Level = 0
 	}
-	*p = Penalty{Until: now + spec.duration(p.Level), Level: min(p.Level+1, maxPenaltyLevel)}
+	*p = PenaltyState{Until: now + spec.duration(p.Level), Level: min(p.Level+1, maxPenaltyLevel)}
 	return true
 }
 
@@ -107,8 +107,8 @@ func (spec *PenaltySpec) duration(level int64) int64 {
 	return min(d, longest)
 }
 
-// resetTime returns when p becomes equivalent to the zero Penalty, in µs since 1970.
-func (p *Penalty) resetTime(spec *PenaltySpec) int64 {
+// resetTime returns when p becomes equivalent to the zero PenaltyState, in µs since 1970.
+func (p *PenaltyState) resetTime(spec *PenaltySpec) int64 {
 	resetTime := int64(0)
 	if p.Offences > 0 {
 		resetTime = p.Since + spec.Within.Microseconds()

@@ -25,7 +25,7 @@ var reserveParameters = []Parameter{
 		About: "what becomes of an estimate that was not corrected in time."},
 }
 
-// Reserves reports whether hits under l reserve: they have a [LeaseID], and an estimate that an End corrects.
+// Reserves reports whether the leases under l are reservations: they have an estimate, which an End corrects.
 func (l *Limit) Reserves() bool { return l.UsesLeases() && !l.IsConcurrency() }
 
 func (l *Limit) setReserve(r ReserveSpec) error {

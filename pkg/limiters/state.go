@@ -55,13 +55,13 @@ func (l *Limit) ResetTime(s *State) int64 {
 	return resetTime
 }
 
-// An ExtraState has the penalty of a key, and its leases or reservations. It is independent of the algorithm.
+// An ExtraState has the penalties of a key and its leases. It is independent of the algorithm.
 type ExtraState struct {
-	Penalty Penalty
+	Penalty PenaltyState
 	Leases  Leases
 }
 
-func (e *ExtraState) isEmpty() bool { return e.Penalty == Penalty{} && e.Leases.isEmpty() }
+func (e *ExtraState) isEmpty() bool { return e.Penalty == PenaltyState{} && e.Leases.isEmpty() }
 
 // expires returns when limit l no longer needs e, in µs since 1970.
 func (e *ExtraState) expires(l *Limit) int64 {

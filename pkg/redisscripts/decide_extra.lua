@@ -2,17 +2,17 @@
 -- pkg/limiters. The driver calls it and passes its own functions.
 --
 -- A run of a group gets these fields in addition to those that batch.lua reads from ARGV:
---   target      the key of its hit
---   group       its group, a list of runs
---   set         the functions of its leases, of concurrency.lua or reservations.lua
---   leases      their state
---   offences    the key of its penalty
---   step        the effect of an allowed hit on its lease: nothing, opens, held or ended, as leaseStep in pkg/limiters
---   charged_at  of a reservation that the hit opens: the time by which settle finds its charge
---   actual      the actual cost of an id that ended before its take
---   allowed     whether the hit is allowed
---   too_many    whether it is denied because its key has too many reservations
---   began       whether a penalty began with it
+--   target          the key of its hit
+--   group           its group, a list of runs
+--   penalty_target  the key of its penalty
+--   set             the functions of its leases, of concurrency.lua or reservations.lua
+--   leases          their state
+--   step            the effect of an allowed hit on its lease: nothing, opens, held or ended, as leaseStep in pkg/limiters
+--   charged_at      of a reservation that the hit opens: the time by which settle finds its charge
+--   actual          the actual cost of an id that ended before its take
+--   allowed         whether the hit is allowed
+--   too_many        whether it is denied because its key has too many reservations
+--   began           whether a penalty began with it
 --
 -- A key gets these in addition to those that functions_of in batch.lua lists:
 --   counted     the last group whose hits were added to sum, and opens, the leases that this group would open on the key
@@ -73,17 +73,17 @@ return function(now, server, driver)
     state_of(key, run.limit)
     if run.reserve then load_reservations(key, run) end
     if run.penalty then
-      local offences = key_at(run.penalty_key)
-      offences.group = run.group
-      offences.state = offences.state or run.penalty.algorithm.load(offences.name)
-      run.offences = offences
+      local target = key_at(run.penalty_key)
+      target.group = run.group
+      target.state = target.state or run.penalty.algorithm.load(target.name)
+      run.penalty_target = target
     end
   end
 
   -- The rest of the penalty of a key, which denies every request.
   local function rest_of(run)
-    if not run.offences then return 0 end
-    return run.penalty.algorithm.rest(run.offences.state, run.penalty, now)
+    if not run.penalty then return 0 end
+    return run.penalty.algorithm.rest(run.penalty_target.state, run.penalty, now)
   end
 
   -- Adds a hit to the hits that its group would charge to its key, and to the leases that the group would open there.
@@ -151,11 +151,11 @@ return function(now, server, driver)
 
   -- Counts an offence. The hits of a group that are denied on one key are one offence.
   local function add_offence(key, run)
-    if run.allowed or not run.offences or key.offended == run.group then return end
+    if run.allowed or not run.penalty or key.offended == run.group then return end
     key.offended = run.group
-    local offences, penalty, had_begun = run.offences, run.penalty, rest_of(run) > 0
-    if penalty.algorithm.add_offence(offences.state, penalty, now) then
-      offences.charged, offences.reset = penalty, penalty.algorithm.reset(offences.state, penalty, now)
+    local target, penalty, had_begun = run.penalty_target, run.penalty, rest_of(run) > 0
+    if penalty.algorithm.add_offence(target.state, penalty, now) then
+      target.charged, target.reset = penalty, penalty.algorithm.reset(target.state, penalty, now)
     end
     run.began = not had_begun and rest_of(run) > 0
   end
