@@ -34,8 +34,15 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 	return verdict(now, l, s, ok, retryAfter).WithPenalty(l.penaltyRest(s, now))
 }
 
-// CheckEnd returns the verdict on the end of an unknown id at now, in µs since 1970, without remembering the id. No penalty denies an end.
-func (l *Limit) CheckEnd(s *State, now int64) Verdict { return verdict(now, l, s, true, 0) }
+// Check returns the verdict on h at now, in µs since 1970, for a store without room for its result: h is not charged, and an end is not
+// remembered. It removes expired leases of s, as every decision does.
+func (h *Hit) Check(s *State, now int64) Verdict {
+	h.expireLeases(s, now)
+	if h.Op == OpEnd {
+		return verdict(now, h.Limit, s, true, 0) // no penalty denies an end
+	}
+	return h.Limit.Check(s, now, h.N)
+}
 
 // Decide charges groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage. Hits,
 // stateIndex and out are indexed across all groups. Hit i uses states[stateIndex[i]], and hits on one key share a state. If
@@ -115,7 +122,7 @@ func (d *groupDecision) decide() {
 func (d *groupDecision) inspect() {
 	for i := range d.group {
 		if h, s := &d.group[i], d.state(i); s != nil {
-			h.ExpireLeases(s, d.now)
+			h.expireLeases(s, d.now)
 			ok, retryAfter := h.Limit.fits(s, d.now, 1)
 			rest := h.Limit.penaltyRest(s, d.now)
 			d.out[i] = verdict(d.now, h.Limit, s, ok, retryAfter).WithPenalty(rest)
@@ -145,7 +152,7 @@ func (d *groupDecision) check() bool {
 	for i := range d.group {
 		if d.stateIndex[i] >= 0 {
 			d.out[i] = Verdict{}
-			d.group[i].ExpireLeases(&d.states[d.stateIndex[i]], d.now)
+			d.group[i].expireLeases(&d.states[d.stateIndex[i]], d.now)
 		}
 	}
 	allowed := true

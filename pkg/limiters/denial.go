@@ -6,12 +6,15 @@ import "time"
 func (v *Verdict) Denied() bool { return !v.Allowed && v.Err == nil }
 
 // DeniedFrom reports which further hits are certain to be denied after v, the verdict of n ungrouped hits. Until v.RetryAfter has
-// passed, and unless hits are refunded, at least minHits hits of the key under l are denied. If minHits is 1 and
-// [Limit.DeniesPeekWithHit], so is a peek.
+// passed, and unless hits are refunded, minHits or more hits of the key under l are denied. If minHits is 0, peeks are denied too.
 //
 // It returns false if nothing is certain: v allows, the hits can never fit, or denied hits prolong the denial, as in a sliding log
 // or funnel that counts them. Under a limit with a penalty, only denials by the penalty are certain.
 func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
+	fewest := int64(0)
+	if l.peekOver && !l.spec.CountDenied {
+		fewest = 1 // at its limit, a key has a hit denied and a peek allowed
+	}
 	switch {
 	case l.UsesLeases():
 		// A lease may end at any time.
@@ -20,32 +23,31 @@ func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 		return 0, false
 	case l.HasPenalty():
 		// During a penalty everything is denied and nothing counted. Every other denial is an offence, which the store must count.
-		return 1, v.Penalized && (n > 0 || !l.peekOver)
-	case n == 0 && !l.DeniesPeekWithHit():
+		return fewest, v.Penalized && (n > 0 || !l.peekOver)
+	case n < fewest:
 		return 0, false
+	case !l.countsDenied() && n > 1:
+		return n, true
 	case !l.countsDenied():
-		return max(1, n), true
+		return fewest, true
 	default:
 		// If the denied hits were not counted, fewer hits may fit. Counted ones must not prolong the denial.
-		return 1, l.counter.extraWait(1) == 0 && v.Used > l.spec.Max
+		return fewest, l.counter.extraWait(1) == 0 && v.Used > l.spec.Max
 	}
 }
 
-// DeniesPeekWithHit reports whether a peek is denied whenever one hit is. With peek=over and without count_denied it is not: at its
-// limit, a key has a hit denied and a peek allowed.
-func (l *Limit) DeniesPeekWithHit() bool { return !l.peekOver || l.spec.CountDenied }
-
-// RetryBound returns an upper bound on the wait of m hits, given that n <= m hits wait for retryAfter and the key has fully reset
-// after resetAfter. It is negative if m hits can never fit. For a sliding log it returns resetAfter, because only its entries would give a
-// tighter bound.
+// RetryBound returns an upper bound on the wait of m hits, given that n hits wait for retryAfter, with n of [Limit.DeniedFrom] and
+// n <= m, and that the key has fully reset after resetAfter. It is negative if m hits can never fit. For a sliding log it returns
+// resetAfter, because only its entries would give a tighter bound.
 func (l *Limit) RetryBound(m, n int64, retryAfter, resetAfter time.Duration) time.Duration {
+	m, n = max(1, m), max(1, n) // a peek waits as long as one hit
 	switch {
 	case m > l.capacity:
 		return micros(-1)
 	case m <= n:
 		return retryAfter
-	case l.HasPenalty(), l.IsConcurrency():
-		// The limit itself may allow n hits that its penalty denies, and a slot is free when its lease ends.
+	case l.HasPenalty():
+		// The limit itself may allow n hits that its penalty denies.
 		return resetAfter
 	default:
 		return min(resetAfter, retryAfter+micros(l.counter.extraWait(m-n)))

@@ -17,36 +17,37 @@ func TestDeniedFrom(t *testing.T) {
 	penal.Params = Params{Penalty: PenaltySpec{After: 1, Within: time.Minute, For: time.Minute}}
 	penalOver := penal
 	penalOver.Params.Peek = PeekOver
+	const none = -1 // no number of hits is certain to be denied
 	for what, c := range map[string]struct {
 		spec    Spec
 		n       int64
 		v       Verdict
-		minHits int64 // 0: no number of hits is surely denied
+		minHits int64
 	}{
 		"a denial":                         {log, 3, Verdict{Used: 4, RetryAfter: 1}, 3},
-		"a peek":                           {log, 0, Verdict{Used: 5, RetryAfter: 1}, 1},
-		"allowed":                          {log, 3, Verdict{Allowed: true, Used: 3}, 0},
-		"never":                            {log, 6, Verdict{RetryAfter: -1}, 0},
-		"undecided":                        {log, 3, Verdict{Err: errSlow, RetryAfter: 1}, 0},
-		"denied hits lengthen the wait":    {logged, 3, Verdict{Used: 6, RetryAfter: 1}, 0},
-		"a window that counts":             {counting, 3, Verdict{Used: 6, RetryAfter: 1}, 1},
-		"a window that could not count":    {counting, 3, Verdict{Used: 5, RetryAfter: 1}, 0},
-		"more than the window ever allows": {counting, 6, Verdict{Used: 6, RetryAfter: -1}, 0},
+		"a peek":                           {log, 0, Verdict{Used: 5, RetryAfter: 1}, 0},
+		"allowed":                          {log, 3, Verdict{Allowed: true, Used: 3}, none},
+		"never":                            {log, 6, Verdict{RetryAfter: -1}, none},
+		"undecided":                        {log, 3, Verdict{Err: errSlow, RetryAfter: 1}, none},
+		"denied hits lengthen the wait":    {logged, 3, Verdict{Used: 6, RetryAfter: 1}, none},
+		"a window that counts":             {counting, 3, Verdict{Used: 6, RetryAfter: 1}, 0},
+		"a window that could not count":    {counting, 3, Verdict{Used: 5, RetryAfter: 1}, none},
+		"more than the window ever allows": {counting, 6, Verdict{Used: 6, RetryAfter: -1}, none},
 		"a hit where peeks are allowed":    {over, 1, Verdict{Used: 5, RetryAfter: 1}, 1},
-		"a peek over the limit":            {over, 0, Verdict{Used: 6, RetryAfter: 1}, 0},
-		"a peek of a full window":          {strict, 0, Verdict{Used: 5, RetryAfter: 1}, 0},
-		"a peek of a window over it":       {strict, 0, Verdict{Used: 6, RetryAfter: 1}, 1},
-		"an offence":                       {penal, 1, Verdict{Used: 5, RetryAfter: 1}, 0},
-		"a penalty":                        {penal, 9, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, 1},
-		"a peek over, during a penalty":    {penalOver, 0, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, 0},
-		"a peek during a penalty":          {penal, 0, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, 1},
+		"a peek over the limit":            {over, 0, Verdict{Used: 6, RetryAfter: 1}, none},
+		"a peek of a full window":          {strict, 0, Verdict{Used: 5, RetryAfter: 1}, none},
+		"a peek of a window over it":       {strict, 0, Verdict{Used: 6, RetryAfter: 1}, 0},
+		"an offence":                       {penal, 1, Verdict{Used: 5, RetryAfter: 1}, none},
+		"a penalty":                        {penal, 9, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, 0},
+		"a peek over, during a penalty":    {penalOver, 0, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, none},
+		"a peek during a penalty":          {penal, 0, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, 0},
 	} {
 		c.spec.Window = time.Minute
 		l, err := New(c.spec)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if minHits, ok := l.DeniedFrom(c.n, &c.v); ok != (c.minHits > 0) || ok && minHits != c.minHits {
+		if minHits, ok := l.DeniedFrom(c.n, &c.v); ok != (c.minHits != none) || ok && minHits != c.minHits {
 			t.Errorf("%s: %d, %v, want %d", what, minHits, ok, c.minHits)
 		}
 	}

@@ -52,9 +52,9 @@ func (s *State) hasExpiredLease(now int64) bool {
 	return s.openLeases() > 0 && s.Leases.open.earliest() <= now
 }
 
-// ExpireLeases removes the expired lease of h and up to [leasesPerHit] others, the earliest first. It settles expired reservations to 0
+// expireLeases removes the expired lease of h and up to [leasesPerHit] others, the earliest first. It settles expired reservations to 0
 // if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
-func (h *Hit) ExpireLeases(s *State, now int64) {
+func (h *Hit) expireLeases(s *State, now int64) {
 	l := h.Limit
 	if s.ExtraState == nil || !l.UsesLeases() {
 		return
@@ -114,7 +114,7 @@ func (h *Hit) apply(s *State, now int64) {
 // end ends the lease of h or settles its reservation. It remembers the end of an unknown id, because its take may arrive later.
 func (h *Hit) end(s *State, now int64) {
 	l := h.Limit
-	h.ExpireLeases(s, now)
+	h.expireLeases(s, now)
 	if !l.UsesLeases() || h.Lease == (LeaseID{}) {
 		return
 	}

@@ -1,9 +1,13 @@
 // Package limiters is the core of Weir: it decides whether a hit fits under a limit.
 //
-// A [Hit] asks to charge a number of hits to a key under a [Limit]. A [Store] keeps the state of every key and returns one
-// [Verdict] per hit. An algorithm computes a new [State] from a state, the time and the number of hits, and may change a [Log] in
-// place. Concurrency limits and reservations share [Leases]. Each algorithm has a twin in Lua (pkg/redisscripts) for the store on
-// Redis. The suite in limiterstest compares every store with the functions here, verdict by verdict.
+// A [Limit] is a number of hits and the algorithm that counts them, such as 100 per minute in a fixed window; [New] makes it from a
+// [Spec]. A [Hit] asks to charge a number of hits to a key under a Limit. A [Store] is the limiter: it keeps a [State] for each key,
+// decides hits, and returns a [Verdict] for each, which says whether the hit is allowed, and how long a denied one has to wait.
+//
+// An algorithm computes the next State from a State, the time and a number of hits, and may change a [Log] and [Leases] in place. It
+// does no I/O. [Decide] is the work of a Store without the storage. Package memstore stores the States that Decide works on, redisstore
+// runs a twin of each algorithm in Lua (pkg/redisscripts), and the stores of guard wrap another one. The suite in limiterstest
+// compares every store with Decide, verdict by verdict.
 //
 // A time in an int64 is in microseconds since 1970, and a duration in an int64 in microseconds, here and in the stores. Each
 // [time.Duration] of a [Spec] or a [Verdict] is a whole number of microseconds. All arithmetic is in integers, so two

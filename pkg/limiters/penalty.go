@@ -14,7 +14,7 @@ type PenaltyState struct {
 	Level    int64 // penalties begun since the level was last 0
 }
 
-// A PenaltySpec configures a penalty; the zero value means none. Durations are whole microseconds. A [Limit] has it with its defaults.
+// A PenaltySpec configures a penalty; the zero value means none. Durations are whole microseconds.
 type PenaltySpec struct {
 	After  int64         // denied requests that begin a penalty
 	Within time.Duration // the window of those requests, from the first of them
@@ -142,11 +142,3 @@ func (v Verdict) WithPenalty(rest time.Duration) Verdict {
 
 // HasPenalty reports whether l has a penalty.
 func (l *Limit) HasPenalty() bool { return l.penalty != nil }
-
-// Penalty returns the penalty of l with its defaults; the zero value if l has none.
-func (l *Limit) Penalty() PenaltySpec {
-	if l.penalty == nil {
-		return PenaltySpec{}
-	}
-	return *l.penalty
-}

@@ -153,7 +153,7 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, befor
 		p.fault(n, invalid.Remedy+from, "%s", invalid.Problem)
 		return l, false
 	}
-	if spec := l.Compiled.Spec(); spec.Max > 0 && !l.Compiled.DeniesPeekWithHit() {
+	if spec := l.Compiled.Spec(); spec.Max > 0 && l.Compiled.PeeksOver() && !spec.CountDenied {
 		p.warn(peekNeverDenied, n, "set count_denied: true, or peek: would_fit"+from,
 			"a peek is never denied: peek is over, and denied hits of a %s do not count",
 			spec.Algorithm)

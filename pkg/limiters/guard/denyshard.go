@@ -44,10 +44,10 @@ type denyEntry struct {
 
 // A denial is a range of hits that are denied, and its end. Times are by the cache's clock, in ns.
 type denial struct {
-	minHits  int64 // this many hits or more are denied
+	minHits  int64 // this many hits or more are denied; 0: peeks too
 	used     int64 // the key's usage
 	expires  int64 // the denial is certain until then, and no older than MaxAge
-	retryAt  int64 // when minHits fit at the latest
+	retryAt  int64 // when minHits fit at the latest, or one hit if minHits is 0
 	resetAt  int64 // when the key has fully reset at the latest
 	recorded int64 // when the denial was recorded
 	offset   int64 // upper bound of the store's clock minus the cache's; 0 if the store does not report its time
@@ -99,8 +99,7 @@ func (s *denyShard) lookUp(now int64, h *limiters.Hit, l *lookup, v *limiters.Ve
 // answer denies a hit if that is certain. It reports whether it wrote v.
 func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.Verdict) bool {
 	e := s.find(hash, h.Key, h.Limit)
-	n := max(1, h.N)
-	if e == nil || now >= e.expires || n < e.minHits || h.N == 0 && !h.Limit.DeniesPeekWithHit() {
+	if e == nil || now >= e.expires || h.N < e.minHits {
 		return false
 	}
 	if e.owes && h.N > 0 {
@@ -111,21 +110,22 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 	}
 	// The store renews a denial by its verdict on a peek. A peek may be allowed while several hits are denied, or while the limit
 	// allows peeks. Under a penalty, a denied peek could be an offence.
-	if !e.pending && e.minHits == 1 && h.Limit.DeniesPeekWithHit() && !h.Limit.HasPenalty() {
+	if !e.pending && e.minHits == 0 && !h.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}
-	e.deny(now, h.Limit, n, v)
+	e.deny(now, h, v)
 	return true
 }
 
-// deny writes the verdict on n hits under l.
-func (e *denyEntry) deny(now int64, l *limiters.Limit, n int64, v *limiters.Verdict) {
+// deny writes the verdict on h.
+func (e *denyEntry) deny(now int64, h *limiters.Hit, v *limiters.Verdict) {
+	l := h.Limit
 	retryAfter, resetAfter := ceilMicros(e.retryAt-now), ceilMicros(e.resetAt-now)
 	used := min(e.used+e.debt, limiters.MaxHits)
 	*v = limiters.Verdict{
 		Used:       used,
 		Remaining:  max(0, l.Capacity()-used),
-		RetryAfter: l.RetryBound(n, e.minHits, retryAfter, resetAfter),
+		RetryAfter: l.RetryBound(h.N, e.minHits, retryAfter, resetAfter),
 		ResetAfter: resetAfter,
 		By:         limiters.ByCache,
 	}
@@ -134,7 +134,7 @@ func (e *denyEntry) deny(now int64, l *limiters.Limit, n int64, v *limiters.Verd
 		v.At, v.Order = (e.offset+max(now, e.recorded))/int64(time.Microsecond), math.MaxUint16
 	}
 	if l.HasPenalty() { // and the denial ends no later than the penalty of the key
-		if n <= v.Remaining {
+		if max(1, h.N) <= v.Remaining {
 			v.RetryAfter = 0 // the limit itself may allow the hits
 		}
 		*v = v.WithPenalty(retryAfter)

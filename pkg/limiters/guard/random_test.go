@@ -42,7 +42,7 @@ func changesNoDecision(t *testing.T, generator func(algorithm string, seed uint6
 					now, groups := g.Next()
 					hits := slices.Concat(groups...)
 					if slices.ContainsFunc(hits, func(h limiters.Hit) bool {
-						return h.Limit.Penalty() != first[0][0].Limit.Penalty()
+						return h.Limit.Spec().Params.Penalty != first[0][0].Limit.Spec().Params.Penalty
 					}) {
 						continue // a lower max ends penalties, which caches see after MaxAge
 					}

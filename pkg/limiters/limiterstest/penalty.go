@@ -1,6 +1,7 @@
 package limiterstest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -30,8 +31,9 @@ func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
 		spec.Params.Penalty = randomPenalty(rnd)
 	}
 	g.addReloaded(spec)
-	p := g.limits[0].Penalty()
-	for _, d := range []time.Duration{p.Within, p.For, p.Max, p.Forget} {
+	p := g.limits[0].Spec().Params.Penalty
+	longest := cmp.Or(p.Max, 24*time.Hour)
+	for _, d := range []time.Duration{p.Within, p.For, longest, cmp.Or(p.Forget, longest)} {
 		// Longer times would carry the clock of a sequence beyond 2^53 µs.
 		g.spans = append(g.spans, min(d.Microseconds(), maxSpan))
 	}

@@ -189,13 +189,7 @@ func (t *take) firstOf(i int) int {
 
 // decideWithoutRoom decides a hit if there is no room for its result.
 func (t *take) decideWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
-	h.ExpireLeases(s, t.decidedAt)
-	if h.Op == limiters.OpEnd {
-		// The end of an unknown id is not remembered.
-		*v = h.Limit.CheckEnd(s, t.decidedAt)
-		return
-	}
-	if *v = h.Limit.Check(s, t.decidedAt, h.N); v.Allowed {
+	if *v = h.Check(s, t.decidedAt); v.Allowed && h.Op != limiters.OpEnd {
 		*v = limiters.Verdict{Err: ErrFull}
 		t.store.rejected.Add(1)
 	}
