@@ -41,7 +41,7 @@ var concurrencyDefinition = definition{
 	name:       "concurrency",
 	parameters: leaseParameters,
 	largest:    MaxLeases,
-	newAlgorithm: func(spec Spec, _ bool) (algorithm, error) {
+	newAlgorithm: func(spec Spec) (algorithm, error) {
 		if spec.CountDenied {
 			return nil, specError("remove count_denied", "denied hits hold no slots")
 		}
@@ -69,7 +69,6 @@ func (l *concurrencyLimit) heldSlots(e *ExtraState, now int64) (slots, first, la
 func (l *concurrencyLimit) timeLeft(expires, now int64) int64 { return max(1, min(expires-now, l.ttl)) }
 
 func (l *concurrencyLimit) fits(s *State, now, n int64) (bool, int64) {
-	n = max(n, 1)
 	if n > l.max {
 		return false, -1
 	}

@@ -79,10 +79,14 @@ func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 	*v = verdict(now, l, s, ok, retryAfter)
 }
 
-// fits reports whether n hits fit at now, and otherwise the wait until they would. A refund always fits.
+// fits reports whether n hits fit at now, and otherwise the wait until they would. A refund always fits. A peek fits if one more hit
+// would, or with peek=over if the usage is within the limit.
 func (l *Limit) fits(s *State, now, n int64) (ok bool, retryAfter int64) {
 	if n < 0 {
 		return true, 0
+	}
+	if n == 0 && !l.peekOver {
+		n = 1
 	}
 	return l.algorithm.fits(s, now, n)
 }

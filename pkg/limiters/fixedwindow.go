@@ -16,8 +16,7 @@ import "slices"
 //
 // In a State, A is the start of a window in µs since 1970 (0: none yet), and B is the count of that window.
 type windowLimit struct {
-	max, window int64 // window in µs
-	peekOver    bool
+	max, window int64     // window in µs
 	firstHit    bool      // windows start with a key's first hit, not by the clock
 	calendar    *calendar // nil: windows do not follow a calendar
 }
@@ -42,10 +41,9 @@ var fixedWindowDefinition = definition{
 	stateWords:            2,
 	hasWindow:             true,
 	countsDeniedByDefault: true,
-	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
+	newAlgorithm: func(spec Spec) (algorithm, error) {
 		l := &windowLimit{
-			max: spec.Max, window: spec.Window.Microseconds(),
-			peekOver: peekOver, firstHit: spec.Params.WindowStart == StartByFirstHit,
+			max: spec.Max, window: spec.Window.Microseconds(), firstHit: spec.Params.WindowStart == StartByFirstHit,
 		}
 		if spec.Params.WindowStart != StartByCalendar {
 			return l, checkNoCalendar(spec.Params)
@@ -100,25 +98,14 @@ func (l *windowLimit) end(start int64) int64 {
 }
 
 func (l *windowLimit) fits(s *State, now, n int64) (bool, int64) {
-	start, count := l.current(s.CounterState, now)
-	var ok bool
-	switch {
-	case n > 0:
-		ok = count+n <= l.max
-	case l.peekOver:
-		// A limit of 0 counts nothing, so it has to deny peeks here.
-		ok = count <= l.max && l.max > 0
-	default:
-		ok = count < l.max
-	}
-	switch {
-	case ok:
-		return true, 0
-	case max(n, 1) > l.max:
+	if max(n, 1) > l.max {
 		return false, -1
-	default:
-		return false, l.end(start) - now
 	}
+	start, count := l.current(s.CounterState, now)
+	if count+n <= l.max {
+		return true, 0
+	}
+	return false, l.end(start) - now
 }
 
 func (l *windowLimit) charge(s CounterState, now, n int64) CounterState {
@@ -167,7 +154,7 @@ func (l *windowLimit) mostAdmitted() int64 { return 2 * l.max }
 func (l *windowLimit) appendScript(b []byte, now int64) []byte {
 	if l.calendar != nil {
 		const byCalendar = 2 // 0 is by the clock, and 1 from the first hit
-		return appendNumbers(appendNumbers(b, byCalendar, flag(l.peekOver)), l.calendar.windows(now).starts[:]...)
+		return appendNumbers(appendNumbers(b, byCalendar), l.calendar.windows(now).starts[:]...)
 	}
-	return appendNumbers(b, flag(l.firstHit), flag(l.peekOver))
+	return appendNumbers(b, flag(l.firstHit))
 }

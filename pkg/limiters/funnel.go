@@ -12,10 +12,9 @@ import (
 // and drains at max per window. Its level is stored as the time to drain. A hit takes window/max to drain, which is stored as whole
 // microseconds and a fraction, so that the rate is exact.
 //
-// A peek is denied if one more hit would be, unless the limit has peek=over. A hit larger than the capacity never fits.
+// A hit larger than the capacity never fits.
 type funnelLimit struct {
 	max, window int64 // window in µs
-	peekOver    bool
 	capacity    int64 // in hits
 	drain       drain
 	refund      drain // of a refunded hit: see refunder
@@ -54,10 +53,10 @@ var funnelDefinition = definition{
 		}
 		return spec.Max
 	},
-	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
+	newAlgorithm: func(spec Spec) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
-			peekOver: peekOver, capacity: cmp.Or(spec.Params.Capacity, spec.Max), drain: drain{den: 1},
+			capacity: cmp.Or(spec.Params.Capacity, spec.Max), drain: drain{den: 1},
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {
@@ -129,9 +128,6 @@ func (l *funnelLimit) level(s CounterState, now int64) (level span, at int64) {
 }
 
 func (l *funnelLimit) fits(s *State, now, n int64) (bool, int64) {
-	if n == 0 && !l.peekOver {
-		n = 1
-	}
 	if n > l.capacity || l.max == 0 {
 		return false, -1
 	}
@@ -217,7 +213,7 @@ func (l *funnelLimit) mostAdmitted() int64 { return l.capacity + l.max }
 
 func (l *funnelLimit) appendScript(b []byte, _ int64) []byte {
 	d := &l.drain
-	return appendNumbers(b, l.capacity, int64(d.num/d.den), int64(d.num%d.den), int64(d.den), flag(l.peekOver))
+	return appendNumbers(b, l.capacity, int64(d.num/d.den), int64(d.num%d.den), int64(d.den))
 }
 
 // A funnelState is a State under a funnelLimit.

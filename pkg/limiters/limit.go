@@ -45,8 +45,8 @@ type Limit struct {
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the state changes, and only then.
 	idPrefix() string
-	// fits reports whether n hits fit at now, or whether a peek is allowed if n is 0. If not, retryAfter is the wait until they
-	// fit; negative means never.
+	// fits reports whether n hits fit at now; 0 hits fit if the usage is within the maximum, which is not 0. If they do not fit,
+	// retryAfter is the wait until they do; negative means never.
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
@@ -96,7 +96,7 @@ type definition struct {
 	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
 	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range.
-	newAlgorithm func(spec Spec, peekOver bool) (algorithm, error)
+	newAlgorithm func(Spec) (algorithm, error)
 }
 
 var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition, &concurrencyDefinition}
@@ -166,7 +166,7 @@ func New(spec Spec) (*Limit, error) {
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDeniedByDefault && spec.CountDenied
 	d.clearTextDefaults(&l.spec.Params)
 	var err error
-	if l.algorithm, err = d.newAlgorithm(spec, l.peekOver); err != nil {
+	if l.algorithm, err = d.newAlgorithm(spec); err != nil {
 		return nil, err
 	}
 	l.counter, _ = l.algorithm.(counter)

@@ -10,7 +10,7 @@ import (
 func (l *Limit) AppendScript(b []byte, now time.Time) []byte {
 	b = appendNumbers(appendName(b, l.definition.name), l.spec.Max)
 	if !l.IsConcurrency() {
-		b = appendNumbers(b, l.spec.Window.Microseconds(), flag(l.spec.CountDenied))
+		b = appendNumbers(b, l.spec.Window.Microseconds(), flag(l.spec.CountDenied), flag(l.peekOver))
 	}
 	return l.algorithm.appendScript(b, now.UnixMicro())
 }

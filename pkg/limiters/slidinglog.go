@@ -13,14 +13,10 @@ import (
 const LogMax = 1_000_000
 
 // A logLimit is a sliding log. A hit fits if it and the hits in (t - window, t] are at most the maximum, so no window, wherever it
-// begins, admits more. Denied hits are logged only if the limit counts them, up to twice the maximum. A peek is denied if one more
-// hit would be, unless the limit has peek=over.
+// begins, admits more. Denied hits are logged only if the limit counts them, up to twice the maximum.
 //
 // A State has a Log and no words.
-type logLimit struct {
-	max, window int64 // window in µs
-	peekOver    bool
-}
+type logLimit struct{ max, window int64 } // window in µs
 
 var slidingLogDefinition = definition{
 	name:       "sliding_log",
@@ -28,23 +24,18 @@ var slidingLogDefinition = definition{
 	largest:    LogMax,
 	hasWindow:  true,
 	grows:      true,
-	newAlgorithm: func(spec Spec, peekOver bool) (algorithm, error) {
+	newAlgorithm: func(spec Spec) (algorithm, error) {
 		if spec.Max > LogMax {
 			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", LogMax)
 			return nil, specError(remedy, "a sliding log of %d hits is too large", spec.Max)
 		}
-		return &logLimit{
-			max: spec.Max, window: spec.Window.Microseconds(), peekOver: peekOver,
-		}, nil
+		return &logLimit{max: spec.Max, window: spec.Window.Microseconds()}, nil
 	},
 }
 
 func (l *logLimit) idPrefix() string { return "l" }
 
 func (l *logLimit) fits(s *State, now, n int64) (bool, int64) {
-	if n == 0 && !l.peekOver {
-		n = 1
-	}
 	if max(n, 1) > l.max {
 		return false, -1
 	}
@@ -140,7 +131,7 @@ func (l *logLimit) extraWait(int64) int64 { return l.window }
 
 func (l *logLimit) mostAdmitted() int64 { return l.max }
 
-func (l *logLimit) appendScript(b []byte, _ int64) []byte { return appendNumbers(b, flag(l.peekOver)) }
+func (l *logLimit) appendScript(b []byte, _ int64) []byte { return b }
 
 // A Log records when hits were charged.
 //

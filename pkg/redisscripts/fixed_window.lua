@@ -1,8 +1,8 @@
 -- fixed_window: counts hits in consecutive windows. Twin of pkg/limiters/fixedwindow.go.
 --
 -- KEYS    one string of 16 bytes: the start of a window in µs since 1970, and the hits counted in it.
--- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), start of windows (0 = by the clock, 1 = first hit,
---         2 = calendar), peek_over (0|1). A calendar has four more: the starts of the window before the caller's time, of its
+-- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), peek_over (0|1), start of windows (0 = by the clock,
+--         1 = first hit, 2 = calendar). A calendar has four more: the starts of the window before the caller's time, of its
 --         current one, of the next, and of the one after that.
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
@@ -13,8 +13,8 @@ local M = { name = 'fixed_window', limit = 0, load = 0, fits = 0, charge = 0, us
 -- A calendar has a function window_at. It returns the start and the end of the window at now. If the clock stepped back since the
 -- key was charged, that is the window of the charge, which is at most one ahead.
 function M.limit(text, at)
-  local max, window, count_denied, start, peek_over
-  max, window, count_denied, start, peek_over, at = unpacked('>I8I8I8I8I8', text, at)
+  local max, window, count_denied, peek_over, start
+  max, window, count_denied, peek_over, start, at = unpacked('>I8I8I8I8I8', text, at)
   local l = {
     algorithm = 0, max = max, window = window, counts_denied = count_denied == 1 and max > 0, by_clock = start == 0,
     first_hit = start == 1, peek_over = peek_over == 1,
@@ -64,12 +64,9 @@ function M.load(key, l, now, v, s)
 end
 
 function M.fits(s, l, now, n)
-  local fits
-  if n > 0 then fits = s.count + n <= l.max
-  elseif l.peek_over then fits = s.count <= l.max and l.max > 0
-  else fits = s.count < l.max end
-  if fits then return true, 0 end
+  if n == 0 and not l.peek_over then n = 1 end
   if n > l.max or l.max == 0 then return false, -1 end
+  if s.count + n <= l.max then return true, 0 end
   return false, s.stop - now
 end
 

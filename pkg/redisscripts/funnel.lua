@@ -2,8 +2,8 @@
 --
 -- KEYS    one string of 28 bytes: at, whole, frac, den, expiry. At time at (µs since 1970), whole + frac/den µs were left to
 --         drain. The key expires at expiry, in s since 1970 by this server's clock.
--- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), capacity, and the time to drain a hit:
---         drain_whole + drain_frac/den µs, in lowest terms; peek_over (0|1)
+-- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), peek_over (0|1), capacity, and the time to drain a hit:
+--         drain_whole + drain_frac/den µs, in lowest terms
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
@@ -61,7 +61,7 @@ local function hits(l, whole, frac)
 end
 
 function M.limit(text, at)
-  local max, window, count_denied, capacity, drain_whole, drain_frac, den, peek_over = struct.unpack('>I8I8I8I8I8I8I8I8', text, at)
+  local max, window, count_denied, peek_over, capacity, drain_whole, drain_frac, den = struct.unpack('>I8I8I8I8I8I8I8I8', text, at)
   local l = {
     algorithm = 0, max = max, window = window, counts_denied = count_denied == 1 and max > 0, capacity = capacity,
     drain_whole = drain_whole, drain_frac = drain_frac, den = den, peek_over = peek_over == 1,

@@ -22,17 +22,17 @@ func TestArgumentsOfLimits(t *testing.T) {
 		want   string
 	}{
 		{limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Second}, "", usageKey, "fixed_window 5 1000000 0 0 0"},
-		{limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Second, CountDenied: true}, "", usageKey, "fixed_window 5 1000000 1 0 1"},
+		{limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Second, CountDenied: true}, "", usageKey, "fixed_window 5 1000000 1 1 0"},
 		{limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Second}, "window_start=first_hit peek=over", usageKey, "fixed_window 5 1000000 0 1 1"},
 		{
 			limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: 24 * time.Hour}, "window_start=calendar", usageKey,
-			fmt.Sprintf("fixed_window 5 86400000000 0 2 0 %d %d %d %d", days-day, days, days+day, days+2*day),
+			fmt.Sprintf("fixed_window 5 86400000000 0 0 2 %d %d %d %d", days-day, days, days+day, days+2*day),
 		},
 		{limiters.Spec{Algorithm: "sliding_log", Max: 7, Window: time.Minute}, "peek=over", usageKey, "sliding_log 7 60000000 0 1"},
 		{limiters.Spec{Algorithm: "sliding_log", Max: 7, Window: time.Minute, CountDenied: true}, "", usageKey, "sliding_log 7 60000000 1 0"},
-		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second}, "capacity=3", usageKey, "funnel 7 1000000 0 3 142857 1 7 0"},
-		{limiters.Spec{Algorithm: "funnel", Max: 4, Window: time.Second, CountDenied: true}, "peek=over", usageKey, "funnel 4 1000000 1 4 250000 0 1 1"},
-		{limiters.Spec{Algorithm: "funnel", Window: time.Second}, "", usageKey, "funnel 0 1000000 0 0 0 0 1 0"},
+		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second}, "capacity=3", usageKey, "funnel 7 1000000 0 0 3 142857 1 7"},
+		{limiters.Spec{Algorithm: "funnel", Max: 4, Window: time.Second, CountDenied: true}, "peek=over", usageKey, "funnel 4 1000000 1 1 4 250000 0 1"},
+		{limiters.Spec{Algorithm: "funnel", Window: time.Second}, "", usageKey, "funnel 0 1000000 0 0 0 0 0 1"},
 		{limiters.Spec{Algorithm: "concurrency", Max: 9}, "lease_ttl=5s", usageKey, "concurrency 9 5000000"},
 		{
 			limiters.Spec{Algorithm: "sliding_log", Max: 7, Window: time.Minute},
