@@ -36,7 +36,7 @@ var windowParameters = slices.Concat([]Parameter{{
 
 var fixedWindowDefinition = definition{
 	name:                  "fixed_window",
-	parameters:            slices.Concat(windowParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
+	parameters:            slices.Concat(windowParameters, counterParameters),
 	largest:               LargestMax,
 	stateWords:            2,
 	hasWindow:             true,

@@ -17,7 +17,7 @@ type funnelLimit struct {
 	max, window int64 // window in µs
 	capacity    int64 // in hits
 	drain       drain
-	refund      drain // of a refunded hit: see refunder
+	refund      drain // of a refunded hit: see refundAs
 	full        span  // until the capacity has drained
 	overdraft   span  // until twice the capacity has drained: the bound for counted denied hits
 }
@@ -42,7 +42,7 @@ var funnelParameters = []Parameter{{
 
 var funnelDefinition = definition{
 	name:       "funnel",
-	parameters: slices.Concat(funnelParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
+	parameters: slices.Concat(funnelParameters, counterParameters),
 	largest:    maxCapacity,
 	stateWords: 3,
 	hasWindow:  true,
@@ -83,9 +83,9 @@ var funnelDefinition = definition{
 	},
 }
 
-// refundAs implements refunder. A state is a time to drain, and a hit takes longer to drain under a smaller share: the whole limit refunds
-// the least.
-func (l *funnelLimit) refundAs(whole counter) { l.refund = whole.(*funnelLimit).drain }
+// refundAs makes a refund worth as much as under the whole limit, of which l is a share. A state is a time to drain, and a hit takes
+// longer to drain under a share.
+func (l *funnelLimit) refundAs(whole *funnelLimit) { l.refund = whole.drain }
 
 // stepOf returns the smallest step whose multiples up to maximum are valid maximums, which requires denominators of at most maxDen.
 // It returns false if there is none.

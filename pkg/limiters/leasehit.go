@@ -24,10 +24,10 @@ func (h *Hit) step(s *State, now int64) leaseStep {
 	if s.ExtraState == nil {
 		return leaseOpens
 	}
-	if held, found := s.Leases.open.get(h.Lease); found && held.expires > now {
+	if held, found := s.Leases.open.byID[h.Lease]; found && held.expires > now {
 		return leaseHeld
 	}
-	if ended, found := s.Leases.ended.get(h.Lease); found && ended.expires > now {
+	if ended, found := s.Leases.ended.byID[h.Lease]; found && ended.expires > now {
 		return leaseEnded
 	}
 	return leaseOpens
@@ -37,7 +37,7 @@ func (s *State) hasOpenLease(id LeaseID) bool {
 	if s.ExtraState == nil {
 		return false
 	}
-	_, found := s.Leases.open.get(id)
+	_, found := s.Leases.open.byID[id]
 	return found
 }
 
@@ -71,7 +71,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 		}
 		expired = append(expired, correction{r.chargedAt, -r.n})
 	}
-	if r, found := leases.open.get(h.Lease); found && r.expires <= now {
+	if r, found := leases.open.byID[h.Lease]; found && r.expires <= now {
 		leases.open.remove(h.Lease)
 		expired = append(expired, correction{r.chargedAt, -r.n})
 	}
@@ -135,7 +135,7 @@ func (h *Hit) end(s *State, now int64) {
 
 // addEnded records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids are remembered.
 func (ls *Leases) addEnded(id LeaseID, l lease) {
-	if _, known := ls.ended.get(id); known || ls.ended.len() < MaxLeases {
+	if _, known := ls.ended.byID[id]; known || ls.ended.len() < MaxLeases {
 		ls.ended.set(id, l)
 	}
 }

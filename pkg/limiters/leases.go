@@ -84,11 +84,6 @@ func (a expiry) compare(b expiry) int {
 
 func (s *leaseSet) len() int { return len(s.byID) }
 
-func (s *leaseSet) get(id LeaseID) (lease, bool) {
-	l, found := s.byID[id]
-	return l, found
-}
-
 // set adds or replaces the lease of an id.
 func (s *leaseSet) set(id LeaseID, l lease) {
 	s.remove(id)

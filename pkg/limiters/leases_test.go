@@ -68,7 +68,7 @@ func compareLeases(t *testing.T, s *leaseSet, want map[LeaseID]lease) {
 	t.Helper()
 	sum, first, last := int64(0), int64(0), int64(0)
 	for id, l := range want {
-		if got, found := s.get(id); !found || got != l {
+		if got, found := s.byID[id]; !found || got != l {
 			t.Fatalf("%v %v, want %v", got, found, l)
 		}
 		last = max(last, l.expires)

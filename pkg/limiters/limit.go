@@ -27,6 +27,23 @@ type Spec struct {
 	CountDenied bool
 }
 
+// Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of scale. The maximum is rounded up
+// if the algorithm needs it. A parameter of 0 becomes its default.
+func (s Spec) Scaled(scale func(int64) int64) Spec {
+	s.Max = scale(s.Max)
+	d := definitionOf(s.Algorithm)
+	if d.roundUp != nil {
+		s.Max = d.roundUp(s)
+	}
+	for _, p := range d.parameters {
+		if p.Hits && *p.number(&s.Params) != 0 {
+			n := p.number(&s.Params)
+			*n = scale(*n)
+		}
+	}
+	return s
+}
+
 // A Limit is a validated Spec with precomputed values. It is immutable and may be shared.
 type Limit struct {
 	spec           Spec
@@ -70,12 +87,6 @@ type counter interface {
 	reserve(s CounterState, now, n int64) (CounterState, int64)
 	// settle applies corrections in order, to charges that still count.
 	settle(s CounterState, now int64, corrections []correction) CounterState
-}
-
-// A refunder is a counter under which the worth of a hit depends on the maximum.
-type refunder interface {
-	// refundAs makes refunds worth as much as under the whole limit, of which the counter is a share.
-	refundAs(whole counter)
 }
 
 // A definition declares an algorithm.
@@ -204,19 +215,18 @@ func (d *definition) checkWindow(w time.Duration) error {
 	return nil
 }
 
-// peek is the parameter that defines a peek. With would_fit, a peek is denied if one more hit would be. With over, it is denied
-// only if the usage exceeds the limit, which requires counted denied hits.
-var peek = Parameter{
-	Key: "peek", Type: Choice, Choices: []string{PeekWouldFit, PeekOver},
-	text:  func(p *Params) *string { return &p.Peek },
-	About: "whether a peek is denied if one more hit would be, or only over the limit.",
+// Scaled returns l with its Spec scaled down, see [Spec.Scaled], for a store in memory. All scaled versions of l may use one state. A
+// refund under a scaled limit is never worth more than the charge that it takes back, whatever the scale of that charge was.
+func (l *Limit) Scaled(scale func(int64) int64) (*Limit, error) {
+	scaled, err := New(l.spec.Scaled(scale))
+	if err != nil {
+		return nil, err
+	}
+	if f, ok := scaled.algorithm.(*funnelLimit); ok {
+		f.refundAs(l.algorithm.(*funnelLimit))
+	}
+	return scaled, nil
 }
-
-// The values of Params.Peek.
-const (
-	PeekWouldFit = "would_fit"
-	PeekOver     = "over"
-)
 
 // Spec returns the Spec that was passed to New, except that the zone UTC and each default of a Choice are empty. A number or a duration
 // that is its default stays as given, because an override of the maximum may change the default.

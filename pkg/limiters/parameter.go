@@ -64,8 +64,23 @@ const (
 )
 
 // allParameters are the parameters of all algorithms. An algorithm's parameters are a subsequence.
-var allParameters = slices.Concat(
-	windowParameters, funnelParameters, leaseParameters, []Parameter{peek}, penaltyParameters, reserveParameters,
+var allParameters = slices.Concat(windowParameters, funnelParameters, leaseParameters, counterParameters)
+
+// counterParameters are the parameters of every algorithm but concurrency.
+var counterParameters = slices.Concat(peekParameters, penaltyParameters, reserveParameters)
+
+// With peek=would_fit, a peek is denied if one more hit would be. With over, it is denied only if the usage exceeds the limit, which
+// requires counted denied hits.
+var peekParameters = []Parameter{{
+	Key: "peek", Type: Choice, Choices: []string{PeekWouldFit, PeekOver},
+	text:  func(p *Params) *string { return &p.Peek },
+	About: "whether a peek is denied if one more hit would be, or only over the limit.",
+}}
+
+// The values of Params.Peek.
+const (
+	PeekWouldFit = "would_fit"
+	PeekOver     = "over"
 )
 
 // Parameters returns the parameters of an algorithm; nil if it has none or does not exist.
@@ -231,34 +246,4 @@ func ParseParams(text string) (params Params, err error) {
 		seen[key] = true
 	}
 	return params, nil
-}
-
-// Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of scale. The maximum is rounded up
-// if the algorithm needs it. A parameter of 0 becomes its default.
-func (s Spec) Scaled(scale func(int64) int64) Spec {
-	s.Max = scale(s.Max)
-	d := definitionOf(s.Algorithm)
-	if d.roundUp != nil {
-		s.Max = d.roundUp(s)
-	}
-	for _, p := range d.parameters {
-		if p.Hits && *p.number(&s.Params) != 0 {
-			n := p.number(&s.Params)
-			*n = scale(*n)
-		}
-	}
-	return s
-}
-
-// Scaled returns l with its Spec scaled down, see [Spec.Scaled], for a store in memory. All scaled versions of l may use one state. A
-// refund under a scaled limit is never worth more than the charge that it takes back, whatever the scale of that charge was.
-func (l *Limit) Scaled(scale func(int64) int64) (*Limit, error) {
-	scaled, err := New(l.spec.Scaled(scale))
-	if err != nil {
-		return nil, err
-	}
-	if s, ok := scaled.counter.(refunder); ok {
-		s.refundAs(l.counter)
-	}
-	return scaled, nil
 }

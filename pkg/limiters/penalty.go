@@ -33,7 +33,6 @@ const (
 
 var maxWindowMicros = MaxWindow.Microseconds()
 
-// penaltyParameters are the penalty's parameters, which every algorithm except concurrency has.
 var penaltyParameters = []Parameter{
 	{Key: "penalty", Type: Object, About: "deny every request for a while after too many denied ones."},
 	{Key: "penalty.after", Type: Integer, Min: 1, Max: maxOffences, Required: true,

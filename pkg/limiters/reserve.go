@@ -14,7 +14,6 @@ type ReserveSpec struct {
 	Unsettled string        // whether an expired estimate stays charged ("charge", the default) or is refunded ("release")
 }
 
-// reserveParameters are the parameters of reservations.
 var reserveParameters = []Parameter{
 	{Key: "reserve", Type: Object, About: "charge an estimate, and correct it to the actual cost at the end of the request."},
 	{Key: "reserve.ttl", Type: Duration, Min: minTTL, Max: maxTTL, Required: true,

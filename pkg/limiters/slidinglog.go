@@ -20,7 +20,7 @@ type logLimit struct{ max, window int64 } // window in µs
 
 var slidingLogDefinition = definition{
 	name:       "sliding_log",
-	parameters: slices.Concat([]Parameter{peek}, penaltyParameters, reserveParameters),
+	parameters: counterParameters,
 	largest:    LogMax,
 	hasWindow:  true,
 	grows:      true,
