@@ -3,6 +3,7 @@ package redisscripts
 // A RunKind is the kind of a run. The header of batch.lua describes each kind, and which decider takes it.
 type RunKind byte
 
+// The kinds.
 const (
 	KindSameKey     RunKind = iota // equal hits on one key, or one hit of a group
 	KindAlone                      // hits on successive keys, without a group and without other hits on these keys
