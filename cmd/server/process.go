@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -44,14 +43,13 @@ type process struct {
 	servers  *servers
 
 	warnOfRules func(*descriptors.Rules) // see ruleWarnings
-	abandoned   chan struct{}            // closed when a forced stop has timed out
 }
 
 // open returns a process that is ready to run. It opens the rules first, to report their faults immediately. It opens the listeners
 // before the store, because a process that still holds a port has not saved its snapshot yet.
 func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, err error) {
 	started := time.Now()
-	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: &readiness{}, abandoned: make(chan struct{})}
+	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: &readiness{}}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -151,14 +149,10 @@ func (p *process) readyWithoutStore(rules *descriptors.Rules) {
 	}
 }
 
-// run serves until a signal, the end of ctx, or the failure of a part. It closes the store after the last call to it.
-func (p *process) run(ctx context.Context, signals, reload <-chan os.Signal) error {
+// run serves until stop receives a signal, the end of ctx, or the failure of a part. It closes the store after the last call to it.
+func (p *process) run(ctx context.Context, stop *stopper, reload <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	forced, force := context.WithCancel(context.Background())
-	defer force()
-	stopped := make(chan struct{})
-	var forcing sync.WaitGroup
 	group, running := errgroup.WithContext(ctx)
 	p.servers.serve(group)
 	for _, part := range []func(context.Context){
@@ -169,65 +163,33 @@ func (p *process) run(ctx context.Context, signals, reload <-chan os.Signal) err
 	group.Go(func() error { return prefixError("rules", p.rules.Watch(running)) })
 	group.Go(func() error { p.reloadOn(running, reload); return nil })
 	group.Go(func() error {
-		p.drain(running, signals)
-		forcing.Go(func() { p.forceStop(stopped, signals, force) })
-		p.servers.stop(forced, p.store.save)
+		p.drain(running, stop)
+		stop.forceAfter(p.settings.StopTimeout)
+		p.servers.stop(stop.forced, p.store.save)
 		cancel()
 		return nil
 	})
 	err := group.Wait()
 	p.close()
-	close(stopped)
-	forcing.Wait()
+	stop.done()
 	p.log.Info("stopped")
 	return err
 }
 
 // drain waits for a signal or the failure of a part, and then makes the process not ready. After SIGTERM it keeps serving for
-// DRAIN_DELAY, so that proxies stop sending; a second signal ends the delay.
-func (p *process) drain(ctx context.Context, signals <-chan os.Signal) {
-	var received os.Signal
-	select {
-	case received = <-signals:
+// DRAIN_DELAY, so that proxies stop sending.
+func (p *process) drain(ctx context.Context, stop *stopper) {
+	received := stop.wait(ctx)
+	if received != nil {
 		p.log.Info("stopping", signalField(received))
-	case <-ctx.Done():
 	}
 	p.ready.stop()
-	if received != syscall.SIGTERM {
-		return
-	}
-	timer := time.NewTimer(p.settings.DrainDelay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-signals:
+	if received == syscall.SIGTERM {
+		stop.delay(p.settings.DrainDelay)
 	}
 }
 
 // signalField returns a log field with the name of a signal, such as SIGTERM.
 func signalField(s os.Signal) zap.Field {
 	return zap.String("signal", unix.SignalName(s.(syscall.Signal)))
-}
-
-// forcedStopTimeout bounds a forced stop. A store call in flight may last longer, up to STORE_TIMEOUT.
-const forcedStopTimeout = 2 * time.Second
-
-// forceStop calls force after STOP_TIMEOUT or a further signal, unless the process has stopped by then. No signal kills the process
-// before it has saved its counters.
-func (p *process) forceStop(stopped <-chan struct{}, signals <-chan os.Signal, force func()) {
-	timer := time.NewTimer(p.settings.StopTimeout)
-	defer timer.Stop()
-	select {
-	case <-stopped:
-		return
-	case <-signals:
-	case <-timer.C:
-	}
-	force()
-	timer.Reset(forcedStopTimeout)
-	select {
-	case <-stopped:
-	case <-timer.C:
-		close(p.abandoned)
-	}
 }

@@ -66,12 +66,12 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	if stopped || err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- p.run(ctx, signals, reload) }()
+	stop, ended := newStopper(signals), make(chan error, 1)
+	go func() { ended <- p.run(ctx, stop, reload) }()
 	select {
 	case err := <-ended:
 		return err
-	case <-p.abandoned:
+	case <-stop.abandoned:
 		// Closing a store under a call is unsafe. The end of the process closes its connections. The exit code is 0, because a
 		// signal asked for the stop.
 		log.Warn("stopped with calls to the store in flight")

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+)
+
+// A stopper stops a process at signals. The first one requests the stop, and each further one ends the wait at that time. No signal
+// kills the process before it has saved its counters.
+type stopper struct {
+	signals   <-chan os.Signal
+	forced    context.Context // ends when the requests in flight must end
+	force     context.CancelFunc
+	stopped   chan struct{}
+	abandoned chan struct{} // closed when a forced stop has timed out
+	watching  sync.WaitGroup
+}
+
+func newStopper(signals <-chan os.Signal) *stopper {
+	s := &stopper{signals: signals, stopped: make(chan struct{}), abandoned: make(chan struct{})}
+	s.forced, s.force = context.WithCancel(context.Background())
+	return s
+}
+
+// wait returns the first signal, or nil when ctx ends.
+func (s *stopper) wait(ctx context.Context) os.Signal {
+	select {
+	case received := <-s.signals:
+		return received
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// delay waits for d, or until a further signal.
+func (s *stopper) delay(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.signals:
+	}
+}
+
+// forceAfter forces the stop after timeout or a further signal, unless done is called before.
+func (s *stopper) forceAfter(timeout time.Duration) {
+	s.watching.Go(func() { s.watch(timeout) })
+}
+
+// forcedStopTimeout bounds a forced stop. A store call in flight may last longer, up to STORE_TIMEOUT.
+const forcedStopTimeout = 2 * time.Second
+
+func (s *stopper) watch(timeout time.Duration) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-s.stopped:
+		return
+	case <-s.signals:
+	case <-timer.C:
+	}
+	s.force()
+	timer.Reset(forcedStopTimeout)
+	select {
+	case <-s.stopped:
+	case <-timer.C:
+		close(s.abandoned)
+	}
+}
+
+// done must be called when the process has stopped.
+func (s *stopper) done() {
+	close(s.stopped)
+	s.watching.Wait()
+	s.force()
+}
