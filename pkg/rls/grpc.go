@@ -82,21 +82,16 @@ func (s *Service) serve(ctx context.Context, c *call) (*encodedResponse, error) 
 type encodedResponse struct {
 	buffers [1]mem.Buffer
 	wire    mem.SliceBuffer
-	memory  [72]byte // of most responses with one descriptor
 }
 
 func (s *Service) encode(c *call) (*encodedResponse, error) {
 	e := &encodedResponse{}
-	wire := e.memory[:0]
 	n := len(c.observation.Decisions) * typicalStatusSize
 	if c.observation.Denied {
 		n += typicalDenialSize
 	}
-	if n > cap(wire) {
-		wire = make([]byte, 0, n)
-	}
 	var err error
-	e.wire, err = s.marshal(wire, c)
+	e.wire, err = s.marshal(make([]byte, 0, n), c)
 	e.buffers[0] = &e.wire
 	return e, err
 }
