@@ -104,17 +104,15 @@ func (r *Receiver) Receive(ctx context.Context, message any) error {
 	slot := r.untimed.add(stream)
 	if slot == nil {
 		defer abortIfLate(stream).Stop()
-		return r.read(stream, new(messageHeader), message)
+		return r.read(stream, message)
 	}
 	defer r.untimed.remove(slot)
-	return r.read(stream, &slot.header, message)
+	return r.read(stream, message)
 }
 
-// A messageHeader is a byte of flags, and the size of the message.
-type messageHeader [5]byte
-
-// read reads the only message of a stream. It overwrites header.
-func (r *Receiver) read(stream transportStream, header *messageHeader, message any) error {
+// read reads the only message of a stream.
+func (r *Receiver) read(stream transportStream, message any) error {
+	var header [5]byte // a byte of flags, and the size of the message
 	err := stream.ReadMessageHeader(header[:])
 	if err != nil {
 		return ended(err, errNoMessage)

@@ -21,7 +21,6 @@ type untimedSet struct {
 
 type slot struct {
 	number int
-	header messageHeader // memory for the request
 
 	mu     sync.Mutex
 	stream transportStream // nil: the slot is free
