@@ -95,7 +95,7 @@ do
   end
 end
 
--- verdicts has four numbers for each hit. reply has the reasons of failed hits from its second element on.
+-- verdicts has four numbers for each hit, those of hit i from 4 * i - 3 on. reply has the reasons of failed hits from its second element on.
 local verdicts, reply = { nil, nil, nil, nil }, { '' }
 
 -- Whether this is a replica, which rejects all writes.
@@ -189,8 +189,8 @@ local function decide_alone(run, to, values, from)
       end
       used, reset = usage(s, limit, now)
     end
-    local i = 4 * (first + current_hit)
-    out[i - 7], out[i - 6], out[i - 5], out[i - 4] = allowed and $ALLOWED or $DENIED, used, retry, reset
+    local i = 4 * (first + current_hit - 1)
+    out[i - 3], out[i - 2], out[i - 1], out[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
     if charged then
       if allowed then
         algorithm.save(key, s, limit, reset, now, server)

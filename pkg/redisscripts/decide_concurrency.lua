@@ -31,8 +31,8 @@ return function(now, server, keys, verdicts, text, limits)
         allowed, retry = decide(set, key.state, id, id ~= $NO_ID and id, limit, n, op == $END)
         used, reset = set.usage(key.state, limit, now)
       end
-      local i = 4 * (run.first + hit)
-      verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = allowed and $ALLOWED or $DENIED, used, retry, reset
+      local i = 4 * (run.first + hit - 1)
+      verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
     end
   end
 end

@@ -90,8 +90,8 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
         if quick and delta ~= 0 then used, reset = algorithm.quick(names[index], limit, now, value, delta, server) end
         if used then
           if not ends then open(name, id, reserve, n, 0, key_expiry, counts, first, least, ttl_end) end
-          local i = 4 * (run.first + hit)
-          verdicts[i - 7], verdicts[i - 6], verdicts[i - 5], verdicts[i - 4] = $ALLOWED, used, 0, reset
+          local i = 4 * (run.first + hit - 1)
+          verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = $ALLOWED, used, 0, reset
           values[index - base] = nil
         else
           local driver, key = loaded(index, limit, value)
