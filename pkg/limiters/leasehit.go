@@ -16,7 +16,7 @@ const (
 	leaseEnded                  // the end arrived first: no lease, and a reservation is charged its actual cost
 )
 
-// step returns the effect of h on its lease. h is not an End.
+// step returns the effect of h on its lease. h is no end.
 func (h *Hit) step(s *State, now int64) leaseStep {
 	if !h.TakesLease() {
 		return leaseNone
@@ -65,15 +65,15 @@ func (h *Hit) expireLeases(s *State, now int64) {
 	}
 	var expired []correction
 	for range leasesPerHit {
-		r, found := leases.open.popExpired(now)
+		held, found := leases.open.popExpired(now)
 		if !found {
 			break
 		}
-		expired = append(expired, correction{r.chargedAt, -r.n})
+		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
-	if r, found := leases.open.byID[h.Lease]; found && r.expires <= now {
+	if held, found := leases.open.byID[h.Lease]; found && held.expires <= now {
 		leases.open.remove(h.Lease)
-		expired = append(expired, correction{r.chargedAt, -r.n})
+		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
 		s.CounterState = l.counter.settle(s.CounterState, now, expired)
@@ -123,19 +123,19 @@ func (h *Hit) end(s *State, now int64) {
 		actual = max(0, ClampHits(h.N))
 	}
 	leases := &s.withExtraState().Leases
-	r, found := leases.open.remove(h.Lease)
+	held, found := leases.open.remove(h.Lease)
 	switch {
 	case !found:
 		leases.addEnded(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	case l.Reserves():
-		s.CounterState = l.counter.settle(s.CounterState, now, []correction{{r.chargedAt, actual - r.n}})
+		s.CounterState = l.counter.settle(s.CounterState, now, []correction{{held.chargedAt, actual - held.n}})
 	}
 	s.removeEmptyExtraState()
 }
 
 // addEnded records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids are remembered.
-func (ls *Leases) addEnded(id LeaseID, l lease) {
+func (ls *Leases) addEnded(id LeaseID, ended lease) {
 	if _, known := ls.ended.byID[id]; known || ls.ended.len() < MaxLeases {
-		ls.ended.set(id, l)
+		ls.ended.set(id, ended)
 	}
 }
