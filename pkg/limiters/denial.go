@@ -36,9 +36,9 @@ func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 	}
 }
 
-// RetryBound returns an upper bound on the wait of m hits, given that n hits wait for retryAfter, with n of [Limit.DeniedFrom] and
-// n <= m, and that the key has fully reset after resetAfter. It is negative if m hits can never fit. For a sliding log it returns
-// resetAfter, because only its entries would give a tighter bound.
+// RetryBound returns an upper bound on the wait of m hits, given that n <= m hits wait for retryAfter and the key has fully reset
+// after resetAfter. Pass the minHits of [Limit.DeniedFrom] as n. The bound is negative if m hits can never fit. For a sliding log it
+// returns resetAfter, because only its entries would give a tighter bound.
 func (l *Limit) RetryBound(m, n int64, retryAfter, resetAfter time.Duration) time.Duration {
 	m, n = max(1, m), max(1, n) // a peek waits as long as one hit
 	switch {

@@ -1,8 +1,8 @@
 // Package limiters is the core of Weir: it decides whether a hit fits under a limit.
 //
 // A [Limit] is a number of hits and the algorithm that counts them, such as 100 per minute in a fixed window; [New] makes it from a
-// [Spec]. A [Hit] asks to charge a number of hits to a key under a Limit. A [Store] is the limiter: it keeps a [State] for each key,
-// decides hits, and returns a [Verdict] for each, which says whether the hit is allowed, and how long a denied one has to wait.
+// [Spec]. A [Hit] asks to charge a number of hits to a key under a Limit. A [Store] is the limiter: it keeps a [State] for each key and
+// decides hits. It returns a [Verdict] for each hit: allowed, or denied with the wait.
 //
 // An algorithm computes the next State from a State, the time and a number of hits, and may change a [Log] and [Leases] in place. It
 // does no I/O. [Decide] is the work of a Store without the storage. Package memstore stores the States that Decide works on, redisstore
