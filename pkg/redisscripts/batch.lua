@@ -27,7 +27,7 @@
 --           8  n, signed; with PEEKS, the debt of each peek
 --         The bytes after these depend on the kind:
 --           0 SAME_KEY     hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
---                          the batch, see functions_of.
+--                          the batch, see deciders_of.
 --           1 ALONE        hits each on the next key, in no group, and the only ones on their keys. They are decided and saved one
 --                          by one, see decide_alone. If the index of the limit is 0, each hit has 10 bytes of its own: limit, n
 --           2 CONCURRENCY  hits under concurrency limits, each with 29 bytes of its own: op, id, index of the key, limit, n
@@ -95,7 +95,8 @@ do
   end
 end
 
--- verdicts has four numbers for each hit, those of hit i from 4 * i - 3 on. reply has the reasons of failed hits from its second element on.
+-- verdicts has four numbers for each hit, those of hit i from 4 * i - 3 on. reply has the reasons of failed hits from its second
+-- element on.
 local verdicts, reply = { nil, nil, nil, nil }, { '' }
 
 -- Whether this is a replica, which rejects all writes.
@@ -203,7 +204,7 @@ local function decide_alone(run, to, values, from)
   end
 end
 
--- functions_of returns the functions for SAME_KEY and EXTRA runs, and for the rare hits of RESERVES runs. It creates them once.
+-- deciders_of returns the functions for SAME_KEY and EXTRA runs, and for the rare hits of RESERVES runs. It creates them once.
 --
 -- batch.keys has the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
 --   name      the key in Redis
@@ -213,7 +214,7 @@ end
 --   group     the last group with a hit on the key, and sum, the hits of this group on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
-local function functions_of(batch)
+local function deciders_of(batch)
   if batch.functions then return batch.functions end
   local keys = batch.keys
 
@@ -388,7 +389,7 @@ local function functions_of(batch)
   return batch.functions
 end
 
--- All runs but ALONE ones use batch, see functions_of. The functions concurrency and reserves decide a run of their kind. Each is
+-- All runs but ALONE ones use batch, see deciders_of. The functions concurrency and reserves decide a run of their kind. Each is
 -- created when it is needed.
 local batch, concurrency, reserves
 for r, run in ipairs(runs) do
@@ -419,12 +420,12 @@ for r, run in ipairs(runs) do
       concurrency = concurrency or module_of('decide_concurrency')(now, server, batch.keys, verdicts, text, limits)
       decide = concurrency
     elseif run.kind == $RESERVES then
-      reserves = reserves or module_of('decide_reserves')(now, server, batch, verdicts, text, limits, functions_of)
+      reserves = reserves or module_of('decide_reserves')(now, server, batch, verdicts, text, limits, deciders_of)
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
       decide, base = reserves, run.key - 1
       values = redis.pcall('MGET', unpack(KEYS, run.key, math.min(base + math.min(run.times, 1000), #KEYS)))
     else
-      functions_of(batch).decide_run(run, runs[r + 1])
+      deciders_of(batch).decide_run(run, runs[r + 1])
     end
     local done, problem = not decide
     while not done and run.current_hit <= run.times do

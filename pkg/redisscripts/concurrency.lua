@@ -7,7 +7,7 @@
 --           id 'a'  -when the estimate of a reservation was charged
 --           id 'e'  an id that ended before its take. Score: when that is forgotten, times 2^-54
 --           id 'm'  -actual cost of an ended id of a reservation
---           'c'     -(key_expiry * $COUNTS + 2 * number of leases), and -1 more if 'x' or 'd' is not 0. The key expires at
+--           'c'     -(key_expiry * $EXPIRY_FACTOR + 2 * number of leases), and -1 more if 'x' or 'd' is not 0. The key expires at
 --                   key_expiry, in s since 1970 by this server's clock
 --           'x'     -number of slots beyond one for each lease
 --           'd'     -number of ended ids
@@ -17,7 +17,7 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
--- The cost of a call does not grow with the open leases. A hit shortens at most $PER_HIT expiries, and removes as many
+-- The cost of a call does not grow with the open leases. A hit shortens at most $MAX_PER_HIT expiries, and removes as many
 -- expired leases or reservations and as many ended ids. A state in Lua has only the counters; leases are read from and written
 -- to Redis immediately. A failed write is an error and leaves the state unchanged. The counters have few members, because a script
 -- reads each score as text, which costs more than to find its member.
@@ -54,7 +54,7 @@ end
 local function write(s, count, excess, ended, first, latest, keep, server, members)
   local key_expiry, n, px = s.key_expiry, #members
   if keep > 0 and key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
-  for i, value in ipairs({ key_expiry * $COUNTS + 2 * count + (excess + ended > 0 and 1 or 0), excess, ended, first, latest }) do
+  for i, value in ipairs({ key_expiry * $EXPIRY_FACTOR + 2 * count + (excess + ended > 0 and 1 or 0), excess, ended, first, latest }) do
     members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfl', i, i)
   end
   call('ZADD', s.key, unpack(members))
@@ -108,17 +108,17 @@ local function first_score(key, low, high)
   return number(call('ZRANGEBYSCORE', key, low, high, 'WITHSCORES', 'LIMIT', '0', '1')[2])
 end
 
--- Removes $PER_HIT expired leases or reservations, the earliest first, the expired one of the id, and $PER_HIT ended ids. Later hits
--- remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the estimate and the
--- time of each removed reservation.
+-- Removes $MAX_PER_HIT expired leases or reservations, the earliest first, the expired one of the id, and $MAX_PER_HIT ended ids.
+-- Later hits remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the estimate
+-- and the time of each removed reservation.
 local function remove_expired(s, now, id)
   local key, excess, ended, members, expired = s.key, s.excess, s.ended, {}, {}
-  local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits($PER_HIT))
-  local backlog = #open >= $PER_HIT
+  local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits($MAX_PER_HIT))
+  local backlog = #open >= $MAX_PER_HIT
   if backlog and (M.find(s, id) or math.huge) <= now then
     local named = id
     for _, expired_id in ipairs(open) do if expired_id == id then named = nil end end
-    open[$PER_HIT + 1] = named
+    open[$MAX_PER_HIT + 1] = named
   end
   if excess > 0 or s.reserves then
     local costs, times = {}, {}
@@ -139,7 +139,7 @@ local function remove_expired(s, now, id)
   for _, expired_id in ipairs(open) do members[#members + 1] = expired_id end
   local count = s.count - #open
   if ended > 0 then
-    for _, ended_id in ipairs(call('ZRANGEBYSCORE', key, '(0', ended_score(now), 'LIMIT', '0', digits($PER_HIT))) do
+    for _, ended_id in ipairs(call('ZRANGEBYSCORE', key, '(0', ended_score(now), 'LIMIT', '0', digits($MAX_PER_HIT))) do
       ended = ended - 1
       members[#members + 1] = ended_id
       members[#members + 1] = member(string.sub(ended_id, 1, 16), 'm')
@@ -174,12 +174,12 @@ function M.expire(s, now, id)
   return NONE
 end
 
--- Makes latest the expiry of leases that expire later: of the earliest ones, at most $PER_HIT. A failure to write changes nothing.
+-- Makes latest the expiry of leases that expire later: of the earliest ones, at most $MAX_PER_HIT. A failure to write changes nothing.
 function M.shorten(s, latest)
   if s.count == 0 or s.latest <= latest then return end
   local members = {}
-  local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($PER_HIT + 1))
-  local rest = table.remove(open, $PER_HIT + 1)
+  local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($MAX_PER_HIT + 1))
+  local rest = table.remove(open, $MAX_PER_HIT + 1)
   for i, id in ipairs(open) do members[2 * i - 1], members[2 * i] = digits(latest), id end
   if not pcall(write, s, s.count, s.excess, s.ended, min(s.first, latest), rest and s.latest or latest, 0, 0, members) then return end
   for _, id in ipairs(open) do
@@ -194,10 +194,10 @@ function M.scores(key, id) return call('ZMSCORE', key, 'c', 'f', 'l', id) end
 function M.load(key, id, reserves, scores)
   scores = scores or M.scores(key, id)
   local counts, rest = -(scores[1] or 0), NONE
-  local count = counts % $COUNTS / 2 -- with a half if 'x' or 'd' is not 0
+  local count = counts % $EXPIRY_FACTOR / 2 -- with a half if 'x' or 'd' is not 0
   if count % 1 > 0 then rest = call('ZMSCORE', key, 'x', 'd') end
   return {
-    key = key, count = floor(count), first = -(scores[2] or 0), latest = -(scores[3] or 0), key_expiry = floor(counts / $COUNTS),
+    key = key, count = floor(count), first = -(scores[2] or 0), latest = -(scores[3] or 0), key_expiry = floor(counts / $EXPIRY_FACTOR),
     excess = -(rest[1] or 0), ended = -(rest[2] or 0), id = id, expires = scores[4] and tonumber(scores[4]), reserves = reserves,
   }
 end
@@ -208,7 +208,7 @@ function M.quick(key, id, l, now, n, ends, scores, server)
   local counts, first, latest, expires, ttl_end = scores[1], scores[2], scores[3], scores[4], now + l.ttl
   if not counts then return end
   counts, first, latest = -counts, -first, -latest
-  local count = counts % $COUNTS / 2
+  local count = counts % $EXPIRY_FACTOR / 2
   if count == 0 or count % 1 > 0 or first <= now or latest > ttl_end then return end
   if ends then
     if not expires or count == 1 or tonumber(expires) >= latest then return end
@@ -216,7 +216,7 @@ function M.quick(key, id, l, now, n, ends, scores, server)
     call('ZADD', key, digits(2 - counts), 'c') -- one lease fewer
     return count - 1, latest - now
   end
-  if expires or n ~= 1 or count >= l.max or floor(counts / $COUNTS) < least_expiry(l.ttl, server) then return end
+  if expires or n ~= 1 or count >= l.max or floor(counts / $EXPIRY_FACTOR) < least_expiry(l.ttl, server) then return end
   call('ZADD', key, digits(ttl_end), id, digits(-counts - 2), 'c', digits(-ttl_end), 'l') -- one lease more
   return count + 1, l.ttl
 end

@@ -1,7 +1,7 @@
 -- decide_concurrency: decides CONCURRENCY runs, see batch.lua. A hit costs half as much as in decide_extra.lua.
 --
 -- The algorithm decides a frequent hit immediately. Any other hit changes the state of its key, step by step. keys has the keys
--- of the runs so far, see functions_of in batch.lua.
+-- of the runs so far, see deciders_of in batch.lua.
 return function(now, server, keys, verdicts, text, limits)
 
   -- Changes the state of a key by a hit with a lease or without one. It returns whether the hit is allowed, and the wait.

@@ -5,7 +5,7 @@
 --   target          the key of its hit
 --   group           its group, a list of runs
 --   penalty_target  the key of its penalty
---   set             the functions of its leases, of concurrency.lua or reservations.lua
+--   lease_module    the functions of its leases, of concurrency.lua or reservations.lua
 --   leases          their state
 --   step            the effect of an allowed hit on its lease: nothing, opens, held or ended, as leaseStep in pkg/limiters
 --   charged_at      of a reservation that the hit opens: the time by which settle finds its charge
@@ -14,7 +14,7 @@
 --   too_many        whether it is denied because its key has too many reservations
 --   began           whether a penalty began with it
 --
--- A key gets these in addition to those that functions_of in batch.lua lists:
+-- A key gets these in addition to those that deciders_of in batch.lua lists:
 --   counted     the last group whose hits were added to sum, and opens, the leases that this group would open on the key
 --   offended    the last group with an offence on the key
 
@@ -25,47 +25,45 @@ return function(now, server, driver)
 
   -- The change of the lease of a hit, if the hit is allowed.
   local function step_of(run)
-    if not run.set or run.id == $NO_ID or run.n < 0 or run.n == 0 and not run.reserve then return 'nothing' end
-    if run.set.find(run.leases, run.id) then return 'held' end
-    if run.set.has_ended(run.leases, run.id, now) then return 'ended' end
+    if not run.lease_module or run.id == $NO_ID or run.n < 0 or run.n == 0 and not run.reserve then return 'nothing' end
+    if run.lease_module.find(run.leases, run.id) then return 'held' end
+    if run.lease_module.has_ended(run.leases, run.id, now) then return 'ended' end
     return 'opens'
   end
 
   local function reserver_of(run) return driver.reserver_of(run.limit) end
 
-  local sets
+  local reservations_module
 
-  local function sets_of()
-    if not sets then
-      sets = driver.module_of('reservations')(function()
-        local modules = driver.modules
-        modules.concurrency = modules.concurrency or driver.module_of('concurrency')
-        return modules.concurrency
-      end)
-    end
-    return sets
+  local function load_reservations_module()
+    reservations_module = driver.module_of('reservations')(function()
+      local modules = driver.modules
+      modules.concurrency = modules.concurrency or driver.module_of('concurrency')
+      return modules.concurrency
+    end)
+    return reservations_module
   end
 
   -- Removes expired reservations, and settles them to 0 if the limit releases them.
   local function load_reservations(key, run)
     local reservations = key_at(run.reserve_key)
-    local set = sets_of()
-    reservations.state = reservations.state or set.load(reservations.name)
-    run.set, run.leases = set, reservations.state
-    local expired = set.expire(run.leases, now, run.id)
+    local module = reservations_module or load_reservations_module()
+    reservations.state = reservations.state or module.load(reservations.name)
+    run.lease_module, run.leases = module, reservations.state
+    local expired = module.expire(run.leases, now, run.id)
     if #expired > 0 and run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, expired) then
       local _
       _, key.reset = run.limit.algorithm.usage(key.state, run.limit, now)
       key.charged = run.limit
     end
-    set.shorten(run.leases, now + run.reserve.ttl)
+    module.shorten(run.leases, now + run.reserve.ttl)
   end
 
   local function load(key, run)
     local algorithm = run.limit.algorithm
     if algorithm.is_set then
       key.state = key.state or algorithm.load(key.name, run.id)
-      run.set, run.leases = algorithm, key.state
+      run.lease_module, run.leases = algorithm, key.state
       algorithm.expire(key.state, now, run.id)
       algorithm.shorten(key.state, now + run.limit.ttl)
       return
@@ -103,7 +101,7 @@ return function(now, server, driver)
     end
     if run.step == 'held' then return end
     run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
-    if run.allowed and run.step == 'opens' and run.set.count(run.leases) + key.opens > $MAX_LEASES then
+    if run.allowed and run.step == 'opens' and run.lease_module.count(run.leases) + key.opens > $MAX_LEASES then
       run.allowed, run.too_many = false, true
     end
   end
@@ -116,11 +114,11 @@ return function(now, server, driver)
       run.step = step
       if step == 'ended' then
         local _
-        _, run.actual = run.set.has_ended(run.leases, run.id, now)
-        run.set.forget(run.leases, run.id)
+        _, run.actual = run.lease_module.has_ended(run.leases, run.id, now)
+        run.lease_module.forget(run.leases, run.id)
       elseif step == 'opens' then
         run.charged_at = run.reserve and reserver_of(run).charged_at(run.target.state, run.limit, now)
-        run.set.open(run.leases, run.id, run.reserve or run.limit, now, run.n, run.charged_at, server)
+        run.lease_module.open(run.leases, run.id, run.reserve or run.limit, now, run.n, run.charged_at, server)
       end
       if run.limit.algorithm.is_set then report(run.target, run.first, run.limit, true, 0) end
     end
@@ -133,8 +131,8 @@ return function(now, server, driver)
       local reserver = reserver_of(run)
       local charged_at = reserver.charged_at(key.state, run.limit, now)
       if charged_at ~= run.charged_at then -- an earlier hit of the group refunded the newest hits
-        run.set.remove(run.leases, run.id)
-        run.set.open(run.leases, run.id, run.reserve, now, n, charged_at, server)
+        run.lease_module.remove(run.leases, run.id)
+        run.lease_module.open(run.leases, run.id, run.reserve, now, n, charged_at, server)
       end
       charged = reserver.charge(key.state, run.limit, now, n)
     elseif n ~= 0 and run.step ~= 'held' then
@@ -163,7 +161,7 @@ return function(now, server, driver)
   local function report_denied(key, run)
     local retry, _ = 0
     if run.too_many then
-      retry = run.set.wait(run.leases, now, run.reserve.ttl)
+      retry = run.lease_module.wait(run.leases, now, run.reserve.ttl)
     elseif not run.allowed then
       _, retry = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
     end
@@ -175,12 +173,12 @@ return function(now, server, driver)
 
   -- Moves the charge of an open reservation to the actual cost.
   local function settle(run, actual)
-    local key, set, leases = run.target, run.set, run.leases
-    if not set.find(leases, run.id) then return set.remember(leases, run.id, now, actual, server) end
-    local estimate, charged_at = set.cost(leases, run.id)
+    local key, module, leases = run.target, run.lease_module, run.leases
+    if not module.find(leases, run.id) then return module.remember(leases, run.id, now, actual, server) end
+    local estimate, charged_at = module.cost(leases, run.id)
     local corrections = { { charged_at = charged_at, delta = actual - estimate } }
     local changed = reserver_of(run).settle(key.state, run.limit, now, corrections)
-    set.remove(leases, run.id)
+    module.remove(leases, run.id)
     if changed then key.charged = run.limit end
   end
 
@@ -188,8 +186,8 @@ return function(now, server, driver)
   local function end_lease(run)
     if run.id ~= $NO_ID and run.reserve then
       settle(run, math.max(0, run.n))
-    elseif run.id ~= $NO_ID and run.set then
-      run.set.end_lease(run.leases, run.id, now, 0, server)
+    elseif run.id ~= $NO_ID and run.lease_module then
+      run.lease_module.end_lease(run.leases, run.id, now, 0, server)
     end
     report(run.target, run.first, run.limit, true, 0)
   end

@@ -4,19 +4,19 @@
 --
 -- A frequent hit takes a new reservation, or settles an open one. It reads and writes one record of the hash of its key, see
 -- reservations.lua. It never reads the whole hash, because Lua hashes every byte of each string that it creates. A frequent hit of an
--- at_once algorithm needs no state of its key either.
+-- algorithm that settles at once needs no state of its key either.
 --
 -- The head has two counts of 2 bytes: records, and records of ended ids. They are read as one number of 4 bytes, counts, because
--- unpacking one number fewer is measurably cheaper. One record adds $RECORD to counts.
+-- unpacking one number fewer is measurably cheaper. One record adds $ONE_RECORD to counts.
 --
 -- The steps of a frequent hit are in one function, because functions for is_frequent, take and settle cost a hit 10 % more.
 
-return function(now, server, batch, verdicts, text, limits, functions_of)
+return function(now, server, batch, verdicts, text, limits, deciders_of)
   local keys, names, try = batch.keys, KEYS, redis.pcall
 
   -- The driver's functions, and a key with its state.
   local function loaded(index, limit, value)
-    local driver = functions_of(batch)
+    local driver = deciders_of(batch)
     local key = driver.key_at(index)
     if not key.state and not key.failed then key.state = limit.algorithm.load(key.name, limit, now, value or nil) end
     return driver, key
@@ -26,48 +26,49 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
   local function open(name, id, reserve, n, charged_at, key_expiry, counts, first, least, ttl_end)
     local px
     if key_expiry < least then key_expiry, px = renew_expiry(reserve.ttl, server) end
-    call('HSET', name, $HEAD, pack('>I4I4I8I8', key_expiry, counts + $RECORD, first, ttl_end), id, pack('>I8I8I8', ttl_end, n, charged_at))
+    local head = pack('>I4I4I8I8', key_expiry, counts + $ONE_RECORD, first, ttl_end)
+    call('HSET', name, $HEAD_FIELD, head, id, pack('>I8I8I8', ttl_end, n, charged_at))
     if px then call('PEXPIRE', name, px) end
   end
 
   -- Decides the hits of a run from run.current_hit on, the index of the hit that is decided now. values[i] is the value of key
   -- base + i. It is false if the key is absent or no string, and nil if the value is unknown.
   return function(run, values, base)
-    local limit, reserve, algorithm, at_once, least, ttl_end
+    local limit, reserve, algorithm, least, ttl_end
     for hit = run.current_hit, run.times do
       run.current_hit = hit
-      local op, id, index, l, n, other = unpacked('>I1c16I2I2i8I2', text, run.hits_at + $RESERVES_SIZE * (hit - 1))
-      if limit ~= limits[l] then
-        limit, reserve = limits[l], limits[l + 1]
-        algorithm, at_once = limit.algorithm, reserve.algorithm.at_once == limit.algorithm.name
+      local op, id, index, limit_index, n, reservations_index = unpacked('>I1c16I2I2i8I2', text, run.hits_at + $RESERVES_SIZE * (hit - 1))
+      if limit ~= limits[limit_index] then
+        limit, reserve = limits[limit_index], limits[limit_index + 1]
+        algorithm = limit.algorithm
         least, ttl_end = least_expiry(reserve.ttl, server), now + reserve.ttl
       end
       local key, value = keys[index], values[index - base]
-      local name, ends = names[other], op == $END
+      local name, ends = names[reservations_index], op == $END
 
       -- Read the hash. The head is that of an absent hash, or of one whose records are all open and expire after now and not after
       -- ttl_end. For any other hash, key_expiry is nil.
       local key_expiry, counts, first, last, record
-      if n >= 0 and id ~= $NO_ID and not keys[other] and not (key and key.failed) then
-        local found = try('HMGET', name, $HEAD, id)
+      if n >= 0 and id ~= $NO_ID and not keys[reservations_index] and not (key and key.failed) then
+        local found = try('HMGET', name, $HEAD_FIELD, id)
         local head = found[1]
         record = found[2]
         if head == false then
           key_expiry, counts, first = 0, 0, ttl_end
         elseif head and #head == 24 then
           key_expiry, counts, first, last = unpacked('>I4I4I8I8', head)
-          if counts % $RECORD > 0 or first <= now or last > ttl_end then key_expiry = nil end
-          if counts >= $FEW * $RECORD and key_expiry and not ends then counts = (call('HLEN', name) - 1) * $RECORD end
+          if counts % $ONE_RECORD > 0 or first <= now or last > ttl_end then key_expiry = nil end
+          if counts >= $MAX_HASH_RECORDS * $ONE_RECORD and key_expiry and not ends then counts = (call('HLEN', name) - 1) * $ONE_RECORD end
         end
       end
 
       -- A frequent hit settles an open reservation, or takes a new one.
-      if not key_expiry or ends and not record or not ends and (record or counts >= $FEW * $RECORD) then
+      if not key_expiry or ends and not record or not ends and (record or counts >= $MAX_HASH_RECORDS * $ONE_RECORD) then
         local driver = loaded(index, limit, value)
         driver.decide_extra({ driver.hit_of(run, hit) })
       else
         -- Read the usage. A value that cannot be read is an error before anything is written.
-        local quick = at_once and value ~= nil and not key
+        local quick = algorithm.settles_at_once and value ~= nil and not key
         if not quick then
           loaded(index, limit, value)
         elseif not value then
@@ -81,7 +82,7 @@ return function(now, server, batch, verdicts, text, limits, functions_of)
         if ends then
           if #record ~= 24 then error('an unreadable value', 0) end
           -- The hash is deleted with its last record, if counts is exact.
-          if counts == $RECORD then call('DEL', name) else call('HDEL', name, id) end
+          if counts == $ONE_RECORD then call('DEL', name) else call('HDEL', name, id) end
           delta = n - unpacked('>I8', record, 9)
         end
 

@@ -9,7 +9,11 @@
 --
 -- A span is a time to drain: whole + frac/den µs, with the den of the limit. A limit has three: drain, of one hit; full, of its
 -- capacity; overdraft, of twice its capacity, which bounds counted denied hits.
-local M = { name = 'funnel', limit = 0, check = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
+--
+-- settles_at_once: quick may charge a reservation and settle it, because a settle does not need the time of the charge.
+local M = {
+  name = 'funnel', settles_at_once = true, limit = 0, check = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0,
+}
 local floor, ceil = math.floor, math.ceil
 
 -- The time to drain k hits. Products beyond 2^53 are split: k is at most 2^33, and drain_frac and den are below 2^32.

@@ -1,7 +1,7 @@
 -- reservations: the open reservations of a key, and the ids that ended before their take. Twin of pkg/limiters/leases.go.
 --
--- KEYS    one hash of at most $FEW records. Beyond that it becomes a sorted set, see concurrency.lua, until the set is empty. A set
---         alone would double the cost of a frequent hit, and a hash has no order of expiries (ADR 17).
+-- KEYS    one hash of at most $MAX_HASH_RECORDS records. Beyond that it becomes a sorted set, see concurrency.lua, until the set is
+--         empty. A set alone would double the cost of a frequent hit, and a hash has no order of expiries (ADR 17).
 --         The fields:
 --           'h'         4  the expiry of the key, in s since 1970 by this server's clock
 --                       2  a number of records, at least as many as there are
@@ -57,7 +57,7 @@ return function(sets)
   local function write(s, field, value, keep, server)
     local key_expiry, px = s.key_expiry
     if key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
-    call('HSET', s.key, $HEAD, head_of(s, key_expiry), field, value)
+    call('HSET', s.key, $HEAD_FIELD, head_of(s, key_expiry), field, value)
     if px then call('PEXPIRE', s.key, px) end
     s.key_expiry = key_expiry
   end
@@ -69,13 +69,13 @@ return function(sets)
       s.key_expiry = 0
     else
       call('HDEL', s.key, ...)
-      call('HSET', s.key, $HEAD, head_of(s, s.key_expiry))
+      call('HSET', s.key, $HEAD_FIELD, head_of(s, s.key_expiry))
     end
   end
 
   -- Moves the records to a sorted set.
   local function lengthen(s, server)
-    call('HSET', s.key, $HEAD, head_of(s, s.key_expiry)) -- fails on a full Redis, before anything is changed
+    call('HSET', s.key, $HEAD_FIELD, head_of(s, s.key_expiry)) -- fails on a full Redis, before anything is changed
     call('DEL', s.key)
     s.long = sets().load(s.key, '', true)
     local open, ended = {}, {}
@@ -85,7 +85,7 @@ return function(sets)
   end
 
   local function read(s, field, value)
-    if field == $HEAD then
+    if field == $HEAD_FIELD then
       if #value ~= 24 then error('an unreadable value', 0) end
       s.key_expiry = unpacked('>I4', value)
     elseif #field == 16 then
@@ -125,7 +125,7 @@ return function(sets)
   end
 
   function M.open(s, id, l, now, n, charged_at, server)
-    if not s.long and s.count + s.count_ended >= $FEW then lengthen(s, server) end
+    if not s.long and s.count + s.count_ended >= $MAX_HASH_RECORDS then lengthen(s, server) end
     if s.long then return sets().open(s.long, id, l, now, n, charged_at, server) end
     local expires = now + l.ttl
     local value = pack('>I8I8I8', expires, n, charged_at)
@@ -145,7 +145,7 @@ return function(sets)
   end
 
   function M.remember(s, id, now, n, server)
-    if not s.long and s.count + s.count_ended >= $FEW then lengthen(s, server) end
+    if not s.long and s.count + s.count_ended >= $MAX_HASH_RECORDS then lengthen(s, server) end
     if s.long then return sets().remember(s.long, id, now, n, server) end
     local expires = now + $ENDED_TTL
     change(s, s.ended, id, { expires = expires, n = n }, write, id .. 'e', pack('>I8I8', expires, n), $ENDED_TTL, server)
@@ -170,7 +170,7 @@ return function(sets)
     if type(redis.pcall('HSET', unpack(values))) == 'table' then return end
     for _, r in ipairs(late) do r.expires = latest end
     sum_up(s)
-    call('HSET', s.key, $HEAD, head_of(s, s.key_expiry))
+    call('HSET', s.key, $HEAD_FIELD, head_of(s, s.key_expiry))
   end
 
   -- Removes expired reservations and ended ids. On a replica, which rejects all writes, they are removed only from the state.

@@ -5,9 +5,7 @@
 -- ARGV    the reservation's arguments: ttl, releases. With releases = 1 an expired reservation is settled to 0.
 -- units   times in µs since 1970, durations in µs
 -- reply   none of its own.
---
--- at_once is the algorithm whose quick may charge and settle, because its settle does not need the time of the charge.
-local M = { limit = 0, at_once = 'funnel' }
+local M = { limit = 0 }
 
 function M.limit(text, at)
   local ttl, releases = unpacked('>I8I8', text, at)

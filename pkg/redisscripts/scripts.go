@@ -38,16 +38,16 @@ var constants = map[string]any{
 	"ENDED_TTL":  limiters.EndedTTL.Microseconds(),
 	"NO_ID":      "'" + strings.Repeat(`\0`, 16) + "'", // of a hit without a lease
 
-	"HEAD":    "'h'",   // the field of a hash of reservations that has its counts
-	"RECORD":  1 << 16, // a record in these counts
-	"FEW":     64,      // the most records of such a hash
-	"COUNTS":  1 << 15, // the factor of the expiry in the counts of a sorted set of leases
-	"PER_HIT": 1000,    // the most leases that a hit removes or shortens
+	"HEAD_FIELD":       "'h'",   // the field of a hash of reservations that has its counts
+	"ONE_RECORD":       1 << 16, // a record in these counts
+	"MAX_HASH_RECORDS": 64,      // the most records of such a hash
+	"EXPIRY_FACTOR":    1 << 15, // the factor of the expiry in the counts of a sorted set of leases
+	"MAX_PER_HIT":      1000,    // the most leases that a hit removes or shortens
 
-	"LOG_RECORD": 9,              // the bytes of a record in a sliding log
-	"LOG_SUMS":   1 << 21,        // the sum of a record is modulo this number
-	"LOG_TIMES":  int64(1 << 51), // and its time modulo this one
-	"SHORT_LOG":  64,             // the most records of a log that is a string
+	"LOG_RECORD_SIZE":    9,              // the bytes of a record in a sliding log
+	"LOG_SUMS":           1 << 21,        // the sum of a record is modulo this number
+	"LOG_TIMES":          int64(1 << 51), // and its time modulo this one
+	"MAX_STRING_RECORDS": 64,             // the most records of a log that is a string
 
 	"PACKED": packed,
 	"FORMAT": "'>I8" + strings.Repeat("I1i8i8i8", packed) + "'", // of a reply with so many verdicts

@@ -1,7 +1,7 @@
 -- sliding_log: allows hits that fit together with those in (t - window, t]. Twin of pkg/limiters/slidinglog.go.
 --
--- KEYS    records of $LOG_RECORD bytes in the order of time: a string of at most $SHORT_LOG records, or a list, which stays a list
---         until it is empty. A record (at, sum) means that sum hits (modulo $LOG_SUMS, more than twice the largest max) were logged
+-- KEYS    records of $LOG_RECORD_SIZE bytes in the order of time: a string of at most $MAX_STRING_RECORDS records, or a list, which
+--         stays a list until it is empty. A record (at, sum) means that sum hits (modulo $LOG_SUMS, more than twice the largest max) were logged
 --         up to and including time at (µs since 1970, modulo $LOG_TIMES). Record 0 is not a hit: its sum is the count before the
 --         first hit, and its time is meaningless.
 -- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), peek_over (0|1)
@@ -40,12 +40,12 @@ local function record(s, i, now)
     local r = s.pend[i - s.tail]
     return r.at, r.sum
   end
-  local text, from = s.text, i * $LOG_RECORD + 1
+  local text, from = s.text, i * $LOG_RECORD_SIZE + 1
   if not text then
     text, from = s.list.records[i], 1
     if not text then
       text = call('LINDEX', s.list.key, digits(i))
-      if #text ~= $LOG_RECORD then error('an unreadable record in the log', 0) end
+      if #text ~= $LOG_RECORD_SIZE then error('an unreadable record in the log', 0) end
       s.list.records[i] = text
     end
   end
@@ -84,7 +84,7 @@ function M.load(key, l, now, text)
   if type(text) == 'table' then
     s.text, s.list, s.stored = nil, { key = key, records = {} }, call('LLEN', key)
   else
-    s.stored = #text / $LOG_RECORD
+    s.stored = #text / $LOG_RECORD_SIZE
     if s.stored % 1 > 0 then error('an unreadable log', 0) end
   end
   local _, sum
@@ -204,7 +204,7 @@ local function is_untouched(s, now)
 end
 
 local function save_text(key, s, rest, px)
-  local retained = string.sub(s.text, s.first * $LOG_RECORD + 1, (s.tail + 1) * $LOG_RECORD)
+  local retained = string.sub(s.text, s.first * $LOG_RECORD_SIZE + 1, (s.tail + 1) * $LOG_RECORD_SIZE)
   call('SET', key, table.concat({ record_of(0, s.base), retained, table.concat(rest) }), 'PX', digits(px))
 end
 
@@ -226,7 +226,7 @@ local function save_list(key, s, rest, px, l, now)
 end
 
 function M.save(key, s, l, reset, now)
-  if #s.pend == 1 and s.text and is_untouched(s, now) and s.stored < $SHORT_LOG and expires_late_enough(s, l, now) then
+  if #s.pend == 1 and s.text and is_untouched(s, now) and s.stored < $MAX_STRING_RECORDS and expires_late_enough(s, l, now) then
     call('APPEND', key, record_of(s.pend[1].at, s.pend[1].sum))
     return
   end
@@ -235,7 +235,7 @@ function M.save(key, s, l, reset, now)
   for i, r in ipairs(s.pend) do rest[i] = record_of(r.at, r.sum) end
   if retained + #rest == 0 then
     call('DEL', key)
-  elseif retained + #rest > $SHORT_LOG or s.list and retained > 0 then
+  elseif retained + #rest > $MAX_STRING_RECORDS or s.list and retained > 0 then
     save_list(key, s, rest, px, l, now)
   else
     if s.list then
@@ -249,9 +249,9 @@ end
 -- For hits that fit in a short log, if none of its records has expired and its expiry was set in this quarter of a window.
 function M.quick(key, l, now, v, n)
   local size = #v
-  if size < 2 * $LOG_RECORD or size >= $SHORT_LOG * $LOG_RECORD or size % $LOG_RECORD > 0 then return end
-  local newest, sum = read(v, size - $LOG_RECORD + 1, now)
-  if newest >= now or read(v, $LOG_RECORD + 1, now) <= now - l.window then return end
+  if size < 2 * $LOG_RECORD_SIZE or size >= $MAX_STRING_RECORDS * $LOG_RECORD_SIZE or size % $LOG_RECORD_SIZE > 0 then return end
+  local newest, sum = read(v, size - $LOG_RECORD_SIZE + 1, now)
+  if newest >= now or read(v, $LOG_RECORD_SIZE + 1, now) <= now - l.window then return end
   local _, base = read(v, 1, now)
   local used, quarter = (sum - base + $LOG_SUMS) % $LOG_SUMS + n, l.window / 4
   if used > l.max or floor(newest / quarter) ~= floor(now / quarter) then return end
