@@ -23,8 +23,8 @@ import (
 	"github.com/weir-rls/weir/pkg/recorder"
 )
 
-// A process is a running server. open sets its parts in the order of the fields, and close closes them in reverse. The methods of an
-// optional part do nothing if the part is nil.
+// A process is a running server. open sets its parts in the order of the fields, and close closes them in reverse. The methods that
+// run, stop or feed an optional part do nothing if it is nil.
 type process struct {
 	settings *settings.Serve
 	log      *zap.Logger

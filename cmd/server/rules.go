@@ -22,6 +22,7 @@ func (p *process) openRules() (err error) {
 	s := p.settings
 	o := ruleload.Options{
 		Path:                 s.Path(),
+		Remedy:               "set --config or CONFIG_PATH to a file or folder",
 		ReceivedPath:         s.RulesFile,
 		Overlay:              s.Overlay,
 		MergeDomains:         s.MergeDomainConfig,
@@ -41,14 +42,10 @@ func (p *process) openRules() (err error) {
 	}
 	p.warnOfRules = ruleWarnings(s, p.log)
 	p.rules, err = ruleload.Open(o)
-	switch {
-	case !errors.Is(err, ruleload.ErrNoRules):
-		return err
-	case s.Config == "" && errors.Is(err, fs.ErrNotExist):
+	if s.Config == "" && errors.Is(err, ruleload.ErrNoRules) && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())
-	default:
-		return fmt.Errorf("%w (set --config or CONFIG_PATH to a file or folder)", err)
 	}
+	return err
 }
 
 // rulesLoaded reports new rules in force, or the error of a failed load. It discards everything that is cached under the old rules.

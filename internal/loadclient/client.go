@@ -118,8 +118,8 @@ type run struct {
 	conns  []*conn
 	pacing error // of pace; read it after all goroutines have ended
 
-	began  time.Time     // the measurement
-	cpu    time.Duration // of the process, when the measurement began
+	began  time.Time     // when the measurement began
+	cpu    time.Duration // of the process, at that time
 	result *Result
 }
 

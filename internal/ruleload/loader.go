@@ -23,6 +23,7 @@ import (
 // Options configures a [Loader].
 type Options struct {
 	Path         string      // the file or folder of the rules; unused with XDS
+	Remedy       string      // of an unreadable Path, for the error: how the user sets it
 	XDS          *xds.Source // the control plane that sends the rules, or nil
 	ReceivedPath string      // the file that keeps the rules from XDS for the next start; "" keeps none
 	Overlay      string      // the file or folder of the overlay; "" is none
@@ -72,7 +73,7 @@ func Open(o Options) (*Loader, error) {
 	l.file = sources.NewFile(o.Path)
 	files, err := l.file.Read()
 	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrNoRules, err)
+		err = fmt.Errorf("%w: %w (%s)", ErrNoRules, err, o.Remedy)
 	}
 	if err := l.apply(files, err); err != nil {
 		if !o.MayStartWithoutRules {

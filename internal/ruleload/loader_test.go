@@ -1,7 +1,10 @@
 package ruleload
 
 import (
+	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/zap"
@@ -75,5 +78,23 @@ func TestUnchangedRulesStay(t *testing.T) {
 	_ = l.load(yaml(rulesText), nil)
 	if l.Rules() == first || logged.FilterMessage("rules loaded").Len() != 2 {
 		t.Errorf("the rules were not loaded after the fault: %v", logged.All())
+	}
+}
+
+// Without rules the error names the remedy, and the log does if the server starts all the same.
+func TestMissingRulesNameTheRemedy(t *testing.T) {
+	core, logged := observer.New(zap.InfoLevel)
+	o := Options{
+		Path: filepath.Join(t.TempDir(), "none"), Remedy: "set the path", Log: zap.New(core), Loaded: func(*descriptors.Rules, error) {},
+	}
+	if _, err := Open(o); !errors.Is(err, ErrNoRules) || !strings.Contains(err.Error(), "(set the path)") {
+		t.Errorf("%v, want ErrNoRules with the remedy", err)
+	}
+	o.MayStartWithoutRules = true
+	if _, err := Open(o); err != nil {
+		t.Fatal(err)
+	}
+	if lines := logged.FilterMessage("rules not loaded").All(); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()), "(set the path)") {
+		t.Errorf("logged %v, want the remedy", lines)
 	}
 }

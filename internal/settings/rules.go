@@ -50,7 +50,7 @@ type XDS struct {
 	NodeID            string        `env:"CONFIG_GRPC_XDS_NODE_ID" name:"xds-node-id" default:"default" help:"The node id that Weir sends to the control plane, which selects the rules for this id."`
 	NodeMetadata      string        `env:"CONFIG_GRPC_XDS_NODE_METADATA" name:"xds-node-metadata" placeholder:"K=V,..." help:"The node metadata that Weir sends to the control plane."`
 	ServerURL         string        `env:"CONFIG_GRPC_XDS_SERVER_URL" name:"xds-server-url" default:"localhost:18000" help:"The control plane: host:port, or another gRPC target such as unix:///path."`
-	ConnectRetry      time.Duration `env:"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL" name:"xds-connect-retry" default:"3s" help:"The first wait between two attempts to connect, if XDS_CLIENT_BACKOFF_INITIAL_INTERVAL is 0."`
+	ConnectRetry      time.Duration `env:"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL" name:"xds-connect-retry" default:"3s" help:"The first wait between two attempts to connect, at least 10ms, if XDS_CLIENT_BACKOFF_INITIAL_INTERVAL is 0."`
 	AdditionalHeaders string        `env:"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS" name:"xds-additional-headers" placeholder:"K:V,..." help:"Headers that Weir sends to the control plane, such as authorization."`
 	UseTLS            bool          `env:"CONFIG_GRPC_XDS_SERVER_USE_TLS" name:"xds-use-tls" help:"Connect to the control plane with TLS."`
 	ClientCert        string        `env:"CONFIG_GRPC_XDS_CLIENT_TLS_CERT" name:"xds-client-cert" placeholder:"FILE" help:"The client certificate for the control plane, in PEM. Weir reads it for each connection."`
@@ -67,13 +67,14 @@ type XDS struct {
 }
 
 func (x *XDS) complete(errs *settingErrors, configType string) {
+	initial := "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"
 	if x.BackoffInitial == 0 {
-		x.BackoffInitial = x.ConnectRetry
+		initial, x.BackoffInitial = "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", x.ConnectRetry
 	}
 	if configType != FromXDS {
 		return
 	}
-	errs.interval("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", x.BackoffInitial)
+	errs.interval(initial, x.BackoffInitial)
 	errs.interval("XDS_CLIENT_BACKOFF_MAX_INTERVAL", x.BackoffMax)
 	x.BackoffInitial = min(x.BackoffInitial, x.BackoffMax)
 	if x.MaxMessageSize < 0 {

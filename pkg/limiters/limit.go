@@ -62,7 +62,7 @@ type Limit struct {
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the state changes, and only then.
 	idPrefix() string
-	// fits reports whether n hits fit at now; 0 hits fit if the usage is within the maximum, which is not 0. If they do not fit,
+	// fits reports whether n hits fit at now; 0 hits fit if the usage is within the capacity and the maximum is not 0. If they do not fit,
 	// retryAfter is the wait until they do; negative means never.
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.

@@ -34,7 +34,7 @@ type Op uint8
 const (
 	// OpTake charges N > 0 hits, peeks (checks without charging) if N = 0, or refunds if N < 0.
 	OpTake Op = iota
-	// OpEnd ends the lease, or settles the reservation to the actual cost N; a lease ignores N. Such a hit is always allowed. It must
+	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit ignores N. Such a hit is always allowed. It must
 	// be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a take of the id within
 	// that time opens no lease, and a reservation is charged its actual cost.
 	OpEnd

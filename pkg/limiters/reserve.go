@@ -24,7 +24,7 @@ var reserveParameters = []Parameter{
 		About: "what becomes of an estimate that was not corrected in time."},
 }
 
-// Reserves reports whether the leases under l are reservations: they have an estimate, which an End corrects.
+// Reserves reports whether the leases under l are reservations: they have an estimate, which an end corrects.
 func (l *Limit) Reserves() bool { return l.UsesLeases() && !l.IsConcurrency() }
 
 func (l *Limit) setReserve(r ReserveSpec) error {

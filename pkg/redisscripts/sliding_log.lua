@@ -1,8 +1,8 @@
 -- sliding_log: allows hits that fit together with those in (t - window, t]. Twin of pkg/limiters/slidinglog.go.
 --
--- KEYS    records of $LOG_RECORD_SIZE bytes in the order of time: a string of at most $MAX_STRING_RECORDS records, or a list, which
---         stays a list until it is empty. A record (at, sum) means that sum hits (modulo $LOG_SUMS, more than twice the largest max) were logged
---         up to and including time at (µs since 1970, modulo $LOG_TIMES). Record 0 is not a hit: its sum is the count before the
+-- KEYS    records of $LOG_RECORD_SIZE bytes in the order of time: a string of at most $MAX_STRING_RECORDS of them, or a list, which
+--         stays a list until it is empty. A record (at, sum) means that sum hits (modulo $LOG_SUMS, more than twice the largest max) were
+--         logged up to and including time at (µs since 1970, modulo $LOG_TIMES). Record 0 is not a hit: its sum is the count before the
 --         first hit, and its time is meaningless.
 -- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), peek_over (0|1)
 -- units   times in µs since 1970, durations in µs

@@ -121,6 +121,8 @@ func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, erro
 	return master, err
 }
 
+var errNoMaster = errors.New("no node of the cluster has slots")
+
 func (c *cluster) masters(ctx context.Context) ([]server, error) {
 	var mu sync.Mutex
 	var masters []server
@@ -130,6 +132,9 @@ func (c *cluster) masters(ctx context.Context) ([]server, error) {
 		masters = append(masters, newServer(master, master.Options().Addr))
 		return nil
 	})
+	if err == nil && len(masters) == 0 {
+		err = errNoMaster
+	}
 	slices.SortFunc(masters, func(a, b server) int { return strings.Compare(a.address, b.address) })
 	return masters, err
 }

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,16 +66,11 @@ func policyOf(ctx context.Context, master server) (string, error) {
 	return policy, nil
 }
 
-var errNoMaster = errors.New("no node of the cluster has slots")
-
 // probe calls f for all masters concurrently, and returns the results. It fails only if each call fails.
 func probe[T any](ctx context.Context, s *Store, f func(context.Context, server) (T, error)) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.connectTime)
 	defer cancel()
 	masters, err := s.servers.masters(ctx)
-	if err == nil && len(masters) == 0 {
-		err = errNoMaster
-	}
 	var probing sync.WaitGroup
 	var mu sync.Mutex
 	var results []T

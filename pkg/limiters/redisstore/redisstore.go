@@ -52,7 +52,7 @@ type Store struct {
 // servers decides hits on the servers of a Store: a [single] Redis or a [cluster].
 type servers interface {
 	split.Taker
-	// masters returns the servers that have keys, in the order of their addresses.
+	// masters returns the servers that have keys, one at least, in the order of their addresses. The address of a single Redis is "".
 	masters(ctx context.Context) ([]server, error)
 }
 

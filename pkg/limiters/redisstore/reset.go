@@ -102,6 +102,9 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(hit
 	if err != nil {
 		return err
 	}
+	if position.master != "" && masters[0].address == "" {
+		return limiters.ErrCursor // of a cluster
+	}
 	i := slices.IndexFunc(masters, func(m server) bool { return m.address >= position.master })
 	if i < 0 {
 		position.done = true

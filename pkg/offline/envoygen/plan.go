@@ -252,12 +252,12 @@ func (p *planner) addRule(rule *descriptors.Rule) {
 	}
 }
 
-// noteUnchecked names what neither the rules nor weir can check about a source.
+// noteUnchecked adds a note for a source that neither the rules nor weir can check.
 func (p *planner) noteUnchecked(s *source, key, at string) {
 	switch s.kind {
 	case fromHost:
-		p.note(at, "%s: a client chooses the case of the host and may add a port, so one host has many values; a generic_key for each virtual "+
-			"host of Envoy has one", key)
+		p.note(at, "%s: a client chooses the case of the host and may add a port, so one host has many values: use a generic_key for each "+
+			"virtual host of Envoy instead", key)
 	case fromCEL:
 		p.note("", "%s: only Envoy checks the CEL expression: start Envoy with --mode validate before you use the configuration", key)
 	}
