@@ -182,7 +182,7 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	}
 	r.key = decision.appendKey(r.key[:0])
 	key := string(r.key)
-	op := limiters.OpTake
+	op := limiters.OpCharge
 	if decision.End {
 		op = limiters.OpEnd
 	}

@@ -3,7 +3,7 @@ package limiters
 // TakesLease reports whether h may open a lease. A hit of 0 is a peek under concurrency, and elsewhere a
 // reservation with an estimate of 0.
 func (h *Hit) TakesLease() bool {
-	return h.Limit.UsesLeases() && h.Lease != LeaseID{} && h.Op == OpTake && (h.N > 0 || h.N == 0 && h.Limit.Reserves())
+	return h.Limit.UsesLeases() && h.Lease != LeaseID{} && h.Op == OpCharge && (h.N > 0 || h.N == 0 && h.Limit.Reserves())
 }
 
 // A leaseStep is the effect of an allowed hit on its lease.

@@ -100,18 +100,18 @@ func TestLeasesAreBounded(t *testing.T) {
 		return out[0]
 	}
 	for i := range MaxLeases {
-		if v := take(OpTake, i, 1); !v.Allowed {
+		if v := take(OpCharge, i, 1); !v.Allowed {
 			t.Fatalf("lease %d: %+v", i, v)
 		}
 	}
 	size := s.GrownBytes()
-	if v := take(OpTake, MaxLeases, 1); v.Allowed || v.RetryAfter != time.Second {
+	if v := take(OpCharge, MaxLeases, 1); v.Allowed || v.RetryAfter != time.Second {
 		t.Errorf("a lease too many: %+v", v)
 	}
-	if v := take(OpTake, 1, 1); !v.Allowed || v.Used != MaxLeases {
+	if v := take(OpCharge, 1, 1); !v.Allowed || v.Used != MaxLeases {
 		t.Errorf("a held id: %+v", v)
 	}
-	if v := take(OpTake, MaxLeases, MaxLeases+1); v.Allowed || v.Err != nil {
+	if v := take(OpCharge, MaxLeases, MaxLeases+1); v.Allowed || v.Err != nil {
 		t.Errorf("more slots than are free: %+v", v)
 	}
 	for i := MaxLeases; i < 3*MaxLeases; i++ {

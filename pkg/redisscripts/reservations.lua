@@ -1,7 +1,7 @@
 -- reservations: the open reservations of a key, and the ids that ended before their take. Twin of pkg/limiters/leases.go.
 --
--- KEYS    one hash. Beyond $MAX_HASH_RECORDS records it becomes a sorted set, see concurrency.lua, until the set is empty. With a set
---         alone a frequent hit would cost 1.5 to 1.8 times as much, and a hash has no order of expiries (ADR 17).
+-- KEYS    one hash of records. With more than $MAX_HASH_RECORDS of them it becomes a sorted set, see concurrency.lua, until the set is
+--         empty. With a set alone a frequent hit would cost 1.5 to 1.8 times as much, and a hash has no order of expiries (ADR 17).
 --         The fields:
 --           'h'         4  the expiry of the key, in s since 1970 by this server's clock
 --                       2  a number of records, at least as many as there are

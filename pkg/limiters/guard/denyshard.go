@@ -81,7 +81,7 @@ func (s *denyShard) find(hash uint64, key string, l *limiters.Limit) *denyEntry 
 func (s *denyShard) lookUp(now int64, h *limiters.Hit, l *lookup, v *limiters.Verdict, debts []debt) []debt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.N >= 0 && h.Op == limiters.OpTake {
+	if h.N >= 0 && h.Op == limiters.OpCharge {
 		s.lookups++
 		if !l.forward && s.answer(now, l.hash, h, v) {
 			s.answered++

@@ -18,7 +18,7 @@ func opOf(end bool) limiters.Op {
 	if end {
 		return limiters.OpEnd
 	}
-	return limiters.OpTake
+	return limiters.OpCharge
 }
 
 func leaseHit(l *limiters.Limit, id string, n int64, end bool) limiters.Hit {

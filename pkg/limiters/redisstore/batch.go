@@ -132,7 +132,7 @@ func (b *batch) verdictsOf(i int) int {
 // amount returns the N of hit i, or the Debt of a peek that has one.
 func (b *batch) amount(i int) (n int64, isDebt bool) {
 	h := b.hits[i]
-	if h.Op == limiters.OpTake && h.N == 0 && b.group[i] == 0 && h.Debt > 0 && !h.Limit.UsesExtraState() {
+	if h.Op == limiters.OpCharge && h.N == 0 && b.group[i] == 0 && h.Debt > 0 && !h.Limit.UsesExtraState() {
 		return limiters.ClampHits(h.Debt), true
 	}
 	return limiters.ClampHits(h.N), false

@@ -20,7 +20,7 @@ func opOf(end bool) limiters.Op {
 	if end {
 		return limiters.OpEnd
 	}
-	return limiters.OpTake
+	return limiters.OpCharge
 }
 
 func slotsOfKey(maximum int64, ttl time.Duration) *limiters.Limit {
