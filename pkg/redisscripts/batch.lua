@@ -272,7 +272,8 @@ local function deciders_of(batch)
 
   local function report_hit(key, run) report(key, run.first, run.limit, run.allowed, run.retry) end
 
-  -- Decides a group, a list of runs of one hit. The hits are charged only if all of them are allowed.
+  -- Decides a group, a list of runs of one hit. The hits are charged only if all of them are allowed. By decide_extra.lua, a hit of a
+  -- group would cost 9 to 23 % more (ADR 3).
   local function decide_group(group)
     local allowed, on = true, {}
     for r, run in ipairs(group) do
