@@ -18,8 +18,8 @@ import (
 // no candidate.
 type shadowFile struct {
 	*shadow.Shadow
-	path      string
-	candidate *ruleload.Candidate
+	path string
+	file *ruleload.CandidateFile
 }
 
 func openShadow(s *settings.Serve, rules *ruleload.Loader, log *zap.Logger, metrics *telemetry.Metrics) *shadowFile {
@@ -34,7 +34,7 @@ func openShadow(s *settings.Serve, rules *ruleload.Loader, log *zap.Logger, metr
 		Secret:   []byte(s.KeyHashSecret),
 		Panicked: func(value any) { panicked("shadow", value) },
 	})
-	f := &shadowFile{Shadow: compare, path: s.ShadowConfig, candidate: rules.OpenCandidate(s.ShadowConfig, compare.Use, log)}
+	f := &shadowFile{Shadow: compare, path: s.ShadowConfig, file: rules.OpenCandidateFile(s.ShadowConfig, compare.Use, log)}
 	metrics.RegisterShadow(f.stats)
 	return f
 }
@@ -42,7 +42,7 @@ func openShadow(s *settings.Serve, rules *ruleload.Loader, log *zap.Logger, metr
 // reload reads the file now, with the overlay now in force.
 func (f *shadowFile) reload() {
 	if f != nil {
-		f.candidate.Reload()
+		f.file.Reload()
 	}
 }
 
@@ -53,7 +53,7 @@ func (f *shadowFile) run(ctx context.Context) {
 	}
 	var parts sync.WaitGroup
 	parts.Go(func() { f.Run(ctx) })
-	parts.Go(func() { f.candidate.Watch(ctx) })
+	parts.Go(func() { f.file.Watch(ctx) })
 	parts.Wait()
 }
 
@@ -64,7 +64,7 @@ func (f *shadowFile) observe(o *rls.Observation) {
 }
 
 func (f *shadowFile) stats() telemetry.ShadowStats {
-	c := f.candidate.State()
+	c := f.file.State()
 	return telemetry.ShadowStats{Report: f.Report(maxShadowSeries, 0), Loads: c.Loads, Faults: c.Faults}
 }
 
@@ -101,7 +101,7 @@ func (f *shadowFile) report(limits, keys, replicas int) admin.Shadow {
 	if all := r.Dropped + r.Seen; all > 0 {
 		s.DroppedShare = float64(r.Dropped) / float64(all)
 	}
-	if err := f.candidate.State().Err; err != nil {
+	if err := f.file.State().Err; err != nil {
 		s.Error = err.Error()
 	}
 	if r.Running {

@@ -23,17 +23,17 @@ type CannotMatch struct {
 // A Hashed finds the rules that a recording cannot judge. A recorder hashes the values that its rules match by key alone. A hash
 // never equals such a value, so a new rule that matches the value exactly, by a list, a wildcard or a prefix would never match.
 type Hashed struct {
-	rules map[string][]*candidate // by domain and keys
-	wild  []*candidate            // those with a '*' in a key
-	seen  map[string][]*candidate // the rules for descriptors with hashed values, see shape
+	rules map[string][]*valueRule // by domain and keys
+	wild  []*valueRule            // those with a '*' in a key
+	seen  map[string][]*valueRule // the rules for descriptors with hashed values, see shape
 	shape []byte
 }
 
 // maxShapes bounds Hashed.seen.
 const maxShapes = 100_000
 
-// A candidate is a rule with at least one level that the known rules do not match by value.
-type candidate struct {
+// A valueRule is a rule with at least one level that the known rules do not match by value.
+type valueRule struct {
 	rule   *descriptors.Rule
 	levels []descriptors.Level
 	added  []bool // by level: it matches by value, and the known rules do not
@@ -44,7 +44,7 @@ type candidate struct {
 // NewHashed returns a Hashed for rules. known are the rules of the recorder, which never hashes a value that they match; known may
 // be nil.
 func NewHashed(rules, known *descriptors.Rules) *Hashed {
-	h := &Hashed{rules: map[string][]*candidate{}, seen: map[string][]*candidate{}}
+	h := &Hashed{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
 	plain := map[string]bool{}
 	if known != nil {
 		for rule := range known.All() {
@@ -52,23 +52,23 @@ func NewHashed(rules, known *descriptors.Rules) *Hashed {
 		}
 	}
 	for rule := range rules.All() {
-		c := &candidate{rule: rule, levels: rule.Levels()}
-		c.added = make([]bool, len(c.levels))
-		eachValue(rule.Domain, c.levels, func(i int, value string) { c.added[i] = c.added[i] || !plain[value] })
-		if !slices.Contains(c.added, true) {
+		v := &valueRule{rule: rule, levels: rule.Levels()}
+		v.added = make([]bool, len(v.levels))
+		eachValue(rule.Domain, v.levels, func(i int, value string) { v.added[i] = v.added[i] || !plain[value] })
+		if !slices.Contains(v.added, true) {
 			continue
 		}
 		keys := []byte(rule.Domain)
 		wild := false
-		for _, l := range c.levels {
+		for _, l := range v.levels {
 			keys = append(append(keys, 0), l.Key...)
 			wild = wild || strings.Contains(l.Key, "*")
 		}
 		if wild {
-			h.wild = append(h.wild, c)
+			h.wild = append(h.wild, v)
 			continue
 		}
-		h.rules[string(keys)] = append(h.rules[string(keys)], c)
+		h.rules[string(keys)] = append(h.rules[string(keys)], v)
 	}
 	return h
 }
@@ -120,36 +120,36 @@ func (h *Hashed) descriptor(domain string, entries []descriptors.Entry) {
 	h.shape = keys
 	found, known := h.seen[string(keys)]
 	if !known {
-		for _, c := range slices.Concat(h.rules[string(keys[:n])], h.wild) {
-			if key := c.hashedKey(domain, entries); key != "" {
-				c.key = cmp.Or(c.key, key)
-				found = append(found, c)
+		for _, v := range slices.Concat(h.rules[string(keys[:n])], h.wild) {
+			if key := v.hashedKey(domain, entries); key != "" {
+				v.key = cmp.Or(v.key, key)
+				found = append(found, v)
 			}
 		}
 		if len(h.seen) < maxShapes {
 			h.seen[string(keys)] = found
 		}
 	}
-	for _, c := range found {
-		c.found++
+	for _, v := range found {
+		v.found++
 	}
 }
 
 // hashedKey returns the key of a hashed value if only hashed values prevent a match, or "". It assumes that a wildcard beside a
 // plain value matches.
-func (c *candidate) hashedKey(domain string, entries []descriptors.Entry) string {
-	if c.rule.Domain != domain || len(c.levels) != len(entries) {
+func (v *valueRule) hashedKey(domain string, entries []descriptors.Entry) string {
+	if v.rule.Domain != domain || len(v.levels) != len(entries) {
 		return ""
 	}
 	key := ""
 	for i, e := range entries {
-		l := &c.levels[i]
+		l := &v.levels[i]
 		start, _, wild := strings.Cut(l.Key, "*")
 		switch {
 		case wild && !strings.HasPrefix(e.Key, start) || !wild && l.Key != e.Key:
 			return ""
 		case IsHashed(e.Value):
-			if c.added[i] {
+			if v.added[i] {
 				key = cmp.Or(key, e.Key)
 			}
 		case l.Value != "" && !strings.Contains(l.Value, "*") && l.Value != e.Value, len(l.Values) > 0 && !slices.Contains(l.Values, e.Value):
@@ -163,9 +163,9 @@ func (c *candidate) hashedKey(domain string, entries []descriptors.Entry) string
 // Such a rule matches a request of the recording, so the recorder knew the rule and hashed other values. matched may be nil.
 func (h *Hashed) List(matched func(*descriptors.Rule) bool) []CannotMatch {
 	all := []CannotMatch{}
-	for _, c := range slices.Concat(append(slices.Collect(maps.Values(h.rules)), h.wild)...) {
-		if c.key != "" && (matched == nil || !matched(c.rule)) {
-			all = append(all, CannotMatch{Domain: c.rule.Domain, Path: c.rule.Name, Source: c.rule.Source(), Key: c.key, Descriptors: c.found})
+	for _, v := range slices.Concat(append(slices.Collect(maps.Values(h.rules)), h.wild)...) {
+		if v.key != "" && (matched == nil || !matched(v.rule)) {
+			all = append(all, CannotMatch{Domain: v.rule.Domain, Path: v.rule.Name, Source: v.rule.Source(), Key: v.key, Descriptors: v.found})
 		}
 	}
 	slices.SortFunc(all, func(a, b CannotMatch) int {

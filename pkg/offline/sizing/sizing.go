@@ -22,13 +22,13 @@ type LocalLimit struct {
 	Probability float64 `json:"probability"` // of a false limit, if a client sends exactly Requests in a window
 	// EqualPart is Requests / Replicas, rounded up. One is the smallest limit that a given replica exceeds with at most
 	// Probability. Any is the smallest limit for which this holds for all replicas together.
-	EqualPart Candidate `json:"equal_part"`
-	One       Candidate `json:"one_replica"`
-	Any       Candidate `json:"any_replica"`
+	EqualPart LocalChoice `json:"equal_part"`
+	One       LocalChoice `json:"one_replica"`
+	Any       LocalChoice `json:"any_replica"`
 }
 
-// A Candidate is a local limit with its consequences.
-type Candidate struct {
+// A LocalChoice is a local limit with its consequences.
+type LocalChoice struct {
 	Limit int64 `json:"limit"` // of each replica
 	// OneExceeds is the probability that more than Limit of the requests reach a given replica.
 	OneExceeds float64 `json:"one_exceeds"`
@@ -50,7 +50,7 @@ func Local(requests, replicas int64, p float64) (*LocalLimit, error) {
 	case !(p > 0 && p < 1):
 		return nil, fmt.Errorf("a probability of %g is out of range: want a number above 0 and below 1, such as 0.001", p)
 	}
-	at := func(limit int64) Candidate { return candidate(requests, replicas, limit) }
+	at := func(limit int64) LocalChoice { return newLocalChoice(requests, replicas, limit) }
 	return &LocalLimit{
 		Requests: requests, Replicas: replicas, Probability: p,
 		EqualPart: at((requests + replicas - 1) / replicas),
@@ -105,10 +105,10 @@ func exceeds(requests, replicas, limit int64) float64 {
 	return tail / (tail + rest)
 }
 
-func candidate(requests, replicas, limit int64) Candidate {
+func newLocalChoice(requests, replicas, limit int64) LocalChoice {
 	single := exceeds(requests, replicas, limit)
 	r := float64(replicas)
-	return Candidate{
+	return LocalChoice{
 		Limit: limit, OneExceeds: single,
 		// The counts of the replicas are negatively associated: a low count makes no other count low. So the probability that some
 		// replica exceeds its limit is at least that of independent replicas, and at most the sum over the replicas.

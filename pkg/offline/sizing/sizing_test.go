@@ -109,7 +109,7 @@ func TestHundredMachinesShareAThousandRequests(t *testing.T) {
 		t.Errorf("got %+v, want local limits of 10, 21 and 26, and 2600 together", local)
 	}
 	const times = 3_000
-	for _, c := range []Candidate{local.EqualPart, local.One, local.Any, candidate(1000, 100, 18)} {
+	for _, c := range []LocalChoice{local.EqualPart, local.One, local.Any, newLocalChoice(1000, 100, 18)} {
 		one, anyOne, denied := simulate(1000, 100, c.Limit, times)
 		near := func(what string, got, low, high float64) {
 			// Five standard deviations of the simulation, which the seed makes repeatable.

@@ -19,7 +19,7 @@ func (l *LocalLimit) Text() string {
 	rows := []string{"LOCAL LIMIT\tCHOICE\tONE REPLICA EXCEEDS IT\tANY REPLICA EXCEEDS IT\tFALSELY DENIED\tTOGETHER\tOVER"}
 	for _, c := range []struct {
 		choice string
-		*Candidate
+		*LocalChoice
 	}{{"equal part", &l.EqualPart}, {"one replica", &l.One}, {"any replica", &l.Any}} {
 		rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%d\t+%d (%.2f times)", c.Limit, c.choice, probability(c.OneExceeds, c.OneExceeds),
 			probability(c.AnyExceedsLow, c.AnyExceeds), percent(c.Denied), c.Together, c.Over, float64(c.Together)/float64(l.Requests)))

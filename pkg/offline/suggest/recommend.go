@@ -18,8 +18,8 @@ type Recommendation struct {
 	Limit      int64  `json:"requests_per_unit"`
 	Name       string `json:"name,omitempty"` // of the limit in the rule
 	// Current is the limit in the rule, and Present its effect on the recording, including its capacity and its penalty.
-	Current *int64     `json:"current,omitempty"`
-	Present *Candidate `json:"present,omitempty"`
+	Current *int64       `json:"current,omitempty"`
+	Present *LimitEffect `json:"present,omitempty"`
 	// Keys and Denied are the effect on the recording.
 	Keys   Estimate  `json:"keys_hit"`
 	Denied *Estimate `json:"requests_denied,omitempty"` // nil beyond MaxRuns
@@ -179,9 +179,9 @@ func (w *Window) per() string {
 // explain completes a recommendation with its effect and its reasons.
 func (c *Collector) explain(r *Rule, rec *Recommendation) {
 	w, s := rec.window, &rec.split
-	for i := range rec.algorithm.Candidates {
-		if candidate := &rec.algorithm.Candidates[i]; candidate.Limit == rec.Limit {
-			rec.Denied = &candidate.Denied
+	for i := range rec.algorithm.Effects {
+		if effect := &rec.algorithm.Effects[i]; effect.Limit == rec.Limit {
+			rec.Denied = &effect.Denied
 		}
 	}
 	say := func(format string, args ...any) { rec.Reasons = append(rec.Reasons, fmt.Sprintf(format, args...)) }

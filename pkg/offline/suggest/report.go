@@ -70,9 +70,9 @@ type Algorithm struct {
 	Settings  string `json:"settings,omitempty"` // settings of the rule, such as window_start=first_hit
 	Current   *int64 `json:"current,omitempty"`  // the limit in the rule
 	// Smallest is the smallest limit that denies no request; nil if there is none.
-	Smallest   *int64      `json:"smallest_denies_nobody"`
-	Candidates []Candidate `json:"candidates"`
-	Curve      []Point     `json:"curve"`
+	Smallest *int64        `json:"smallest_denies_nobody"`
+	Effects  []LimitEffect `json:"candidates"`
+	Curve    []Point       `json:"curve"`
 
 	variant *variant
 	dist    *distribution
@@ -80,8 +80,8 @@ type Algorithm struct {
 	limits  []int64  // to run
 }
 
-// A Candidate is a limit with its effect on the recording.
-type Candidate struct {
+// A LimitEffect is a limit with its effect on the recording.
+type LimitEffect struct {
 	Limit  int64    `json:"limit"`
 	Keys   Estimate `json:"keys_hit"`
 	Denied Estimate `json:"requests_denied"`
@@ -137,7 +137,7 @@ func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
 		return nil, err
 	}
 	c.recommend(rule)
-	if err := rule.runCandidates(ctx, keys); err != nil {
+	if err := rule.addEffects(ctx, keys); err != nil {
 		return nil, err
 	}
 	for i := range rule.Recommendations {

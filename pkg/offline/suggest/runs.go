@@ -60,12 +60,12 @@ func (r *Rule) measure(ctx context.Context, keys []key) error {
 	})
 }
 
-// maxCandidates bounds the limits of one window for which denied requests are counted.
-const maxCandidates = 6
+// maxEffects bounds the limits of one window for which denied requests are counted.
+const maxEffects = 6
 
-// candidateLimits returns the limits to run in a window: the recommended ones, the smallest that deny no request, some quantiles,
+// limitsToRun returns the limits to run in a window: the recommended ones, the smallest that deny no request, some quantiles,
 // and limits between them. All algorithms get the same limits, so that their effects are comparable.
-func (r *Rule) candidateLimits(w *Window, length int) []int64 {
+func (r *Rule) limitsToRun(w *Window, length int) []int64 {
 	var wanted []int64
 	for i := range r.Recommendations {
 		if rec := &r.Recommendations[i]; rec.window == w {
@@ -115,13 +115,13 @@ func widestGap(limits []int64) (index int, between int64) {
 	return index, between
 }
 
-// runCandidates counts the denied requests of the limits of each window.
-func (r *Rule) runCandidates(ctx context.Context, keys []key) error {
+// addEffects counts the denied requests of the limits of each window.
+func (r *Rule) addEffects(ctx context.Context, keys []key) error {
 	all := r.algorithms()
-	length := min(maxCandidates, max(1, MaxRuns/len(all)))
+	length := min(maxEffects, max(1, MaxRuns/len(all)))
 	for i := range r.Windows {
 		w := &r.Windows[i]
-		limits := r.candidateLimits(w, length)
+		limits := r.limitsToRun(w, length)
 		for j := range w.Algorithms {
 			w.Algorithms[j].limits = limits
 		}
@@ -130,11 +130,11 @@ func (r *Rule) runCandidates(ctx context.Context, keys []key) error {
 		rec := r.recommendationFor(a.variant)
 		sums, present, err := a.run(ctx, keys, rec)
 		for i := range sums {
-			a.Candidates = append(a.Candidates, sums[i].candidate(r.Sample))
+			a.Effects = append(a.Effects, sums[i].effect(r.Sample))
 		}
 		if present != nil {
-			candidate := present.candidate(r.Sample)
-			rec.Present = &candidate
+			effect := present.effect(r.Sample)
+			rec.Present = &effect
 		}
 		return err
 	})
@@ -147,8 +147,8 @@ type sum struct {
 	run                 *run
 }
 
-func (s *sum) candidate(sample float64) Candidate {
-	return Candidate{Limit: s.limit, Keys: estimateKeys(s.keys, sample), Denied: estimateSum(s.denied, s.squares, sample)}
+func (s *sum) effect(sample float64) LimitEffect {
+	return LimitEffect{Limit: s.limit, Keys: estimateKeys(s.keys, sample), Denied: estimateSum(s.denied, s.squares, sample)}
 }
 
 // add runs the requests of a key and counts the denied ones.

@@ -88,7 +88,7 @@ func replayed(t testing.TB, rules *descriptors.Rules, lines []replay.Line) (keys
 	return int64(len(hit)), denied
 }
 
-// Each limit that denies nobody is the smallest one, and each candidate denies as many requests of as many keys as a replay with that
+// Each limit that denies nobody is the smallest one, and each limit run denies as many requests of as many keys as a replay with that
 // rule.
 func TestSuggestionsEqualReplays(t *testing.T) {
 	for _, odd := range []int{40, 0} {
@@ -136,10 +136,10 @@ func compare(t *testing.T, limit string, a *suggest.Algorithm, lines []replay.Li
 	if _, denied := replayed(t, rulesWith(t, limit, *a.Smallest-1), lines); denied == 0 {
 		t.Errorf("%s: %d denies nobody either", limit, *a.Smallest-1)
 	}
-	if len(a.Candidates) < 4 {
-		t.Errorf("%s: only %d candidates", limit, len(a.Candidates))
+	if len(a.Effects) < 4 {
+		t.Errorf("%s: only %d effects", limit, len(a.Effects))
 	}
-	for _, c := range a.Candidates {
+	for _, c := range a.Effects {
 		keys, denied := replayed(t, rulesWith(t, limit, c.Limit), lines)
 		if c.Keys.N != keys || c.Denied.N != denied {
 			t.Errorf("%s: %d hits %d keys and denies %d, a replay %d and %d", limit, c.Limit, c.Keys.N, c.Denied.N, keys, denied)

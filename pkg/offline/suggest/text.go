@@ -70,7 +70,7 @@ func (r *Rule) writeText(b *strings.Builder) {
 	b.WriteString("\n\n  The smallest limit that denies nobody:\n")
 	r.writeSmallest(b)
 	b.WriteString("\n  Limit → keys hit, requests denied:\n")
-	r.writeCandidates(b)
+	r.writeEffects(b)
 	for i := range r.Recommendations {
 		r.Recommendations[i].writeText(b, r.Sample)
 	}
@@ -147,10 +147,10 @@ func (r *Rule) writeSmallest(b *strings.Builder) {
 	}
 }
 
-func (r *Rule) writeCandidates(b *strings.Builder) {
+func (r *Rule) writeEffects(b *strings.Builder) {
 	for i := range r.Windows {
 		w := &r.Windows[i]
-		if len(w.Algorithms[0].Candidates) == 0 {
+		if len(w.Algorithms[0].Effects) == 0 {
 			continue
 		}
 		header := "LIMIT " + strings.ToUpper(w.per())
@@ -161,8 +161,8 @@ func (r *Rule) writeCandidates(b *strings.Builder) {
 			header += "\t" + strings.ToUpper(w.Algorithms[j].name()) + ": KEYS\tDENIED"
 		}
 		rows := []string{header}
-		for n := range w.Algorithms[0].Candidates {
-			limit := w.Algorithms[0].Candidates[n].Limit
+		for n := range w.Algorithms[0].Effects {
+			limit := w.Algorithms[0].Effects[n].Limit
 			row := terminal.Grouped(limit)
 			for j := range w.Algorithms {
 				row += w.Algorithms[j].effect(limit)
@@ -176,8 +176,8 @@ func (r *Rule) writeCandidates(b *strings.Builder) {
 
 // effect returns the cells of a limit.
 func (a *Algorithm) effect(limit int64) string {
-	for i := range a.Candidates {
-		if c := &a.Candidates[i]; c.Limit == limit {
+	for i := range a.Effects {
+		if c := &a.Effects[i]; c.Limit == limit {
 			return "\t" + c.Keys.text() + "\t" + c.Denied.text()
 		}
 	}

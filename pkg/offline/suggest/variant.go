@@ -200,7 +200,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) 
 
 // result returns the result of a variant without figures.
 func (v *variant) result() Algorithm {
-	a := Algorithm{Algorithm: v.spec.Algorithm, Settings: v.params().String(), Candidates: []Candidate{}, variant: v}
+	a := Algorithm{Algorithm: v.spec.Algorithm, Settings: v.params().String(), Effects: []LimitEffect{}, variant: v}
 	if v.configured != nil {
 		a.Current = &v.configured.RequestsPerUnit
 	}

@@ -13,50 +13,50 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// A Candidate keeps candidate rules, which are compared with the rules in force. It parses them with the overlay in force. Its
+// A CandidateFile keeps candidate rules, which are compared with the rules in force. It parses them with the overlay in force. Its
 // errors are only logged and counted. It is safe for concurrent use.
-type Candidate struct {
+type CandidateFile struct {
 	inForce *Loader
 	file    *sources.File
 	use     func(*descriptors.Rules) (changed bool)
 	log     *zap.Logger
 
 	mu    sync.Mutex
-	state CandidateState
+	state CandidateFileState
 }
 
-// A CandidateState is the state of a [Candidate].
-type CandidateState struct {
+// A CandidateFileState is the state of a [CandidateFile].
+type CandidateFileState struct {
 	Err    error // of the last load
 	Loads  int64 // without an error
 	Faults int64 // loads with an error
 }
 
-// OpenCandidate loads a candidate from the file or folder path. It calls use with the candidate after each load, and with nil once the
-// file is missing. use reports whether that is a change.
-func (l *Loader) OpenCandidate(path string, use func(*descriptors.Rules) (changed bool), log *zap.Logger) *Candidate {
-	c := &Candidate{inForce: l, file: sources.NewFile(path), use: use, log: log}
+// OpenCandidateFile loads a candidate from the file or folder path. It calls use with the candidate after each load, and with nil once
+// the file is missing. use reports whether that is a change.
+func (l *Loader) OpenCandidateFile(path string, use func(*descriptors.Rules) (changed bool), log *zap.Logger) *CandidateFile {
+	c := &CandidateFile{inForce: l, file: sources.NewFile(path), use: use, log: log}
 	c.load(c.file.Read())
 	return c
 }
 
 // Watch loads the candidate when its file changes, until ctx ends.
-func (c *Candidate) Watch(ctx context.Context) {
+func (c *CandidateFile) Watch(ctx context.Context) {
 	_ = c.file.Watch(ctx, c.load) // the error is that of ctx
 }
 
 // Reload makes Watch load the candidate now, with the overlay now in force.
-func (c *Candidate) Reload() { c.file.Reload() }
+func (c *CandidateFile) Reload() { c.file.Reload() }
 
 // State returns the current state.
-func (c *Candidate) State() CandidateState {
+func (c *CandidateFile) State() CandidateFileState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
 }
 
 // load makes files the candidate. Files with faults leave the old candidate; a missing file removes it.
-func (c *Candidate) load(files []rulesfile.File, err error) {
+func (c *CandidateFile) load(files []rulesfile.File, err error) {
 	var rules *descriptors.Rules
 	if err == nil {
 		rules, _, err = rulesfile.ParseWith(c.inForce.parseOptions(), files...)
@@ -77,7 +77,7 @@ func (c *Candidate) load(files []rulesfile.File, err error) {
 }
 
 // failed removes a candidate whose file is missing. It logs err, unless err repeats the error of the load before.
-func (c *Candidate) failed(err, before error) {
+func (c *CandidateFile) failed(err, before error) {
 	missing := errors.Is(err, fs.ErrNotExist) || errors.Is(err, sources.ErrNoFile)
 	if missing {
 		c.use(nil)
