@@ -45,7 +45,7 @@ type Sender struct {
 	from    Source
 	log     *zap.Logger
 	write   dialect
-	limits  limits
+	bounds  bounds
 	sent    atomic.Uint64
 	dropped atomic.Uint64
 	up      atomic.Bool
@@ -61,8 +61,8 @@ type Sender struct {
 	opened   time.Time
 }
 
-// limits bounds the time and the packets of a Sender.
-type limits struct {
+// bounds are the bounds on the times and the packets of a Sender.
+type bounds struct {
 	wait    time.Duration   // for a connection, and for all the writes of one flush together
 	last    time.Duration   // for the last flush as a whole
 	connect backoff.Backoff // between attempts to connect
@@ -79,13 +79,13 @@ const maxDatagram = 65_507
 func New(to Destination, from Source, registry prometheus.Registerer, log *zap.Logger) *Sender {
 	s := &Sender{
 		to: to, from: from, log: log, write: newDialect(&to),
-		limits: limits{wait: 2 * time.Second, last: 5 * time.Second,
+		bounds: bounds{wait: 2 * time.Second, last: 5 * time.Second,
 			connect: backoff.Backoff{Initial: time.Second, Max: 30 * time.Second, Jitter: .5}, packet: 1 << 15},
 	}
 	if to.Network == "udp" {
 		// A packet fits one Ethernet frame, with room for tunnel headers.
-		s.limits.packet, s.limits.burst, s.limits.pause = 1432, 32, 10*time.Millisecond
-		s.limits.renew = time.Minute
+		s.bounds.packet, s.bounds.burst, s.bounds.pause = 1432, 32, 10*time.Millisecond
+		s.bounds.renew = time.Minute
 	}
 	from.RetainUnsent()
 	count := func(name, help string, n *atomic.Uint64) prometheus.Collector {
@@ -123,7 +123,7 @@ func (s *Sender) Run(ctx context.Context) {
 		case <-times.C:
 			s.flush(ctx, false)
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.last)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.bounds.last)
 			defer cancel()
 			s.flush(last, true)
 			if last.Err() != nil {
@@ -140,7 +140,7 @@ func (s *Sender) Run(ctx context.Context) {
 // flush sends the response times and, if counters is true, the counters. If ctx ends, unsent counters keep their increments for the next
 // flush.
 func (s *Sender) flush(ctx context.Context, counters bool) {
-	s.timeLeft = s.limits.wait
+	s.timeLeft = s.bounds.wait
 	if !s.connected(ctx) {
 		s.from.ResponseTimes(func(_ string, calls int, _ []time.Duration) { s.dropped.Add(uint64(calls)) })
 		return
@@ -192,7 +192,7 @@ func (s *Sender) line(ctx context.Context, line []byte) {
 		s.dropped.Add(1)
 		return
 	}
-	if len(s.packet)+len(line) > s.limits.packet {
+	if len(s.packet)+len(line) > s.bounds.packet {
 		s.send(ctx)
 	}
 	s.packet = append(s.packet, line...)
@@ -213,8 +213,8 @@ func (s *Sender) send(ctx context.Context) {
 	if s.to.Network == "udp" {
 		packet = bytes.TrimSuffix(packet, []byte{'\n'})
 		s.burst++
-		if s.burst%s.limits.burst == 0 {
-			_ = backoff.Sleep(ctx, s.limits.pause)
+		if s.burst%s.bounds.burst == 0 {
+			_ = backoff.Sleep(ctx, s.bounds.pause)
 		}
 	}
 	if err := s.writePacket(packet); err != nil {
@@ -246,7 +246,7 @@ func (s *Sender) connected(ctx context.Context) bool {
 			if s.to.Network == "tcp" {
 				s.next = time.Time{} // a restarted server may accept connections already
 			}
-		case s.limits.renew > 0 && time.Since(s.opened) > s.limits.renew:
+		case s.bounds.renew > 0 && time.Since(s.opened) > s.bounds.renew:
 			_ = s.conn.Close()
 			s.conn = nil
 		default:
@@ -257,7 +257,7 @@ func (s *Sender) connected(ctx context.Context) bool {
 	if now.Before(s.next) {
 		return false
 	}
-	conn, err := (&net.Dialer{Timeout: s.limits.wait}).DialContext(ctx, s.to.Network, s.to.Address)
+	conn, err := (&net.Dialer{Timeout: s.bounds.wait}).DialContext(ctx, s.to.Network, s.to.Address)
 	if err != nil && ctx.Err() != nil {
 		return false // interrupted: no failure of the server
 	}
@@ -292,6 +292,6 @@ func (s *Sender) fail(err error) {
 		s.log.Warn("statsd not connected, response times are dropped",
 			zap.String("address", s.to.Address), zap.Error(err))
 	}
-	s.next = time.Now().Add(s.limits.connect.Wait(s.failed))
+	s.next = time.Now().Add(s.bounds.connect.Wait(s.failed))
 	s.failed++
 }

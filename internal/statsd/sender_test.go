@@ -174,7 +174,7 @@ func listenTCP(t *testing.T, address string, l *listener) (string, func()) {
 // newTestSender returns a sender that does not take a busy machine for a failure of the server.
 func newTestSender(to Destination, from Source, registry prometheus.Registerer, log *zap.Logger) *Sender {
 	s := New(to, from, registry, log)
-	s.limits.wait, s.limits.last = 2*time.Minute, 2*time.Minute
+	s.bounds.wait, s.bounds.last = 2*time.Minute, 2*time.Minute
 	return s
 }
 
@@ -185,7 +185,7 @@ func sending(t *testing.T, m *fixture, to Destination, log *zap.Logger) (*Sender
 		to.Every = 10 * time.Millisecond
 	}
 	s := newTestSender(to, m, m.registry, log)
-	s.limits.connect.Initial, s.limits.connect.Max = 5*time.Millisecond, 20*time.Millisecond
+	s.bounds.connect.Initial, s.bounds.connect.Max = 5*time.Millisecond, 20*time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.Run(ctx) })
@@ -234,7 +234,7 @@ func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	m := newFixture()
 	s := newTestSender(Destination{Network: "udp", Address: nobody.LocalAddr().String(), Every: time.Second}, m, m.registry, zap.New(core))
-	s.limits.connect.Initial, s.limits.connect.Max = time.Hour, time.Hour // one connection for each round
+	s.bounds.connect.Initial, s.bounds.connect.Max = time.Hour, time.Hour // one connection for each round
 	for range 10 {
 		s.next = time.Time{}
 		m.hit("d", "a=1")
@@ -279,7 +279,7 @@ func awaitError(t *testing.T, conn net.Conn) {
 	t.Fatal("no packet was refused")
 }
 
-// A server that accepts connections and reads nothing blocks a flush for limits.wait at most.
+// A server that accepts connections and reads nothing blocks a flush for bounds.wait at most.
 func TestStuckStatsdServerTimesOut(t *testing.T) {
 	listening, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -292,7 +292,7 @@ func TestStuckStatsdServerTimesOut(t *testing.T) {
 	if s.flush(t.Context(), false); s.conn == nil {
 		t.Fatal("not connected")
 	}
-	s.limits.wait = 50 * time.Millisecond
+	s.bounds.wait = 50 * time.Millisecond
 	for range 100 { // more than the buffers of a connection hold
 		f.total++
 		if s.flush(t.Context(), true); s.conn == nil {
@@ -324,7 +324,7 @@ func TestManyLongSeriesReachAHealthyServer(t *testing.T) {
 	}
 }
 
-// On UDP, many series need pauses of more than limits.wait together, which must not count as a failure of the server.
+// On UDP, many series need pauses of more than bounds.wait together, which must not count as a failure of the server.
 func TestPausesBetweenPacketsAreNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zapcore.InfoLevel)
@@ -337,8 +337,8 @@ func TestPausesBetweenPacketsAreNoFailure(t *testing.T) {
 		f.total = 1
 		start := time.Now()
 		s.flush(t.Context(), true)
-		if took := time.Since(start); took <= s.limits.wait {
-			t.Fatalf("the pauses took %v together, want more than %v", took, s.limits.wait)
+		if took := time.Since(start); took <= s.bounds.wait {
+			t.Fatalf("the pauses took %v together, want more than %v", took, s.bounds.wait)
 		}
 		const want = manySeries + 1
 		if sent, dropped := s.sent.Load(), s.dropped.Load(); sent != want || dropped > 0 || !s.up.Load() || logs.Len() > 0 {
@@ -401,7 +401,7 @@ func TestInterruptedFlushKeepsIncrements(t *testing.T) {
 	f := newFake(1000)
 	s := newTestSender(Destination{Network: "udp", Address: listenUDP(t, l), Every: time.Second}, f, prometheus.NewRegistry(), zap.NewNop())
 	s.flush(t.Context(), false) // connects
-	s.limits.burst, s.limits.pause = 1, time.Hour
+	s.bounds.burst, s.bounds.pause = 1, time.Hour
 	f.total = 1
 	ctx, cancel := context.WithCancel(t.Context())
 	flushed := make(chan struct{})
@@ -411,7 +411,7 @@ func TestInterruptedFlushKeepsIncrements(t *testing.T) {
 	if s.dropped.Load() > 0 || s.sent.Load() > 100 {
 		t.Errorf("sent %d, dropped %d after the interruption", s.sent.Load(), s.dropped.Load())
 	}
-	s.limits.burst, s.limits.pause = 32, 10*time.Millisecond
+	s.bounds.burst, s.bounds.pause = 32, 10*time.Millisecond
 	s.flush(t.Context(), true)
 	if sent := s.sent.Load(); sent != 1000 {
 		t.Errorf("sent %d lines, want 1000", sent)
@@ -424,7 +424,7 @@ func TestUDPResolvesNameAgain(t *testing.T) {
 	l := newListener()
 	m := newFixture()
 	s := newTestSender(Destination{Network: "udp", Address: listenUDP(t, l), Every: time.Second}, m, m.registry, zap.NewNop())
-	s.limits.renew = time.Nanosecond
+	s.bounds.renew = time.Nanosecond
 	const name = "ratelimit.service.rate_limit.d.a_1.total_hits"
 	var before net.Conn
 	for i := range 3 {
@@ -435,7 +435,7 @@ func TestUDPResolvesNameAgain(t *testing.T) {
 		before = s.conn
 		l.await(t, "a hit", func() bool { return l.sum(name) == i+1 })
 	}
-	s.limits.renew = time.Hour
+	s.bounds.renew = time.Hour
 	if s.flush(t.Context(), true); s.conn != before || s.dropped.Load() > 0 {
 		t.Errorf("another connection, or %d lines dropped", s.dropped.Load())
 	}

@@ -56,7 +56,7 @@ func (b *Builder) Build() *Rules {
 	rules.collectOnErrors()
 	rules.version = b.version()
 	for name, root := range b.roots {
-		rules.domains[name].index = newIndex(root, b.table)
+		rules.domains[name].index = newRuleIndex(root, b.table)
 	}
 	return rules
 }

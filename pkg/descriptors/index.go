@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// An index is the tree of a domain, laid out for few cache misses, which dominate a search among many rules. Each level costs
+// A ruleIndex is the tree of a domain, laid out for few cache misses, which dominate a search among many rules. Each level costs
 // a bucket and a record with its texts; a map in each node would cost a dozen cache lines. The record of an only child follows
 // that of its parent. Only patterns and prefixes contain pointers, so the garbage collector has little to mark.
 //
 // A bucket of the hash table is the upper 32 bits of a hash, followed by the identifier of a record; 0 is an empty bucket.
-type index struct {
+type ruleIndex struct {
 	seed    maphash.Seed
 	records []byte
 	buckets []uint64 // a hash table; its length is a power of two, and at least half are empty
@@ -52,15 +52,15 @@ type hashedStep struct {
 
 // An indexer adds the nodes of a tree to an index.
 type indexer struct {
-	*index
+	*ruleIndex
 	steps   []hashedStep
 	sources map[*source]uint32
 }
 
-func newIndex(root *Node, rules *ruleTable) *index {
+func newRuleIndex(root *Node, rules *ruleTable) *ruleIndex {
 	x := indexer{
-		index:   &index{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)},
-		sources: map[*source]uint32{},
+		ruleIndex: &ruleIndex{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)},
+		sources:   map[*source]uint32{},
 	}
 	x.root = x.add(root, 0, Entry{})
 	x.records, x.bare = bytes.Clone(x.records), slices.Clone(x.bare) // without spare capacity
@@ -68,11 +68,11 @@ func newIndex(root *Node, rules *ruleTable) *index {
 	for i := range x.steps {
 		x.insert(&x.steps[i])
 	}
-	return x.index
+	return x.ruleIndex
 }
 
 // newRecord appends the record of a node without its children.
-func (x *index) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
+func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 	rule := uint32(0)
 	if n.rule != nil {
 		rule = n.rule.number
@@ -128,8 +128,8 @@ func (x *indexer) addBare(n *Node) {
 	b := bareNode{id: n.id, line: n.line}
 	if n.from != nil {
 		if x.sources[n.from] == 0 {
-			x.index.sources = append(x.index.sources, n.from)
-			x.sources[n.from] = uint32(len(x.index.sources))
+			x.ruleIndex.sources = append(x.ruleIndex.sources, n.from)
+			x.sources[n.from] = uint32(len(x.ruleIndex.sources))
 		}
 		b.source = x.sources[n.from]
 	}
@@ -140,7 +140,7 @@ func (x *indexer) addBare(n *Node) {
 	x.bare = append(x.bare, b)
 }
 
-func (x *index) insert(s *hashedStep) {
+func (x *ruleIndex) insert(s *hashedStep) {
 	h := x.hash(s.parent, &s.entry)
 	mask := uint64(len(x.buckets) - 1)
 	i := h & mask
@@ -150,13 +150,13 @@ func (x *index) insert(s *hashedStep) {
 	x.buckets[i] = h>>32<<32 | uint64(s.id)
 }
 
-func (x *index) hash(parent recordID, e *Entry) uint64 {
+func (x *ruleIndex) hash(parent recordID, e *Entry) uint64 {
 	high, low := bits.Mul64(maphash.String(x.seed, e.Value)^uint64(parent)*0x9e3779b97f4a7c15, maphash.String(x.seed, e.Key)|1)
 	return high ^ low
 }
 
 // find returns the rule for entries, see [Domain.Match].
-func (x *index) find(entries []Entry) *Rule {
+func (x *ruleIndex) find(entries []Entry) *Rule {
 	id := x.root
 	for i := range entries {
 		if id = x.next(id, &entries[i]); id == 0 {
@@ -167,7 +167,7 @@ func (x *index) find(entries []Entry) *Rule {
 }
 
 // next returns the child that e selects; 0 if there is none.
-func (x *index) next(id recordID, e *Entry) recordID {
+func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	r := x.record(id)
 	switch child := r.child(); child {
 	case 0:
@@ -200,7 +200,7 @@ func (x *index) next(id recordID, e *Entry) recordID {
 	return inexact.keyOnly[e.Key]
 }
 
-func (x *index) lookUp(parent recordID, e *Entry) recordID {
+func (x *ruleIndex) lookUp(parent recordID, e *Entry) recordID {
 	h := x.hash(parent, e)
 	mask := uint64(len(x.buckets) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
@@ -214,12 +214,12 @@ func (x *index) lookUp(parent recordID, e *Entry) recordID {
 }
 
 // isChild reports whether the record with id is the child of parent for e.
-func (x *index) isChild(id, parent recordID, e *Entry) bool {
+func (x *ruleIndex) isChild(id, parent recordID, e *Entry) bool {
 	r := x.record(id)
 	return r.parent() == parent && string(r.value()) == e.Value && string(r.key()) == e.Key
 }
 
-func (x *index) record(id recordID) record { return x.records[int(id)*alignment:] }
+func (x *ruleIndex) record(id recordID) nodeRecord { return x.records[int(id)*alignment:] }
 
 // A ruleTable stores rules contiguously, so that finding a rule by its number takes one memory access.
 type ruleTable struct {

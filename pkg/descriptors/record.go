@@ -2,7 +2,7 @@ package descriptors
 
 import "encoding/binary"
 
-// A record is one node of an [index], without pointers. It is aligned to 8 bytes. Its fields are:
+// A nodeRecord is one node of a [ruleIndex], without pointers. It is aligned to 8 bytes. Its fields are:
 //
 //	 0  the number of the rule; 0: no limits
 //	 4  the number of its inexactChildren; 0: none
@@ -13,7 +13,7 @@ import "encoding/binary"
 //	24  the key and the value
 //
 // A record with prefixes has neither key nor value. The slice may extend beyond the record.
-type record []byte
+type nodeRecord []byte
 
 // A recordID is the offset of a record in the index, divided by 8. 0 is no record: a missing child, or the parent of the root.
 type recordID uint32
@@ -37,23 +37,23 @@ func appendRecord(dst []byte, rule uint32, parent recordID, e Entry) []byte {
 	return dst
 }
 
-func (r record) field(offset int) uint32       { return binary.LittleEndian.Uint32(r[offset:]) }
-func (r record) setField(offset int, v uint32) { binary.LittleEndian.PutUint32(r[offset:], v) }
+func (r nodeRecord) field(offset int) uint32       { return binary.LittleEndian.Uint32(r[offset:]) }
+func (r nodeRecord) setField(offset int, v uint32) { binary.LittleEndian.PutUint32(r[offset:], v) }
 
-func (r record) rule() uint32     { return r.field(0) }
-func (r record) inexact() uint32  { return r.field(4) }
-func (r record) child() recordID  { return recordID(r.field(8)) }
-func (r record) parent() recordID { return recordID(r.field(12)) }
+func (r nodeRecord) rule() uint32     { return r.field(0) }
+func (r nodeRecord) inexact() uint32  { return r.field(4) }
+func (r nodeRecord) child() recordID  { return recordID(r.field(8)) }
+func (r nodeRecord) parent() recordID { return recordID(r.field(12)) }
 
-func (r record) setChildren(child recordID, inexact uint32) {
+func (r nodeRecord) setChildren(child recordID, inexact uint32) {
 	r.setField(8, uint32(child))
 	r.setField(4, inexact)
 }
 
-func (r record) key() []byte   { return r[recordHeader:][:r.field(16)] }
-func (r record) value() []byte { return r[recordHeader+int(r.field(16)):][:r.field(20)] }
+func (r nodeRecord) key() []byte   { return r[recordHeader:][:r.field(16)] }
+func (r nodeRecord) value() []byte { return r[recordHeader+int(r.field(16)):][:r.field(20)] }
 
 // len returns the length in bytes, with the padding.
-func (r record) len() int {
+func (r nodeRecord) len() int {
 	return (recordHeader + int(r.field(16)) + int(r.field(20)) + alignment - 1) / alignment * alignment
 }

@@ -19,7 +19,7 @@ type Rules struct {
 // A Domain holds the rules of one domain. It is immutable. Nil is a domain without rules.
 type Domain struct {
 	name     string
-	index    *index
+	index    *ruleIndex
 	onError  limiters.OnError
 	onDeny   *OnDeny
 	onErrors []limiters.OnError // see OnErrors

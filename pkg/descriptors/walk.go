@@ -99,7 +99,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 }
 
 // findHidden sets Hides of the last step whose selection prevents a match.
-func (x *index) findHidden(entries []Entry, path []recordID, steps []Step) {
+func (x *ruleIndex) findHidden(entries []Entry, path []recordID, steps []Step) {
 	for i := len(path) - 1; i >= 0; i-- {
 		if !steps[i].Result.Matched() {
 			continue
@@ -117,7 +117,7 @@ func (x *index) findHidden(entries []Entry, path []recordID, steps []Step) {
 
 // findAny returns a rule that entries reach from a record through any matching children, not only through those that [Domain.Match]
 // selects; nil if there is none.
-func (x *index) findAny(id recordID, entries []Entry) *Rule {
+func (x *ruleIndex) findAny(id recordID, entries []Entry) *Rule {
 	if len(entries) == 0 {
 		return x.ruleOf(id)
 	}
@@ -130,7 +130,7 @@ func (x *index) findAny(id recordID, entries []Entry) *Rule {
 }
 
 // selectable returns the children that match e, in the order of [Domain.Match]; the first is that of next.
-func (x *index) selectable(id recordID, e *Entry) []recordID {
+func (x *ruleIndex) selectable(id recordID, e *Entry) []recordID {
 	first := x.next(id, e)
 	if first == 0 {
 		return nil
@@ -157,7 +157,7 @@ func (x *index) selectable(id recordID, e *Entry) []recordID {
 }
 
 // target returns the record that has the children of a record: the record itself, unless it is an alias.
-func (x *index) target(id recordID) recordID {
+func (x *ruleIndex) target(id recordID) recordID {
 	if r := x.record(id); r.child() == alias {
 		return recordID(r.inexact())
 	}
@@ -166,23 +166,23 @@ func (x *index) target(id recordID) recordID {
 
 var noInexact inexactChildren
 
-func (x *index) inexactOf(id recordID) *inexactChildren {
+func (x *ruleIndex) inexactOf(id recordID) *inexactChildren {
 	if number := x.record(x.target(id)).inexact(); number > 0 {
 		return &x.inexact[number-1]
 	}
 	return &noInexact
 }
 
-func (x *index) ruleOf(id recordID) *Rule { return x.rules.get(x.record(id).rule()) }
+func (x *ruleIndex) ruleOf(id recordID) *Rule { return x.rules.get(x.record(id).rule()) }
 
 // entryOf returns the key and value of a record; a record with prefixes has none.
-func (x *index) entryOf(id recordID) Entry {
+func (x *ruleIndex) entryOf(id recordID) Entry {
 	r := x.record(id)
 	return Entry{string(r.key()), string(r.value())}
 }
 
 // explainSelection fills s with the child that its entry selects.
-func (x *index) explainSelection(parent, id recordID, s *Step) {
+func (x *ruleIndex) explainSelection(parent, id recordID, s *Step) {
 	var in *list
 	s.Rule = x.ruleOf(id)
 	if s.Rule != nil {
@@ -244,11 +244,11 @@ func newKnown(all map[string]bool, misspelled string) Known {
 }
 
 // children returns the children of a record. It reads every record of the domain.
-func (x *index) children(id recordID) []recordID {
+func (x *ruleIndex) children(id recordID) []recordID {
 	id = x.target(id)
 	var children []recordID
 	for offset := alignment; offset < len(x.records); {
-		r := record(x.records[offset:])
+		r := nodeRecord(x.records[offset:])
 		if r.parent() == id {
 			children = append(children, recordID(offset/alignment))
 		}
@@ -279,7 +279,7 @@ func (d *Domain) ExactValues(key string) []string {
 	}
 	values := map[string]bool{}
 	for offset := alignment; offset < len(d.index.records); {
-		r := record(d.index.records[offset:])
+		r := nodeRecord(d.index.records[offset:])
 		if value := string(r.value()); string(r.key()) == key && value != "" && !strings.Contains(value, "*") {
 			values[value] = true
 		}
@@ -289,7 +289,7 @@ func (d *Domain) ExactValues(key string) []string {
 }
 
 // knownKeys returns the keys of the nodes below a record.
-func (x *index) knownKeys(id recordID, misspelled string) Known {
+func (x *ruleIndex) knownKeys(id recordID, misspelled string) Known {
 	keys := map[string]bool{}
 	for _, child := range x.children(id) {
 		if e := x.entryOf(child); e.Key != "" {
@@ -303,7 +303,7 @@ func (x *index) knownKeys(id recordID, misspelled string) Known {
 }
 
 // explainNone sets the reason why the entry of s selects no child of a record.
-func (x *index) explainNone(id recordID, s *Step) {
+func (x *ruleIndex) explainNone(id recordID, s *Step) {
 	inexact, children := x.inexactOf(id), x.children(id)
 	values, keys := map[string]bool{}, false
 	s.Result = NoValue

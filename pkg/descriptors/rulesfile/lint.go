@@ -23,8 +23,8 @@ type branch struct {
 	claims []claimed
 	rule   *descriptors.Rule // nil if b has no limits
 	below  []*branch
-	limits bool   // b or a branch below it has limits
-	index  *index // of below; built on first use
+	limits bool         // b or a branch below it has limits
+	index  *branchIndex // of below; built on first use
 }
 
 func (b *branch) point() point { return b.reader.point(b.key) }
@@ -120,7 +120,7 @@ func (l *linter) similar(b *branch, depth int) {
 }
 
 // unreachable warns about wildcards that an earlier wildcard covers, and about keys without a value that a wildcard covers.
-func (l *linter) unreachable(ix *index) {
+func (l *linter) unreachable(ix *branchIndex) {
 	for i, later := range ix.wild {
 		for _, first := range ix.wild[:i] {
 			l.steps--
@@ -161,7 +161,7 @@ func (l *linter) firstWild(wild []*branch, e descriptors.Entry) *branch {
 
 // coveredPrefixes warns about a prefix that never matches, because longer prefixes, some of other rules, cover all of its
 // addresses.
-func (l *linter) coveredPrefixes(ix *index) {
+func (l *linter) coveredPrefixes(ix *branchIndex) {
 	for _, name := range slices.Sorted(maps.Keys(ix.byIP)) {
 		all := ix.byIP[name]
 		for prefix, b := range all.AllSorted() {
@@ -238,7 +238,7 @@ func halves(p netip.Prefix) (low, high netip.Prefix) {
 }
 
 // hiding warns if b matches requests that a more general rule would limit below it, and that nothing below b limits.
-func (l *linter) hiding(ix *index, b *branch) {
+func (l *linter) hiding(ix *branchIndex, b *branch) {
 	for _, general := range l.generals(ix, b) {
 		if b.suffices(general) {
 			continue

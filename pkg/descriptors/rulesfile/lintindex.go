@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// An index finds branches of one level.
-type index struct {
+// A branchIndex finds branches of one level.
+type branchIndex struct {
 	level   []*branch
 	exact   map[descriptors.Entry]*branch // nil until it is needed
 	byIP    map[string]*bart.Table[*branch]
@@ -19,15 +19,15 @@ type index struct {
 	hides   bool               // a branch of byIP, wild or keyOnly has limits below it
 }
 
-func (b *branch) children() *index {
+func (b *branch) children() *branchIndex {
 	if b.index == nil {
-		b.index = newIndex(b.below)
+		b.index = newBranchIndex(b.below)
 	}
 	return b.index
 }
 
-func newIndex(level []*branch) *index {
-	ix := &index{level: level, byIP: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
+func newBranchIndex(level []*branch) *branchIndex {
+	ix := &branchIndex{level: level, byIP: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
 	for _, b := range level {
 		switch l := &b.level; {
 		case len(l.Prefixes) > 0:
@@ -45,7 +45,7 @@ func newIndex(level []*branch) *index {
 }
 
 // find returns the branch with e as its value or one of its values; nil if there is none.
-func (ix *index) find(e descriptors.Entry) *branch {
+func (ix *branchIndex) find(e descriptors.Entry) *branch {
 	if ix.exact == nil {
 		ix.exact = map[descriptors.Entry]*branch{}
 		for _, b := range ix.level {
@@ -64,7 +64,7 @@ func isWild(e descriptors.Entry) bool {
 	return strings.Contains(e.Key, "*") || strings.Contains(e.Value, "*")
 }
 
-func (ix *index) addPrefixes(b *branch) {
+func (ix *branchIndex) addPrefixes(b *branch) {
 	all := ix.byIP[b.level.Key]
 	if all == nil {
 		all = &bart.Table[*branch]{}
@@ -76,7 +76,7 @@ func (ix *index) addPrefixes(b *branch) {
 }
 
 // generals returns the branches of the level that would match b's requests if b did not exist.
-func (l *linter) generals(ix *index, b *branch) (all []*branch) {
+func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
 	add := func(found *branch) {
 		if found != nil && found != b && found.limits && len(found.below) > 0 {
 			all = append(all, found)
@@ -104,7 +104,7 @@ func (l *linter) generals(ix *index, b *branch) (all []*branch) {
 }
 
 // general returns the more general branch for an exact entry, ignoring except and branches with the entry itself.
-func (l *linter) general(ix *index, e descriptors.Entry, except *branch) *branch {
+func (l *linter) general(ix *branchIndex, e descriptors.Entry, except *branch) *branch {
 	if address, err := netip.ParseAddr(e.Value); err == nil && ix.byIP[e.Key] != nil {
 		address = address.WithZone("").Unmap()
 		return l.generalOfPrefix(ix, e.Key, netip.PrefixFrom(address, address.BitLen()), except)
@@ -113,7 +113,7 @@ func (l *linter) general(ix *index, e descriptors.Entry, except *branch) *branch
 }
 
 // generalOfPrefix returns the more general branch for the addresses of p, ignoring except.
-func (l *linter) generalOfPrefix(ix *index, key string, p netip.Prefix, except *branch) *branch {
+func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, except *branch) *branch {
 	l.steps -= 100
 	if l.steps < 0 {
 		return nil
@@ -129,7 +129,7 @@ func (l *linter) generalOfPrefix(ix *index, key string, p netip.Prefix, except *
 }
 
 // after returns the branch that covers e among wildcards and keys without a value.
-func (l *linter) after(ix *index, wild []*branch, e descriptors.Entry) *branch {
+func (l *linter) after(ix *branchIndex, wild []*branch, e descriptors.Entry) *branch {
 	if w := l.firstWild(wild, e); w != nil {
 		return w
 	}
@@ -138,7 +138,7 @@ func (l *linter) after(ix *index, wild []*branch, e descriptors.Entry) *branch {
 
 // counterparts returns the branches of the level ix that match what c, of another level, matches. It has a nil for each part of c
 // without a counterpart.
-func (l *linter) counterparts(ix *index, c *branch) (all []*branch) {
+func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
 	exact := func(e descriptors.Entry) {
 		l.steps--
 		if b := ix.find(e); b != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// A run is consecutive hits of one kind. Indices count from 1, but first counts from 0.
-type run struct {
+// A hitRun is consecutive hits of one kind. Indices count from 1, but first counts from 0.
+type hitRun struct {
 	kind   redisscripts.RunKind
 	first  int // index of the first hit
 	times  int // number of hits; of an inspection, the number of its verdicts
@@ -25,9 +25,9 @@ const longRun = 8
 
 // encodeRuns appends the runs of all hits.
 func (b *batch) encodeRuns() {
-	var last run
+	var last hitRun
 	for i := range b.hits {
-		next := run{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i]}
+		next := hitRun{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i]}
 		next.n, next.isDebt = b.amount(i)
 		switch {
 		case b.hits[i].Op == limiters.OpInspect:
@@ -50,7 +50,7 @@ func (b *batch) encodeRuns() {
 }
 
 // join adds the run next of one hit to r. It returns false if next does not belong to r.
-func (r *run) join(next run) bool {
+func (r *hitRun) join(next hitRun) bool {
 	if r.times == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind || r.isDebt != next.isDebt {
 		return false
 	}
@@ -72,7 +72,7 @@ func (r *run) join(next run) bool {
 	return joins
 }
 
-func (b *batch) appendRun(r *run) {
+func (b *batch) appendRun(r *hitRun) {
 	if r.times == 0 {
 		return
 	}

@@ -129,15 +129,15 @@ func (s *sorter) close() error {
 	return errors.Join(errs...)
 }
 
-// A run is a sorted file with its next record.
-type run struct {
+// A runReader reads a sorted run. It holds the next record.
+type runReader struct {
 	in   *bufio.Reader
 	at   int64
 	text []byte
 }
 
 // next reads the next record. The error is io.EOF at the end.
-func (r *run) next() error {
+func (r *runReader) next() error {
 	var head [12]byte
 	if _, err := io.ReadFull(r.in, head[:]); err != nil {
 		return err
@@ -154,12 +154,12 @@ func (r *run) next() error {
 
 // merge calls out for the records of all files, in order. Records of equal times are in the order of the files.
 func merge(files []*os.File, out func(at int64, text []byte) error) error {
-	var open []*run // those with a further record
+	var open []*runReader // those with a further record
 	for _, file := range files {
 		if _, err := file.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		r := &run{in: bufio.NewReaderSize(file, 1<<16)}
+		r := &runReader{in: bufio.NewReaderSize(file, 1<<16)}
 		switch err := r.next(); {
 		case err == nil:
 			open = append(open, r)
@@ -168,13 +168,13 @@ func merge(files []*os.File, out func(at int64, text []byte) error) error {
 		}
 	}
 	for len(open) > 0 {
-		first := slices.MinFunc(open, func(a, b *run) int { return cmp.Compare(a.at, b.at) })
+		first := slices.MinFunc(open, func(a, b *runReader) int { return cmp.Compare(a.at, b.at) })
 		if err := out(first.at, first.text); err != nil {
 			return err
 		}
 		switch err := first.next(); {
 		case errors.Is(err, io.EOF):
-			open = slices.DeleteFunc(open, func(r *run) bool { return r == first })
+			open = slices.DeleteFunc(open, func(r *runReader) bool { return r == first })
 		case err != nil:
 			return err
 		}

@@ -170,7 +170,7 @@ func (r *row) report() *Limit {
 func (s *side) addKeys(r *Report, found map[*row]*Limit) {
 	for text, u := range s.keys {
 		denied := false
-		for i, row := range s.limits[u.rule].rows {
+		for i, row := range s.byRule[u.rule].rows {
 			l := found[row]
 			if s.number == newSide || l.New == "" {
 				l.Keys++

@@ -57,7 +57,7 @@ type side struct {
 	replayer *replay.Replayer
 	result   decide.Result
 	number   int // oldSide or newSide
-	limits   map[*descriptors.Rule]*limits
+	byRule   map[*descriptors.Rule]*ruleRows
 	keys     map[string]*usage
 	overflow bool // a key was not counted
 	// These count requests: over a limit, without any rule, and invalid under these rules.
@@ -67,8 +67,8 @@ type side struct {
 	denials []denyingLimit // of the request
 }
 
-// limits are the rows of the limits of a rule.
-type limits struct {
+// ruleRows are the rows of the limits of a rule.
+type ruleRows struct {
 	rows []*row
 	last int64 // the number of the last request that reached these limits, from 1
 }
@@ -110,12 +110,12 @@ func New(old, now *descriptors.Rules, o Options) *Comparison {
 	c := &Comparison{o: o, rows: map[uint64]*row{}, hashed: replay.NewHashed(now, old)}
 	for i, rules := range []*descriptors.Rules{old, now} {
 		s := &c.sides[i]
-		*s = side{number: i, rules: rules, replayer: replay.New(rules, o.Replay), limits: map[*descriptors.Rule]*limits{},
+		*s = side{number: i, rules: rules, replayer: replay.New(rules, o.Replay), byRule: map[*descriptors.Rule]*ruleRows{},
 			keys: map[string]*usage{}}
 		for rule := range rules.All() {
-			s.limits[rule] = &limits{}
+			s.byRule[rule] = &ruleRows{}
 			for limit := range rule.Limits {
-				s.limits[rule].rows = append(s.limits[rule].rows, c.row(i, rule, limit))
+				s.byRule[rule].rows = append(s.byRule[rule].rows, c.row(i, rule, limit))
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func (s *side) count(number int64, maxKeys int) {
 		if key == "" || d.End || d.Override { // a limit that the request carries is not a limit of the rules
 			continue
 		}
-		if at := s.limits[d.Rule]; at.last != number {
+		if at := s.byRule[d.Rule]; at.last != number {
 			at.last = number
 			for _, r := range at.rows {
 				r.reached[s.number]++
@@ -230,7 +230,7 @@ func (s *side) countDenials() {
 		key := s.keys[s.result.Key(i)]
 		for limit := range d.Verdicts { // none if the id of a lease is invalid
 			if !d.Verdicts[limit].Allowed {
-				s.denials = append(s.denials, denyingLimit{s.limits[d.Rule].rows[limit], key, limit})
+				s.denials = append(s.denials, denyingLimit{s.byRule[d.Rule].rows[limit], key, limit})
 			}
 		}
 	}

@@ -52,12 +52,12 @@ func (v *variant) limit(maximum int64) (*limiters.Limit, error) {
 }
 
 // need returns the smallest maximum that denies no request of a key, or never.
-func (v *variant) need(h *history, largest *run) int64 {
+func (v *variant) need(h *history, largest *keyDecider) int64 {
 	need := int64(0)
 	if v.largest == nil {
 		need = v.needOfFunnel(h)
 	} else {
-		need = v.needByRun(h, largest)
+		need = v.needByDeciding(h, largest)
 	}
 	if need > v.maxLimit {
 		return never
@@ -65,11 +65,11 @@ func (v *variant) need(h *history, largest *run) int64 {
 	return need
 }
 
-// needByRun decides the requests under the largest maximum. Until a request is denied, the usage does not depend on the maximum.
-func (v *variant) needByRun(h *history, r *run) (need int64) {
-	r.reset()
+// needByDeciding decides the requests under the largest maximum. Until a request is denied, the usage does not depend on the maximum.
+func (v *variant) needByDeciding(h *history, d *keyDecider) (need int64) {
+	d.reset()
 	for c := h.cursor(); c.next(); {
-		verdict := r.decide(c.at, c.hits)
+		verdict := d.decide(c.at, c.hits)
 		if !verdict.Allowed {
 			return never
 		}
@@ -110,34 +110,34 @@ func (v *variant) needOfFunnel(h *history) (need int64) {
 	return need
 }
 
-// A run decides the requests of one key under one limit.
-type run struct {
+// A keyDecider decides the requests of one key under one limit.
+type keyDecider struct {
 	state   []limiters.State
 	index   []int
 	groups  []limiters.Group
 	verdict []limiters.Verdict
 }
 
-func newRun(l *limiters.Limit) *run {
-	return &run{
+func newKeyDecider(l *limiters.Limit) *keyDecider {
+	return &keyDecider{
 		state: make([]limiters.State, 1), index: make([]int, 1), verdict: make([]limiters.Verdict, 1),
 		groups: limiters.Singles(limiters.Hit{Limit: l}),
 	}
 }
 
-func (r *run) decide(at, hits int64) limiters.Verdict {
-	r.groups[0][0].N = hits
-	limiters.Decide(at, r.groups, r.index, r.state, r.verdict)
-	return r.verdict[0]
+func (d *keyDecider) decide(at, hits int64) limiters.Verdict {
+	d.groups[0][0].N = hits
+	limiters.Decide(at, d.groups, d.index, d.state, d.verdict)
+	return d.verdict[0]
 }
 
-func (r *run) reset() { r.state[0] = limiters.State{} }
+func (d *keyDecider) reset() { d.state[0] = limiters.State{} }
 
 // denied returns how many requests of a key the limit denies.
-func (r *run) denied(h *history) (n int64) {
-	r.reset()
+func (d *keyDecider) denied(h *history) (n int64) {
+	d.reset()
 	for c := h.cursor(); c.next(); {
-		if !r.decide(c.at, c.hits).Allowed {
+		if !d.decide(c.at, c.hits).Allowed {
 			n++
 		}
 	}
