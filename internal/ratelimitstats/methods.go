@@ -59,11 +59,11 @@ func (s *Stats) Unary(
 ) (any, error) {
 	start := time.Now()
 	response, err := handle(ctx, request)
-	s.methods.called(info.FullMethod, time.Since(start))
+	s.methods.countCall(info.FullMethod, time.Since(start))
 	return response, err
 }
 
-func (m *methods) called(full string, took time.Duration) { m.count(m.methodOf(full), took) }
+func (m *methods) countCall(full string, took time.Duration) { m.count(m.methodOf(full), took) }
 
 func (m *methods) count(method *method, took time.Duration) {
 	method.calls.n.Add(1)

@@ -67,7 +67,7 @@ func (c *CandidateFile) load(files []rulesfile.File, err error) {
 	c.state.Err = err
 	if err != nil {
 		c.state.Faults++
-		c.failed(err, before)
+		c.handleFailure(err, before)
 		return
 	}
 	c.state.Loads++
@@ -76,8 +76,8 @@ func (c *CandidateFile) load(files []rulesfile.File, err error) {
 	}
 }
 
-// failed removes a candidate whose file is missing. It logs err, unless err repeats the error of the load before.
-func (c *CandidateFile) failed(err, before error) {
+// handleFailure removes a candidate whose file is missing. It logs err, unless err repeats the error of the load before.
+func (c *CandidateFile) handleFailure(err, before error) {
 	missing := errors.Is(err, fs.ErrNotExist) || errors.Is(err, sources.ErrNoFile)
 	if missing {
 		c.use(nil)

@@ -79,7 +79,7 @@ func Open(o Options) (*Loader, error) {
 		if !o.MayStartWithoutRules {
 			return nil, err
 		}
-		l.failed(err)
+		l.reportFailure(err)
 	}
 	return l, nil
 }
@@ -87,14 +87,14 @@ func Open(o Options) (*Loader, error) {
 // applyReceived puts the rules that were last received in force. It logs errors. l.mu must be held.
 func (l *Loader) applyReceived() {
 	if l.overlay.err != nil {
-		l.failed(l.overlay.err)
+		l.reportFailure(l.overlay.err)
 	}
 	files := l.received.read()
 	if files == nil {
 		return
 	}
 	if err := l.apply(files, nil); err != nil {
-		l.failed(err)
+		l.reportFailure(err)
 		return
 	}
 	l.log.Info("saved xDS rules are in force until the control plane answers", zap.String("rules_file", l.received.path))
@@ -147,7 +147,7 @@ func (l *Loader) load(files []rulesfile.File, err error) error {
 	defer l.mu.Unlock()
 	err = l.apply(files, err)
 	if err != nil {
-		l.failed(err)
+		l.reportFailure(err)
 	}
 	return err
 }
@@ -198,8 +198,8 @@ func (l *Loader) apply(files []rulesfile.File, err error) error {
 	return nil
 }
 
-// failed reports err and makes the next load parse its files even if they are unchanged. l.mu must be held.
-func (l *Loader) failed(err error) {
+// reportFailure reports err and makes the next load parse its files even if they are unchanged. l.mu must be held.
+func (l *Loader) reportFailure(err error) {
 	l.current = ""
 	l.options.Loaded(nil, err)
 	text := err.Error()

@@ -61,7 +61,7 @@ func (l *Loader) loadOverlay(files []rulesfile.File, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if o.err != nil {
-		l.failed(o.err)
+		l.reportFailure(o.err)
 		return
 	}
 	l.overlay = o
@@ -69,6 +69,6 @@ func (l *Loader) loadOverlay(files []rulesfile.File, err error) {
 		return
 	}
 	if err := l.apply(l.files, nil); err != nil {
-		l.failed(err)
+		l.reportFailure(err)
 	}
 }

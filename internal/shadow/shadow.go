@@ -91,7 +91,7 @@ func (s *Shadow) Observe(request *decide.Request, result *decide.Result) {
 	if c == nil {
 		return
 	}
-	defer s.recovered()
+	defer s.recoverPanic()
 	if len(s.queue) == cap(s.queue) || s.queued.Load() > maxQueuedBytes {
 		s.drop(c)
 		return
@@ -133,12 +133,12 @@ func (s *Shadow) Run(ctx context.Context) {
 
 // compare decides a job with the candidate. A panic affects only the job.
 func (s *Shadow) compare(ctx context.Context, c *candidate, j *job) {
-	defer s.recovered()
+	defer s.recoverPanic()
 	c.compare(ctx, j)
 }
 
-// recovered reports a panic. The caller must defer it.
-func (s *Shadow) recovered() {
+// recoverPanic reports a panic. The caller must defer it.
+func (s *Shadow) recoverPanic() {
 	if value := recover(); value != nil {
 		s.panics.Add(1)
 		s.options.Panicked(value)

@@ -235,7 +235,7 @@ func (r *runner) check(ctx context.Context, c check) Result {
 	case r.downSince != "" && r.client.alive(ctx) != nil:
 		t.skip("the service does not answer since " + r.downSince)
 	default:
-		t.protect(c.run)
+		t.runUntilStop(c.run)
 		if err := r.client.alive(ctx); err != nil && ctx.Err() == nil {
 			t.fault(Evidence{Fault: "the service does not answer after this check: " + err.Error()})
 			r.downSince = c.id

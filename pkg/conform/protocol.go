@@ -100,7 +100,7 @@ func noEntries(t *trial) { noLimit(t, t.request(&descriptor{})) }
 func emptyTexts(t *trial) {
 	noLimit(t, t.request(t.descriptor("", "v")))
 	noLimit(t, t.request(t.descriptor("", "")))
-	t.limitOf(t.descriptor("run", t.uniqueName(), "day_5", ""), 5)
+	t.expectLimit(t.descriptor("run", t.uniqueName(), "day_5", ""), 5)
 }
 
 // send sends bytes as a message.
@@ -205,19 +205,19 @@ func manyDescriptors(t *trial) {
 func hits32(t *trial) {
 	for _, n := range []uint64{math.MaxUint32 - 1, math.MaxUint32, math.MaxUint32 + 1, math.MaxInt32 + 1} {
 		d := t.key("day_5")
-		t.allowed(hits(d, 3), 2)
-		t.denied(hits(d, n))
-		t.denied(hits(d, 3))
+		t.expectAllowed(hits(d, 3), 2)
+		t.expectDenied(hits(d, n))
+		t.expectDenied(hits(d, 3))
 	}
 	r := t.request(t.key("day_5"))
 	r.HitsAddend = math.MaxUint32
-	t.want(r, "OVER_LIMIT", answer.isOverLimit)
+	t.expect(r, "OVER_LIMIT", answer.isOverLimit)
 }
 
 func hits64(t *trial) {
 	for _, n := range []uint64{math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64 - 2, math.MaxUint64} {
 		d := t.key("day_5")
-		t.allowed(hits(d, 3), 2)
+		t.expectAllowed(hits(d, 3), 2)
 		r := t.request(hits(d, n))
 		if a, ok := t.mayReject(r, fmt.Sprintf("%d hits", n)); ok && !a.isOverLimit() {
 			t.wrong(r, a, "a charge far above the limit is allowed", "OVER_LIMIT")
@@ -233,7 +233,7 @@ func hits64(t *trial) {
 func refund64(t *trial) {
 	for _, n := range []uint64{math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
 		d := t.key("day_5")
-		t.allowed(hits(d, 3), 2)
+		t.expectAllowed(hits(d, 3), 2)
 		r := t.request(refund(d, n))
 		if a := t.call(r); a.err != nil && isConnectionLost(a.err) {
 			t.wrong(r, a, "the request gets no answer", "an answer, or an error that rejects the request")

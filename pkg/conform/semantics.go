@@ -37,10 +37,10 @@ func semanticsChecks() []check {
 func counts(t *trial) {
 	d := t.key("day_5")
 	for remaining := int64(4); remaining >= 0; remaining-- {
-		t.allowed(d, remaining)
+		t.expectAllowed(d, remaining)
 	}
-	t.denied(d)
-	t.want(t.request(d), "OVER_LIMIT with remaining 0", func(a answer) bool { return a.isOverLimit() && a.remaining() == 0 })
+	t.expectDenied(d)
+	t.expect(t.request(d), "OVER_LIMIT with remaining 0", func(a answer) bool { return a.isOverLimit() && a.remaining() == 0 })
 }
 
 func hitsAddend(t *trial) {
@@ -54,7 +54,7 @@ func hitsAddend(t *trial) {
 			r = t.request(hits(d, uint64(c.descriptorHits)))
 		}
 		r.HitsAddend = uint32(c.requestHits)
-		t.want(r, fmt.Sprintf("OK with remaining %d", c.remaining), func(a answer) bool { return a.isOK() && a.remaining() == c.remaining })
+		t.expect(r, fmt.Sprintf("OK with remaining %d", c.remaining), func(a answer) bool { return a.isOK() && a.remaining() == c.remaining })
 	}
 }
 
@@ -68,7 +68,7 @@ func limitEcho(t *trial) {
 		{"second_10", 10, "SECOND", ""}, {"minute_100", 100, "MINUTE", ""}, {"hour_100", 100, "HOUR", ""}, {"day_5", 5, "DAY", ""},
 		{"wide", 41, "DAY", "wide"},
 	} {
-		t.want(t.request(t.key(c.rule)), fmt.Sprintf("a limit of %d/%s with the name %q", c.n, c.unit, c.name), func(a answer) bool {
+		t.expect(t.request(t.key(c.rule)), fmt.Sprintf("a limit of %d/%s with the name %q", c.n, c.unit, c.name), func(a answer) bool {
 			l := a.limit(0)
 			return l.GetRequestsPerUnit() == c.n && l.GetUnit().String() == c.unit && l.GetName() == c.name
 		})
@@ -79,28 +79,28 @@ func matching(t *trial) {
 	for value, n := range map[string]uint32{
 		"exact": 11, "pre": 12, "pre1": 12, "prefix1": 12, "preexact": 15, "other": 14, "": 14, "exact2": 14,
 	} {
-		t.limitOf(t.descriptor("run", t.uniqueName(), "match", value), n)
+		t.expectLimit(t.descriptor("run", t.uniqueName(), "match", value), n)
 	}
-	t.unlimited(t.descriptor("run", t.uniqueName(), "match", "exempt"))
+	t.expectUnlimited(t.descriptor("run", t.uniqueName(), "match", "exempt"))
 	one := t.uniqueName()
-	t.allowed(t.descriptor("run", one, "match", "pre1"), 11)
-	t.allowed(t.descriptor("run", one, "match", "pre2"), 11)
-	t.allowed(t.descriptor("run", one, "match", "pre1"), 10)
+	t.expectAllowed(t.descriptor("run", one, "match", "pre1"), 11)
+	t.expectAllowed(t.descriptor("run", one, "match", "pre2"), 11)
+	t.expectAllowed(t.descriptor("run", one, "match", "pre1"), 10)
 }
 
 func depth(t *trial) {
 	one := t.uniqueName()
-	t.limitOf(t.descriptor("run", one, "depth", "v"), 21)
-	t.limitOf(t.descriptor("run", one, "depth", "v", "below", "v"), 22)
-	t.unlimited(t.descriptor("run", one))
-	t.unlimited(t.descriptor("run", one, "depth", "v", "below", "v", "deeper", "v"))
-	t.unlimited(t.descriptor("run", one, "depth", "v", "other", "v"))
-	t.unlimited(t.descriptor("depth", "v"))
+	t.expectLimit(t.descriptor("run", one, "depth", "v"), 21)
+	t.expectLimit(t.descriptor("run", one, "depth", "v", "below", "v"), 22)
+	t.expectUnlimited(t.descriptor("run", one))
+	t.expectUnlimited(t.descriptor("run", one, "depth", "v", "below", "v", "deeper", "v"))
+	t.expectUnlimited(t.descriptor("run", one, "depth", "v", "other", "v"))
+	t.expectUnlimited(t.descriptor("depth", "v"))
 }
 
 func branches(t *trial) {
-	t.limitOf(t.descriptor("run", t.uniqueName(), "branch", "special", "below", "v"), 31)
-	t.limitOf(t.descriptor("run", t.uniqueName(), "branch", "any", "other", "v"), 32)
+	t.expectLimit(t.descriptor("run", t.uniqueName(), "branch", "special", "below", "v"), 31)
+	t.expectLimit(t.descriptor("run", t.uniqueName(), "branch", "any", "other", "v"), 32)
 	r := t.request(t.descriptor("run", t.uniqueName(), "branch", "special", "other", "v"))
 	switch a := t.answered(r); a.limit(0).GetRequestsPerUnit() {
 	case 0:
@@ -113,59 +113,59 @@ func branches(t *trial) {
 }
 
 func pairs(t *trial) {
-	t.limitOf(t.descriptor("run", t.uniqueName(), "pair", "b_c"), 43)
-	t.unlimited(t.descriptor("run", t.uniqueName(), "pair_b", "c"))
+	t.expectLimit(t.descriptor("run", t.uniqueName(), "pair", "b_c"), 43)
+	t.expectUnlimited(t.descriptor("run", t.uniqueName(), "pair_b", "c"))
 }
 
 func counters(t *trial) {
 	one := t.uniqueName()
-	t.allowed(t.descriptor("run", one, "joined", "1_below_2"), 43)
-	t.allowed(t.descriptor("run", one, "joined", "1", "below", "2"), 44)
-	t.allowed(t.descriptor("run", one, "joined", "1"), 43)
-	t.allowed(t.descriptor("run", one, "day_5", "a"), 4)
-	t.allowed(t.descriptor("run", one, "day_5", "A"), 4)
-	t.allowed(t.descriptor("run", one, "day_5", "a "), 4)
-	t.allowed(t.descriptor("run", one, "day_5", "{a}"), 4)
-	t.allowed(t.descriptor("run", one, "day_5", "{a}b"), 4)
-	t.allowed(t.descriptor("run", one, "day_5", "a\x00"), 4)
+	t.expectAllowed(t.descriptor("run", one, "joined", "1_below_2"), 43)
+	t.expectAllowed(t.descriptor("run", one, "joined", "1", "below", "2"), 44)
+	t.expectAllowed(t.descriptor("run", one, "joined", "1"), 43)
+	t.expectAllowed(t.descriptor("run", one, "day_5", "a"), 4)
+	t.expectAllowed(t.descriptor("run", one, "day_5", "A"), 4)
+	t.expectAllowed(t.descriptor("run", one, "day_5", "a "), 4)
+	t.expectAllowed(t.descriptor("run", one, "day_5", "{a}"), 4)
+	t.expectAllowed(t.descriptor("run", one, "day_5", "{a}b"), 4)
+	t.expectAllowed(t.descriptor("run", one, "day_5", "a\x00"), 4)
 }
 
 func limitZero(t *trial) {
 	d := t.key("zero")
-	t.denied(d)
-	t.denied(hits(d, 3))
+	t.expectDenied(d)
+	t.expectDenied(hits(d, 3))
 }
 
 func unlimitedRule(t *trial) {
 	d := t.key("unlimited")
 	for range 3 {
-		t.unlimited(hits(d, 1000))
+		t.expectUnlimited(hits(d, 1000))
 	}
 }
 
 func shadowMode(t *trial) {
 	d := t.key("shadow")
 	for range 6 {
-		t.want(t.request(d), "OK with a limit of 3", func(a answer) bool { return a.isOK() && a.limit(0).GetRequestsPerUnit() == 3 })
+		t.expect(t.request(d), "OK with a limit of 3", func(a answer) bool { return a.isOK() && a.limit(0).GetRequestsPerUnit() == 3 })
 	}
 }
 
 func replaces(t *trial) {
 	wide, narrow := t.key("wide"), t.key("narrow")
 	r := t.request(wide, narrow)
-	t.want(r, "no limit for the first descriptor, and 42 for the second",
+	t.expect(r, "no limit for the first descriptor, and 42 for the second",
 		func(a answer) bool { return a.isOK() && a.limit(0) == nil && a.limit(1).GetRequestsPerUnit() == 42 })
-	t.allowed(wide, 40)
+	t.expectAllowed(wide, 40)
 }
 
 func override(t *trial) {
 	d := t.key("day_100")
-	t.want(t.request(limited(d, 3, typev3.RateLimitUnit_DAY)), "OK with a limit of 3/DAY and remaining 2", func(a answer) bool {
+	t.expect(t.request(limited(d, 3, typev3.RateLimitUnit_DAY)), "OK with a limit of 3/DAY and remaining 2", func(a answer) bool {
 		return a.isOK() && a.limit(0).GetRequestsPerUnit() == 3 && a.limit(0).GetUnit().String() == "DAY" && a.remaining() == 2
 	})
 	free := t.descriptor("no_such_rule", t.uniqueName())
-	t.allowed(limited(free, 3, typev3.RateLimitUnit_DAY), 2)
-	t.denied(limited(hits(free, 3), 3, typev3.RateLimitUnit_DAY))
+	t.expectAllowed(limited(free, 3, typev3.RateLimitUnit_DAY), 2)
+	t.expectDenied(limited(hits(free, 3), 3, typev3.RateLimitUnit_DAY))
 }
 
 func largerOverride(t *trial) {
@@ -173,8 +173,8 @@ func largerOverride(t *trial) {
 	for range 3 {
 		t.answered(t.request(limited(d, 1, typev3.RateLimitUnit_DAY)))
 	}
-	t.denied(limited(d, 1, typev3.RateLimitUnit_DAY))
-	t.want(t.request(limited(d, 50, typev3.RateLimitUnit_DAY)), "OK: at most 5 of 50 are used", answer.isOK)
+	t.expectDenied(limited(d, 1, typev3.RateLimitUnit_DAY))
+	t.expect(t.request(limited(d, 50, typev3.RateLimitUnit_DAY)), "OK: at most 5 of 50 are used", answer.isOK)
 }
 
 func overallCode(t *trial) {
@@ -183,7 +183,7 @@ func overallCode(t *trial) {
 	for _, r := range []*request{
 		t.request(full, t.key("day_100")), t.request(t.key("day_100"), full), t.request(t.descriptor("no_such_rule", "v"), full),
 	} {
-		t.want(r, "OVER_LIMIT, in the status of the full limit too", func(a answer) bool {
+		t.expect(r, "OVER_LIMIT, in the status of the full limit too", func(a answer) bool {
 			over := 0
 			for _, s := range a.GetStatuses() {
 				if s.GetCode() == codeOver {
@@ -198,7 +198,7 @@ func overallCode(t *trial) {
 func group(t *trial) {
 	full, open := t.key("day_5"), t.key("day_100")
 	t.answered(t.request(hits(full, 5)))
-	t.want(t.request(full, open), "OVER_LIMIT", answer.isOverLimit)
+	t.expect(t.request(full, open), "OVER_LIMIT", answer.isOverLimit)
 	r := t.request(open)
 	switch a := t.answered(r); a.remaining() {
 	case 99:
@@ -213,11 +213,11 @@ func group(t *trial) {
 func peek(t *trial) {
 	d := t.key("day_5")
 	for range 7 {
-		t.allowed(hits(d, 0), 5)
+		t.expectAllowed(hits(d, 0), 5)
 	}
-	t.allowed(hits(d, 2), 3)
-	t.allowed(hits(d, 0), 3)
-	t.allowed(d, 2)
+	t.expectAllowed(hits(d, 2), 3)
+	t.expectAllowed(hits(d, 0), 3)
+	t.expectAllowed(d, 2)
 }
 
 func peekAtLimit(t *trial) {
@@ -238,27 +238,27 @@ func deniedHits(t *trial) {
 
 func refunds(t *trial) {
 	d := t.key("day_5")
-	t.allowed(hits(d, 4), 1)
+	t.expectAllowed(hits(d, 4), 1)
 	r := t.request(refund(d, 3))
 	a := t.answered(r)
 	if !a.isOK() || a.remaining() != 4 {
 		t.wrong(r, a, "is_negative_hits does not refund", "OK with remaining 4")
 		return
 	}
-	t.allowed(d, 3)
-	t.allowed(refund(d, 50), 5)
-	t.allowed(d, 4)
+	t.expectAllowed(d, 3)
+	t.expectAllowed(refund(d, 50), 5)
+	t.expectAllowed(d, 4)
 	unused := t.key("day_5")
-	t.allowed(refund(unused, 3), 5)
-	t.allowed(hits(unused, 5), 0)
-	t.denied(unused)
+	t.expectAllowed(refund(unused, 3), 5)
+	t.expectAllowed(hits(unused, 5), 0)
+	t.expectDenied(unused)
 }
 
 func resets(t *trial) {
 	for rule, unit := range map[string]time.Duration{
 		"second_10": time.Second, "minute_100": time.Minute, "hour_100": time.Hour, "day_100": day,
 	} {
-		t.want(t.request(t.key(rule)), fmt.Sprintf("a reset of more than 0 and at most %s", unit),
+		t.expect(t.request(t.key(rule)), fmt.Sprintf("a reset of more than 0 and at most %s", unit),
 			func(a answer) bool {
 				return a.reset() >= 0 && a.reset() <= unit && (a.reset() > 0 || unit == time.Second)
 			})

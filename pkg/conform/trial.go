@@ -20,8 +20,8 @@ type trial struct {
 	Result
 }
 
-// protect runs a check on its own goroutine, and returns when the check returns or calls stop.
-func (t *trial) protect(run func(*trial)) {
+// runUntilStop runs a check on its own goroutine, and returns when the check returns or calls stop.
+func (t *trial) runUntilStop(run func(*trial)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -110,32 +110,32 @@ func (t *trial) answered(r *request) answer {
 	return a
 }
 
-// want sends a request, and fails the check if the answer differs from the expectation.
-func (t *trial) want(r *request, expected string, as func(answer) bool) {
+// expect sends a request, and fails the check if the answer differs from the expectation.
+func (t *trial) expect(r *request, expected string, as func(answer) bool) {
 	if a := t.answered(r); !as(a) {
 		t.wrong(r, a, "the answer is wrong", expected)
 	}
 }
 
-// allowed expects OK with the remaining hits.
-func (t *trial) allowed(d *descriptor, remaining int64) {
-	t.want(t.request(d), fmt.Sprintf("OK with remaining %d", remaining),
+// expectAllowed expects OK with the remaining hits.
+func (t *trial) expectAllowed(d *descriptor, remaining int64) {
+	t.expect(t.request(d), fmt.Sprintf("OK with remaining %d", remaining),
 		func(a answer) bool { return a.isOK() && a.remaining() == remaining })
 }
 
-// denied expects OVER_LIMIT.
-func (t *trial) denied(d *descriptor) {
-	t.want(t.request(d), "OVER_LIMIT", answer.isOverLimit)
+// expectDenied expects OVER_LIMIT.
+func (t *trial) expectDenied(d *descriptor) {
+	t.expect(t.request(d), "OVER_LIMIT", answer.isOverLimit)
 }
 
-// unlimited expects OK without a limit.
-func (t *trial) unlimited(d *descriptor) {
-	t.want(t.request(d), "OK without a limit", func(a answer) bool { return a.isOK() && a.limit(0) == nil })
+// expectUnlimited expects OK without a limit.
+func (t *trial) expectUnlimited(d *descriptor) {
+	t.expect(t.request(d), "OK without a limit", func(a answer) bool { return a.isOK() && a.limit(0) == nil })
 }
 
-// limitOf expects an answer under a limit of that many requests.
-func (t *trial) limitOf(d *descriptor, n uint32) {
-	t.want(t.request(d), fmt.Sprintf("a limit of %d", n), func(a answer) bool { return a.limit(0).GetRequestsPerUnit() == n })
+// expectLimit expects an answer under a limit of that many requests.
+func (t *trial) expectLimit(d *descriptor, n uint32) {
+	t.expect(t.request(d), fmt.Sprintf("a limit of %d", n), func(a answer) bool { return a.limit(0).GetRequestsPerUnit() == n })
 }
 
 // steady waits until no window of a day will end within d.
