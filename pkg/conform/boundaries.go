@@ -13,10 +13,10 @@ const minSteady = 15 * time.Second
 
 func boundaryChecks(a algorithm) []check {
 	all := []check{{"turns.second." + a.name, "Do windows of a second admit no more and no less than the limit, across several turns?",
-		func(t *trial) { boundaries(t, a) }}}
+		func(t *trial) { checkBoundaries(t, a) }}}
 	if a.name == "fixed_window" {
 		all = append(all, check{"turns.minute." + a.name,
-			"Does a window of a minute end when its reset says, and begin with a count of 0?", boundaryOfMinute})
+			"Does a window of a minute end when its reset says, and begin with a count of 0?", checkBoundaryOfMinute})
 	}
 	return all
 }
@@ -65,15 +65,15 @@ func (t *trial) reportBoundaries(rule string, ops []op, f *boundaryFault) {
 	t.fault(e)
 }
 
-// boundaries calls around the ends of windows of one second.
-func boundaries(t *trial, a algorithm) {
+// checkBoundaries calls around the ends of windows of one second.
+func checkBoundaries(t *trial, a algorithm) {
 	rule := a.rule("second_10")
 	ops := t.hammer(rule, a.hammered)
 	t.reportBoundaries(rule, ops, a.fault(ops, t.rules[rule].limit, time.Second, t.Skew))
 }
 
-// boundaryOfMinute calls around the end of a window of one minute.
-func boundaryOfMinute(t *trial) {
+// checkBoundaryOfMinute calls around the end of a window of one minute.
+func checkBoundaryOfMinute(t *trial) {
 	if !t.MinuteTurn {
 		t.skip("it waits up to a minute: select it with --minute-turn")
 		return

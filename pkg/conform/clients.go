@@ -19,13 +19,13 @@ import (
 
 func clientChecks() []check {
 	return []check{
-		{"clients.stalled_reads", "Is another client served while clients read no answers?", stalledReads},
-		{"clients.stalled_writes", "Is another client served while clients send half of a request?", stalledWrites},
-		{"clients.silent_connections", "Is another client served while 100 connections send nothing?", silentConnections},
-		{"clients.malformed_load", "Do limits hold for a client while others send bad messages?", malformedLoad},
-		{"clients.cancelled_calls", "Is another client served while 32 clients cancel their calls together?", canceledCalls},
-		{"clients.many_calls", "Is each of 1,000 concurrent calls on one connection served?", manyCalls},
-		{"clients.many_connections", "Is each of 200 connections served?", manyConnections},
+		{"clients.stalled_reads", "Is another client served while clients read no answers?", checkStalledReads},
+		{"clients.stalled_writes", "Is another client served while clients send half of a request?", checkStalledWrites},
+		{"clients.silent_connections", "Is another client served while 100 connections send nothing?", checkSilentConnections},
+		{"clients.malformed_load", "Do limits hold for a client while others send bad messages?", checkMalformedLoad},
+		{"clients.cancelled_calls", "Is another client served while 32 clients cancel their calls together?", checkCanceledCalls},
+		{"clients.many_calls", "Is each of 1,000 concurrent calls on one connection served?", checkManyCalls},
+		{"clients.many_connections", "Is each of 200 connections served?", checkManyConnections},
 	}
 }
 
@@ -139,23 +139,23 @@ func (t *trial) stall(n, requests int, part float64) (done func()) {
 	}
 }
 
-func stalledReads(t *trial) {
+func checkStalledReads(t *trial) {
 	defer t.stall(stalledClients, stalledRequests, 1)()
 	t.checkOtherClient("others read no answers")
 }
 
-func stalledWrites(t *trial) {
+func checkStalledWrites(t *trial) {
 	defer t.stall(stalledClients, stalledRequests, 0.5)()
 	t.checkOtherClient("others send half of a request")
 }
 
-func silentConnections(t *trial) {
+func checkSilentConnections(t *trial) {
 	defer t.stall(100, 0, 0)()
 	t.checkOtherClient("100 connections send nothing")
 }
 
-// malformedLoad sends invalid messages on the connections that valid requests use too.
-func malformedLoad(t *trial) {
+// checkMalformedLoad sends invalid messages on the connections that valid requests use too.
+func checkMalformedLoad(t *trial) {
 	t.steady(minSteady)
 	valid := t.wire(t.request(t.key("day_5")))
 	bad := [][]byte{valid[:len(valid)/2], bytes.Repeat([]byte{0xff}, 300), {0x08}, {0x12, 0xff, 0xff, 0xff, 0x0f}}
@@ -166,7 +166,7 @@ func malformedLoad(t *trial) {
 			answers.Add(1)
 		}
 	})
-	exact(t, algorithm{name: "fixed_window"})
+	checkExactness(t, algorithm{name: "fixed_window"})
 	stop()
 	if n := answers.Load(); n > 0 {
 		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d messages that are not protobuf get an answer", n, sent.Load()),
@@ -174,9 +174,9 @@ func malformedLoad(t *trial) {
 	}
 }
 
-// canceledCalls cancels calls after a short time, as Envoy does at its timeout. An immediate error is a choice of a service under
+// checkCanceledCalls cancels calls after a short time, as Envoy does at its timeout. An immediate error is a choice of a service under
 // load. A missing answer is a fault.
-func canceledCalls(t *trial) {
+func checkCanceledCalls(t *trial) {
 	short := t.request(t.key("day_1000"))
 	defer t.background(func(i int) {
 		ctx, cancel := context.WithTimeout(t.ctx, time.Duration(50+i%8*50)*time.Microsecond)
@@ -230,7 +230,7 @@ func (t *trial) background(run func(i int)) (stop func()) {
 	}
 }
 
-func manyCalls(t *trial) {
+func checkManyCalls(t *trial) {
 	const n = 1000
 	d := t.key("day_1000")
 	all := make([]op, n)
@@ -241,7 +241,7 @@ func manyCalls(t *trial) {
 	}
 }
 
-func manyConnections(t *trial) {
+func checkManyConnections(t *trial) {
 	const n = 200
 	d := t.key("day_1000")
 	all := make([]op, n)

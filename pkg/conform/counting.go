@@ -10,13 +10,13 @@ import (
 func countingChecks(a algorithm) []check {
 	id := func(name string) string { return "counting." + name + "." + a.name }
 	return []check{
-		{id("exact"), "Do 64 concurrent clients get exactly the limit, and each remaining count once?", func(t *trial) { exact(t, a) }},
-		{id("costs"), "Do charges of several hits by 64 concurrent clients fill the limit, and never exceed it?", func(t *trial) { costs(t, a) }},
-		{id("group"), "Do requests of 32 concurrent clients under two limits admit exactly the smaller limit?", func(t *trial) { groups(t, a) }},
+		{id("exact"), "Do 64 concurrent clients get exactly the limit, and each remaining count once?", func(t *trial) { checkExactness(t, a) }},
+		{id("costs"), "Do charges of several hits by 64 concurrent clients fill the limit, and never exceed it?", func(t *trial) { checkCosts(t, a) }},
+		{id("group"), "Do requests of 32 concurrent clients under two limits admit exactly the smaller limit?", func(t *trial) { checkConcurrentGroup(t, a) }},
 		{id("linearizable"), "Do single calls in some order explain each history of concurrent charges and peeks?",
-			func(t *trial) { histories(t, a, false) }},
+			func(t *trial) { checkHistories(t, a, false) }},
 		{id("refunds"), "Do single calls in some order explain each history of concurrent charges, peeks and refunds?",
-			func(t *trial) { histories(t, a, true) }},
+			func(t *trial) { checkHistories(t, a, true) }},
 	}
 }
 
@@ -40,19 +40,19 @@ func (t *trial) perform(d *descriptor, n, calls int, next func(client, call int)
 	concurrently(n, func(i int) {
 		for call := range calls {
 			o := op{client: i, hits: next(i, call)}
-			o.answer = t.client.call(t.ctx, t.conn(i), t.request(charge(d, o.hits)))
+			o.answer = t.client.call(t.ctx, t.conn(i), t.request(withSignedHits(d, o.hits)))
 			all[i] = append(all[i], o)
 		}
 	})
 	return slices.Concat(all...)
 }
 
-// charge returns a copy of a descriptor with n hits. Negative hits refund.
-func charge(d *descriptor, n int64) *descriptor {
+// withSignedHits returns a copy of a descriptor with n hits. Negative hits refund.
+func withSignedHits(d *descriptor, n int64) *descriptor {
 	if n < 0 {
-		return refund(d, uint64(-n))
+		return asRefund(d, uint64(-n))
 	}
-	return hits(d, uint64(n))
+	return withHits(d, uint64(n))
 }
 
 // countErrors returns the number of ops with an error. Each error fails the check, unless errors are allowed.
@@ -83,14 +83,14 @@ func admitted(ops []op) (n int64, byRemaining map[int64]int) {
 	return n, byRemaining
 }
 
-func exact(t *trial, a algorithm) {
+func checkExactness(t *trial, a algorithm) {
 	const limit = 100
 	t.steady(minSteady)
 	d := t.key(a.rule("day_100"))
 	ops := t.perform(d, 64, 4, func(int, int) int64 { return 1 })
 	lost := t.countErrors(ops)
 	n, byRemaining := admitted(ops)
-	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, each %s", describe(t.request(hits(d, 1)))), Expected: "exactly 100 admitted"}
+	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, each %s", describe(t.request(withHits(d, 1)))), Expected: "exactly 100 admitted"}
 	switch {
 	case n > limit:
 		e.Fault = fmt.Sprintf("over-admission: %d of %d hits are admitted", n, limit)
@@ -113,7 +113,7 @@ func exact(t *trial, a algorithm) {
 	}
 }
 
-func costs(t *trial, a algorithm) {
+func checkCosts(t *trial, a algorithm) {
 	const limit, maximum = 100, 7
 	t.steady(minSteady)
 	c := t.choices(a)
@@ -139,7 +139,7 @@ func costs(t *trial, a algorithm) {
 	}
 }
 
-func groups(t *trial, a algorithm) {
+func checkConcurrentGroup(t *trial, a algorithm) {
 	t.steady(minSteady)
 	c := t.choices(a)
 	small, large := t.key(a.rule("day_5")), t.key(a.rule("day_1000"))
@@ -160,7 +160,7 @@ func groups(t *trial, a algorithm) {
 	if c.group {
 		want = 1000 - 5
 	}
-	r = t.request(hits(large, 0))
+	r = t.request(withHits(large, 0))
 	var got answer
 	t.withRetries(func() error {
 		got = t.call(r)
@@ -179,7 +179,7 @@ const (
 	historyCalls   = 4
 )
 
-func histories(t *trial, a algorithm, withRefunds bool) {
+func checkHistories(t *trial, a algorithm, withRefunds bool) {
 	t.steady(minSteady)
 	c := t.choices(a)
 	if withRefunds && !c.refunds {

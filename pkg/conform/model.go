@@ -41,18 +41,18 @@ func (t *trial) findChoices(a algorithm) (c choices, err error) {
 		return got
 	}
 	d := t.key(a.rule("day_5"))
-	one(hits(d, 4))
-	one(hits(d, 3))
+	one(withHits(d, 4))
+	one(withHits(d, 3))
 	c.countDenied = one(d).isOverLimit()
 	d = t.key(a.rule("day_5"))
-	one(hits(d, 5))
-	c.peekOver = one(hits(d, 0)).isOK()
+	one(withHits(d, 5))
+	c.peekOver = one(withHits(d, 0)).isOK()
 	d = t.key(a.rule("day_5"))
-	one(hits(d, 3))
-	one(refund(d, 2))
+	one(withHits(d, 3))
+	one(asRefund(d, 2))
 	c.refunds = one(d).remaining() == 3
 	full, open := t.key(a.rule("day_5")), t.key(a.rule("day_100"))
-	one(hits(full, 5))
+	one(withHits(full, 5))
 	one(full, open)
 	c.group = one(open).remaining() == 99
 	return c, err

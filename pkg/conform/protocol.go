@@ -14,34 +14,34 @@ import (
 
 func protocolChecks() []check {
 	return []check{
-		{"protocol.statuses", "Does each descriptor get one status, in the order of the request?", statuses},
-		{"protocol.domain_unknown", "Is a request of an unknown domain not limited?", unknownDomain},
-		{"protocol.domain_empty", "Does the service survive a request without a domain?", emptyDomain},
-		{"protocol.no_descriptors", "Does the service survive a request without descriptors?", noDescriptors},
-		{"protocol.no_entries", "Does the service survive a descriptor without entries?", noEntries},
-		{"protocol.empty_texts", "Does the service survive entries with an empty key or value?", emptyTexts},
-		{"protocol.unknown_fields", "Does the service ignore fields that it does not know?", unknownFields},
-		{"protocol.malformed", "Does a message that is not protobuf get an error?", malformed},
-		{"protocol.invalid_utf8", "Does the service survive a value that is not UTF-8?", invalidUTF8},
-		{"protocol.large_value", "Does the service survive values of 64 KiB and 1 MiB?", largeValue},
-		{"protocol.many_descriptors", "Does the service survive 1,000 descriptors, and 200 entries in one?", manyDescriptors},
+		{"protocol.statuses", "Does each descriptor get one status, in the order of the request?", checkStatuses},
+		{"protocol.domain_unknown", "Is a request of an unknown domain not limited?", checkUnknownDomain},
+		{"protocol.domain_empty", "Does the service survive a request without a domain?", checkEmptyDomain},
+		{"protocol.no_descriptors", "Does the service survive a request without descriptors?", checkNoDescriptors},
+		{"protocol.no_entries", "Does the service survive a descriptor without entries?", checkNoEntries},
+		{"protocol.empty_texts", "Does the service survive entries with an empty key or value?", checkEmptyTexts},
+		{"protocol.unknown_fields", "Does the service ignore fields that it does not know?", checkUnknownFields},
+		{"protocol.malformed", "Does a message that is not protobuf get an error?", checkMalformed},
+		{"protocol.invalid_utf8", "Does the service survive a value that is not UTF-8?", checkInvalidUTF8},
+		{"protocol.large_value", "Does the service survive values of 64 KiB and 1 MiB?", checkLargeValue},
+		{"protocol.many_descriptors", "Does the service survive 1,000 descriptors, and 200 entries in one?", checkManyDescriptors},
 	}
 }
 
 // crashChecks send requests that are known to crash some services. They run last.
 func crashChecks() []check {
 	return []check{
-		{"crash.hits_32_bit", "Does a charge near 2^32 count in full?", hits32},
-		{"crash.hits_64_bit", "Does a charge near 2^64 leave its key usable, and its limit in force?", hits64},
-		{"crash.refund_64_bit", "Does a refund near 2^64 leave its key usable, and its limit in force?", refund64},
+		{"crash.hits_32_bit", "Does a charge near 2^32 count in full?", checkHits32},
+		{"crash.hits_64_bit", "Does a charge near 2^64 leave its key usable, and its limit in force?", checkHits64},
+		{"crash.refund_64_bit", "Does a refund near 2^64 leave its key usable, and its limit in force?", checkRefund64},
 		{"crash.override_unit_unknown", "Does the service survive an override without a unit?",
-			func(t *trial) { badUnit(t, typev3.RateLimitUnit_UNKNOWN) }},
+			func(t *trial) { checkBadUnit(t, typev3.RateLimitUnit_UNKNOWN) }},
 		{"crash.override_unit_undefined", "Does the service survive an override with a unit that does not exist?",
-			func(t *trial) { badUnit(t, 99) }},
+			func(t *trial) { checkBadUnit(t, 99) }},
 	}
 }
 
-func statuses(t *trial) {
+func checkStatuses(t *trial) {
 	all := []*descriptor{t.key("day_5"), t.descriptor("no_such_rule", "v"), t.key("day_100"), t.key("day_1000"), t.descriptor("run", t.uniqueName())}
 	r := t.request(all...)
 	a := t.answered(r)
@@ -70,8 +70,8 @@ func (t *trial) mayReject(r *request, what string) (a answer, ok bool) {
 	return a, false
 }
 
-// noLimit sends a request without a limit. A denial is a fault.
-func noLimit(t *trial, r *request) {
+// checkNoLimit sends a request without a limit. A denial is a fault.
+func checkNoLimit(t *trial, r *request) {
 	switch a, ok := t.mayReject(r, "the request"); {
 	case !ok:
 	case !a.isOK():
@@ -81,25 +81,25 @@ func noLimit(t *trial, r *request) {
 	}
 }
 
-func unknownDomain(t *trial) {
+func checkUnknownDomain(t *trial) {
 	r := t.request(t.key("day_5"))
 	r.Domain = "weir_conform_unknown_" + t.id
-	noLimit(t, r)
+	checkNoLimit(t, r)
 }
 
-func emptyDomain(t *trial) {
+func checkEmptyDomain(t *trial) {
 	r := t.request(t.key("day_5"))
 	r.Domain = ""
-	noLimit(t, r)
+	checkNoLimit(t, r)
 }
 
-func noDescriptors(t *trial) { noLimit(t, t.request()) }
+func checkNoDescriptors(t *trial) { checkNoLimit(t, t.request()) }
 
-func noEntries(t *trial) { noLimit(t, t.request(&descriptor{})) }
+func checkNoEntries(t *trial) { checkNoLimit(t, t.request(&descriptor{})) }
 
-func emptyTexts(t *trial) {
-	noLimit(t, t.request(t.descriptor("", "v")))
-	noLimit(t, t.request(t.descriptor("", "")))
+func checkEmptyTexts(t *trial) {
+	checkNoLimit(t, t.request(t.descriptor("", "v")))
+	checkNoLimit(t, t.request(t.descriptor("", "")))
 	t.expectLimit(t.descriptor("run", t.uniqueName(), "day_5", ""), 5)
 }
 
@@ -116,7 +116,7 @@ func (t *trial) wire(m proto.Message) []byte {
 	return wire
 }
 
-func unknownFields(t *trial) {
+func checkUnknownFields(t *trial) {
 	d := t.key("day_5")
 	unknown := protowire.AppendTag(nil, 1900, protowire.BytesType)
 	unknown = protowire.AppendString(unknown, "unknown")
@@ -131,7 +131,7 @@ func unknownFields(t *trial) {
 	}
 }
 
-func malformed(t *trial) {
+func checkMalformed(t *trial) {
 	valid := t.wire(t.request(t.key("day_5")))
 	for _, c := range []struct {
 		what string
@@ -157,7 +157,7 @@ func malformed(t *trial) {
 	}
 }
 
-func invalidUTF8(t *trial) {
+func checkInvalidUTF8(t *trial) {
 	const marker = "MARKER-OF-BYTES"
 	wire := t.wire(t.request(t.descriptor("run", t.uniqueName(), "day_5", marker)))
 	a := t.send([]byte(strings.Replace(string(wire), marker, strings.Repeat("\xff", len(marker)), 1)))
@@ -174,55 +174,55 @@ func invalidUTF8(t *trial) {
 	}
 }
 
-// survives sends a request that a service may reject.
-func survives(t *trial, what string, r *request, good func(answer) bool, expected string) {
+// checkSurvival sends a request that a service may reject.
+func checkSurvival(t *trial, what string, r *request, good func(answer) bool, expected string) {
 	if a, ok := t.mayReject(r, what); ok && !good(a) {
 		t.wrong(r, a, "the answer is wrong", expected)
 	}
 }
 
-func largeValue(t *trial) {
+func checkLargeValue(t *trial) {
 	for _, size := range []int{64 << 10, 1 << 20} {
 		d := t.descriptor("run", t.uniqueName(), "day_5", strings.Repeat("x", size))
-		survives(t, fmt.Sprintf("a value of %d KiB", size>>10), t.request(d),
+		checkSurvival(t, fmt.Sprintf("a value of %d KiB", size>>10), t.request(d),
 			func(a answer) bool { return a.isOK() && a.remaining() == 4 }, "OK with remaining 4")
 	}
 }
 
-func manyDescriptors(t *trial) {
+func checkManyDescriptors(t *trial) {
 	r := t.request()
 	for range 1000 {
 		r.Descriptors = append(r.Descriptors, t.key("day_5"))
 	}
-	survives(t, "1,000 descriptors", r, func(a answer) bool { return a.isOK() && len(a.GetStatuses()) == 1000 }, "OK with 1,000 statuses")
+	checkSurvival(t, "1,000 descriptors", r, func(a answer) bool { return a.isOK() && len(a.GetStatuses()) == 1000 }, "OK with 1,000 statuses")
 	d := t.key("day_5")
 	for range 200 {
 		d.Entries = append(d.Entries, &entry{Key: "more", Value: "v"})
 	}
-	survives(t, "200 entries in a descriptor", t.request(d), func(a answer) bool { return a.isOK() && a.limit(0) == nil }, "OK without a limit")
+	checkSurvival(t, "200 entries in a descriptor", t.request(d), func(a answer) bool { return a.isOK() && a.limit(0) == nil }, "OK without a limit")
 }
 
-func hits32(t *trial) {
+func checkHits32(t *trial) {
 	for _, n := range []uint64{math.MaxUint32 - 1, math.MaxUint32, math.MaxUint32 + 1, math.MaxInt32 + 1} {
 		d := t.key("day_5")
-		t.expectAllowed(hits(d, 3), 2)
-		t.expectDenied(hits(d, n))
-		t.expectDenied(hits(d, 3))
+		t.expectAllowed(withHits(d, 3), 2)
+		t.expectDenied(withHits(d, n))
+		t.expectDenied(withHits(d, 3))
 	}
 	r := t.request(t.key("day_5"))
 	r.HitsAddend = math.MaxUint32
 	t.expect(r, "OVER_LIMIT", answer.isOverLimit)
 }
 
-func hits64(t *trial) {
+func checkHits64(t *trial) {
 	for _, n := range []uint64{math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64 - 2, math.MaxUint64} {
 		d := t.key("day_5")
-		t.expectAllowed(hits(d, 3), 2)
-		r := t.request(hits(d, n))
+		t.expectAllowed(withHits(d, 3), 2)
+		r := t.request(withHits(d, n))
 		if a, ok := t.mayReject(r, fmt.Sprintf("%d hits", n)); ok && !a.isOverLimit() {
 			t.wrong(r, a, "a charge far above the limit is allowed", "OVER_LIMIT")
 		}
-		r = t.request(hits(d, 3))
+		r = t.request(withHits(d, 3))
 		if a := t.call(r); !a.isOverLimit() {
 			t.wrong(r, a, fmt.Sprintf("after a charge of %d hits, the limit is no longer in force", n),
 				"OVER_LIMIT, because 3 of 5 are used at least")
@@ -230,15 +230,15 @@ func hits64(t *trial) {
 	}
 }
 
-func refund64(t *trial) {
+func checkRefund64(t *trial) {
 	for _, n := range []uint64{math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
 		d := t.key("day_5")
-		t.expectAllowed(hits(d, 3), 2)
-		r := t.request(refund(d, n))
+		t.expectAllowed(withHits(d, 3), 2)
+		r := t.request(asRefund(d, n))
 		if a := t.call(r); a.err != nil && isConnectionLost(a.err) {
 			t.wrong(r, a, "the request gets no answer", "an answer, or an error that rejects the request")
 		}
-		r = t.request(hits(d, 6))
+		r = t.request(withHits(d, 6))
 		if a := t.call(r); !a.isOverLimit() {
 			t.wrong(r, a, fmt.Sprintf("after a refund of %d hits, the limit is no longer in force", n),
 				"OVER_LIMIT, because 6 hits exceed the limit of 5")
@@ -246,8 +246,8 @@ func refund64(t *trial) {
 	}
 }
 
-func badUnit(t *trial, unit typev3.RateLimitUnit) {
-	r := t.request(limited(t.key("day_5"), 3, unit))
+func checkBadUnit(t *trial, unit typev3.RateLimitUnit) {
+	r := t.request(withLimit(t.key("day_5"), 3, unit))
 	a := t.call(r)
 	switch {
 	case a.err != nil && isConnectionLost(a.err):

@@ -9,32 +9,32 @@ import (
 
 func semanticsChecks() []check {
 	return []check{
-		{"semantics.counts", "Does each request charge one hit, and is a request over the limit denied?", counts},
-		{"semantics.hits_addend", "Does a request charge its hits_addend (0 counts as 1), unless a descriptor has its own?", hitsAddend},
-		{"semantics.limit_echo", "Does a status have the limit, the unit and the name of its rule?", limitEcho},
-		{"semantics.matching", "Does an exact value win over a wildcard, and a wildcard over the key alone?", matching},
-		{"semantics.depth", "Does a limit apply only to descriptors of its own depth?", depth},
-		{"semantics.branches", "Does a descriptor go back to the general branch if the special branch has no rule?", branches},
-		{"semantics.pairs", "Are keys and values compared as pairs, and not as joined strings?", pairs},
-		{"semantics.counters", "Do descriptors with different entries have different counters?", counters},
-		{"semantics.limit_zero", "Does a limit of 0 deny every hit?", limitZero},
-		{"semantics.unlimited", "Is an unlimited rule without a limit?", unlimitedRule},
-		{"semantics.shadow_mode", "Does a rule in shadow mode deny nothing?", shadowMode},
-		{"semantics.replaces", "Does a limit turn off those that it replaces?", replaces},
-		{"semantics.override", "Does the limit of a descriptor override that of its rule?", override},
-		{"semantics.larger_override", "Does a larger override apply to a key that a smaller one denied?", largerOverride},
-		{"semantics.overall_code", "Is a request denied if one of its limits denies it?", overallCode},
-		{"semantics.group", "Does a denied request charge its other limits?", group},
-		{"semantics.peek", "Does a request of 0 hits charge nothing?", peek},
-		{"semantics.peek_at_limit", "Does a key that is exactly at its limit allow a request of 0 hits?", peekAtLimit},
-		{"semantics.denied_hits", "Do denied hits count?", deniedHits},
-		{"semantics.refund", "Does is_negative_hits refund, and never below 0?", refunds},
-		{"semantics.reset", "Is duration_until_reset within the window, and does it fall as time passes?", resets},
-		{"semantics.reset_alignment", "Do the windows of a minute, an hour and a day begin together?", alignment},
+		{"semantics.counts", "Does each request charge one hit, and is a request over the limit denied?", checkCounts},
+		{"semantics.hits_addend", "Does a request charge its hits_addend (0 counts as 1), unless a descriptor has its own?", checkHitsAddend},
+		{"semantics.limit_echo", "Does a status have the limit, the unit and the name of its rule?", checkLimitEcho},
+		{"semantics.matching", "Does an exact value win over a wildcard, and a wildcard over the key alone?", checkMatching},
+		{"semantics.depth", "Does a limit apply only to descriptors of its own depth?", checkDepth},
+		{"semantics.branches", "Does a descriptor go back to the general branch if the special branch has no rule?", checkBranches},
+		{"semantics.pairs", "Are keys and values compared as pairs, and not as joined strings?", checkPairs},
+		{"semantics.counters", "Do descriptors with different entries have different counters?", checkCounters},
+		{"semantics.limit_zero", "Does a limit of 0 deny every hit?", checkLimitZero},
+		{"semantics.unlimited", "Is an unlimited rule without a limit?", checkUnlimitedRule},
+		{"semantics.shadow_mode", "Does a rule in shadow mode deny nothing?", checkShadowMode},
+		{"semantics.replaces", "Does a limit turn off those that it replaces?", checkReplacement},
+		{"semantics.override", "Does the limit of a descriptor override that of its rule?", checkOverride},
+		{"semantics.larger_override", "Does a larger override apply to a key that a smaller one denied?", checkLargerOverride},
+		{"semantics.overall_code", "Is a request denied if one of its limits denies it?", checkOverallCode},
+		{"semantics.group", "Does a denied request charge its other limits?", checkGroup},
+		{"semantics.peek", "Does a request of 0 hits charge nothing?", checkPeek},
+		{"semantics.peek_at_limit", "Does a key that is exactly at its limit allow a request of 0 hits?", checkPeekAtLimit},
+		{"semantics.denied_hits", "Do denied hits count?", checkDeniedHits},
+		{"semantics.refund", "Does is_negative_hits refund, and never below 0?", checkRefunds},
+		{"semantics.reset", "Is duration_until_reset within the window, and does it fall as time passes?", checkResets},
+		{"semantics.reset_alignment", "Do the windows of a minute, an hour and a day begin together?", checkAlignment},
 	}
 }
 
-func counts(t *trial) {
+func checkCounts(t *trial) {
 	d := t.key("day_5")
 	for remaining := int64(4); remaining >= 0; remaining-- {
 		t.expectAllowed(d, remaining)
@@ -43,7 +43,7 @@ func counts(t *trial) {
 	t.expect(t.request(d), "OVER_LIMIT with remaining 0", func(a answer) bool { return a.isOverLimit() && a.remaining() == 0 })
 }
 
-func hitsAddend(t *trial) {
+func checkHitsAddend(t *trial) {
 	d := t.key("day_100")
 	for _, c := range []struct {
 		requestHits, descriptorHits int // -1: none
@@ -51,14 +51,14 @@ func hitsAddend(t *trial) {
 	}{{0, -1, 99}, {7, -1, 92}, {7, 2, 90}, {0, 5, 85}, {7, 0, 85}, {1, -1, 84}} {
 		r := t.request(d)
 		if c.descriptorHits >= 0 {
-			r = t.request(hits(d, uint64(c.descriptorHits)))
+			r = t.request(withHits(d, uint64(c.descriptorHits)))
 		}
 		r.HitsAddend = uint32(c.requestHits)
 		t.expect(r, fmt.Sprintf("OK with remaining %d", c.remaining), func(a answer) bool { return a.isOK() && a.remaining() == c.remaining })
 	}
 }
 
-func limitEcho(t *trial) {
+func checkLimitEcho(t *trial) {
 	for _, c := range []struct {
 		rule string
 		n    uint32
@@ -75,7 +75,7 @@ func limitEcho(t *trial) {
 	}
 }
 
-func matching(t *trial) {
+func checkMatching(t *trial) {
 	for value, n := range map[string]uint32{
 		"exact": 11, "pre": 12, "pre1": 12, "prefix1": 12, "preexact": 15, "other": 14, "": 14, "exact2": 14,
 	} {
@@ -88,7 +88,7 @@ func matching(t *trial) {
 	t.expectAllowed(t.descriptor("run", one, "match", "pre1"), 10)
 }
 
-func depth(t *trial) {
+func checkDepth(t *trial) {
 	one := t.uniqueName()
 	t.expectLimit(t.descriptor("run", one, "depth", "v"), 21)
 	t.expectLimit(t.descriptor("run", one, "depth", "v", "below", "v"), 22)
@@ -98,7 +98,7 @@ func depth(t *trial) {
 	t.expectUnlimited(t.descriptor("depth", "v"))
 }
 
-func branches(t *trial) {
+func checkBranches(t *trial) {
 	t.expectLimit(t.descriptor("run", t.uniqueName(), "branch", "special", "below", "v"), 31)
 	t.expectLimit(t.descriptor("run", t.uniqueName(), "branch", "any", "other", "v"), 32)
 	r := t.request(t.descriptor("run", t.uniqueName(), "branch", "special", "other", "v"))
@@ -112,12 +112,12 @@ func branches(t *trial) {
 	}
 }
 
-func pairs(t *trial) {
+func checkPairs(t *trial) {
 	t.expectLimit(t.descriptor("run", t.uniqueName(), "pair", "b_c"), 43)
 	t.expectUnlimited(t.descriptor("run", t.uniqueName(), "pair_b", "c"))
 }
 
-func counters(t *trial) {
+func checkCounters(t *trial) {
 	one := t.uniqueName()
 	t.expectAllowed(t.descriptor("run", one, "joined", "1_below_2"), 43)
 	t.expectAllowed(t.descriptor("run", one, "joined", "1", "below", "2"), 44)
@@ -130,27 +130,27 @@ func counters(t *trial) {
 	t.expectAllowed(t.descriptor("run", one, "day_5", "a\x00"), 4)
 }
 
-func limitZero(t *trial) {
+func checkLimitZero(t *trial) {
 	d := t.key("zero")
 	t.expectDenied(d)
-	t.expectDenied(hits(d, 3))
+	t.expectDenied(withHits(d, 3))
 }
 
-func unlimitedRule(t *trial) {
+func checkUnlimitedRule(t *trial) {
 	d := t.key("unlimited")
 	for range 3 {
-		t.expectUnlimited(hits(d, 1000))
+		t.expectUnlimited(withHits(d, 1000))
 	}
 }
 
-func shadowMode(t *trial) {
+func checkShadowMode(t *trial) {
 	d := t.key("shadow")
 	for range 6 {
 		t.expect(t.request(d), "OK with a limit of 3", func(a answer) bool { return a.isOK() && a.limit(0).GetRequestsPerUnit() == 3 })
 	}
 }
 
-func replaces(t *trial) {
+func checkReplacement(t *trial) {
 	wide, narrow := t.key("wide"), t.key("narrow")
 	r := t.request(wide, narrow)
 	t.expect(r, "no limit for the first descriptor, and 42 for the second",
@@ -158,28 +158,28 @@ func replaces(t *trial) {
 	t.expectAllowed(wide, 40)
 }
 
-func override(t *trial) {
+func checkOverride(t *trial) {
 	d := t.key("day_100")
-	t.expect(t.request(limited(d, 3, typev3.RateLimitUnit_DAY)), "OK with a limit of 3/DAY and remaining 2", func(a answer) bool {
+	t.expect(t.request(withLimit(d, 3, typev3.RateLimitUnit_DAY)), "OK with a limit of 3/DAY and remaining 2", func(a answer) bool {
 		return a.isOK() && a.limit(0).GetRequestsPerUnit() == 3 && a.limit(0).GetUnit().String() == "DAY" && a.remaining() == 2
 	})
 	free := t.descriptor("no_such_rule", t.uniqueName())
-	t.expectAllowed(limited(free, 3, typev3.RateLimitUnit_DAY), 2)
-	t.expectDenied(limited(hits(free, 3), 3, typev3.RateLimitUnit_DAY))
+	t.expectAllowed(withLimit(free, 3, typev3.RateLimitUnit_DAY), 2)
+	t.expectDenied(withLimit(withHits(free, 3), 3, typev3.RateLimitUnit_DAY))
 }
 
-func largerOverride(t *trial) {
+func checkLargerOverride(t *trial) {
 	d := t.key("day_100")
 	for range 3 {
-		t.answered(t.request(limited(d, 1, typev3.RateLimitUnit_DAY)))
+		t.answered(t.request(withLimit(d, 1, typev3.RateLimitUnit_DAY)))
 	}
-	t.expectDenied(limited(d, 1, typev3.RateLimitUnit_DAY))
-	t.expect(t.request(limited(d, 50, typev3.RateLimitUnit_DAY)), "OK: at most 5 of 50 are used", answer.isOK)
+	t.expectDenied(withLimit(d, 1, typev3.RateLimitUnit_DAY))
+	t.expect(t.request(withLimit(d, 50, typev3.RateLimitUnit_DAY)), "OK: at most 5 of 50 are used", answer.isOK)
 }
 
-func overallCode(t *trial) {
+func checkOverallCode(t *trial) {
 	full := t.key("day_5")
-	t.answered(t.request(hits(full, 5)))
+	t.answered(t.request(withHits(full, 5)))
 	for _, r := range []*request{
 		t.request(full, t.key("day_100")), t.request(t.key("day_100"), full), t.request(t.descriptor("no_such_rule", "v"), full),
 	} {
@@ -195,9 +195,9 @@ func overallCode(t *trial) {
 	}
 }
 
-func group(t *trial) {
+func checkGroup(t *trial) {
 	full, open := t.key("day_5"), t.key("day_100")
-	t.answered(t.request(hits(full, 5)))
+	t.answered(t.request(withHits(full, 5)))
 	t.expect(t.request(full, open), "OVER_LIMIT", answer.isOverLimit)
 	r := t.request(open)
 	switch a := t.answered(r); a.remaining() {
@@ -210,17 +210,17 @@ func group(t *trial) {
 	}
 }
 
-func peek(t *trial) {
+func checkPeek(t *trial) {
 	d := t.key("day_5")
 	for range 7 {
-		t.expectAllowed(hits(d, 0), 5)
+		t.expectAllowed(withHits(d, 0), 5)
 	}
-	t.expectAllowed(hits(d, 2), 3)
-	t.expectAllowed(hits(d, 0), 3)
+	t.expectAllowed(withHits(d, 2), 3)
+	t.expectAllowed(withHits(d, 0), 3)
 	t.expectAllowed(d, 2)
 }
 
-func peekAtLimit(t *trial) {
+func checkPeekAtLimit(t *trial) {
 	if t.choices(algorithm{}).peekOver {
 		t.observe("yes: a request of 0 hits is denied only over the limit. A check before each charge then admits one hit too many")
 	} else {
@@ -228,7 +228,7 @@ func peekAtLimit(t *trial) {
 	}
 }
 
-func deniedHits(t *trial) {
+func checkDeniedHits(t *trial) {
 	if t.choices(algorithm{}).countDenied {
 		t.observe("yes: a denied request uses up the limit. One charge that is larger than the rest ends the window")
 	} else {
@@ -236,25 +236,25 @@ func deniedHits(t *trial) {
 	}
 }
 
-func refunds(t *trial) {
+func checkRefunds(t *trial) {
 	d := t.key("day_5")
-	t.expectAllowed(hits(d, 4), 1)
-	r := t.request(refund(d, 3))
+	t.expectAllowed(withHits(d, 4), 1)
+	r := t.request(asRefund(d, 3))
 	a := t.answered(r)
 	if !a.isOK() || a.remaining() != 4 {
 		t.wrong(r, a, "is_negative_hits does not refund", "OK with remaining 4")
 		return
 	}
 	t.expectAllowed(d, 3)
-	t.expectAllowed(refund(d, 50), 5)
+	t.expectAllowed(asRefund(d, 50), 5)
 	t.expectAllowed(d, 4)
 	unused := t.key("day_5")
-	t.expectAllowed(refund(unused, 3), 5)
-	t.expectAllowed(hits(unused, 5), 0)
+	t.expectAllowed(asRefund(unused, 3), 5)
+	t.expectAllowed(withHits(unused, 5), 0)
 	t.expectDenied(unused)
 }
 
-func resets(t *trial) {
+func checkResets(t *trial) {
 	for rule, unit := range map[string]time.Duration{
 		"second_10": time.Second, "minute_100": time.Minute, "hour_100": time.Hour, "day_100": day,
 	} {
@@ -280,9 +280,9 @@ func resets(t *trial) {
 	}
 }
 
-// alignment compares the resets of one request. Windows by the clock begin at multiples of their length, so their resets must be
+// checkAlignment compares the resets of one request. Windows by the clock begin at multiples of their length, so their resets must be
 // consistent.
-func alignment(t *trial) {
+func checkAlignment(t *trial) {
 	all := []*descriptor{t.key("minute_100"), t.key("hour_100"), t.key("day_100")}
 	r := t.request(all...)
 	for range 3 { // a window may end during a request

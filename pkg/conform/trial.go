@@ -73,22 +73,22 @@ func (*trial) request(all ...*descriptor) *request {
 	return &request{Domain: Domain, Descriptors: all}
 }
 
-// hits returns a copy of a descriptor that charges n hits.
-func hits(d *descriptor, n uint64) *descriptor {
+// withHits returns a copy of a descriptor that charges n hits.
+func withHits(d *descriptor, n uint64) *descriptor {
 	d = proto.CloneOf(d)
 	d.HitsAddend = wrapperspb.UInt64(n)
 	return d
 }
 
-// refund returns a copy of a descriptor that refunds n hits.
-func refund(d *descriptor, n uint64) *descriptor {
-	d = hits(d, n)
+// asRefund returns a copy of a descriptor that refunds n hits.
+func asRefund(d *descriptor, n uint64) *descriptor {
+	d = withHits(d, n)
 	d.IsNegativeHits = true
 	return d
 }
 
-// limited returns a copy of a descriptor that carries its own limit.
-func limited(d *descriptor, n uint32, unit typev3.RateLimitUnit) *descriptor {
+// withLimit returns a copy of a descriptor that carries its own limit.
+func withLimit(d *descriptor, n uint32, unit typev3.RateLimitUnit) *descriptor {
 	d = proto.CloneOf(d)
 	d.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: unit}
 	return d
