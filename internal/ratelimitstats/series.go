@@ -17,9 +17,9 @@ type series struct {
 	dropped  atomic.Bool // removed from its table: callers that keep the series must look it up again
 	labels   []string    // the domain, then the levels
 	isShared bool        // the shared series, for names beyond the bound
-	alone    counting    // for rules whose decisions all count here
+	soleRef  seriesRef   // for rules whose decisions all count here
 
-	full atomic.Pointer[counting] // of a shared series: the latest counting of rules without a series of their own
+	overflow atomic.Pointer[seriesRef] // of a shared series: the latest reference of rules without a series of their own
 
 	owners []ruleID  // the rules that count here; guarded by the table's lock
 	seen   uint64    // the sum of the counts when sweep last saw it change
@@ -37,8 +37,8 @@ func ruleIDOf(r *descriptors.Rule) ruleID { return ruleID{r.Domain, r.Name} }
 // clone returns a copy that does not share memory with a request or with replaced rules.
 func (id ruleID) clone() ruleID { return ruleID{strings.Clone(id.domain), strings.Clone(id.name)} }
 
-// A counting is the series on which a rule counts. It is immutable.
-type counting struct {
+// A seriesRef refers to the series on which a rule counts, and is cached for the rule. It is immutable.
+type seriesRef struct {
 	table  *table
 	series *series
 	levels []string // the levels of the series, if the rule counts on several series; else nil
@@ -46,8 +46,8 @@ type counting struct {
 }
 
 // valid reports whether the rule still counts on this series.
-func (c *counting) valid() bool {
-	return !c.series.dropped.Load() && (!c.series.isShared || c.table.isStillFull(c.drops))
+func (r *seriesRef) valid() bool {
+	return !r.series.dropped.Load() && (!r.series.isShared || r.table.isStillFull(r.drops))
 }
 
 func (s *series) add(t *tally) {
@@ -65,14 +65,14 @@ func (s *series) load() (t tally) {
 	return t
 }
 
-// overflowCounting returns the counting of a rule on the shared series s because the table was full at drops.
-func (s *series) overflowCounting(drops uint64) *counting {
-	if c := s.full.Load(); c != nil && c.drops == drops {
-		return c
+// overflowRef returns the reference of a rule to the shared series s because the table was full at drops.
+func (s *series) overflowRef(drops uint64) *seriesRef {
+	if r := s.overflow.Load(); r != nil && r.drops == drops {
+		return r
 	}
-	c := &counting{table: s.alone.table, series: s, drops: drops}
-	s.full.Store(c)
-	return c
+	r := &seriesRef{table: s.soleRef.table, series: s, drops: drops}
+	s.overflow.Store(r)
+	return r
 }
 
 // A table holds at most max series, because some names come from requests. Beyond the bound, new names of a domain count on one
@@ -145,7 +145,7 @@ func (t *table) find(name []byte, domain string) *series {
 func (t *table) insert(name string, owner ruleID) *series {
 	owner = owner.clone()
 	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []ruleID{owner}, since: t.now()}
-	s.alone = counting{table: t, series: s}
+	s.soleRef = seriesRef{table: t, series: s}
 	t.series[name] = s
 	return s
 }

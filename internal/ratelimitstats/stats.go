@@ -22,7 +22,7 @@ import (
 type Stats struct {
 	nearLimitRatio float32
 	rates          table // by domain and descriptor
-	byRule         descriptors.PerRule[counting]
+	byRule         descriptors.PerRule[seriesRef]
 	domains        table // domains that no rules have; only totalHits counts
 
 	configLoaded, configFailed scalar
@@ -179,14 +179,14 @@ func (s *Stats) seriesOf(d *decide.Decision) *series {
 	if !found.isShared {
 		s.rates.addOwner(found, owner)
 	}
-	next := &found.alone
+	next := &found.soleRef
 	switch fixed := d.Rule.HasFixedStatLevels(); {
 	case !fixed && found.isShared:
 		return found // other values of this rule may have series of their own
 	case !fixed:
-		next = &counting{series: found, levels: cloneAll(levels)}
+		next = &seriesRef{series: found, levels: cloneAll(levels)}
 	case found.isShared:
-		next = found.overflowCounting(drops)
+		next = found.overflowRef(drops)
 	}
 	cached.CompareAndSwap(known, next)
 	return found
