@@ -69,7 +69,7 @@ func (p *process) adminOptions(all *servers) admin.Options {
 		Resets:       p.store.resets,
 		Decide:       decideOptions(s),
 		ParseRequest: rls.ParseRequest,
-		Status:       func() admin.Status { return p.status(all.requests.Stats()) },
+		Status:       func() admin.Status { return p.status(all.gate.Stats()) },
 		Subscribe:    all.observer.Subscribe,
 		Hits:         p.metrics.RuleHits,
 		StoreCalls:   p.metrics.StoreCalls,

@@ -13,13 +13,13 @@ import (
 
 // An admitter implements [rls.Admission] for gRPC: it receives a message, and then applies load shedding.
 type admitter struct {
-	*admission.InFlight
+	*admission.Gate
 	service  *rls.Service
 	receiver grpcmessage.Receiver
 }
 
-func newAdmitter(requests *admission.InFlight, service *rls.Service) *admitter {
-	return &admitter{InFlight: requests, service: service, receiver: grpcmessage.Receiver{Codec: rls.Codec()}}
+func newAdmitter(gate *admission.Gate, service *rls.Service) *admitter {
+	return &admitter{Gate: gate, service: service, receiver: grpcmessage.Receiver{Codec: rls.Codec()}}
 }
 
 // Receive implements [rls.Admission]. It observes a request whose message is compressed or too large as rejected, because Envoy's

@@ -93,7 +93,7 @@ func clientNames(s *settings.Listeners) (tlsfiles.Names, error) {
 }
 
 func newGRPC(
-	service *rls.Service, requests *admission.InFlight, ready *readiness, panicked recovery.Report, stats *ratelimitstats.Stats,
+	service *rls.Service, gate *admission.Gate, ready *readiness, panicked recovery.Report, stats *ratelimitstats.Stats,
 	options ...grpc.ServerOption,
 ) *grpc.Server {
 	server := grpc.NewServer(slices.Concat(options, []grpc.ServerOption{
@@ -107,7 +107,7 @@ func newGRPC(
 		grpc.ChainUnaryInterceptor(stats.Unary, grpcrecovery.Unary(panicked)),
 		grpc.ChainStreamInterceptor(grpcrecovery.Stream(panicked)),
 	}, grpcmessage.ServerOptions())...)
-	desc := rls.ServiceDesc(newAdmitter(requests, service))
+	desc := rls.ServiceDesc(newAdmitter(gate, service))
 	grpcrecovery.Methods(desc, func(method string, value any) {
 		stats.Panicked()
 		panicked(method, value)
@@ -136,7 +136,7 @@ const idleToStop = time.Second
 
 // stopGRPC rejects new connections and waits until no request is in flight, or ctx ends. Then it closes all connections, because a
 // client could keep a health watch or an incomplete request open forever. It returns when all handlers have returned.
-func stopGRPC(ctx context.Context, server *grpc.Server, requests *admission.InFlight) {
+func stopGRPC(ctx context.Context, server *grpc.Server, gate *admission.Gate) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ended := make(chan struct{})
@@ -154,7 +154,7 @@ func stopGRPC(ctx context.Context, server *grpc.Server, requests *admission.InFl
 			server.Stop()
 			return
 		case <-tick.C:
-			if requests.Stats().InFlight > 0 {
+			if gate.Stats().InFlight > 0 {
 				idle = time.Now()
 			}
 		}

@@ -110,8 +110,8 @@ func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 // A request that frees what another holds is shed only beyond twice the limit. Without its release, a slot would be held until the TTL,
 // and deny requests long after the load.
 func TestReleasesAreShedLast(t *testing.T) {
-	requests := admission.NewInFlight(2)
-	client := ratelimitv3.NewRateLimitServiceClient(inMemoryWith(t, requests, rls.Options{}))
+	gate := admission.NewGate(2)
+	client := ratelimitv3.NewRateLimitServiceClient(inMemoryWith(t, gate, rls.Options{}))
 	decide := func(refund bool, keys ...string) codes.Code {
 		d := &commonv3.RateLimitDescriptor{}
 		for _, key := range keys {
@@ -145,18 +145,18 @@ func TestReleasesAreShedLast(t *testing.T) {
 				t.Errorf("beside %d requests: %s: %v, want %v", held, c.what, c.got, c.want)
 			}
 		}
-		if n := requests.Stats().InFlight; n != int64(held) {
+		if n := gate.Stats().InFlight; n != int64(held) {
 			t.Fatalf("%d requests in flight, want %d", n, held)
 		}
-		if err := requests.Enter(end); (err != nil) != (want.end == shed) {
+		if err := gate.Enter(end); (err != nil) != (want.end == shed) {
 			t.Errorf("beside %d requests: %v", held, err)
 		}
 	}
-	requests.Close(canceled(t))
-	for requests.Stats().InFlight > 0 {
-		requests.Leave()
+	gate.Close(canceled(t))
+	for gate.Stats().InFlight > 0 {
+		gate.Leave()
 	}
-	if err := requests.Enter(end); err == nil {
+	if err := gate.Enter(end); err == nil {
 		t.Error("an end is admitted after Close")
 	}
 }

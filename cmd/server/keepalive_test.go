@@ -130,7 +130,7 @@ func serverInMemory(t *testing.T, options ...grpc.ServerOption) (*grpc.Server, n
 	t.Helper()
 	l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
-	server := newGRPC(service, admission.NewInFlight(1), &readiness{}, unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}),
+	server := newGRPC(service, admission.NewGate(1), &readiness{}, unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}),
 		options...)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(&l) }()

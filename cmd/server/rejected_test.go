@@ -51,14 +51,14 @@ func TestTooLargeRequestIsCountedInMetrics(t *testing.T) {
 // inMemory returns a connection to a server without rules.
 func inMemory(t *testing.T, o rls.Options) *grpc.ClientConn {
 	t.Helper()
-	return inMemoryWith(t, admission.NewInFlight(1), o)
+	return inMemoryWith(t, admission.NewGate(1), o)
 }
 
 // inMemoryWith is inMemory with a bound of requests in flight.
-func inMemoryWith(t *testing.T, requests *admission.InFlight, o rls.Options) *grpc.ClientConn {
+func inMemoryWith(t *testing.T, gate *admission.Gate, o rls.Options) *grpc.ClientConn {
 	t.Helper()
 	decider := decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{})
-	server := newGRPC(rls.New(decider, o), requests, &readiness{}, unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}))
+	server := newGRPC(rls.New(decider, o), gate, &readiness{}, unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}))
 	return grpctest.Serve(t, server)
 }
 

@@ -23,7 +23,7 @@ import (
 
 // servers are the network servers of the process.
 type servers struct {
-	requests     *admission.InFlight
+	gate         *admission.Gate
 	observer     *observe.Observer
 	grpc         *grpc.Server
 	grpcListener net.Listener
@@ -57,17 +57,17 @@ func (p *process) newServers() (*servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	requests := admission.NewInFlight(s.MaxInFlight)
-	metrics.RegisterLoad(requests.Stats)
+	gate := admission.NewGate(s.MaxInFlight)
+	metrics.RegisterLoad(gate.Stats)
 	var jsonHandler http.Handler // nil unless /json is served
 	if s.JSON {
-		jsonHandler = p.panicked.HTTP(requests.Handler(service, rls.MaxBody))
+		jsonHandler = p.panicked.HTTP(gate.Handler(service, rls.MaxBody))
 	}
 	all := &servers{
-		requests:     requests,
+		gate:         gate,
 		observer:     observer,
-		grpc:         newGRPC(service, requests, p.ready, p.panicked, p.stats, append(serverOptions, p.store.traces.GRPC()...)...),
-		grpcListener: admission.NewListener(l.grpc, requests),
+		grpc:         newGRPC(service, gate, p.ready, p.panicked, p.stats, append(serverOptions, p.store.traces.GRPC()...)...),
+		grpcListener: admission.NewListener(l.grpc, gate),
 		http: []httpServer{
 			{"http", newHTTP(jsonHandler, p.ready, metrics), l.http},
 			{"debug", newDebug(p.rules.Rules), l.debug},
@@ -156,8 +156,8 @@ const unwindTimeout = time.Second
 // stop waits for the requests and admin calls in flight, at most until ctx ends, calls save, and closes the HTTP servers. It frees
 // their ports last, so that the next process, which binds them first, loads a complete snapshot.
 func (s *servers) stop(ctx context.Context, save func()) {
-	stopGRPC(ctx, s.grpc, s.requests)
-	s.requests.Close(ctx)
+	stopGRPC(ctx, s.grpc, s.gate)
+	s.gate.Close(ctx)
 	s.admin.stop(ctx) // before save, so that the snapshot has its resets
 	save()
 	var all sync.WaitGroup
@@ -167,7 +167,7 @@ func (s *servers) stop(ctx context.Context, save func()) {
 	all.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), unwindTimeout)
 	defer cancel()
-	s.requests.Close(ctx)
+	s.gate.Close(ctx)
 }
 
 func prefixError(what string, err error) error {

@@ -147,18 +147,18 @@ func TestStopWaitsForRequestsInFlight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				requests := admission.NewInFlight(1)
-				if err := requests.Enter(nil); err != nil {
+				gate := admission.NewGate(1)
+				if err := gate.Enter(nil); err != nil {
 					t.Fatal(err)
 				}
 				server, conn := serverInMemory(t)
 				partialRequests(t, conn, 1)
 				ctx, cancel := context.WithTimeout(t.Context(), c.canceled)
 				defer cancel()
-				leaves := time.AfterFunc(c.left, requests.Leave)
+				leaves := time.AfterFunc(c.left, gate.Leave)
 				defer leaves.Stop()
 				began := time.Now()
-				stopGRPC(ctx, server, requests)
+				stopGRPC(ctx, server, gate)
 				if took := time.Since(began); took < c.want || took > c.want+idleToStop/10 {
 					t.Errorf("the stop took %v, want %v", took, c.want)
 				}

@@ -18,9 +18,9 @@ const defaultPerCPU = 256
 // ErrOverloaded is returned for a request that is shed: too many are in flight, or the server is stopping.
 var ErrOverloaded = errors.New("too many requests in flight")
 
-// An InFlight bounds the requests decided at a time. It sheds further requests instead of queueing them, because a queued request
+// A Gate bounds the requests decided at a time. It sheds further requests instead of queueing them, because a queued request
 // would outlive its client's timeout and delay others.
-type InFlight struct {
+type Gate struct {
 	limit  int64
 	busy   int64 // three quarters of limit; above it, connections are read more slowly
 	count  atomic.Int64
@@ -29,12 +29,12 @@ type InFlight struct {
 	freed  chan struct{} // wakes one connection that waits in Read
 }
 
-// NewInFlight returns an InFlight that admits limit requests; 0 means 256 for each CPU.
-func NewInFlight(limit int) *InFlight {
+// NewGate returns a Gate that admits limit requests; 0 means 256 for each CPU.
+func NewGate(limit int) *Gate {
 	if limit == 0 {
 		limit = defaultPerCPU * runtime.GOMAXPROCS(0)
 	}
-	return &InFlight{limit: int64(limit), busy: int64(limit - limit/4), freed: make(chan struct{})}
+	return &Gate{limit: int64(limit), busy: int64(limit - limit/4), freed: make(chan struct{})}
 }
 
 // Enter admits a request or returns ErrOverloaded. An admitted request must call Leave. Call Enter only once the whole request has
@@ -42,31 +42,31 @@ func NewInFlight(limit int) *InFlight {
 //
 // A request that may free a slot is admitted up to twice the limit. If its release were lost, a slot would be held until
 // the TTL of the lease, and deny requests long after the load. Enter calls ends only beyond the limit; if nil, the request frees nothing.
-func (f *InFlight) Enter(ends func() bool) error {
-	n := f.count.Add(1)
-	if n > f.limit && (n > 2*f.limit || ends == nil || !ends()) || f.closed.Load() {
-		f.count.Add(-1)
-		f.shed.Add(1)
+func (g *Gate) Enter(ends func() bool) error {
+	n := g.count.Add(1)
+	if n > g.limit && (n > 2*g.limit || ends == nil || !ends()) || g.closed.Load() {
+		g.count.Add(-1)
+		g.shed.Add(1)
 		return ErrOverloaded
 	}
 	return nil
 }
 
 // Leave ends an admitted request.
-func (f *InFlight) Leave() {
-	if f.count.Add(-1) > f.busy {
+func (g *Gate) Leave() {
+	if g.count.Add(-1) > g.busy {
 		return
 	}
 	select {
-	case f.freed <- struct{}{}:
+	case g.freed <- struct{}{}:
 	default:
 	}
 }
 
 // Close sheds all further requests and waits until none is in flight, or ctx ends.
-func (f *InFlight) Close(ctx context.Context) {
-	f.closed.Store(true)
-	for f.count.Load() > 0 && backoff.Sleep(ctx, checkInterval) == nil {
+func (g *Gate) Close(ctx context.Context) {
+	g.closed.Store(true)
+	for g.count.Load() > 0 && backoff.Sleep(ctx, checkInterval) == nil {
 	}
 }
 
@@ -77,4 +77,4 @@ type Stats struct {
 }
 
 // Stats returns the current counts.
-func (f *InFlight) Stats() Stats { return Stats{f.count.Load(), f.shed.Load()} }
+func (g *Gate) Stats() Stats { return Stats{g.count.Load(), g.shed.Load()} }

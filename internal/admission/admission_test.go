@@ -7,13 +7,13 @@ import (
 
 // A request that frees what another request holds is shed only beyond twice the limit.
 func TestEndsAreShedBeyondTwiceTheLimit(t *testing.T) {
-	f := NewInFlight(1)
+	g := NewGate(1)
 	ends, takes := func() bool { return true }, func() bool { return false }
 	for i, c := range []struct {
 		ends func() bool
 		want error
 	}{{takes, nil}, {nil, ErrOverloaded}, {takes, ErrOverloaded}, {ends, nil}, {ends, ErrOverloaded}} {
-		if err := f.Enter(c.ends); !errors.Is(err, c.want) {
+		if err := g.Enter(c.ends); !errors.Is(err, c.want) {
 			t.Errorf("request %d: got %v, want %v", i, err, c.want)
 		}
 	}

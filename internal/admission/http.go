@@ -14,8 +14,8 @@ const bodyTimeout = 2 * time.Second
 // Bodies being read have a second limit of the same size. Beyond either limit it answers 503, because 429 means a denied request. A
 // body that takes longer than two seconds gets 400. If a body has more than maxBody bytes, next gets maxBody+1 of them, and must
 // reject the request.
-func (f *InFlight) Handler(next http.Handler, maxBody int64) http.Handler {
-	reading := make(chan struct{}, f.limit)
+func (g *Gate) Handler(next http.Handler, maxBody int64) http.Handler {
+	reading := make(chan struct{}, g.limit)
 	read := func(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		defer func() { <-reading }()
 		// If the writer has no deadlines, the server's own timeout applies.
@@ -34,11 +34,11 @@ func (f *InFlight) Handler(next http.Handler, maxBody int64) http.Handler {
 			reject(w, http.StatusBadRequest)
 			return
 		}
-		if r.Context().Err() != nil || f.Enter(nil) != nil {
+		if r.Context().Err() != nil || g.Enter(nil) != nil {
 			reject(w, http.StatusServiceUnavailable)
 			return
 		}
-		defer f.Leave()
+		defer g.Leave()
 		if int64(len(body)) > maxBody {
 			closeAfter(w)
 		}

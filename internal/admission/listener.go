@@ -22,28 +22,28 @@ const (
 
 // A pacer divides reading among the connections of a listener.
 type pacer struct {
-	requests *InFlight
-	conns    atomic.Int64
+	gate  *Gate
+	conns atomic.Int64
 }
 
 // load returns the number of requests in flight. It yields first, so that requests already read are counted before a connection
 // reads more.
 func (p *pacer) load() int64 {
 	runtime.Gosched()
-	return p.requests.count.Load()
+	return p.gate.count.Load()
 }
 
 // busy reports whether n requests in flight are too many to read at full speed.
-func (p *pacer) busy(n int64) bool { return n > p.requests.busy }
+func (p *pacer) busy(n int64) bool { return n > p.gate.busy }
 
 // readLimit returns the bytes that a connection may read at a time with n requests in flight.
 func (p *pacer) readLimit(n int64) int64 {
-	return max(minRead, (p.requests.limit-n)*perRequest/max(1, p.conns.Load()))
+	return max(minRead, (p.gate.limit-n)*perRequest/max(1, p.conns.Load()))
 }
 
-// NewListener returns a listener that slows down reading while requests is busy.
-func NewListener(inner net.Listener, requests *InFlight) net.Listener {
-	return listener{inner, &pacer{requests: requests}}
+// NewListener returns a listener that slows down reading while gate is busy.
+func NewListener(inner net.Listener, gate *Gate) net.Listener {
+	return listener{inner, &pacer{gate: gate}}
 }
 
 type listener struct {
@@ -97,7 +97,7 @@ func (c *conn) pause() int64 {
 			return load
 		}
 		select {
-		case <-c.pacer.requests.freed:
+		case <-c.pacer.gate.freed:
 		case <-tick.C:
 		}
 	}

@@ -11,8 +11,8 @@ import (
 // maxPause. Other connections are read as always.
 func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		requests := NewInFlight(100)
-		pacer := &pacer{requests: requests}
+		gate := NewGate(100)
+		pacer := &pacer{gate: gate}
 		pacer.conns.Add(1)
 		here, there := net.Pipe()
 		defer here.Close()
@@ -34,7 +34,7 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		if n, took := read(5000); n != 5000 || took != 0 {
 			t.Errorf("without requests: %d bytes at a time, in %v", n, took)
 		}
-		requests.count.Store(100)
+		gate.count.Store(100)
 		if n, took := read(20); n != 20 || took != 0 {
 			t.Errorf("with little to send: %d bytes at a time, in %v", n, took)
 		}
@@ -48,17 +48,17 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		read(minRead)
 		go func() {
 			time.Sleep(10 * checkInterval)
-			requests.count.Store(0)
+			gate.count.Store(0)
 		}()
 		if n, took := read(5000); n != 5000 || took < 9*checkInterval || took > 11*checkInterval {
 			t.Errorf("until some are answered: %d bytes at a time, in %v", n, took)
 		}
-		requests.count.Store(100)
+		gate.count.Store(100)
 		read(minRead)
 		go func() {
 			time.Sleep(checkInterval / 2)
-			for requests.count.Load() > 0 {
-				requests.Leave()
+			for gate.count.Load() > 0 {
+				gate.Leave()
 			}
 		}()
 		if _, took := read(5000); took != checkInterval/2 {
@@ -73,16 +73,16 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 }
 
 func BenchmarkEnterAndLeave(b *testing.B) {
-	f := NewInFlight(1)
+	g := NewGate(1)
 	for b.Loop() {
-		if f.Enter(nil) == nil {
-			f.Leave()
+		if g.Enter(nil) == nil {
+			g.Leave()
 		}
 	}
 }
 
 func BenchmarkLoad(b *testing.B) {
-	p := &pacer{requests: NewInFlight(1)}
+	p := &pacer{gate: NewGate(1)}
 	for b.Loop() {
 		p.busy(p.load())
 	}
