@@ -133,7 +133,7 @@ func (e *Explain) request(rules *descriptors.Rules, stdin io.Reader) (*decide.Re
 	for _, entries := range all {
 		request.Descriptors = append(request.Descriptors, decide.Descriptor{Entries: entries, Hits: 1})
 	}
-	request.Domain, err = e.domainOf(request.Domain, rules)
+	request.Domain, err = e.requestDomain(request.Domain, rules)
 	if err != nil {
 		return nil, err
 	}
@@ -145,13 +145,13 @@ func (e *Explain) body(stdin io.Reader) (name string, body []byte, err error) {
 	return readNamed(e.Request, stdin, rls.MaxBody, "write fewer descriptors")
 }
 
-// domainOf returns the domain of the request, of the flag, or of the rules if they have only one.
-func (e *Explain) domainOf(requestDomain string, rules *descriptors.Rules) (string, error) {
+// requestDomain returns the domain of the request, of the flag, or of the rules if they have only one.
+func (e *Explain) requestDomain(inRequest string, rules *descriptors.Rules) (string, error) {
 	switch {
-	case requestDomain != "" && e.Domain != "" && requestDomain != e.Domain:
-		return "", fmt.Errorf("the request has the domain %q, and --domain is %q: remove one", requestDomain, e.Domain)
-	case requestDomain != "":
-		return requestDomain, nil
+	case inRequest != "" && e.Domain != "" && inRequest != e.Domain:
+		return "", fmt.Errorf("the request has the domain %q, and --domain is %q: remove one", inRequest, e.Domain)
+	case inRequest != "":
+		return inRequest, nil
 	case e.Domain != "":
 		return e.Domain, nil
 	}

@@ -67,7 +67,7 @@ func (e *Explain) explainByEnvoy(o explain.Options, rules *descriptors.Rules, st
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	domain, err := e.domainOf(derived.Domain, rules)
+	domain, err := e.requestDomain(derived.Domain, rules)
 	if err != nil {
 		return nil, err
 	}

@@ -143,7 +143,7 @@ func (e *Explain) compareKey(record *denialRecord, rules *descriptors.Rules, rul
 	}
 	domain := record.Domain
 	if rule == nil {
-		if domain, err = e.domainOf("", rules); err != nil {
+		if domain, err = e.requestDomain("", rules); err != nil {
 			return err
 		}
 	}

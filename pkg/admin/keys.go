@@ -90,7 +90,7 @@ func leaseKeys(rules *descriptors.Rules, domain string) (keys []string) {
 // find returns the targets of a request.
 func (a *API) find(in *KeyRequest) (rules *descriptors.Rules, targets []target, err error) {
 	rules = a.options.Rules()
-	domain, err := domainOf(rules, in.Domain)
+	domain, err := requireDomain(rules, in.Domain)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -50,7 +50,7 @@ type rulesOutput struct {
 func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 	rules := a.options.Rules()
 	if in.Domain != "" {
-		if _, err := domainOf(rules, in.Domain); err != nil {
+		if _, err := requireDomain(rules, in.Domain); err != nil {
 			return nil, err
 		}
 	}
@@ -93,8 +93,8 @@ func limitOf(l *descriptors.RateLimit) RuleLimit {
 	return shown
 }
 
-// domainOf returns a domain of rules, or an error if they do not have it.
-func domainOf(rules *descriptors.Rules, name string) (*descriptors.Domain, error) {
+// requireDomain returns a domain of rules, or an error if the rules do not have it.
+func requireDomain(rules *descriptors.Rules, name string) (*descriptors.Domain, error) {
 	if rules == nil {
 		return nil, errNoRules
 	}

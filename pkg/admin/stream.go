@@ -26,7 +26,7 @@ func (a *API) top(_ context.Context, in *topInput) (*topOutput, error) {
 		return nil, huma.Error404NotFound("this process does not count heavy keys: set TOP_KEYS, for example to 1000")
 	}
 	if in.Domain != "" {
-		if _, err := domainOf(a.options.Rules(), in.Domain); err != nil {
+		if _, err := requireDomain(a.options.Rules(), in.Domain); err != nil {
 			return nil, err
 		}
 	}

@@ -42,8 +42,8 @@ var onErrorNames = []string{"", "error", "allow", "deny", "local"}
 // OnErrors returns the names of all values but OnErrorUnset, the default first.
 func OnErrors() []string { return slices.Clone(onErrorNames[OnErrorFail:]) }
 
-// OnErrorOf returns the value with a name, or OnErrorUnset.
-func OnErrorOf(name string) OnError { return OnError(max(0, slices.Index(onErrorNames, name))) }
+// ParseOnError returns the value with a name, or OnErrorUnset if there is none.
+func ParseOnError(name string) OnError { return OnError(max(0, slices.Index(onErrorNames, name))) }
 
 // String returns the name of o; "" for OnErrorUnset.
 func (o OnError) String() string { return onErrorNames[o] }

@@ -231,7 +231,7 @@ func (p *parser) newLimit(s *limitSettings, r rate) (descriptors.RateLimit, erro
 		newLimit = descriptors.NewCalendarMonthLimit
 	}
 	l, err := newLimit(spec, r.requests, r.unit, r.multiplier)
-	l.OnError, l.OnDeny = limiters.OnErrorOf(s.settings["on_store_error"].value), s.onDeny
+	l.OnError, l.OnDeny = limiters.ParseOnError(s.settings["on_store_error"].value), s.onDeny
 	return l, err
 }
 

@@ -63,7 +63,7 @@ func (r *reader) onError(f field) limiters.OnError {
 		return limiters.OnErrorUnset
 	}
 	name, _ := r.choice(f, limiters.OnErrors()...)
-	return limiters.OnErrorOf(name)
+	return limiters.ParseOnError(name)
 }
 
 // completedBy returns p completed by under, and the keys taken from under. An object is taken as a whole. A nil under is empty.

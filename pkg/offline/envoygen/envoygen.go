@@ -89,7 +89,7 @@ func (c *Config) Notes() []Problem { return c.notes }
 
 // New plans the configuration for the rules of one domain. Its error is Problems, or an argument that cannot be read.
 func New(rules *descriptors.Rules, o Options) (*Config, error) {
-	domain, err := domainOf(rules, o.Domain)
+	domain, err := chooseDomain(rules, o.Domain)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func New(rules *descriptors.Rules, o Options) (*Config, error) {
 	return p.Config, nil
 }
 
-func domainOf(rules *descriptors.Rules, domain string) (string, error) {
+func chooseDomain(rules *descriptors.Rules, domain string) (string, error) {
 	names := rules.DomainNames()
 	switch {
 	case len(names) == 0:
