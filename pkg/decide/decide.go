@@ -71,7 +71,6 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // A non-nil error is an [*Error], and means that the request is undecided. Result is then only for metrics and logs.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := now()
-	result.Clear()
 	err := d.decide(ctx, r, result)
 	if result.decidedAt == 0 {
 		result.decidedAt = now()
@@ -84,10 +83,6 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 // Verdicts. Its error is that of Decide for an invalid request or missing rules.
 func (d *Decider) Plan(r *Request, result *Result) error {
 	result.Clear()
-	return d.plan(r, result)
-}
-
-func (d *Decider) plan(r *Request, result *Result) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
@@ -105,7 +100,7 @@ func (d *Decider) plan(r *Request, result *Result) error {
 }
 
 func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error {
-	if err := d.plan(r, result); err != nil {
+	if err := d.Plan(r, result); err != nil {
 		return err
 	}
 	failure := "the store could not decide every descriptor"

@@ -35,7 +35,7 @@ func (d *Decider) planDescriptors(rules *descriptors.Rules, r *Request, result *
 	if replaces {
 		removeReplaced(result.Decisions)
 	}
-	return d.listHits(domain, result)
+	return d.listHits(domain, result, d.setQuotaModes(result.Decisions))
 }
 
 // resize returns a slice of n zero elements, reusing s if possible. Elements beyond len(s) must be zero.
@@ -105,20 +105,27 @@ func removeReplaced(decisions []Decision) {
 	}
 }
 
-// listHits sets the modes of the decisions and lists the hits of their limits, with a group for each descriptor.
-func (d *Decider) listHits(domain *descriptors.Domain, result *Result) error {
-	quotas, limits := 0, 0
-	for i := range result.Decisions {
-		decision := &result.Decisions[i]
-		limits += len(decision.Limits)
-		if limits > MaxLimits {
-			return invalidRequest("descriptors[%d]: the descriptors are under more than %d limits together", i, MaxLimits)
-		}
+// setQuotaModes sets QuotaMode of the decisions and returns how many are in quota mode.
+func (d *Decider) setQuotaModes(decisions []Decision) (quotas int) {
+	for i := range decisions {
+		decision := &decisions[i]
 		limited := len(decision.Limits) > 0 || decision.Reason == BadLeaseID
 		inQuotaRule := limited && decision.Rule != nil && !decision.Override && decision.Rule.QuotaMode
 		decision.QuotaMode = !decision.End && decision.Reason != Unlimited && (d.options.QuotaMode || inQuotaRule)
 		if decision.QuotaMode {
 			quotas++
+		}
+	}
+	return quotas
+}
+
+// listHits lists the hits of all limits, with a group for each descriptor. quotas is the number of decisions in quota mode.
+func (d *Decider) listHits(domain *descriptors.Domain, result *Result, quotas int) error {
+	limits := 0
+	for i := range result.Decisions {
+		limits += len(result.Decisions[i].Limits)
+		if limits > MaxLimits {
+			return invalidRequest("descriptors[%d]: the descriptors are under more than %d limits together", i, MaxLimits)
 		}
 	}
 	// The groups are slices of hits, so hits must not be reallocated. The additional hit is for addRequestGroup.
