@@ -89,26 +89,16 @@ func ruleWarnings(s *settings.Serve, log *zap.Logger) func(*descriptors.Rules) {
 	warnLocal := s.BackendType == settings.Redis && s.ReplicasDNS == "" && s.Replicas == 1 && !replicas
 	warnLeases := s.StoreTimeout > limiters.EndedTTL
 	return func(rules *descriptors.Rules) {
-		if warnLocal && usesOnError(rules, limiters.OnErrorLocal) {
+		if warnLocal && rules.UsesOnError(limiters.OnErrorLocal) {
 			warnLocal = false
 			log.Warn("local fallback without a replica count",
 				zap.String("remedy", "set REPLICAS or REPLICAS_DNS, or each replica admits the whole limit while Redis is down"))
 		}
-		if warnLeases && hasLeases(rules) {
+		if warnLeases && rules.UsesLeases() {
 			warnLeases = false
 			log.Warn("store timeout too long for leases", zap.String("remedy", fmt.Sprintf(
 				"set STORE_TIMEOUT to at most %v, or a request that arrives after its release may hold a slot until its lease expires",
 				limiters.EndedTTL)))
 		}
 	}
-}
-
-// hasLeases reports whether a rule has leases or reservations.
-func hasLeases(rules *descriptors.Rules) bool {
-	for r := range rules.All() {
-		if r.UsesLeases() {
-			return true
-		}
-	}
-	return false
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -245,15 +244,5 @@ func (s *store) closePart(part interface{ Close(context.Context) error }, failur
 
 // canDecideWithoutStore reports whether on_store_error decides every request while the store is unreachable.
 func canDecideWithoutStore(rules *descriptors.Rules) bool {
-	return rules != nil && !usesOnError(rules, limiters.OnErrorFail)
-}
-
-// usesOnError reports whether a limit of the rules has that on_store_error.
-func usesOnError(rules *descriptors.Rules, onError limiters.OnError) bool {
-	for d := range rules.Domains() {
-		if slices.Contains(d.OnErrors(), onError) {
-			return true
-		}
-	}
-	return false
+	return rules != nil && !rules.UsesOnError(limiters.OnErrorFail)
 }

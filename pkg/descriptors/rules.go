@@ -67,6 +67,26 @@ func (r *Rules) collectOnErrors() {
 	}
 }
 
+// UsesOnError reports whether a limit has this on_store_error.
+func (r *Rules) UsesOnError(onError limiters.OnError) bool {
+	for d := range r.Domains() {
+		if slices.Contains(d.onErrors, onError) {
+			return true
+		}
+	}
+	return false
+}
+
+// UsesLeases reports whether a limit has leases or reservations.
+func (r *Rules) UsesLeases() bool {
+	for rule := range r.All() {
+		if rule.hasLeases {
+			return true
+		}
+	}
+	return false
+}
+
 // Match calls [Domain.Match] on the named domain.
 func (r *Rules) Match(domain string, entries []Entry) *Rule { return r.Domain(domain).Match(entries) }
 
