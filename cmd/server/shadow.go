@@ -82,21 +82,10 @@ func (f *shadowFile) report(limits, keys, replicas int) admin.Shadow {
 		Replica:          hostname(),
 		Scope:            admin.ScopeReplica,
 		Replicas:         replicas,
-		Requests: admin.ShadowRequests{
-			Compared:     r.Counts.Compared(),
-			BothAllowed:  r.Counts.BothAllowed,
-			BothDenied:   r.Counts.BothDenied,
-			NewlyDenied:  r.Counts.NewlyDenied,
-			NewlyAllowed: r.Counts.NewlyAllowed,
-			Undecided:    r.Counts.Undecided,
-			Dropped:      r.Dropped,
-		},
-		Limits:           r.Limits,
-		LimitsTotal:      r.LimitsTotal,
+		Requests:         admin.ShadowRequests{Compared: r.Compared(), Counts: r.Counts},
 		Evicted:          r.Stats.Evicted + r.Stats.Rejected,
 		Panics:           r.Stats.Panics,
-		NewlyDeniedKeys:  r.NewlyDenied,
-		NewlyAllowedKeys: r.NewlyAllowed,
+		Denials:          r.Denials,
 	}
 	if all := r.Dropped + r.Seen; all > 0 {
 		s.DroppedShare = float64(r.Dropped) / float64(all)

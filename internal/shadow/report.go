@@ -12,11 +12,12 @@ import (
 
 // Counts are requests by their decisions under the rules in force and under the candidate.
 type Counts struct {
-	BothAllowed, BothDenied int64
-	NewlyDenied             int64 // only the candidate denies them
-	NewlyAllowed            int64 // only the rules in force deny them
-	// Undecided are requests that were not compared, because one of the stores could not decide them.
-	Undecided int64
+	BothAllowed  int64 `json:"both_allowed" doc:"Requests that both allow."`
+	BothDenied   int64 `json:"both_denied" doc:"Requests that both deny."`
+	NewlyDenied  int64 `json:"newly_denied" doc:"Requests that only the candidate denies."`
+	NewlyAllowed int64 `json:"newly_allowed" doc:"Requests that only the rules in force deny."`
+	Undecided    int64 `json:"undecided" doc:"Requests that were not compared, because the store failed, or the candidate had no room."`
+	Dropped      int64 `json:"dropped" doc:"Requests since loaded_at that the candidate missed, because its queue was full."`
 }
 
 // Compared returns the number of requests that were compared.
@@ -31,15 +32,19 @@ type Report struct {
 	RulesVersion string    // of the rules in force that the diff is about
 	Loaded       time.Time // when the candidate began with empty counters
 	Since        time.Time // of the counts
-	Counts       Counts
-	// Dropped and Seen are the requests that the candidate missed and saw since Loaded. With drops, its counters are too low.
-	Dropped, Seen int64
-	Limits        []LimitDiff // the most newly denied requests first
-	LimitsTotal   int
-	Unlisted      int64 // denials of limits beyond the first 10,000
-	NewlyDenied   DiffKeys
-	NewlyAllowed  DiffKeys
-	Stats         Stats
+	Counts
+	Seen int64 // requests since Loaded, without the Dropped ones
+	Denials
+	Unlisted int64 // denials of limits beyond the first 10,000
+	Stats    Stats
+}
+
+// Denials are the limits and the keys of denied requests.
+type Denials struct {
+	Limits           []LimitDiff `json:"limits" nullable:"false" doc:"The limits that denied requests, the most newly denied requests first."`
+	LimitsTotal      int         `json:"limits_total" doc:"How many limits denied requests."`
+	NewlyDeniedKeys  DiffKeys    `json:"newly_denied_keys" doc:"The keys of the newly denied requests."`
+	NewlyAllowedKeys DiffKeys    `json:"newly_allowed_keys" doc:"The keys of the newly allowed requests."`
 }
 
 // A LimitDiff is a limit that denied requests.
@@ -95,7 +100,7 @@ func (s *Shadow) Stats() Stats {
 // Report returns the diff. The parameters bound the lengths of its lists.
 func (s *Shadow) Report(limits, keys int) Report {
 	none := DiffKeys{Worst: []DiffKey{}}
-	r := Report{Stats: s.Stats(), Limits: []LimitDiff{}, NewlyDenied: none, NewlyAllowed: none}
+	r := Report{Stats: s.Stats(), Denials: Denials{Limits: []LimitDiff{}, NewlyDeniedKeys: none, NewlyAllowedKeys: none}}
 	c := s.current.Load()
 	if c == nil {
 		return r
@@ -103,9 +108,9 @@ func (s *Shadow) Report(limits, keys int) Report {
 	r.Running, r.Version, r.Loaded = true, c.rules.Version(), c.loaded
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.Dropped, r.Seen = c.dropped.Load(), c.seen
 	d := &c.diff
 	r.RulesVersion, r.Since, r.Counts, r.Unlisted, r.LimitsTotal = d.version, d.since, d.counts, d.unlisted, len(d.limits)
+	r.Dropped, r.Seen = c.dropped.Load(), c.seen
 	now := time.Now()
 	for id, n := range d.limits {
 		r.Limits = append(r.Limits, n.report(id, c.loaded, now))
@@ -116,7 +121,7 @@ func (s *Shadow) Report(limits, keys int) Report {
 			cmp.Compare(b.Shadowed, a.Shadowed), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Limit, b.Limit))
 	})
 	r.Limits = r.Limits[:min(limits, len(r.Limits))]
-	r.NewlyDenied, r.NewlyAllowed = s.keys(d.denied, keys), s.keys(d.freed, keys)
+	r.NewlyDeniedKeys, r.NewlyAllowedKeys = s.keys(d.denied, keys), s.keys(d.freed, keys)
 	return r
 }
 

@@ -168,10 +168,10 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 				t.Errorf("%s %s: got %v, want %v", l.Rule, l.Limit, got, want)
 			}
 		}
-		if len(r.NewlyDenied.Worst) != len(keys) || !r.NewlyDenied.Exact {
-			t.Errorf("%d keys, want %d", len(r.NewlyDenied.Worst), len(keys))
+		if len(r.NewlyDeniedKeys.Worst) != len(keys) || !r.NewlyDeniedKeys.Exact {
+			t.Errorf("%d keys, want %d", len(r.NewlyDeniedKeys.Worst), len(keys))
 		}
-		for _, k := range r.NewlyDenied.Worst {
+		for _, k := range r.NewlyDeniedKeys.Worst {
 			if keys[k.KeyHash] != k.Requests {
 				t.Errorf("%v: %d requests, want %d", k.Key, k.Requests, keys[k.KeyHash])
 			}
@@ -413,7 +413,7 @@ func TestKeysAreHiddenUnderASecret(t *testing.T) {
 		synctest.Wait()
 		r := s.Report(10, 10)
 		hash := descriptors.KeyHash([]byte("a secret of 16 bytes"), "4:shop|7:user_id*5:alice")
-		if r.NewlyDenied.Keys != 1 || r.NewlyDenied.Worst[0].KeyHash != hash || strings.Contains(fmt.Sprintf("%+v", r), "alice") {
+		if r.NewlyDeniedKeys.Keys != 1 || r.NewlyDeniedKeys.Worst[0].KeyHash != hash || strings.Contains(fmt.Sprintf("%+v", r), "alice") {
 			t.Errorf("with a secret: %+v, want the hash %s and no name", r, hash)
 		}
 	})
