@@ -40,12 +40,10 @@ type candidate struct {
 
 // A diff counts the differences between the decisions of the candidate and of the rules in force.
 type diff struct {
-	since   time.Time
-	version string // of the rules in force
-	counts  Counts
-	limits  map[limitID]*limitCounts
-	// unlisted counts the denials of limits beyond maxLimits.
-	unlisted      int64
+	since         time.Time
+	version       string // of the rules in force
+	counts        Counts
+	limits        map[limitID]*limitCounts
 	denied, freed *spacesaving.Sketch[denyingLimit] // keys with newly denied and with newly allowed requests
 }
 
@@ -159,7 +157,6 @@ func (d *diff) row(denial *denyingLimit) *limitCounts {
 	found := d.limits[denial.limitID]
 	if found == nil {
 		if len(d.limits) >= maxLimits {
-			d.unlisted++
 			return nil
 		}
 		found = &limitCounts{limit: denial.limit}

@@ -35,8 +35,7 @@ type Report struct {
 	Counts
 	Seen int64 // requests since Loaded, without the Dropped ones
 	Denials
-	Unlisted int64 // denials of limits beyond the first 10,000
-	Stats    Stats
+	Stats Stats
 }
 
 // Denials are the limits and the keys of denied requests.
@@ -109,7 +108,7 @@ func (s *Shadow) Report(limits, keys int) Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := &c.diff
-	r.RulesVersion, r.Since, r.Counts, r.Unlisted, r.LimitsTotal = d.version, d.since, d.counts, d.unlisted, len(d.limits)
+	r.RulesVersion, r.Since, r.Counts, r.LimitsTotal = d.version, d.since, d.counts, len(d.limits)
 	r.Dropped, r.Seen = c.dropped.Load(), c.seen
 	now := time.Now()
 	for id, n := range d.limits {
