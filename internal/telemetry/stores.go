@@ -9,7 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// MemoryStats is a copy of memstore.Stats, because this package imports no store.
+// MemoryStats has the fields of memstore.Stats, so that one converts to the other. This package imports decorators of stores, such as those
+// in guard, but no store.
 type MemoryStats struct {
 	Keys, Bytes int64
 	Evicted     int64 // keys evicted for room before they expired
@@ -31,7 +32,7 @@ func (m *Metrics) RegisterMemory(stats func() MemoryStats) {
 	)
 }
 
-// RedisStats is a copy of redisstore.Stats, because this package imports no store.
+// RedisStats has the fields of redisstore.Stats, see [MemoryStats].
 type RedisStats struct {
 	Calls, Hits     int64
 	QueueRejected   int64 // hits that failed because the queue was full
