@@ -97,7 +97,7 @@ func settingsTable(t *testing.T) string {
 		"It logs each\none that is set.\n\n| variables | why |\n|---|---|\n")
 	var reasons []string
 	variables := map[string][]string{}
-	for _, v := range settings.IneffectiveVariables {
+	for _, v := range settings.IgnoredVariables {
 		if variables[v.Why] == nil {
 			reasons = append(reasons, v.Why)
 		}

@@ -5,18 +5,18 @@ import "strings"
 // An Ineffective is a variable that is set without effect.
 type Ineffective struct {
 	Setting, Reason string
-	Expected        bool // the variable is one of [IneffectiveVariables]; any other is probably a mistake
+	Expected        bool // the variable is one of [IgnoredVariables]; any other is probably a mistake
 }
 
 // Ineffective returns the variables of environ, a list of name=value, and the settings that are set without effect. It returns an
-// error if envoyproxy/ratelimit would reject a variable of [IneffectiveVariables].
+// error if envoyproxy/ratelimit would reject a variable of [IgnoredVariables].
 func (s *Serve) Ineffective(environ []string) ([]Ineffective, error) {
 	values := map[string]string{}
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
 		values[name] = value
 	}
-	found, err := ineffectiveVariables(values)
+	found, err := ignored(values)
 	if err != nil {
 		return nil, err
 	}

@@ -45,10 +45,10 @@ func misspelled(environ map[string]string) (found []Ineffective) {
 	return found
 }
 
-// variables returns the variables of all settings, and those of IneffectiveVariables.
+// variables returns the variables of all settings, and those of IgnoredVariables.
 func variables() []string {
 	names := variablesOf(reflect.TypeFor[Serve](), "")
-	for _, v := range IneffectiveVariables {
+	for _, v := range IgnoredVariables {
 		names = append(names, v.Variable)
 	}
 	return names

@@ -1,6 +1,6 @@
 // Package settings declares Weir's settings. Each is a field with its flag, environment variable, default and help, from which
 // --help and docs/settings.md are generated. Variables of envoyproxy/ratelimit keep their names, values and defaults; those without
-// an effect in Weir are in [IneffectiveVariables].
+// an effect in Weir are in [IgnoredVariables].
 package settings
 
 import (

@@ -252,9 +252,9 @@ func TestLogLevelsOfRatelimitAreAccepted(t *testing.T) {
 //go:embed testdata/ratelimit.txt
 var ratelimit string
 
-func TestEveryVariableOfRatelimitIsASettingOrIneffective(t *testing.T) {
+func TestEveryVariableOfRatelimitIsASettingOrIgnored(t *testing.T) {
 	taken := variables()
-	for _, v := range IneffectiveVariables {
+	for _, v := range IgnoredVariables {
 		if v.Why == "" {
 			t.Errorf("%s: no reason", v.Variable)
 		}

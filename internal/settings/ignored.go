@@ -31,9 +31,9 @@ func parseNumber(s string) error {
 	return err
 }
 
-// IneffectiveVariables are the variables of envoyproxy/ratelimit without an effect in Weir, with the reason. Weir validates their
+// IgnoredVariables are the variables of envoyproxy/ratelimit without an effect in Weir, with the reason. Weir validates their
 // values and logs each at start.
-var IneffectiveVariables = []struct {
+var IgnoredVariables = []struct {
 	Variable, Why string
 	parse         parser
 }{
@@ -66,10 +66,10 @@ var IneffectiveVariables = []struct {
 	{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "memcache is not supported", parseBoolean},
 }
 
-// ineffectiveVariables returns those in environ, or an error if envoyproxy/ratelimit would reject one.
-func ineffectiveVariables(environ map[string]string) (found []Ineffective, err error) {
+// ignored returns the variables of [IgnoredVariables] in environ, or an error if envoyproxy/ratelimit would reject one.
+func ignored(environ map[string]string) (found []Ineffective, err error) {
 	var errs settingErrors
-	for _, v := range IneffectiveVariables {
+	for _, v := range IgnoredVariables {
 		switch value := environ[v.Variable]; {
 		case value == "":
 		case v.parse(value) != nil:
