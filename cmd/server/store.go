@@ -182,9 +182,7 @@ func (s *store) run(ctx context.Context, answered func()) {
 		// While Redis answers, no request accesses the local store, so only Sweep removes its expired keys.
 		parts.Go(func() { everySecond(ctx, s.local.Sweep) })
 	}
-	if s.resets != nil {
-		parts.Go(func() { s.resets.Run(ctx) })
-	}
+	parts.Go(func() { s.resets.Run(ctx) })
 	parts.Wait()
 }
 
@@ -221,12 +219,8 @@ const closeTimeout = time.Second
 
 // close closes the parts in the order of a call. No call may be in flight.
 func (s *store) close() {
-	if s.ends != nil {
-		s.closePart(s.ends, "leases not ended in redis")
-	}
-	if s.denyCache != nil {
-		s.closePart(s.denyCache, "denied hits not counted in redis")
-	}
+	s.closePart(s.ends, "leases not ended in redis")
+	s.closePart(s.denyCache, "denied hits not counted in redis")
 	if err := s.traces.Stop(); err != nil {
 		s.log.Warn("last traces not sent", zap.Error(err))
 	}

@@ -18,6 +18,8 @@ import (
 // A refund through the cache removes the denials of its key. Refunds by other replicas, raised limits and data loss in the store
 // take effect within MaxAge. Hits under a limit with leases are never answered from memory, because a lease may end at any time.
 //
+// On a nil DenyCache, Close, Forget, DiscardKeys and DiscardMatching do nothing.
+//
 // See docs/adr/0008-deny-cache.md.
 type DenyCache struct {
 	store  limiters.Store
@@ -81,14 +83,16 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 
 // Close stops the goroutine and sends all debts. It returns shortly after ctx ends, with an error if debts were not sent.
 func (c *DenyCache) Close(ctx context.Context) error {
+	if c == nil {
+		return nil
+	}
 	defer c.stopWorker(ctx)()
 	c.Forget()
 	_, err := c.flush(ctx, forever)
 	return err
 }
 
-// Forget removes all denials, including those that calls in flight will return. Debts are still sent. On a nil DenyCache, Forget,
-// DiscardKeys and DiscardMatching do nothing.
+// Forget removes all denials, including those that calls in flight will return. Debts are still sent.
 func (c *DenyCache) Forget() {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
