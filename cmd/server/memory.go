@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/gctune"
+	"github.com/weir-rls/weir/internal/resets"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/snapshot"
 	"github.com/weir-rls/weir/internal/telemetry"
@@ -115,9 +116,17 @@ func (m *memory) run(ctx context.Context, answered func()) {
 // check returns nil: memory always answers.
 func (m *memory) check(context.Context) error { return nil }
 
+// messages returns nil: no other replica shares the memory.
+func (m *memory) messages(string) (resets.Messages, error) { return nil, nil }
+
+func (m *memory) keys() int64 { return m.Stats().Keys }
+
 func (m *memory) close() {}
 
 func (m *memory) save() {
+	if m.path == "" {
+		return
+	}
 	m.saving.Lock()
 	defer m.saving.Unlock()
 	since := time.Now()

@@ -165,7 +165,7 @@ func (p *process) run(ctx context.Context, stop *stopper, reload <-chan os.Signa
 	group.Go(func() error {
 		p.drain(running, stop)
 		stop.forceAfter(p.settings.StopTimeout)
-		p.servers.stop(stop.forced, p.store.save)
+		p.servers.stop(stop.forced, p.store.backend.save)
 		cancel()
 		return nil
 	})

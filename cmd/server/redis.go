@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/resets"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
@@ -149,6 +150,12 @@ func (r *redisBackend) check(ctx context.Context) error {
 	return err
 }
 
+func (r *redisBackend) messages(channel string) (resets.Messages, error) { return r.Messages(channel) }
+
+func (r *redisBackend) keys() int64 { return 0 }
+
+func (r *redisBackend) save() {}
+
 func (r *redisBackend) close() {
 	if err := r.Close(); err != nil {
 		r.log.Warn("redis not closed", zap.Error(err))
@@ -172,6 +179,12 @@ func (p *redisPair) check(ctx context.Context) error {
 	}
 	return p.perSecond.check(ctx)
 }
+
+func (p *redisPair) messages(channel string) (resets.Messages, error) { return p.main.messages(channel) }
+
+func (p *redisPair) keys() int64 { return 0 }
+
+func (p *redisPair) save() {}
 
 func (p *redisPair) close() {
 	p.main.close()

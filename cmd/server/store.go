@@ -28,6 +28,12 @@ type backend interface {
 	run(ctx context.Context, answered func())
 	// check returns an error if the backend does not answer. It charges nothing.
 	check(ctx context.Context) error
+	// messages returns the channel to the replicas that share the backend; nil if none does.
+	messages(channel string) (resets.Messages, error)
+	// keys returns how many keys the backend holds in the memory of this process.
+	keys() int64
+	// save saves counters in memory if they have a snapshot. Call it after the last request.
+	save()
 	close()
 }
 
@@ -87,7 +93,7 @@ func openStore(
 	}
 	st.primary, st.fallback = calls, guard.NewFallback(calls, options)
 	if s.AdminAddr != "" {
-		st.resets, err = newResets(st, redisOf(b), log, panicked)
+		st.resets, err = newResets(st, log, panicked)
 		if err != nil {
 			st.close()
 			return nil, err
@@ -118,33 +124,18 @@ func countReplicas(s *settings.Serve, log *zap.Logger) *replicas.Counter {
 	})
 }
 
-// newResets returns the resets of a store. redis is the server that carries the messages; nil without Redis.
-func newResets(st *store, redis *redisBackend, log *zap.Logger, panicked recovery.Report) (*resets.Service, error) {
-	r := &resets.Service{Store: st.fallback, Local: st.local, DenyCache: st.denyCache, Panicked: panicked}
-	if redis == nil {
-		return r, nil
-	}
-	r.Warn = func(what string, err error) {
+func newResets(st *store, log *zap.Logger, panicked recovery.Report) (*resets.Service, error) {
+	warn := func(what string, err error) {
 		fields := []zap.Field{zap.Error(err)}
 		if !errors.Is(err, resets.ErrMessage) {
 			fields = append(fields, zap.String("remedy", "give Weir's Redis user the permission to publish and subscribe: SECURITY.md lists it"))
 		}
 		log.Warn(what, fields...)
 	}
-	messages, err := redis.Messages("resets")
-	r.Messages = messages
-	return r, err
-}
-
-// redisOf returns the Redis for all limits except those per second; nil without Redis.
-func redisOf(b backend) *redisBackend {
-	switch b := b.(type) {
-	case *redisBackend:
-		return b
-	case *redisPair:
-		return b.main
-	}
-	return nil
+	messages, err := st.backend.messages("resets")
+	return &resets.Service{
+		Store: st.fallback, Local: st.local, DenyCache: st.denyCache, Messages: messages, Warn: warn, Panicked: panicked,
+	}, err
 }
 
 func openBackend(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (backend, error) {
@@ -201,17 +192,10 @@ func (s *store) forget() {
 
 // keys returns how many keys this process holds in memory.
 func (s *store) keys() int64 {
-	if m, ok := s.backend.(*memory); ok {
-		return m.Stats().Keys
+	if s.local != nil {
+		return s.local.Stats().Keys
 	}
-	return s.local.Stats().Keys
-}
-
-// save saves the counters in memory if they have a snapshot. Call it after the last request.
-func (s *store) save() {
-	if m, ok := s.backend.(*memory); ok && m.path != "" {
-		m.save()
-	}
+	return s.backend.keys()
 }
 
 // closeTimeout bounds the last writes of each part.
