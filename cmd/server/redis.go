@@ -180,7 +180,9 @@ func (p *redisPair) check(ctx context.Context) error {
 	return p.perSecond.check(ctx)
 }
 
-func (p *redisPair) messages(channel string) (resets.Messages, error) { return p.main.messages(channel) }
+func (p *redisPair) messages(channel string) (resets.Messages, error) {
+	return p.main.messages(channel)
+}
 
 func (p *redisPair) keys() int64 { return 0 }
 
