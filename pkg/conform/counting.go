@@ -11,8 +11,10 @@ func countingChecks(a algorithm) []check {
 	id := func(name string) string { return "counting." + name + "." + a.name }
 	return []check{
 		{id("exact"), "Do 64 concurrent clients get exactly the limit, and each remaining count once?", func(t *trial) { checkExactness(t, a) }},
-		{id("costs"), "Do charges of several hits by 64 concurrent clients fill the limit, and never exceed it?", func(t *trial) { checkCosts(t, a) }},
-		{id("group"), "Do requests of 32 concurrent clients under two limits admit exactly the smaller limit?", func(t *trial) { checkConcurrentGroup(t, a) }},
+		{id("costs"), "Do charges of several hits by 64 concurrent clients fill the limit, and never exceed it?",
+			func(t *trial) { checkCosts(t, a) }},
+		{id("group"), "Do requests of 32 concurrent clients under two limits admit exactly the smaller limit?",
+			func(t *trial) { checkConcurrentGroup(t, a) }},
 		{id("linearizable"), "Do single calls in some order explain each history of concurrent charges and peeks?",
 			func(t *trial) { checkHistories(t, a, false) }},
 		{id("refunds"), "Do single calls in some order explain each history of concurrent charges, peeks and refunds?",
@@ -90,7 +92,8 @@ func checkExactness(t *trial, a algorithm) {
 	ops := t.perform(d, 64, 4, func(int, int) int64 { return 1 })
 	lost := t.countErrors(ops)
 	n, byRemaining := admitted(ops)
-	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, each %s", describe(t.request(withHits(d, 1)))), Expected: "exactly 100 admitted"}
+	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, each %s", describe(t.request(withHits(d, 1)))),
+		Expected: "exactly 100 admitted"}
 	switch {
 	case n > limit:
 		e.Fault = fmt.Sprintf("over-admission: %d of %d hits are admitted", n, limit)

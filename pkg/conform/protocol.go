@@ -199,7 +199,8 @@ func checkManyDescriptors(t *trial) {
 	for range 200 {
 		d.Entries = append(d.Entries, &entry{Key: "more", Value: "v"})
 	}
-	checkSurvival(t, "200 entries in a descriptor", t.request(d), func(a answer) bool { return a.isOK() && a.limit(0) == nil }, "OK without a limit")
+	checkSurvival(t, "200 entries in a descriptor", t.request(d), func(a answer) bool { return a.isOK() && a.limit(0) == nil },
+		"OK without a limit")
 }
 
 func checkHits32(t *trial) {
