@@ -34,7 +34,18 @@ type Server struct {
 // PATH or in $REDIS_SERVER, the test fails.
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
-	return startAt(tb, FreeAddr(tb), settings...)
+	return startAtFree(tb, FreeAddr, settings...)
+}
+
+// startAtFree starts a Redis at an address of free. Another process may take that address first, so it tries several.
+func startAtFree(tb testing.TB, free func(testing.TB) string, settings ...string) *Server {
+	tb.Helper()
+	for attempt := 1; ; attempt++ {
+		s, err := Run(free(tb), settings...)
+		if err == nil || attempt == 5 || !strings.Contains(err.Error(), "Address already in use") {
+			return stopAtCleanup(tb, s, err)
+		}
+	}
 }
 
 func startAt(tb testing.TB, addr string, settings ...string) *Server {
