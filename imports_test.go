@@ -74,7 +74,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions", "pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
 	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
 	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
-	{"internal/keysample", "selects a share of all keys by their hashes", "pkg/decide"},
+	{"internal/keysample", "selects a share of all keys by their hashes", "pkg/decide pkg/descriptors"},
 	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log", "internal/keysample internal/spacesaving pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences", "internal/spacesaving pkg/decide pkg/descriptors pkg/explain pkg/limiters pkg/limiters/memstore"},
 	{"internal/randomrules", "makes random rules and requests for tests", "pkg/descriptors"},

@@ -7,6 +7,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // Threshold returns the highest hash of a share of all keys; 0 selects none.
@@ -20,8 +21,12 @@ func Threshold(share float64) uint64 {
 	return uint64(share * (1 << 32) * (1 << 32))
 }
 
-// Hash returns the hash of the key of descriptor i, even without limits. It does not allocate for most keys.
+// Hash returns the hash of the key of descriptor i. A descriptor without a limit has a key too. It does not allocate for most keys.
 func Hash(r *decide.Result, i int) uint64 {
+	if key := r.Key(i); key != "" {
+		return xxhash.Sum64String(key)
+	}
+	d := &r.Decisions[i]
 	var stack [256]byte
-	return xxhash.Sum64(r.AppendKey(stack[:0], i))
+	return xxhash.Sum64(descriptors.AppendKey(stack[:0], d.Domain, d.Rule, d.Entries))
 }

@@ -94,6 +94,15 @@ func (o *Observer) Observe(r *decide.Result) {
 
 func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.Secret, key) }
 
+// keyOf returns the key of descriptor i. A descriptor without a limit has a key too, for the stream of decisions.
+func keyOf(r *decide.Result, i int) string {
+	if key := r.Key(i); key != "" {
+		return key
+	}
+	d := &r.Decisions[i]
+	return descriptors.Key(d.Domain, d.Rule, d.Entries)
+}
+
 // A rate bounds the events in a second. The lock must be held.
 type rate struct {
 	perSecond int64

@@ -173,7 +173,7 @@ func selects(f *Filter, d *decide.Decision, outcome string) bool {
 func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, outcome string) *Decision {
 	d := &r.Decisions[i]
 	made := &Decision{
-		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{}, KeyHash: o.hash(string(r.AppendKey(nil, i))), Hits: d.Hits,
+		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{}, KeyHash: o.hash(keyOf(r, i)), Hits: d.Hits,
 		Outcome: outcome,
 		Reason:  d.Reason.String(), Enforced: outcome == Denied && r.Enforced(d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
 	}

@@ -141,15 +141,6 @@ func (r *Result) Key(i int) string {
 	return r.hits[d.first].Key
 }
 
-// AppendKey appends the key of descriptor i to dst. A descriptor without limits has a key too.
-func (r *Result) AppendKey(dst []byte, i int) []byte {
-	if key := r.Key(i); key != "" {
-		return append(dst, key...)
-	}
-	d := &r.Decisions[i]
-	return descriptors.AppendKey(dst, d.Domain, d.Rule, d.Entries)
-}
-
 // DenyingLimit returns the index of the denying limit with the longest wait, even in shadow mode; -1 if none denies.
 func (d *Decision) DenyingLimit() int {
 	if len(d.Verdicts) == 0 {
