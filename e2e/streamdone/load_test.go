@@ -41,10 +41,7 @@ func TestConcurrencyHoldsUnderLoad(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			settings := c.settings(t.TempDir())
-			redis, err := redistest.Run(redistest.FreeAddr(t), settings...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			redis := redistest.Start(t, settings...)
 			t.Cleanup(func() { redis.Stop() })
 			slow := redistest.SlowProxy(t, redis.Addr, slowReply)
 			var weirs []string
@@ -56,9 +53,12 @@ func TestConcurrencyHoldsUnderLoad(t *testing.T) {
 			counts := s.load(t, func() {
 				time.Sleep(loadTime / 4)
 				redis.Stop()
-				if redis, err = redistest.Run(redis.Addr, settings...); err != nil {
+				restarted, err := redistest.Run(redis.Addr, settings...)
+				if err != nil {
 					t.Error(err)
+					return
 				}
+				redis = restarted
 			})
 
 			ended := time.Now()

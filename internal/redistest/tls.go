@@ -48,7 +48,7 @@ func StartTLSCluster(tb testing.TB, a *certtest.Authority, nodes int, hosts []st
 	for range nodes {
 		addr, bus := freeForCluster(tb)
 		_, port, _ := net.SplitHostPort(addr)
-		s := startAt(tb, FreeAddr(tb), slices.Concat(
+		s := Start(tb, slices.Concat(
 			tlsSettings(a, addr, shown), []string{"--tls-cluster", "yes", "--tls-auth-clients", "no", "--cluster-announce-tls-port", port},
 			clusterSettings(tb, bus, settings...))...)
 		c.Servers, c.bus, secure = append(c.Servers, s), append(c.bus, bus), append(secure, addr)
