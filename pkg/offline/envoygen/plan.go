@@ -54,11 +54,13 @@ func (s *shape) keys() string {
 	return joined(names)
 }
 
+var escapeKey = strings.NewReplacer(`\`, `\\`, ".", `\.`)
+
 // joined returns keys in the form of arguments, such as user_id.action. A backslash precedes each dot and backslash of a key.
 func joined(keys []string) string {
 	escaped := make([]string, len(keys))
 	for i, key := range keys {
-		escaped[i] = strings.NewReplacer(`\`, `\\`, ".", `\.`).Replace(key)
+		escaped[i] = escapeKey.Replace(key)
 	}
 	return strings.Join(escaped, ".")
 }
