@@ -42,10 +42,7 @@ func writeTar(to io.Writer, date time.Time, files []file) error {
 
 func writeTarGz(path string, date time.Time, files []file) error {
 	var out bytes.Buffer
-	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
+	w := gzip.NewWriter(&out)
 	if err := writeTar(w, date, files); err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func newPlatformImage(b *Build) (platformImage, error) {
 	layer, err := tarball.LayerFromOpener(
 		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil },
 		// gzip, because Docker before version 23 reads nothing else.
-		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+		tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 	if err != nil {
 		return one, err
 	}
