@@ -44,10 +44,11 @@ func TestPageHoldsManyLimitsAndAnyText(t *testing.T) {
 			s.hit("user_id", text)
 		}
 	}
+	b := s.open(390, "light")
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{390, 820, 1280} {
 			name := fmt.Sprintf("%s-%d", scheme, width)
-			b := s.open(width, scheme)
+			b.restart(width, scheme)
 			b.signIn(token)
 			b.await("document.querySelectorAll('#heaviest tbody tr').length === 9")
 			b.text("#rules-note", "104 rules")
@@ -59,7 +60,7 @@ func TestPageHoldsManyLimitsAndAnyText(t *testing.T) {
 			b.shoot("found-" + name)
 		}
 	}
-	b := s.open(820, "light")
+	b.restart(820, "light")
 	b.signIn(token)
 	b.await("document.querySelectorAll('#heaviest tbody tr').length === 9")
 	for filter, want := range map[string]int{"": 104, "93 per minute": 0, "92 per minute": 1, "shadow": 7, "rules.yaml:488": 1, "用户": 1, "no such rule": 0} {

@@ -183,10 +183,11 @@ func TestPageFitsEachWindow(t *testing.T) {
 		s.hit("user_id", "42")
 		s.hit("user_id", strings.Repeat("a-long-name-", 12))
 	}
+	b := s.open(390, "light")
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{390, 820, 1280} {
 			name := fmt.Sprintf("%s-%d", scheme, width)
-			b := s.open(width, scheme)
+			b.restart(width, scheme)
 			b.await("!document.getElementById('sign-in').hidden")
 			b.shoot("signin-" + name)
 			b.signIn(token)
