@@ -232,7 +232,7 @@ func startFaulty(t *testing.T, answer func(*request, call) (*response, error), o
 	var server *grpc.Server
 	target = serve(t, listen(t), func(s *grpc.Server) {
 		server = s
-		ratelimitv3.RegisterRateLimitServiceServer(s, &faulty{next: newWeir(t, nil, decide.Options{}), answer: answer})
+		ratelimitv3.RegisterRateLimitServiceServer(s, &faulty{next: newWeir(t, decide.Options{}), answer: answer})
 	}, options...)
 	return target, func() { server.Stop() }
 }
@@ -346,7 +346,7 @@ func TestSilentConnectionsAreFound(t *testing.T) {
 	t.Parallel()
 	l := netutil.LimitListener(listen(t), 30)
 	target := serve(t, l, func(s *grpc.Server) {
-		ratelimitv3.RegisterRateLimitServiceServer(s, newWeir(t, nil, decide.Options{}))
+		ratelimitv3.RegisterRateLimitServiceServer(s, newWeir(t, decide.Options{}))
 	})
 	report, err := conform.Run(t.Context(), conform.Options{
 		Target: target, CallTimeout: 10 * time.Second, Timeout: 10 * time.Minute, Only: regexp.MustCompile(`clients.(silent|malformed)`),
@@ -378,7 +378,7 @@ func TestChoicesAreObserved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			report, err := conform.Run(t.Context(), busy(weir(t, nil, c.options), `group`))
+			report, err := conform.Run(t.Context(), busy(weir(t, c.options), `group`))
 			if err != nil {
 				t.Fatal(err)
 			}
