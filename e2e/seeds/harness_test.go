@@ -47,7 +47,7 @@ func times(n int, at time.Duration) []time.Duration {
 func traffic(seed uint64, tick time.Duration, busy, idle []int) []try {
 	r := rand.New(rand.NewPCG(seed, 0))
 	users := []string{"laoqian", "liziba", "peter"}
-	trace := make([]try, 3000)
+	trace := make([]try, 1000)
 	var at time.Duration
 	for i := range trace {
 		gaps := busy

@@ -190,7 +190,7 @@ func TestSampleBoundsHoldTheTrueCount(t *testing.T) {
 		s.weight.Store(weight)
 		for _, count := range []uint64{0, 1, 5, 100, 3_000} {
 			wrong := 0
-			const trials = 2000
+			const trials = 1000
 			for range trials {
 				sum := uint64(0)
 				for range count {

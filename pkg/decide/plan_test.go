@@ -15,7 +15,7 @@ import (
 func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(5, 6))
-	for range 100 {
+	for range 40 {
 		made := randomrules.New(random)
 		rules, err := rulesfile.Parse(rulesfile.File{Name: "r.yaml", Data: []byte(made.Text)})
 		if err != nil {

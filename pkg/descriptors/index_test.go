@@ -167,7 +167,7 @@ func TestMatchAgreesWithLinearSearch(t *testing.T) {
 		return all
 	}
 	found := 0
-	for range 300 {
+	for range 120 {
 		all, b := grow(4), &strings.Builder{}
 		b.WriteString("domain: d\n")
 		write(b, all, "")

@@ -126,7 +126,7 @@ func TestKeyIsStableOverReloads(t *testing.T) {
 }
 
 func TestKeyIsBounded(t *testing.T) {
-	long := strings.Repeat("x", 1<<20)
+	long := strings.Repeat("x", 1<<18)
 	rules := rulesfiletest.Parse(t, tree("k="+long+"*!"))
 	es := []descriptors.Entry{{Key: "k", Value: long + "y"}}
 	if k := descriptors.Key(long, rules.Match("d", es), es); len(k) > 250 {

@@ -9,7 +9,7 @@ import (
 const maxBytesPerRule = 380
 
 func TestMemoryPerRuleIsBounded(t *testing.T) {
-	const n = 20_000
+	const n = 5_000
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

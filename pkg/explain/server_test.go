@@ -100,7 +100,7 @@ func decisionDifference(result *decide.Result, i int, shadowed bool, e *explain.
 func TestExplainEqualsServer(t *testing.T) {
 	t.Parallel()
 	random, seen := rand.New(rand.NewPCG(3, 4)), map[string]int{}
-	for range 250 {
+	for range 150 {
 		made := randomrules.New(random)
 		overlay, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o.yaml", Data: []byte(made.Overlay)})
 		if err != nil {

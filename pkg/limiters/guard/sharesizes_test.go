@@ -20,7 +20,7 @@ func TestHitsOfManySizesKeepToTheLimit(t *testing.T) {
 		} {
 			l.Algorithm, l.Max, l.Window = name, whole, time.Hour
 			limit, most := limiterstest.MustLimit(l), int64(0)
-			for seed := range uint64(50) {
+			for seed := range uint64(20) {
 				f := withOnError(guard.NewFallback(&flaky{unreachable: true}, guard.FallbackOptions{
 					Local: memory(), Replicas: func() int { return replicas },
 				}), limiters.OnErrorLocal)

@@ -279,8 +279,8 @@ func TestEstimateOfDeniedKeysHolds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 0))
 	rules := rulesfiletest.Parse(t, twoLimits)
 	var all []replay.Line
-	for i := range 5000 {
-		all = append(all, at(float64(i)/5, 1, "user_id", fmt.Sprint(int(random.ExpFloat64()*100))))
+	for i := range 2500 {
+		all = append(all, at(float64(i)/2.5, 1, "user_id", fmt.Sprint(int(random.ExpFloat64()*100))))
 	}
 	want := run(t, rules, all, simulate.Options{})
 	keys := 0
