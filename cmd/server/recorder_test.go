@@ -92,7 +92,7 @@ func TestReplayOfALiveServerReturnsEveryVerdict(t *testing.T) {
 			dir := filepath.Join(folder, "recording")
 			s := startServer(t, append(settings, "CONFIG_PATH="+path, "REDIS_URL="+redis.Addr, "RECORD_PATH="+dir)...)
 			s.awaitHealthy()
-			sent, denied := s.askRecorded(60, name == "redis")
+			sent, denied := s.askRecorded(40, name == "redis")
 			s.term()
 			cached := replaysLive(t, dir, sent, denied)
 			if (cached > 0) != (name == "deny cache") || denied == 0 {

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// The other tests use redis-server of the system. These servers come from tools/ensure redis-versions.
+// The other tests use redis-server of the system. These servers come from tools/ensure redis-versions. With make stores, they pass all
+// tests of this package.
 func TestOtherServersPassTheSuite(t *testing.T) {
 	for _, variable := range []string{"REDIS_6_2_SERVER", "VALKEY_SERVER"} {
 		t.Run(variable, func(t *testing.T) {
@@ -31,7 +32,7 @@ func TestOtherServersPassTheSuite(t *testing.T) {
 				t.Helper()
 				return openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
 			}
-			limiterstest.Run(t, func(t *testing.T) limiters.Store {
+			limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
 				if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 					t.Fatal(err)
 				}
