@@ -174,7 +174,7 @@ func TestUsersFollowDistribution(t *testing.T) {
 			t.Parallel()
 			s := start(t, allow)
 			load(t, loadclient.Options{
-				Addr: s.addr, Request: loadclient.NewRequest("d", "a"), Users: c.users, InFlight: 32, Count: 20_000, Duration: time.Minute,
+				Addr: s.addr, Request: loadclient.NewRequest("d", "a"), Users: c.users, InFlight: 32, Count: 4_000, Duration: time.Minute,
 			})
 			part := float64(s.requests["user-00000000"]) / float64(s.total())
 			if part < c.min || part > c.max {

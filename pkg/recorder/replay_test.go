@@ -199,7 +199,7 @@ func TestReplayOfARecordingReturnsEveryVerdict(t *testing.T) {
 			t.Run(name+mode, func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				n := record(t, open(t), Options{Path: dir, ShadowMode: o.ShadowMode}, o, 200)
+				n := record(t, open(t), Options{Path: dir, ShadowMode: o.ShadowMode}, o, 80)
 				all, skipped := lines(t, dir)
 				if len(all) != n || len(skipped) > 0 {
 					t.Fatalf("%d lines of %d requests, skipped %+v", len(all), n, skipped)

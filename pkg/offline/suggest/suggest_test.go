@@ -104,7 +104,7 @@ func TestSuggestionsEqualReplays(t *testing.T) {
 			t.Run(fmt.Sprintf("%s with %d%% peeks, refunds and costs", own, odd), func(t *testing.T) {
 				t.Parallel()
 				random := rand.New(rand.NewPCG(uint64(len(own)), uint64(odd)))
-				lines := traffic(random, 12, 250, odd)
+				lines := traffic(random, 12, 100, odd)
 				r := report(t, suggest.Options{Rules: rulesWith(t, own, 7), Headroom: 0.2}, lines)
 				if keys, denied := replayed(t, rulesWith(t, own, 7), lines); r.Rules[0].Recommendations[0].Present.Keys.N != keys ||
 					r.Rules[0].Recommendations[0].Present.Denied.N != denied {
