@@ -10,11 +10,11 @@ import (
 // id, until the end of the id or until the lease expires. A take of a held id is allowed and changes nothing. A peek asks
 // whether one more slot is free. A hit without an id is checked and holds nothing.
 //
-// A hit removes at most [leasesPerHit] expired leases, the earliest first, and the expired lease of its own id. The other expired
+// A hit removes at most [LeasesPerHit] expired leases, the earliest first, and the expired lease of its own id. The other expired
 // leases hold their slots until a later hit removes them. A key whose leases and ended ids have all expired holds no slot.
 //
 // The retry-after of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back or the
-// TTL was shortened, each hit shortens at most [leasesPerHit] later expiries to now plus the TTL.
+// TTL was shortened, each hit shortens at most [LeasesPerHit] later expiries to now plus the TTL.
 //
 // A State under this limit has only leases.
 type concurrencyLimit struct{ max, ttl int64 } // ttl in µs

@@ -52,7 +52,7 @@ func (s *State) hasExpiredLease(now int64) bool {
 	return s.openLeases() > 0 && s.Leases.open.earliest() <= now
 }
 
-// expireLeases removes the expired lease of h and up to [leasesPerHit] others, the earliest first. It settles expired reservations to 0
+// expireLeases removes the expired lease of h and up to [LeasesPerHit] others, the earliest first. It settles expired reservations to 0
 // if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
 func (h *Hit) expireLeases(s *State, now int64) {
 	l := h.Limit
@@ -64,7 +64,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 		*leases = Leases{} // the key has fully reset
 	}
 	var expired []correction
-	for range leasesPerHit {
+	for range LeasesPerHit {
 		held, found := leases.open.popExpired(now)
 		if !found {
 			break
@@ -78,12 +78,12 @@ func (h *Hit) expireLeases(s *State, now int64) {
 	if l.refundsExpired && len(expired) > 0 {
 		s.CounterState = l.counter.settle(s.CounterState, now, expired)
 	}
-	for range leasesPerHit {
+	for range LeasesPerHit {
 		if _, found := leases.ended.popExpired(now); !found {
 			break
 		}
 	}
-	leases.open.shorten(now+l.ttl, leasesPerHit)
+	leases.open.shorten(now+l.ttl, LeasesPerHit)
 	s.removeEmptyExtraState()
 }
 

@@ -13,8 +13,8 @@ import (
 // [Verdict].TooManyLeases. It is also the maximum of a concurrency limit.
 const MaxLeases = 10_000
 
-// leasesPerHit bounds the work of one hit: the expiries shortened, the expired leases removed, and the ended ids forgotten.
-const leasesPerHit = 1000
+// LeasesPerHit bounds the work of one hit: the expiries shortened, the expired leases removed, and the ended ids forgotten.
+const LeasesPerHit = 1000
 
 // EndedTTL is how long a key remembers the end of an unknown id, whose take may still be in flight.
 const EndedTTL = 5 * time.Second
@@ -122,7 +122,7 @@ func (s *leaseSet) remove(id LeaseID) (lease, bool) {
 		return l, true
 	}
 	if i := s.indexOf(expiry{l.expires, id}); i == 0 {
-		s.order = s.order[1:] // a hit removes up to leasesPerHit expired leases, which must not move the others
+		s.order = s.order[1:] // a hit removes up to LeasesPerHit expired leases, which must not move the others
 	} else {
 		s.order = slices.Delete(s.order, i, i+1)
 	}

@@ -127,7 +127,7 @@ func TestLeasesAreBounded(t *testing.T) {
 		take(OpEnd, i, 0)
 	}
 	states := []State{s}
-	for range MaxLeases / leasesPerHit {
+	for range MaxLeases / LeasesPerHit {
 		Decide(1_000_000+EndedTTL.Microseconds(), Singles(Hit{Limit: l}), []int{0}, states, make([]Verdict, 1))
 	}
 	if !states[0].IsZero() || states[0].GrownBytes() != 0 {

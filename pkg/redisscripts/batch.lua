@@ -7,12 +7,12 @@
 -- Each decider has the name of its hits. decide_extra.lua can decide any hit, and each of its steps is a function. The others leave out
 -- the steps that their hits do not need. That saves most hits 8 to 75 % of their cost (ADR 3). The deciders and the kinds of their runs,
 -- see ARGV[#]:
---   decide_alone            ALONE        hits on keys of their own, as most are: no state is kept for another hit
---   decide_same_key         SAME_KEY     hits on one key, without a group: one state for all
---   decide_group            SAME_KEY     a group without extra state
---   decide_concurrency.lua  CONCURRENCY  hits under concurrency limits, without a group
---   decide_reserves.lua     RESERVES     hits under limits with reservations, without a group and a penalty
---   decide_extra.lua        EXTRA        a group or a hit with extra state that no other decider decides, and inspections
+--   decide_alone             ALONE         hits on keys of their own, as most are: no state is kept for another hit
+--   decide_same_key          SAME_KEY      hits on one key, without a group: one state for all
+--   decide_group             SAME_KEY      a group without extra state
+--   decide_concurrency.lua   CONCURRENCY   hits under concurrency limits, without a group
+--   decide_reservations.lua  RESERVATIONS  hits under limits with reservations, without a group and a penalty
+--   decide_extra.lua         EXTRA         a group or a hit with extra state that no other decider decides, and inspections
 --
 -- KEYS    the keys, each once
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after, the deadline in this server's TIME, 0 = none. A call after
@@ -26,27 +26,27 @@
 --           2  number of the group, 0 = none; the runs of a group follow each other
 --           8  n, signed; with PEEKS, the debt of each peek
 --         The bytes after these depend on the kind:
---           0 SAME_KEY     hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
---                          the batch, see deciders_of.
---           1 ALONE        hits each on the next key, in no group, and the only ones on their keys. They are decided and saved one
---                          by one, see decide_alone. If the index of the limit is 0, each hit has 10 bytes of its own: limit, n
---           2 CONCURRENCY  hits under concurrency limits, each with 29 bytes of its own: op, id, index of the key, limit, n
---           3 EXTRA        one hit of a limit with extra state: op and id, then key and limit of its reservations, and key and
---                          limit of its penalty, 2 bytes each, 0 = none
---           4 RESERVES     hits under limits with reservations and no penalty, each with 31 bytes of its own: as CONCURRENCY, then
---                          the key of the reservations, whose limit follows the hit's
+--           0 SAME_KEY      hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
+--                           the batch, see deciders_of.
+--           1 ALONE         hits each on the next key, in no group, and the only ones on their keys. They are decided and saved one
+--                           by one, see decide_alone. If the index of the limit is 0, each hit has 10 bytes of its own: limit, n
+--           2 CONCURRENCY   hits under concurrency limits, each with 29 bytes of its own: op, id, index of the key, limit, n
+--           3 EXTRA         one hit of a limit with extra state: op and id, then key and limit of its reservations, and key and
+--                           limit of its penalty, 2 bytes each, 0 = none
+--           4 RESERVATIONS  hits under limits with reservations and no penalty, each with 31 bytes of its own: as CONCURRENCY, then
+--                           the key of the reservations, whose limit follows the hit's
 --         op has 1 byte, 0 = take, 1 = end, 2 = inspect (EXTRA only, any limit; the number of hits is 2 if the limit has a penalty).
 --         id is a lease id of 16 bytes, zeros if there is none.
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. The second hit of an
---         inspection has the rest of the penalty as its retry. Without hits, the call ran after not_after. Results:
+--         inspection has the time left of the penalty as its retry. Without hits, the call ran after not_after. Results:
 --           0 DENIED
 --           1 ALLOWED
---           2 FAILED     used is the index of the reason
---           3 PENALIZED  denied, and the key's penalty ends at retry
---           4 TOO_MANY   denied, because the key has too many reservations
---           5 BEGAN      as 3, and the penalty began with this hit
---           8 DURING     is added to 0 or 4 during a penalty that ends before retry
+--           2 FAILED           used is the index of the reason
+--           3 PENALIZED        denied, and the key's penalty ends at retry
+--           4 TOO_MANY_LEASES  denied, because the key has too many reservations
+--           5 PENALTY_BEGAN    as 3, and the penalty began with this hit
+--           8 DURING_PENALTY   is added to 0 or 4 during a penalty that ends before retry
 --         2 and on: the reasons
 --
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand. A constant of
@@ -76,15 +76,16 @@ do
     local peeks, run = kind >= $PEEKS
     if peeks then kind = kind - $PEEKS end
     if kind == $EXTRA then
-      local op, id, reserve_key, reserve, penalty_key, penalty
-      op, id, reserve_key, reserve, penalty_key, penalty, from = unpacked('>I1c16I2I2I2I2', text, from)
+      local op, id, reservations_key, reservations_limit, penalty_key, penalty_limit
+      op, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = unpacked('>I1c16I2I2I2I2', text, from)
       run = {
         kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n,
-        op = op, id = id, reserve_key = reserve_key, reserve = limits[reserve], penalty_key = penalty_key, penalty = limits[penalty],
+        op = op, id = id, reservations_key = reservations_key, reservations_limit = limits[reservations_limit], penalty_key = penalty_key,
+        penalty_limit = limits[penalty_limit],
       }
-    elseif kind == $CONCURRENCY or kind == $RESERVES then
+    elseif kind == $CONCURRENCY or kind == $RESERVATIONS then
       run = { kind = kind, first = count + 1, times = times, key = key, hits_at = from, current_hit = 1 }
-      from = from + (kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVES_SIZE) * times
+      from = from + (kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE) * times
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n }
       if limit == 0 then run.hits_at, from = from, from + $ALONE_SIZE * times end
@@ -124,11 +125,11 @@ local function failures()
   -- reports the usage in Redis, because the caller's deny cache takes it for that. If the hit fits in Redis, it was denied
   -- because of hits that were not charged, and fails.
   local function set_unsaved(i, key, limit, n, problem, run)
-    local result = verdicts[4 * i - 3] % $DURING
-    if result == $TOO_MANY then return end
+    local result = verdicts[4 * i - 3] % $DURING_PENALTY
+    if result == $TOO_MANY_LEASES then return end
     problem = text_of(problem)
     local function deny()
-      local s, rest, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty
+      local s, rest, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty_limit
       local fits, retry = limit.algorithm.fits(s, limit, now, n)
       if penalty then rest = penalty.algorithm.rest(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
       if fits and rest == 0 then error(problem, 0) end
@@ -136,7 +137,7 @@ local function failures()
       set_verdict(i, $DENIED, used, retry, reset)
       if rest > 0 then penalty.algorithm.add_to_denial(verdicts, i, rest) end
     end
-    local ok = result == $DENIED or result == $PENALIZED or result == $BEGAN
+    local ok = result == $DENIED or result == $PENALIZED or result == $PENALTY_BEGAN
     if ok then ok, problem = pcall(deny) end
     if not ok then fail(i, problem) end
   end
@@ -204,7 +205,7 @@ local function decide_alone(run, to, values, from)
   end
 end
 
--- deciders_of returns the functions for SAME_KEY and EXTRA runs, and for the rare hits of RESERVES runs. It creates them once.
+-- deciders_of returns the functions for SAME_KEY and EXTRA runs, and for the rare hits of RESERVATIONS runs. It creates them once.
 --
 -- batch.keys has the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
 --   name      the key in Redis
@@ -301,16 +302,17 @@ local function deciders_of(batch)
     end
   end
 
-  -- Hit i of a RESERVES run, as an EXTRA run.
+  -- Hit i of a RESERVATIONS run, as an EXTRA run.
   local function hit_of(run, i)
     local hit, limit = { first = run.first + i - 1 }
-    hit.op, hit.id, hit.key, limit, hit.n, hit.reserve_key = unpacked('>I1c16I2I2i8I2', text, run.hits_at + $RESERVES_SIZE * (i - 1))
-    hit.limit, hit.reserve = limits[limit], limits[limit + 1]
+    local at = run.hits_at + $RESERVATIONS_SIZE * (i - 1)
+    hit.op, hit.id, hit.key, limit, hit.n, hit.reservations_key = unpacked('>I1c16I2I2i8I2', text, at)
+    hit.limit, hit.reservations_limit = limits[limit], limits[limit + 1]
     return hit
   end
 
   -- The functions by which the reservations of a limit change the state of its algorithm.
-  local function reserver_of(limit)
+  local function settler_of(limit)
     modules.settle = modules.settle or module_of('settle')
     return modules.settle[limit.algorithm.name]
   end
@@ -320,7 +322,7 @@ local function deciders_of(batch)
   local function decide_extra(group)
     extra = extra or module_of('decide_extra')(now, server, {
       key_at = key_at, state_of = state_of, guarded = guarded, report = report, failures = failures, verdicts = verdicts, modules = modules,
-      module_of = module_of, reserver_of = reserver_of,
+      module_of = module_of, settler_of = settler_of,
     })
     extra(group)
   end
@@ -366,7 +368,7 @@ local function deciders_of(batch)
     local key = keys[run.key]
     if not key then return end
     if key.failed then return failures().fail(i, key.failed) end
-    local unsaved = key.unsaved or run.penalty and keys[run.penalty_key].unsaved
+    local unsaved = key.unsaved or run.penalty_limit and keys[run.penalty_key].unsaved
     if not unsaved then return end
     if run.op == $INSPECT then return failures().fail(i, unsaved) end
     failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run)
@@ -375,7 +377,7 @@ local function deciders_of(batch)
   local function finish()
     if save_keys() then return end
     for _, run in ipairs(runs) do
-      if run.kind == $RESERVES then
+      if run.kind == $RESERVATIONS then
         for i = 1, run.times do report_failure(run.first + i - 1, hit_of(run, i)) end
       elseif run.kind == $SAME_KEY or run.kind == $EXTRA then
         for i = run.first, run.first + run.times - 1 do report_failure(i, run) end
@@ -384,15 +386,15 @@ local function deciders_of(batch)
   end
 
   batch.functions = {
-    key_at = key_at, report = report, reserver_of = reserver_of, decide_extra = decide_extra, hit_of = hit_of,
+    key_at = key_at, report = report, settler_of = settler_of, decide_extra = decide_extra, hit_of = hit_of,
     decide_run = decide_run, finish = finish,
   }
   return batch.functions
 end
 
--- All runs but ALONE ones use batch, see deciders_of. The functions concurrency and reserves decide a run of their kind. Each is
+-- All runs but ALONE ones use batch, see deciders_of. The functions concurrency and reservations decide a run of their kind. Each is
 -- created when it is needed.
-local batch, concurrency, reserves
+local batch, concurrency, reservations
 for r, run in ipairs(runs) do
   if run.kind == $ALONE then
     -- MGET costs a third of a GET for each key. It returns nothing for keys that are absent or no strings, and an error if an ACL
@@ -420,10 +422,10 @@ for r, run in ipairs(runs) do
     if run.kind == $CONCURRENCY then
       concurrency = concurrency or module_of('decide_concurrency')(now, server, batch.keys, verdicts, text, limits)
       decide = concurrency
-    elseif run.kind == $RESERVES then
-      reserves = reserves or module_of('decide_reserves')(now, server, batch, verdicts, text, limits, deciders_of)
+    elseif run.kind == $RESERVATIONS then
+      reservations = reservations or module_of('decide_reservations')(now, server, batch, verdicts, text, limits, deciders_of)
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
-      decide, base = reserves, run.key - 1
+      decide, base = reservations, run.key - 1
       values = redis.pcall('MGET', unpack(KEYS, run.key, math.min(base + math.min(run.times, 1000), #KEYS)))
     else
       deciders_of(batch).decide_run(run, runs[r + 1])
@@ -444,7 +446,7 @@ if batch and batch.functions then batch.functions.finish() end
 if is_replica then return redis.error_reply('READONLY a read only replica') end
 
 -- Many verdicts are packed at a time. A string for each would cost more than its numbers.
-local format, most, numbers = $FORMAT, 4 * $PACKED, 4 * count
+local format, most, numbers = $PACK_FORMAT, 4 * $VERDICTS_PER_PACK, 4 * count
 local to = math.min(numbers, most)
 reply[1] = pack(string.sub(format, 1, 3 + 2 * to), server, unpack(verdicts, 1, to))
 if numbers > most then

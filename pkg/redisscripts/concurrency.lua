@@ -17,17 +17,17 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
--- The cost of a call does not grow with the open leases. A hit shortens at most $MAX_PER_HIT expiries, and removes as many
+-- The cost of a call does not grow with the open leases. A hit shortens at most $LEASES_PER_HIT expiries, and removes as many
 -- expired leases or reservations and as many ended ids. A state in Lua has only the counters; leases are read from and written
 -- to Redis immediately. A failed write is an error and leaves the state unchanged. The counters have few members, because a script
 -- reads each score as text, which costs more than to find its member.
 local M = {
-  limit = 0, fill = 0, scores = 0, load = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, shorten = 0,
-  expire = 0, wait = 0, quick = 0, end_lease = 0, take = 0, fits = 0, charge = 0, usage = 0,
+  limit = 0, fill = 0, scores = 0, load = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember_end = 0, forget_end = 0,
+  shorten = 0, expire = 0, wait = 0, quick = 0, end_lease = 0, take = 0, fits = 0, charge = 0, usage = 0,
 }
 local floor, min, max = math.floor, math.min, math.max
 local NONE = {}
-M.is_set = true
+M.is_concurrency = true
 
 function M.limit(text, at)
   local max_slots, ttl = unpacked('>I8I8', text, at)
@@ -108,17 +108,17 @@ local function first_score(key, low, high)
   return number(call('ZRANGEBYSCORE', key, low, high, 'WITHSCORES', 'LIMIT', '0', '1')[2])
 end
 
--- Removes $MAX_PER_HIT expired leases or reservations, the earliest first, the expired one of the id, and $MAX_PER_HIT ended ids.
+-- Removes $LEASES_PER_HIT expired leases or reservations, the earliest first, the expired one of the id, and $LEASES_PER_HIT ended ids.
 -- Later hits remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the estimate
 -- and the time of each removed reservation.
 local function remove_expired(s, now, id)
   local key, excess, ended, members, expired = s.key, s.excess, s.ended, {}, {}
-  local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits($MAX_PER_HIT))
-  local backlog = #open >= $MAX_PER_HIT
+  local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits($LEASES_PER_HIT))
+  local backlog = #open >= $LEASES_PER_HIT
   if backlog and (M.find(s, id) or math.huge) <= now then
     local named = id
     for _, expired_id in ipairs(open) do if expired_id == id then named = nil end end
-    open[$MAX_PER_HIT + 1] = named
+    open[$LEASES_PER_HIT + 1] = named
   end
   if excess > 0 or s.reserves then
     local costs, times = {}, {}
@@ -139,7 +139,7 @@ local function remove_expired(s, now, id)
   for _, expired_id in ipairs(open) do members[#members + 1] = expired_id end
   local count = s.count - #open
   if ended > 0 then
-    for _, ended_id in ipairs(call('ZRANGEBYSCORE', key, '(0', ended_score(now), 'LIMIT', '0', digits($MAX_PER_HIT))) do
+    for _, ended_id in ipairs(call('ZRANGEBYSCORE', key, '(0', ended_score(now), 'LIMIT', '0', digits($LEASES_PER_HIT))) do
       ended = ended - 1
       members[#members + 1] = ended_id
       members[#members + 1] = member(string.sub(ended_id, 1, 16), 'm')
@@ -174,12 +174,12 @@ function M.expire(s, now, id)
   return NONE
 end
 
--- Makes latest the expiry of leases that expire later: of the earliest ones, at most $MAX_PER_HIT. A failure to write changes nothing.
+-- Makes latest the expiry of leases that expire later: of the earliest ones, at most $LEASES_PER_HIT. A failure to write changes nothing.
 function M.shorten(s, latest)
   if s.count == 0 or s.latest <= latest then return end
   local members = {}
-  local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($MAX_PER_HIT + 1))
-  local rest = table.remove(open, $MAX_PER_HIT + 1)
+  local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($LEASES_PER_HIT + 1))
+  local rest = table.remove(open, $LEASES_PER_HIT + 1)
   for i, id in ipairs(open) do members[2 * i - 1], members[2 * i] = digits(latest), id end
   if not pcall(write, s, s.count, s.excess, s.ended, min(s.first, latest), rest and s.latest or latest, 0, 0, members) then return end
   for _, id in ipairs(open) do
@@ -278,7 +278,7 @@ function M.has_ended(s, id, now)
 end
 
 -- Remembers the end of an id that is not open, and its actual cost.
-function M.remember(s, id, now, n, server)
+function M.remember_end(s, id, now, n, server)
   local known, expires, first = s.ended > 0 and call('ZSCORE', s.key, member(id, 'e')), now + $ENDED_TTL, s.first
   if not known and s.ended >= $MAX_LEASES then return end
   if first == 0 or expires < first then first = expires end
@@ -287,11 +287,11 @@ function M.remember(s, id, now, n, server)
   write(s, s.count, s.excess, s.ended + (known and 0 or 1), first, s.latest, $ENDED_TTL, server, members)
 end
 
-function M.forget(s, id) remove_members(s, s.count, s.excess, s.ended - 1, 0, member(id, 'e'), member(id, 'm')) end
+function M.forget_end(s, id) remove_members(s, s.count, s.excess, s.ended - 1, 0, member(id, 'e'), member(id, 'm')) end
 
 -- Ends the open lease of an id. The end of another id is remembered, because its take may follow.
 function M.end_lease(s, id, now, n, server)
-  if M.find(s, id) then M.remove(s, id) else M.remember(s, id, now, n, server) end
+  if M.find(s, id) then M.remove(s, id) else M.remember_end(s, id, now, n, server) end
 end
 
 -- Takes n slots under an id, or peeks. It returns whether the hit is allowed, and the wait.
@@ -303,7 +303,7 @@ function M.take(s, id, l, now, n, server)
   if M.find(s, id) then return true, 0 end
   local fits, retry = M.fits(s, l, now, n)
   if fits and M.has_ended(s, id, now) then
-    M.forget(s, id)
+    M.forget_end(s, id)
   elseif fits then
     M.open(s, id, l, now, n, now, server)
   end

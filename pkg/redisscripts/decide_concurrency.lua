@@ -5,11 +5,11 @@
 return function(now, server, keys, verdicts, text, limits)
 
   -- Changes the state of a key by a hit with a lease or without one. It returns whether the hit is allowed, and the wait.
-  local function decide(set, s, id, lease, limit, n, ends)
-    set.expire(s, now, id)
-    set.shorten(s, now + limit.ttl)
-    if not ends then return set.take(s, lease, limit, now, n, server) end
-    if lease then set.end_lease(s, lease, now, 0, server) end
+  local function decide(algorithm, s, id, lease, limit, n, ends)
+    algorithm.expire(s, now, id)
+    algorithm.shorten(s, now + limit.ttl)
+    if not ends then return algorithm.take(s, lease, limit, now, n, server) end
+    if lease then algorithm.end_lease(s, lease, now, 0, server) end
     return true, 0
   end
 
@@ -19,17 +19,17 @@ return function(now, server, keys, verdicts, text, limits)
       run.current_hit = hit
       local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.hits_at + $CONCURRENCY_SIZE * (hit - 1))
       limit = limits[limit]
-      local set, name, key, allowed, retry, scores, used, reset = limit.algorithm, KEYS[index], keys[index], true, 0
+      local algorithm, name, key, allowed, retry, scores, used, reset = limit.algorithm, KEYS[index], keys[index], true, 0
       if not key and id ~= $NO_ID then
-        scores = set.scores(name, id)
-        used, reset = set.quick(name, id, limit, now, n, op == $END, scores, server)
+        scores = algorithm.scores(name, id)
+        used, reset = algorithm.quick(name, id, limit, now, n, op == $END, scores, server)
       end
       if not used then
         key = key or { name = name }
-        key.state = key.state or set.load(name, id, false, scores)
+        key.state = key.state or algorithm.load(name, id, false, scores)
         keys[index] = key
-        allowed, retry = decide(set, key.state, id, id ~= $NO_ID and id, limit, n, op == $END)
-        used, reset = set.usage(key.state, limit, now)
+        allowed, retry = decide(algorithm, key.state, id, id ~= $NO_ID and id, limit, n, op == $END)
+        used, reset = algorithm.usage(key.state, limit, now)
       end
       local i = 4 * (run.first + hit - 1)
       verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and $ALLOWED or $DENIED, used, retry, reset

@@ -25,13 +25,13 @@ return function(now, server, driver)
 
   -- The change of the lease of a hit, if the hit is allowed.
   local function step_of(run)
-    if not run.lease_module or run.id == $NO_ID or run.n < 0 or run.n == 0 and not run.reserve then return 'nothing' end
+    if not run.lease_module or run.id == $NO_ID or run.n < 0 or run.n == 0 and not run.reservations_limit then return 'nothing' end
     if run.lease_module.find(run.leases, run.id) then return 'held' end
     if run.lease_module.has_ended(run.leases, run.id, now) then return 'ended' end
     return 'opens'
   end
 
-  local function reserver_of(run) return driver.reserver_of(run.limit) end
+  local function settler_of(run) return driver.settler_of(run.limit) end
 
   local reservations_module
 
@@ -46,22 +46,22 @@ return function(now, server, driver)
 
   -- Removes expired reservations, and settles them to 0 if the limit releases them.
   local function load_reservations(key, run)
-    local reservations = key_at(run.reserve_key)
+    local reservations = key_at(run.reservations_key)
     local module = reservations_module or load_reservations_module()
     reservations.state = reservations.state or module.load(reservations.name)
     run.lease_module, run.leases = module, reservations.state
     local expired = module.expire(run.leases, now, run.id)
-    if #expired > 0 and run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, expired) then
+    if #expired > 0 and run.reservations_limit.releases and settler_of(run).settle(key.state, run.limit, now, expired) then
       local _
       _, key.reset = run.limit.algorithm.usage(key.state, run.limit, now)
       key.charged = run.limit
     end
-    module.shorten(run.leases, now + run.reserve.ttl)
+    module.shorten(run.leases, now + run.reservations_limit.ttl)
   end
 
   local function load(key, run)
     local algorithm = run.limit.algorithm
-    if algorithm.is_set then
+    if algorithm.is_concurrency then
       key.state = key.state or algorithm.load(key.name, run.id)
       run.lease_module, run.leases = algorithm, key.state
       algorithm.expire(key.state, now, run.id)
@@ -69,19 +69,19 @@ return function(now, server, driver)
       return
     end
     state_of(key, run.limit)
-    if run.reserve then load_reservations(key, run) end
-    if run.penalty then
+    if run.reservations_limit then load_reservations(key, run) end
+    if run.penalty_limit then
       local target = key_at(run.penalty_key)
       target.group = run.group
-      target.state = target.state or run.penalty.algorithm.load(target.name)
+      target.state = target.state or run.penalty_limit.algorithm.load(target.name)
       run.penalty_target = target
     end
   end
 
   -- The rest of the penalty of a key, which denies every request.
   local function rest_of(run)
-    if not run.penalty then return 0 end
-    return run.penalty.algorithm.rest(run.penalty_target.state, run.penalty, now)
+    if not run.penalty_limit then return 0 end
+    return run.penalty_limit.algorithm.rest(run.penalty_target.state, run.penalty_limit, now)
   end
 
   -- Adds a hit to the hits that its group would charge to its key, and to the leases that the group would open there.
@@ -115,12 +115,12 @@ return function(now, server, driver)
       if step == 'ended' then
         local _
         _, run.actual = run.lease_module.has_ended(run.leases, run.id, now)
-        run.lease_module.forget(run.leases, run.id)
+        run.lease_module.forget_end(run.leases, run.id)
       elseif step == 'opens' then
-        run.charged_at = run.reserve and reserver_of(run).charged_at(run.target.state, run.limit, now)
-        run.lease_module.open(run.leases, run.id, run.reserve or run.limit, now, run.n, run.charged_at, server)
+        run.charged_at = run.reservations_limit and settler_of(run).charged_at(run.target.state, run.limit, now)
+        run.lease_module.open(run.leases, run.id, run.reservations_limit or run.limit, now, run.n, run.charged_at, server)
       end
-      if run.limit.algorithm.is_set then report(run.target, run.first, run.limit, true, 0) end
+      if run.limit.algorithm.is_concurrency then report(run.target, run.first, run.limit, true, 0) end
     end
   end
 
@@ -128,13 +128,13 @@ return function(now, server, driver)
     local n, charged = run.n, false
     if run.step == 'ended' then n = run.actual end
     if run.step == 'opens' then
-      local reserver = reserver_of(run)
-      local charged_at = reserver.charged_at(key.state, run.limit, now)
+      local settler = settler_of(run)
+      local charged_at = settler.charged_at(key.state, run.limit, now)
       if charged_at ~= run.charged_at then -- an earlier hit of the group refunded the newest hits
         run.lease_module.remove(run.leases, run.id)
-        run.lease_module.open(run.leases, run.id, run.reserve, now, n, charged_at, server)
+        run.lease_module.open(run.leases, run.id, run.reservations_limit, now, n, charged_at, server)
       end
-      charged = reserver.charge(key.state, run.limit, now, n)
+      charged = settler.charge(key.state, run.limit, now, n)
     elseif n ~= 0 and run.step ~= 'held' then
       charged = run.limit.algorithm.charge(key.state, run.limit, now, n)
     end
@@ -149,9 +149,9 @@ return function(now, server, driver)
 
   -- Counts an offence. The hits of a group that are denied on one key are one offence.
   local function add_offence(key, run)
-    if run.allowed or not run.penalty or key.offended == run.group then return end
+    if run.allowed or not run.penalty_limit or key.offended == run.group then return end
     key.offended = run.group
-    local target, penalty, had_begun = run.penalty_target, run.penalty, rest_of(run) > 0
+    local target, penalty, had_begun = run.penalty_target, run.penalty_limit, rest_of(run) > 0
     if penalty.algorithm.add_offence(target.state, penalty, now) then
       target.charged, target.reset = penalty, penalty.algorithm.reset(target.state, penalty, now)
     end
@@ -161,30 +161,30 @@ return function(now, server, driver)
   local function report_denied(key, run)
     local retry, _ = 0
     if run.too_many then
-      retry = run.lease_module.wait(run.leases, now, run.reserve.ttl)
+      retry = run.lease_module.wait(run.leases, now, run.reservations_limit.ttl)
     elseif not run.allowed then
       _, retry = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
     end
     report(key, run.first, run.limit, run.allowed, retry)
-    if run.too_many then driver.verdicts[4 * run.first - 3] = $TOO_MANY end
+    if run.too_many then driver.verdicts[4 * run.first - 3] = $TOO_MANY_LEASES end
     local rest = rest_of(run)
-    if not run.allowed and rest > 0 then run.penalty.algorithm.add_to_denial(driver.verdicts, run.first, rest, run.began) end
+    if not run.allowed and rest > 0 then run.penalty_limit.algorithm.add_to_denial(driver.verdicts, run.first, rest, run.began) end
   end
 
   -- Moves the charge of an open reservation to the actual cost.
   local function settle(run, actual)
     local key, module, leases = run.target, run.lease_module, run.leases
-    if not module.find(leases, run.id) then return module.remember(leases, run.id, now, actual, server) end
+    if not module.find(leases, run.id) then return module.remember_end(leases, run.id, now, actual, server) end
     local estimate, charged_at = module.cost(leases, run.id)
     local corrections = { { charged_at = charged_at, delta = actual - estimate } }
-    local changed = reserver_of(run).settle(key.state, run.limit, now, corrections)
+    local changed = settler_of(run).settle(key.state, run.limit, now, corrections)
     module.remove(leases, run.id)
     if changed then key.charged = run.limit end
   end
 
   -- Ends a lease, or settles a reservation. The end of an id that is not open is remembered, because its take may follow.
   local function end_lease(run)
-    if run.id ~= $NO_ID and run.reserve then
+    if run.id ~= $NO_ID and run.reservations_limit then
       settle(run, math.max(0, run.n))
     elseif run.id ~= $NO_ID and run.lease_module then
       run.lease_module.end_lease(run.leases, run.id, now, 0, server)
@@ -196,7 +196,7 @@ return function(now, server, driver)
   local function inspect(key, run)
     local fits, retry = run.limit.algorithm.fits(key.state, run.limit, now, 1)
     report(key, run.first, run.limit, fits, retry)
-    if not run.penalty then return end
+    if not run.penalty_limit then return end
     local i = 4 * run.first
     driver.verdicts[i + 1], driver.verdicts[i + 2], driver.verdicts[i + 3], driver.verdicts[i + 4] = 0, 0, rest_of(run), 0
   end
@@ -228,7 +228,7 @@ return function(now, server, driver)
       local ok, problem = pcall(open_leases, group)
       for _, run in ipairs(group) do
         if not ok then fail(run.first, problem)
-        elseif not run.limit.algorithm.is_set then guarded(charge, run.target, run) end
+        elseif not run.limit.algorithm.is_concurrency then guarded(charge, run.target, run) end
       end
       return
     end

@@ -50,9 +50,9 @@ function M.add_to_denial(verdicts, i, rest, began)
   local retry = verdicts[i - 1]
   verdicts[i] = max(verdicts[i], rest)
   if retry >= 0 and rest >= retry then
-    verdicts[i - 3], verdicts[i - 1] = began and $BEGAN or $PENALIZED, rest
+    verdicts[i - 3], verdicts[i - 1] = began and $PENALTY_BEGAN or $PENALIZED, rest
   else
-    verdicts[i - 3] = verdicts[i - 3] + $DURING
+    verdicts[i - 3] = verdicts[i - 3] + $DURING_PENALTY
   end
 end
 

@@ -17,9 +17,10 @@
 -- A state has the records in open and ended by id, or the state of the sorted set in long. Changes are written immediately. A
 -- failed write is an error and leaves the state unchanged.
 --
--- The most frequent hits need no state: decide_reserves.lua reads and writes one record of the hash.
+-- The most frequent hits need no state: decide_reservations.lua reads and writes one record of the hash.
 local M = {
-  load = 0, count = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, shorten = 0, expire = 0, wait = 0,
+  load = 0, count = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember_end = 0, forget_end = 0, shorten = 0, expire = 0,
+  wait = 0,
 }
 local sub, min, max, huge = string.sub, math.min, math.max, math.huge
 local NONE = {}
@@ -144,15 +145,15 @@ return function(sets)
     return r.expires > now, r.n
   end
 
-  function M.remember(s, id, now, n, server)
+  function M.remember_end(s, id, now, n, server)
     if not s.long and s.count + s.count_ended >= $MAX_HASH_RECORDS then lengthen(s, server) end
-    if s.long then return sets().remember(s.long, id, now, n, server) end
+    if s.long then return sets().remember_end(s.long, id, now, n, server) end
     local expires = now + $ENDED_TTL
     change(s, s.ended, id, { expires = expires, n = n }, write, id .. 'e', pack('>I8I8', expires, n), $ENDED_TTL, server)
   end
 
-  function M.forget(s, id)
-    if s.long then return sets().forget(s.long, id) end
+  function M.forget_end(s, id)
+    if s.long then return sets().forget_end(s.long, id) end
     change(s, s.ended, id, nil, delete, id .. 'e')
   end
 

@@ -18,39 +18,39 @@ import (
 var files embed.FS
 
 // extraFiles are the files for limits with extra state.
-var extraFiles = []string{"decide_concurrency", "decide_extra", "decide_reserves", "penalty", "reservations", "reserve", "settle"}
+var extraFiles = []string{"decide_concurrency", "decide_extra", "decide_reservations", "penalty", "reservations", "reserve", "settle"}
 
-// packed is the number of verdicts that one call of struct.pack encodes. Each takes four values on Lua's stack.
-const packed = 64
+// verdictsPerPack is the number of verdicts that one call of struct.pack encodes. Each takes four values on Lua's stack.
+const verdictsPerPack = 64
 
 // constants has the value of each name such as $MAX_HITS in the Lua files. Source writes the value in the place of the name, because a
 // Lua local that closures capture costs time in every call.
 var constants = map[string]any{
-	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVES": KindReserves,
+	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,
 	"PEEKS":      PeeksFlag,
-	"ALONE_SIZE": 10, "CONCURRENCY_SIZE": 29, "RESERVES_SIZE": 31, // bytes of each hit of such a run
+	"ALONE_SIZE": 10, "CONCURRENCY_SIZE": 29, "RESERVATIONS_SIZE": 31, // bytes of each hit of such a run
 	"END": limiters.OpEnd, "INSPECT": limiters.OpInspect,
 	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
-	"TOO_MANY": ResultTooManyLeases, "BEGAN": ResultBegan, "DURING": ResultDuringPenalty,
+	"TOO_MANY_LEASES": ResultTooManyLeases, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,
 
-	"MAX_HITS":   int64(limiters.MaxHits),
-	"MAX_LEASES": limiters.MaxLeases,
-	"ENDED_TTL":  limiters.EndedTTL.Microseconds(),
-	"NO_ID":      "'" + strings.Repeat(`\0`, 16) + "'", // of a hit without a lease
+	"MAX_HITS":       int64(limiters.MaxHits),
+	"MAX_LEASES":     limiters.MaxLeases,
+	"LEASES_PER_HIT": limiters.LeasesPerHit,
+	"ENDED_TTL":      limiters.EndedTTL.Microseconds(),
+	"NO_ID":          "'" + strings.Repeat(`\0`, 16) + "'", // of a hit without a lease
 
 	"HEAD_FIELD":       "'h'",   // the field of a hash of reservations that has its counts
 	"ONE_RECORD":       1 << 16, // a record in these counts
 	"MAX_HASH_RECORDS": 64,      // the most records of such a hash
 	"EXPIRY_FACTOR":    1 << 15, // the factor of the expiry in the counts of a sorted set of leases
-	"MAX_PER_HIT":      1000,    // the most leases that a hit removes or shortens
 
 	"LOG_RECORD_SIZE":    9,              // the bytes of a record in a sliding log
 	"LOG_SUMS":           1 << 21,        // the sum of a record is modulo this number
 	"LOG_TIMES":          int64(1 << 51), // and its time modulo this one
 	"MAX_STRING_RECORDS": 64,             // the most records of a log that is a string
 
-	"PACKED": packed,
-	"FORMAT": "'>I8" + strings.Repeat("I1i8i8i8", packed) + "'", // of a reply with so many verdicts
+	"VERDICTS_PER_PACK": verdictsPerPack,
+	"PACK_FORMAT":       "'>I8" + strings.Repeat("I1i8i8i8", verdictsPerPack) + "'", // of a reply with so many verdicts
 }
 
 // source returns a Lua file with the values of its constants.

@@ -1,5 +1,5 @@
 -- settle: applies reservations to the state of their algorithm. Twin of the methods reserve and settle of the algorithms in
--- pkg/limiters. The file returns a reserver for each algorithm: charged_at returns the time by which settle finds a charge, charge
+-- pkg/limiters. The file returns a settler for each algorithm: charged_at returns the time by which settle finds a charge, charge
 -- charges an estimate, and settle applies corrections. A correction is a charged_at and a delta, as in reserve.go.
 --
 -- In a sliding log, settle rewrites the entry of the charge and those after it, but only among the newest MAX_MOVED entries.

@@ -5,11 +5,11 @@ type RunKind byte
 
 // The kinds.
 const (
-	KindSameKey     RunKind = iota // equal hits on one key, or one hit of a group
-	KindAlone                      // hits on successive keys, without a group and without other hits on these keys
-	KindConcurrency                // hits under concurrency limits, without a group; each has its own key, limit and amount
-	KindExtra                      // one hit of a limit with extra state, or an inspection
-	KindReserves                   // like KindConcurrency, for limits with reservations and no penalty
+	KindSameKey      RunKind = iota // equal hits on one key, or one hit of a group
+	KindAlone                       // hits on successive keys, without a group and without other hits on these keys
+	KindConcurrency                 // hits under concurrency limits, without a group; each has its own key, limit and amount
+	KindExtra                       // one hit of a limit with extra state, or an inspection
+	KindReservations                // like KindConcurrency, for limits with reservations and no penalty
 
 	// PeeksFlag is added to one of the first two kinds if the hits are peeks and the amounts are their debts.
 	PeeksFlag RunKind = 8
@@ -22,7 +22,7 @@ const (
 	ResultFailed
 	ResultPenalized // denied, and the penalty of the key ends at retry
 	ResultTooManyLeases
-	ResultBegan // as ResultPenalized, and the penalty began with this hit
+	ResultPenaltyBegan // as ResultPenalized, and the penalty began with this hit
 
 	ResultDuringPenalty = 8 // added to a denial during a penalty that ends before retry
 )

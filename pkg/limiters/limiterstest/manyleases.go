@@ -9,9 +9,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// leasesPerHit is the number of expiries that a hit shortens, and of expired leases or reservations that it removes.
-const leasesPerHit = 1000
-
 // manyLeases checks keys with more leases than one hit shortens or removes. Like random sequences, it takes ten times as long
 // with the race detector, and finds no more.
 func manyLeases(t *testing.T, store limiters.Store) {
@@ -96,7 +93,7 @@ func (m *manyLeasesOfKey) openLeases(limit *limiters.Limit, key string, leases i
 
 func idOf(call, i int) limiters.LeaseID { return limiters.NewLeaseID(nil, fmt.Sprint(call, "/", i)) }
 
-// shortens checks that each hit shortens the expiry of at most leasesPerHit leases, the earliest ones first.
+// shortens checks that each hit shortens the expiry of at most [limiters.LeasesPerHit] leases, the earliest ones first.
 func (m *manyLeasesOfKey) shortens(algorithm string) {
 	m.t.Helper()
 	limit, back := m.limit(algorithm), traceStart.Add(-24*time.Hour)
@@ -115,7 +112,7 @@ func (m *manyLeasesOfKey) shortens(algorithm string) {
 	}
 }
 
-// ends checks that each hit removes at most leasesPerHit expired leases, the earliest ones first, and the one that it names. The
+// ends checks that each hit removes at most [limiters.LeasesPerHit] expired leases, the earliest ones first, and the one that it names. The
 // others hold their slots. A key that has fully reset holds none.
 func (m *manyLeasesOfKey) ends(algorithm string) {
 	m.t.Helper()
@@ -152,7 +149,7 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 		}
 	}
 	back, peek := traceStart.Add(-24*time.Hour), limiters.Hit{Key: "shorten all", Limit: limit}
-	m.openLeases(limit, peek.Key, 2*leasesPerHit, 1)
+	m.openLeases(limit, peek.Key, 2*limiters.LeasesPerHit, 1)
 	m.takeSingles(back, peek, peek)
 	if v := m.takeSingles(back.Add(time.Second), peek); v.Used != 0 {
 		m.t.Errorf("after the TTL of leases that are all shortened: %s, want 0 used", Format(v))
@@ -172,7 +169,7 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 	}
 }
 
-// removes checks that each hit removes at most leasesPerHit expired reservations, and the one that it names.
+// removes checks that each hit removes at most [limiters.LeasesPerHit] expired reservations, and the one that it names.
 func (m *manyLeasesOfKey) removes(algorithm string) {
 	m.t.Helper()
 	limit, later := m.limit(algorithm), traceStart.Add(2*time.Second)
@@ -184,9 +181,9 @@ func (m *manyLeasesOfKey) removes(algorithm string) {
 		hit  limiters.Hit
 		want int64
 	}{
-		{limiters.Hit{Key: "remove", Limit: limit}, 3500 - leasesPerHit},
-		{settled, 3500 - 2*leasesPerHit - 1}, // expired: the actual cost is not charged, and is remembered
-		{named, 3500 - 3*leasesPerHit - 1 + 7},
+		{limiters.Hit{Key: "remove", Limit: limit}, 3500 - limiters.LeasesPerHit},
+		{settled, 3500 - 2*limiters.LeasesPerHit - 1}, // expired: the actual cost is not charged, and is remembered
+		{named, 3500 - 3*limiters.LeasesPerHit - 1 + 7},
 		{limiters.Hit{Key: "remove", Limit: limit}, 7},
 	} {
 		if v := m.takeSingles(later, step.hit); v.Used != step.want {

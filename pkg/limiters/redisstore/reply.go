@@ -74,9 +74,9 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 			v.Remaining = 0
 		}
 		switch text[0] &^ redisscripts.ResultDuringPenalty {
-		case redisscripts.ResultPenalized, redisscripts.ResultBegan:
+		case redisscripts.ResultPenalized, redisscripts.ResultPenaltyBegan:
 			v = v.WithPenalty(v.RetryAfter)
-			v.PenaltyBegan = text[0] == redisscripts.ResultBegan
+			v.PenaltyBegan = text[0] == redisscripts.ResultPenaltyBegan
 		case redisscripts.ResultTooManyLeases:
 			v.TooManyLeases = true
 		case redisscripts.ResultFailed:

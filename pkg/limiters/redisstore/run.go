@@ -35,7 +35,7 @@ func (b *batch) encodeRuns() {
 		case b.group[i] == 0 && b.hits[i].Limit.IsConcurrency():
 			next.kind = redisscripts.KindConcurrency
 		case b.group[i] == 0 && b.hits[i].Limit.UsesLeases() && !b.hits[i].Limit.HasPenalty():
-			next.kind = redisscripts.KindReserves
+			next.kind = redisscripts.KindReservations
 		case b.hits[i].Limit.UsesExtraState():
 			next.kind = redisscripts.KindExtra
 		case b.hitsOnKey[b.index[i]] == 1 && b.group[i] == 0:
@@ -56,7 +56,7 @@ func (r *hitRun) join(next hitRun) bool {
 	}
 	joins, equal := false, next.limit == r.limit && next.n == r.n
 	switch next.kind {
-	case redisscripts.KindConcurrency, redisscripts.KindReserves:
+	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		joins = true
 	case redisscripts.KindSameKey:
 		joins = next.key == r.key && equal
@@ -93,13 +93,13 @@ func (b *batch) appendRun(r *hitRun) {
 			key, limit := b.keyAndLimit(r.first, kind)
 			to = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(to, uint16(key)), uint16(limit))
 		}
-	case redisscripts.KindConcurrency, redisscripts.KindReserves:
+	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		for i := r.first; i < r.first+r.times; i++ {
 			to = b.appendLease(to, i)
 			to = binary.BigEndian.AppendUint16(to, uint16(b.index[i]))
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
 			to = b.appendAmount(to, i)
-			if r.kind == redisscripts.KindReserves {
+			if r.kind == redisscripts.KindReservations {
 				key, _ := b.keyAndLimit(i, reservationsKey)
 				to = binary.BigEndian.AppendUint16(to, uint16(key))
 			}

@@ -1,4 +1,4 @@
--- decide_reserves: decides RESERVES runs, see batch.lua. A hit costs a quarter as much as in decide_extra.lua. The file decides
+-- decide_reservations: decides RESERVATIONS runs, see batch.lua. A hit costs a quarter as much as in decide_extra.lua. The file decides
 -- frequent hits itself, and leaves the others to decide_extra.lua, which is defined on demand, because creating its functions costs
 -- as much as several hits.
 --
@@ -23,9 +23,9 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
   end
 
   -- Writes the record of a take.
-  local function open(name, id, reserve, n, charged_at, key_expiry, counts, first, least, ttl_end)
+  local function open(name, id, reservations_limit, n, charged_at, key_expiry, counts, first, least, ttl_end)
     local px
-    if key_expiry < least then key_expiry, px = renew_expiry(reserve.ttl, server) end
+    if key_expiry < least then key_expiry, px = renew_expiry(reservations_limit.ttl, server) end
     local head = pack('>I4I4I8I8', key_expiry, counts + $ONE_RECORD, first, ttl_end)
     call('HSET', name, $HEAD_FIELD, head, id, pack('>I8I8I8', ttl_end, n, charged_at))
     if px then call('PEXPIRE', name, px) end
@@ -34,14 +34,15 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
   -- Decides the hits of a run from run.current_hit on, the index of the hit that is decided now. values[i] is the value of key
   -- base + i. It is false if the key is absent or no string, and nil if the value is unknown.
   return function(run, values, base)
-    local limit, reserve, algorithm, least, ttl_end
+    local limit, reservations_limit, algorithm, least, ttl_end
     for hit = run.current_hit, run.times do
       run.current_hit = hit
-      local op, id, index, limit_index, n, reservations_index = unpacked('>I1c16I2I2i8I2', text, run.hits_at + $RESERVES_SIZE * (hit - 1))
+      local at = run.hits_at + $RESERVATIONS_SIZE * (hit - 1)
+      local op, id, index, limit_index, n, reservations_index = unpacked('>I1c16I2I2i8I2', text, at)
       if limit ~= limits[limit_index] then
-        limit, reserve = limits[limit_index], limits[limit_index + 1]
+        limit, reservations_limit = limits[limit_index], limits[limit_index + 1]
         algorithm = limit.algorithm
-        least, ttl_end = least_expiry(reserve.ttl, server), now + reserve.ttl
+        least, ttl_end = least_expiry(reservations_limit.ttl, server), now + reservations_limit.ttl
       end
       local key, value = keys[index], values[index - base]
       local name, ends = names[reservations_index], op == $END
@@ -90,21 +91,21 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
         local used, reset
         if quick and delta ~= 0 then used, reset = algorithm.quick(names[index], limit, now, value, delta, server) end
         if used then
-          if not ends then open(name, id, reserve, n, 0, key_expiry, counts, first, least, ttl_end) end
+          if not ends then open(name, id, reservations_limit, n, 0, key_expiry, counts, first, least, ttl_end) end
           local i = 4 * (run.first + hit - 1)
           verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = $ALLOWED, used, 0, reset
           values[index - base] = nil
         else
           local driver, key = loaded(index, limit, value)
-          local reserver, s = driver.reserver_of(limit), key.state
+          local settler, s = driver.settler_of(limit), key.state
           local allowed, retry, charged = true, 0, false
           if ends then
-            charged = delta ~= 0 and reserver.settle(s, limit, now, { { charged_at = unpacked('>I8', record, 17), delta = delta } })
+            charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = unpacked('>I8', record, 17), delta = delta } })
           else
             allowed, retry = algorithm.fits(s, limit, now, n)
             if allowed then
-              open(name, id, reserve, n, reserver.charged_at(s, limit, now), key_expiry, counts, first, least, ttl_end)
-              charged = reserver.charge(s, limit, now, n)
+              open(name, id, reservations_limit, n, settler.charged_at(s, limit, now), key_expiry, counts, first, least, ttl_end)
+              charged = settler.charge(s, limit, now, n)
             end
           end
           if charged then key.charged = limit end
