@@ -126,7 +126,7 @@ func (r *Result) ends(retryEnds bool) (ends, local []limiters.Hit) {
 			case h.Lease == limiters.LeaseID{}:
 			case h.Op == limiters.OpEnd && retryEnds && v.Err != nil:
 				ends = append(ends, h)
-			case denied || !h.TakesLease() || limiters.IsUncharged(v.Err):
+			case denied || !h.MayOpenLease() || limiters.IsUncharged(v.Err):
 			case !v.StoreUncharged:
 				ends = append(ends, end)
 			case v.By == limiters.ByShare:

@@ -13,8 +13,8 @@ func (h *Hit) NeedsRoom(s *State, now int64) bool {
 	if h.Op == OpEnd {
 		return l.UsesLeases() && h.Lease != LeaseID{} && !s.hasOpenLease(h.Lease)
 	}
-	step := h.step(s, now)
-	if n < 0 || step == leaseHeld {
+	effect := h.leaseEffect(s, now)
+	if n < 0 || effect == leaseHeld {
 		return false
 	}
 	switch ok, _ := l.fits(s, now, n); {
@@ -25,13 +25,13 @@ func (h *Hit) NeedsRoom(s *State, now int64) bool {
 	case !ok && (!l.UsesLeases() || !s.hasExpiredLease(now)):
 		return l.spec.CountDenied && (n > 0 || h.Debt > 0)
 	}
-	return n > 0 || step == leaseOpens || step == leaseEnded
+	return n > 0 || effect == leaseOpens || effect == leaseEnded
 }
 
 // Check returns the verdict on n hits at now, in µs since 1970, without charging them.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
 	ok, retryAfter := l.fits(s, now, max(0, ClampHits(n)))
-	return verdict(now, l, s, ok, retryAfter).WithPenalty(l.penaltyRest(s, now))
+	return verdict(now, l, s, ok, retryAfter).WithPenalty(l.penaltyLeft(s, now))
 }
 
 // Check returns the verdict on h at now, in µs since 1970, for a store without room for its result: h is not charged, and an end is not
@@ -128,9 +128,9 @@ func (d *groupDecision) inspect() {
 		if h, s := &d.group[i], d.state(i); s != nil {
 			h.expireLeases(s, d.now)
 			ok, retryAfter := h.Limit.fits(s, d.now, 1)
-			rest := h.Limit.penaltyRest(s, d.now)
-			d.out[i] = verdict(d.now, h.Limit, s, ok, retryAfter).WithPenalty(rest)
-			d.out[i].PenaltyLeft = rest
+			left := h.Limit.penaltyLeft(s, d.now)
+			d.out[i] = verdict(d.now, h.Limit, s, ok, retryAfter).WithPenalty(left)
+			d.out[i].PenaltyLeft = left
 		}
 	}
 }
@@ -171,18 +171,18 @@ func (d *groupDecision) check() bool {
 
 func (d *groupDecision) checkHit(i int, s *State) (ok, tooMany bool) {
 	h := &d.group[i]
-	step := h.step(s, d.now)
+	effect := h.leaseEffect(s, d.now)
 	switch {
 	case h.N < 0:
 		return true, false
-	case h.Limit.penaltyRest(s, d.now) > 0:
+	case h.Limit.penaltyLeft(s, d.now) > 0:
 		return false, false
-	case step == leaseHeld:
+	case effect == leaseHeld:
 		return true, false
 	}
 	sum, opens := d.sums(i)
 	ok, _ = h.Limit.fits(s, d.now, sum)
-	tooMany = ok && step == leaseOpens && s.openLeases()+opens > MaxLeases
+	tooMany = ok && effect == leaseOpens && s.openLeases()+opens > MaxLeases
 	return ok && !tooMany, tooMany
 }
 
@@ -193,11 +193,11 @@ func (d *groupDecision) sums(i int) (sum int64, opens int) {
 		if d.stateIndex[j] != d.stateIndex[i] {
 			continue
 		}
-		step := d.group[j].step(s, d.now)
-		if step != leaseHeld && d.group[j].N > 0 {
+		effect := d.group[j].leaseEffect(s, d.now)
+		if effect != leaseHeld && d.group[j].N > 0 {
 			sum = min(sum+ClampHits(d.group[j].N), MaxHits)
 		}
-		if step == leaseOpens {
+		if effect == leaseOpens {
 			opens++
 		}
 	}
@@ -217,7 +217,7 @@ func (d *groupDecision) charge() {
 func (d *groupDecision) deny() {
 	for i := range d.group {
 		h, s := &d.group[i], d.state(i)
-		if s == nil || d.out[i].Allowed || h.Limit.penaltyRest(s, d.now) > 0 {
+		if s == nil || d.out[i].Allowed || h.Limit.penaltyLeft(s, d.now) > 0 {
 			continue
 		}
 		if counted := h.Limit.countedIfDenied(ClampHits(h.N)); counted > 0 {
@@ -237,7 +237,7 @@ func (d *groupDecision) deny() {
 			d.out[i] = verdict(d.now, l, s, true, 0)
 		default:
 			began := d.out[i].PenaltyBegan
-			d.out[i] = d.denial(i, s).WithPenalty(l.penaltyRest(s, d.now))
+			d.out[i] = d.denial(i, s).WithPenalty(l.penaltyLeft(s, d.now))
 			d.out[i].PenaltyBegan = began && d.out[i].Penalized
 		}
 	}

@@ -1,24 +1,24 @@
 package limiters
 
-// TakesLease reports whether h may open a lease. A hit of 0 is a peek under concurrency, and elsewhere a
+// MayOpenLease reports whether h may open a lease. A hit of 0 is a peek under concurrency, and elsewhere a
 // reservation with an estimate of 0.
-func (h *Hit) TakesLease() bool {
+func (h *Hit) MayOpenLease() bool {
 	return h.Limit.UsesLeases() && h.Lease != LeaseID{} && h.Op == OpCharge && (h.N > 0 || h.N == 0 && h.Limit.Reserves())
 }
 
-// A leaseStep is the effect of an allowed hit on its lease.
-type leaseStep uint8
+// A leaseEffect is the effect of an allowed hit on its lease.
+type leaseEffect uint8
 
 const (
-	leaseNone  leaseStep = iota // the hit has no lease, or is a peek or a refund
-	leaseOpens                  // the hit opens a lease
-	leaseHeld                   // the id has a lease already, so nothing changes
-	leaseEnded                  // the end arrived first: no lease, and a reservation is charged its actual cost
+	leaseNone  leaseEffect = iota // the hit has no lease, or is a peek or a refund
+	leaseOpens                    // the hit opens a lease
+	leaseHeld                     // the id has a lease already, so nothing changes
+	leaseEnded                    // the end arrived first: no lease, and a reservation is charged its actual cost
 )
 
-// step returns the effect of h on its lease. h is no end.
-func (h *Hit) step(s *State, now int64) leaseStep {
-	if !h.TakesLease() {
+// leaseEffect returns the effect of h on its lease. h is no end.
+func (h *Hit) leaseEffect(s *State, now int64) leaseEffect {
+	if !h.MayOpenLease() {
 		return leaseNone
 	}
 	if s.ExtraState == nil {
@@ -90,7 +90,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 // apply charges an allowed hit and opens its lease.
 func (h *Hit) apply(s *State, now int64) {
 	l, n := h.Limit, ClampHits(h.N)
-	switch h.step(s, now) {
+	switch h.leaseEffect(s, now) {
 	case leaseNone:
 		if n != 0 && !l.IsConcurrency() {
 			s.charge(l, now, n)

@@ -181,10 +181,10 @@ func (s *leaseSet) latest() int64 {
 	return s.order[len(s.order)-1].time
 }
 
-// perLease approximates the memory of a lease in byID, including free slots of the map, in bytes.
-const perLease = 2 * int(unsafe.Sizeof(lease{})+unsafe.Sizeof(LeaseID{}))
+// leaseBytes approximates the memory of a lease in byID, including free slots of the map, in bytes.
+const leaseBytes = 2 * int(unsafe.Sizeof(lease{})+unsafe.Sizeof(LeaseID{}))
 
 // size approximates the memory of the set, in bytes.
 func (s *leaseSet) size() int {
-	return cap(s.order)*int(unsafe.Sizeof(expiry{})) + s.peak*perLease
+	return cap(s.order)*int(unsafe.Sizeof(expiry{})) + s.peak*leaseBytes
 }

@@ -127,7 +127,7 @@ type Verdict struct {
 	// TooManyLeases, it is a suggested pause of at most a second, because a lease may end at any time.
 	RetryAfter  time.Duration
 	ResetAfter  time.Duration // the time until the key has fully reset
-	PenaltyLeft time.Duration // of an inspection: the rest of the key's penalty; 0 outside of a penalty
+	PenaltyLeft time.Duration // of an inspection: the time left of the key's penalty; 0 outside of a penalty
 	Err         error         // why this hit was not decided; other verdicts remain valid
 }
 

@@ -69,16 +69,16 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 	return nil
 }
 
-// rest returns the rest of the penalty p at now; 0 outside of a penalty. It is at most spec.Max, in case a clock stepped back or the
+// left returns the time left of the penalty p at now; 0 outside of a penalty. It is at most spec.Max, in case a clock stepped back or the
 // maximum was lowered.
-func (p *PenaltyState) rest(spec *PenaltySpec, now int64) int64 {
+func (p *PenaltyState) left(spec *PenaltySpec, now int64) int64 {
 	return max(0, min(p.Until-now, spec.Max.Microseconds()))
 }
 
 // addOffence updates p for a denied request, which is an offence unless a penalty denied it. It reports whether a penalty began.
 func (p *PenaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
-	if rest := p.rest(spec, now); rest > 0 {
-		p.Until = now + rest
+	if left := p.left(spec, now); left > 0 {
+		p.Until = now + left
 		return false
 	}
 	within := spec.Within.Microseconds()
@@ -118,23 +118,23 @@ func (p *PenaltyState) resetTime(spec *PenaltySpec) int64 {
 	return resetTime
 }
 
-// penaltyRest returns the rest of a penalty under l; 0 outside of a penalty.
-func (l *Limit) penaltyRest(s *State, now int64) time.Duration {
+// penaltyLeft returns the time left of a penalty under l; 0 outside of a penalty.
+func (l *Limit) penaltyLeft(s *State, now int64) time.Duration {
 	if l.penalty == nil || s.ExtraState == nil {
 		return 0
 	}
-	return micros(s.Penalty.rest(l.penalty, now))
+	return micros(s.Penalty.left(l.penalty, now))
 }
 
-// WithPenalty returns v, the verdict by the limit alone, during a penalty of the key that ends after rest; v if rest is 0. The penalty
+// WithPenalty returns v, the verdict by the limit alone, during a penalty of the key that ends after left; v if left is 0. The penalty
 // denies the hit, unless the limit itself denies it for longer or forever.
-func (v Verdict) WithPenalty(rest time.Duration) Verdict {
-	if rest == 0 {
+func (v Verdict) WithPenalty(left time.Duration) Verdict {
+	if left == 0 {
 		return v
 	}
-	v.Allowed, v.Remaining, v.ResetAfter = false, 0, max(v.ResetAfter, rest)
-	if 0 <= v.RetryAfter && v.RetryAfter <= rest {
-		v.Penalized, v.TooManyLeases, v.RetryAfter = true, false, rest
+	v.Allowed, v.Remaining, v.ResetAfter = false, 0, max(v.ResetAfter, left)
+	if 0 <= v.RetryAfter && v.RetryAfter <= left {
+		v.Penalized, v.TooManyLeases, v.RetryAfter = true, false, left
 	}
 	return v
 }

@@ -129,13 +129,13 @@ local function failures()
     if result == $TOO_MANY_LEASES then return end
     problem = text_of(problem)
     local function deny()
-      local s, rest, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty_limit
+      local s, left, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty_limit
       local fits, retry = limit.algorithm.fits(s, limit, now, n)
-      if penalty then rest = penalty.algorithm.rest(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
-      if fits and rest == 0 then error(problem, 0) end
+      if penalty then left = penalty.algorithm.left(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
+      if fits and left == 0 then error(problem, 0) end
       local used, reset = limit.algorithm.usage(s, limit, now)
       set_verdict(i, $DENIED, used, retry, reset)
-      if rest > 0 then penalty.algorithm.add_to_denial(verdicts, i, rest) end
+      if left > 0 then penalty.algorithm.add_to_denial(verdicts, i, left) end
     end
     local ok = result == $DENIED or result == $PENALIZED or result == $PENALTY_BEGAN
     if ok then ok, problem = pcall(deny) end

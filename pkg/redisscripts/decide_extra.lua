@@ -7,7 +7,7 @@
 --   penalty_target  the key of its penalty
 --   lease_module    the functions of its leases, of concurrency.lua or reservations.lua
 --   leases          their state
---   step            the effect of an allowed hit on its lease: nothing, opens, held or ended, as leaseStep in pkg/limiters
+--   lease_effect    the effect of an allowed hit on its lease: none, opens, held or ended, as leaseEffect in pkg/limiters
 --   charged_at      of a reservation that the hit opens: the time by which settle finds its charge
 --   actual          the actual cost of an id that ended before its take
 --   allowed         whether the hit is allowed
@@ -23,9 +23,9 @@ return function(now, server, driver)
 
   local function fail(i, problem) driver.failures().fail(i, problem) end
 
-  -- The change of the lease of a hit, if the hit is allowed.
-  local function step_of(run)
-    if not run.lease_module or run.id == $NO_ID or run.n < 0 or run.n == 0 and not run.reservations_limit then return 'nothing' end
+  -- The effect of a hit on its lease, if the hit is allowed.
+  local function lease_effect_of(run)
+    if not run.lease_module or run.id == $NO_ID or run.n < 0 or run.n == 0 and not run.reservations_limit then return 'none' end
     if run.lease_module.find(run.leases, run.id) then return 'held' end
     if run.lease_module.has_ended(run.leases, run.id, now) then return 'ended' end
     return 'opens'
@@ -78,30 +78,30 @@ return function(now, server, driver)
     end
   end
 
-  -- The rest of the penalty of a key, which denies every request.
-  local function rest_of(run)
+  -- The time left of the penalty of a key, which denies every request.
+  local function penalty_left(run)
     if not run.penalty_limit then return 0 end
-    return run.penalty_limit.algorithm.rest(run.penalty_target.state, run.penalty_limit, now)
+    return run.penalty_limit.algorithm.left(run.penalty_target.state, run.penalty_limit, now)
   end
 
   -- Adds a hit to the hits that its group would charge to its key, and to the leases that the group would open there.
   local function add(key, run)
     if key.counted ~= run.group then key.counted, key.sum, key.opens = run.group, 0, 0 end
-    run.step = step_of(run)
-    if run.step ~= 'held' and run.n > 0 then key.sum = math.min(key.sum + run.n, $MAX_HITS) end
-    if run.step == 'opens' then key.opens = key.opens + 1 end
+    run.lease_effect = lease_effect_of(run)
+    if run.lease_effect ~= 'held' and run.n > 0 then key.sum = math.min(key.sum + run.n, $MAX_HITS) end
+    if run.lease_effect == 'opens' then key.opens = key.opens + 1 end
   end
 
   local function check(key, run)
     run.allowed = true
     if run.n < 0 then return end
-    if rest_of(run) > 0 then
+    if penalty_left(run) > 0 then
       run.allowed = false
       return
     end
-    if run.step == 'held' then return end
+    if run.lease_effect == 'held' then return end
     run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
-    if run.allowed and run.step == 'opens' and run.lease_module.count(run.leases) + key.opens > $MAX_LEASES then
+    if run.allowed and run.lease_effect == 'opens' and run.lease_module.count(run.leases) + key.opens > $MAX_LEASES then
       run.allowed, run.too_many = false, true
     end
   end
@@ -110,13 +110,13 @@ return function(now, server, driver)
   -- rejects only the first write of a script.
   local function open_leases(group)
     for _, run in ipairs(group) do
-      local step = step_of(run)
-      run.step = step
-      if step == 'ended' then
+      local effect = lease_effect_of(run)
+      run.lease_effect = effect
+      if effect == 'ended' then
         local _
         _, run.actual = run.lease_module.has_ended(run.leases, run.id, now)
         run.lease_module.forget_end(run.leases, run.id)
-      elseif step == 'opens' then
+      elseif effect == 'opens' then
         run.charged_at = run.reservations_limit and settler_of(run).charged_at(run.target.state, run.limit, now)
         run.lease_module.open(run.leases, run.id, run.reservations_limit or run.limit, now, run.n, run.charged_at, server)
       end
@@ -126,8 +126,8 @@ return function(now, server, driver)
 
   local function charge(key, run)
     local n, charged = run.n, false
-    if run.step == 'ended' then n = run.actual end
-    if run.step == 'opens' then
+    if run.lease_effect == 'ended' then n = run.actual end
+    if run.lease_effect == 'opens' then
       local settler = settler_of(run)
       local charged_at = settler.charged_at(key.state, run.limit, now)
       if charged_at ~= run.charged_at then -- an earlier hit of the group refunded the newest hits
@@ -135,7 +135,7 @@ return function(now, server, driver)
         run.lease_module.open(run.leases, run.id, run.reservations_limit, now, n, charged_at, server)
       end
       charged = settler.charge(key.state, run.limit, now, n)
-    elseif n ~= 0 and run.step ~= 'held' then
+    elseif n ~= 0 and run.lease_effect ~= 'held' then
       charged = run.limit.algorithm.charge(key.state, run.limit, now, n)
     end
     if charged then key.charged = run.limit end
@@ -143,7 +143,7 @@ return function(now, server, driver)
   end
 
   local function deny(key, run)
-    if run.allowed or run.n <= 0 or not run.limit.counts_denied or rest_of(run) > 0 then return end
+    if run.allowed or run.n <= 0 or not run.limit.counts_denied or penalty_left(run) > 0 then return end
     if run.limit.algorithm.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
   end
 
@@ -151,11 +151,11 @@ return function(now, server, driver)
   local function add_offence(key, run)
     if run.allowed or not run.penalty_limit or key.offended == run.group then return end
     key.offended = run.group
-    local target, penalty, had_begun = run.penalty_target, run.penalty_limit, rest_of(run) > 0
+    local target, penalty, had_begun = run.penalty_target, run.penalty_limit, penalty_left(run) > 0
     if penalty.algorithm.add_offence(target.state, penalty, now) then
       target.charged, target.reset = penalty, penalty.algorithm.reset(target.state, penalty, now)
     end
-    run.began = not had_begun and rest_of(run) > 0
+    run.began = not had_begun and penalty_left(run) > 0
   end
 
   local function report_denied(key, run)
@@ -167,8 +167,8 @@ return function(now, server, driver)
     end
     report(key, run.first, run.limit, run.allowed, retry)
     if run.too_many then driver.verdicts[4 * run.first - 3] = $TOO_MANY_LEASES end
-    local rest = rest_of(run)
-    if not run.allowed and rest > 0 then run.penalty_limit.algorithm.add_to_denial(driver.verdicts, run.first, rest, run.began) end
+    local left = penalty_left(run)
+    if not run.allowed and left > 0 then run.penalty_limit.algorithm.add_to_denial(driver.verdicts, run.first, left, run.began) end
   end
 
   -- Moves the charge of an open reservation to the actual cost.
@@ -192,13 +192,13 @@ return function(now, server, driver)
     report(run.target, run.first, run.limit, true, 0)
   end
 
-  -- Reports whether one more hit fits and, in a verdict of its own, the rest of the penalty.
+  -- Reports whether one more hit fits and, in a verdict of its own, the time left of the penalty.
   local function inspect(key, run)
     local fits, retry = run.limit.algorithm.fits(key.state, run.limit, now, 1)
     report(key, run.first, run.limit, fits, retry)
     if not run.penalty_limit then return end
     local i = 4 * run.first
-    driver.verdicts[i + 1], driver.verdicts[i + 2], driver.verdicts[i + 3], driver.verdicts[i + 4] = 0, 0, rest_of(run), 0
+    driver.verdicts[i + 1], driver.verdicts[i + 2], driver.verdicts[i + 3], driver.verdicts[i + 4] = 0, 0, penalty_left(run), 0
   end
 
   local function each(group, f)

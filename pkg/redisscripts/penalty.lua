@@ -4,8 +4,8 @@
 --         expires at expiry, in s since 1970 by this server's clock.
 -- ARGV    the penalty: after, within, for, factor, max, forget
 -- units   times in µs since 1970, durations in µs
--- reply   rest: the rest of the penalty, which denies every request
-local M = { limit = 0, load = 0, rest = 0, add_offence = 0, add_to_denial = 0, reset = 0, save = 0 }
+-- reply   left: the time left of the penalty, which denies every request
+local M = { limit = 0, load = 0, left = 0, add_offence = 0, add_to_denial = 0, reset = 0, save = 0 }
 local min, max = math.min, math.max
 
 function M.limit(text, at)
@@ -20,14 +20,14 @@ function M.load(key)
 end
 
 -- A penalty that would end later than its max from now is from before a clock stepped back, or from before max was lowered.
-function M.rest(s, l, now) return max(0, min(s.until_ - now, l.longest)) end
+function M.left(s, l, now) return max(0, min(s.until_ - now, l.longest)) end
 
 -- Changes s by a request that was denied: by a penalty, or otherwise by its limit, which is an offence.
 function M.add_offence(s, l, now)
-  local rest = M.rest(s, l, now)
-  if rest > 0 then
-    local changed = s.until_ ~= now + rest
-    s.until_ = now + rest
+  local left = M.left(s, l, now)
+  if left > 0 then
+    local changed = s.until_ ~= now + left
+    s.until_ = now + left
     return changed
   end
   if s.offences == 0 or now - s.since >= l.within or s.since - now > l.within then s.offences, s.since = 0, now end
@@ -43,14 +43,14 @@ function M.add_offence(s, l, now)
   return true
 end
 
--- Adds a penalty that ends after rest > 0 to the denial of hit i by the limit alone, as Verdict.WithPenalty. began is whether the
+-- Adds a penalty that ends after left > 0 to the denial of hit i by the limit alone, as Verdict.WithPenalty. began is whether the
 -- penalty began with this hit.
-function M.add_to_denial(verdicts, i, rest, began)
+function M.add_to_denial(verdicts, i, left, began)
   i = 4 * i
   local retry = verdicts[i - 1]
-  verdicts[i] = max(verdicts[i], rest)
-  if retry >= 0 and rest >= retry then
-    verdicts[i - 3], verdicts[i - 1] = began and $PENALTY_BEGAN or $PENALIZED, rest
+  verdicts[i] = max(verdicts[i], left)
+  if retry >= 0 and left >= retry then
+    verdicts[i - 3], verdicts[i - 1] = began and $PENALTY_BEGAN or $PENALIZED, left
   else
     verdicts[i - 3] = verdicts[i - 3] + $DURING_PENALTY
   end

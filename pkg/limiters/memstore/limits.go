@@ -16,8 +16,8 @@ type limitEntry struct {
 	hitAt   int64 // time of the last hit under it, by the store's clock, in µs
 }
 
-// perLimit approximates the memory of a limit that only this shard refers to, in bytes.
-const perLimit = 400
+// limitBytes approximates the memory of a limit that only this shard refers to, in bytes.
+const limitBytes = 400
 
 func (ls *limits) get(i uint32) *limiters.Limit { return ls.table.items[i].limit }
 
@@ -29,7 +29,7 @@ func (ls *limits) acquire(l *limiters.Limit) (i uint32, bytes int) {
 	}
 	i, found := ls.bySpec[l.Spec()]
 	if !found {
-		i, bytes = ls.table.add(limitEntry{}), perLimit
+		i, bytes = ls.table.add(limitEntry{}), limitBytes
 		if ls.bySpec == nil {
 			ls.bySpec = make(map[limiters.Spec]uint32)
 		}
@@ -51,5 +51,5 @@ func (ls *limits) release(i uint32) (bytes int) {
 	}
 	delete(ls.bySpec, entry.limit.Spec())
 	ls.table.remove(i)
-	return perLimit
+	return limitBytes
 }

@@ -393,7 +393,7 @@ func TestBytesAreAccountedExactly(t *testing.T) {
 		if n != 0 {
 			t.Errorf("shard %d: %d records that are not in a page", i, n)
 		}
-		bytes += int64(perLimit * len(sh.limits.bySpec))
+		bytes += int64(limitBytes * len(sh.limits.bySpec))
 	}
 	if got := s.Stats(); got.Keys != keys || got.Bytes != bytes {
 		t.Errorf("accounted %+v, held %d keys of %d bytes", got, keys, bytes)

@@ -85,9 +85,9 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		text = text[verdictSize:]
 		if b.verdictsOf(i) > 1 {
 			if v.Err == nil {
-				rest := time.Duration(word(text[1+wordSize:])) * time.Microsecond
-				v = v.WithPenalty(rest)
-				v.PenaltyLeft = rest
+				left := time.Duration(word(text[1+wordSize:])) * time.Microsecond
+				v = v.WithPenalty(left)
+				v.PenaltyLeft = left
 			}
 			text = text[verdictSize:]
 		}

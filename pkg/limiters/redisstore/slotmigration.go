@@ -84,7 +84,7 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 		}
 		for i, hit := range g {
 			// A reservation with an estimate of 0 must be ended too.
-			if (hit.N > 0 || hit.TakesLease()) && !slices.Contains(deniedKeys, keys[i]) {
+			if (hit.N > 0 || hit.MayOpenLease()) && !slices.Contains(deniedKeys, keys[i]) {
 				hit.N, hit.Debt = -hit.N, 0
 				if hit.Limit.UsesLeases() {
 					hit.N, hit.Op = 0, limiters.OpEnd // a lease or a reservation is given up
