@@ -17,7 +17,25 @@ import (
 // TTL was shortened, each hit shortens at most [LeasesPerHit] later expiries to now plus the TTL.
 //
 // A State under this limit has only leases.
-type concurrencyLimit struct{ max, ttl int64 } // ttl in µs
+type concurrencyLimit struct {
+	leasesOnly
+	max, ttl int64 // ttl in µs
+}
+
+// leasesOnly has the methods of an algorithm that charges nothing to a [CounterState].
+type leasesOnly struct{}
+
+func (leasesOnly) charge(s CounterState, _, _ int64) CounterState { return s }
+
+func (leasesOnly) reserve(s CounterState, _, _ int64) (CounterState, int64) { return s, 0 }
+
+func (leasesOnly) settle(s CounterState, _ int64, _ []correction) CounterState { return s }
+
+func (leasesOnly) resetTime(CounterState) int64 { return 0 }
+
+func (leasesOnly) extraWait(int64) int64 { return 0 }
+
+func (leasesOnly) mostAdmitted() int64 { return 0 }
 
 // maxLeaseRetry bounds the retry-after of a hit that finds no slot, in µs.
 const maxLeaseRetry = int64(time.Second / time.Microsecond)

@@ -32,7 +32,7 @@ func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 		return fewest, true
 	default:
 		// If the denied hits were not counted, fewer hits may fit. Counted ones must not prolong the denial.
-		return fewest, l.counter.extraWait(1) == 0 && v.Used > l.spec.Max
+		return fewest, l.algorithm.extraWait(1) == 0 && v.Used > l.spec.Max
 	}
 }
 
@@ -50,6 +50,6 @@ func (l *Limit) RetryBound(m, n int64, retryAfter, resetAfter time.Duration) tim
 		// The limit itself may allow n hits that its penalty denies.
 		return resetAfter
 	default:
-		return min(resetAfter, retryAfter+micros(l.counter.extraWait(m-n)))
+		return min(resetAfter, retryAfter+micros(l.algorithm.extraWait(m-n)))
 	}
 }

@@ -76,7 +76,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
-		s.CounterState = l.counter.settle(s.CounterState, now, expired)
+		s.CounterState = l.algorithm.settle(s.CounterState, now, expired)
 	}
 	for range LeasesPerHit {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -92,21 +92,19 @@ func (h *Hit) apply(s *State, now int64) {
 	l, n := h.Limit, ClampHits(h.N)
 	switch h.leaseEffect(s, now) {
 	case leaseNone:
-		if n != 0 && !l.IsConcurrency() {
+		if n != 0 {
 			s.charge(l, now, n)
 		}
 	case leaseHeld:
 	case leaseEnded:
 		ended, _ := s.Leases.ended.remove(h.Lease)
 		s.removeEmptyExtraState()
-		if ended.n > 0 && !l.IsConcurrency() { // a snapshot may have any n
+		if ended.n > 0 {
 			s.charge(l, now, ended.n)
 		}
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
-		if l.Reserves() {
-			s.CounterState, opened.chargedAt = l.counter.reserve(s.CounterState, now, n)
-		}
+		s.CounterState, opened.chargedAt = l.algorithm.reserve(s.CounterState, now, n)
 		s.withExtraState().Leases.open.set(h.Lease, opened)
 	}
 }
@@ -118,17 +116,12 @@ func (h *Hit) end(s *State, now int64) {
 	if !l.UsesLeases() || h.Lease == (LeaseID{}) {
 		return
 	}
-	actual := int64(0)
-	if l.Reserves() {
-		actual = max(0, ClampHits(h.N))
-	}
+	actual := max(0, ClampHits(h.N)) // concurrency charges nothing, whatever the cost
 	leases := &s.withExtraState().Leases
-	held, found := leases.open.remove(h.Lease)
-	switch {
-	case !found:
+	if held, found := leases.open.remove(h.Lease); found {
+		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{held.chargedAt, actual - held.n}})
+	} else {
 		leases.addEnded(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
-	case l.Reserves():
-		s.CounterState = l.counter.settle(s.CounterState, now, []correction{{held.chargedAt, actual - held.n}})
 	}
 	s.removeEmptyExtraState()
 }

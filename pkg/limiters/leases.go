@@ -49,7 +49,7 @@ type Leases struct {
 type lease struct {
 	expires   int64 // µs since 1970: it has expired at this time
 	n         int64 // slots, or the estimate
-	chargedAt int64 // of a reservation: the time charged, as its algorithm needs it; see counter.reserve
+	chargedAt int64 // of a reservation: the time charged, as its algorithm needs it; see algorithm.reserve
 }
 
 func (ls *Leases) isEmpty() bool { return len(ls.open.byID)+len(ls.ended.byID) == 0 }

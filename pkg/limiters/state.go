@@ -16,9 +16,9 @@ type CounterState struct {
 	Log     *Log // of a sliding log; changed in place; nil if nothing is logged
 }
 
-// charge charges n > 0 hits or refunds -n, whether or not they fit. l is not concurrency.
+// charge charges n > 0 hits or refunds -n, whether or not they fit.
 func (s *State) charge(l *Limit, now, n int64) {
-	s.CounterState = l.counter.charge(s.CounterState, now, n)
+	s.CounterState = l.algorithm.charge(s.CounterState, now, n)
 }
 
 // GrownBytes returns the memory that s points to, in bytes: its log and its extra state. Most states have neither, so only that check
@@ -45,10 +45,7 @@ func (s *State) IsZero() bool { return *s == State{} }
 
 // ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
-	resetTime := int64(0)
-	if !l.IsConcurrency() {
-		resetTime = l.counter.resetTime(s.CounterState)
-	}
+	resetTime := l.algorithm.resetTime(s.CounterState)
 	if s.ExtraState != nil {
 		resetTime = max(resetTime, s.ExtraState.expires(l))
 	}
