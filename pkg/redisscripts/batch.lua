@@ -321,8 +321,8 @@ local function deciders_of(batch)
   local extra
   local function decide_extra(group)
     extra = extra or module_of('decide_extra')(now, server, {
-      key_at = key_at, state_of = state_of, guarded = guarded, report = report, failures = failures, verdicts = verdicts, modules = modules,
-      module_of = module_of, settler_of = settler_of,
+      key_at = key_at, state_of = state_of, guarded = guarded, report = report, failures = failures, verdicts = verdicts,
+      settler_of = settler_of,
     })
     extra(group)
   end

@@ -1,297 +1,15 @@
--- concurrency: bounds the slots that requests hold at a time. Twin of pkg/limiters/concurrency.go and leases.go. Many
--- reservations of a key are stored in the same form, see reservations.lua.
+-- concurrency: bounds the slots that requests hold at a time. Twin of pkg/limiters/concurrency.go.
 --
--- KEYS    one sorted set. Leases have scores from 1, ended ids from 0 to 1, and all other members 0 or less:
---           id      16 bytes: an open lease. Score: when it expires, in µs since 1970
---           id 'n'  -slots of a lease of several slots, or -estimate of a reservation
---           id 'a'  -when the estimate of a reservation was charged
---           id 'e'  an id that ended before its take. Score: when that is forgotten, times 2^-54
---           id 'm'  -actual cost of an ended id of a reservation
---           'c'     -(key_expiry * $EXPIRY_FACTOR + 2 * number of leases), and -1 more if 'x' or 'd' is not 0. The key expires at
---                   key_expiry, in s since 1970 by this server's clock
---           'x'     -number of slots beyond one for each lease
---           'd'     -number of ended ids
---           'f'     -a time at or before the first expiry of a lease
---           'l'     -the last expiry of a lease, or a time at or after that of a reservation
+-- KEYS    one sorted set of leases, see leaseset.lua.
 -- ARGV    the limit's arguments: max, ttl (µs)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
---
--- The cost of a call does not grow with the open leases. A hit shortens at most $LEASES_PER_HIT expiries, and removes as many
--- expired leases or reservations and as many ended ids. A state in Lua has only the counters; leases are read from and written
--- to Redis immediately. A failed write is an error and leaves the state unchanged. The counters have few members, because a script
--- reads each score as text, which costs more than to find its member.
-local M = {
-  limit = 0, fill = 0, scores = 0, load = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember_end = 0, forget_end = 0,
-  shorten = 0, expire = 0, wait = 0, quick = 0, end_lease = 0, take = 0, fits = 0, charge = 0, usage = 0,
-}
-local floor, min, max = math.floor, math.min, math.max
-local NONE = {}
-M.is_concurrency = true
+local leases = module_of('leaseset')
+local M = { limit = 0, take = 0, fits = 0, charge = 0, usage = 0, is_concurrency = true, leases = leases }
 
 function M.limit(text, at)
   local max_slots, ttl = unpacked('>I8I8', text, at)
   return { algorithm = 0, max = max_slots, ttl = ttl }
-end
-
-local function number(score) return tonumber(score) or 0 end
-
-local function member(id, kind) return pack('c16c1', id, kind) end
-
-local function ended_score(at) return string.format('%.17g', at * 2 ^ -54) end
-
--- Runs a command on many members, some at a time, and returns all replies in one list.
-local function on_many(command, key, members)
-  local replies = {}
-  for i = 1, #members, 1000 do
-    local some = redis.pcall(command, key, unpack(members, i, min(i + 999, #members)))
-    if type(some) == 'table' then for _, reply in ipairs(some) do replies[#replies + 1] = reply end end
-  end
-  return replies
-end
-
--- Writes the counters, and pairs of a score and a member in members. The key stays for keep µs at least.
-local function write(s, count, excess, ended, first, latest, keep, server, members)
-  local key_expiry, n, px = s.key_expiry, #members
-  if keep > 0 and key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
-  for i, value in ipairs({ key_expiry * $EXPIRY_FACTOR + 2 * count + (excess + ended > 0 and 1 or 0), excess, ended, first, latest }) do
-    members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfl', i, i)
-  end
-  call('ZADD', s.key, unpack(members))
-  if px then call('PEXPIRE', s.key, px) end
-  s.count, s.excess, s.ended, s.first, s.latest, s.key_expiry = count, excess, ended, first, latest, key_expiry
-end
-
--- Writes reservations, and ids that ended, to a key that is absent: id, expiry, n and time of each. The key expires at key_expiry.
-function M.fill(s, open, ended, key_expiry, server)
-  local members, first, latest = {}, math.huge, 0
-  for _, r in ipairs(open) do
-    local id, expires, n, charged_at = unpack(r)
-    first, latest = min(first, expires), max(latest, expires)
-    for _, part in ipairs({ digits(expires), id, digits(-n), member(id, 'n'), digits(-charged_at), member(id, 'a') }) do
-      members[#members + 1] = part
-    end
-  end
-  for _, r in ipairs(ended) do
-    local id, expires, n = unpack(r)
-    first = min(first, expires)
-    for _, part in ipairs({ ended_score(expires), member(id, 'e'), digits(-n), member(id, 'm') }) do members[#members + 1] = part end
-  end
-  s.key_expiry = key_expiry
-  write(s, #open, 0, #ended, first, latest, 0, 0, members)
-  call('PEXPIRE', s.key, digits(key_expiry * 1000 - server / 1000))
-end
-
--- Removes the key. A replica, which rejects all writes, keeps it.
-local function clear(s)
-  redis.pcall('DEL', s.key)
-  s.count, s.excess, s.ended, s.first, s.latest, s.key_expiry, s.expires = 0, 0, 0, 0, 0, 0, false
-end
-
--- Removes members, one of which expires at a time, and the whole key if nothing is left in it.
-local function remove_members(s, count, excess, ended, expires, ...)
-  if count + ended == 0 then
-    call('DEL', s.key)
-    s.count, s.excess, s.ended, s.first, s.latest, s.key_expiry = 0, 0, 0, 0, 0, 0
-  else
-    call('ZREM', s.key, ...)
-    local latest = s.latest
-    if expires >= latest and not s.reserves then
-      latest = count > 0 and number(call('ZRANGE', s.key, '-1', '-1', 'WITHSCORES')[2]) or 0
-    end
-    write(s, count, excess, ended, s.first, latest, 0, 0, {})
-  end
-end
-
--- The first score of a range, 0 if there is none.
-local function first_score(key, low, high)
-  return number(call('ZRANGEBYSCORE', key, low, high, 'WITHSCORES', 'LIMIT', '0', '1')[2])
-end
-
--- Removes $LEASES_PER_HIT expired leases or reservations, the earliest first, the expired one of the id, and $LEASES_PER_HIT ended ids.
--- Later hits remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the estimate
--- and the time of each removed reservation.
-local function remove_expired(s, now, id)
-  local key, excess, ended, members, expired = s.key, s.excess, s.ended, {}, {}
-  local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits($LEASES_PER_HIT))
-  local backlog = #open >= $LEASES_PER_HIT
-  if backlog and (M.find(s, id) or math.huge) <= now then
-    local named = id
-    for _, expired_id in ipairs(open) do if expired_id == id then named = nil end end
-    open[$LEASES_PER_HIT + 1] = named
-  end
-  if excess > 0 or s.reserves then
-    local costs, times = {}, {}
-    for i, expired_id in ipairs(open) do
-      costs[i], times[i] = member(expired_id, 'n'), member(expired_id, 'a')
-      members[2 * i - 1], members[2 * i] = costs[i], times[i]
-    end
-    costs, times = on_many('ZMSCORE', key, costs), s.reserves and on_many('ZMSCORE', key, times)
-    for i, expired_id in ipairs(open) do
-      local n = -number(costs[i])
-      if times then
-        expired[i] = { charged_at = -number(times[i]), delta = -n }
-      elseif n > 1 then
-        excess = excess - (n - 1)
-      end
-    end
-  end
-  for _, expired_id in ipairs(open) do members[#members + 1] = expired_id end
-  local count = s.count - #open
-  if ended > 0 then
-    for _, ended_id in ipairs(call('ZRANGEBYSCORE', key, '(0', ended_score(now), 'LIMIT', '0', digits($LEASES_PER_HIT))) do
-      ended = ended - 1
-      members[#members + 1] = ended_id
-      members[#members + 1] = member(string.sub(ended_id, 1, 16), 'm')
-    end
-  end
-  if s.expires and s.expires <= now then s.expires = false end
-  if count + ended == 0 then
-    clear(s)
-    return expired
-  end
-  on_many('ZREM', key, members)
-  local first = math.huge
-  if backlog or count > 0 then first = first_score(key, backlog and '1' or digits(now + 1), '+inf') end
-  if first == 0 then first = math.huge end
-  if ended > 0 then first = min(first, number(first_score(key, '(0', '(1')) / 2 ^ -54) end
-  local latest = count > 0 and s.latest or 0
-  pcall(write, s, count, excess, ended, first, latest, 0, 0, {})
-  s.count, s.excess, s.ended, s.first, s.latest = count, excess, ended, first, latest
-  return expired
-end
-
--- Whether a key of leases has fully reset: the last lease and the last ended id have expired.
-local function is_over(s, now)
-  return not s.reserves and s.latest <= now and (s.ended == 0 or first_score(s.key, string.format('(%.17g', now * 2 ^ -54), '(1') == 0)
-end
-
--- Removes expired leases and ended ids before a hit with an id, see remove_expired.
-function M.expire(s, now, id)
-  if s.first > now or s.count + s.ended == 0 then return NONE end
-  if not is_over(s, now) then return remove_expired(s, now, id) end
-  clear(s)
-  return NONE
-end
-
--- Makes latest the expiry of leases that expire later: of the earliest ones, at most $LEASES_PER_HIT. A failure to write changes nothing.
-function M.shorten(s, latest)
-  if s.count == 0 or s.latest <= latest then return end
-  local members = {}
-  local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($LEASES_PER_HIT + 1))
-  local rest = table.remove(open, $LEASES_PER_HIT + 1)
-  for i, id in ipairs(open) do members[2 * i - 1], members[2 * i] = digits(latest), id end
-  if not pcall(write, s, s.count, s.excess, s.ended, min(s.first, latest), rest and s.latest or latest, 0, 0, members) then return end
-  for _, id in ipairs(open) do
-    if id == s.id then s.expires = latest end
-  end
-end
-
--- The scores of the counters and of an id, for load and quick.
-function M.scores(key, id) return call('ZMSCORE', key, 'c', 'f', 'l', id) end
-
--- The state, and the expiry of an id for find. Call expire and shorten before anything else.
-function M.load(key, id, reserves, scores)
-  scores = scores or M.scores(key, id)
-  local counts, rest = -(scores[1] or 0), NONE
-  local count = counts % $EXPIRY_FACTOR / 2 -- with a half if 'x' or 'd' is not 0
-  if count % 1 > 0 then rest = call('ZMSCORE', key, 'x', 'd') end
-  return {
-    key = key, count = floor(count), first = -(scores[2] or 0), latest = -(scores[3] or 0), key_expiry = floor(counts / $EXPIRY_FACTOR),
-    excess = -(rest[1] or 0), ended = -(rest[2] or 0), id = id, expires = scores[4] and tonumber(scores[4]), reserves = reserves,
-  }
-end
-
--- For the most frequent hits, without a state: a take or an end of one slot on a key that has further leases of one slot and no
--- ended ids. None of the leases has expired, or expires after the one that is taken.
-function M.quick(key, id, l, now, n, ends, scores, server)
-  local counts, first, latest, expires, ttl_end = scores[1], scores[2], scores[3], scores[4], now + l.ttl
-  if not counts then return end
-  counts, first, latest = -counts, -first, -latest
-  local count = counts % $EXPIRY_FACTOR / 2
-  if count == 0 or count % 1 > 0 or first <= now or latest > ttl_end then return end
-  if ends then
-    if not expires or count == 1 or tonumber(expires) >= latest then return end
-    call('ZREM', key, id)
-    call('ZADD', key, digits(2 - counts), 'c') -- one lease fewer
-    return count - 1, latest - now
-  end
-  if expires or n ~= 1 or count >= l.max or floor(counts / $EXPIRY_FACTOR) < least_expiry(l.ttl, server) then return end
-  call('ZADD', key, digits(ttl_end), id, digits(-counts - 2), 'c', digits(-ttl_end), 'l') -- one lease more
-  return count + 1, l.ttl
-end
-
--- The wait of a hit until a lease ends, which may be at any time: until the first one expires, and at most a second.
-function M.wait(s, now, ttl)
-  local MAX_RETRY = 1000000 -- a second
-  return max(1, min(first_score(s.key, '1', '+inf') - now, ttl, MAX_RETRY))
-end
-
-function M.count(s) return s.count end
-
--- The expiry of the open lease of an id; false or nil if there is none.
-function M.find(s, id)
-  if s.id ~= id then
-    s.id, s.expires = id, s.count > 0 and tonumber(call('ZSCORE', s.key, id))
-  end
-  return s.expires
-end
-
--- The slots of an open lease, or the estimate and the time of a reservation.
-function M.cost(s, id)
-  if s.excess == 0 and not s.reserves then return 1 end
-  local r = call('ZMSCORE', s.key, member(id, 'n'), member(id, 'a'))
-  return -(tonumber(r[1]) or -1), -number(r[2])
-end
-
--- Opens a lease of n slots, or a reservation of n charged at charged_at.
-function M.open(s, id, l, now, n, charged_at, server)
-  local expires = now + l.ttl
-  local members, excess, first = { digits(expires), id }, s.excess, s.first
-  if s.reserves then
-    members = { digits(expires), id, digits(-n), member(id, 'n'), digits(-charged_at), member(id, 'a') }
-  elseif n ~= 1 then
-    members, excess = { digits(expires), id, digits(-n), member(id, 'n') }, excess + n - 1
-  end
-  if first == 0 or expires < first then first = expires end
-  write(s, s.count + 1, excess, s.ended, first, max(s.latest, expires), l.ttl, server, members)
-  s.id, s.expires = id, expires
-end
-
--- Ends the open lease of an id.
-function M.remove(s, id)
-  local expires = M.find(s, id)
-  if s.excess == 0 and not s.reserves then
-    remove_members(s, s.count - 1, 0, s.ended, expires, id)
-  else
-    local excess = s.reserves and 0 or s.excess - (M.cost(s, id) - 1)
-    remove_members(s, s.count - 1, excess, s.ended, expires, id, member(id, 'n'), member(id, 'a'))
-  end
-  s.id, s.expires = id, false
-end
-
--- Whether an id ended before its take, and its actual cost.
-function M.has_ended(s, id, now)
-  if s.ended == 0 then return false end
-  local r = call('ZMSCORE', s.key, member(id, 'e'), member(id, 'm'))
-  return number(r[1]) / 2 ^ -54 > now, -number(r[2])
-end
-
--- Remembers the end of an id that is not open, and its actual cost.
-function M.remember_end(s, id, now, n, server)
-  local known, expires, first = s.ended > 0 and call('ZSCORE', s.key, member(id, 'e')), now + $ENDED_TTL, s.first
-  if not known and s.ended >= $MAX_LEASES then return end
-  if first == 0 or expires < first then first = expires end
-  local members = { ended_score(expires), member(id, 'e') }
-  if s.reserves then members = { ended_score(expires), member(id, 'e'), digits(-n), member(id, 'm') } end
-  write(s, s.count, s.excess, s.ended + (known and 0 or 1), first, s.latest, $ENDED_TTL, server, members)
-end
-
-function M.forget_end(s, id) remove_members(s, s.count, s.excess, s.ended - 1, 0, member(id, 'e'), member(id, 'm')) end
-
--- Ends the open lease of an id. The end of another id is remembered, because its take may follow.
-function M.end_lease(s, id, now, n, server)
-  if M.find(s, id) then M.remove(s, id) else M.remember_end(s, id, now, n, server) end
 end
 
 -- Takes n slots under an id, or peeks. It returns whether the hit is allowed, and the wait.
@@ -300,12 +18,12 @@ function M.take(s, id, l, now, n, server)
     if n < 0 then return true, 0 end
     return M.fits(s, l, now, n)
   end
-  if M.find(s, id) then return true, 0 end
+  if leases.find(s, id) then return true, 0 end
   local fits, retry = M.fits(s, l, now, n)
-  if fits and M.has_ended(s, id, now) then
-    M.forget_end(s, id)
+  if fits and leases.has_ended(s, id, now) then
+    leases.forget_end(s, id)
   elseif fits then
-    M.open(s, id, l, now, n, now, server)
+    leases.open(s, id, l, now, n, now, server)
   end
   return fits, retry
 end
@@ -314,15 +32,15 @@ function M.fits(s, l, now, n)
   if n == 0 then n = 1 end
   if n > l.max then return false, -1 end
   if s.count + s.excess + n <= l.max then return true, 0 end
-  return false, M.wait(s, now, l.ttl)
+  return false, leases.wait(s, now, l.ttl)
 end
 
--- Only a hit with an id holds slots, see open.
+-- Only a hit with an id holds slots, see take.
 function M.charge() return false end
 
 function M.usage(s, l, now)
   if s.count == 0 then return 0, 0 end
-  return s.count + s.excess, max(1, min(s.latest - now, l.ttl))
+  return s.count + s.excess, math.max(1, math.min(s.latest - now, l.ttl))
 end
 
 return M

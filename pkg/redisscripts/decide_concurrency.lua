@@ -1,15 +1,15 @@
 -- decide_concurrency: decides CONCURRENCY runs, see batch.lua. A hit costs half as much as in decide_extra.lua.
 --
--- The algorithm decides a frequent hit immediately. Any other hit changes the state of its key, step by step. keys has the keys
+-- leaseset.lua decides a frequent hit immediately. Any other hit changes the state of its key, step by step. keys has the keys
 -- of the runs so far, see deciders_of in batch.lua.
 return function(now, server, keys, verdicts, text, limits)
 
   -- Changes the state of a key by a hit with a lease or without one. It returns whether the hit is allowed, and the wait.
-  local function decide(algorithm, s, id, lease, limit, n, ends)
-    algorithm.expire(s, now, id)
-    algorithm.shorten(s, now + limit.ttl)
-    if not ends then return algorithm.take(s, lease, limit, now, n, server) end
-    if lease then algorithm.end_lease(s, lease, now, 0, server) end
+  local function decide(leases, s, id, lease, limit, n, ends)
+    leases.expire(s, now, id)
+    leases.shorten(s, now + limit.ttl)
+    if not ends then return limit.algorithm.take(s, lease, limit, now, n, server) end
+    if lease then leases.end_lease(s, lease, now, 0, server) end
     return true, 0
   end
 
@@ -19,17 +19,17 @@ return function(now, server, keys, verdicts, text, limits)
       run.current_hit = hit
       local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.hits_at + $CONCURRENCY_SIZE * (hit - 1))
       limit = limits[limit]
-      local algorithm, name, key, allowed, retry, scores, used, reset = limit.algorithm, KEYS[index], keys[index], true, 0
+      local leases, name, key, allowed, retry, scores, used, reset = limit.algorithm.leases, KEYS[index], keys[index], true, 0
       if not key and id ~= $NO_ID then
-        scores = algorithm.scores(name, id)
-        used, reset = algorithm.quick(name, id, limit, now, n, op == $END, scores, server)
+        scores = leases.scores(name, id)
+        used, reset = leases.quick(name, id, limit, now, n, op == $END, scores, server)
       end
       if not used then
         key = key or { name = name }
-        key.state = key.state or algorithm.load(name, id, false, scores)
+        key.state = key.state or leases.load(name, id, false, scores)
         keys[index] = key
-        allowed, retry = decide(algorithm, key.state, id, id ~= $NO_ID and id, limit, n, op == $END)
-        used, reset = algorithm.usage(key.state, limit, now)
+        allowed, retry = decide(leases, key.state, id, id ~= $NO_ID and id, limit, n, op == $END)
+        used, reset = limit.algorithm.usage(key.state, limit, now)
       end
       local i = 4 * (run.first + hit - 1)
       verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and $ALLOWED or $DENIED, used, retry, reset

@@ -5,7 +5,7 @@
 --   target          the key of its hit
 --   group           its group, a list of runs
 --   penalty_target  the key of its penalty
---   lease_module    the functions of its leases, of concurrency.lua or reservations.lua
+--   lease_module    the functions of its leases, of leaseset.lua or reservations.lua
 --   leases          their state
 --   lease_effect    the effect of an allowed hit on its lease: none, opens, held or ended, as leaseEffect in pkg/limiters
 --   charged_at      of a reservation that the hit opens: the time by which settle finds its charge
@@ -36,10 +36,10 @@ return function(now, server, driver)
   local reservations_module
 
   local function load_reservations_module()
-    reservations_module = driver.module_of('reservations')(function()
-      local modules = driver.modules
-      modules.concurrency = modules.concurrency or driver.module_of('concurrency')
-      return modules.concurrency
+    local lease_set
+    reservations_module = module_of('reservations')(function()
+      lease_set = lease_set or module_of('leaseset')
+      return lease_set
     end)
     return reservations_module
   end
@@ -62,10 +62,11 @@ return function(now, server, driver)
   local function load(key, run)
     local algorithm = run.limit.algorithm
     if algorithm.is_concurrency then
-      key.state = key.state or algorithm.load(key.name, run.id)
-      run.lease_module, run.leases = algorithm, key.state
-      algorithm.expire(key.state, now, run.id)
-      algorithm.shorten(key.state, now + run.limit.ttl)
+      local module = algorithm.leases
+      key.state = key.state or module.load(key.name, run.id)
+      run.lease_module, run.leases = module, key.state
+      module.expire(key.state, now, run.id)
+      module.shorten(key.state, now + run.limit.ttl)
       return
     end
     state_of(key, run.limit)

@@ -1,6 +1,6 @@
 -- reservations: the open reservations of a key, and the ids that ended before their take. Twin of pkg/limiters/leases.go.
 --
--- KEYS    one hash of records. With more than $MAX_HASH_RECORDS of them it becomes a sorted set, see concurrency.lua, until the set is
+-- KEYS    one hash of records. With more than $MAX_HASH_RECORDS of them it becomes a sorted set, see leaseset.lua, until the set is
 --         empty. With a set alone a frequent hit would cost 1.5 to 1.8 times as much, and a hash has no order of expiries (ADR 17).
 --         The fields:
 --           'h'         4  the expiry of the key, in s since 1970 by this server's clock
@@ -25,7 +25,7 @@ local M = {
 local sub, min, max, huge = string.sub, math.min, math.max, math.huge
 local NONE = {}
 
-return function(sets)
+return function(lease_set)
 
   local function head_of(s, key_expiry)
     return pack('>I4I2I2I8I8', key_expiry, s.count + s.count_ended, s.count_ended, s.first, s.latest)
@@ -78,11 +78,11 @@ return function(sets)
   local function lengthen(s, server)
     call('HSET', s.key, $HEAD_FIELD, head_of(s, s.key_expiry)) -- fails on a full Redis, before anything is changed
     call('DEL', s.key)
-    s.long = sets().load(s.key, '', true)
+    s.long = lease_set().load(s.key, '', true)
     local open, ended = {}, {}
     for id, r in pairs(s.open) do open[#open + 1] = { id, r.expires, r.n, r.charged_at } end
     for id, r in pairs(s.ended) do ended[#ended + 1] = { id, r.expires, r.n } end
-    sets().fill(s.long, open, ended, s.key_expiry, server)
+    lease_set().fill(s.long, open, ended, s.key_expiry, server)
   end
 
   local function read(s, field, value)
@@ -105,7 +105,7 @@ return function(sets)
     local fields = redis.pcall('HGETALL', key)
     if fields.err then
       if not string.find(fields.err, 'WRONGTYPE', 1, true) then error(fields.err, 0) end
-      s.long = sets().load(key, '', true)
+      s.long = lease_set().load(key, '', true)
       return s
     end
     for i = 1, #fields, 2 do read(s, fields[i], fields[i + 1]) end
@@ -116,30 +116,30 @@ return function(sets)
   function M.count(s) return s.long and s.long.count or s.count end
 
   function M.find(s, id)
-    if s.long then return sets().find(s.long, id) end
+    if s.long then return lease_set().find(s.long, id) end
     return s.open[id]
   end
 
   function M.cost(s, id)
-    if s.long then return sets().cost(s.long, id) end
+    if s.long then return lease_set().cost(s.long, id) end
     return s.open[id].n, s.open[id].charged_at
   end
 
   function M.open(s, id, l, now, n, charged_at, server)
     if not s.long and s.count + s.count_ended >= $MAX_HASH_RECORDS then lengthen(s, server) end
-    if s.long then return sets().open(s.long, id, l, now, n, charged_at, server) end
+    if s.long then return lease_set().open(s.long, id, l, now, n, charged_at, server) end
     local expires = now + l.ttl
     local value = pack('>I8I8I8', expires, n, charged_at)
     change(s, s.open, id, { expires = expires, n = n, charged_at = charged_at }, write, id, value, l.ttl, server)
   end
 
   function M.remove(s, id)
-    if s.long then return sets().remove(s.long, id) end
+    if s.long then return lease_set().remove(s.long, id) end
     change(s, s.open, id, nil, delete, id)
   end
 
   function M.has_ended(s, id, now)
-    if s.long then return sets().has_ended(s.long, id, now) end
+    if s.long then return lease_set().has_ended(s.long, id, now) end
     local r = s.ended[id]
     if not r then return false end
     return r.expires > now, r.n
@@ -147,19 +147,19 @@ return function(sets)
 
   function M.remember_end(s, id, now, n, server)
     if not s.long and s.count + s.count_ended >= $MAX_HASH_RECORDS then lengthen(s, server) end
-    if s.long then return sets().remember_end(s.long, id, now, n, server) end
+    if s.long then return lease_set().remember_end(s.long, id, now, n, server) end
     local expires = now + $ENDED_TTL
     change(s, s.ended, id, { expires = expires, n = n }, write, id .. 'e', pack('>I8I8', expires, n), $ENDED_TTL, server)
   end
 
   function M.forget_end(s, id)
-    if s.long then return sets().forget_end(s.long, id) end
+    if s.long then return lease_set().forget_end(s.long, id) end
     change(s, s.ended, id, nil, delete, id .. 'e')
   end
 
   -- A failure to write changes nothing.
   function M.shorten(s, latest)
-    if s.long then return sets().shorten(s.long, latest) end
+    if s.long then return lease_set().shorten(s.long, latest) end
     if s.latest <= latest then return end
     local values, late = { s.key }, {}
     for id, r in pairs(s.open) do
@@ -176,7 +176,7 @@ return function(sets)
 
   -- Removes expired reservations and ended ids. On a replica, which rejects all writes, they are removed only from the state.
   function M.expire(s, now, named)
-    if s.long then return sets().expire(s.long, now, named) end
+    if s.long then return lease_set().expire(s.long, now, named) end
     if s.first > now or s.count + s.count_ended == 0 then return NONE end
     local expired, fields = {}, {}
     for id, r in pairs(s.open) do
@@ -195,7 +195,7 @@ return function(sets)
   end
 
   -- Only a sorted set may have too many reservations.
-  function M.wait(s, now, ttl) return sets().wait(s.long, now, ttl) end
+  function M.wait(s, now, ttl) return lease_set().wait(s.long, now, ttl) end
 
   return M
 end

@@ -18,7 +18,9 @@ import (
 var files embed.FS
 
 // extraFiles are the files for limits with extra state.
-var extraFiles = []string{"decide_concurrency", "decide_extra", "decide_reservations", "penalty", "reservations", "reserve", "settle"}
+var extraFiles = []string{
+	"decide_concurrency", "decide_extra", "decide_reservations", "leaseset", "penalty", "reservations", "reserve", "settle",
+}
 
 // verdictsPerPack is the number of verdicts that one call of struct.pack encodes. Each takes four values on Lua's stack.
 const verdictsPerPack = 64
