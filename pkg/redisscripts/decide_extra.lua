@@ -5,8 +5,7 @@
 --   target          the key of its hit
 --   group           its group, a list of runs
 --   penalty_target  the key of its penalty
---   lease_module    the functions of its leases, of leaseset.lua or reservations.lua
---   leases          their state
+--   leases          the state of its leases; the field module has the functions for it, of leaseset.lua or reservations.lua
 --   lease_effect    the effect of an allowed hit on its lease: none, opens, held or ended, as leaseEffect in pkg/limiters
 --   charged_at      of a reservation that the hit opens: the time by which settle finds its charge
 --   actual          the actual cost of an id that ended before its take
@@ -25,48 +24,47 @@ return function(now, server, driver)
 
   -- The effect of a hit on its lease, if the hit is allowed.
   local function lease_effect_of(run)
-    if not run.lease_module or run.id == $NO_ID or run.n < 0 or run.n == 0 and not run.reservations_limit then return 'none' end
-    if run.lease_module.find(run.leases, run.id) then return 'held' end
-    if run.lease_module.has_ended(run.leases, run.id, now) then return 'ended' end
+    local leases = run.leases
+    if not leases or run.id == $NO_ID or run.n < 0 or run.n == 0 and not run.reservations_limit then return 'none' end
+    if leases.module.find(leases, run.id) then return 'held' end
+    if leases.module.has_ended(leases, run.id, now) then return 'ended' end
     return 'opens'
   end
 
   local function settler_of(run) return driver.settler_of(run.limit) end
 
-  local reservations_module
-
-  local function load_reservations_module()
-    local lease_set
-    reservations_module = module_of('reservations')(function()
-      lease_set = lease_set or module_of('leaseset')
-      return lease_set
-    end)
-    return reservations_module
+  -- Removes expired leases, and shortens expiries beyond now plus the TTL. It returns the corrections of removed reservations.
+  local function expire_leases(run, ttl)
+    local leases = run.leases
+    local expired = leases.module.expire(leases, now, run.id)
+    leases.module.shorten(leases, now + ttl)
+    return expired
   end
+
+  local reservations
 
   -- Removes expired reservations, and settles them to 0 if the limit releases them.
   local function load_reservations(key, run)
-    local reservations = key_at(run.reservations_key)
-    local module = reservations_module or load_reservations_module()
-    reservations.state = reservations.state or module.load(reservations.name)
-    run.lease_module, run.leases = module, reservations.state
-    local expired = module.expire(run.leases, now, run.id)
+    local target = key_at(run.reservations_key)
+    if not target.state then
+      reservations = reservations or module_of('reservations')
+      target.state = reservations.load(target.name)
+    end
+    run.leases = target.state
+    local expired = expire_leases(run, run.reservations_limit.ttl)
     if #expired > 0 and run.reservations_limit.releases and settler_of(run).settle(key.state, run.limit, now, expired) then
       local _
       _, key.reset = run.limit.algorithm.usage(key.state, run.limit, now)
       key.charged = run.limit
     end
-    module.shorten(run.leases, now + run.reservations_limit.ttl)
   end
 
   local function load(key, run)
     local algorithm = run.limit.algorithm
     if algorithm.is_concurrency then
-      local module = algorithm.leases
-      key.state = key.state or module.load(key.name, run.id)
-      run.lease_module, run.leases = module, key.state
-      module.expire(key.state, now, run.id)
-      module.shorten(key.state, now + run.limit.ttl)
+      key.state = key.state or algorithm.leases.load(key.name, run.id)
+      run.leases = key.state
+      expire_leases(run, run.limit.ttl)
       return
     end
     state_of(key, run.limit)
@@ -102,7 +100,7 @@ return function(now, server, driver)
     end
     if run.lease_effect == 'held' then return end
     run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
-    if run.allowed and run.lease_effect == 'opens' and run.lease_module.count(run.leases) + key.opens > $MAX_LEASES then
+    if run.allowed and run.lease_effect == 'opens' and run.leases.count + key.opens > $MAX_LEASES then
       run.allowed, run.too_many = false, true
     end
   end
@@ -111,15 +109,15 @@ return function(now, server, driver)
   -- rejects only the first write of a script.
   local function open_leases(group)
     for _, run in ipairs(group) do
-      local effect = lease_effect_of(run)
+      local effect, leases = lease_effect_of(run), run.leases
       run.lease_effect = effect
       if effect == 'ended' then
         local _
-        _, run.actual = run.lease_module.has_ended(run.leases, run.id, now)
-        run.lease_module.forget_end(run.leases, run.id)
+        _, run.actual = leases.module.has_ended(leases, run.id, now)
+        leases.module.forget_end(leases, run.id)
       elseif effect == 'opens' then
         run.charged_at = run.reservations_limit and settler_of(run).charged_at(run.target.state, run.limit, now)
-        run.lease_module.open(run.leases, run.id, run.reservations_limit or run.limit, now, run.n, run.charged_at, server)
+        leases.module.open(leases, run.id, run.reservations_limit or run.limit, now, run.n, run.charged_at, server)
       end
       if run.limit.algorithm.is_concurrency then report(run.target, run.first, run.limit, true, 0) end
     end
@@ -129,11 +127,11 @@ return function(now, server, driver)
     local n, charged = run.n, false
     if run.lease_effect == 'ended' then n = run.actual end
     if run.lease_effect == 'opens' then
-      local settler = settler_of(run)
+      local settler, leases = settler_of(run), run.leases
       local charged_at = settler.charged_at(key.state, run.limit, now)
       if charged_at ~= run.charged_at then -- an earlier hit of the group refunded the newest hits
-        run.lease_module.remove(run.leases, run.id)
-        run.lease_module.open(run.leases, run.id, run.reservations_limit, now, n, charged_at, server)
+        leases.module.remove(leases, run.id)
+        leases.module.open(leases, run.id, run.reservations_limit, now, n, charged_at, server)
       end
       charged = settler.charge(key.state, run.limit, now, n)
     elseif n ~= 0 and run.lease_effect ~= 'held' then
@@ -162,7 +160,7 @@ return function(now, server, driver)
   local function report_denied(key, run)
     local retry, _ = 0
     if run.too_many then
-      retry = run.lease_module.wait(run.leases, now, run.reservations_limit.ttl)
+      retry = run.leases.module.wait(run.leases, now, run.reservations_limit.ttl)
     elseif not run.allowed then
       _, retry = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
     end
@@ -174,7 +172,7 @@ return function(now, server, driver)
 
   -- Moves the charge of an open reservation to the actual cost.
   local function settle(run, actual)
-    local key, module, leases = run.target, run.lease_module, run.leases
+    local key, leases, module = run.target, run.leases, run.leases.module
     if not module.find(leases, run.id) then return module.remember_end(leases, run.id, now, actual, server) end
     local estimate, charged_at = module.cost(leases, run.id)
     local corrections = { { charged_at = charged_at, delta = actual - estimate } }
@@ -187,8 +185,8 @@ return function(now, server, driver)
   local function end_lease(run)
     if run.id ~= $NO_ID and run.reservations_limit then
       settle(run, math.max(0, run.n))
-    elseif run.id ~= $NO_ID and run.lease_module then
-      run.lease_module.end_lease(run.leases, run.id, now, 0, server)
+    elseif run.id ~= $NO_ID and run.leases then
+      run.leases.module.end_lease(run.leases, run.id, now, 0, server)
     end
     report(run.target, run.first, run.limit, true, 0)
   end

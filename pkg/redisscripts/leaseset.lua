@@ -22,7 +22,7 @@
 -- to Redis immediately. A failed write is an error and leaves the state unchanged. The counters have few members, because a script
 -- reads each score as text, which costs more than to find its member.
 local M = {
-  fill = 0, scores = 0, quick = 0, load = 0, count = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember_end = 0,
+  fill = 0, scores = 0, quick = 0, load = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember_end = 0,
   forget_end = 0, end_lease = 0, shorten = 0, expire = 0, wait = 0,
 }
 local floor, min, max = math.floor, math.min, math.max
@@ -191,8 +191,9 @@ function M.load(key, id, reserves, scores)
   local count = counts % $EXPIRY_FACTOR / 2 -- with a half if 'x' or 'd' is not 0
   if count % 1 > 0 then rest = call('ZMSCORE', key, 'x', 'd') end
   return {
-    key = key, count = floor(count), first = -(scores[2] or 0), latest = -(scores[3] or 0), key_expiry = floor(counts / $EXPIRY_FACTOR),
-    excess = -(rest[1] or 0), ended = -(rest[2] or 0), id = id, expires = scores[4] and tonumber(scores[4]), reserves = reserves,
+    module = M, key = key, count = floor(count), excess = -(rest[1] or 0), ended = -(rest[2] or 0), first = -(scores[2] or 0),
+    latest = -(scores[3] or 0), key_expiry = floor(counts / $EXPIRY_FACTOR), id = id, expires = scores[4] and tonumber(scores[4]),
+    reserves = reserves,
   }
 end
 
@@ -220,8 +221,6 @@ function M.wait(s, now, ttl)
   local MAX_RETRY = 1000000 -- a second
   return max(1, min(first_score(s.key, '1', '+inf') - now, ttl, MAX_RETRY))
 end
-
-function M.count(s) return s.count end
 
 -- The expiry of the open lease of an id; false or nil if there is none.
 function M.find(s, id)

@@ -14,188 +14,176 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   none of its own.
 --
--- A state has the records in open and ended by id, or the state of the sorted set in long. Changes are written immediately. A
--- failed write is an error and leaves the state unchanged.
+-- A state has the records in open and ended by id, or is that of the sorted set. Its field module has the functions for it. Changes are
+-- written immediately. A failed write is an error and leaves the state unchanged.
 --
 -- The most frequent hits need no state: decide_reservations.lua reads and writes one record of the hash.
 local M = {
-  load = 0, count = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember_end = 0, forget_end = 0, shorten = 0, expire = 0,
-  wait = 0,
+  load = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember_end = 0, forget_end = 0, shorten = 0, expire = 0,
 }
 local sub, min, max, huge = string.sub, math.min, math.max, math.huge
 local NONE = {}
 
-return function(lease_set)
+local function head_of(s, key_expiry)
+  return pack('>I4I2I2I8I8', key_expiry, s.count + s.count_ended, s.count_ended, s.first, s.latest)
+end
 
-  local function head_of(s, key_expiry)
-    return pack('>I4I2I2I8I8', key_expiry, s.count + s.count_ended, s.count_ended, s.first, s.latest)
+-- Sets the counts and the bounds of a state from its records.
+local function sum_up(s)
+  s.count, s.count_ended, s.first, s.latest = 0, 0, huge, 0
+  for _, r in pairs(s.open) do
+    s.count, s.first, s.latest = s.count + 1, min(s.first, r.expires), max(s.latest, r.expires)
   end
+  for _, r in pairs(s.ended) do s.count_ended, s.first = s.count_ended + 1, min(s.first, r.expires) end
+  if s.first == huge then s.first = 0 end
+end
 
-  -- Sets the counts and the bounds of a state from its records.
-  local function sum_up(s)
-    s.count, s.count_ended, s.first, s.latest = 0, 0, huge, 0
-    for _, r in pairs(s.open) do
-      s.count, s.first, s.latest = s.count + 1, min(s.first, r.expires), max(s.latest, r.expires)
-    end
-    for _, r in pairs(s.ended) do s.count_ended, s.first = s.count_ended + 1, min(s.first, r.expires) end
-    if s.first == huge then s.first = 0 end
-  end
+-- Sets the record of an id in one of the tables of a state, and writes the change by a function. If that fails, the record
+-- becomes the old one again.
+local function change(s, records, id, r, written, ...)
+  local old = records[id]
+  records[id] = r
+  sum_up(s)
+  local ok, problem = pcall(written, s, ...)
+  if ok then return end
+  records[id] = old
+  sum_up(s)
+  error(problem, 0)
+end
 
-  -- Sets the record of an id in one of the tables of a state, and writes the change by a function. If that fails, the record
-  -- becomes the old one again.
-  local function change(s, records, id, r, written, ...)
-    local old = records[id]
-    records[id] = r
-    sum_up(s)
-    local ok, problem = pcall(written, s, ...)
-    if ok then return end
-    records[id] = old
-    sum_up(s)
-    error(problem, 0)
-  end
+-- Writes a record, and keeps the key for keep µs at least.
+local function write(s, field, value, keep, server)
+  local key_expiry, px = s.key_expiry
+  if key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
+  call('HSET', s.key, $HEAD_FIELD, head_of(s, key_expiry), field, value)
+  if px then call('PEXPIRE', s.key, px) end
+  s.key_expiry = key_expiry
+end
 
-  -- Writes a record, and keeps the key for keep µs at least.
-  local function write(s, field, value, keep, server)
-    local key_expiry, px = s.key_expiry
-    if key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
-    call('HSET', s.key, $HEAD_FIELD, head_of(s, key_expiry), field, value)
-    if px then call('PEXPIRE', s.key, px) end
-    s.key_expiry = key_expiry
-  end
-
-  -- Deletes fields that are in a state no more. A full Redis allows that, and then also the second write.
-  local function delete(s, ...)
-    if s.count + s.count_ended == 0 then
-      call('DEL', s.key)
-      s.key_expiry = 0
-    else
-      call('HDEL', s.key, ...)
-      call('HSET', s.key, $HEAD_FIELD, head_of(s, s.key_expiry))
-    end
-  end
-
-  -- Moves the records to a sorted set.
-  local function lengthen(s, server)
-    call('HSET', s.key, $HEAD_FIELD, head_of(s, s.key_expiry)) -- fails on a full Redis, before anything is changed
+-- Deletes fields that are in a state no more. A full Redis allows that, and then also the second write.
+local function delete(s, ...)
+  if s.count + s.count_ended == 0 then
     call('DEL', s.key)
-    s.long = lease_set().load(s.key, '', true)
-    local open, ended = {}, {}
-    for id, r in pairs(s.open) do open[#open + 1] = { id, r.expires, r.n, r.charged_at } end
-    for id, r in pairs(s.ended) do ended[#ended + 1] = { id, r.expires, r.n } end
-    lease_set().fill(s.long, open, ended, s.key_expiry, server)
-  end
-
-  local function read(s, field, value)
-    if field == $HEAD_FIELD then
-      if #value ~= 24 then error('an unreadable value', 0) end
-      s.key_expiry = unpacked('>I4', value)
-    elseif #field == 16 then
-      local expires, n, charged_at = whole_numbers(value, 24, '>I8I8I8')
-      s.open[field] = { expires = expires, n = n, charged_at = charged_at }
-    elseif #field == 17 then
-      local expires, n = whole_numbers(value, 16, '>I8I8')
-      s.ended[sub(field, 1, 16)] = { expires = expires, n = n }
-    else
-      error('an unreadable value', 0)
-    end
-  end
-
-  function M.load(key)
-    local s = { key = key, key_expiry = 0, open = {}, ended = {}, count = 0, count_ended = 0, first = 0, latest = 0, long = nil }
-    local fields = redis.pcall('HGETALL', key)
-    if fields.err then
-      if not string.find(fields.err, 'WRONGTYPE', 1, true) then error(fields.err, 0) end
-      s.long = lease_set().load(key, '', true)
-      return s
-    end
-    for i = 1, #fields, 2 do read(s, fields[i], fields[i + 1]) end
-    sum_up(s)
-    return s
-  end
-
-  function M.count(s) return s.long and s.long.count or s.count end
-
-  function M.find(s, id)
-    if s.long then return lease_set().find(s.long, id) end
-    return s.open[id]
-  end
-
-  function M.cost(s, id)
-    if s.long then return lease_set().cost(s.long, id) end
-    return s.open[id].n, s.open[id].charged_at
-  end
-
-  function M.open(s, id, l, now, n, charged_at, server)
-    if not s.long and s.count + s.count_ended >= $MAX_HASH_RECORDS then lengthen(s, server) end
-    if s.long then return lease_set().open(s.long, id, l, now, n, charged_at, server) end
-    local expires = now + l.ttl
-    local value = pack('>I8I8I8', expires, n, charged_at)
-    change(s, s.open, id, { expires = expires, n = n, charged_at = charged_at }, write, id, value, l.ttl, server)
-  end
-
-  function M.remove(s, id)
-    if s.long then return lease_set().remove(s.long, id) end
-    change(s, s.open, id, nil, delete, id)
-  end
-
-  function M.has_ended(s, id, now)
-    if s.long then return lease_set().has_ended(s.long, id, now) end
-    local r = s.ended[id]
-    if not r then return false end
-    return r.expires > now, r.n
-  end
-
-  function M.remember_end(s, id, now, n, server)
-    if not s.long and s.count + s.count_ended >= $MAX_HASH_RECORDS then lengthen(s, server) end
-    if s.long then return lease_set().remember_end(s.long, id, now, n, server) end
-    local expires = now + $ENDED_TTL
-    change(s, s.ended, id, { expires = expires, n = n }, write, id .. 'e', pack('>I8I8', expires, n), $ENDED_TTL, server)
-  end
-
-  function M.forget_end(s, id)
-    if s.long then return lease_set().forget_end(s.long, id) end
-    change(s, s.ended, id, nil, delete, id .. 'e')
-  end
-
-  -- A failure to write changes nothing.
-  function M.shorten(s, latest)
-    if s.long then return lease_set().shorten(s.long, latest) end
-    if s.latest <= latest then return end
-    local values, late = { s.key }, {}
-    for id, r in pairs(s.open) do
-      if r.expires > latest then
-        late[#late + 1] = r
-        values[#values + 1], values[#values + 2] = id, pack('>I8I8I8', latest, r.n, r.charged_at)
-      end
-    end
-    if type(redis.pcall('HSET', unpack(values))) == 'table' then return end
-    for _, r in ipairs(late) do r.expires = latest end
-    sum_up(s)
+    s.key_expiry = 0
+  else
+    call('HDEL', s.key, ...)
     call('HSET', s.key, $HEAD_FIELD, head_of(s, s.key_expiry))
   end
-
-  -- Removes expired reservations and ended ids. On a replica, which rejects all writes, they are removed only from the state.
-  function M.expire(s, now, named)
-    if s.long then return lease_set().expire(s.long, now, named) end
-    if s.first > now or s.count + s.count_ended == 0 then return NONE end
-    local expired, fields = {}, {}
-    for id, r in pairs(s.open) do
-      if r.expires <= now then expired[#expired + 1], fields[#fields + 1] = { charged_at = r.charged_at, delta = -r.n }, id end
-    end
-    for id, r in pairs(s.ended) do
-      if r.expires <= now then fields[#fields + 1] = id .. 'e' end
-    end
-    for _, field in ipairs(fields) do
-      local records = #field == 16 and s.open or s.ended
-      records[sub(field, 1, 16)] = nil
-    end
-    sum_up(s)
-    pcall(delete, s, unpack(fields))
-    return expired
-  end
-
-  -- Only a sorted set may have too many reservations.
-  function M.wait(s, now, ttl) return lease_set().wait(s.long, now, ttl) end
-
-  return M
 end
+
+-- The functions of the sorted set, which few keys need.
+local lease_set
+local function load_lease_set(key)
+  lease_set = lease_set or module_of('leaseset')
+  return lease_set.load(key, '', true)
+end
+
+-- Moves the records to a sorted set, whose state s becomes.
+local function become_set(s, server)
+  call('HSET', s.key, $HEAD_FIELD, head_of(s, s.key_expiry)) -- fails on a full Redis, before anything is changed
+  call('DEL', s.key)
+  local set, open, ended = load_lease_set(s.key), {}, {}
+  for id, r in pairs(s.open) do open[#open + 1] = { id, r.expires, r.n, r.charged_at } end
+  for id, r in pairs(s.ended) do ended[#ended + 1] = { id, r.expires, r.n } end
+  lease_set.fill(set, open, ended, s.key_expiry, server)
+  for field, value in pairs(set) do s[field] = value end
+end
+
+local function is_full(s) return s.count + s.count_ended >= $MAX_HASH_RECORDS end
+
+local function read(s, field, value)
+  if field == $HEAD_FIELD then
+    if #value ~= 24 then error('an unreadable value', 0) end
+    s.key_expiry = unpacked('>I4', value)
+  elseif #field == 16 then
+    local expires, n, charged_at = whole_numbers(value, 24, '>I8I8I8')
+    s.open[field] = { expires = expires, n = n, charged_at = charged_at }
+  elseif #field == 17 then
+    local expires, n = whole_numbers(value, 16, '>I8I8')
+    s.ended[sub(field, 1, 16)] = { expires = expires, n = n }
+  else
+    error('an unreadable value', 0)
+  end
+end
+
+function M.load(key)
+  local s = { module = M, key = key, key_expiry = 0, open = {}, ended = {}, count = 0, count_ended = 0, first = 0, latest = 0 }
+  local fields = redis.pcall('HGETALL', key)
+  if fields.err then
+    if not string.find(fields.err, 'WRONGTYPE', 1, true) then error(fields.err, 0) end
+    return load_lease_set(key)
+  end
+  for i = 1, #fields, 2 do read(s, fields[i], fields[i + 1]) end
+  sum_up(s)
+  return s
+end
+
+function M.find(s, id) return s.open[id] end
+
+function M.cost(s, id) return s.open[id].n, s.open[id].charged_at end
+
+function M.open(s, id, l, now, n, charged_at, server)
+  if is_full(s) then
+    become_set(s, server)
+    return lease_set.open(s, id, l, now, n, charged_at, server)
+  end
+  local expires = now + l.ttl
+  local value = pack('>I8I8I8', expires, n, charged_at)
+  change(s, s.open, id, { expires = expires, n = n, charged_at = charged_at }, write, id, value, l.ttl, server)
+end
+
+function M.remove(s, id) change(s, s.open, id, nil, delete, id) end
+
+function M.has_ended(s, id, now)
+  local r = s.ended[id]
+  if not r then return false end
+  return r.expires > now, r.n
+end
+
+function M.remember_end(s, id, now, n, server)
+  if is_full(s) then
+    become_set(s, server)
+    return lease_set.remember_end(s, id, now, n, server)
+  end
+  local expires = now + $ENDED_TTL
+  change(s, s.ended, id, { expires = expires, n = n }, write, id .. 'e', pack('>I8I8', expires, n), $ENDED_TTL, server)
+end
+
+function M.forget_end(s, id) change(s, s.ended, id, nil, delete, id .. 'e') end
+
+-- A failure to write changes nothing.
+function M.shorten(s, latest)
+  if s.latest <= latest then return end
+  local values, late = { s.key }, {}
+  for id, r in pairs(s.open) do
+    if r.expires > latest then
+      late[#late + 1] = r
+      values[#values + 1], values[#values + 2] = id, pack('>I8I8I8', latest, r.n, r.charged_at)
+    end
+  end
+  if type(redis.pcall('HSET', unpack(values))) == 'table' then return end
+  for _, r in ipairs(late) do r.expires = latest end
+  sum_up(s)
+  call('HSET', s.key, $HEAD_FIELD, head_of(s, s.key_expiry))
+end
+
+-- Removes expired reservations and ended ids. On a replica, which rejects all writes, they are removed only from the state.
+function M.expire(s, now)
+  if s.first > now or s.count + s.count_ended == 0 then return NONE end
+  local expired, fields = {}, {}
+  for id, r in pairs(s.open) do
+    if r.expires <= now then expired[#expired + 1], fields[#fields + 1] = { charged_at = r.charged_at, delta = -r.n }, id end
+  end
+  for id, r in pairs(s.ended) do
+    if r.expires <= now then fields[#fields + 1] = id .. 'e' end
+  end
+  for _, field in ipairs(fields) do
+    local records = #field == 16 and s.open or s.ended
+    records[sub(field, 1, 16)] = nil
+  end
+  sum_up(s)
+  pcall(delete, s, unpack(fields))
+  return expired
+end
+
+return M
