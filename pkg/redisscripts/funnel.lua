@@ -164,6 +164,7 @@ function M.quick(key, l, now, v, n, server)
     whole = whole - (now - at)
     if whole < 0 then whole = 0 end
   end
+  if n < 0 and whole == 0 then return 0, 0 end
   whole = whole + n * l.drain_whole
   if whole > l.full_whole then return end
   if whole > 0 then
