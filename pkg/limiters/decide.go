@@ -1,12 +1,10 @@
 package limiters
 
-import "cmp"
-
 // NeedsRoom reports whether s may need more memory after h at now, in µs since 1970. Expired leases of s are removed only when h is
 // decided, so a hit that does not fit now may fit then. For the end of an open reservation, it returns false even if the actual cost
 // exceeds the estimate, because an end must not fail for lack of memory.
 func (h *Hit) NeedsRoom(s *State, now int64) bool {
-	l, n := h.Limit, ClampHits(h.N)
+	l, n := h.Limit, h.checkedHits()
 	if h.Op == OpInspect {
 		return false
 	}
@@ -23,7 +21,7 @@ func (h *Hit) NeedsRoom(s *State, now int64) bool {
 	case l.spec.Max == 0:
 		return false
 	case !ok && (!l.UsesLeases() || !s.hasExpiredLease(now)):
-		return l.spec.CountDenied && (n > 0 || h.Debt > 0)
+		return l.spec.CountDenied && h.N > 0
 	}
 	return n > 0 || effect == leaseOpens || effect == leaseEnded
 }
@@ -41,7 +39,15 @@ func (h *Hit) Check(s *State, now int64) Verdict {
 	if h.Op == OpEnd {
 		return verdict(now, h.Limit, s, true, 0) // no penalty denies an end
 	}
-	return h.Limit.Check(s, now, h.N)
+	return h.Limit.Check(s, now, h.checkedHits())
+}
+
+// checkedHits returns how many hits must fit for h to be allowed; 0 for a peek.
+func (h *Hit) checkedHits() int64 {
+	if h.Op == OpChargeDenied {
+		return 0
+	}
+	return ClampHits(h.N)
 }
 
 // Decide charges groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage. Hits,
@@ -65,13 +71,13 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 // decideOne decides an ungrouped hit under a limit without extra state, as most hits are. It is a short form of groupDecision,
 // which takes several times as long.
 func decideOne(now int64, h *Hit, s *State, v *Verdict) {
-	l, n := h.Limit, ClampHits(h.N)
+	l, n := h.Limit, h.checkedHits()
 	ok, retryAfter := l.fits(s, now, n)
 	if ok {
 		if n != 0 {
 			s.charge(l, now, n)
 		}
-	} else if counted := l.countedIfDenied(cmp.Or(n, ClampHits(h.Debt))); counted > 0 {
+	} else if counted := l.countedIfDenied(ClampHits(h.N)); counted > 0 {
 		s.charge(l, now, counted)
 		// The retry-after must include what this hit added.
 		_, retryAfter = l.fits(s, now, n)

@@ -38,9 +38,13 @@ const (
 	// allowed. It must be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a take
 	// of the id within that time opens no lease, and a reservation is charged its actual cost.
 	OpEnd
-	// OpInspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N, Debt and Lease are ignored. The
+	// OpInspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N and Lease are ignored. The
 	// hit is allowed if one more hit would be, even with peek=over. The hits of its group must inspect too.
 	OpInspect
+	// OpChargeDenied peeks, and charges N >= 0 hits if the peek is denied and the limit counts denied hits: hits that the caller has
+	// denied from its cache. The store does both in one step, because the hits must not count in a window that began after the caller
+	// denied them. Such a hit must be ungrouped, under a limit without extra state.
+	OpChargeDenied
 )
 
 // A Hit is one operation on Key under Limit.
@@ -51,11 +55,6 @@ type Hit struct {
 	Limit *Limit
 	Op    Op
 	N     int64
-	// Debt is the number of hits that the caller has already denied from its cache. They are charged if the peek is denied and
-	// the limit counts denied hits. Debt is ignored except in an ungrouped peek (N = 0) under a limit without extra state.
-	// The store must peek and charge in one step, because the hits must not count in a window that began after the caller denied
-	// them.
-	Debt int64
 	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for other limits.
 	Lease LeaseID
 	// OnError decides the hit if the store fails. A store ignores it: guard.Fallback applies it.

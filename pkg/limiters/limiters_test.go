@@ -165,6 +165,24 @@ func TestShortLogStaysSmall(t *testing.T) {
 }
 
 // Unit, count and zone of a calendar are in the StateID, and the StateID has no braces, which are special in Redis.
+// A log may grow by hits that a cache has denied, but not while a peek is allowed.
+func TestDeniedHitsNeedRoomOnlyIfTheyCount(t *testing.T) {
+	l, err := New(Spec{Algorithm: "sliding_log", Max: 1, Window: time.Hour, CountDenied: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const now = 1_000_000
+	states, out := make([]State, 1), make([]Verdict, 1)
+	denied := Hit{Limit: l, Op: OpChargeDenied, N: 3}
+	if denied.NeedsRoom(&states[0], now) {
+		t.Error("a peek that is allowed needs room")
+	}
+	Decide(now, Singles(Hit{Limit: l, N: 1}), []int{0}, states, out)
+	if !denied.NeedsRoom(&states[0], now) {
+		t.Error("hits that count need no room")
+	}
+}
+
 func TestStateIDOfACalendarHasUnitCountAndZone(t *testing.T) {
 	seen := map[string]string{}
 	for _, c := range []struct {

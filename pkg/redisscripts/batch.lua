@@ -21,7 +21,7 @@
 -- ARGV[#] the runs. A run has consecutive hits, which cost less together than one by one. It has 17 bytes:
 --           2  number of hits
 --           2  index of the first key, from 1
---           1  kind; plus PEEKS, for kinds 0 and 1, if the hits are peeks with a debt, see limiters.Hit
+--           1  kind; plus PEEKS, for kinds 0 and 1, if the hits are peeks with a debt, see limiters.OpChargeDenied
 --           2  index of the limit, from 1
 --           2  number of the group, 0 = none; the runs of a group follow each other
 --           8  n, signed; with PEEKS, the debt of each peek

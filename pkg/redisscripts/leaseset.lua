@@ -197,8 +197,8 @@ function M.load(key, id, reserves, scores)
   }
 end
 
--- For the most frequent hits under concurrency, without a state: a take or an end of one slot on a key that has further leases of one
--- slot and no ended ids. None of the leases has expired, or expires after the one that is taken.
+-- For the most frequent hits under concurrency, without a state: a take or an end of one slot. The key has further leases of one slot
+-- and no ended ids. None of the leases has expired, or expires after the one that is taken.
 function M.quick(key, id, l, now, n, ends, scores, server)
   local counts, first, latest, expires, ttl_end = scores[1], scores[2], scores[3], scores[4], now + l.ttl
   if not counts then return end

@@ -12,8 +12,8 @@ import (
 // A debt is the number of hits of a key that the cache has denied and the store has not counted. If the limit does not count denied
 // hits, the debt is 0, and sending it only renews the denial.
 //
-// A debt must be counted only while its window is current, and only the store knows the window. So the cache sends a peek with
-// [limiters.Hit].Debt: if the store denies the peek, it counts the debt.
+// A debt must be counted only while its window is current, and only the store knows the window. So the cache sends it with
+// [limiters.OpChargeDenied]: the store counts the debt if it denies a peek.
 type debt struct {
 	key        string
 	limit      *limiters.Limit
@@ -27,7 +27,7 @@ type debt struct {
 const maxDebt = 1<<32 - 1
 
 func (d *debt) hit() limiters.Hit {
-	return limiters.Hit{Key: d.key, Limit: d.limit, Debt: d.n}
+	return limiters.Hit{Key: d.key, Limit: d.limit, Op: limiters.OpChargeDenied, N: d.n}
 }
 
 // countSent updates the statistics after a call. It restores debts that the store certainly did not charge.

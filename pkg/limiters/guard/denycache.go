@@ -169,13 +169,13 @@ type lookup struct {
 	forward    bool   // the hit goes to the store
 }
 
-// classify hashes the keys and marks hits that always go to the store: refunds, groups of several hits, and peeks with a debt.
+// classify hashes the keys and marks hits that always go to the store: refunds, groups of several hits, and other operations.
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			h, l := &g[i], &lookups[first+i]
 			l.hash = maphash.String(c.seed, h.Key)
-			l.forward = h.N < 0 || len(g) > 1 || h.N == 0 && h.Debt > 0
+			l.forward = h.N < 0 || len(g) > 1 || h.Op != limiters.OpCharge
 		}
 	}
 }
@@ -237,7 +237,7 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 			if h.N < 0 {
 				c.forgetKey(l.hash, h.Key)
 			}
-			if err != nil || v.Allowed || v.Err != nil || !l.forward || h.Op == limiters.OpInspect || len(g) > 1 {
+			if err != nil || v.Allowed || v.Err != nil || !l.forward || h.Op != limiters.OpCharge || len(g) > 1 {
 				continue
 			}
 			if ended == 0 {

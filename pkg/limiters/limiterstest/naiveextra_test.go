@@ -52,7 +52,7 @@ func (m *naiveLeases) take(now int64, h limiters.Hit) limiters.Verdict {
 		m.ended = append(slices.DeleteFunc(m.ended, is),
 			naiveLease{id: h.Lease, expires: now + limiters.EndedTTL.Microseconds(), n: max(0, n)})
 	case none || n < 0 || n == 0 && !m.reserves:
-		return m.of.take(now, h.N, h.Debt)
+		return m.of.take(now, h.N, 0)
 	case open >= 0:
 	default:
 		if v := m.of.fits(now, n); !v.Allowed {
@@ -256,7 +256,7 @@ func TestLeasesAgreeWithNaiveModels(t *testing.T) {
 					want.At = now.UnixMicro()
 					history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
-						t.Fatalf("seed %d, %+v, n=%d debt=%d lease=%.2x end=%t:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Debt, h.Lease, h.Op == limiters.OpEnd,
+						t.Fatalf("seed %d, %+v, op=%d n=%d lease=%.2x:\n%s\n got %s\nwant %s", seed, spec, h.Op, h.N, h.Lease,
 							strings.Join(history[max(0, len(history)-10):], "\n"), Format(out[0]), Format(want))
 					}
 					g.Observe(out)

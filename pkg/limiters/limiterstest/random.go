@@ -114,8 +114,8 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 		sizes := sizes(groups)
 		for i, h := range hits {
 			history = append(history, func() string {
-				return fmt.Sprintf("%d %s %+v n=%d debt=%d lease=%.2x end=%t groups of %v => %s",
-					now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Debt, h.Lease, h.Op == limiters.OpEnd, sizes, Format(want[i]))
+				return fmt.Sprintf("%d %s %+v op=%d n=%d lease=%.2x groups of %v => %s",
+					now.UnixMicro(), h.Key, h.Limit.Spec(), h.Op, h.N, h.Lease, sizes, Format(want[i]))
 			})
 			if got[i] != want[i] {
 				for _, line := range history[max(0, len(history)-12):] {
@@ -325,8 +325,8 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 			limit = pick(g.rnd, g.limits...)
 		}
 		hits[i] = limiters.Hit{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
-		if g.rnd.IntN(3) == 0 {
-			hits[i].Debt = max(0, g.hits(limit)) // ignored, except for a peek by itself
+		if !limit.UsesExtraState() && g.rnd.IntN(12) == 0 {
+			hits[i].Op, hits[i].N = limiters.OpChargeDenied, max(0, hits[i].N)
 		}
 		if limit.UsesLeases() && g.rnd.IntN(8) > 0 {
 			hits[i].Lease = limiters.NewLeaseID(nil, pick(g.rnd, "1", "2", "3", "4", "5", strconv.FormatInt(g.now, 10)))
@@ -341,8 +341,8 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 	var groups []limiters.Group
 	for len(hits) > 0 {
 		n := min(len(hits), pick(g.rnd, 1, 2, 3, 4))
-		if end := slices.IndexFunc(hits[:n], func(h limiters.Hit) bool { return h.Op == limiters.OpEnd }); end >= 0 {
-			n = max(1, end) // an end is a group by itself
+		if ungrouped := slices.IndexFunc(hits[:n], func(h limiters.Hit) bool { return h.Op != limiters.OpCharge }); ungrouped >= 0 {
+			n = max(1, ungrouped)
 		}
 		groups, hits = append(groups, hits[:n]), hits[n:]
 	}

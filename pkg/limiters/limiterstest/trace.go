@@ -181,7 +181,7 @@ func (r *replayer) hit(words []string) (limiters.Hit, error) {
 			if err != nil {
 				return h, err
 			}
-			h.Debt, words = n, words[4:]
+			h.Op, h.N, words = limiters.OpChargeDenied, n, words[4:]
 		case words[0] == "peek":
 			words = words[1:]
 		case words[0] == "inspect":

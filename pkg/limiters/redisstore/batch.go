@@ -129,15 +129,6 @@ func (b *batch) verdictsOf(i int) int {
 	return 1
 }
 
-// amount returns the N of hit i, or the Debt of a peek that has one.
-func (b *batch) amount(i int) (n int64, isDebt bool) {
-	h := b.hits[i]
-	if h.Op == limiters.OpCharge && h.N == 0 && b.group[i] == 0 && h.Debt > 0 && !h.Limit.UsesExtraState() {
-		return limiters.ClampHits(h.Debt), true
-	}
-	return limiters.ClampHits(h.N), false
-}
-
 // limitIndex returns the index of l, from 1. The limit of the reservations of l, if it reserves, has the next one.
 func (b *batch) limitIndex(l scriptLimit) int {
 	if i := slices.Index(b.limits, l); i >= 0 {

@@ -27,16 +27,17 @@ const longRun = 8
 func (b *batch) encodeRuns() {
 	var last hitRun
 	for i := range b.hits {
-		next := hitRun{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i]}
-		next.n, next.isDebt = b.amount(i)
+		h := b.hits[i]
+		next := hitRun{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i], n: limiters.ClampHits(h.N)}
+		next.isDebt = h.Op == limiters.OpChargeDenied
 		switch {
-		case b.hits[i].Op == limiters.OpInspect:
+		case h.Op == limiters.OpInspect:
 			next.kind, next.times = redisscripts.KindExtra, b.verdictsOf(i)
-		case b.group[i] == 0 && b.hits[i].Limit.IsConcurrency():
+		case b.group[i] == 0 && h.Limit.IsConcurrency():
 			next.kind = redisscripts.KindConcurrency
-		case b.group[i] == 0 && b.hits[i].Limit.UsesLeases() && !b.hits[i].Limit.HasPenalty():
+		case b.group[i] == 0 && h.Limit.UsesLeases() && !h.Limit.HasPenalty():
 			next.kind = redisscripts.KindReservations
-		case b.hits[i].Limit.UsesExtraState():
+		case h.Limit.UsesExtraState():
 			next.kind = redisscripts.KindExtra
 		case b.hitsOnKey[b.index[i]] == 1 && b.group[i] == 0:
 			next.kind = redisscripts.KindAlone
@@ -114,8 +115,7 @@ func (b *batch) appendRun(r *hitRun) {
 }
 
 func (b *batch) appendAmount(to []byte, i int) []byte {
-	n, _ := b.amount(i)
-	return binary.BigEndian.AppendUint64(to, uint64(n))
+	return binary.BigEndian.AppendUint64(to, uint64(limiters.ClampHits(b.hits[i].N)))
 }
 
 // appendLease appends the operation and the lease id of hit i.

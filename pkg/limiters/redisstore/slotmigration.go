@@ -54,9 +54,6 @@ func chargesOf(sc *slotCall) keyCalls {
 			var indices []int
 			for j, hit := range g[i:] {
 				if keys[i+j] == key {
-					if len(g) > 1 {
-						hit.Debt = 0 // ignored in a group, but not in a group of one
-					}
 					own, indices = append(own, hit), append(indices, first+i+j)
 				}
 			}
@@ -85,7 +82,7 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 		for i, hit := range g {
 			// A reservation with an estimate of 0 must be ended too.
 			if (hit.N > 0 || hit.MayOpenLease()) && !slices.Contains(deniedKeys, keys[i]) {
-				hit.N, hit.Debt = -hit.N, 0
+				hit.N = -hit.N
 				if hit.Limit.UsesLeases() {
 					hit.N, hit.Op = 0, limiters.OpEnd // a lease or a reservation is given up
 				}
