@@ -80,7 +80,7 @@ func openStore(
 	options.Failed, options.Recovered = telemetry.StoreLog(log)
 	if s.BackendType == settings.Redis {
 		if s.LocalCacheSize != 0 {
-			st.denyCache = guard.NewDenyCache(calls, guard.DenyOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})
+			st.denyCache = guard.NewDenyCache(calls, guard.DenyCacheOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})
 			metrics.RegisterDenyCache(st.denyCache.Stats)
 			calls = st.denyCache
 		}
@@ -186,8 +186,8 @@ func everySecond(ctx context.Context, do func()) {
 
 // forget discards everything cached under replaced rules.
 func (s *store) forget() {
-	s.denyCache.Forget()
-	s.fallback.Forget()
+	s.denyCache.ForgetDenials()
+	s.fallback.ForgetShares()
 }
 
 // keys returns how many keys this process holds in memory.

@@ -116,7 +116,7 @@ func (r *Service) Run(ctx context.Context) {
 	for failures := 0; ; failures++ {
 		err := r.Messages.Receive(ctx, func() {
 			failures = 0
-			r.DenyCache.DiscardMatching(func(string) bool { return true })
+			r.DenyCache.ForgetMatching(func(string) bool { return true })
 		}, r.received)
 		if ctx.Err() != nil {
 			return
@@ -141,10 +141,10 @@ func (r *Service) received(text []byte) {
 		return
 	}
 	if len(m.Keys) > 0 {
-		r.DenyCache.DiscardKeys(m.Keys)
+		r.DenyCache.ForgetKeys(m.Keys)
 		_, _ = r.Local.Reset(context.Background(), m.Keys) // it fails only if its context ends
 		return
 	}
-	r.DenyCache.DiscardMatching(m.matcher())
+	r.DenyCache.ForgetMatching(m.matcher())
 	_, _ = r.Local.ResetMatching(context.Background(), m.matcher(), "")
 }

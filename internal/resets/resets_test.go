@@ -65,7 +65,7 @@ func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Service, t
 			return out[0]
 		}
 	}
-	counters, cache := memstore.New(memstore.Options{}), guard.NewDenyCache(shared, guard.DenyOptions{MaxAge: time.Hour})
+	counters, cache := memstore.New(memstore.Options{}), guard.NewDenyCache(shared, guard.DenyCacheOptions{MaxAge: time.Hour})
 	r = &Service{
 		Store: guard.NewFallback(cache, guard.FallbackOptions{Local: counters}), Local: counters, DenyCache: cache, Messages: c,
 		Warn:     func(what string, err error) { t.Errorf("%s: %v", what, err) },

@@ -76,14 +76,14 @@ func (l *leases) dropRemoved(rules *descriptors.Rules) {
 }
 
 // RegisterEnds registers the metrics of a [guard.EndRetrier].
-func (m *Metrics) RegisterEnds(stats func() guard.EndStats) {
+func (m *Metrics) RegisterEnds(stats func() guard.EndRetrierStats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_lease_ends_pending", "Releases and settles that failed and that Weir repeats until the store answers.",
-			func(s guard.EndStats) int64 { return s.Pending }),
+			func(s guard.EndRetrierStats) int64 { return s.Pending }),
 		counter("weir_lease_ends_repeated_total", "Releases and settles that failed first and succeeded when Weir repeated them.",
-			func(s guard.EndStats) int64 { return s.Recovered }),
+			func(s guard.EndRetrierStats) int64 { return s.Recovered }),
 		counter("weir_lease_ends_lost_total", "Releases and settles that Weir gave up, because 50,000 others were pending or the TTL was over.",
-			func(s guard.EndStats) int64 { return s.Lost }),
+			func(s guard.EndRetrierStats) int64 { return s.Lost }),
 	)
 }

@@ -61,23 +61,23 @@ func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 }
 
 // RegisterDenyCache registers the metrics of the deny cache.
-func (m *Metrics) RegisterDenyCache(stats func() guard.DenyStats) {
+func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_deny_cache_entries", "Denials in the deny cache.",
-			func(s guard.DenyStats) int64 { return s.Entries }),
+			func(s guard.DenyCacheStats) int64 { return s.Entries }),
 		gauge("weir_deny_cache_bytes", "Approximate memory of the deny cache, in bytes.",
-			func(s guard.DenyStats) int64 { return s.Bytes }),
+			func(s guard.DenyCacheStats) int64 { return s.Bytes }),
 		counter("weir_deny_cache_asked_total", "Hits that the deny cache looked up. Refunds are not looked up.",
-			func(s guard.DenyStats) int64 { return s.Lookups }),
+			func(s guard.DenyCacheStats) int64 { return s.Lookups }),
 		counter("weir_deny_cache_answered_total", "Hits that the deny cache denied without a call to the store.",
-			func(s guard.DenyStats) int64 { return s.Answered }),
+			func(s guard.DenyCacheStats) int64 { return s.Answered }),
 		counter("weir_deny_cache_refused_total", "Denials that were not remembered because the deny cache was full.",
-			func(s guard.DenyStats) int64 { return s.NotCached }),
+			func(s guard.DenyCacheStats) int64 { return s.NotCached }),
 		counter("weir_deny_cache_sent_hits_total", "Hits that the deny cache denied and then sent to the store to be counted.",
-			func(s guard.DenyStats) int64 { return s.Sent }),
+			func(s guard.DenyCacheStats) int64 { return s.Sent }),
 		counter("weir_deny_cache_lost_hits_total", "Hits that the deny cache sent in calls that failed. They may not have been counted.",
-			func(s guard.DenyStats) int64 { return s.Lost }),
+			func(s guard.DenyCacheStats) int64 { return s.Lost }),
 	)
 }
 

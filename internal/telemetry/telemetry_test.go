@@ -34,7 +34,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	m := NewMetrics("test")
 	m.RegisterMemory(func() MemoryStats { return MemoryStats{} })
 	m.RegisterSnapshot(func() SnapshotStats { return SnapshotStats{} })
-	m.RegisterDenyCache(func() guard.DenyStats { return guard.DenyStats{} })
+	m.RegisterDenyCache(func() guard.DenyCacheStats { return guard.DenyCacheStats{} })
 	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
 		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "r"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1, Verdicts: []limiters.Verdict{{}}},
 	}}})

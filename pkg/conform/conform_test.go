@@ -45,7 +45,7 @@ func newWeir(t *testing.T, o decide.Options) *rls.Service {
 		t.Fatal(err)
 	}
 	rules := rulesfiletest.Parse(t, text)
-	store := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyOptions{})
+	store := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyCacheOptions{})
 	t.Cleanup(func() { _ = store.Close(context.Background()) })
 	return rls.New(decide.New(func() *descriptors.Rules { return rules }, store, o), rls.Options{})
 }

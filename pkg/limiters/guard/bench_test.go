@@ -29,7 +29,7 @@ func BenchmarkDenyCache(b *testing.B) {
 	const keys = 1000
 	full := func(b *testing.B, limit *limiters.Limit) (*guard.DenyCache, [][]limiters.Group) {
 		// Long enough that nothing ends while it is measured.
-		c := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyOptions{MaxAge: time.Hour})
+		c := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyCacheOptions{MaxAge: time.Hour})
 		b.Cleanup(func() { _ = c.Close(context.Background()) })
 		all := make([][]limiters.Group, keys)
 		for i := range all {
@@ -76,7 +76,7 @@ func BenchmarkDenyCache(b *testing.B) {
 		})
 	}
 	b.Run("miss", func(b *testing.B) {
-		c := guard.NewDenyCache(allows{}, guard.DenyOptions{})
+		c := guard.NewDenyCache(allows{}, guard.DenyCacheOptions{})
 		b.Cleanup(func() { _ = c.Close(context.Background()) })
 		groups := []limiters.Group{{{Key: fmt.Sprintf("4:shop|user_id=%030d", 1), Limit: log, N: 1}}}
 		out := make([]limiters.Verdict, 1)

@@ -16,7 +16,7 @@ func TestCachedDenialIsDatedAfterItsDenial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := NewDenyCache(memstore.New(memstore.Options{}), DenyOptions{})
+	c := NewDenyCache(memstore.New(memstore.Options{}), DenyCacheOptions{})
 	defer c.Close(context.Background())
 	began := c.clock()
 	var denial [1]limiters.Verdict

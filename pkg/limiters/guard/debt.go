@@ -20,7 +20,7 @@ type debt struct {
 	n          int64
 	resetAt    int64  // when its window ends at the latest
 	hash       uint64 // of the key
-	generation uint32 // the generation of the shard when the debt was taken
+	generation uint32 // the generation of the shard when the debt was removed from it
 }
 
 // maxDebt bounds a debt: further hits go to the store. A restored debt may double it, which is far below limiters.MaxHits.

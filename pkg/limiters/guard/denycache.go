@@ -12,13 +12,13 @@ import (
 
 // A DenyCache is a Store that answers repeated denials from memory, so that clients over their limits cost the wrapped store almost
 // nothing. It never allows a hit. After the store has denied n hits of a key, it denies n or more hits of that key until the denial
-// ends, and at most for [DenyOptions].MaxAge. If the limit counts denied hits, a goroutine sends them to the store later, as the
+// ends, and at most for [DenyCacheOptions].MaxAge. If the limit counts denied hits, a goroutine sends them to the store later, as the
 // key's debt, and renews the denials of keys that are still requested.
 //
 // A refund through the cache removes the denials of its key. Refunds by other replicas, raised limits and data loss in the store
 // take effect within MaxAge. Hits under a limit with leases are never answered from memory, because a lease may end at any time.
 //
-// On a nil DenyCache, Close, Forget, DiscardKeys and DiscardMatching do nothing.
+// On a nil DenyCache, Close, ForgetDenials, ForgetKeys and ForgetMatching do nothing.
 //
 // See docs/adr/0008-deny-cache.md.
 type DenyCache struct {
@@ -35,14 +35,14 @@ type DenyCache struct {
 	worker
 }
 
-// DenyOptions configures a DenyCache. Zero fields have defaults.
-type DenyOptions struct {
+// DenyCacheOptions configures a DenyCache. Zero fields have defaults.
+type DenyCacheOptions struct {
 	MaxBytes int64         // approximate memory limit; default 16 MiB
 	MaxAge   time.Duration // how long a denial is remembered at most, from the start of the store call; default 1 s
 }
 
-// DenyStats are the size and the counters of a DenyCache.
-type DenyStats struct {
+// DenyCacheStats are the size and the counters of a DenyCache.
+type DenyCacheStats struct {
 	Entries, Bytes int64
 	Lookups        int64 // calls of Take for a [limiters.Hit], without refunds, ends of leases and inspections
 	Answered       int64 // lookups answered from memory
@@ -58,7 +58,7 @@ const (
 
 // NewDenyCache returns an empty cache that wraps store, without taking ownership, and starts its goroutine. Call Close after the
 // last Take.
-func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
+func NewDenyCache(store limiters.Store, o DenyCacheOptions) *DenyCache {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 16 << 20
 	}
@@ -87,16 +87,16 @@ func (c *DenyCache) Close(ctx context.Context) error {
 		return nil
 	}
 	defer c.stopWorker(ctx)()
-	c.Forget()
+	c.ForgetDenials()
 	_, err := c.flush(ctx, forever)
 	return err
 }
 
-// Forget removes all denials, including those that calls in flight will return. Debts are still sent.
-func (c *DenyCache) Forget() {
+// ForgetDenials removes all denials, including those that calls in flight will return. Debts are still sent.
+func (c *DenyCache) ForgetDenials() {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
-		s.forgetAll()
+		s.forgetDenials()
 	})
 }
 
@@ -114,8 +114,8 @@ func (c *DenyCache) eachShard(f func(*denyShard)) {
 }
 
 // Stats returns the size and the counters.
-func (c *DenyCache) Stats() DenyStats {
-	stats := DenyStats{Sent: c.sent.Load(), Lost: c.lost.Load()}
+func (c *DenyCache) Stats() DenyCacheStats {
+	stats := DenyCacheStats{Sent: c.sent.Load(), Lost: c.lost.Load()}
 	c.eachShard(func(s *denyShard) {
 		stats.Entries += s.count
 		stats.Bytes += s.bytes
@@ -235,7 +235,7 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 		for i := range g {
 			h, l, v := &g[i], &lookups[first+i], &out[first+i]
 			if h.N < 0 {
-				c.forgetKey(l.hash, h.Key)
+				c.forgetDenialsOf(l.hash, h.Key)
 			}
 			if err != nil || v.Allowed || v.Err != nil || !l.forward || h.Op != limiters.OpCharge || len(g) > 1 {
 				continue
@@ -267,13 +267,13 @@ func (c *DenyCache) denialOf(began, ended int64, l *limiters.Limit, n int64, v *
 	}, certain
 }
 
-// forgetKey removes the denials of a key and prevents calls in flight from recording new ones.
-func (c *DenyCache) forgetKey(hash uint64, key string) {
+// forgetDenialsOf removes the denials of a key and prevents calls in flight from recording new ones.
+func (c *DenyCache) forgetDenialsOf(hash uint64, key string) {
 	s := c.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.generation++
-	s.forgetKey(hash, key)
+	s.forgetDenialsOf(hash, key)
 }
 
 func (c *DenyCache) cacheDenial(l *lookup, h *limiters.Hit, d denial, now int64) {

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	defaults = guard.DenyOptions{}
+	defaults = guard.DenyCacheOptions{}
 	twoALog  = limit(limiters.Spec{Algorithm: "sliding_log", Max: 2})
 	// counted counts denied hits, as a fixed window does by default.
 	counted = limit(limiters.Spec{Max: 2, CountDenied: true})
@@ -211,7 +211,7 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(w *fixture) {
-				a := w.replica(guard.DenyOptions{MaxBytes: 16 << 10, MaxAge: time.Hour})
+				a := w.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10, MaxAge: time.Hour})
 				for i := range 500 {
 					hit := limiters.Hit{Key: fmt.Sprint(i), Limit: l, N: 1}
 					take(t, a, hit, hit, hit)
@@ -246,7 +246,7 @@ func TestForgottenDenialIsNotRenewed(t *testing.T) {
 		a.link.set(0, 0, nil)
 		a.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.45s")
 		a.mustTake("debtor", counted, 1, "cached: denied used=6 remaining=0 retry=59.45s reset=59.45s")
-		a.Forget()
+		a.ForgetDenials()
 		time.Sleep(100 * time.Millisecond)
 		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("debtor", counted, 1, "denied used=7 remaining=0 retry=59.35s reset=59.35s")
@@ -349,7 +349,7 @@ func TestDeniedPeekIsRemembered(t *testing.T) {
 // The key is not requested again. Its debt is in the store after half of MaxAge.
 func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 	withFixture(t, func(w *fixture) {
-		a := w.replica(guard.DenyOptions{MaxAge: 2 * time.Second})
+		a := w.replica(guard.DenyCacheOptions{MaxAge: 2 * time.Second})
 		for i := range 200 {
 			key := fmt.Sprint(i)
 			take(t, a, limiters.Hit{Key: key, Limit: counted, N: 2}, limiters.Hit{Key: key, Limit: counted, N: 2})
@@ -567,7 +567,7 @@ func TestForgetRemovesAllDenials(t *testing.T) {
 		go a.mustTake("under way", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		synctest.Wait()
 		a.link.set(0, 0, nil)
-		a.Forget()
+		a.ForgetDenials()
 		if got := a.Stats(); got.Entries != 1 {
 			t.Errorf("%+v, want the debtors", got)
 		}
@@ -638,8 +638,8 @@ func TestCallWithATimeBypassesTheCache(t *testing.T) {
 				t.Errorf("%s, %v", describe(out[0]), err)
 			}
 		}
-		if got := a.Stats(); got != (guard.DenyStats{}) {
-			t.Errorf("%+v, want %+v", got, guard.DenyStats{})
+		if got := a.Stats(); got != (guard.DenyCacheStats{}) {
+			t.Errorf("%+v, want %+v", got, guard.DenyCacheStats{})
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"iter"
 	"math"
 	"strings"
 	"sync"
@@ -14,10 +15,10 @@ import (
 // entry is in one of two lists: idle, sorted by age, or pending, sorted by the time at which the store must be called.
 type denyShard struct {
 	mu            sync.Mutex
-	generation    uint32 // incremented by refunds and Forget, to discard denials from calls before them
+	generation    uint32 // incremented by refunds and the Forget methods, to discard denials from calls before them
 	entries       map[uint64]*denyEntry
 	idle, pending denyEntry // heads of the lists
-	maxAge        int64     // DenyOptions.MaxAge, in ns
+	maxAge        int64     // DenyCacheOptions.MaxAge, in ns
 	bytes         int64
 	count         int64
 
@@ -77,6 +78,19 @@ func (s *denyShard) find(hash uint64, key string, l *limiters.Limit) *denyEntry 
 	return e
 }
 
+// chainOf yields the entries of a hash. The loop may remove the entry that it has got.
+func (s *denyShard) chainOf(hash uint64) iter.Seq[*denyEntry] {
+	return func(yield func(*denyEntry) bool) {
+		for e := s.entries[hash]; e != nil; {
+			next := e.chain
+			if !yield(e) {
+				return
+			}
+			e = next
+		}
+	}
+}
+
 // lookUp answers h from memory, or marks it to be forwarded and moves the debts of its key to debts.
 func (s *denyShard) lookUp(now int64, h *limiters.Hit, l *lookup, v *limiters.Verdict, debts []debt) []debt {
 	s.mu.Lock()
@@ -91,7 +105,7 @@ func (s *denyShard) lookUp(now int64, h *limiters.Hit, l *lookup, v *limiters.Ve
 	l.forward, l.generation = true, s.generation
 	debts = s.popDebts(now, l.hash, h.Key, debts)
 	if h.N < 0 {
-		s.forgetKey(l.hash, h.Key)
+		s.forgetDenialsOf(l.hash, h.Key)
 	}
 	return debts
 }
@@ -169,30 +183,30 @@ func (s *denyShard) add(now int64, hash uint64, h *limiters.Hit, d denial, budge
 	}
 }
 
-// applyVerdict applies the store's verdict on a taken debt, whose entry may have been removed or changed meanwhile.
-func (s *denyShard) applyVerdict(taken *debt, d denial, denied bool) {
+// applyVerdict applies the store's verdict on a removed debt, whose entry may have been removed or changed meanwhile.
+func (s *denyShard) applyVerdict(removed *debt, d denial, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(taken.hash, taken.key, taken.limit)
+	e := s.find(removed.hash, removed.key, removed.limit)
 	switch {
-	case e == nil || s.generation != taken.generation:
+	case e == nil || s.generation != removed.generation:
 	case !denied:
-		s.forget(e)
+		s.forgetDenial(e)
 	case e.minHits == d.minHits && e.expires < d.expires:
 		e.denial = d
 	}
 }
 
-// restore returns a taken debt to its entry, if it still exists. A debt whose window has ended must not count in the next one.
-func (s *denyShard) restore(now int64, taken *debt) bool {
+// restore returns a removed debt to its entry, if it still exists. A debt whose window has ended must not count in the next one.
+func (s *denyShard) restore(now int64, removed *debt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(taken.hash, taken.key, taken.limit)
-	if e == nil || now >= taken.resetAt {
+	e := s.find(removed.hash, removed.key, removed.limit)
+	if e == nil || now >= removed.resetAt {
 		return false
 	}
-	e.debt += taken.n
-	e.used = max(0, e.used-taken.n)
+	e.debt += removed.n
+	e.used = max(0, e.used-removed.n)
 	if !e.pending {
 		s.markPending(e, now)
 	}
@@ -248,22 +262,20 @@ func (s *denyShard) remove(e *denyEntry) {
 	s.count--
 }
 
-// forgetKey removes the denials of a key under all limits, but not their debts.
-func (s *denyShard) forgetKey(hash uint64, key string) {
-	for e := s.entries[hash]; e != nil; {
-		next := e.chain
+// forgetDenialsOf removes the denials of a key under all limits, but not their debts.
+func (s *denyShard) forgetDenialsOf(hash uint64, key string) {
+	for e := range s.chainOf(hash) {
 		if e.key == key {
-			s.forget(e)
+			s.forgetDenial(e)
 		}
-		e = next
 	}
 }
 
-// forgetAll removes all denials, but not their debts.
-func (s *denyShard) forgetAll() {
+// forgetDenials removes all denials, but not their debts.
+func (s *denyShard) forgetDenials() {
 	for e := s.pending.next; e != &s.pending; {
 		next := e.next
-		s.forget(e)
+		s.forgetDenial(e)
 		e = next
 	}
 	for s.idle.next != &s.idle {
@@ -274,7 +286,7 @@ func (s *denyShard) forgetAll() {
 // forgotten is the expiry of an entry without a denial, which stays for its debt.
 const forgotten = 0
 
-func (s *denyShard) forget(e *denyEntry) {
+func (s *denyShard) forgetDenial(e *denyEntry) {
 	e.expires = forgotten
 	if e.debt == 0 {
 		s.remove(e)
@@ -283,12 +295,10 @@ func (s *denyShard) forget(e *denyEntry) {
 
 // popDebts moves the debts of a key, under all limits, to debts.
 func (s *denyShard) popDebts(now int64, hash uint64, key string, debts []debt) []debt {
-	for e := s.entries[hash]; e != nil; {
-		next := e.chain
+	for e := range s.chainOf(hash) {
 		if e.debt > 0 && e.key == key {
-			debts = s.takeDebt(now, e, debts)
+			debts = s.removeDebt(now, e, debts)
 		}
-		e = next
 	}
 	return debts
 }
@@ -299,8 +309,8 @@ func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
 	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.pendingSince < s.maxAge
 }
 
-// takeDebt moves the debt of e to debts if e needsStore, and otherwise removes e.
-func (s *denyShard) takeDebt(now int64, e *denyEntry, debts []debt) []debt {
+// removeDebt moves the debt of e to debts if e needsStore, and otherwise removes e.
+func (s *denyShard) removeDebt(now int64, e *denyEntry, debts []debt) []debt {
 	needed := s.needsStore(e, now)
 	if needed {
 		debts = append(debts, debt{e.key, e.limit, e.debt, e.resetAt, e.hash, s.generation})
@@ -329,7 +339,7 @@ func (s *denyShard) popDue(now, before int64, limit int, debts []debt) ([]debt, 
 		if e.pendingSince > before || len(debts) >= limit {
 			return debts, e.pendingSince
 		}
-		debts = s.takeDebt(now, e, debts)
+		debts = s.removeDebt(now, e, debts)
 	}
 	return debts, forever
 }

@@ -25,7 +25,7 @@ type EndRetrier struct {
 	mu      sync.Mutex
 	pending []pendingEnd
 	ids     map[endID]struct{} // of pending
-	stats   EndStats           // without Pending
+	stats   EndRetrierStats    // without Pending
 
 	worker
 }
@@ -42,8 +42,8 @@ type endID struct {
 
 func (e *pendingEnd) id() endID { return endID{e.hit.Key, e.hit.Limit.StateID(), e.hit.Lease} }
 
-// EndStats are the counters of an EndRetrier.
-type EndStats struct {
+// EndRetrierStats are the counters of an EndRetrier.
+type EndRetrierStats struct {
 	Pending   int64 // ends that wait for a retry
 	Recovered int64 // ends that failed at first, and that the store decided in a retry
 	Lost      int64 // ends that failed and are not retried: too many were pending, or the lease has expired
@@ -54,8 +54,8 @@ const (
 	endsPerCall    = 100
 )
 
-// endPauses are the pauses before pending ends are retried. They grow while no retry succeeds.
-var endPauses = backoff.Backoff{Initial: 20 * time.Millisecond, Max: 500 * time.Millisecond}
+// endBackoff is the wait before pending ends are retried. It grows while no retry succeeds.
+var endBackoff = backoff.Backoff{Initial: 20 * time.Millisecond, Max: 500 * time.Millisecond}
 
 // NewEndRetrier returns an EndRetrier that wraps store, without taking ownership, and starts its goroutine. Call Close after the
 // last Take.
@@ -80,7 +80,7 @@ func (r *EndRetrier) Close(ctx context.Context) error {
 }
 
 // Stats returns the number of pending ends and the counters.
-func (r *EndRetrier) Stats() EndStats {
+func (r *EndRetrier) Stats() EndRetrierStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stats := r.stats
@@ -139,7 +139,7 @@ func (r *EndRetrier) run(ctx context.Context) {
 			return
 		}
 		for failures := 0; r.Stats().Pending > 0; {
-			if backoff.Sleep(ctx, endPauses.Wait(failures)) != nil {
+			if backoff.Sleep(ctx, endBackoff.Wait(failures)) != nil {
 				return
 			}
 			failures++

@@ -57,12 +57,12 @@ func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 				fail(w, true)
 				w.endFails(r, "a")
 				time.Sleep(3 * time.Second)
-				if got := r.Stats(); got != (guard.EndStats{Pending: 1}) {
+				if got := r.Stats(); got != (guard.EndRetrierStats{Pending: 1}) {
 					t.Errorf("during the failure: %+v, want one pending", got)
 				}
 				fail(w, false)
 				time.Sleep(time.Second)
-				if got := r.Stats(); got != (guard.EndStats{Recovered: 1}) || w.usage() != 1 {
+				if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 1}) || w.usage() != 1 {
 					t.Errorf("after the failure: %+v and %d slots held, want one repeated and one slot of the other", got, w.usage())
 				}
 				calls := w.store.calls.Load()
@@ -84,7 +84,7 @@ func TestEndRetrierRepeatsNoTake(t *testing.T) {
 			_ = takeError(context.Background(), r, h)
 		}
 		_ = r.Take(context.Background(), time.Now(), limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
-		if got := r.Stats(); got != (guard.EndStats{}) {
+		if got := r.Stats(); got != (guard.EndRetrierStats{}) {
 			t.Errorf("%+v, want nothing pending", got)
 		}
 	})
@@ -102,7 +102,7 @@ func TestEndRetrierIsBounded(t *testing.T) {
 			t.Errorf("%+v, want %d pending and %d lost", got, maximum, more)
 		}
 		time.Sleep(11 * time.Second) // more than the TTL
-		if got := r.Stats(); got != (guard.EndStats{Lost: maximum + more}) {
+		if got := r.Stats(); got != (guard.EndRetrierStats{Lost: maximum + more}) {
 			t.Errorf("after the TTL: %+v, want all lost", got)
 		}
 	})
@@ -164,12 +164,12 @@ func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
 		for range 2 {
 			_ = takeError(t.Context(), r, reserved, other)
 		}
-		if got := r.Stats(); got != (guard.EndStats{Pending: 4}) {
+		if got := r.Stats(); got != (guard.EndRetrierStats{Pending: 4}) {
 			t.Errorf("%+v, want two ids of a key, one under another limit and one of another key", got)
 		}
 		w.store.set(0, 0, nil)
 		time.Sleep(time.Second)
-		if got := r.Stats(); got != (guard.EndStats{Recovered: 4}) || w.usage() != 0 {
+		if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 4}) || w.usage() != 0 {
 			t.Errorf("%+v and %d slots held, want all repeated once", got, w.usage())
 		}
 		w.store.set(0, 0, errGone)
@@ -214,7 +214,7 @@ func TestCloseIsBounded(t *testing.T) {
 		},
 		"denials": func(w *fixture, _ limiters.Store) interface{ Close(context.Context) error } {
 			through := &muted{Store: w.store}
-			c := guard.NewDenyCache(through, guard.DenyOptions{MaxAge: time.Second})
+			c := guard.NewDenyCache(through, guard.DenyCacheOptions{MaxAge: time.Second})
 			counted := limit(limiters.Spec{Max: 2, CountDenied: true})
 			for range 5 {
 				take(w, c, limiters.Hit{Key: "k", Limit: counted, N: 2})

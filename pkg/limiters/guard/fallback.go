@@ -77,8 +77,8 @@ func (f *Fallback) Stats() FallbackStats {
 	return s
 }
 
-// Forget clears the cached shares. Call it after rules were replaced.
-func (f *Fallback) Forget() { f.local.shares.forget() }
+// ForgetShares clears the cached shares. Call it after rules were replaced.
+func (f *Fallback) ForgetShares() { f.local.shares.forget() }
 
 // CheckIdle calls check if the store is down and has received no hits for some time, and marks it as recovered if check returns nil.
 // Call CheckIdle periodically, because without requests nothing else notices a recovery.

@@ -269,7 +269,7 @@ func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 // A denial from a cache does not show that the store is back.
 func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	store := &flaky{Store: memory()}
-	cache := guard.NewDenyCache(store, guard.DenyOptions{})
+	cache := guard.NewDenyCache(store, guard.DenyCacheOptions{})
 	defer cache.Close(t.Context())
 	f := guard.NewFallback(cache, guard.FallbackOptions{})
 	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
@@ -349,7 +349,7 @@ func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 			for j := range 200 {
 				take(t, withOnError(f, limiters.OnErrorLocal), limiters.Hit{Key: "k", Limit: hourly, N: int64(j % 5)})
 				if i == 0 {
-					f.Forget()
+					f.ForgetShares()
 				}
 			}
 		})

@@ -109,7 +109,7 @@ type replica struct {
 	link *faultyLink
 }
 
-func (w *fixture) replica(o guard.DenyOptions) *replica {
+func (w *fixture) replica(o guard.DenyCacheOptions) *replica {
 	l := &faultyLink{Store: w.store}
 	r := &replica{guard.NewDenyCache(l, o), w, l}
 	w.Cleanup(func() { _ = r.Close(context.Background()) })

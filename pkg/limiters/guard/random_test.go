@@ -34,7 +34,7 @@ func changesNoDecision(t *testing.T, generator func(algorithm string, seed uint6
 				last, first := g.Next()
 				window := first[0][0].Limit.Spec().Window
 				// Denials of long windows are kept longer, so that the cache does not wake each second of a year.
-				o := guard.DenyOptions{MaxAge: max(time.Second, window/10), MaxBytes: 64 << 10}
+				o := guard.DenyCacheOptions{MaxAge: max(time.Second, window/10), MaxBytes: 64 << 10}
 				c := cached(t, memstore.New(memstore.Options{}), o)
 				start, held := time.Now(), map[string]limiters.Hit{}
 				charged := map[string]time.Time{}

@@ -10,15 +10,15 @@ import (
 
 // Reset implements [limiters.Store]. It removes unsent debts, which belong to the old state.
 func (c *DenyCache) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
-	c.DiscardKeys(keys)
+	c.ForgetKeys(keys)
 	found, err = c.store.Reset(ctx, keys)
-	c.DiscardKeys(keys) // again, because calls in flight may have recorded denials
+	c.ForgetKeys(keys) // again, because calls in flight may have recorded denials
 	return found, err
 }
 
-// DiscardKeys removes the denials and debts of keys, including denials that calls in flight will return. Call it when another
+// ForgetKeys removes the denials and debts of keys, including denials that calls in flight will return. Call it when another
 // process has reset the keys.
-func (c *DenyCache) DiscardKeys(keys []limiters.StateName) {
+func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
 	if c == nil {
 		return
 	}
@@ -27,38 +27,35 @@ func (c *DenyCache) DiscardKeys(keys []limiters.StateName) {
 		s := c.shard(hash)
 		s.mu.Lock()
 		s.generation++
-		s.removeIf(func(e *denyEntry) bool { return e.hash == hash && e.key == k.Key }, s.entries[hash])
+		for e := range s.chainOf(hash) {
+			if e.key == k.Key {
+				s.remove(e)
+			}
+		}
 		s.mu.Unlock()
 	}
 }
 
 // ResetMatching implements [limiters.Store].
 func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	c.DiscardMatching(match)
+	c.ForgetMatching(match)
 	progress, err := c.store.ResetMatching(ctx, match, cursor)
-	c.DiscardMatching(match)
+	c.ForgetMatching(match)
 	return progress, err
 }
 
-// DiscardMatching is [DenyCache.DiscardKeys] for all keys that match.
-func (c *DenyCache) DiscardMatching(match func(key string) bool) {
+// ForgetMatching is [DenyCache.ForgetKeys] for all keys that match.
+func (c *DenyCache) ForgetMatching(match func(key string) bool) {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
-		for _, first := range s.entries {
-			s.removeIf(func(e *denyEntry) bool { return match(e.key) }, first)
+		for hash := range s.entries {
+			for e := range s.chainOf(hash) {
+				if match(e.key) {
+					s.remove(e)
+				}
+			}
 		}
 	})
-}
-
-// removeIf removes matching entries of a chain, with their debts.
-func (s *denyShard) removeIf(remove func(*denyEntry) bool, chain *denyEntry) {
-	for e := chain; e != nil; {
-		next := e.chain
-		if remove(e) {
-			s.remove(e)
-		}
-		e = next
-	}
 }
 
 // Reset implements [limiters.Store].

@@ -21,7 +21,7 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 		},
 		"by another": func(c *guard.DenyCache, inner limiters.Store) error {
 			_, err := inner.Reset(context.Background(), []limiters.StateName{limit.StateName("k")})
-			c.DiscardKeys([]limiters.StateName{limit.StateName("k")})
+			c.ForgetKeys([]limiters.StateName{limit.StateName("k")})
 			return err
 		},
 		"of matching keys": func(c *guard.DenyCache, _ limiters.Store) error {
@@ -31,13 +31,13 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 		"of matching keys by another": func(c *guard.DenyCache, inner limiters.Store) error {
 			match := func(key string) bool { return key == "k" }
 			_, err := inner.ResetMatching(context.Background(), match, "")
-			c.DiscardMatching(match)
+			c.ForgetMatching(match)
 			return err
 		},
 	}
 	for name, reset := range reset {
 		inner := memstore.New(memstore.Options{})
-		cache := guard.NewDenyCache(inner, guard.DenyOptions{MaxAge: time.Hour})
+		cache := guard.NewDenyCache(inner, guard.DenyCacheOptions{MaxAge: time.Hour})
 		charge := func(key string) limiters.Verdict {
 			return take(t, cache, limiters.Hit{Key: key, Limit: limit, N: 1})[0]
 		}
@@ -125,7 +125,7 @@ func TestFailedResetLosesNoEnds(t *testing.T) {
 				}
 				w.store.set(0, 0, nil)
 				time.Sleep(time.Second)
-				if got := r.Stats(); got != (guard.EndStats{Recovered: 1}) || w.usage() != 0 {
+				if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 1}) || w.usage() != 0 {
 					t.Errorf("%+v and %d slots held, want the end repeated", got, w.usage())
 				}
 			})

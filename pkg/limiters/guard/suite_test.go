@@ -20,7 +20,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-func cached(t testing.TB, store limiters.Store, o guard.DenyOptions) *guard.DenyCache {
+func cached(t testing.TB, store limiters.Store, o guard.DenyCacheOptions) *guard.DenyCache {
 	t.Helper()
 	c := guard.NewDenyCache(store, o)
 	t.Cleanup(func() {
@@ -41,7 +41,7 @@ func onRedis(t testing.TB, server *redistest.Server) limiters.Store {
 func TestDenyCachePassesTheSuite(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		limiterstest.Run(t, func(t *testing.T) limiters.Store {
-			return cached(t, memstore.New(memstore.Options{}), guard.DenyOptions{})
+			return cached(t, memstore.New(memstore.Options{}), guard.DenyCacheOptions{})
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
@@ -50,14 +50,14 @@ func TestDenyCachePassesTheSuite(t *testing.T) {
 			if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			return cached(t, onRedis(t, server), guard.DenyOptions{})
+			return cached(t, onRedis(t, server), guard.DenyCacheOptions{})
 		})
 	})
 }
 
 func TestDenyCachesOfReplicasAdmitExactlyTheLimit(t *testing.T) {
 	server := redistest.Start(t)
-	replica := func() limiters.Store { return cached(t, onRedis(t, server), guard.DenyOptions{}) }
+	replica := func() limiters.Store { return cached(t, onRedis(t, server), guard.DenyCacheOptions{}) }
 	limiterstest.Races(t, []limiters.Store{replica(), replica(), replica()})
 }
 
@@ -69,7 +69,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			day := limit(limiters.Spec{Max: 3, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}, CountDenied: true})
-			o := guard.DenyOptions{MaxAge: 30 * time.Millisecond} // so that many debts are sent
+			o := guard.DenyCacheOptions{MaxAge: 30 * time.Millisecond} // so that many debts are sent
 			replicas := []*guard.DenyCache{guard.NewDenyCache(store, o), guard.NewDenyCache(store, o)}
 			var want [4]atomic.Int64
 			var wg sync.WaitGroup
@@ -88,7 +88,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 							t.Error(err)
 						}
 						if rnd.IntN(1000) == 0 {
-							replicas[g%2].Forget()
+							replicas[g%2].ForgetDenials()
 						}
 					}
 				})
@@ -115,7 +115,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 
 // Refunds, hits, peeks, groups and reloads at the same time, for the race detector.
 func TestDenyCacheConcurrentUse(t *testing.T) {
-	c := cached(t, memstore.New(memstore.Options{}), guard.DenyOptions{MaxAge: 2 * time.Millisecond, MaxBytes: 40 << 10})
+	c := cached(t, memstore.New(memstore.Options{}), guard.DenyCacheOptions{MaxAge: 2 * time.Millisecond, MaxBytes: 40 << 10})
 	limits := []*limiters.Limit{counted, twoALog, limit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Second})}
 	var wg sync.WaitGroup
 	for g := range 64 {
@@ -139,7 +139,7 @@ func TestDenyCacheConcurrentUse(t *testing.T) {
 				}
 				switch rnd.IntN(100) {
 				case 0:
-					c.Forget()
+					c.ForgetDenials()
 				case 1:
 					c.Stats()
 				}
@@ -152,7 +152,7 @@ func TestDenyCacheConcurrentUse(t *testing.T) {
 // Lost data of Redis and refunds by another replica are seen after Max.
 func TestRefundsAndLossesInRedisAreSeen(t *testing.T) {
 	server := redistest.Start(t)
-	a, b := cached(t, onRedis(t, server), guard.DenyOptions{MaxAge: 20 * time.Millisecond}), cached(t, onRedis(t, server), guard.DenyOptions{})
+	a, b := cached(t, onRedis(t, server), guard.DenyCacheOptions{MaxAge: 20 * time.Millisecond}), cached(t, onRedis(t, server), guard.DenyCacheOptions{})
 	day := limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 	for _, again := range []func(){
 		func() { server.Client(t).FlushAll(context.Background()) },
@@ -176,7 +176,7 @@ func TestRefundsAndLossesInRedisAreSeen(t *testing.T) {
 // Ten times as many users as the cache has room for are over their limit. The accounted bytes are close to the heap.
 func TestDenyCacheIsBounded(t *testing.T) {
 	const maxBytes = 4 << 20
-	c := cached(t, denies{}, guard.DenyOptions{MaxBytes: maxBytes, MaxAge: time.Hour})
+	c := cached(t, denies{}, guard.DenyCacheOptions{MaxBytes: maxBytes, MaxAge: time.Hour})
 	heap := func() int64 {
 		runtime.GC()
 		runtime.GC()
@@ -221,7 +221,7 @@ func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out 
 // Entries with debt are not evicted. New denials are not cached then.
 func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 	withFixture(t, func(w *fixture) {
-		a := w.replica(guard.DenyOptions{MaxBytes: 16 << 10})
+		a := w.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10})
 		const keys = 500
 		for i := range keys {
 			take(w, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2}, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2})
@@ -255,7 +255,7 @@ func TestDenyCacheOfAFullRedisDeniesNothingThatFits(t *testing.T) {
 		for _, name := range limiterstest.Windowed() {
 			day := limit(limiters.Spec{Algorithm: name, Max: 5, Window: 365 * 24 * time.Hour, CountDenied: name != "sliding_log"})
 			key := fmt.Sprint(name, i)
-			c := cached(t, onRedis(t, server), guard.DenyOptions{MaxAge: time.Hour})
+			c := cached(t, onRedis(t, server), guard.DenyCacheOptions{MaxAge: time.Hour})
 			of := func(n int64) limiters.Hit { return limiters.Hit{Key: key, Limit: day, N: n} }
 			take(t, c, of(3))
 			setFull("1")
