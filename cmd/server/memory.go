@@ -116,8 +116,8 @@ func (m *memory) run(ctx context.Context, answered func()) {
 // check returns nil: memory always answers.
 func (m *memory) check(context.Context) error { return nil }
 
-// messages returns nil: no other replica shares the memory.
-func (m *memory) messages(string) (resets.Messages, error) { return nil, nil }
+// pubSub returns nil: no other replica shares the memory.
+func (m *memory) pubSub(string) (resets.PubSub, error) { return nil, nil }
 
 func (m *memory) keys() int64 { return m.Stats().Keys }
 

@@ -150,7 +150,7 @@ func (r *redisBackend) check(ctx context.Context) error {
 	return err
 }
 
-func (r *redisBackend) messages(channel string) (resets.Messages, error) { return r.Messages(channel) }
+func (r *redisBackend) pubSub(channel string) (resets.PubSub, error) { return r.PubSub(channel) }
 
 func (r *redisBackend) keys() int64 { return 0 }
 
@@ -180,8 +180,8 @@ func (p *redisPair) check(ctx context.Context) error {
 	return p.perSecond.check(ctx)
 }
 
-func (p *redisPair) messages(channel string) (resets.Messages, error) {
-	return p.main.messages(channel)
+func (p *redisPair) pubSub(channel string) (resets.PubSub, error) {
+	return p.main.pubSub(channel)
 }
 
 func (p *redisPair) keys() int64 { return 0 }

@@ -28,8 +28,8 @@ type backend interface {
 	run(ctx context.Context, answered func())
 	// check returns an error if the backend does not answer. It charges nothing.
 	check(ctx context.Context) error
-	// messages returns the channel to the replicas that share the backend; nil if none does.
-	messages(channel string) (resets.Messages, error)
+	// pubSub returns the channel to the replicas that share the backend; nil if none does.
+	pubSub(channel string) (resets.PubSub, error)
 	// keys returns how many keys the backend holds in the memory of this process.
 	keys() int64
 	// save saves counters in memory if they have a snapshot. Call it after the last request.
@@ -132,9 +132,9 @@ func newResets(st *store, log *zap.Logger, panicked recovery.Report) (*resets.Se
 		}
 		log.Warn(what, fields...)
 	}
-	messages, err := st.backend.messages("resets")
+	pubSub, err := st.backend.pubSub("resets")
 	return &resets.Service{
-		Store: st.fallback, Local: st.local, DenyCache: st.denyCache, Messages: messages, Warn: warn, Panicked: panicked,
+		Store: st.fallback, Local: st.local, DenyCache: st.denyCache, PubSub: pubSub, Warn: warn, Panicked: panicked,
 	}, err
 }
 

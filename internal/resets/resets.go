@@ -15,8 +15,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// Messages is a channel between all replicas, such as [redisstore.Messages].
-type Messages interface {
+// A PubSub is a channel between all replicas, such as [redisstore.PubSub].
+type PubSub interface {
 	// Publish sends a message to the replicas that are connected.
 	Publish(ctx context.Context, message []byte) error
 	// Receive calls connected once it is connected, and then received with each message, until ctx ends or the connection is lost.
@@ -27,9 +27,9 @@ type Messages interface {
 // docs/adr/0020-admin-api.md explains the order of the steps. On a nil Service, Run does nothing.
 type Service struct {
 	Store     *guard.Fallback
-	Local     *memstore.Store  // the counters of Store for on_store_error: local; nil without Messages
+	Local     *memstore.Store  // the counters of Store for on_store_error: local; nil without PubSub
 	DenyCache *guard.DenyCache // nil if disabled
-	Messages  Messages         // nil if no other replica shares the store
+	PubSub    PubSub           // nil if no other replica shares the store
 	// Warn receives the failures of messages. The error is ErrMessage if another version of Weir has sent the message.
 	Warn     func(what string, err error)
 	Panicked recovery.Report
@@ -77,14 +77,14 @@ func (r *Service) ResetEntry(
 // resetAndNotify sends m before and after reset. If it returns no error, notified reports whether the second message was sent or is not
 // needed. It sends the second message even if reset failed, because some states may be removed.
 func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() error) (notified bool, err error) {
-	if r.Messages == nil {
+	if r.PubSub == nil {
 		return true, reset()
 	}
 	text, err := json.Marshal(m)
 	if err != nil {
 		return false, err
 	}
-	if r.Messages.Publish(ctx, text) == nil {
+	if r.PubSub.Publish(ctx, text) == nil {
 		_ = backoff.Sleep(ctx, resetDelay)
 	}
 	failed := reset()
@@ -93,7 +93,7 @@ func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() er
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 		defer cancel()
 	}
-	err = r.Messages.Publish(ctx, text)
+	err = r.PubSub.Publish(ctx, text)
 	if failed != nil {
 		return false, failed
 	}
@@ -110,11 +110,11 @@ var subscribeBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 *
 // Run receives the resets of other replicas, and forgets the denials of these keys, until ctx ends. After a lost connection it
 // forgets all denials, because it may have missed messages.
 func (r *Service) Run(ctx context.Context) {
-	if r == nil || r.Messages == nil {
+	if r == nil || r.PubSub == nil {
 		return
 	}
 	for failures := 0; ; failures++ {
-		err := r.Messages.Receive(ctx, func() {
+		err := r.PubSub.Receive(ctx, func() {
 			failures = 0
 			r.DenyCache.ForgetMatching(func(string) bool { return true })
 		}, r.received)

@@ -35,7 +35,7 @@ func (c *channel) Receive(context.Context, func(), func([]byte)) error {
 func TestFailedResetSendsBothMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		r := &Service{Messages: &channel{[]func([]byte){func([]byte) { n++ }}}}
+		r := &Service{PubSub: &channel{[]func([]byte){func([]byte) { n++ }}}}
 		failed := errors.New("the store failed")
 		call, leave := context.WithCancel(t.Context())
 		_, err := r.resetAndNotify(call, message{Domain: "ugc", Entry: [2]string{"user_id", "42"}}, func() error { leave(); return failed })
@@ -67,7 +67,7 @@ func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Service, t
 	}
 	counters, cache := memstore.New(memstore.Options{}), guard.NewDenyCache(shared, guard.DenyCacheOptions{MaxAge: time.Hour})
 	r = &Service{
-		Store: guard.NewFallback(cache, guard.FallbackOptions{Local: counters}), Local: counters, DenyCache: cache, Messages: c,
+		Store: guard.NewFallback(cache, guard.FallbackOptions{Local: counters}), Local: counters, DenyCache: cache, PubSub: c,
 		Warn:     func(what string, err error) { t.Errorf("%s: %v", what, err) },
 		Panicked: func(where string, value any) { t.Errorf("%s panicked: %v", where, value) },
 	}
@@ -145,7 +145,7 @@ func TestUnknownMessageIsReported(t *testing.T) {
 func TestLostChannelIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		r := &Service{Messages: &channel{}, Warn: func(string, error) { n++ }}
+		r := &Service{PubSub: &channel{}, Warn: func(string, error) { n++ }}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		r.Run(ctx)

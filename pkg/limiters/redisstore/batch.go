@@ -18,19 +18,19 @@ type batch struct {
 	group    []uint16 // the number of each hit's group, from 1; 0: the hit is alone in its group
 	keys     []string // of the hits
 
-	distinct []string // keys, each once
-	limits   []scriptLimit
-	limitOf  []int  // the index in limits of each hit's limit, from 1
-	runs     []byte // see run.go
-	times    [2 * wordSize]byte
+	uniqueKeys []string
+	limits     []scriptLimit
+	runs       []byte // see run.go
+	times      [2 * wordSize]byte
 
 	buffer keyBuffer
-	// For encode. Indices in distinct count from 1.
-	known     map[string]int // key to index
-	index     []int          // of each hit's key
-	hitsOnKey []int          // number of hits on the key with this index
-	arguments []any
-	limitArgs []byte
+	// For encode. Indices in uniqueKeys and limits count from 1.
+	indexOfKey map[string]int // in uniqueKeys
+	keyOf      []int          // hit to the index of its key
+	limitOf    []int          // hit to the index of its limit
+	hitsOnKey  []int          // number of hits on the key with this index
+	arguments  []any
+	limitArgs  []byte
 }
 
 const wordSize = 8 // bytes of a number
@@ -57,7 +57,7 @@ func countKeys(groups []limiters.Group) (n int) {
 
 // newBatch returns a batch without hits. Add keys, and then encode the groups of their hits.
 func newBatch(notAfter, now time.Time) *batch {
-	return &batch{notAfter: notAfter, now: now, known: map[string]int{}}
+	return &batch{notAfter: notAfter, now: now, indexOfKey: map[string]int{}}
 }
 
 var batchPool = sync.Pool{New: func() any { return newBatch(time.Time{}, time.Time{}) }}
@@ -75,14 +75,14 @@ func (b *batch) release() {
 	if len(b.hits) > 4096 {
 		return
 	}
-	clear(b.known)
+	clear(b.indexOfKey)
 	clear(b.buffer.keys)
-	clear(b.distinct)
+	clear(b.uniqueKeys)
 	clear(b.limits)
 	clear(b.arguments)
 	clear(b.hits)
 	b.hits, b.group, b.keys = b.hits[:0], b.group[:0], nil
-	b.distinct, b.limits, b.limitOf, b.runs = b.distinct[:0], b.limits[:0], b.limitOf[:0], b.runs[:0]
+	b.uniqueKeys, b.limits, b.limitOf, b.runs = b.uniqueKeys[:0], b.limits[:0], b.limitOf[:0], b.runs[:0]
 	batchPool.Put(b)
 }
 
@@ -99,10 +99,10 @@ func (b *batch) encode(groups []limiters.Group) {
 			b.hits, b.group = append(b.hits, &g[i]), append(b.group, groupNumber)
 		}
 	}
-	b.index, b.hitsOnKey = b.index[:0], append(b.hitsOnKey[:0], 0)
+	b.keyOf, b.hitsOnKey = b.keyOf[:0], append(b.hitsOnKey[:0], 0)
 	for _, key := range b.keys {
 		i := b.keyIndex(key)
-		b.index = append(b.index, i)
+		b.keyOf = append(b.keyOf, i)
 		b.hitsOnKey[i]++
 	}
 	for i := range b.hits {
@@ -112,11 +112,11 @@ func (b *batch) encode(groups []limiters.Group) {
 }
 
 func (b *batch) keyIndex(key string) int {
-	i, found := b.known[key]
+	i, found := b.indexOfKey[key]
 	if !found {
-		b.distinct, b.hitsOnKey = append(b.distinct, key), append(b.hitsOnKey, 0)
-		i = len(b.distinct)
-		b.known[key] = i
+		b.uniqueKeys, b.hitsOnKey = append(b.uniqueKeys, key), append(b.hitsOnKey, 0)
+		i = len(b.uniqueKeys)
+		b.indexOfKey[key] = i
 	}
 	return i
 }
@@ -144,9 +144,9 @@ func (b *batch) limitIndex(l scriptLimit) int {
 
 // args returns the command for the batch. notAfter is its deadline in the server's time; 0 means none.
 func (b *batch) args(name, text string, notAfter int64) []any {
-	args := append(b.arguments[:0], name, text, len(b.distinct))
-	for i := range b.distinct {
-		args = append(args, &b.distinct[i])
+	args := append(b.arguments[:0], name, text, len(b.uniqueKeys))
+	for i := range b.uniqueKeys {
+		args = append(args, &b.uniqueKeys[i])
 	}
 	now, date := int64(0), b.now
 	if date.IsZero() {
@@ -176,7 +176,7 @@ const (
 	penaltyKey                     // under a limit with a penalty
 )
 
-var keySuffixes = [...]string{reservationsKey: reserveSuffix, penaltyKey: penaltySuffix}
+var keySuffixes = [...]string{reservationsKey: reservationsSuffix, penaltyKey: penaltySuffix}
 
 // A scriptLimit is a limit for the keys of one kind. The script gets an argument for each.
 type scriptLimit struct {

@@ -32,7 +32,7 @@ func TestCalendarWindowIsSelectedByTheClockOfRedis(t *testing.T) {
 		if ahead == -1 {
 			// The key was charged yesterday, in the window that is current by Weir's clock.
 			state := binary.BigEndian.AppendUint64(slices.Clone(numbers[len(numbers)-3*wordSize:len(numbers)-2*wordSize]), 1)
-			if err := server.Client(t).Set(context.Background(), b.distinct[0], state, time.Hour).Err(); err != nil {
+			if err := server.Client(t).Set(context.Background(), b.uniqueKeys[0], state, time.Hour).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -39,7 +39,7 @@ func TestExtraKeysAreLikeTheirKey(t *testing.T) {
 				t.Fatal(out, err)
 			}
 			key := s.namer.key(&hit)
-			for _, name := range []string{key, key + reserveSuffix, key + penaltySuffix} {
+			for _, name := range []string{key, key + reservationsSuffix, key + penaltySuffix} {
 				if expiresIn := c.PTTL(t.Context(), name).Val(); expiresIn <= 0 {
 					t.Errorf("%s %q: expires in %v", limit.Spec().Algorithm, name, expiresIn)
 				}
@@ -84,7 +84,7 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 		if out, err := take(t, s, over); err != nil || !out[0].Penalized {
 			t.Errorf("%s: %+v %v: want the second offence", limit.Spec().Algorithm, out, err)
 		}
-		if n := c.Exists(t.Context(), s.namer.key(&other), s.namer.key(&other)+reserveSuffix).Val(); n != 0 {
+		if n := c.Exists(t.Context(), s.namer.key(&other), s.namer.key(&other)+reservationsSuffix).Val(); n != 0 {
 			t.Errorf("%s: a reservation that failed has left %d keys, want 0", limit.Spec().Algorithm, n)
 		}
 	}

@@ -69,7 +69,7 @@ func TestHiddenKeysShowNoUserData(t *testing.T) {
 				t.Errorf("%q holds %q", held, said)
 			}
 		}
-		if !strings.HasPrefix(key, "weir:"+format+"h{") {
+		if !strings.HasPrefix(key, "weir:"+keyFormat+"h{") {
 			t.Errorf("%q has lost its prefix or its format", key)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// format is the version of keys and values. Counters do not survive a change of format.
-const format = "w2"
+// keyFormat is the version of keys and values. Counters do not survive a change of format.
+const keyFormat = "w2"
 
 // A keyNamer makes keys. In this package, a key is a key in Redis, and a hitKey is the key of a [limiters.Hit].
 type keyNamer struct {
@@ -19,9 +19,9 @@ type keyNamer struct {
 
 // append appends the key of a hit's state to text:
 //
-//	prefix format {hitKey} limit               the hit's key is the hash tag, so its limits are in one slot
-//	prefix format length {tag} hitKey } limit  with a tag; its length keeps tag and hitKey apart
-//	prefix format h{MAC of hitKey} limit       hidden; with a tag, the MAC of the tag is the hash tag
+//	prefix keyFormat {hitKey} limit               the hit's key is the hash tag, so its limits are in one slot
+//	prefix keyFormat length {tag} hitKey } limit  with a tag; its length keeps tag and hitKey apart
+//	prefix keyFormat h{MAC of hitKey} limit       hidden; with a tag, the MAC of the tag is the hash tag
 //
 // Braces in the hit's key are harmless: they change the hash tag of all its limits in the same way.
 func (n keyNamer) append(text []byte, h *limiters.Hit) []byte {
@@ -34,7 +34,7 @@ func (n keyNamer) appendKey(text []byte, hitKey, stateID string) []byte {
 		tag = n.tag(hitKey)
 	}
 	text = append(text, n.prefix...)
-	text = append(text, format...)
+	text = append(text, keyFormat...)
 	switch {
 	case n.hasher != nil:
 		text = n.hasher.append(text, tag, hitKey)
@@ -54,7 +54,7 @@ func (n keyNamer) appendKey(text []byte, hitKey, stateID string) []byte {
 
 // parse returns the hit's key from the key of a state or from one of its extra keys. It returns false for other keys and for hidden keys.
 func (n keyNamer) parse(key string) (hitKey string, ok bool) {
-	rest, ours := strings.CutPrefix(key, n.prefix+format)
+	rest, ours := strings.CutPrefix(key, n.prefix+keyFormat)
 	end := strings.LastIndexByte(rest, '}') // the StateID that follows has no braces
 	if !ours || end < 0 {
 		return "", false
@@ -75,8 +75,8 @@ func (n keyNamer) parse(key string) (hitKey string, ok bool) {
 
 // Suffixes of the extra keys of a hit, which have its reservations and its penalty. No StateID ends with one.
 const (
-	reserveSuffix = "h"
-	penaltySuffix = "p"
+	reservationsSuffix = "h"
+	penaltySuffix      = "p"
 )
 
 func (n keyNamer) key(h *limiters.Hit) string { return string(n.append(nil, h)) }

@@ -413,7 +413,7 @@ func TestReservationsHaveAnExpiry(t *testing.T) {
 			if out, err := take(t, s, hit); err != nil || out[0].Err != nil || !out[0].Allowed {
 				t.Fatal(err, out)
 			}
-			expiresIn := c.PTTL(t.Context(), keyOf("", &hit)+reserveSuffix).Val()
+			expiresIn := c.PTTL(t.Context(), keyOf("", &hit)+reservationsSuffix).Val()
 			if expiresIn+time.Since(start) < ttl || expiresIn > 76*time.Minute {
 				t.Errorf("%s, a reservation of %v: the hash expires in %v", hit.Key, ttl, expiresIn)
 			}
@@ -436,7 +436,7 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 		}
 	}
 	first := hit(0, false)
-	name := keyOf("", &first) + reserveSuffix
+	name := keyOf("", &first) + reservationsSuffix
 	for range 3 {
 		do(hit(0, false))
 		do(hit(0, true))
@@ -496,7 +496,7 @@ func TestEndedIDsAreRemoved(t *testing.T) {
 			t.Fatal(err, out)
 		}
 		reads := commands(t, c)["hgetall"]
-		if n := c.HLen(t.Context(), keyOf("", &hit)+reserveSuffix).Val(); n != int64(step.fields) || reads != step.reads {
+		if n := c.HLen(t.Context(), keyOf("", &hit)+reservationsSuffix).Val(); n != int64(step.fields) || reads != step.reads {
 			t.Errorf("%+v: %d fields and %d reads", step, n, reads)
 		}
 	}
@@ -539,7 +539,7 @@ func TestUnreadableReservationsFailTheirHits(t *testing.T) {
 	} {
 		for _, end := range []bool{false, true} {
 			h := limiters.Hit{Key: name, Limit: limit, N: 2, Lease: id, Op: opOf(end)}
-			list := keyOf("", &h) + reserveSuffix
+			list := keyOf("", &h) + reservationsSuffix
 			c.HSet(t.Context(), list, fields)
 			out, err := take(t, s, h)
 			if err != nil || out[0].Err == nil {
@@ -568,7 +568,7 @@ func TestReservationOnUnreadableKey(t *testing.T) {
 				t.Fatal(out, err)
 			}
 			key := keyOf("", &first)
-			reserved := c.HGetAll(t.Context(), key+reserveSuffix).Val()
+			reserved := c.HGetAll(t.Context(), key+reservationsSuffix).Val()
 			c.Del(t.Context(), key)
 			if err := c.Do(t.Context(), slices.Insert(command, 1, any(key))...).Err(); err != nil {
 				t.Fatal(err)
@@ -581,7 +581,7 @@ func TestReservationOnUnreadableKey(t *testing.T) {
 				if out, err := take(t, s, h); err != nil || out[0].Err == nil {
 					t.Errorf("%s, %s, %s: %+v %v, want an error", algorithm, content, name, out[0], err)
 				}
-				if c.Dump(t.Context(), key).Val() != before || !maps.Equal(c.HGetAll(t.Context(), key+reserveSuffix).Val(), reserved) {
+				if c.Dump(t.Context(), key).Val() != before || !maps.Equal(c.HGetAll(t.Context(), key+reservationsSuffix).Val(), reserved) {
 					t.Errorf("%s, %s, %s: the hit has changed the key or its reservations", algorithm, content, name)
 				}
 			}

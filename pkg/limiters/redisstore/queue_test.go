@@ -515,7 +515,7 @@ func TestRunsEncodeAllHits(t *testing.T) {
 				}
 				kinds = append(kinds, redisscripts.RunKind(run[4]))
 				got = append(got, limiters.Hit{
-					Key: b.distinct[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1].limit,
+					Key: b.uniqueKeys[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1].limit,
 					N: int64(binary.BigEndian.Uint64(limitAndN[2:])),
 				})
 				gotGroup = append(gotGroup, binary.BigEndian.Uint16(run[7:]))

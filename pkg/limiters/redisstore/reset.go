@@ -30,7 +30,7 @@ func (s *Store) Reset(ctx context.Context, names []limiters.StateName) (found []
 
 // unlink removes the key of a state and its extra keys, which share a slot. It returns the number of removed keys.
 func (s *Store) unlink(ctx context.Context, key string) (int64, error) {
-	return s.client.Unlink(ctx, key, key+reserveSuffix, key+penaltySuffix).Result()
+	return s.client.Unlink(ctx, key, key+reservationsSuffix, key+penaltySuffix).Result()
 }
 
 // Bounds of one call of ResetMatching.
@@ -114,7 +114,7 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(hit
 	if master.address != position.master {
 		*position = scanPosition{master: master.address}
 	}
-	keys, cursor, err := master.client.Scan(ctx, position.cursor, escapeGlob(s.namer.prefix+format)+"*", scanCount).Result()
+	keys, cursor, err := master.client.Scan(ctx, position.cursor, escapeGlob(s.namer.prefix+keyFormat)+"*", scanCount).Result()
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(hit
 			continue
 		}
 		// The scan also returns extra keys of a state. Removing one key of a state removes all.
-		n, err := s.unlink(ctx, strings.TrimSuffix(strings.TrimSuffix(key, reserveSuffix), penaltySuffix))
+		n, err := s.unlink(ctx, strings.TrimSuffix(strings.TrimSuffix(key, reservationsSuffix), penaltySuffix))
 		if err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func TestKeyNamesAreParsed(t *testing.T) {
 	for _, n := range []keyNamer{{}, {prefix: "weir:"}, {tag: tag}, {prefix: "a{b}*", tag: tag}} {
 		for _, key := range []string{"1:d|4:user*1:a", "{", "}", "a}b{c", "3{abc}", "}}2{", "k"} {
 			name := n.key(&limiters.Hit{Key: key, Limit: hourly})
-			for _, suffix := range []string{"", reserveSuffix, penaltySuffix} {
+			for _, suffix := range []string{"", reservationsSuffix, penaltySuffix} {
 				if got, ok := n.parse(name + suffix); !ok || got != key {
 					t.Errorf("%q: %q %v, want %q", name+suffix, got, ok, key)
 				}
@@ -136,23 +136,23 @@ func TestMessagesReachEveryReplica(t *testing.T) {
 	server := redistest.Start(t)
 	for _, secret := range []string{"", "a secret of 16 bytes"} {
 		o := Options{Prefix: "weir:", KeySecret: secret}
-		messages := func() *Messages {
+		pubSub := func() *PubSub {
 			s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, o)
 			t.Cleanup(func() { _ = s.Close() })
-			m, err := s.Messages("resets")
+			p, err := s.PubSub("resets")
 			if err != nil {
 				t.Fatal(err)
 			}
-			return m
+			return p
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		connected, got, ended := make(chan int, 10), make(chan string, 10), make(chan error, 2)
 		var connections atomic.Int64
 		for i := range 2 {
-			m := messages()
+			p := pubSub()
 			go func() {
 				for {
-					err := m.Receive(ctx, func() { connections.Add(1); connected <- i }, func(text []byte) { got <- string(text) })
+					err := p.Receive(ctx, func() { connections.Add(1); connected <- i }, func(text []byte) { got <- string(text) })
 					if ctx.Err() != nil {
 						ended <- err
 						return
@@ -166,7 +166,7 @@ func TestMessagesReachEveryReplica(t *testing.T) {
 		if _, err := raw.Receive(ctx); err != nil {
 			t.Fatal(err)
 		}
-		sender := messages()
+		sender := pubSub()
 		publish := func(text string) {
 			t.Helper()
 			if err := sender.Publish(ctx, []byte(text)); err != nil {

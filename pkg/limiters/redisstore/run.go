@@ -28,7 +28,7 @@ func (b *batch) encodeRuns() {
 	var last hitRun
 	for i := range b.hits {
 		h := b.hits[i]
-		next := hitRun{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i], n: limiters.ClampHits(h.N)}
+		next := hitRun{first: i, times: 1, key: b.keyOf[i], limit: b.limitOf[i], group: b.group[i], n: limiters.ClampHits(h.N)}
 		next.isDebt = h.Op == limiters.OpChargeDenied
 		switch {
 		case h.Op == limiters.OpInspect:
@@ -39,7 +39,7 @@ func (b *batch) encodeRuns() {
 			next.kind = redisscripts.KindReservations
 		case h.Limit.UsesExtraState():
 			next.kind = redisscripts.KindExtra
-		case b.hitsOnKey[b.index[i]] == 1 && b.group[i] == 0:
+		case b.hitsOnKey[b.keyOf[i]] == 1 && b.group[i] == 0:
 			next.kind = redisscripts.KindAlone
 		}
 		if !last.join(next) {
@@ -97,7 +97,7 @@ func (b *batch) appendRun(r *hitRun) {
 	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		for i := r.first; i < r.first+r.times; i++ {
 			to = b.appendLease(to, i)
-			to = binary.BigEndian.AppendUint16(to, uint16(b.index[i]))
+			to = binary.BigEndian.AppendUint16(to, uint16(b.keyOf[i]))
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
 			to = b.appendAmount(to, i)
 			if r.kind == redisscripts.KindReservations {

@@ -79,9 +79,9 @@ func (o Options) String() string {
 	}
 }
 
-// idle is the number of idle connections kept for each node: one for the queue, one for redirected commands. After a network
+// idlePerNode is the number of idle connections kept for each node: one for the queue, one for redirected commands. After a network
 // failure, each broken idle connection fails a call, so more would do harm.
-const idle = 2
+const idlePerNode = 2
 
 // requestTimeout bounds requests that go-redis makes without a deadline: AUTH, the master's address, the slots of a cluster. It is
 // well below DialTimeout, so that go-redis can try another Sentinel within DialTimeout.
@@ -126,7 +126,7 @@ func (o Options) universal() *redis.UniversalOptions {
 		WriteTimeout:               o.requestTimeout(),
 		PoolSize:                   o.PoolSize,
 		PoolTimeout:                o.Timeout,
-		MaxIdleConns:               min(idle, o.PoolSize),
+		MaxIdleConns:               min(idlePerNode, o.PoolSize),
 		// A command may have charged hits, so it is never sent twice. MaxRedirects still follows MOVED and ASK.
 		MaxRetries:    -1,
 		DialerRetries: 1,

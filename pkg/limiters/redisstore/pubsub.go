@@ -11,45 +11,45 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Messages is a Redis channel between processes that share a Redis, a prefix and a secret. With a secret, messages are encrypted
+// A PubSub is a Redis channel between processes that share a Redis, a prefix and a secret. With a secret, messages are encrypted
 // and authenticated. Delivery is at most once, to the processes that are connected.
-type Messages struct {
+type PubSub struct {
 	store   *Store
 	channel string
 	sealer  cipher.AEAD // nil without a secret
 }
 
-// maxMessage bounds a received message, in bytes.
-const maxMessage = 1 << 20
+// maxMessageBytes bounds a received message, in bytes.
+const maxMessageBytes = 1 << 20
 
-// Messages returns the channel with a name.
-func (s *Store) Messages(name string) (*Messages, error) {
-	m := &Messages{store: s, channel: s.namer.prefix + format + ":" + name}
+// PubSub returns the channel with a name.
+func (s *Store) PubSub(name string) (*PubSub, error) {
+	p := &PubSub{store: s, channel: s.namer.prefix + keyFormat + ":" + name}
 	if s.namer.hasher == nil {
-		return m, nil
+		return p, nil
 	}
 	block, err := aes.NewCipher(s.namer.hasher.derive("weir messages " + name))
 	if err != nil {
 		return nil, fmt.Errorf("redisstore: %w", err)
 	}
-	m.sealer, err = cipher.NewGCMWithRandomNonce(block)
+	p.sealer, err = cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
 		return nil, fmt.Errorf("redisstore: %w", err)
 	}
-	return m, nil
+	return p, nil
 }
 
 // Publish sends a message to all processes, including this one.
-func (m *Messages) Publish(ctx context.Context, message []byte) error {
-	if !m.store.enter() {
+func (p *PubSub) Publish(ctx context.Context, message []byte) error {
+	if !p.store.enter() {
 		return ErrClosed
 	}
-	defer m.store.running.Done()
-	if m.sealer != nil {
-		message = m.sealer.Seal(nil, nil, message, []byte(m.channel))
+	defer p.store.running.Done()
+	if p.sealer != nil {
+		message = p.sealer.Seal(nil, nil, message, []byte(p.channel))
 	}
-	if err := m.store.client.Publish(ctx, m.channel, message).Err(); err != nil {
-		return m.store.failure("publish", err)
+	if err := p.store.client.Publish(ctx, p.channel, message).Err(); err != nil {
+		return p.store.failure("publish", err)
 	}
 	return nil
 }
@@ -61,19 +61,19 @@ var errEnded = errors.New("the subscription has ended")
 
 // Receive passes messages to received until ctx ends or the connection fails. It calls connected once subscribed, because messages
 // before that are lost. It drops messages that are not authentic.
-func (m *Messages) Receive(ctx context.Context, connected func(), received func([]byte)) error {
+func (p *PubSub) Receive(ctx context.Context, connected func(), received func([]byte)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !m.store.enter() {
+	if !p.store.enter() {
 		return ErrClosed
 	}
-	defer m.store.running.Done()
-	defer context.AfterFunc(m.store.ctx, cancel)()
-	subscription := m.store.client.Subscribe(ctx)
+	defer p.store.running.Done()
+	defer context.AfterFunc(p.store.ctx, cancel)()
+	subscription := p.store.client.Subscribe(ctx)
 	defer subscription.Close()
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // a read does not end with ctx
-	if err := subscription.Subscribe(ctx, m.channel); err != nil {
-		return m.store.failure("subscribe", err)
+	if err := subscription.Subscribe(ctx, p.channel); err != nil {
+		return p.store.failure("subscribe", err)
 	}
 	for {
 		// Redis answers a ping after pingInterval, which reveals a dead connection.
@@ -85,29 +85,29 @@ func (m *Messages) Receive(ctx context.Context, connected func(), received func(
 			}
 		}
 		if err != nil {
-			return m.store.failure("subscribe", err)
+			return p.store.failure("subscribe", err)
 		}
 		switch e := event.(type) {
 		case *redis.Subscription:
 			if e.Kind != "subscribe" {
-				return m.store.failure("subscribe", errEnded)
+				return p.store.failure("subscribe", errEnded)
 			}
 			connected()
 		case *redis.Message:
-			if message, ok := m.open(e.Payload); ok {
+			if message, ok := p.open(e.Payload); ok {
 				received(message)
 			}
 		}
 	}
 }
 
-func (m *Messages) open(payload string) (message []byte, ok bool) {
-	if len(payload) > maxMessage {
+func (p *PubSub) open(payload string) (message []byte, ok bool) {
+	if len(payload) > maxMessageBytes {
 		return nil, false
 	}
-	if m.sealer == nil {
+	if p.sealer == nil {
 		return []byte(payload), true
 	}
-	message, err := m.sealer.Open(nil, nil, []byte(payload), []byte(m.channel))
+	message, err := p.sealer.Open(nil, nil, []byte(payload), []byte(p.channel))
 	return message, err == nil
 }
