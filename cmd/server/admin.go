@@ -41,7 +41,7 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := adminTLS(s, p.ports.admin, log)
+	l, err := adminTLS(s, p.listeners.admin, log)
 	if err != nil {
 		return nil, err
 	}

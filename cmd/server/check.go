@@ -40,11 +40,11 @@ func checkSettings() cli.SettingsReport {
 func parseSettings(s *settings.Serve) error {
 	var errs []error
 	if s.BackendType == settings.Redis {
-		_, err := redisAddress("REDIS", &s.Redis)
+		_, err := redisURLOptions("REDIS", &s.Redis)
 		errs = append(errs, err)
 	}
 	if s.UsePerSecondRedis {
-		_, err := redisAddress("REDIS_PERSECOND", &s.PerSecondRedis)
+		_, err := redisURLOptions("REDIS_PERSECOND", &s.PerSecondRedis)
 		errs = append(errs, err)
 	}
 	if s.ServerUseTLS {

@@ -46,24 +46,24 @@ const (
 	streamWindow = 64 << 10
 )
 
-// maxHeaders bounds the headers of a request, in bytes. Envoy sends a few hundred; grpc-go would allow 16 MiB for each of
+// maxHeaderBytes bounds the headers of a request, in bytes. Envoy sends a few hundred; grpc-go would allow 16 MiB for each of
 // maxStreams.
-const maxHeaders = 64 << 10
+const maxHeaderBytes = 64 << 10
 
 // workersPerCPU is the number of worker goroutines for each CPU. Without workers, growing the stack of a new goroutine takes a
 // fifth of a request's CPU time. More workers than concurrent requests would evict each other's stacks from the CPU caches. If all
 // workers are busy, grpc-go starts a goroutine for the request.
 const workersPerCPU = 32
 
-// maxAge bounds the age of a connection, to 146 years. grpc-go adds a random tenth, and would end a connection at once if the sum
-// overflowed.
-const maxAge time.Duration = math.MaxInt64 / 2
+// maxConnectionAge bounds the age of a connection, to 146 years. grpc-go adds a random tenth, and would end a connection at once if
+// the sum overflowed.
+const maxConnectionAge time.Duration = math.MaxInt64 / 2
 
 // grpcOptions returns the server options for the settings.
 func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, error) {
 	options := []grpc.ServerOption{
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionAge: min(s.MaxConnectionAge, maxAge), MaxConnectionAgeGrace: s.MaxConnectionAgeGrace,
+			MaxConnectionAge: min(s.MaxConnectionAge, maxConnectionAge), MaxConnectionAgeGrace: s.MaxConnectionAgeGrace,
 		}),
 	}
 	if !s.ServerUseTLS {
@@ -101,7 +101,7 @@ func newGRPC(
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workersPerCPU * runtime.GOMAXPROCS(0))),
 		grpc.ChainUnaryInterceptor(stats.Unary, grpcrecovery.Unary(panicked)),

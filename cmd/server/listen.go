@@ -16,12 +16,12 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-// ports are the open listeners of the process. prometheus and admin may be nil.
-type ports struct{ grpc, http, debug, prometheus, admin net.Listener }
+// A listenerSet has the open listeners of the process. prometheus and admin may be nil.
+type listenerSet struct{ grpc, http, debug, prometheus, admin net.Listener }
 
 // listen opens all listeners or none. A draining process may still hold a port, so listen retries for slightly longer than
 // DRAIN_DELAY. It does not set SO_REUSEPORT: two processes on one port would silently count separately.
-func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l ports, err error) {
+func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l listenerSet, err error) {
 	defer func() {
 		if err != nil {
 			l.close()
@@ -87,7 +87,7 @@ func bind(ctx context.Context, setting string, open func() (net.Listener, error)
 	}
 }
 
-func (l ports) close() {
+func (l listenerSet) close() {
 	for _, listener := range []net.Listener{l.grpc, l.http, l.debug, l.prometheus, l.admin} {
 		if listener != nil {
 			_ = listener.Close()

@@ -48,8 +48,8 @@ func memoryOptions(s *settings.Serve) memstore.Options {
 	return memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: keyBytes(s.MemoryMaxBytes, memlimit.FromCgroup)}
 }
 
-// A memory is the in-memory backend, with its snapshot file.
-type memory struct {
+// A memoryBackend is the in-memory backend, with its snapshot file.
+type memoryBackend struct {
 	*memstore.Store
 	path  string // of the snapshot; "" disables it
 	every time.Duration
@@ -61,8 +61,8 @@ type memory struct {
 }
 
 // openMemory returns the in-memory backend with the counters of its snapshot, or with none if the snapshot cannot be loaded.
-func openMemory(s *settings.Serve, log *zap.Logger) *memory {
-	m := &memory{path: s.MemorySnapshot, every: s.MemorySnapshotInterval, log: log.With(zap.String("snapshot", s.MemorySnapshot))}
+func openMemory(s *settings.Serve, log *zap.Logger) *memoryBackend {
+	m := &memoryBackend{path: s.MemorySnapshot, every: s.MemorySnapshotInterval, log: log.With(zap.String("snapshot", s.MemorySnapshot))}
 	if m.path != "" {
 		m.load(memoryOptions(s))
 	}
@@ -72,7 +72,7 @@ func openMemory(s *settings.Serve, log *zap.Logger) *memory {
 	return m
 }
 
-func (m *memory) load(o memstore.Options) {
+func (m *memoryBackend) load(o memstore.Options) {
 	since := time.Now()
 	store, loaded, err := snapshot.Load(m.path, o)
 	rejected, _ := errors.AsType[*snapshot.RejectedError](err)
@@ -96,7 +96,7 @@ func (m *memory) load(o memstore.Options) {
 }
 
 // run saves a snapshot periodically until ctx ends. It calls answered immediately.
-func (m *memory) run(ctx context.Context, answered func()) {
+func (m *memoryBackend) run(ctx context.Context, answered func()) {
 	answered()
 	if m.path == "" {
 		return
@@ -114,16 +114,16 @@ func (m *memory) run(ctx context.Context, answered func()) {
 }
 
 // check returns nil: memory always answers.
-func (m *memory) check(context.Context) error { return nil }
+func (m *memoryBackend) check(context.Context) error { return nil }
 
 // pubSub returns nil: no other replica shares the memory.
-func (m *memory) pubSub(string) (resets.PubSub, error) { return nil, nil }
+func (m *memoryBackend) pubSub(string) (resets.PubSub, error) { return nil, nil }
 
-func (m *memory) keys() int64 { return m.Stats().Keys }
+func (m *memoryBackend) keys() int64 { return m.Stats().Keys }
 
-func (m *memory) close() {}
+func (m *memoryBackend) close() {}
 
-func (m *memory) save() {
+func (m *memoryBackend) save() {
 	if m.path == "" {
 		return
 	}
@@ -143,7 +143,7 @@ func (m *memory) save() {
 	m.log.Debug("counters saved", zap.Int64("keys", keys), zap.Duration("took_seconds", time.Since(since)))
 }
 
-func (m *memory) snapshotStats() telemetry.SnapshotStats {
+func (m *memoryBackend) snapshotStats() telemetry.SnapshotStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.stats

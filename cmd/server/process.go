@@ -33,14 +33,14 @@ type process struct {
 	ready    *readiness
 	panicked recovery.Report // logs and counts
 
-	sender   *statsd.Sender // nil unless the settings ask for it
-	rules    *ruleload.Loader
-	shadow   *shadowFile  // nil without SHADOW_CONFIG
-	receipts *receiptKeys // nil without RECEIPT_HEADER
-	ports    ports
-	store    *store
-	recorder *recorder.Recorder // nil without RECORD_PATH
-	servers  *servers
+	sender    *statsd.Sender // nil unless the settings ask for it
+	rules     *ruleload.Loader
+	shadow    *shadowFile  // nil without SHADOW_CONFIG
+	receipts  *receiptKeys // nil without RECEIPT_HEADER
+	listeners listenerSet
+	store     *store
+	recorder  *recorder.Recorder // nil without RECORD_PATH
+	servers   *servers
 
 	warnOfRules func(*descriptors.Rules) // see ruleWarnings
 }
@@ -79,7 +79,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if err != nil {
 		return nil, err
 	}
-	p.ports, err = listen(ctx, s, log)
+	p.listeners, err = listen(ctx, s, log)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (p *process) close() {
 	if p.store != nil {
 		p.store.close()
 	}
-	p.ports.close()
+	p.listeners.close()
 }
 
 // runStore maintains the store until ctx ends, and marks the process ready once the store has answered.

@@ -30,7 +30,7 @@ type redisBackend struct {
 func openRedis(
 	s *settings.Serve, prefix string, server *settings.RedisServer, log *zap.Logger, metrics *telemetry.Metrics,
 ) (*redisBackend, error) {
-	c, err := redisConnection(s, prefix, server)
+	c, err := redisOptions(s, prefix, server)
 	if err != nil {
 		return nil, err
 	}
@@ -46,8 +46,8 @@ func openRedis(
 	return r, nil
 }
 
-// redisAddress parses the address of a Redis whose variables begin with prefix.
-func redisAddress(prefix string, server *settings.RedisServer) (c connect.Options, err error) {
+// redisURLOptions parses the address of a Redis whose variables begin with prefix.
+func redisURLOptions(prefix string, server *settings.RedisServer) (c connect.Options, err error) {
 	kind, err := connect.ParseType(server.Type)
 	if err != nil {
 		return c, fmt.Errorf("%s_TYPE: %w", prefix, err)
@@ -59,9 +59,9 @@ func redisAddress(prefix string, server *settings.RedisServer) (c connect.Option
 	return c, nil
 }
 
-// redisConnection returns how to connect to a Redis whose variables begin with prefix.
-func redisConnection(s *settings.Serve, prefix string, server *settings.RedisServer) (connect.Options, error) {
-	c, err := redisAddress(prefix, server)
+// redisOptions returns how to connect to a Redis whose variables begin with prefix.
+func redisOptions(s *settings.Serve, prefix string, server *settings.RedisServer) (connect.Options, error) {
+	c, err := redisURLOptions(prefix, server)
 	if err != nil {
 		return c, err
 	}
@@ -162,33 +162,33 @@ func (r *redisBackend) close() {
 	}
 }
 
-// A redisPair is a backend on two Redis servers: perSecond has the limits per second, and main all others.
-type redisPair struct {
+// A redisPairBackend is a backend on two Redis servers: perSecond has the limits per second, and main all others.
+type redisPairBackend struct {
 	*guard.PerSecond
 	main, perSecond *redisBackend
 }
 
 // run checks main, and then perSecond, until both have answered.
-func (p *redisPair) run(ctx context.Context, answered func()) {
+func (p *redisPairBackend) run(ctx context.Context, answered func()) {
 	p.main.run(ctx, func() { p.perSecond.run(ctx, answered) })
 }
 
-func (p *redisPair) check(ctx context.Context) error {
+func (p *redisPairBackend) check(ctx context.Context) error {
 	if err := p.main.check(ctx); err != nil {
 		return err
 	}
 	return p.perSecond.check(ctx)
 }
 
-func (p *redisPair) pubSub(channel string) (resets.PubSub, error) {
+func (p *redisPairBackend) pubSub(channel string) (resets.PubSub, error) {
 	return p.main.pubSub(channel)
 }
 
-func (p *redisPair) keys() int64 { return 0 }
+func (p *redisPairBackend) keys() int64 { return 0 }
 
-func (p *redisPair) save() {}
+func (p *redisPairBackend) save() {}
 
-func (p *redisPair) close() {
+func (p *redisPairBackend) close() {
 	p.main.close()
 	p.perSecond.close()
 }

@@ -47,7 +47,7 @@ func (h *httpServer) serve() error {
 // newServers returns the servers of p, whose other parts must be open.
 func (p *process) newServers() (*servers, error) {
 	s := p.settings
-	l := p.ports
+	l := p.listeners
 	metrics := p.metrics
 	observer := newObserver(s, l.admin != nil, p.log, metrics)
 	o := decideOptions(s)
@@ -111,7 +111,7 @@ func (p *process) rlsOptions(observer *observe.Observer) rls.Options {
 }
 
 func (p *process) logListening() {
-	l := p.ports
+	l := p.listeners
 	fields := []zap.Field{
 		zap.String("version", versionOf()), zap.Stringer("grpc", l.grpc.Addr()), zap.Stringer("http", l.http.Addr()),
 		zap.Stringer("debug", l.debug.Addr()),

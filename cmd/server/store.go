@@ -159,7 +159,7 @@ func openBackend(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics)
 		main.close()
 		return nil, err
 	}
-	return &redisPair{PerSecond: guard.NewPerSecond(main, perSecond), main: main, perSecond: perSecond}, nil
+	return &redisPairBackend{PerSecond: guard.NewPerSecond(main, perSecond), main: main, perSecond: perSecond}, nil
 }
 
 // run maintains the parts until ctx ends. It calls answered once the backend has answered.

@@ -27,14 +27,14 @@ import (
 )
 
 const (
-	// maxSize is the size of the largest message of a Receiver, in bytes. Envoy repeats client data in every descriptor, and rejecting a
-	// large request could let a client bypass its limit.
-	maxSize = 4 << 20
+	// maxMessageBytes bounds a message of a Receiver. Envoy repeats client data in every descriptor, and rejecting a large request could
+	// let a client bypass its limit.
+	maxMessageBytes = 4 << 20
 	// pieceSize is the size of the pieces in which a message is received, in bytes. An ordinary request has one piece.
 	pieceSize = 4 << 10
-	// maxUnfinished bounds the bytes of all messages that have arrived in part. The first piece of a message does not count, so
+	// maxUnfinishedBytes bounds the bytes of all messages that have arrived in part. The first piece of a message does not count, so
 	// unfinished messages cannot make Weir reject ordinary requests.
-	maxUnfinished = 64 << 20
+	maxUnfinishedBytes = 64 << 20
 	// timeout bounds the wait for a message after the headers of its request. It may be up to twice as long in an untimedSet.
 	timeout = 10 * time.Second
 )
@@ -46,8 +46,8 @@ var (
 	errSecondMessage = status.Error(codes.InvalidArgument, "the request has more than one message")
 	errFlags         = status.Error(codes.InvalidArgument, "the message has flags of a compressed message, but the request has no grpc-encoding")
 
-	errTooLarge   = status.Errorf(codes.ResourceExhausted, "the message is larger than %d bytes", maxSize)
-	errUnfinished = status.Errorf(codes.ResourceExhausted, "unfinished messages of all requests have more than %d bytes", maxUnfinished)
+	errTooLarge   = status.Errorf(codes.ResourceExhausted, "the message is larger than %d bytes", maxMessageBytes)
+	errUnfinished = status.Errorf(codes.ResourceExhausted, "unfinished messages of all requests have more than %d bytes", maxUnfinishedBytes)
 	errCompressed = status.Error(codes.Unimplemented, "compressed messages are not supported: send the message without grpc-encoding")
 
 	errTimeout   = status.Newf(codes.DeadlineExceeded, "the message did not arrive within %v of its headers", timeout)
@@ -88,7 +88,7 @@ type Receiver struct {
 	Codec encoding.CodecV2 // decodes messages; required
 
 	untimed    untimedSet
-	unfinished atomic.Int64 // bytes; see maxUnfinished
+	unfinished atomic.Int64 // bytes; see maxUnfinishedBytes
 }
 
 // Receive receives the only message of the request with ctx, which a gRPC server has passed to the handler. The handler must not call
@@ -121,7 +121,7 @@ func (r *Receiver) read(stream transportStream, message any) error {
 	switch {
 	case header[0] != 0:
 		return errFlags
-	case size > maxSize:
+	case size > maxMessageBytes:
 		return errTooLarge
 	}
 	data, reserved, err := r.readPieces(stream, int(size))
@@ -157,7 +157,7 @@ func (r *Receiver) readPieces(stream transportStream, size int) (data mem.Buffer
 		n := min(remaining, pieceSize)
 		if remaining < size {
 			reserved += int64(n)
-			if r.unfinished.Add(int64(n)) > maxUnfinished {
+			if r.unfinished.Add(int64(n)) > maxUnfinishedBytes {
 				return data, reserved, errUnfinished
 			}
 		}

@@ -69,7 +69,7 @@ func framed(flags byte, size int, message []byte) []byte {
 
 // A message arrives as it was sent, whatever its size. Every other stream has an error. In the end no byte is counted as unfinished.
 func TestMessagesAreReceived(t *testing.T) {
-	large := bytes.Repeat([]byte("0123456"), maxSize/7+1)[:maxSize]
+	large := bytes.Repeat([]byte("0123456"), maxMessageBytes/7+1)[:maxMessageBytes]
 	canceled := status.Error(codes.Canceled, "canceled")
 	for name, c := range map[string]struct {
 		sent []byte
@@ -82,8 +82,8 @@ func TestMessagesAreReceived(t *testing.T) {
 		"a byte":                     {framed(0, 1, large[:1]), io.EOF, 0, nil, 1},
 		"one piece":                  {framed(0, pieceSize, large[:pieceSize]), io.EOF, 0, nil, pieceSize},
 		"one piece and a byte":       {framed(0, pieceSize+1, large[:pieceSize+1]), io.EOF, 0, nil, pieceSize + 1},
-		"the largest":                {framed(0, maxSize, large), io.EOF, 0, nil, maxSize},
-		"larger":                     {framed(0, maxSize+1, large), io.EOF, 0, errTooLarge, 0},
+		"the largest":                {framed(0, maxMessageBytes, large), io.EOF, 0, nil, maxMessageBytes},
+		"larger":                     {framed(0, maxMessageBytes+1, large), io.EOF, 0, errTooLarge, 0},
 		"much larger":                {framed(0, 1<<32-1, large), io.EOF, 0, errTooLarge, 0},
 		"none":                       {nil, io.EOF, 0, errNoMessage, 0},
 		"a part of the prefix":       {framed(0, 1, nil)[:3], io.EOF, 0, errNoMessage, 0},
@@ -95,12 +95,12 @@ func TestMessagesAreReceived(t *testing.T) {
 		"whole, then a byte":         {append(framed(0, 1, large[:1]), 7), io.EOF, 0, errSecondMessage, 0},
 		"two":                        {append(framed(0, 1, large[:1]), framed(0, 1, large[:1])...), io.EOF, 0, errSecondMessage, 0},
 		"compressed":                 {framed(1, 1, large[:1]), io.EOF, 0, errFlags, 0},
-		"one piece, no room":         {framed(0, pieceSize, large[:pieceSize]), io.EOF, maxUnfinished, nil, pieceSize},
-		"two pieces, no room":        {framed(0, 2*pieceSize, large[:2*pieceSize]), io.EOF, maxUnfinished, errUnfinished, 0},
-		"two pieces, a byte too few": {framed(0, 2*pieceSize, large[:2*pieceSize]), io.EOF, maxUnfinished - pieceSize + 1, errUnfinished, 0},
-		"a late piece, no room":      {framed(0, 2*pieceSize, large[:2*pieceSize-1]), canceled, maxUnfinished - pieceSize + 1, errUnfinished, 0},
-		"two pieces, room":           {framed(0, 2*pieceSize, large[:2*pieceSize]), io.EOF, maxUnfinished - pieceSize, nil, 2 * pieceSize},
-		"three pieces, room for two": {framed(0, 3*pieceSize, large[:3*pieceSize]), io.EOF, maxUnfinished - pieceSize, errUnfinished, 0},
+		"one piece, no room":         {framed(0, pieceSize, large[:pieceSize]), io.EOF, maxUnfinishedBytes, nil, pieceSize},
+		"two pieces, no room":        {framed(0, 2*pieceSize, large[:2*pieceSize]), io.EOF, maxUnfinishedBytes, errUnfinished, 0},
+		"two pieces, a byte too few": {framed(0, 2*pieceSize, large[:2*pieceSize]), io.EOF, maxUnfinishedBytes - pieceSize + 1, errUnfinished, 0},
+		"a late piece, no room":      {framed(0, 2*pieceSize, large[:2*pieceSize-1]), canceled, maxUnfinishedBytes - pieceSize + 1, errUnfinished, 0},
+		"two pieces, room":           {framed(0, 2*pieceSize, large[:2*pieceSize]), io.EOF, maxUnfinishedBytes - pieceSize, nil, 2 * pieceSize},
+		"three pieces, room for two": {framed(0, 3*pieceSize, large[:3*pieceSize]), io.EOF, maxUnfinishedBytes - pieceSize, errUnfinished, 0},
 	} {
 		r := Receiver{Codec: rawCodec{}}
 		r.unfinished.Store(c.held)
@@ -145,7 +145,7 @@ func TestUnknownTransportStreamIsInternalError(t *testing.T) {
 	}
 }
 
-// Half of a large message holds a part of maxUnfinished, so it always has a timer.
+// Half of a large message holds a part of maxUnfinishedBytes, so it always has a timer.
 func TestLargePartialRequestsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stream := &blockedStream{sentStream: sentStream{sent: framed(0, 2*pieceSize, make([]byte, pieceSize))}, ended: make(chan *status.Status, 1)}

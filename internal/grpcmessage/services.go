@@ -9,13 +9,13 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// maxSmall is the size of the largest message that a decode function of grpc-go accepts, in bytes. These messages hold a name.
-const maxSmall = 64 << 10
+// maxSmallMessageBytes bounds a message that a decode function of grpc-go accepts. These messages hold a name.
+const maxSmallMessageBytes = 64 << 10
 
 // ServerOptions returns the options of a server that bound messages not received by a [Receiver]: to 64 KiB each and, of streams, to
 // uncompressed messages that arrive in time. Unary methods need a [Registrar] as well.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxSmall), grpc.ChainStreamInterceptor(boundStream)}
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxSmallMessageBytes), grpc.ChainStreamInterceptor(boundStream)}
 }
 
 // boundStream is an interceptor. Each message of a stream must be uncompressed and arrive within timeout.

@@ -66,13 +66,13 @@ func TestStreamsOfGRPCsTransportAreKnown(t *testing.T) {
 	}{
 		"received":             {received(0), codes.OK},
 		"received, 1 MiB":      {received(1 << 20), codes.OK},
-		"received, too large":  {received(maxSize), codes.ResourceExhausted},
+		"received, too large":  {received(maxMessageBytes), codes.ResourceExhausted},
 		"received, compressed": {received(0, packed), codes.Unimplemented},
 		"unary":                {checked(0), codes.OK},
-		"unary, too large":     {checked(maxSmall), codes.ResourceExhausted},
+		"unary, too large":     {checked(maxSmallMessageBytes), codes.ResourceExhausted},
 		"unary, compressed":    {checked(0, packed), codes.Unimplemented},
 		"stream":               {watched(1 << 10), codes.OK},
-		"stream, too large":    {watched(maxSmall), codes.ResourceExhausted},
+		"stream, too large":    {watched(maxSmallMessageBytes), codes.ResourceExhausted},
 		"stream, compressed":   {watched(0, packed), codes.Unimplemented},
 	} {
 		if status.Code(c.got) != c.want {

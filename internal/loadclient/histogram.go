@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// perPower is the number of buckets for each power of two nanoseconds. A quantile is at most 1/64 too high.
-const perPower = 64
+// bucketsPerPower is the number of buckets for each power of two nanoseconds. A quantile is at most 1/64 too high.
+const bucketsPerPower = 64
 
 // A Histogram counts durations. The zero value is empty.
 type Histogram struct {
-	counts [(64 - 5) * perPower]uint64
+	counts [(64 - 5) * bucketsPerPower]uint64
 	n      uint64
 }
 
 func bucket(ns uint64) int {
-	if ns < perPower {
+	if ns < bucketsPerPower {
 		return int(ns)
 	}
-	power := bits.Len64(ns) - 7 // so that ns>>power is in [perPower, 2*perPower)
-	return power*perPower + int(ns>>power)
+	power := bits.Len64(ns) - 7 // so that ns>>power is in [bucketsPerPower, 2*bucketsPerPower)
+	return power*bucketsPerPower + int(ns>>power)
 }
 
 // upper returns the largest duration of a bucket.
 func upper(bucket int) time.Duration {
-	if bucket < 2*perPower {
+	if bucket < 2*bucketsPerPower {
 		return time.Duration(bucket)
 	}
-	power := bucket/perPower - 1
-	return time.Duration(uint64(bucket-power*perPower+1)<<power - 1)
+	power := bucket/bucketsPerPower - 1
+	return time.Duration(uint64(bucket-power*bucketsPerPower+1)<<power - 1)
 }
 
 func (h *Histogram) record(d time.Duration) {

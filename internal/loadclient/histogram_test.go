@@ -19,7 +19,7 @@ func TestQuantilesExceedSamplesByAtMostA64th(t *testing.T) {
 	slices.Sort(all)
 	for _, q := range []float64{0.001, 0.5, 0.99, 0.999, 1} {
 		want, got := all[max(int(q*float64(len(all)))-1, 0)], h.Quantile(q)
-		if got < want || got > want+want/perPower+1 {
+		if got < want || got > want+want/bucketsPerPower+1 {
 			t.Errorf("quantile %v is %v, want %v", q, got, want)
 		}
 	}

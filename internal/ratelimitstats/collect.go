@@ -61,9 +61,9 @@ func descsOf(depth int) *[counters]*prometheus.Desc {
 	return descs
 }
 
-// RetainUnsent enables the collection of response times, and keeps dropped series until [Stats.Counters] has sent their last
+// EnableSending enables the collection of response times, and keeps dropped series until [Stats.Counters] has sent their last
 // counts. Call it before the first Observe.
-func (s *Stats) RetainUnsent() {
+func (s *Stats) EnableSending() {
 	for _, t := range []*table{&s.rates, &s.domains} {
 		t.mu.Lock()
 		t.sending = true

@@ -18,8 +18,8 @@ import (
 
 // A Source supplies the metrics of a Sender.
 type Source interface {
-	// RetainUnsent enables the sampling of response times, and keeps the last counts of dropped series.
-	RetainUnsent()
+	// EnableSending makes the source sample response times, and keep dropped series until Counters has sent their last counts.
+	EnableSending()
 	// Counters calls send for each counter with its name, its total, and the part of the total sent before, which send updates.
 	Counters(send func(name string, total uint64, sent *uint64))
 	// ResponseTimes calls send for each kind of call with the number of calls since the last time and a sample of their response
@@ -87,7 +87,7 @@ func New(to Destination, from Source, registry prometheus.Registerer, log *zap.L
 		s.bounds.packet, s.bounds.burst, s.bounds.pause = 1432, 32, 10*time.Millisecond
 		s.bounds.renew = time.Minute
 	}
-	from.RetainUnsent()
+	from.EnableSending()
 	count := func(name, help string, n *atomic.Uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
 			func() float64 { return float64(n.Load()) })

@@ -169,7 +169,7 @@ func newFake(n int) *fake {
 	return f
 }
 
-func (*fake) RetainUnsent() {}
+func (*fake) EnableSending() {}
 
 func (f *fake) Counters(send func(string, uint64, *uint64)) {
 	for i, name := range f.names {
