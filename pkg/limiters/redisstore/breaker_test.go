@@ -97,7 +97,7 @@ type breakerFixture struct {
 }
 
 func newBreakerFixture() *breakerFixture {
-	f := &breakerFixture{queue: &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, stats: &statCounters{}, running: &sync.WaitGroup{}}}
+	f := &breakerFixture{queue: &queue{shared: &shared{timeout: time.Second, maxBatch: 10, maxWaiting: 10}}}
 	f.queue.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 		return f.call()
 	}
@@ -169,7 +169,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 
 // When the breaker opens, all waiters are rejected immediately and have charged nothing.
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
-	q := &queue{timeout: time.Hour, maxBatch: 10, maxWaiting: 10, stats: &statCounters{}, running: &sync.WaitGroup{}}
+	q := &queue{shared: &shared{timeout: time.Hour, maxBatch: 10, maxWaiting: 10}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
 	q.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
@@ -287,7 +287,7 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 // all the same.
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
-	q := &queue{timeout: timeout, maxBatch: 5, maxWaiting: 10_000, stats: &statCounters{}, running: &sync.WaitGroup{}}
+	q := &queue{shared: &shared{timeout: timeout, maxBatch: 5, maxWaiting: 10_000}}
 	q.call = func(ctx context.Context, _, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		<-ctx.Done()
 		return ctx.Err()
@@ -318,7 +318,7 @@ func TestQueueWithRandomFailures(t *testing.T) {
 	t.Parallel()
 	const timeout, clients, each = 5 * time.Millisecond, 24, 60
 	for seed := range uint64(6) {
-		q := &queue{timeout: timeout, maxBatch: 7, maxWaiting: 12, stats: &statCounters{}, running: &sync.WaitGroup{}}
+		q := &queue{shared: &shared{timeout: timeout, maxBatch: 7, maxWaiting: 12}}
 		var mu sync.Mutex
 		rnd, charged, well := rand.New(rand.NewPCG(seed, 0)), map[string]int{}, false
 		q.call = func(ctx context.Context, _, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {

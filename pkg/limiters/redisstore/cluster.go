@@ -17,17 +17,16 @@ import (
 
 // A cluster is a Redis Cluster. Each node has a queue, so a slow node delays only its own hits.
 type cluster struct {
-	client         *redis.ClusterClient
-	address        string // for errors
-	namer          keyNamer
-	timeout        time.Duration // of a Take
-	stats          *statCounters // of the store
-	newQueue       func(callFunc) *queue
-	newReconnector func() *reconnector
-	slots          slotLearner
+	*shared
+	client *redis.ClusterClient
+	slots  slotLearner
 
 	mu    sync.Mutex
 	nodes map[string]*node // by address
+}
+
+func newCluster(s *shared, client *redis.ClusterClient) *cluster {
+	return &cluster{shared: s, client: client, slots: slotLearner{timeout: s.timeout}, nodes: map[string]*node{}}
 }
 
 // maxNodes is the number of nodes from which a new node drops the idle ones. A cluster has at most 1,000 nodes, but addresses change.

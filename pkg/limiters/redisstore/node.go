@@ -20,8 +20,8 @@ type node struct {
 }
 
 func (c *cluster) newNode() *node {
-	n := &node{cluster: c, server: newServer(c.client, ""), reconnector: c.newReconnector()}
-	n.queue = c.newQueue(n.decide)
+	n := &node{cluster: c, server: newServer(c.client, ""), reconnector: &reconnector{shared: c.shared}}
+	n.queue = &queue{shared: c.shared, call: n.decide}
 	return n
 }
 

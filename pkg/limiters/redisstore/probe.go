@@ -68,7 +68,7 @@ func policyOf(ctx context.Context, master server) (string, error) {
 
 // probe calls f for all masters concurrently, and returns the results. It fails only if each call fails.
 func probe[T any](ctx context.Context, s *Store, f func(context.Context, server) (T, error)) ([]T, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.connectTime)
+	ctx, cancel := context.WithTimeout(ctx, s.connectTimeout)
 	defer cancel()
 	masters, err := s.servers.masters(ctx)
 	var probing sync.WaitGroup

@@ -32,12 +32,8 @@ type callFunc func(ctx context.Context, notAfter, now time.Time, groups []limite
 //
 // After repeated failures the queue rejects hits for a while, see [breaker].
 type queue struct {
-	call       callFunc
-	timeout    time.Duration   // of a Take, and of a call
-	maxBatch   int             // hits in a call that carries several Takes
-	maxWaiting int             // hits that may wait
-	stats      *statCounters   // of the store
-	running    *sync.WaitGroup // Close waits for it; it includes each Take
+	*shared
+	call callFunc
 
 	mu          sync.Mutex
 	breaker     breaker

@@ -202,7 +202,7 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 func TestVerdictsOutliveTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	q, out := &queue{timeout: time.Hour, stats: &statCounters{}}, make([]limiters.Verdict, 1)
+	q, out := &queue{shared: &shared{timeout: time.Hour}}, make([]limiters.Verdict, 1)
 	for range 100 { // a select with two ready cases chooses one at random
 		w := waiterPool.Get().(*waiter)
 		w.copy(limiters.Singles(limiters.Hit{Key: "k", Limit: hourly, N: 1}), 1)
@@ -217,7 +217,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 
 // A waiter that the breaker rejects was never sent, even if its context ends before it is woken.
 func TestRejectedWaiterIsUncharged(t *testing.T) {
-	q := &queue{timeout: longTimeout, stats: &statCounters{}}
+	q := &queue{shared: &shared{timeout: longTimeout}}
 	w := waiterPool.Get().(*waiter)
 	w.state.Store(stateDone)
 	w.err = ErrBreakerOpen
@@ -231,7 +231,7 @@ func TestRejectedWaiterIsUncharged(t *testing.T) {
 
 // The timer times out the Takes that are due, and no others, whether they were sent or not. Then it is set for the others.
 func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
-	q := &queue{timeout: time.Hour, stats: &statCounters{}, running: &sync.WaitGroup{}}
+	q := &queue{shared: &shared{timeout: time.Hour}}
 	now := time.Now()
 	join := func(list *[]*waiter, state int32, timeout time.Duration) *waiter {
 		w := &waiter{done: make(chan struct{}, 1), timeoutAt: now.Add(timeout)}
@@ -287,7 +287,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 			if c.within > 0 {
 				ctx, cancel = context.WithTimeout(t.Context(), c.within)
 			}
-			q := &queue{timeout: timeout, maxBatch: 10, stats: &statCounters{}, running: &sync.WaitGroup{}}
+			q := &queue{shared: &shared{timeout: timeout, maxBatch: 10}}
 			q.call = func(ctx context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 				if left := time.Until(notAfter); left != c.want {
 					t.Errorf("a client with %v left: the call charges for %v, want %v", c.within, left, c.want)
@@ -310,7 +310,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 // A call charges until the latest deadline of its waiters, and not later.
 func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	var got time.Time
-	q := &queue{timeout: time.Hour, maxBatch: 10, stats: &statCounters{}, running: &sync.WaitGroup{}}
+	q := &queue{shared: &shared{timeout: time.Hour, maxBatch: 10}}
 	q.call = func(_ context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		got = notAfter
 		return nil
@@ -441,7 +441,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
-	q := &queue{timeout: longTimeout, maxBatch: 10, maxWaiting: 10, stats: &statCounters{}, running: &sync.WaitGroup{}}
+	q := &queue{shared: &shared{timeout: longTimeout, maxBatch: 10, maxWaiting: 10}}
 	q.call = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)

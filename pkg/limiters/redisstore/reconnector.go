@@ -2,9 +2,7 @@ package redisstore
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -12,10 +10,8 @@ import (
 // A reconnector reconnects in the background after a call has lost its connection. Connecting may take longer than the timeout of a
 // call, so without it a distant Redis would stay unreachable. Each queue has one.
 type reconnector struct {
-	ctx     context.Context // ends with Close
-	running *sync.WaitGroup // Close waits for it
-	timeout time.Duration   // of connecting
-	busy    atomic.Bool
+	*shared
+	busy atomic.Bool
 }
 
 // afterError reconnects after a call that failed with err, unless an attempt is in progress. If Redis replied, the connection is
@@ -27,7 +23,7 @@ func (r *reconnector) afterError(err error, c redis.UniversalClient) {
 	}
 	r.running.Go(func() {
 		defer r.busy.Store(false)
-		ctx, cancel := context.WithTimeout(r.ctx, r.timeout)
+		ctx, cancel := context.WithTimeout(r.ctx, r.connectTimeout)
 		defer cancel()
 		if masterDown {
 			// The name may now resolve to another server. go-redis reconnects by itself only after READONLY.

@@ -34,19 +34,27 @@ import (
 
 // A Store is a [limiters.Store] on Redis.
 type Store struct {
-	client      redis.UniversalClient
-	address     string // for errors
-	namer       keyNamer
-	connectTime time.Duration // of a request that may have to connect first
-	servers     servers
-	stats       statCounters
-
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
+	*shared
+	client  redis.UniversalClient
+	servers servers
+	cancel  context.CancelFunc
 
 	closing sync.RWMutex
 	closed  bool
-	running sync.WaitGroup // Takes, calls, and goroutines started by them
+}
+
+// shared is the part of a Store that its parts share.
+type shared struct {
+	address        string // for errors
+	namer          keyNamer
+	timeout        time.Duration // of a Take, and of a call
+	connectTimeout time.Duration // of a request that may have to connect first
+	maxBatch       int           // hits in a call that carries several Takes
+	maxWaiting     int           // hits that may wait in a queue
+	stats          statCounters
+
+	ctx     context.Context // ends with Close
+	running sync.WaitGroup  // Takes, calls, and goroutines started by them
 }
 
 // servers decides hits on the servers of a Store: a [single] Redis or a [cluster].
@@ -60,31 +68,19 @@ type servers interface {
 func New(c connect.Options, o Options) *Store {
 	c, o = c.WithDefaults(), o.withDefaults()
 	batchScript() // so that no call waits until it is built
-	s := &Store{
-		client:      c.Open(),
-		address:     c.String(),
-		namer:       keyNamer{o.Prefix, o.Tag, newKeyHasher(o.KeySecret)},
-		connectTime: max(c.Timeout, c.DialTimeout),
-	}
+	s := &Store{client: c.Open(), shared: &shared{
+		address:        c.String(),
+		namer:          keyNamer{o.Prefix, o.Tag, newKeyHasher(o.KeySecret)},
+		timeout:        c.Timeout,
+		connectTimeout: max(c.Timeout, c.DialTimeout),
+		maxBatch:       o.MaxBatch,
+		maxWaiting:     o.MaxWaiting,
+	}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	newQueue := func(call callFunc) *queue {
-		return &queue{
-			call: call, timeout: c.Timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, stats: &s.stats, running: &s.running,
-		}
-	}
-	newReconnector := func() *reconnector {
-		return &reconnector{ctx: s.ctx, running: &s.running, timeout: s.connectTime}
-	}
 	if client, ok := s.client.(*redis.ClusterClient); ok {
-		s.servers = &cluster{
-			client: client, address: s.address, namer: s.namer, timeout: c.Timeout, stats: &s.stats,
-			newQueue: newQueue, newReconnector: newReconnector,
-			slots: slotLearner{timeout: c.Timeout}, nodes: map[string]*node{},
-		}
+		s.servers = newCluster(s.shared, client)
 	} else {
-		one := &single{server: newServer(s.client, ""), namer: s.namer, reconnector: newReconnector()}
-		one.queue = newQueue(one.decide)
-		s.servers = one
+		s.servers = newSingle(s.shared, s.client)
 	}
 	return s
 }

@@ -12,10 +12,16 @@ import (
 
 // A single is one Redis server, or a master behind Sentinels.
 type single struct {
+	*shared
 	queue       *queue
 	server      server
-	namer       keyNamer
 	reconnector *reconnector
+}
+
+func newSingle(s *shared, client redis.UniversalClient) *single {
+	one := &single{shared: s, server: newServer(client, ""), reconnector: &reconnector{shared: s}}
+	one.queue = &queue{shared: s, call: one.decide}
+	return one
 }
 
 // Take decides groups, in a call that other Takes may share.
