@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,4 +102,46 @@ func BenchmarkGroups(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkQueue measures this process's CPU time for a Take with many Takes at a time. It is the cost of the queue alone: its calls
+// do nothing.
+func BenchmarkQueue(b *testing.B) {
+	for _, clients := range []int{64, 512} {
+		b.Run(strconv.Itoa(clients), func(b *testing.B) {
+			q := &queue{shared: &shared{timeout: time.Second, maxBatch: 256, maxWaiting: 16384}}
+			q.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
+				time.Sleep(50 * time.Microsecond)
+				return nil
+			}
+			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Max: 1000, Window: time.Minute})
+			before := processCPU(b)
+			var all sync.WaitGroup
+			for client := range clients {
+				all.Go(func() {
+					groups := limiters.Singles(limiters.Hit{Key: "k", Limit: limit, N: 1})
+					out := make([]limiters.Verdict, 1)
+					ctx, cancel := context.WithCancel(context.Background())
+					defer cancel()
+					for i := client; i < b.N; i += clients {
+						if err := q.Take(ctx, time.Time{}, groups, out); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			b.ReportMetric(float64(processCPU(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// processCPU returns the CPU time of this process, without its servers.
+func processCPU(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -39,9 +39,8 @@ type queue struct {
 	breaker     breaker
 	busy        bool // a call is under way
 	waiters     []*waiter
-	waitingHits int         // of the waiters
-	timer       *time.Timer // runs timeOutDue; nil before the first waiter
-	timerSet    bool
+	waitingHits int  // of the waiters
+	timerSet    bool // timeOutDue will run
 
 	next nextCall // of the queue's goroutine, except that timeOutDue reads next.waiters
 }
@@ -173,52 +172,32 @@ func (q *queue) timeOut(w *waiter, cause error) error {
 // timeoutStep is the shortest time between two runs of timeOutDue, and so the longest extra delay of a timeout.
 const timeoutStep = time.Millisecond
 
-// setTimer sets the timer unless it is set. The timer is not moved when waiters get their verdicts: when it fires, it finds the next
-// timeout. Unlike a timer for each Take, it costs a Take only a comparison. The lock must be held.
+// setTimer calls timeOutDue after d, unless such a call is due already. A timer for each Take would cost 400 ns of CPU, 9 % of a Take.
+// The lock must be held.
 func (q *queue) setTimer(d time.Duration) {
-	switch {
-	case q.timerSet:
-		return
-	case q.timer == nil:
-		q.timer = time.AfterFunc(d, q.timeOutDue)
-	default:
-		q.timer.Reset(d)
+	if !q.timerSet {
+		q.timerSet = true
+		time.AfterFunc(d, q.timeOutDue)
 	}
-	q.timerSet = true
 }
 
-// timeOutDue times out the waiters whose timeout has passed, and sets the timer to the next timeout.
+// timeOutDue times out the waiters whose timeout has passed, and sets the timer to the next timeout. Waiters that were not sent stay in
+// the queue until popWaiters drops them.
 func (q *queue) timeOutDue() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.timerSet = false
 	now := time.Now()
-	sent, waiting := countDue(q.next.waiters, now), countDue(q.waiters, now)
-	for _, w := range slices.Concat(q.next.waiters[:sent], q.waiters[:waiting]) {
+	for _, w := range slices.Concat(q.next.waiters, q.waiters) { // in the order of timeoutAt
+		if w.timeoutAt.After(now) {
+			q.setTimer(max(w.timeoutAt.Sub(now), timeoutStep))
+			return
+		}
 		if err := q.timeOut(w, nil); err != nil {
 			w.err = err
 			w.done <- struct{}{}
 		}
 	}
-	for _, w := range q.waiters[:waiting] {
-		q.waitingHits -= len(w.hits)
-	}
-	q.waiters = slices.Delete(q.waiters, 0, waiting)
-	// The waiters of the call came first, so they time out first.
-	for _, list := range [][]*waiter{q.next.waiters[sent:], q.waiters} {
-		if len(list) > 0 {
-			q.setTimer(max(list[0].timeoutAt.Sub(now), timeoutStep))
-		}
-	}
-}
-
-// countDue returns how many waiters of a list, which is in the order of timeoutAt, must time out.
-func countDue(list []*waiter, now time.Time) int {
-	n := slices.IndexFunc(list, func(w *waiter) bool { return w.timeoutAt.After(now) })
-	if n < 0 {
-		return len(list)
-	}
-	return n
 }
 
 // withCause joins err with the reason why the context ended, if any.
@@ -350,22 +329,19 @@ func (q *queue) callNext() {
 	next := &q.next
 	next.verdicts = slices.Grow(next.verdicts[:0], next.hits)[:next.hits]
 	err := q.makeCall(next.deadline, next.waiters[0].now, next.groups, next.verdicts)
-	answered, from := make([]*waiter, 0, len(next.waiters)), 0
-	for _, w := range next.waiters {
-		if w.state.CompareAndSwap(stateSent, stateDone) {
-			w.err = err
-			copy(w.verdicts, next.verdicts[from:])
-			answered = append(answered, w)
-		}
-		from += len(w.hits)
-	}
-	clear(next.verdicts)
 	q.mu.Lock()
 	q.record(err)
-	clear(next.waiters)
-	next.waiters = next.waiters[:0]
+	waiters, verdicts := next.waiters, next.verdicts
+	next.waiters = make([]*waiter, 0, len(waiters))
 	q.mu.Unlock()
-	for _, w := range answered { // they may be reused from now on
-		w.done <- struct{}{}
+	for _, w := range waiters {
+		n := len(w.hits)
+		if w.state.CompareAndSwap(stateSent, stateDone) {
+			w.err = err
+			copy(w.verdicts, verdicts)
+			w.done <- struct{}{} // w may be reused from now on
+		}
+		verdicts = verdicts[n:]
 	}
+	clear(next.verdicts)
 }

@@ -231,45 +231,41 @@ func TestRejectedWaiterIsUncharged(t *testing.T) {
 
 // The timer times out the Takes that are due, and no others, whether they were sent or not. Then it is set for the others.
 func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
-	q := &queue{shared: &shared{timeout: time.Hour}}
-	now := time.Now()
-	join := func(list *[]*waiter, state int32, timeout time.Duration) *waiter {
-		w := &waiter{done: make(chan struct{}, 1), timeoutAt: now.Add(timeout)}
-		w.copy(limiters.Singles(hitsOf("k")...), 1)
-		w.state.Store(state)
-		*list = append(*list, w)
-		if state == stateWaiting {
-			q.waitingHits += len(w.hits)
+	for due := range 4 {
+		q := &queue{shared: &shared{timeout: time.Hour}}
+		var all []*waiter
+		for i, state := range []int32{stateSent, stateSent, stateWaiting, stateWaiting} {
+			w := &waiter{done: make(chan struct{}, 1), timeoutAt: time.Now().Add(time.Hour)}
+			if i < due {
+				w.timeoutAt = time.Now()
+			}
+			w.copy(limiters.Singles(hitsOf("k")...), 1)
+			w.state.Store(state)
+			all = append(all, w)
 		}
-		return w
-	}
-	sent := join(&q.next.waiters, stateSent, -2*time.Second)
-	sentLater := join(&q.next.waiters, stateSent, time.Hour)
-	waiting := join(&q.waiters, stateWaiting, -time.Second)
-	waitingLater := join(&q.waiters, stateWaiting, time.Hour)
-	q.timeOutDue()
-	q.running.Wait()
-	if len(sent.done) == 0 || len(waiting.done) == 0 {
-		t.Fatal("a Take that is due has not timed out")
-	}
-	if n := q.countWaiting(); n != 1 {
-		t.Errorf("%d hits wait, want 1", n)
-	}
-	out := make([]limiters.Verdict, 1)
-	if err := q.await(t.Context(), sent, out); !errors.Is(err, errTimedOutSent) || limiters.IsUncharged(err) {
-		t.Errorf("the Take that was sent got %v, want %v", err, errTimedOutSent)
-	}
-	if err := q.await(t.Context(), waiting, out); !errors.Is(err, errTimedOutWaiting) || !limiters.IsUncharged(err) {
-		t.Errorf("the Take that waited got %v, want an uncharged %v", err, errTimedOutWaiting)
-	}
-	if len(sentLater.done)+len(waitingLater.done) > 0 {
-		t.Error("a Take that was not due has timed out")
-	}
-	if !q.timerSet || !q.timer.Stop() {
-		t.Error("the timer is not set for the other Takes")
-	}
-	if n := q.stats.timedOut.Load(); n != 1 {
-		t.Errorf("%d hits have timed out before they were sent, want 1", n)
+		q.next.waiters, q.waiters = all[:2], all[2:]
+		q.timeOutDue()
+		for i, w := range all {
+			if timedOut := len(w.done) > 0; timedOut != (i < due) {
+				t.Fatalf("%d are due: Take %d has timed out: %v", due, i, timedOut)
+			}
+			if i >= due {
+				continue
+			}
+			want, sent := errTimedOutSent, i < 2
+			if !sent {
+				want = errTimedOutWaiting
+			}
+			if err := q.await(t.Context(), w, nil); !errors.Is(err, want) || limiters.IsUncharged(err) == sent {
+				t.Errorf("%d are due: Take %d got %v, want %v", due, i, err, want)
+			}
+		}
+		if !q.timerSet {
+			t.Errorf("%d are due: the timer is not set for the other Takes", due)
+		}
+		if n := q.stats.timedOut.Load(); n != int64(max(0, due-2)) {
+			t.Errorf("%d are due: %d hits have timed out before they were sent", due, n)
+		}
 	}
 }
 
