@@ -31,17 +31,14 @@ func (d *debt) hit() limiters.Hit {
 }
 
 // countSent updates the statistics after a call. It restores debts that the store certainly did not charge.
-func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict, err error) {
+func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict) {
 	for i := range debts {
-		d, failed := &debts[i], err
-		if failed == nil {
-			failed = out[i].Err
-		}
-		if failed == nil {
+		d, err := &debts[i], out[i].Err
+		if err == nil {
 			c.sent.Add(d.n)
 			continue
 		}
-		restored := limiters.IsUncharged(failed) && c.shard(d.hash).restore(c.clock(), d)
+		restored := limiters.IsUncharged(err) && c.shard(d.hash).restore(c.clock(), d)
 		if !restored {
 			c.lost.Add(d.n)
 		}
@@ -135,7 +132,7 @@ func (c *DenyCache) sendDebts(debts []debt) error {
 	}
 	began := c.clock()
 	out, err := c.send(c.store, hits)
-	c.countSent(debts, out, err)
+	c.countSent(debts, out)
 	if err != nil {
 		return fmt.Errorf("guard: denied hits of %d keys may not have been counted: %w", len(debts), err)
 	}

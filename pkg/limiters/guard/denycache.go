@@ -150,12 +150,12 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	case forwarded == 0:
 		return nil
 	case forwarded == len(out) && len(debts) == 0:
-		err := c.store.Take(ctx, time.Time{}, groups, out)
-		c.recordDenials(began, groups, lookups, out, err)
+		err := split.Take(ctx, c.store, time.Time{}, groups, out)
+		c.recordDenials(began, groups, lookups, out)
 		return err
 	}
 	err := c.forward(ctx, groups, lookups, out, debts)
-	c.recordDenials(began, groups, lookups, out, err)
+	c.recordDenials(began, groups, lookups, out)
 	if forwarded == len(out) {
 		return err
 	}
@@ -222,14 +222,14 @@ func (c *DenyCache) forward(
 		}
 	}
 	err := forwarded.Take(ctx, c.store, time.Time{})
-	c.countSent(debts, forwarded.Verdicts, err)
-	forwarded.Scatter(out, err)
+	c.countSent(debts, forwarded.Verdicts)
+	forwarded.Scatter(out)
 	return err
 }
 
 // recordDenials records the denials of a call that began at the time began. It removes those of refunded keys, even if the refund
 // failed, because it may have been charged.
-func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, err error) {
+func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict) {
 	ended := int64(0)
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
@@ -237,7 +237,7 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 			if h.N < 0 {
 				c.forgetDenialsOf(l.hash, h.Key)
 			}
-			if err != nil || v.Allowed || v.Err != nil || !l.forward || h.Op != limiters.OpCharge || len(g) > 1 {
+			if v.Allowed || v.Err != nil || !l.forward || h.Op != limiters.OpCharge || len(g) > 1 {
 				continue
 			}
 			if ended == 0 {

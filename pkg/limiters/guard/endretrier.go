@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // An EndRetrier is a Store that retries ends of leases that the wrapped store failed to decide. Otherwise, each request that ends
@@ -18,7 +19,7 @@ import (
 // At most 50,000 ends are pending, each once. They are in memory, so a restart loses them. Retrying an end
 // that the store has decided is harmless. A reset keeps pending ends, because the reset may fail.
 type EndRetrier struct {
-	store limiters.Store
+	limiters.Store // Reset and ResetMatching are its own
 
 	wake chan struct{} // signals pending ends; capacity 1
 
@@ -60,7 +61,7 @@ var endBackoff = backoff.Backoff{Initial: 20 * time.Millisecond, Max: 500 * time
 // NewEndRetrier returns an EndRetrier that wraps store, without taking ownership, and starts its goroutine. Call Close after the
 // last Take.
 func NewEndRetrier(store limiters.Store) *EndRetrier {
-	r := &EndRetrier{store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
+	r := &EndRetrier{Store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
 	r.startWorker(r.run)
 	return r
 }
@@ -90,18 +91,18 @@ func (r *EndRetrier) Stats() EndRetrierStats {
 
 // Take implements [limiters.Store]. It does not retry ends of a call with a non-zero now.
 func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := r.store.Take(ctx, now, groups, out)
-	if (err != nil || slices.ContainsFunc(out, isUndecided)) && now.IsZero() {
-		r.addFailed(groups, out, err)
+	err := split.Take(ctx, r.Store, now, groups, out)
+	if now.IsZero() && slices.ContainsFunc(out, isUndecided) {
+		r.addFailed(groups, out)
 	}
 	return err
 }
 
-func (r *EndRetrier) addFailed(groups []limiters.Group, out []limiters.Verdict, err error) {
+func (r *EndRetrier) addFailed(groups []limiters.Group, out []limiters.Verdict) {
 	var ends []pendingEnd
 	for first, g := range limiters.EachGroup(groups) {
 		for i, h := range g {
-			if h.Op == limiters.OpEnd && (err != nil || out[first+i].Err != nil) {
+			if h.Op == limiters.OpEnd && out[first+i].Err != nil {
 				ends = append(ends, pendingEnd{h, time.Now().Add(h.Limit.LeaseTTL())})
 			}
 		}
@@ -195,14 +196,11 @@ func (r *EndRetrier) retry(ends []pendingEnd) (remaining []pendingEnd, err error
 	for i := range ends {
 		hits[i] = ends[i].hit
 	}
-	out, err := r.send(r.store, hits)
-	if err != nil {
-		return ends, err
-	}
+	out, err := r.send(r.Store, hits)
 	for i := range out {
 		if out[i].Err != nil {
 			remaining = append(remaining, ends[i])
 		}
 	}
-	return remaining, nil
+	return remaining, err
 }

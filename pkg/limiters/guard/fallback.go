@@ -94,10 +94,7 @@ func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiter
 
 // Take implements [limiters.Store].
 func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := f.store.Take(ctx, now, groups, out)
-	if err != nil {
-		limiters.FailAll(out, err)
-	}
+	err := split.Take(ctx, f.store, now, groups, out)
 	t := fallbackTake{now, groups, out}
 	if f.local.hasLeases.Load() {
 		f.local.mirrorEnds(ctx, t)
@@ -188,11 +185,9 @@ func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
 	if retried.Len() == 0 {
 		return
 	}
-	if err := retried.Take(ctx, f.store, t.now); err != nil {
-		limiters.FailAll(retried.Verdicts, err)
-	}
+	_ = retried.Take(ctx, f.store, t.now) // the verdicts have the error
 	f.decide(ctx, fallbackTake{t.now, retried.Groups, retried.Verdicts})
-	retried.Scatter(t.out, nil)
+	retried.Scatter(t.out)
 }
 
 // addUncharged adds the hits of g that the store allowed to retried, if on_store_error allowed the others.

@@ -58,16 +58,6 @@ func (c *DenyCache) ForgetMatching(match func(key string) bool) {
 	})
 }
 
-// Reset implements [limiters.Store].
-func (r *EndRetrier) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
-	return r.store.Reset(ctx, keys)
-}
-
-// ResetMatching implements [limiters.Store].
-func (r *EndRetrier) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	return r.store.ResetMatching(ctx, match, cursor)
-}
-
 // Reset implements [limiters.Store]. It resets local counters even if the store fails.
 func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	found, err = f.store.Reset(ctx, keys)

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,12 +20,15 @@ type slotCall struct {
 	err   error
 }
 
+// read sets the verdicts. If the call failed, each has the error.
 func (sc *slotCall) read() {
-	if sc.err != nil {
-		return
-	}
 	sc.Verdicts = make([]limiters.Verdict, sc.Len())
-	sc.err = sc.batch.read(sc.reply, sc.Verdicts)
+	if sc.err == nil {
+		sc.err = sc.batch.read(sc.reply, sc.Verdicts)
+	}
+	if sc.err != nil {
+		limiters.FailAll(sc.Verdicts, sc.err)
+	}
 }
 
 // spansSlots reports whether keys are in several slots.
@@ -54,50 +56,24 @@ func splitBySlot(notAfter, now time.Time, groups []limiters.Group, keys []string
 
 // scatter writes the verdicts of calls to out. It returns an error only if all calls failed.
 func (c *cluster) scatter(calls []*slotCall, out []limiters.Verdict) error {
-	var errs []error
-	for _, sc := range calls {
-		if sc.err == nil {
-			sc.Scatter(out, nil)
-			continue
+	errs := make([]error, len(calls))
+	for i, sc := range calls {
+		errs[i] = sc.err
+		if sc.err != nil {
+			limiters.FailAll(sc.Verdicts, fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(sc.batch.keys[0]), c.address, sc.err))
+			if slotsMayHaveMoved(sc.err) {
+				c.client.ReloadState(context.Background()) // go-redis does so only every minute and after redirections
+			}
 		}
-		errs = append(errs, sc.err)
-		if slotsMayHaveMoved(sc.err) {
-			c.client.ReloadState(context.Background()) // go-redis does so only every minute and after redirections
-		}
-		sc.Scatter(out, fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(sc.batch.keys[0]), c.address, sc.err))
+		sc.Scatter(out)
 	}
-	if len(errs) < len(calls) {
-		return nil
-	}
-	return joinErrors(errs)
+	return split.ErrorOfAll(errs)
 }
 
 // slotsMayHaveMoved reports whether err may mean that another node owns the slots now. go-redis itself handles MOVED and ASK.
 func slotsMayHaveMoved(err error) bool {
 	return replyOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
 		redis.IsMasterDownError(err) || redis.IsLoadingError(err)
-}
-
-// joinErrors joins errs. The result is [limiters.IsUncharged] only if all of errs are. It omits errors with the text of an earlier one,
-// because a call may have hundreds of slots that fail alike.
-func joinErrors(errs []error) error {
-	type content struct {
-		text      string
-		uncharged bool
-	}
-	seen := map[content]bool{}
-	var distinct []error
-	for _, err := range errs {
-		c := content{err.Error(), limiters.IsUncharged(err)}
-		if !seen[c] {
-			seen[c] = true
-			distinct = append(distinct, err)
-		}
-	}
-	if len(distinct) == 1 {
-		return distinct[0]
-	}
-	return errors.Join(distinct...)
 }
 
 func failCalls(calls []*slotCall, err error) {

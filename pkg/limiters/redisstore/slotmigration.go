@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // decideByKey decides calls that got TRYAGAIN, because a call over several keys fails while their slot moves. It charges a group
@@ -21,11 +22,7 @@ func (n *node) decideByKey(ctx context.Context, calls []*slotCall) {
 	}
 	n.makeCalls(ctx, allCalls(charges))
 	for i, sc := range calls {
-		sc.Verdicts = make([]limiters.Verdict, sc.Len())
-		for hit := range sc.Verdicts {
-			sc.Verdicts[hit].Err = sc.err // of hits that are not in charges
-		}
-		charges[i].scatter(sc.Verdicts)
+		charges[i].scatter(sc.Verdicts) // a hit that is not in charges keeps its error
 		refunds[i] = refundsOf(sc, start)
 	}
 	// The charges may have used up the time of the call, so it may take twice the timeout.
@@ -107,16 +104,13 @@ func isMixed(g limiters.Group) bool {
 	return slices.ContainsFunc(g, refunds) && slices.ContainsFunc(g, func(h limiters.Hit) bool { return !refunds(h) })
 }
 
-// errorOfAll returns the joined errors if all verdicts have one, and otherwise nil.
+// errorOfAll is [split.ErrorOfAll] for the errors of verdicts.
 func errorOfAll(verdicts []limiters.Verdict) error {
 	errs := make([]error, len(verdicts))
 	for i := range verdicts {
-		if verdicts[i].Err == nil {
-			return nil
-		}
 		errs[i] = verdicts[i].Err
 	}
-	return joinErrors(errs)
+	return split.ErrorOfAll(errs)
 }
 
 // keyCalls has a call for each key of some hits.
@@ -152,7 +146,7 @@ func allCalls(all []keyCalls) (calls []*slotCall) {
 
 func (k keyCalls) scatter(out []limiters.Verdict) {
 	for _, sc := range k.calls {
-		sc.Scatter(out, sc.err)
+		sc.Scatter(out)
 	}
 }
 
@@ -160,12 +154,13 @@ func (k keyCalls) scatter(out []limiters.Verdict) {
 // the verdict of the charge stays. If it failed, the hit has an error that is not [limiters.Uncharged], so that nothing charges it again.
 func (k keyCalls) scatterRefunds(out []limiters.Verdict) {
 	for _, sc := range k.calls {
-		switch {
-		case sc.err == nil:
-			sc.Scatter(out, nil)
-		case !errors.Is(sc.err, errLate):
-			// It does not wrap sc.err, which may be Uncharged.
-			sc.Scatter(out, errors.New("a charge of a denied or failed group was not refunded: "+sc.err.Error()))
+		if errors.Is(sc.err, errLate) {
+			continue
 		}
+		if sc.err != nil {
+			// It does not wrap sc.err, which may be Uncharged.
+			limiters.FailAll(sc.Verdicts, errors.New("a charge of a denied or failed group was not refunded: "+sc.err.Error()))
+		}
+		sc.Scatter(out)
 	}
 }

@@ -47,23 +47,53 @@ func (s *Subset) Index(i int) int { return s.indices[i] }
 // Len returns the number of hits.
 func (s *Subset) Len() int { return len(s.indices) }
 
-// Take calls store.Take with the hits of s.
+// Take is [Take] with the hits of s.
 func (s *Subset) Take(ctx context.Context, store Taker, now time.Time) error {
 	s.Verdicts = make([]limiters.Verdict, len(s.indices))
-	return store.Take(ctx, now, s.Groups, s.Verdicts)
+	return Take(ctx, store, now, s.Groups, s.Verdicts)
 }
 
-// Scatter writes the verdicts of s to out, the verdicts of the whole Take. A non-nil err replaces each of them.
-func (s *Subset) Scatter(out []limiters.Verdict, err error) {
+// Scatter writes the verdicts of s to out, the verdicts of the whole Take.
+func (s *Subset) Scatter(out []limiters.Verdict) {
 	for i, index := range s.indices {
-		switch {
-		case index < 0:
-		case err != nil:
-			out[index] = limiters.Verdict{Err: err}
-		default:
+		if index >= 0 {
 			out[index] = s.Verdicts[i]
 		}
 	}
+}
+
+// Take calls store.Take. If that returns an error, each verdict gets it too.
+func Take(ctx context.Context, store Taker, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	err := store.Take(ctx, now, groups, out)
+	if err != nil {
+		limiters.FailAll(out, err)
+	}
+	return err
+}
+
+// ErrorOfAll returns the error of a Take whose parts ended with errs: nil if a part succeeded, and otherwise all errors joined. It
+// is [limiters.IsUncharged] only if all of them are. It omits errors with the text of an earlier one, because hundreds may be alike.
+func ErrorOfAll(errs []error) error {
+	type content struct {
+		text      string
+		uncharged bool
+	}
+	seen := map[content]bool{}
+	var unique []error
+	for _, err := range errs {
+		if err == nil {
+			return nil
+		}
+		c := content{err.Error(), limiters.IsUncharged(err)}
+		if !seen[c] {
+			seen[c] = true
+			unique = append(unique, err)
+		}
+	}
+	if len(unique) == 1 {
+		return unique[0]
+	}
+	return errors.Join(unique...)
 }
 
 // A FanOut divides the groups of a Take among several stores. The zero FanOut is empty.
@@ -97,22 +127,19 @@ func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict
 	}
 	f.subsets[0].take(ctx, now)
 	others.Wait()
-	var errs []error
+	errs := make([]error, len(f.subsets))
 	for i := range f.subsets {
-		s := &f.subsets[i]
-		s.Scatter(out, s.err)
-		if s.err != nil {
-			errs = append(errs, s.err)
-		}
+		f.subsets[i].Scatter(out)
+		errs[i] = f.subsets[i].err
 	}
-	if len(errs) < len(f.subsets) {
-		return nil
-	}
-	return errors.Join(errs...)
+	return ErrorOfAll(errs)
 }
 
 func (s *storeSubset) take(ctx context.Context, now time.Time) {
 	s.err = CatchPanic(func() error { return s.Take(ctx, s.store, now) })
+	if s.err != nil { // a panic, which has failed no verdict
+		limiters.FailAll(s.Verdicts, s.err)
+	}
 }
 
 // ErrPanic is the error of hits whose store panicked. They may have been charged.

@@ -111,7 +111,7 @@ func TestSubsetWithHitsThatAreNotInTheWhole(t *testing.T) {
 	}
 	out := make([]limiters.Verdict, 3)
 	out[1].Used = 99
-	s.Scatter(out, nil)
+	s.Scatter(out)
 	if out[0].Used != 0 || !out[0].Allowed || out[1].Used != 99 || out[2].Used != 2 {
 		t.Errorf("%+v", out)
 	}
