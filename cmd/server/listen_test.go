@@ -90,17 +90,14 @@ func TestSignalDuringTheStartIsNotLost(t *testing.T) {
 	}
 	signals := make(chan os.Signal, 1)
 	signals <- syscall.SIGTERM
-	p, stopped, err := openUntilSignal(t.Context(), &parsed.Serve.Serve, zap.NewNop(), signals)
-	if err != nil || stopped {
-		t.Fatal(err, stopped)
+	stop := newStopper(signals)
+	<-stop.requested.Done()
+	p, err := openUntilSignal(t.Context(), &parsed.Serve.Serve, zap.NewNop(), stop)
+	if err != nil || p == nil {
+		t.Fatal(err, p)
 	}
 	defer p.close()
-	select {
-	case got := <-signals:
-		if got != syscall.SIGTERM {
-			t.Errorf("the signal is %v, want SIGTERM", got)
-		}
-	default:
-		t.Error("no signal is left")
+	if got := stop.wait(t.Context()); got != syscall.SIGTERM {
+		t.Errorf("the signal is %v, want SIGTERM", got)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 
 	"go.uber.org/zap"
@@ -62,11 +61,12 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
 
-	p, stopped, err := openUntilSignal(ctx, &s.Serve, log, signals)
-	if stopped || err != nil {
+	stop := newStopper(signals)
+	p, err := openUntilSignal(ctx, &s.Serve, log, stop)
+	if p == nil {
 		return err
 	}
-	stop, ended := newStopper(signals), make(chan error, 1)
+	ended := make(chan error, 1)
 	go func() { ended <- p.run(ctx, stop, reload) }()
 	select {
 	case err := <-ended:
@@ -79,32 +79,15 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	}
 }
 
-// openUntilSignal is [open], but the first signal ends the wait for ports. stopped reports that it did. If open succeeds all the same,
-// the signal stays in signals.
-func openUntilSignal(
-	ctx context.Context, s *settings.Serve, log *zap.Logger, signals chan os.Signal,
-) (p *process, stopped bool, err error) {
+// openUntilSignal is [open], but the first signal ends the wait for ports. Then it returns no process.
+func openUntilSignal(ctx context.Context, s *settings.Serve, log *zap.Logger, stop *stopper) (*process, error) {
 	opening, cancel := context.WithCancel(ctx)
 	defer cancel()
-	opened := make(chan struct{})
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		select {
-		case signal := <-signals:
-			cancel()
-			select {
-			case signals <- signal:
-			default: // a second signal came meanwhile
-			}
-		case <-opened:
-		}
-	})
-	p, err = open(opening, s, log)
-	close(opened)
-	watching.Wait()
+	defer context.AfterFunc(stop.requested, cancel)()
+	p, err := open(opening, s, log)
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		log.Info("stopped before it listened")
-		return nil, true, nil
+		return nil, nil
 	}
-	return p, false, err
+	return p, err
 }

@@ -10,7 +10,10 @@ import (
 // A stopper stops a process at signals. The first one requests the stop, and each further one ends the wait at that time. No signal
 // kills the process before it has saved its counters.
 type stopper struct {
-	signals   <-chan os.Signal
+	signals   <-chan os.Signal // further ones, once requested has ended
+	requested context.Context  // ends at the first signal, or when wait returns
+	request   context.CancelFunc
+	first     os.Signal       // set before requested ends, unless wait has ended it
 	forced    context.Context // ends when the requests in flight must end
 	force     context.CancelFunc
 	stopped   chan struct{}
@@ -20,18 +23,27 @@ type stopper struct {
 
 func newStopper(signals <-chan os.Signal) *stopper {
 	s := &stopper{signals: signals, stopped: make(chan struct{}), abandoned: make(chan struct{})}
+	s.requested, s.request = context.WithCancel(context.Background())
 	s.forced, s.force = context.WithCancel(context.Background())
+	s.watching.Go(func() {
+		select {
+		case s.first = <-signals:
+			s.request()
+		case <-s.requested.Done():
+		}
+	})
 	return s
 }
 
-// wait returns the first signal, or nil when ctx ends.
+// wait returns the first signal, even one from before the call, or nil when ctx ends.
 func (s *stopper) wait(ctx context.Context) os.Signal {
 	select {
-	case received := <-s.signals:
-		return received
+	case <-s.requested.Done():
 	case <-ctx.Done():
-		return nil
+		s.request()
 	}
+	s.watching.Wait()
+	return s.first
 }
 
 // delay waits for d, or until a further signal.
