@@ -139,7 +139,7 @@ func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener,
 func (p *process) status(load admission.Stats) admin.Status {
 	status := admin.Status{
 		Replica: hostname(), Ready: p.ready.isReady(), InFlight: load.InFlight, Shed: load.Shed,
-		Store: admin.StoreStatus{Kind: p.settings.BackendType, Mode: admin.ModeOK, Keys: p.store.keys()},
+		Store: admin.StoreStatus{Kind: p.settings.BackendType, Mode: admin.ModeOK, Keys: p.store.memory.Stats().Keys},
 	}
 	if p.store.fallback.Stats().Down {
 		status.Store.Mode = admin.ModeLost

@@ -119,8 +119,6 @@ func (m *memoryBackend) check(context.Context) error { return nil }
 // pubSub returns nil: no other replica shares the memory.
 func (m *memoryBackend) pubSub(string) (resets.PubSub, error) { return nil, nil }
 
-func (m *memoryBackend) keys() int64 { return m.Stats().Keys }
-
 func (m *memoryBackend) close() {}
 
 func (m *memoryBackend) save() {

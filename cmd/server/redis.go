@@ -152,8 +152,6 @@ func (r *redisBackend) check(ctx context.Context) error {
 
 func (r *redisBackend) pubSub(channel string) (resets.PubSub, error) { return r.PubSub(channel) }
 
-func (r *redisBackend) keys() int64 { return 0 }
-
 func (r *redisBackend) save() {}
 
 func (r *redisBackend) close() {
@@ -183,8 +181,6 @@ func (p *redisPairBackend) check(ctx context.Context) error {
 func (p *redisPairBackend) pubSub(channel string) (resets.PubSub, error) {
 	return p.main.pubSub(channel)
 }
-
-func (p *redisPairBackend) keys() int64 { return 0 }
 
 func (p *redisPairBackend) save() {}
 

@@ -30,8 +30,6 @@ type backend interface {
 	check(ctx context.Context) error
 	// pubSub returns the channel to the replicas that share the backend; nil if none does.
 	pubSub(channel string) (resets.PubSub, error)
-	// keys returns how many keys the backend holds in the memory of this process.
-	keys() int64
 	// save saves counters in memory if they have a snapshot. Call it after the last request.
 	save()
 	close()
@@ -54,7 +52,7 @@ type store struct {
 	ends      *guard.EndRetrier // nil without Redis
 	fallback  *guard.Fallback   // receives all calls that on_store_error may decide
 	primary   limiters.Store    // the store that fallback wraps, for calls that on_store_error must not decide
-	local     *memstore.Store   // the counters of fallback for on_store_error: local; nil without Redis
+	memory    *memstore.Store   // the counters in memory: of backend or, with Redis, of fallback for on_store_error: local
 	replicas  *replicas.Counter // the number of replicas, from which fallback computes its share of a limit
 	resets    *resets.Service   // nil without ADMIN_ADDR
 	log       *zap.Logger
@@ -70,6 +68,9 @@ func openStore(
 		return nil, err
 	}
 	st := &store{backend: b, replicas: countReplicas(s, log), log: log}
+	if m, ok := b.(*memoryBackend); ok {
+		st.memory = m.Store
+	}
 	st.traces, err = tracing.Start(ctx, s.Tracing, func(err error) { log.Warn("tracing failed", zap.Error(err)) })
 	if err != nil {
 		b.close()
@@ -87,10 +88,10 @@ func openStore(
 		st.ends = guard.NewEndRetrier(calls)
 		metrics.RegisterEnds(st.ends.Stats)
 		calls = st.ends
-		st.local = memstore.New(memoryOptions(s))
-		metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.local.Stats()) })
-		options.Local = st.local
+		st.memory = memstore.New(memoryOptions(s))
+		options.Local = st.memory
 	}
+	metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.memory.Stats()) })
 	st.primary, st.fallback = calls, guard.NewFallback(calls, options)
 	if s.AdminAddr != "" {
 		st.resets, err = newResets(st, log, panicked)
@@ -134,14 +135,13 @@ func newResets(st *store, log *zap.Logger, panicked recovery.Report) (*resets.Se
 	}
 	pubSub, err := st.backend.pubSub("resets")
 	return &resets.Service{
-		Store: st.fallback, Local: st.local, DenyCache: st.denyCache, PubSub: pubSub, Warn: warn, Panicked: panicked,
+		Store: st.fallback, Local: st.memory, DenyCache: st.denyCache, PubSub: pubSub, Warn: warn, Panicked: panicked,
 	}, err
 }
 
 func openBackend(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (backend, error) {
 	if s.BackendType == settings.Memory {
 		m := openMemory(s, log)
-		metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(m.Stats()) })
 		if m.path != "" {
 			metrics.RegisterSnapshot(m.snapshotStats)
 		}
@@ -169,9 +169,9 @@ func (s *store) run(ctx context.Context, answered func()) {
 	parts.Go(func() { s.replicas.Run(ctx) })
 	// Without requests, only CheckIdle notices that the backend is up again.
 	parts.Go(func() { everySecond(ctx, func() { s.fallback.CheckIdle(ctx, s.backend.check) }) })
-	if s.local != nil {
-		// While Redis answers, no request accesses the local store, so only Sweep removes its expired keys.
-		parts.Go(func() { everySecond(ctx, s.local.Sweep) })
+	if s.ends != nil {
+		// While Redis answers, no request accesses the memory, so only Sweep removes its expired keys.
+		parts.Go(func() { everySecond(ctx, s.memory.Sweep) })
 	}
 	parts.Go(func() { s.resets.Run(ctx) })
 	parts.Wait()
@@ -188,14 +188,6 @@ func everySecond(ctx context.Context, do func()) {
 func (s *store) forget() {
 	s.denyCache.ForgetDenials()
 	s.fallback.ForgetShares()
-}
-
-// keys returns how many keys this process holds in memory.
-func (s *store) keys() int64 {
-	if s.local != nil {
-		return s.local.Stats().Keys
-	}
-	return s.backend.keys()
 }
 
 // closeTimeout bounds the last writes of each part.

@@ -27,7 +27,7 @@ type PubSub interface {
 // docs/adr/0020-admin-api.md explains the order of the steps. On a nil Service, Run does nothing.
 type Service struct {
 	Store     *guard.Fallback
-	Local     *memstore.Store  // the counters of Store for on_store_error: local; nil without PubSub
+	Local     *memstore.Store  // the counters of Store for on_store_error: local; not used without PubSub
 	DenyCache *guard.DenyCache // nil if disabled
 	PubSub    PubSub           // nil if no other replica shares the store
 	// Warn receives the failures of messages. The error is ErrMessage if another version of Weir has sent the message.
