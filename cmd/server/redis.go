@@ -96,13 +96,13 @@ var redisBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * tim
 // run checks Redis until it answers within the timeout, and then calls answered.
 func (r *redisBackend) run(ctx context.Context, answered func()) {
 	for failures := 0; ; failures++ {
-		policy, took, err := r.probe(ctx)
+		result, err := r.probe(ctx)
 		if err == nil {
-			if redisstore.MayEvict(policy) {
-				r.log.Warn("redis may evict counters", zap.String("maxmemory_policy", policy),
+			if result.MayEvict() {
+				r.log.Warn("redis may evict counters", zap.String("maxmemory_policy", result.EvictionPolicy),
 					zap.String("remedy", "set its maxmemory-policy to noeviction"))
 			}
-			r.log.Info("redis answers", zap.Duration("took_seconds", took))
+			r.log.Info("redis answers", zap.Duration("took_seconds", result.RoundTrip))
 			answered()
 			return
 		}
@@ -126,27 +126,22 @@ func (r *redisBackend) run(ctx context.Context, answered func()) {
 
 var errRoundTripTooLong = errors.New("a call to Redis takes longer than STORE_TIMEOUT")
 
-// probe returns the eviction policy of Redis, or "" if it is unknown, and the time of a round trip. It fails if the round trip takes
-// as long as the timeout.
-func (r *redisBackend) probe(ctx context.Context) (policy string, took time.Duration, err error) {
-	policy, err = r.EvictionPolicy(ctx)
+// probe is [redisstore.Store.Probe], but fails if a round trip takes as long as the timeout.
+func (r *redisBackend) probe(ctx context.Context) (redisstore.ProbeResult, error) {
+	result, err := r.Probe(ctx)
 	if err != nil {
-		return "", 0, err
+		return result, err
 	}
-	took, err = r.RoundTrip(ctx)
-	if err != nil {
-		return "", 0, err
+	result.RoundTrip = result.RoundTrip.Round(10 * time.Microsecond)
+	if result.RoundTrip >= r.timeout {
+		return result, fmt.Errorf("%w: %v, want less than %v: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it",
+			errRoundTripTooLong, result.RoundTrip, r.timeout)
 	}
-	took = took.Round(10 * time.Microsecond)
-	if took >= r.timeout {
-		return "", 0, fmt.Errorf("%w: %v, want less than %v: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it",
-			errRoundTripTooLong, took, r.timeout)
-	}
-	return policy, took, nil
+	return result, nil
 }
 
 func (r *redisBackend) check(ctx context.Context) error {
-	_, _, err := r.probe(ctx)
+	_, err := r.probe(ctx)
 	return err
 }
 

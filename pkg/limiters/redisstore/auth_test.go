@@ -63,11 +63,8 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 		return openAt(t, o, Options{Prefix: "weir:"})
 	})
 	s := openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
-	if policy, err := s.EvictionPolicy(t.Context()); policy != "" || err != nil {
-		t.Errorf("%q, %v: want neither a policy, which the ACL does not show, nor an error", policy, err)
-	}
-	if took, err := s.RoundTrip(t.Context()); took <= 0 || err != nil {
-		t.Errorf("a call takes %v, %v", took, err)
+	if r, err := s.Probe(t.Context()); r.EvictionPolicy != "" || r.RoundTrip <= 0 || err != nil {
+		t.Errorf("%+v, %v: want neither a policy, which the ACL does not show, nor an error", r, err)
 	}
 }
 
@@ -148,13 +145,13 @@ func TestErrorsDoNotQuoteCommands(t *testing.T) {
 		}
 		s := openAt(t, o)
 		_, err := take(t, s, limiters.Hit{Key: "alice", Limit: hourly, N: 1})
-		_, policy := s.EvictionPolicy(t.Context())
+		_, probed := s.Probe(t.Context())
 		if err == nil || !unknownCommand(err.Error(), unknown) {
 			t.Errorf("%v: want an error that names the command", err)
 		}
 		for _, said := range []string{"secret", "alice"} {
-			if strings.Contains(fmt.Sprint(err, policy), said) {
-				t.Errorf("%v, %v: want an error without %s", err, policy, said)
+			if strings.Contains(fmt.Sprint(err, probed), said) {
+				t.Errorf("%v, %v: want an error without %s", err, probed, said)
 			}
 		}
 	}
@@ -187,8 +184,8 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 		return open(t, url)
 	})
 	limiterstest.Races(t, []limiters.Store{open(t, url), open(t, url), open(t, url)})
-	if policy, err := open(t, url).EvictionPolicy(t.Context()); err != nil || policy != noEviction {
-		t.Errorf("policy: %q, %v, want %q", policy, err, noEviction)
+	if r, err := open(t, url).Probe(t.Context()); err != nil || r.EvictionPolicy != noEviction {
+		t.Errorf("%+v, %v, want %q", r, err, noEviction)
 	}
 	// One reachable Sentinel is enough.
 	gone := redistest.FreeAddr(t)

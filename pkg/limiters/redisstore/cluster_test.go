@@ -192,11 +192,8 @@ func aUserOfTheACL(t *testing.T, c *redistest.Cluster) {
 			t.Errorf("hit %d: %+v, %v", i, v, err)
 		}
 	}
-	if took, err := s.RoundTrip(t.Context()); took <= 0 || err != nil {
-		t.Errorf("a call takes %v, %v", took, err)
-	}
-	if _, err := s.EvictionPolicy(t.Context()); err != nil {
-		t.Error(err)
+	if r, err := s.Probe(t.Context()); r.RoundTrip <= 0 || err != nil {
+		t.Errorf("%+v, %v", r, err)
 	}
 	for _, server := range c.Servers {
 		refusedOnlyINFO(t, server)
@@ -208,8 +205,8 @@ func theWorstPolicyIsTold(t *testing.T, c *redistest.Cluster) {
 		if err := c.Servers[1].Client(t).ConfigSet(t.Context(), "maxmemory-policy", want).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := openCluster(t, c).EvictionPolicy(t.Context()); err != nil || got != want {
-			t.Errorf("%q, %v, want %q", got, err, want)
+		if got, err := openCluster(t, c).Probe(t.Context()); err != nil || got.EvictionPolicy != want {
+			t.Errorf("%+v, %v, want %q", got, err, want)
 		}
 	}
 }
@@ -242,8 +239,8 @@ func TestSingleRedisIsNotACluster(t *testing.T) {
 	if _, err := take(t, s, hitsOf("a", "b")...); err == nil || !strings.Contains(err.Error(), "cluster support disabled") {
 		t.Errorf("take: %v", err)
 	}
-	if _, err := s.EvictionPolicy(t.Context()); err == nil || !strings.Contains(err.Error(), server.Addr) {
-		t.Errorf("policy: %v", err)
+	if _, err := s.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), server.Addr) {
+		t.Errorf("probe: %v", err)
 	}
 }
 

@@ -145,7 +145,7 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 		t.Fatalf("it did not say LOADING: %v", l.errs)
 	}
 	l.mustFail("is loading the dataset in memory")
-	if _, err := l.store.EvictionPolicy(t.Context()); !redis.IsLoadingError(err) {
+	if _, err := l.store.Probe(t.Context()); !redis.IsLoadingError(err) {
 		t.Errorf("%v, want a Redis that loads not to be ready", err)
 	}
 	again.Client(t).ConfigSet(t.Context(), "key-load-delay", "0")
@@ -375,8 +375,8 @@ func TestDistantRedisRecoversAfterLostConnection(t *testing.T) {
 	l.awaitAnswer()
 	start := time.Now()
 	// The result is the shortest of several round trips, which are made one after the other.
-	if took, err := l.store.RoundTrip(t.Context()); err != nil || took < roundTrip || took > time.Since(start)/3 {
-		t.Errorf("%v, %v: want the %v that it takes", took, err, roundTrip)
+	if r, err := l.store.Probe(t.Context()); err != nil || r.RoundTrip < roundTrip || r.RoundTrip > time.Since(start)/3 {
+		t.Errorf("%v, %v: want the %v that it takes", r.RoundTrip, err, roundTrip)
 	}
 	for range 3 {
 		disconnect(t, server)

@@ -66,8 +66,8 @@ func TestServiceThatRefusesCommandsPassesTheSuite(t *testing.T) {
 				}
 				return openAt(t, at, Options{Prefix: "weir:"})
 			})
-			if policy, err := openAt(t, at).EvictionPolicy(t.Context()); policy != "" || err != nil {
-				t.Errorf("%q, %v: want neither a policy, which this server does not show, nor an error", policy, err)
+			if r, err := openAt(t, at).Probe(t.Context()); r.EvictionPolicy != "" || err != nil {
+				t.Errorf("%+v, %v: want neither a policy, which this server does not show, nor an error", r, err)
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestACLUserIsRefusedNothingButINFO(t *testing.T) {
 	if _, err := take(t, s, hitsOf("a", "b")...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.EvictionPolicy(t.Context()); err != nil {
+	if _, err := s.Probe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	refusedOnlyINFO(t, server)
@@ -134,8 +134,8 @@ func TestManagedClusterPassesTheSuite(t *testing.T) {
 		c.FlushAll(t)
 		return open(t)
 	})
-	if policy, err := open(t).EvictionPolicy(t.Context()); policy != "" || err != nil {
-		t.Errorf("%q, %v: want neither a policy, which this cluster does not show, nor an error", policy, err)
+	if r, err := open(t).Probe(t.Context()); r.EvictionPolicy != "" || err != nil {
+		t.Errorf("%+v, %v: want neither a policy, which this cluster does not show, nor an error", r, err)
 	}
 }
 

@@ -3,95 +3,78 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// RoundTrip returns the shortest duration of a few calls without hits, in a cluster to the nearest master. If it exceeds the timeout,
-// every Take would fail. RoundTrip connects if necessary, and loads the script for the first Take.
-func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
-	shortest, err := probe(ctx, s, roundTrip)
-	if err != nil {
-		return 0, err
-	}
-	return slices.Min(shortest), nil
-}
-
-// roundTrip connects and loads the script before it measures.
-func roundTrip(ctx context.Context, master server) (time.Duration, error) {
-	const calls = 3
-	shortest, err := master.ping(ctx)
-	for i := 0; i < calls && err == nil; i++ {
-		var took time.Duration
-		took, err = master.ping(ctx)
-		shortest = min(shortest, took)
-	}
-	return shortest, err
+// A ProbeResult describes a Redis that answers.
+type ProbeResult struct {
+	// RoundTrip is the shortest duration of a few calls without hits, in a cluster to the nearest master. If it exceeds the timeout,
+	// every Take would fail.
+	RoundTrip time.Duration
+	// EvictionPolicy is the maxmemory-policy, or "" if an ACL hides it. In a cluster, a policy that may evict counters takes precedence.
+	EvictionPolicy string
 }
 
 // noEviction is the only policy under which Redis never evicts counters.
 const noEviction = "noeviction"
 
-// MayEvict reports whether Redis may evict counters under a maxmemory-policy. It returns false for "", an unknown policy.
-func MayEvict(policy string) bool { return policy != "" && policy != noEviction }
+// MayEvict reports whether Redis may evict counters. It returns false if the policy is unknown.
+func (r ProbeResult) MayEvict() bool { return r.EvictionPolicy != "" && r.EvictionPolicy != noEviction }
 
-// EvictionPolicy returns the maxmemory-policy of Redis, or "" if an ACL hides it. For a cluster, it returns the policy of a master
-// that may evict counters, if any. It fails if Redis, or every master, is unreachable. It may connect first.
-func (s *Store) EvictionPolicy(ctx context.Context) (string, error) {
-	policies, err := probe(ctx, s, policyOf)
-	if err != nil {
-		return "", err
-	}
-	for _, policy := range policies {
-		if MayEvict(policy) {
-			return policy, nil
-		}
-	}
-	return policies[0], nil
-}
-
-func policyOf(ctx context.Context, master server) (string, error) {
-	if err := master.client.Ping(ctx).Err(); err != nil {
-		return "", err
-	}
-	// An ACL may forbid INFO, which Weir does not need otherwise.
-	info, err := master.client.Info(ctx, "memory").Result()
-	if err != nil {
-		return "", nil
-	}
-	_, rest, _ := strings.Cut(info, "maxmemory_policy:")
-	policy, _, _ := strings.Cut(rest, "\r\n")
-	return policy, nil
-}
-
-// probe calls f for all masters concurrently, and returns the results. It fails only if each call fails.
-func probe[T any](ctx context.Context, s *Store, f func(context.Context, server) (T, error)) ([]T, error) {
+// Probe connects to all masters concurrently if necessary, and loads the script for the first Take. It fails only if every master fails.
+func (s *Store) Probe(ctx context.Context) (ProbeResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.connectTimeout)
 	defer cancel()
 	masters, err := s.servers.masters(ctx)
 	var probing sync.WaitGroup
 	var mu sync.Mutex
-	var results []T
+	var results []ProbeResult
 	for _, master := range masters {
 		probing.Go(func() {
-			result, callErr := f(ctx, master)
+			result, probeErr := master.probe(ctx)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case callErr == nil:
+			case probeErr == nil:
 				results = append(results, result)
 			case master.address != "":
-				err = fmt.Errorf("node %s: %w", master.address, callErr)
+				err = fmt.Errorf("node %s: %w", master.address, probeErr)
 			default:
-				err = callErr
+				err = probeErr
 			}
 		})
 	}
 	probing.Wait()
 	if len(results) == 0 {
-		return nil, s.failure("redis", err)
+		return ProbeResult{}, s.failure("redis", err)
 	}
-	return results, nil
+	all := results[0]
+	for _, r := range results[1:] {
+		all.RoundTrip = min(all.RoundTrip, r.RoundTrip)
+		if r.MayEvict() {
+			all.EvictionPolicy = r.EvictionPolicy
+		}
+	}
+	return all, nil
+}
+
+// probe connects and loads the script before it measures.
+func (s server) probe(ctx context.Context) (r ProbeResult, err error) {
+	const calls = 3
+	r.RoundTrip, err = s.ping(ctx)
+	for i := 0; i < calls && err == nil; i++ {
+		var took time.Duration
+		took, err = s.ping(ctx)
+		r.RoundTrip = min(r.RoundTrip, took)
+	}
+	if err != nil {
+		return r, err
+	}
+	// An ACL may forbid INFO, which Weir does not need otherwise.
+	info, _ := s.client.Info(ctx, "memory").Result()
+	_, rest, _ := strings.Cut(info, "maxmemory_policy:")
+	r.EvictionPolicy, _, _ = strings.Cut(rest, "\r\n")
+	return r, nil
 }

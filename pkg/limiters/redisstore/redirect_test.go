@@ -244,7 +244,7 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	}
 	// A node that hangs fails its hits at the deadline. Hits of other nodes are decided before.
 	patient := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
-	if _, err := patient.EvictionPolicy(t.Context()); err != nil {
+	if _, err := patient.Probe(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if err := c.Servers[0].Signal(syscall.SIGSTOP); err != nil {

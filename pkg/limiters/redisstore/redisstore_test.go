@@ -388,15 +388,15 @@ func TestUnreachableRedisErrorNamesItsAddress(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), addr) {
 		t.Errorf("%+v, %v: want an error that names %s", out, err, addr)
 	}
-	if _, err := s.EvictionPolicy(context.Background()); err == nil || !strings.Contains(err.Error(), addr) {
-		t.Errorf("policy: %v: want an error that names %s", err, addr)
+	if _, err := s.Probe(context.Background()); err == nil || !strings.Contains(err.Error(), addr) {
+		t.Errorf("probe: %v: want an error that names %s", err, addr)
 	}
 }
 
-func TestEvictionPolicy(t *testing.T) {
+func TestProbeReportsTheEvictionPolicy(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-	if policy, err := open(t, server).EvictionPolicy(context.Background()); err != nil || policy != "allkeys-lru" {
-		t.Errorf("%q, %v, want allkeys-lru", policy, err)
+	if r, err := open(t, server).Probe(context.Background()); err != nil || r.EvictionPolicy != "allkeys-lru" || !r.MayEvict() {
+		t.Errorf("%+v, %v, want allkeys-lru", r, err)
 	}
 }
 
