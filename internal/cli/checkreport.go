@@ -62,10 +62,10 @@ func (r *checkReport) addError(err error) {
 }
 
 // addAt adds a fault or a warning of a file.
-func (r *checkReport) addAt(f rulesfile.Fault, severity string) {
-	found := finding{File: f.File, Line: f.Line, Column: f.Column, Severity: severity, ID: f.ID, Message: f.Message, Hint: f.Remedy}
-	if lines := r.lines[f.File]; f.Line > 0 && f.Line <= len(lines) {
-		found.Excerpt, found.caret = excerpt(lines[f.Line-1], f.Column)
+func (r *checkReport) addAt(d rulesfile.Diagnostic, severity string) {
+	found := finding{File: d.File, Line: d.Line, Column: d.Column, Severity: severity, ID: d.ID, Message: d.Message, Hint: d.Remedy}
+	if lines := r.lines[d.File]; d.Line > 0 && d.Line <= len(lines) {
+		found.Excerpt, found.caret = excerpt(lines[d.Line-1], d.Column)
 	}
 	r.add(found)
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-const maxLoggedFaults = 20
+const maxLoggedDiagnostics = 20
 
-func logWarnings(log *zap.Logger, warnings rulesfile.Faults) {
-	for _, w := range warnings[:min(len(warnings), maxLoggedFaults)] {
-		log.Warn("suspicious rule", zap.Inline(loggedFault(w)))
+func logWarnings(log *zap.Logger, warnings []rulesfile.Diagnostic) {
+	for _, w := range warnings[:min(len(warnings), maxLoggedDiagnostics)] {
+		log.Warn("suspicious rule", zap.Inline(loggedDiagnostic(w)))
 	}
-	if len(warnings) > maxLoggedFaults {
+	if len(warnings) > maxLoggedDiagnostics {
 		log.Warn("more suspicious rules", zap.Int("warnings_total", len(warnings)), zap.String("remedy", "run weir check"))
 	}
 }
@@ -39,38 +39,38 @@ func countFields(rules *descriptors.Rules) []zap.Field {
 	return []zap.Field{zap.Int("domains", domains), zap.Int("rules", n)}
 }
 
-// faultFields returns log fields for rules that were not loaded: the first maxLoggedFaults faults, or the error if it is not a
+// faultFields returns log fields for rules that were not loaded: the first maxLoggedDiagnostics faults, or the error if it is not a
 // fault.
 func faultFields(err error) []zap.Field {
 	var faults rulesfile.Faults
 	if !errors.As(err, &faults) {
 		return []zap.Field{zap.Error(err)}
 	}
-	logged := faults[:min(len(faults), maxLoggedFaults)]
-	return []zap.Field{zap.Int("faults_total", len(faults)), zap.Array("faults", loggedFaults(logged))}
+	logged := faults[:min(len(faults), maxLoggedDiagnostics)]
+	return []zap.Field{zap.Int("faults_total", len(faults)), zap.Array("faults", loggedDiagnostics(logged))}
 }
 
-type loggedFaults rulesfile.Faults
+type loggedDiagnostics []rulesfile.Diagnostic
 
-func (fs loggedFaults) MarshalLogArray(enc zapcore.ArrayEncoder) error {
-	for _, f := range fs {
-		if err := enc.AppendObject(loggedFault(f)); err != nil {
+func (all loggedDiagnostics) MarshalLogArray(enc zapcore.ArrayEncoder) error {
+	for _, d := range all {
+		if err := enc.AppendObject(loggedDiagnostic(d)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-type loggedFault rulesfile.Fault
+type loggedDiagnostic rulesfile.Diagnostic
 
-func (f loggedFault) MarshalLogObject(enc zapcore.ObjectEncoder) error {
-	enc.AddString("file", f.File)
-	enc.AddInt("line", f.Line)
-	enc.AddInt("column", f.Column)
-	enc.AddString("message", f.Message)
-	if f.Remedy != "" {
-		enc.AddString("remedy", f.Remedy)
+func (d loggedDiagnostic) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	enc.AddString("file", d.File)
+	enc.AddInt("line", d.Line)
+	enc.AddInt("column", d.Column)
+	enc.AddString("message", d.Message)
+	if d.Remedy != "" {
+		enc.AddString("remedy", d.Remedy)
 	}
-	enc.AddString("id", f.ID)
+	enc.AddString("id", d.ID)
 	return nil
 }

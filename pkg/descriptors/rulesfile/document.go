@@ -40,8 +40,7 @@ func (d *Document) Err() error {
 	if len(d.faults) == 0 {
 		return nil
 	}
-	d.faults.sort()
-	return d.faults
+	return sortedFaults(d.faults)
 }
 
 // Fault records a fault at n, or at the start of the file if n is absent. The remedy may be empty.

@@ -114,7 +114,7 @@ func idsOf(file string, line, column int, comment string) (all []ignore) {
 
 // silence removes the silenced warnings, sorts the rest, and adds a warning for each ignore that silences nothing. It does not warn
 // about ids in unchecked, whose checks did not run.
-func silence(warnings Faults, all []ignore, unchecked ...string) Faults {
+func silence(warnings []Diagnostic, all []ignore, unchecked ...string) []Diagnostic {
 	type key struct {
 		file string
 		line int
@@ -124,7 +124,7 @@ func silence(warnings Faults, all []ignore, unchecked ...string) Faults {
 	for _, i := range all {
 		used[key{i.file, i.silencedLine, i.id}] = false
 	}
-	warnings = slices.DeleteFunc(warnings, func(w Fault) bool {
+	warnings = slices.DeleteFunc(warnings, func(w Diagnostic) bool {
 		k := key{w.File, w.Line, w.ID}
 		_, silenced := used[k]
 		if silenced {
@@ -133,7 +133,7 @@ func silence(warnings Faults, all []ignore, unchecked ...string) Faults {
 		return silenced || slices.Contains(unchecked, w.ID)
 	})
 	for _, i := range all[:min(len(all), maxWarnings)] {
-		w := Fault{File: i.file, Line: i.line, Column: i.column, ID: unusedIgnore, Remedy: "remove it"}
+		w := Diagnostic{File: i.file, Line: i.line, Column: i.column, ID: unusedIgnore, Remedy: "remove it"}
 		switch {
 		case !slices.Contains(warningIDs, i.id):
 			w.ID, w.Message, w.Remedy = unknownIgnore, fmt.Sprintf("no warning has the id '%s'",
@@ -148,7 +148,7 @@ func silence(warnings Faults, all []ignore, unchecked ...string) Faults {
 		}
 		warnings = append(warnings, w)
 	}
-	warnings.sort()
+	slices.SortFunc(warnings, Diagnostic.compare)
 	return slices.Compact(warnings)
 }
 

@@ -186,7 +186,9 @@ func (l *linter) coveredPrefixes(ix *branchIndex) {
 }
 
 func comparePoints(a, b *branch) int {
-	at := func(b *branch) Fault { return Fault{File: b.reader.file, Line: b.key.Line, Column: b.key.Column} }
+	at := func(b *branch) Diagnostic {
+		return Diagnostic{File: b.reader.file, Line: b.key.Line, Column: b.key.Column}
+	}
 	return at(a).compare(at(b))
 }
 

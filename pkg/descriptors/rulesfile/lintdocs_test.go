@@ -118,7 +118,7 @@ func lintComments(t *testing.T) map[string]string {
 }
 
 // find returns the faults and warnings of an example.
-func (s *lintSection) find(text string) (all rulesfile.Faults, err error) {
+func (s *lintSection) find(text string) (all []rulesfile.Diagnostic, err error) {
 	o := rulesfile.Options{ReplicasUnknown: true}
 	rules := text
 	if s.overlay {

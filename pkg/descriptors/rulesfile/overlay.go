@@ -16,7 +16,7 @@ type Overlay struct {
 	limits   map[*descriptors.Rule]*limitSettings
 	onError  map[string]limiters.OnError // by domain
 	onDeny   map[string]*descriptors.OnDeny
-	warnings Faults
+	warnings []Diagnostic
 	comments []ignore
 }
 
@@ -34,7 +34,7 @@ var (
 func ParseOverlay(files ...File) (*Overlay, error) {
 	o := &Overlay{limits: map[*descriptors.Rule]*limitSettings{}, onError: map[string]limiters.OnError{}, onDeny: map[string]*descriptors.OnDeny{}}
 	builder, domains := descriptors.NewBuilder(), map[string]string{}
-	var faults Faults
+	var faults []Diagnostic
 	for _, f := range files {
 		p := overlayParser{reader{file: f.Name}, o, builder, domains}
 		if root := p.root(f.Data); root != nil {
@@ -44,8 +44,7 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 		o.warnings, o.comments = append(o.warnings, p.warnings...), append(o.comments, p.comments...)
 	}
 	if len(faults) > 0 {
-		faults.sort()
-		return nil, faults
+		return nil, sortedFaults(faults)
 	}
 	o.rules = builder.Build()
 	return o, nil
@@ -74,14 +73,14 @@ func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
 }
 
 // warn returns the warnings of the overlay, and one for each limit that matched no rule.
-func (o *Overlay) warn(applied map[*limitSettings]bool) Faults {
+func (o *Overlay) warn(applied map[*limitSettings]bool) []Diagnostic {
 	if o == nil {
 		return nil
 	}
 	all := slices.Clone(o.warnings)
 	for _, p := range o.limits {
 		if !applied[p] {
-			all = append(all, Fault{p.file, p.at.Line, p.at.Column, overlayWithoutEffect,
+			all = append(all, Diagnostic{p.file, p.at.Line, p.at.Column, overlayWithoutEffect,
 				"the overlay has no effect here, because it matches no rate_limit of the rules", "correct its keys and values, or remove it"})
 		}
 	}

@@ -15,7 +15,7 @@ func overlaid(overlay, rules string) (*descriptors.Rules, error) {
 	return parsed, err
 }
 
-func overlaidWarned(overlay, rules string) (*descriptors.Rules, rulesfile.Faults, error) {
+func overlaidWarned(overlay, rules string) (*descriptors.Rules, []rulesfile.Diagnostic, error) {
 	o, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o.yaml", Data: []byte(overlay)})
 	if err != nil {
 		return nil, nil, err

@@ -33,13 +33,13 @@ func Parse(files ...File) (*descriptors.Rules, error) {
 // ParseWith parses files, one for each domain unless o merges domains. The order of files is significant for wildcards of merged
 // domains. Warnings are probable mistakes in valid rules, sorted by file, line and column. A non-nil error is [Faults], with every
 // fault of the files.
-func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Faults, err error) {
+func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings []Diagnostic, err error) {
 	b := &build{
 		options: o, builder: descriptors.NewBuilder(), domains: map[string]*domainTree{}, names: map[nameIn]point{},
 		applied: map[*limitSettings]bool{},
 	}
 	parsers := make([]*parser, len(files))
-	var faults Faults
+	var faults []Diagnostic
 	for i, f := range files {
 		parsers[i] = &parser{reader{file: f.Name, generated: f.Generated}, b}
 		parsers[i].parse(f.Data)
@@ -48,8 +48,7 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Fau
 		}
 	}
 	if len(faults) > 0 {
-		faults.sort()
-		return nil, nil, faults
+		return nil, nil, sortedFaults(faults)
 	}
 	for _, check := range b.checks {
 		check()

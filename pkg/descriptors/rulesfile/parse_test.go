@@ -17,7 +17,7 @@ func parse(t testing.TB, texts ...string) *descriptors.Rules {
 	return rules
 }
 
-func parseWarned(t testing.TB, texts ...string) (*descriptors.Rules, rulesfile.Faults) {
+func parseWarned(t testing.TB, texts ...string) (*descriptors.Rules, []rulesfile.Diagnostic) {
 	t.Helper()
 	rules, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, files(texts...)...)
 	if err != nil {

@@ -26,11 +26,11 @@ const (
 type reader struct {
 	file      string
 	generated bool // see File
-	faults    Faults
-	warnings  Faults
+	faults    []Diagnostic
+	warnings  []Diagnostic
 	comments  []ignore
-	recorded  map[Fault]bool // removes duplicates from nodes that aliases repeat
-	found     int            // number of faults, repeated ones included
+	recorded  map[Diagnostic]bool // removes duplicates from nodes that aliases repeat
+	found     int                 // number of faults, repeated ones included
 	visits    int
 	depth     int
 	stopped   bool                               // at a bound
@@ -59,19 +59,19 @@ func (r *reader) warn(id string, n *yaml.Node, remedy, format string, args ...an
 	r.record(&r.warnings, id, n, remedy, fmt.Sprintf(format, args...))
 }
 
-func (r *reader) record(to *Faults, id string, n *yaml.Node, remedy, message string) {
-	f := Fault{r.file, 1, 1, id, strings.Map(printable, message), strings.Map(printable, remedy)}
+func (r *reader) record(to *[]Diagnostic, id string, n *yaml.Node, remedy, message string) {
+	d := Diagnostic{r.file, 1, 1, id, strings.Map(printable, message), strings.Map(printable, remedy)}
 	if n != nil && n.Line > 0 {
-		f.Line, f.Column = n.Line, n.Column
+		d.Line, d.Column = n.Line, n.Column
 	}
-	if r.recorded[f] || to == &r.warnings && len(r.warnings) >= maxWarnings {
+	if r.recorded[d] || to == &r.warnings && len(r.warnings) >= maxWarnings {
 		return
 	}
 	if r.recorded == nil {
-		r.recorded = map[Fault]bool{}
+		r.recorded = map[Diagnostic]bool{}
 	}
-	r.recorded[f] = true
-	*to = append(*to, f)
+	r.recorded[d] = true
+	*to = append(*to, d)
 }
 
 const spaceRemedy = "write a space after ':'"
