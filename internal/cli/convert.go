@@ -199,8 +199,8 @@ type logReader struct {
 	done, total int64
 }
 
-func (w *logReader) read(path string, converter *accesslog.Converter, stdin io.Reader) error {
-	w.Reader = stdin
+func (r *logReader) read(path string, converter *accesslog.Converter, stdin io.Reader) error {
+	r.Reader = stdin
 	name := "standard input"
 	if path != "-" {
 		file, err := os.Open(path)
@@ -208,19 +208,19 @@ func (w *logReader) read(path string, converter *accesslog.Converter, stdin io.R
 			return ReadError(err)
 		}
 		defer file.Close()
-		w.Reader, name = file, path
+		r.Reader, name = file, path
 	}
-	return converter.Read(name, w)
+	return converter.Read(name, r)
 }
 
-func (w *logReader) Read(b []byte) (int, error) {
-	if err := w.ctx.Err(); err != nil {
+func (r *logReader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
-	n, err := w.Reader.Read(b)
-	w.done += int64(n)
-	if w.bar.due() {
-		w.bar.show(w.done, w.total)
+	n, err := r.Reader.Read(b)
+	r.done += int64(n)
+	if r.bar.due() {
+		r.bar.show(r.done, r.total)
 	}
 	return n, err
 }

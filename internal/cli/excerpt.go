@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	maxLine      = 1 << 20 // of a line that is searched for a column, in bytes
+	maxLineBytes = 1 << 20 // of a line that is searched for a column
 	maxExcerpt   = 160     // characters of a line that are shown
 	beforeColumn = 60      // of them before the column, if the line is longer
 )
@@ -17,7 +17,7 @@ const (
 // excerpt returns a line for a terminal, and the indentation of a caret below column, which counts characters from 1. It shortens a
 // long line, and replaces control and bidirectional characters, because the file may be untrusted.
 func excerpt(line []byte, column int) (shown, indent string) {
-	runes := []rune(string(bytes.TrimSuffix(line[:min(len(line), maxLine)], []byte("\r"))))
+	runes := []rune(string(bytes.TrimSuffix(line[:min(len(line), maxLineBytes)], []byte("\r"))))
 	at := min(max(column-1, 0), len(runes))
 	before := ""
 	if len(runes) > maxExcerpt {

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/offline/envoyactions"
 )
 
-// maxEnvoyFile bounds a configuration of Envoy, in bytes.
-const maxEnvoyFile = 16 << 20
+// maxEnvoyFileBytes bounds a configuration of Envoy.
+const maxEnvoyFileBytes = 16 << 20
 
 // envoyFlags describe a request to Envoy, from which Envoy makes descriptors.
 type envoyFlags struct {
@@ -55,7 +55,7 @@ func (e *Explain) explainByEnvoy(o explain.Options, rules *descriptors.Rules, st
 	if err != nil {
 		return nil, err
 	}
-	name, data, err := readNamed(e.Envoy, stdin, maxEnvoyFile, "pass only the route configuration, the virtual host or the route")
+	name, data, err := readNamed(e.Envoy, stdin, maxEnvoyFileBytes, "pass only the route configuration, the virtual host or the route")
 	if err != nil {
 		return nil, err
 	}

@@ -90,16 +90,16 @@ func (p *Plan) answers(stdin io.Reader) (answers planReport, err error) {
 	return answers, err
 }
 
-func (a *planReport) print(w io.Writer, format string) error {
+func (r *planReport) print(w io.Writer, format string) error {
 	if format == "json" {
-		return printJSON(w, a)
+		return printJSON(w, r)
 	}
 	var texts []string
-	if a.LocalLimit != nil {
-		texts = append(texts, a.LocalLimit.Text())
+	if r.LocalLimit != nil {
+		texts = append(texts, r.LocalLimit.Text())
 	}
-	if a.Plan != nil {
-		texts = append(texts, a.Plan.Text())
+	if r.Plan != nil {
+		texts = append(texts, r.Plan.Text())
 	}
 	_, err := io.WriteString(w, terminal.PrintableLines(strings.Join(texts, "\n")))
 	return err

@@ -109,8 +109,8 @@ func (e *Explain) readReceipt() (*receipt.Receipt, error) {
 		return nil, fmt.Errorf("the keys of receipts: %w", ReadError(err))
 	}
 	defer func() { _ = file.Close() }()
-	const maxKeys = 1 << 20
-	data, err := readBounded(file, e.Keys, maxKeys, "write one key on each line")
+	const maxKeysBytes = 1 << 20
+	data, err := readBounded(file, e.Keys, maxKeysBytes, "write one key on each line")
 	if err != nil {
 		return nil, fmt.Errorf("the keys of receipts: %w", err)
 	}

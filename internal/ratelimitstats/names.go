@@ -5,17 +5,17 @@ import "github.com/weir-rls/weir/pkg/descriptors"
 // levelEnd separates the domain and the levels of a series' name. It never occurs in valid UTF-8.
 const levelEnd = '\xff'
 
-// maxText bounds a domain and a level, in bytes, because both may come from a request. A longer text is truncated and ends with a
+// maxNameBytes bounds a domain and a level, because both may come from a request. A longer text is truncated and ends with a
 // hash. Names that gateways derive from their routes are shorter.
-const maxText = 700
+const maxNameBytes = 700
 
-// maxLevels bounds all levels of a series together, in bytes. Each scrape repeats them for every counter, so 10,000 series with many
+// maxLevelsBytes bounds all levels of a series together. Each scrape repeats them for every counter, so 10,000 series with many
 // long levels would make a scrape of gigabytes.
-const maxLevels = 4096
+const maxLevelsBytes = 4096
 
 // appendName appends the name of a series.
 func appendName(dst []byte, domain string, levels []string) []byte {
-	dst = appendClean(dst, descriptors.TruncateWithHash(domain, maxText))
+	dst = appendClean(dst, descriptors.TruncateWithHash(domain, maxNameBytes))
 	n := levelBound(levels)
 	for _, level := range levels {
 		dst = append(dst, levelEnd)
@@ -24,16 +24,16 @@ func appendName(dst []byte, domain string, levels []string) []byte {
 	return dst
 }
 
-// levelBound returns the bound of each level, in bytes: maxText, or less if the levels would exceed maxLevels together.
+// levelBound returns the bound of each level, in bytes: maxNameBytes, or less if the levels would exceed maxLevelsBytes together.
 func levelBound(levels []string) int {
 	sum := 0
 	for _, level := range levels {
-		sum += min(len(level), maxText)
+		sum += min(len(level), maxNameBytes)
 	}
-	if sum > maxLevels {
-		return maxLevels / len(levels)
+	if sum > maxLevelsBytes {
+		return maxLevelsBytes / len(levels)
 	}
-	return maxText
+	return maxNameBytes
 }
 
 // appendClean appends s with an underscore for each character that is special in statsd: colons, bars, and the dots of an IPv4

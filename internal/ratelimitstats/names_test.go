@@ -55,21 +55,21 @@ func FuzzCleanNameMatchesEnvoyRatelimit(f *testing.F) {
 }
 
 func TestSeriesNameIsBounded(t *testing.T) {
-	long := strings.Repeat("x", 2*maxText)
-	if name := appendName(nil, long, []string{long}); len(name) > 2*maxText+1 {
+	long := strings.Repeat("x", 2*maxNameBytes)
+	if name := appendName(nil, long, []string{long}); len(name) > 2*maxNameBytes+1 {
 		t.Errorf("%d bytes", len(name))
 	}
 	levels := slices.Repeat([]string{long}, decide.MaxEntries)
 	before := string(appendName(nil, "d", levels))
-	if len(before) > 1+len(levels)+maxLevels {
+	if len(before) > 1+len(levels)+maxLevelsBytes {
 		t.Errorf("%d bytes for %d levels", len(before), len(levels))
 	}
 	levels[len(levels)-1] += "y"
 	if string(appendName(nil, "d", levels)) == before {
 		t.Error("two lists of levels have one name")
 	}
-	levels = append(slices.Repeat([]string{"short"}, decide.MaxEntries-1), long[:maxText])
-	if !strings.HasSuffix(string(appendName(nil, "d", levels)), long[:maxText]) {
+	levels = append(slices.Repeat([]string{"short"}, decide.MaxEntries-1), long[:maxNameBytes])
+	if !strings.HasSuffix(string(appendName(nil, "d", levels)), long[:maxNameBytes]) {
 		t.Error("a level was truncated although all levels together are short")
 	}
 }

@@ -126,7 +126,7 @@ func (s *Stats) Observe(o *rls.Observation) {
 	if o.Shadowed {
 		s.shadowed.n.Add(1)
 	}
-	if o.DomainNotFound {
+	if o.UnknownDomain {
 		s.domains.get(o.Domain, nil, ruleID{domain: o.Domain}).counts[totalHits].Add(1)
 	}
 	for i := range o.Decisions {

@@ -34,16 +34,16 @@ func (o *Observation) complete(errs *settingErrors, admin bool) {
 	o.completeRecording(errs)
 }
 
-// minRecordFile is the smallest RECORD_FILE_BYTES: a file needs room for some writes.
-const minRecordFile = 1 << 20
+// minRecordFileBytes is the smallest RECORD_FILE_BYTES: a file needs room for some writes.
+const minRecordFileBytes = 1 << 20
 
 func (o *Observation) completeRecording(errs *settingErrors) {
 	if !(o.RecordSample > 0 && o.RecordSample <= 1) { // NaN is neither
 		errs.require("RECORD_SAMPLE", "be above 0 and at most 1")
 	}
 	positive(errs, "RECORD_PER_SECOND", o.RecordPerSecond)
-	if o.RecordFileBytes < minRecordFile {
-		errs.require("RECORD_FILE_BYTES", "be at least %d", minRecordFile)
+	if o.RecordFileBytes < minRecordFileBytes {
+		errs.require("RECORD_FILE_BYTES", "be at least %d", minRecordFileBytes)
 	}
 	if o.RecordMaxBytes/2 < o.RecordFileBytes {
 		errs.require("RECORD_MAX_BYTES", "be at least twice RECORD_FILE_BYTES, which is %d", o.RecordFileBytes)

@@ -121,29 +121,29 @@ func withoutFallback(r *decide.Result) bool {
 	return true
 }
 
-// read sets all from a decided request. It retains only keys and texts of rules.
-func (all *denials) read(r *decide.Result) {
+// read sets d from a decided request. It retains only keys and texts of rules.
+func (d *denials) read(r *decide.Result) {
 	// With SHADOW_MODE, compare the denials that the server would enforce.
-	all.denied = r.Denied || r.Shadowed
+	d.denied = r.Denied || r.Shadowed
 	for i := range r.Decisions {
-		d := &r.Decisions[i]
-		if d.End {
+		decision := &r.Decisions[i]
+		if decision.End {
 			continue
 		}
-		limit := d.DenyingLimit()
-		denies := all.denied && r.Denies(d)
-		if !denies && !(d.ShadowMode && limit >= 0) {
+		limit := decision.DenyingLimit()
+		denies := d.denied && r.Denies(decision)
+		if !denies && !(decision.ShadowMode && limit >= 0) {
 			continue
 		}
-		denying := denyingLimit{limitID: limitID{d.Domain, d.RuleName(), ""}, key: r.Key(i), shadow: !denies}
+		denying := denyingLimit{limitID: limitID{decision.Domain, decision.RuleName(), ""}, key: r.Key(i), shadow: !denies}
 		if limit >= 0 {
-			denying.limitID.limit, denying.limit = d.LimitLabel(limit), &d.Limits[limit]
+			denying.limitID.limit, denying.limit = decision.LimitLabel(limit), &decision.Limits[limit]
 		}
-		all.limits = append(all.limits, denying)
+		d.limits = append(d.limits, denying)
 	}
 }
 
-func (all *denials) reset() {
-	clear(all.limits)
-	*all = denials{limits: all.limits[:0]}
+func (d *denials) reset() {
+	clear(d.limits)
+	*d = denials{limits: d.limits[:0]}
 }

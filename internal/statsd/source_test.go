@@ -86,7 +86,7 @@ func TestStatsdReceivesCountersAndTimes(t *testing.T) {
 			lost := answerOf("d", "user=lost")
 			lost.Code, lost.StoreErr = codes.Unavailable, errors.New("broken")
 			m.Observe(lost)
-			m.Observe(&rls.Observation{Result: decide.Result{DomainNotFound: true, Domain: "unknown"}})
+			m.Observe(&rls.Observation{Result: decide.Result{UnknownDomain: true, Domain: "unknown"}})
 			stop()
 			l.all(t, s)
 			for name, want := range map[string]int{

@@ -363,7 +363,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 			{Domain: "d", Rule: rule, Reason: decide.Released, End: true}, {Domain: "d", Rule: rule, Reason: decide.BadLeaseID},
 			{Domain: "d", Rule: rule, Reason: decide.TooManyLeases},
 		}}},
-		{Result: decide.Result{Domain: "x", DomainNotFound: true}},
+		{Result: decide.Result{Domain: "x", UnknownDomain: true}},
 		{Code: codes.Unavailable},
 	} {
 		m.Observe(o)

@@ -86,7 +86,7 @@ func RequestLog(log *zap.Logger) func(*rls.Observation) {
 
 // logUnmatched logs the keys of descriptors without a limit. It omits the values, which users sent.
 func logUnmatched(log *zap.Logger, o *rls.Observation) {
-	if o.DomainNotFound {
+	if o.UnknownDomain {
 		log.Debug("no rules for this domain", zap.String("domain", o.Domain))
 	}
 	for _, d := range o.Decisions {

@@ -251,7 +251,7 @@ func TestUnmatchedDescriptorsAreCountedAndLogged(t *testing.T) {
 	m, logRequest := NewMetrics("test"), RequestLog(NewLog(&out, zapcore.DebugLevel, "text"))
 	for _, r := range []decide.Result{
 		{Domain: "d", Decisions: []decide.Decision{{Reason: decide.NoRule, Entries: []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "action"}}}}},
-		{Domain: "typo", DomainNotFound: true, Decisions: []decide.Decision{{Reason: decide.UnknownDomain}}},
+		{Domain: "typo", UnknownDomain: true, Decisions: []decide.Decision{{Reason: decide.UnknownDomain}}},
 	} {
 		a := &rls.Observation{Result: r}
 		m.Observe(a)

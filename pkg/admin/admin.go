@@ -69,8 +69,8 @@ type Options struct {
 
 // The bounds of a call.
 const (
-	maxBody     = 64 << 10
-	maxInFlight = 32
+	maxBodyBytes = 64 << 10
+	maxInFlight  = 32
 	// maxStreams bounds the calls of GET /v1/decisions in progress. They do not count for maxInFlight.
 	maxStreams  = 8
 	bodyTimeout = 5 * time.Second
@@ -143,7 +143,7 @@ func explainInvalid(_ huma.Context, _ string, response any) (any, error) {
 // route adds a route. Its handler finds the caller in the context, see callerOf.
 func route[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), errors ...int) {
 	huma.Register(a.api, huma.Operation{
-		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
+		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBodyBytes, BodyReadTimeout: bodyTimeout,
 		Errors: append([]int{http.StatusUnauthorized, http.StatusServiceUnavailable}, errors...),
 	}, handle)
 }

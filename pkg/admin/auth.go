@@ -35,7 +35,7 @@ func (a Auth) caller(r *http.Request) (who string, ok bool) {
 
 // The bounds of a file of tokens.
 const (
-	maxTokenFile = 64 << 10
+	maxTokenFileBytes = 64 << 10
 	// minToken is the length of the shortest token, in bytes. A shorter one can be guessed.
 	minToken = 16
 )
@@ -92,7 +92,7 @@ func (t *Tokens) load() error {
 		return fmt.Errorf("the tokens: %w", err)
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxTokenFile+1))
+	data, err := io.ReadAll(io.LimitReader(file, maxTokenFileBytes+1))
 	if err != nil {
 		return fmt.Errorf("the tokens: %w", err)
 	}
@@ -105,8 +105,8 @@ func (t *Tokens) load() error {
 }
 
 func tokenSums(data []byte) (sums [][sha256.Size]byte, err error) {
-	if len(data) > maxTokenFile {
-		return nil, fmt.Errorf("the file is larger than %d bytes: write one token on each line, and nothing else", maxTokenFile)
+	if len(data) > maxTokenFileBytes {
+		return nil, fmt.Errorf("the file is larger than %d bytes: write one token on each line, and nothing else", maxTokenFileBytes)
 	}
 	line := 0
 	for text := range bytes.Lines(data) {

@@ -66,7 +66,7 @@ func (a *API) serveAPI(w http.ResponseWriter, r *http.Request, route string) {
 		writeProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("%d calls are being answered, the maximum: try again", cap(slots)))
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 	calling.panicked = true
 	a.mux.ServeHTTP(w, r)
 	calling.panicked = false

@@ -176,7 +176,7 @@ func mustFailOnly(t *testing.T, o Options, failKey, keys, want string) {
 	}
 }
 
-func kindOf(err error) Kind {
+func kindOf(err error) ErrorKind {
 	var e *Error
 	if !errors.As(err, &e) {
 		return 0
@@ -248,7 +248,7 @@ descriptors:
 		want    []string
 	}{
 		{"the last call ends the lease", "a", Options{}, []string{"3: [deny allow local]", "1: [local]"}},
-		{"a bad lease adds a denying hit", strings.Repeat("a", MaxLeaseID+1), Options{AllOrNothing: true}, []string{"2: [deny ]"}},
+		{"a bad lease adds a denying hit", strings.Repeat("a", MaxLeaseIDBytes+1), Options{AllOrNothing: true}, []string{"2: [deny ]"}},
 	} {
 		store := &onErrorRecorder{Store: newStore()}
 		var result Result
@@ -298,7 +298,7 @@ func TestReasonExplainsEachVerdict(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, " "), want)
 	}
 	r.Domain = "other"
-	if err := d.Decide(t.Context(), r, &result); err != nil || !result.DomainNotFound ||
+	if err := d.Decide(t.Context(), r, &result); err != nil || !result.UnknownDomain ||
 		slices.ContainsFunc(result.Decisions, func(d Decision) bool { return d.Reason != UnknownDomain || d.Outcome != Allowed }) {
 		t.Errorf("%v, %+v", err, result)
 	}

@@ -2,20 +2,20 @@ package decide
 
 import "context"
 
-// A Kind classifies an [Error].
-type Kind uint8
+// An ErrorKind classifies an [Error].
+type ErrorKind uint8
 
 // The kinds of errors.
 const (
-	InvalidRequest Kind = iota + 1 // the caller must change the request
-	NoRules                        // no rules have been loaded yet
-	StoreFailed                    // the store could not decide a descriptor that matters
-	ContextEnded                   // the context was canceled, or its deadline passed, before the store decided
+	InvalidRequest ErrorKind = iota + 1 // the caller must change the request
+	NoRules                             // no rules have been loaded yet
+	StoreFailed                         // the store could not decide a descriptor that matters
+	ContextEnded                        // the context was canceled, or its deadline passed, before the store decided
 )
 
 // An Error reports why a request could not be decided.
 type Error struct {
-	Kind  Kind
+	Kind  ErrorKind
 	text  string
 	cause error
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// MaxLeaseID is the maximum length of a lease id, in bytes.
-const MaxLeaseID = 256
+// MaxLeaseIDBytes is the maximum length of a lease id.
+const MaxLeaseIDBytes = 256
 
 // Keys of an additional last entry, directly after the lease id, that makes a descriptor end its lease. Its value is ignored, but
 // must not be empty because Envoy omits empty entries. Elsewhere they are ordinary keys.
@@ -52,7 +52,7 @@ func (d *Decision) completeEnd() {
 
 // checkLeaseID denies a descriptor whose lease id is empty or too long.
 func (d *Decision) checkLeaseID() {
-	if id := d.leaseID(); id == "" || len(id) > MaxLeaseID {
+	if id := d.leaseID(); id == "" || len(id) > MaxLeaseIDBytes {
 		d.Reason, d.Limits = BadLeaseID, nil
 		if !d.End && !d.ShadowMode {
 			d.Outcome = Denied

@@ -194,7 +194,7 @@ func TestEndMarkersAreOrdinaryKeysElsewhere(t *testing.T) {
 }
 
 func TestBadLeaseIDIsDenied(t *testing.T) {
-	long, longest := strings.Repeat("x", MaxLeaseID+1), strings.Repeat("x", MaxLeaseID)
+	long, longest := strings.Repeat("x", MaxLeaseIDBytes+1), strings.Repeat("x", MaxLeaseIDBytes)
 	store := newLeaseStore()
 	for _, allOrNothing := range []bool{false, true} {
 		d := newLeaseDecider(t, store, Options{AllOrNothing: allOrNothing})

@@ -12,7 +12,7 @@ import (
 func (d *Decider) planDescriptors(rules *descriptors.Rules, r *Request, result *Result) error {
 	result.Decisions = resize(result.Decisions, len(r.Descriptors))
 	domain := rules.Domain(r.Domain)
-	result.DomainNotFound = domain == nil
+	result.UnknownDomain = domain == nil
 	replaces := false
 	for i := range r.Descriptors {
 		descriptor, decision := &r.Descriptors[i], &result.Decisions[i]

@@ -18,11 +18,11 @@ import (
 //   - Denies: a descriptor denies the request, or would without Options.ShadowMode.
 //   - Enforced: metrics and logs show the denials by a descriptor as enforced.
 type Result struct {
-	Domain         string             // the request's; empty if the request is invalid
-	Rules          *descriptors.Rules // rules that decided; nil if the request is invalid or no rules are loaded
-	DomainNotFound bool               // no rules have the domain, so nothing is limited
-	Denied         bool
-	Shadowed       bool
+	Domain        string             // the request's; empty if the request is invalid
+	Rules         *descriptors.Rules // rules that decided; nil if the request is invalid or no rules are loaded
+	UnknownDomain bool               // no rules have the domain, so nothing is limited
+	Denied        bool
+	Shadowed      bool
 	// Decisions has one element for each descriptor, in request order. It is empty if the request is invalid.
 	Decisions []Decision
 	// StoreErr is the first error of the store, even if the request was decided without that verdict. It may contain keys, and so

@@ -12,13 +12,13 @@ import (
 type Builder struct {
 	domains map[string]*Domain
 	roots   map[string]*Node
-	intern  intern
+	intern  interner
 	table   *ruleTable
 }
 
 // NewBuilder returns a Builder without domains.
 func NewBuilder() *Builder {
-	return &Builder{domains: map[string]*Domain{}, roots: map[string]*Node{}, intern: newIntern(), table: &ruleTable{}}
+	return &Builder{domains: map[string]*Domain{}, roots: map[string]*Node{}, intern: newInterner(), table: &ruleTable{}}
 }
 
 // Domain returns the root of a domain's tree. The first call for a name adds the domain.

@@ -227,24 +227,24 @@ type ruleTable struct {
 	n      uint32
 }
 
-const perChunk = 256
+const rulesPerChunk = 256
 
 // add stores a copy of r and sets its number, from 1.
-func (c *ruleTable) add(r *Rule) *Rule {
-	if c.n%perChunk == 0 {
-		c.chunks = append(c.chunks, make([]Rule, perChunk))
+func (t *ruleTable) add(r *Rule) *Rule {
+	if t.n%rulesPerChunk == 0 {
+		t.chunks = append(t.chunks, make([]Rule, rulesPerChunk))
 	}
-	stored := &c.chunks[c.n/perChunk][c.n%perChunk]
-	c.n++
+	stored := &t.chunks[t.n/rulesPerChunk][t.n%rulesPerChunk]
+	t.n++
 	*stored = *r
-	stored.number = c.n
+	stored.number = t.n
 	return stored
 }
 
 // get returns the rule with a number; nil if there is none.
-func (c *ruleTable) get(number uint32) *Rule {
-	if number == 0 || number > c.n {
+func (t *ruleTable) get(number uint32) *Rule {
+	if number == 0 || number > t.n {
 		return nil
 	}
-	return &c.chunks[(number-1)/perChunk][(number-1)%perChunk]
+	return &t.chunks[(number-1)/rulesPerChunk][(number-1)%rulesPerChunk]
 }

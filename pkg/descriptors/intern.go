@@ -11,9 +11,9 @@ const (
 	levelBlock = 1024
 )
 
-// An intern stores one copy of each text and limit that rules share, in contiguous blocks. Shared parts stay in the processor's
+// An interner stores one copy of each text and limit that rules share, in contiguous blocks. Shared parts stay in the processor's
 // cache, and the garbage collector scans one block faster than a thousand texts.
-type intern struct {
+type interner struct {
 	keys    map[string]string
 	limits  map[limiters.Spec]*limiters.Limit
 	single  map[RateLimit][]RateLimit
@@ -22,14 +22,14 @@ type intern struct {
 	levels  []level
 }
 
-func newIntern() intern {
-	return intern{
+func newInterner() interner {
+	return interner{
 		keys: map[string]string{}, limits: map[limiters.Spec]*limiters.Limit{}, single: map[RateLimit][]RateLimit{},
 		texts: &strings.Builder{}, sources: map[source]*source{},
 	}
 }
 
-func (in *intern) string(text string) string {
+func (in *interner) string(text string) string {
 	if in.texts.Len()+len(text) > in.texts.Cap() {
 		in.texts = &strings.Builder{}
 		in.texts.Grow(max(textBlock, len(text)))
@@ -39,7 +39,7 @@ func (in *intern) string(text string) string {
 	return in.texts.String()[start:]
 }
 
-func (in *intern) path(levels []level) []level {
+func (in *interner) path(levels []level) []level {
 	if len(in.levels)+len(levels) > cap(in.levels) {
 		in.levels = make([]level, 0, max(levelBlock, len(levels)))
 	}
@@ -48,7 +48,7 @@ func (in *intern) path(levels []level) []level {
 	return in.levels[start:len(in.levels):len(in.levels)]
 }
 
-func (in *intern) key(key string) string {
+func (in *interner) key(key string) string {
 	if interned, found := in.keys[key]; found {
 		return interned
 	}
@@ -56,7 +56,7 @@ func (in *intern) key(key string) string {
 	return key
 }
 
-func (in *intern) limit(l *limiters.Limit) *limiters.Limit {
+func (in *interner) limit(l *limiters.Limit) *limiters.Limit {
 	if interned, found := in.limits[l.Spec()]; found {
 		return interned
 	}
@@ -65,7 +65,7 @@ func (in *intern) limit(l *limiters.Limit) *limiters.Limit {
 }
 
 // singleton returns l in a slice of length 1.
-func (in *intern) singleton(l RateLimit) []RateLimit {
+func (in *interner) singleton(l RateLimit) []RateLimit {
 	interned, found := in.single[l]
 	if !found {
 		interned = []RateLimit{l}
@@ -74,7 +74,7 @@ func (in *intern) singleton(l RateLimit) []RateLimit {
 	return interned
 }
 
-func (in *intern) source(s source) *source {
+func (in *interner) source(s source) *source {
 	interned, found := in.sources[s]
 	if !found {
 		interned = &s

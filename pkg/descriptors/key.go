@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxComponent is the maximum length of a text in a key, in bytes. A longer text is hashed.
-const maxComponent = 128
+// maxComponentBytes is the maximum length of a text in a key. A longer text is hashed.
+const maxComponentBytes = 128
 
 // These characters stand for levels with share_threshold in a key.
 const (
@@ -119,13 +119,13 @@ func (l *level) appendAddress(b []byte, value string, shared bool) []byte {
 	return appendShort(append(b, sharedPrefix), l.list.siblings.longest(address).AppendTo(stack[:0]))
 }
 
-// appendShort is appendText for at most maxComponent bytes.
+// appendShort is appendText for at most maxComponentBytes.
 func appendShort(b, text []byte) []byte {
 	return append(appendLength(b, len(text)), text...)
 }
 
 func appendText(b []byte, s string) []byte {
-	if len(s) > maxComponent {
+	if len(s) > maxComponentBytes {
 		sum := sha256.Sum256([]byte(s))
 		return hex.AppendEncode(append(b, '#'), sum[:])
 	}

@@ -160,8 +160,8 @@ func (r *Rule) Levels() []Level {
 	return levels
 }
 
-// maxName is the maximum length of a rule's name, in bytes.
-const maxName = 200
+// maxNameBytes is the maximum length of a rule's name.
+const maxNameBytes = 200
 
 func ruleName(path []level) string {
 	var b strings.Builder
@@ -176,7 +176,7 @@ func ruleName(path []level) string {
 			b.WriteString(l.statName[len(l.key)+1:])
 		}
 	}
-	return TruncateWithHash(b.String(), maxName)
+	return TruncateWithHash(b.String(), maxNameBytes)
 }
 
 // An OverrideBase holds the settings of a rule that a limit in the request keeps. It is comparable and holds no reference to the

@@ -21,9 +21,9 @@ type Step struct {
 	Rule   *Rule  // of the node; nil: it has no limit
 	Hides  *Hidden
 
-	Above  string       // the node at the level above, "" at the top
-	Prefix netip.Prefix // of MatchedPrefix
-	Known  Known        // if the entry selects nothing, or the node ends the walk without a rule
+	Above        string       // the node at the level above, "" at the top
+	Prefix       netip.Prefix // of MatchedPrefix
+	Alternatives Alternatives // if the entry selects nothing, or the node ends the walk without a rule
 }
 
 // A StepResult classifies how an entry selects a node, or the reason why it selects none.
@@ -92,7 +92,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 		return steps
 	}
 	if last.Result.Matched() {
-		last.Known = x.knownKeys(id, "")
+		last.Alternatives = x.keysBelow(id, "")
 	}
 	x.findHidden(entries, path, steps)
 	return steps
@@ -225,22 +225,22 @@ func (e Entry) text() string {
 	return e.Key + "=" + e.Value
 }
 
-// Known lists the keys or values of the rules at a step, for a message about an entry that matches none of them.
-type Known struct {
+// Alternatives lists the keys or values of the rules at a step, for a message about an entry that matches none of them.
+type Alternatives struct {
 	Texts   []string // sorted, at most 5
 	More    int      // the number of further texts
 	Nearest string   // the text that the entry probably misspells, or ""
 }
 
 const (
-	maxKnown   = 5
-	maxNearest = 10_000 // bounds the comparisons with a misspelled text
+	maxAlternatives = 5
+	maxNearest      = 10_000 // bounds the comparisons with a misspelled text
 )
 
-func newKnown(all map[string]bool, misspelled string) Known {
+func newAlternatives(all map[string]bool, misspelled string) Alternatives {
 	texts := slices.Sorted(maps.Keys(all))
-	shown := texts[:min(len(texts), maxKnown)]
-	return Known{shown, len(texts) - len(shown), spelling.Nearest(misspelled, texts[:min(len(texts), maxNearest)])}
+	shown := texts[:min(len(texts), maxAlternatives)]
+	return Alternatives{shown, len(texts) - len(shown), spelling.Nearest(misspelled, texts[:min(len(texts), maxNearest)])}
 }
 
 // children returns the children of a record. It reads every record of the domain.
@@ -288,8 +288,8 @@ func (d *Domain) ExactValues(key string) []string {
 	return slices.Sorted(maps.Keys(values))
 }
 
-// knownKeys returns the keys of the nodes below a record.
-func (x *ruleIndex) knownKeys(id recordID, misspelled string) Known {
+// keysBelow returns the keys of the nodes below a record.
+func (x *ruleIndex) keysBelow(id recordID, misspelled string) Alternatives {
 	keys := map[string]bool{}
 	for _, child := range x.children(id) {
 		if e := x.entryOf(child); e.Key != "" {
@@ -299,7 +299,7 @@ func (x *ruleIndex) knownKeys(id recordID, misspelled string) Known {
 	for key := range x.inexactOf(id).byIP {
 		keys[key] = true
 	}
-	return newKnown(keys, misspelled)
+	return newAlternatives(keys, misspelled)
 }
 
 // explainNone sets the reason why the entry of s selects no child of a record.
@@ -331,8 +331,8 @@ func (x *ruleIndex) explainNone(id recordID, s *Step) {
 	case len(children) == 0:
 		s.Result = NoChild
 	case !keys:
-		s.Result, s.Known = NoKey, x.knownKeys(id, s.Entry.Key)
+		s.Result, s.Alternatives = NoKey, x.keysBelow(id, s.Entry.Key)
 	default:
-		s.Known = newKnown(values, s.Entry.Value)
+		s.Alternatives = newAlternatives(values, s.Entry.Value)
 	}
 }

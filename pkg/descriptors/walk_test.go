@@ -121,11 +121,11 @@ func factsOf(s *descriptors.Step) string {
 	if !s.Result.Matched() && s.Above != "" {
 		text += " below " + s.Above
 	}
-	if len(s.Known.Texts) > 0 {
-		text += " of " + strings.Join(s.Known.Texts, ",")
+	if len(s.Alternatives.Texts) > 0 {
+		text += " of " + strings.Join(s.Alternatives.Texts, ",")
 	}
-	if s.Known.Nearest != "" {
-		text += ", nearest " + s.Known.Nearest
+	if s.Alternatives.Nearest != "" {
+		text += ", nearest " + s.Alternatives.Nearest
 	}
 	if h := s.Hides; h != nil {
 		text += fmt.Sprintf(" hides %s %s %s", h.Node, h.Source, h.Rule.Name)
@@ -141,7 +141,7 @@ func TestWalkBoundsSuggestions(t *testing.T) {
 		fmt.Fprintf(&text, "- {key: plan, value: 'plan-number-%02d', rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
 	steps := rulesfiletest.Parse(t, text.String()).Domain("d").Walk(entries("plan=plan-numbr-17"))
-	if k := steps[0].Known; len(k.Texts) != 5 || k.Texts[4] != "plan-number-04" || k.More != 25 || k.Nearest != "plan-number-17" {
+	if k := steps[0].Alternatives; len(k.Texts) != 5 || k.Texts[4] != "plan-number-04" || k.More != 25 || k.Nearest != "plan-number-17" {
 		t.Errorf("%+v", k)
 	}
 }

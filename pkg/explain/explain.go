@@ -230,7 +230,7 @@ func (e *explainer) reason(d *Descriptor, i int, r *Record) string {
 	case decide.Replaced:
 		return e.replacedBy(i)
 	case decide.BadLeaseID:
-		return fmt.Sprintf("the id of the lease must have 1 to %d bytes", decide.MaxLeaseID)
+		return fmt.Sprintf("the id of the lease must have 1 to %d bytes", decide.MaxLeaseIDBytes)
 	case decide.Released:
 		return "the descriptor ends a lease or a reservation, and charges nothing"
 	case decide.Settled:

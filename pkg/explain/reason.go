@@ -55,13 +55,15 @@ func selectionReason(s *descriptors.Step) string {
 		}
 		return "no child: " + s.Above + " has no descriptors below it"
 	case descriptors.NoKey:
-		return fmt.Sprintf("no descriptor %shas the key %s: %s", below(s), short(s.Entry.Key), knownText(&s.Known, "the keys are", "the key is"))
+		return fmt.Sprintf("no descriptor %shas the key %s: %s", below(s), short(s.Entry.Key),
+			alternatives(s, "the keys are", "the key is"))
 	}
 	what := map[descriptors.StepResult]string{
 		descriptors.NoValue: "the value differs", descriptors.NoWildcard: "no wildcard fits", descriptors.NoPrefix: "the address is in no prefix",
 		descriptors.NoAddress: "the value is not an address",
 	}[s.Result]
-	return fmt.Sprintf("%s: %s", what, knownText(&s.Known, "the values of "+short(s.Entry.Key)+" are", "the value of "+short(s.Entry.Key)+" is"))
+	return fmt.Sprintf("%s: %s", what,
+		alternatives(s, "the values of "+short(s.Entry.Key)+" are", "the value of "+short(s.Entry.Key)+" is"))
 }
 
 // below returns "below PARENT ", or "" at the top level.
@@ -74,30 +76,32 @@ func below(s *descriptors.Step) string {
 
 // missing returns the entry that a request lacks if it ends at the node of s, which has no rule.
 func missing(s *descriptors.Step) string {
-	if len(s.Known.Texts) == 0 {
+	if len(s.Alternatives.Texts) == 0 {
 		return "the descriptor has neither a limit nor descriptors below it, which exempts the request"
 	}
-	return "the descriptor has no limit, and the request has no further entry: " + knownText(&s.Known, "the keys below are", "the key below is")
+	return "the descriptor has no limit, and the request has no further entry: " +
+		alternatives(s, "the keys below are", "the key below is")
 }
 
-// knownText returns the texts after a verb phrase, and the suggested spelling. plural and singular are the phrases.
-func knownText(k *descriptors.Known, plural, singular string) string {
-	texts := make([]string, len(k.Texts))
-	for i, text := range k.Texts {
+// alternatives returns the texts after a verb phrase, and the suggested spelling. plural and singular are the phrases.
+func alternatives(s *descriptors.Step, plural, singular string) string {
+	a := &s.Alternatives
+	texts := make([]string, len(a.Texts))
+	for i, text := range a.Texts {
 		texts[i] = short(text)
 		if text == "" {
 			texts[i] = "no value"
 		}
 	}
 	text := plural + " " + strings.Join(texts, ", ")
-	if len(k.Texts) == 1 {
+	if len(a.Texts) == 1 {
 		text = singular + " " + texts[0]
 	}
-	if k.More > 0 {
-		text += fmt.Sprintf(" and %d more", k.More)
+	if a.More > 0 {
+		text += fmt.Sprintf(" and %d more", a.More)
 	}
-	if k.Nearest != "" && len(k.Texts) > 1 {
-		text += "; did you mean " + short(k.Nearest) + "?"
+	if a.Nearest != "" && len(a.Texts) > 1 {
+		text += "; did you mean " + short(a.Nearest) + "?"
 	}
 	return text
 }

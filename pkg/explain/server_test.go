@@ -38,8 +38,8 @@ func difference(t *testing.T, s *server, request *decide.Request, seen map[strin
 		}
 		return ""
 	}
-	if record.DomainKnown == result.DomainNotFound || len(record.Descriptors) != len(result.Decisions) {
-		return fmt.Sprintf("domain not found %t, %d decisions", result.DomainNotFound, len(result.Decisions))
+	if record.DomainKnown == result.UnknownDomain || len(record.Descriptors) != len(result.Decisions) {
+		return fmt.Sprintf("unknown domain %t, %d decisions", result.UnknownDomain, len(result.Decisions))
 	}
 	record.Text(true) // must not panic
 	for i := range result.Decisions {

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	width    = 80  // columns of a line, as far as its words allow
-	maxShown = 200 // bytes of a text from the request or the rules
+	width         = 80  // columns of a line, as far as its words allow
+	maxShownBytes = 200 // of a text from the request or the rules
 )
 
 // shown returns a text of a request or of rules: bounded, and without control characters, which could drive a terminal.
-func shown(text string) string { return printable(descriptors.TruncateWithHash(text, maxShown)) }
+func shown(text string) string { return printable(descriptors.TruncateWithHash(text, maxShownBytes)) }
 
 func printable(text string) string {
 	return strings.Map(func(c rune) rune {

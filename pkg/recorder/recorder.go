@@ -97,8 +97,8 @@ type Recorder struct {
 const (
 	queues     = 8
 	queueBytes = 1 << 20 // of one queue; the writer has as much again
-	// maxEntry bounds a line. A Reader reads lines of up to 1 MiB, and escapes make a text at most six times as long.
-	maxEntry = 128 << 10
+	// maxEntryBytes bounds a line. A Reader reads lines of up to 1 MiB, and escapes make a text at most six times as long.
+	maxEntryBytes = 128 << 10
 )
 
 // A queue holds entries until the writer takes them. There are several, so that requests do not wait for one lock.
@@ -213,7 +213,7 @@ func (r *Recorder) pushWithRelease(head head, result *decide.Result, selected *s
 
 // push adds an entry to a queue.
 func (r *Recorder) push(head head, result *decide.Result, selected *selection) {
-	if sizeOf(result, selected) > maxEntry {
+	if sizeOf(result, selected) > maxEntryBytes {
 		r.drop(TooLong, 1)
 		return
 	}

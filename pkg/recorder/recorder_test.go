@@ -312,7 +312,7 @@ func TestLinesBeyondTheBoundsAreDroppedAndNoted(t *testing.T) {
 	o := quick(dir)
 	o.PerSecond = 80
 	r, d := New(o), newDeciding(t)
-	r.Record(d.decide(strings.Repeat("x", maxEntry)))
+	r.Record(d.decide(strings.Repeat("x", maxEntryBytes)))
 	for range 2000 {
 		r.Record(d.decide("alice"))
 	}

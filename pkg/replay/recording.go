@@ -78,8 +78,8 @@ type ReaderOptions struct {
 	Reorder int
 }
 
-// maxHeld bounds the length of the lines that a reader holds, in bytes.
-const maxHeld = 64 << 20
+// maxHeldBytes bounds the length of the lines that a reader holds.
+const maxHeldBytes = 64 << 20
 
 // maxZstdMemory bounds the memory of a decoder. Recordings need 8 MiB.
 const maxZstdMemory = 128 << 20
@@ -146,7 +146,7 @@ func (r *Reader) Close() {
 // cannot be replayed are skipped and counted. The error is [io.EOF] at the end. Any other error is that of the input, such as a
 // damaged compression, and comes after all lines before it.
 func (r *Reader) Next(into *Line) error {
-	for r.err == nil && len(r.buffered) < r.o.Reorder && r.bufferedBytes < maxHeld {
+	for r.err == nil && len(r.buffered) < r.o.Reorder && r.bufferedBytes < maxHeldBytes {
 		r.read()
 	}
 	if len(r.buffered) == 0 {

@@ -106,7 +106,7 @@ func TestReplayReportsRequestsThatNoServerDecides(t *testing.T) {
 	if err := r.Decide(start, &decide.Request{}, &result); !errors.As(err, &refused) || refused.Kind != decide.InvalidRequest {
 		t.Errorf("a request without a domain: %v", err)
 	}
-	if err := r.Decide(start, &decide.Request{Domain: "other", Descriptors: request("a", "b", 1).Descriptors}, &result); err != nil || !result.DomainNotFound {
+	if err := r.Decide(start, &decide.Request{Domain: "other", Descriptors: request("a", "b", 1).Descriptors}, &result); err != nil || !result.UnknownDomain {
 		t.Errorf("an unknown domain: %v, %+v", err, result)
 	}
 }

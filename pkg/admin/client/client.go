@@ -38,8 +38,8 @@ type Client struct {
 }
 
 const (
-	timeout     = 10 * time.Second // of a call, except a stream
-	maxResponse = 64 << 20         // bytes of the response to a call
+	timeout          = 10 * time.Second // of a call, except a stream
+	maxResponseBytes = 64 << 20         // of the response to a call
 )
 
 // New returns a Client. It does not connect.
@@ -149,12 +149,12 @@ func call[T any](ctx context.Context, c *Client, method, path string, query url.
 		return none, err
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxResponse+1))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxResponseBytes+1))
 	switch {
 	case err != nil:
 		return none, fmt.Errorf("the response of %s%s: %w", c.base, path, err)
-	case len(text) > maxResponse:
-		return none, fmt.Errorf("the response of %s%s has more than %d bytes", c.base, path, maxResponse)
+	case len(text) > maxResponseBytes:
+		return none, fmt.Errorf("the response of %s%s has more than %d bytes", c.base, path, maxResponseBytes)
 	}
 	if err := json.Unmarshal(text, &value); err != nil {
 		return none, fmt.Errorf("the response of %s%s is not that of an admin API: check the address (%w)", c.base, path, err)
@@ -201,7 +201,7 @@ func (c *Client) problem(r *http.Response) error {
 		Detail string
 		Errors []struct{ Message, Location string }
 	}
-	text, err := io.ReadAll(io.LimitReader(r.Body, maxBodyOfError))
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxErrorBodyBytes))
 	foreign := err != nil || json.Unmarshal(text, &p) != nil || p.Detail == ""
 	if foreign {
 		p.Detail = "the server at this address has no admin API, or is not Weir: " + http.StatusText(r.StatusCode)
@@ -219,4 +219,4 @@ func (c *Client) problem(r *http.Response) error {
 	return &Error{r.StatusCode, p.Detail, foreign}
 }
 
-const maxBodyOfError = 64 << 10
+const maxErrorBodyBytes = 64 << 10

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-rls/weir/pkg/admin"
 )
 
-// maxLine bounds a line of a stream, in bytes.
-const maxLine = 1 << 20
+// maxLineBytes bounds a line of a stream.
+const maxLineBytes = 1 << 20
 
 // Decisions calls decided with each decision that a filter selects. It returns when ctx ends, a function returns an error, or the
 // stream ends. dropped gets the number of decisions that the client was too slow for. A nil dropped is not called.
@@ -43,7 +43,7 @@ func (c *Client) Decisions(ctx context.Context, f admin.Filter, decided func(adm
 	}
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, maxLine)
+	lines.Buffer(nil, maxLineBytes)
 	event := ""
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ": ")

@@ -35,10 +35,10 @@ type setting struct {
 }
 
 func (r *reader) limitSettings(n *yaml.Node, f fields) *limitSettings {
-	p := &limitSettings{file: r.file, at: n, settings: map[string]setting{}}
+	s := &limitSettings{file: r.file, at: n, settings: map[string]setting{}}
 	set := func(name string, read func(field) string) {
 		if f[name].key != nil {
-			p.settings[name] = setting{f[name].key, read(f[name])}
+			s.settings[name] = setting{f[name].key, read(f[name])}
 		}
 	}
 	set("algorithm", func(f field) string { name, _ := r.choice(f, limiters.Algorithms()...); return name })
@@ -48,13 +48,13 @@ func (r *reader) limitSettings(n *yaml.Node, f fields) *limitSettings {
 		case known.Type != limiters.Object:
 			set(known.Key, func(f field) string { return r.parameter(f, known) })
 		case f[known.Key].key != nil:
-			r.objectParameter(f[known.Key], known, p.settings)
+			r.objectParameter(f[known.Key], known, s.settings)
 		}
 	}
 	set("count_denied", func(f field) string { return strconv.FormatBool(r.boolean(f, false)) })
 	set("on_store_error", func(f field) string { name, _ := r.choice(f, limiters.OnErrors()...); return name })
-	set("on_deny", func(f field) string { p.onDeny = r.onDeny(f); return "" })
-	return p
+	set("on_deny", func(f field) string { s.onDeny = r.onDeny(f); return "" })
+	return s
 }
 
 // onError returns the value of on_store_error, or limiters.OnErrorUnset if it is absent.
@@ -66,23 +66,23 @@ func (r *reader) onError(f field) limiters.OnError {
 	return limiters.ParseOnError(name)
 }
 
-// completedBy returns p completed by under, and the keys taken from under. An object is taken as a whole. A nil under is empty.
-func (p *limitSettings) completedBy(under *limitSettings) (sum *limitSettings, fromOverlay []string) {
+// completedBy returns s completed by under, and the keys taken from under. An object is taken as a whole. A nil under is empty.
+func (s *limitSettings) completedBy(under *limitSettings) (sum *limitSettings, fromOverlay []string) {
 	if under == nil {
-		return p, nil
+		return s, nil
 	}
-	sum = &limitSettings{file: p.file, at: p.at, settings: maps.Clone(p.settings), onDeny: cmp.Or(p.onDeny, under.onDeny)}
+	sum = &limitSettings{file: s.file, at: s.at, settings: maps.Clone(s.settings), onDeny: cmp.Or(s.onDeny, under.onDeny)}
 	for _, key := range settingKeys {
-		if _, set := p.settings[key]; set {
+		if _, set := s.settings[key]; set {
 			continue
 		}
 		if _, found := under.settings[key]; !found {
 			continue
 		}
 		fromOverlay = append(fromOverlay, key)
-		for name, s := range under.settings {
+		for name, value := range under.settings {
 			if name == key || strings.HasPrefix(name, key+".") {
-				sum.settings[name] = s
+				sum.settings[name] = value
 			}
 		}
 	}
@@ -93,9 +93,9 @@ func (p *limitSettings) completedBy(under *limitSettings) (sum *limitSettings, f
 }
 
 // algorithm returns the name of the algorithm; "" if it is faulty.
-func (p *limitSettings) algorithm() string {
-	if s, set := p.settings["algorithm"]; set {
-		return s.value
+func (s *limitSettings) algorithm() string {
+	if algorithm, set := s.settings["algorithm"]; set {
+		return algorithm.value
 	}
 	return limiters.DefaultAlgorithm
 }
@@ -104,10 +104,10 @@ func (p *limitSettings) algorithm() string {
 type inapplicable struct{ message, remedy string }
 
 // inapplicableParameters returns the parameters that the algorithm does not have.
-func (p *limitSettings) inapplicableParameters() map[string]inapplicable {
-	found, algorithm := map[string]inapplicable{}, p.algorithm()
+func (s *limitSettings) inapplicableParameters() map[string]inapplicable {
+	found, algorithm := map[string]inapplicable{}, s.algorithm()
 	for _, known := range parameters {
-		if _, set := p.settings[known.Key]; set && !known.inObject() && algorithm != "" && !slices.Contains(known.algorithms, algorithm) {
+		if _, set := s.settings[known.Key]; set && !known.inObject() && algorithm != "" && !slices.Contains(known.algorithms, algorithm) {
 			found[known.Key] = inapplicable{
 				fmt.Sprintf("%s has no meaning for the algorithm %s", known.Key, algorithm),
 				"remove it, or set algorithm: " + strings.Join(known.algorithms, " or "),
@@ -118,22 +118,22 @@ func (p *limitSettings) inapplicableParameters() map[string]inapplicable {
 }
 
 // spec returns the Spec of the limit without maximum and window.
-func (p *limitSettings) spec() (limiters.Spec, error) {
-	s := limiters.Spec{Algorithm: p.algorithm()}
+func (s *limitSettings) spec() (limiters.Spec, error) {
+	spec := limiters.Spec{Algorithm: s.algorithm()}
 	for _, known := range parameters {
-		if set := p.settings[known.Key]; set.value != "" {
-			if err := known.Set(&s.Params, set.value); err != nil {
-				return s, err
+		if set := s.settings[known.Key]; set.value != "" {
+			if err := known.Set(&spec.Params, set.value); err != nil {
+				return spec, err
 			}
 		}
 	}
-	if set, said := p.settings["count_denied"]; said {
-		s.CountDenied = set.value == "true"
+	if set, said := s.settings["count_denied"]; said {
+		spec.CountDenied = set.value == "true"
 	} else {
-		_, reserves := p.settings["reserve"]
-		s.CountDenied = limiters.CountsDeniedByDefault(s.Algorithm) && !reserves
+		_, reserves := s.settings["reserve"]
+		spec.CountDenied = limiters.CountsDeniedByDefault(spec.Algorithm) && !reserves
 	}
-	return s, nil
+	return spec, nil
 }
 
 // overlayNote returns a suffix for messages that names the keys taken from the overlay; "" if there are none.

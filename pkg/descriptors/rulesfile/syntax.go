@@ -16,8 +16,8 @@ type mistake struct {
 	message, remedy string
 }
 
-// maxSearch bounds the text that is parsed again to locate a mistake, in bytes.
-const maxSearch = 8 << 20
+// maxSearchBytes bounds the text that is parsed again to locate a mistake.
+const maxSearchBytes = 8 << 20
 
 // syntaxMistake converts an error of the YAML library. The library often reports the first line of a block instead of the
 // faulty one, in the terms of its parser.
@@ -85,9 +85,9 @@ func firstBadLine(data []byte, reported int) int {
 	}
 	last := len(ends) - 1
 	switch {
-	case len(data) > maxSearch/16:
+	case len(data) > maxSearchBytes/16:
 		return reported
-	case len(data)*last/2 <= maxSearch:
+	case len(data)*last/2 <= maxSearchBytes:
 		for last > 1 && !valid(last-1) {
 			last--
 		}

@@ -40,7 +40,7 @@ type point struct {
 
 func (r *reader) point(n *yaml.Node) point { return point{r.file, n.Line, n.Column} }
 
-func (s point) String() string { return fmt.Sprintf("%s:%d", s.file, s.line) }
+func (p point) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 func (p *parser) top(root *yaml.Node) {
 	before := p.found

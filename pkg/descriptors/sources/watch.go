@@ -11,8 +11,8 @@ import (
 const (
 	// pollInterval is the pause between two readings of Watch.
 	pollInterval = time.Second
-	// maxUnstable is how long files may keep changing before Watch reports an error.
-	maxUnstable = time.Minute
+	// maxUnstableTime is how long files may keep changing before Watch reports an error.
+	maxUnstableTime = time.Minute
 )
 
 // Watch calls apply after each change until ctx ends, and returns the error of ctx. It calls apply in the goroutine of its caller.
@@ -68,9 +68,9 @@ func (c *change) add(r *reading, f *File, now time.Time) *reading {
 		c.since = now
 	}
 	c.version = version
-	if now.Sub(c.since) >= maxUnstable {
+	if now.Sub(c.since) >= maxUnstableTime {
 		r = &reading{err: fmt.Errorf("read %s: the files have kept changing for %v: move a new version over the old one in one step",
-			f.Path, maxUnstable)}
+			f.Path, maxUnstableTime)}
 		if r.content() != f.loaded {
 			return r
 		}

@@ -32,13 +32,13 @@ type recorder struct {
 	err   error
 }
 
-func (a *recorder) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	a.calls++
+func (r *recorder) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	r.calls++
 	for i, h := range slices.Concat(groups...) {
-		a.keys = append(a.keys, h.Key)
+		r.keys = append(r.keys, h.Key)
 		out[i] = limiters.Verdict{Allowed: true, Used: h.N}
 	}
-	return a.err
+	return r.err
 }
 
 var (

@@ -157,9 +157,9 @@ func (c *Converter) add(p parser) (Reason, error) {
 		c.report.NoDescriptors++
 		return "", nil
 	}
-	const maxRecorded = 1 << 20 // the default of replay.ReaderOptions.MaxLine
+	const maxRecordedBytes = 1 << 20 // the default of replay.ReaderOptions.MaxLine
 	c.text = replay.AppendLine(c.text[:0], &c.line)
-	if len(c.text) > maxRecorded {
+	if len(c.text) > maxRecordedBytes {
 		return BadValue, nil
 	}
 	for _, i := range leftOut {

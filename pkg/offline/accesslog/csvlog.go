@@ -72,7 +72,7 @@ func (c *csvLog) read() (int64, Reason, error) {
 		if err == nil && len(taken) == 0 && line.text == "" && !line.tooLong {
 			continue
 		}
-		if err != nil || len(taken) == maxRecordLines || len(taken) > 0 && (line.tooLong || size+len(line.text) > maxLine) {
+		if err != nil || len(taken) == maxRecordLines || len(taken) > 0 && (line.tooLong || size+len(line.text) > maxLineBytes) {
 			reason = BadCSV
 		} else if line.tooLong {
 			reason = TooLong

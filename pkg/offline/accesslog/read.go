@@ -16,8 +16,8 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// maxLine bounds a line of a log, in bytes.
-const maxLine = 256 << 10
+// maxLineBytes bounds a line of a log.
+const maxLineBytes = 256 << 10
 
 // A parser reads the lines of one log.
 type parser interface {
@@ -51,7 +51,7 @@ type fatalError struct{ error }
 
 func (c *Converter) read(name string, in *bufio.Reader) error {
 	head := headOf(in)
-	p, err := c.parser(lines.NewReader(in, maxLine))
+	p, err := c.parser(lines.NewReader(in, maxLineBytes))
 	if errors.Is(err, io.EOF) {
 		return nil // an empty CSV
 	}
@@ -179,9 +179,9 @@ func decompress(in io.Reader) (*bufio.Reader, func(), error) {
 		}
 		return bufio.NewReaderSize(r, 1<<16), func() { _ = r.Close() }, nil
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		const maxMemory = 128 << 20
-		r, err := zstd.NewReader(plain, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMemory),
-			zstd.WithDecoderMaxWindow(maxMemory))
+		const maxMemoryBytes = 128 << 20
+		r, err := zstd.NewReader(plain, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMemoryBytes),
+			zstd.WithDecoderMaxWindow(maxMemoryBytes))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -207,7 +207,7 @@ func headOf(in *bufio.Reader) []byte {
 // returns "" if the format of the options reads at least one of the lines.
 func (c *Converter) hint(head []byte) string {
 	reads := func(format Format, layout string, columns []string) (n, all int) {
-		p, _, err := newParser(lines.NewReader(bufio.NewReader(bytes.NewReader(head)), maxLine),
+		p, _, err := newParser(lines.NewReader(bufio.NewReader(bytes.NewReader(head)), maxLineBytes),
 			&Options{Format: format, Layout: layout, Columns: columns, Comma: c.o.Comma})
 		if err != nil {
 			return 0, 0

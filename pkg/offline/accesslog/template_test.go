@@ -148,11 +148,11 @@ func FuzzLogs(f *testing.F) {
 	f.Add([]byte("time,a\n1,\"x\ny\"\n2,\"z\n3,4\n"))
 	f.Add([]byte(`{"a":{"b":1}}` + "\n{\n\n[]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		table, err := newCSVLog(lines.NewReader(bufio.NewReader(bytes.NewReader(text)), maxLine), []string{"a", "b"}, ',')
+		table, err := newCSVLog(lines.NewReader(bufio.NewReader(bytes.NewReader(text)), maxLineBytes), []string{"a", "b"}, ',')
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range []parser{table, &jsonLog{in: lines.NewReader(bufio.NewReader(bytes.NewReader(text)), maxLine)}} {
+		for _, p := range []parser{table, &jsonLog{in: lines.NewReader(bufio.NewReader(bytes.NewReader(text)), maxLineBytes)}} {
 			last := int64(0)
 			for {
 				line, reason, err := p.next()

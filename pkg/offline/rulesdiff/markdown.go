@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// maxMarkdown bounds a report in Markdown, in bytes. GitHub takes comments of at most 65,536 characters.
-const maxMarkdown = 60_000
+// maxMarkdownBytes bounds a report in Markdown. GitHub takes comments of at most 65,536 characters.
+const maxMarkdownBytes = 60_000
 
 // code returns a text as code in Markdown, so that no text of a request is a link, a mention or HTML. It fits into a table.
 func code(text string) string {
@@ -36,7 +36,7 @@ func (r *Report) Markdown() string {
 	more := 0
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		if i >= maxLimits || b.Len() > maxMarkdown/2 {
+		if i >= maxLimits || b.Len() > maxMarkdownBytes/2 {
 			more++
 			continue
 		}
@@ -66,7 +66,7 @@ func (r *Report) markdownKeys(b *strings.Builder) {
 	var rows strings.Builder
 	more := 0
 	r.eachKey(func(l *Limit, change string, k *Key) {
-		if b.Len()+rows.Len() > maxMarkdown {
+		if b.Len()+rows.Len() > maxMarkdownBytes {
 			more++
 			return
 		}

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	maxLimits = 50  // of a text for people
-	maxListed = 20  // rules that cannot be matched
-	maxText   = 120 // bytes of a text from a recording or from rules
+	maxLimits    = 50  // of a text for people
+	maxListed    = 20  // rules that cannot be matched
+	maxTextBytes = 120 // of a text from a recording or from rules
 )
 
 // bounded returns a text of a recording or of rules, bounded and with every control character as an escape.
 func bounded(text string) string {
-	return terminal.Printable(descriptors.TruncateWithHash(text, maxText))
+	return terminal.Printable(descriptors.TruncateWithHash(text, maxTextBytes))
 }
 
 // headline returns the verdict in one line.

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// maxText bounds a resource as YAML, in bytes, like a rules file.
-	maxText = 16 << 20
+	// maxResourceBytes bounds a resource as YAML, like a rules file.
+	maxResourceBytes = 16 << 20
 	// maxNesting bounds the nesting of messages. The parser of rules has a lower bound and a better error.
 	maxNesting = 250
 )
@@ -56,8 +56,9 @@ func toFile(resource *anypb.Any) (rulesfile.File, error) {
 	// Resources may lack a name or share one. The domain then distinguishes their faults.
 	name := cmp.Or(config.GetName(), config.GetDomain(), "unnamed")
 	text := yamlOf(config)
-	if len(text) > maxText {
-		return rulesfile.File{}, fmt.Errorf("%.200q is too large: at most %d bytes as YAML are allowed, use several resources", name, maxText)
+	if len(text) > maxResourceBytes {
+		return rulesfile.File{}, fmt.Errorf("%.200q is too large: at most %d bytes as YAML are allowed, use several resources",
+			name, maxResourceBytes)
 	}
 	return rulesfile.File{Name: name, Data: text, Generated: true}, nil
 }

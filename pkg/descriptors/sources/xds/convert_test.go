@@ -212,7 +212,7 @@ func TestTextSurvivesConversion(t *testing.T) {
 }
 
 func TestResourceAboveMaxTextIsRejected(t *testing.T) {
-	value, err := proto.Marshal(&conf.RateLimitConfig{Name: "n", Domain: strings.Repeat("\x01", maxText/4)})
+	value, err := proto.Marshal(&conf.RateLimitConfig{Name: "n", Domain: strings.Repeat("\x01", maxResourceBytes/4)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 // Credentials returns the username and password for a new connection. Its error fails the connection.
 type Credentials func() (username, password string, err error)
 
-// maxAuthFile bounds a password file, in bytes. The longest tokens have a few thousand.
-const maxAuthFile = 64 << 10
+// maxAuthFileBytes bounds a password file. The longest tokens have a few thousand bytes.
+const maxAuthFileBytes = 64 << 10
 
 // SetAuth sets username and password from the value of REDIS_AUTH, password or user:password. They override those of the URL; an
 // empty part is ignored.
@@ -89,12 +89,12 @@ func readAuth(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxAuthFile+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxAuthFileBytes+1))
 	if err != nil {
 		return "", err
 	}
-	if len(data) > maxAuthFile {
-		return "", fmt.Errorf("%s is too large: want at most %d bytes", path, maxAuthFile)
+	if len(data) > maxAuthFileBytes {
+		return "", fmt.Errorf("%s is too large: want at most %d bytes", path, maxAuthFileBytes)
 	}
 	data = bytes.TrimSuffix(bytes.TrimSuffix(data, []byte("\n")), []byte("\r"))
 	switch {
