@@ -3,10 +3,8 @@ package tlsfiles
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"sync"
+
+	"github.com/weir-rls/weir/internal/reloadfile"
 )
 
 // Server names the PEM files of a TLS server.
@@ -34,14 +32,18 @@ func (s Server) Config(failed func(error)) (*tls.Config, error) {
 	if s.Protocols == nil {
 		s.Protocols = []string{"h2"}
 	}
-	r := &reloader{files: s, failed: failed}
-	if err := r.load(); err != nil {
+	paths := []string{s.Cert, s.Key}
+	if s.ClientCA != "" {
+		paths = append(paths, s.ClientCA)
+	}
+	config, err := reloadfile.New("TLS", paths, s.read, failed)
+	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		NextProtos:         s.Protocols,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.current(), nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return config.Current(), nil },
 	}, nil
 }
 
@@ -66,60 +68,4 @@ func (s Server) read() (*tls.Config, error) {
 		c.VerifyConnection = func(state tls.ConnectionState) error { return s.Clients.check(state.PeerCertificates[0]) }
 	}
 	return c, nil
-}
-
-// A reloader holds the last good configuration of a Server.
-type reloader struct {
-	files  Server
-	failed func(error)
-
-	mu       sync.Mutex
-	config   *tls.Config
-	versions [3]fs.FileInfo // of the files that config was read from
-	reported string         // the error passed to failed last; empty once a load succeeds
-}
-
-func (r *reloader) current() *tls.Config {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	err := r.load()
-	switch {
-	case err == nil:
-		r.reported = ""
-	case err.Error() != r.reported:
-		r.reported = err.Error()
-		r.failed(err)
-	}
-	return r.config
-}
-
-// load reads the files if they have changed. It records their versions before reading, so that a later change is noticed by the
-// next handshake.
-func (r *reloader) load() error {
-	var found [3]fs.FileInfo
-	changed := false
-	for i, name := range []string{r.files.Cert, r.files.Key, r.files.ClientCA} {
-		if name == "" {
-			continue
-		}
-		info, err := os.Stat(name)
-		if err != nil {
-			return fmt.Errorf("TLS: %w", err)
-		}
-		found[i] = info
-		changed = changed || !sameVersion(r.versions[i], info)
-	}
-	if !changed {
-		return nil
-	}
-	config, err := r.files.read()
-	if err != nil {
-		return err
-	}
-	r.config, r.versions = config, found
-	return nil
-}
-
-func sameVersion(a, b fs.FileInfo) bool {
-	return a != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }

@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"strings"
-	"sync"
+
+	"github.com/weir-rls/weir/internal/reloadfile"
 )
 
 // An Auth decides which calls are admitted. A call needs a valid token or a valid certificate.
@@ -42,69 +42,44 @@ const (
 
 // Tokens are the bearer tokens in a file, one on each line. A line that begins with # is a comment. Tokens reads the file again
 // when it changes. While the file is unreadable, the last tokens stay valid.
-type Tokens struct {
-	path   string
-	failed func(error)
+type Tokens struct{ sums *reloadfile.Value[[]tokenSum] }
 
-	mu       sync.Mutex
-	version  fs.FileInfo
-	sums     [][sha256.Size]byte
-	reported string
-}
+type tokenSum [sha256.Size]byte
 
 // ReadTokens reads tokens from a file. failed is called with the error of a changed file, once for each different error.
 func ReadTokens(path string, failed func(error)) (*Tokens, error) {
-	t := &Tokens{path: path, failed: failed}
-	return t, t.load()
+	sums, err := reloadfile.New("the tokens", []string{path}, func() ([]tokenSum, error) { return readTokenSums(path) }, failed)
+	return &Tokens{sums}, err
 }
 
 // find returns the name of a token for the audit log, which is the start of its SHA-256. It compares the token with every valid one
 // in constant time.
 func (t *Tokens) find(token string) (who string, ok bool) {
-	t.mu.Lock()
-	switch err := t.load(); {
-	case err == nil:
-		t.reported = ""
-	case err.Error() != t.reported:
-		t.reported = err.Error()
-		t.failed(err)
-	}
-	sums := t.sums
-	t.mu.Unlock()
 	sum, found := sha256.Sum256([]byte(token)), 0
-	for i := range sums {
-		found |= subtle.ConstantTimeCompare(sum[:], sums[i][:])
+	for _, valid := range t.sums.Current() {
+		found |= subtle.ConstantTimeCompare(sum[:], valid[:])
 	}
 	return "token " + hex.EncodeToString(sum[:4]), found == 1
 }
 
-// load reads the file unless it is unchanged.
-func (t *Tokens) load() error {
-	info, err := os.Stat(t.path)
+func readTokenSums(path string) ([]tokenSum, error) {
+	file, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("the tokens: %w", err)
-	}
-	if v := t.version; v != nil && os.SameFile(v, info) && v.Size() == info.Size() && v.ModTime().Equal(info.ModTime()) {
-		return nil
-	}
-	file, err := os.Open(t.path)
-	if err != nil {
-		return fmt.Errorf("the tokens: %w", err)
+		return nil, fmt.Errorf("the tokens: %w", err)
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxTokenFileBytes+1))
 	if err != nil {
-		return fmt.Errorf("the tokens: %w", err)
+		return nil, fmt.Errorf("the tokens: %w", err)
 	}
 	sums, err := tokenSums(data)
 	if err != nil {
-		return fmt.Errorf("the tokens in %s: %w", t.path, err)
+		return nil, fmt.Errorf("the tokens in %s: %w", path, err)
 	}
-	t.version, t.sums = info, sums
-	return nil
+	return sums, nil
 }
 
-func tokenSums(data []byte) (sums [][sha256.Size]byte, err error) {
+func tokenSums(data []byte) (sums []tokenSum, err error) {
 	if len(data) > maxTokenFileBytes {
 		return nil, fmt.Errorf("the file is larger than %d bytes: write one token on each line, and nothing else", maxTokenFileBytes)
 	}

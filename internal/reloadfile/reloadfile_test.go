@@ -1,0 +1,126 @@
+package reloadfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// files is a folder with a Value that joins the texts of two files.
+type files struct {
+	*Value[string]
+	t        *testing.T
+	dir      string
+	err      error // of each read; nil: none
+	reads    int
+	failures []string
+}
+
+func newFiles(t *testing.T) *files {
+	f := &files{t: t, dir: t.TempDir()}
+	f.write("a", "1")
+	f.write("b", "2")
+	var err error
+	f.Value, err = New("the parts", []string{f.path("a"), f.path("b")}, f.readAll, func(err error) { f.failures = append(f.failures, err.Error()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
+
+func (f *files) write(name, text string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.path(name), []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *files) readAll() (string, error) {
+	f.reads++
+	a, errA := os.ReadFile(f.path("a"))
+	b, errB := os.ReadFile(f.path("b"))
+	return string(a) + string(b), errors.Join(f.err, errA, errB)
+}
+
+// expect checks the value, and the reads and failures so far.
+func (f *files) expect(value string, reads, failures int) {
+	f.t.Helper()
+	if got := f.Current(); got != value || f.reads != reads || len(f.failures) != failures {
+		f.t.Errorf("%q after %d reads and the failures %q, want %q, %d and %d", got, f.reads, f.failures, value, reads, failures)
+	}
+}
+
+func TestChangedFilesAreReadAgain(t *testing.T) {
+	f := newFiles(t)
+	f.expect("12", 1, 0)
+	f.expect("12", 1, 0)
+	f.write("b", "23")
+	f.expect("123", 2, 0)
+	f.write("new", "9")
+	before, err := os.Stat(f.path("a"))
+	if err == nil {
+		err = os.Chtimes(f.path("new"), time.Time{}, before.ModTime())
+	}
+	if err == nil {
+		err = os.Rename(f.path("new"), f.path("a"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.expect("923", 3, 0) // another file of the same size and time
+	if err := os.Chtimes(f.path("a"), time.Time{}, before.ModTime().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	f.expect("923", 4, 0)
+}
+
+// A renewed key may become readable a moment after it was written: chown and chmod change neither its size nor its modification time.
+func TestFailedReadIsRepeatedAndReportedOnce(t *testing.T) {
+	f := newFiles(t)
+	f.write("a", "10")
+	f.err = errors.New("permission denied")
+	f.expect("12", 2, 1)
+	f.expect("12", 3, 1)
+	f.err = errors.New("half a file")
+	f.expect("12", 4, 2)
+	f.err = nil
+	f.expect("102", 5, 2)
+	f.expect("102", 5, 2)
+	f.write("a", "100")
+	f.err = errors.New("half a file")
+	f.expect("102", 6, 3)
+	if want := []string{"permission denied", "half a file", "half a file"}; !slices.Equal(f.failures, want) {
+		t.Errorf("failures %q, want %q", f.failures, want)
+	}
+}
+
+func TestMissingFileKeepsTheValue(t *testing.T) {
+	f := newFiles(t)
+	if err := os.Remove(f.path("b")); err != nil {
+		t.Fatal(err)
+	}
+	f.expect("12", 1, 1)
+	f.expect("12", 1, 1)
+	if !strings.HasPrefix(f.failures[0], "the parts: stat "+f.path("b")) {
+		t.Errorf("the failure %q does not name the file", f.failures[0])
+	}
+	f.write("b", "2")
+	f.expect("12", 2, 1)
+}
+
+func TestNewReturnsTheError(t *testing.T) {
+	wrong := errors.New("wrong")
+	if _, err := New("it", nil, func() (int, error) { return 0, wrong }, nil); !errors.Is(err, wrong) {
+		t.Errorf("%v, want %v", err, wrong)
+	}
+	missing := filepath.Join(t.TempDir(), "missing")
+	if _, err := New("it", []string{missing}, func() (int, error) { return 0, nil }, nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v, want %v", err, os.ErrNotExist)
+	}
+}
