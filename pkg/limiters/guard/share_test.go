@@ -63,7 +63,7 @@ func TestShareIsNotComputedForEachSizeOfHits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(s.shares.values); n > 500 {
+	if n := s.shares.Len(); n > 500 {
 		t.Errorf("%d shares computed", n)
 	}
 }
@@ -83,16 +83,6 @@ func TestShareOfLargeHitsCoversThem(t *testing.T) {
 				t.Errorf("hits of %d under %d: got %d, want %d or slightly more", n, whole, got, exact)
 			}
 		}
-	}
-}
-
-func TestCachedSharesAreBounded(t *testing.T) {
-	s := shareCache{p: 0.001}
-	for i := range int64(maxCached + 100) {
-		s.share(i+1, 2)
-	}
-	if n := len(s.shares.values); n != maxCached {
-		t.Errorf("%d shares are cached, want %d", n, maxCached)
 	}
 }
 

@@ -2,16 +2,16 @@ package guard
 
 import (
 	"math/bits"
-	"sync"
 
+	"github.com/weir-rls/weir/internal/memo"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // A shareCache computes shares, and the limits by which a replica admits its share. It caches both.
 type shareCache struct {
-	p      float64                          // see share
-	limits cache[limitKey, *limiters.Limit] // for hits of 1 only, because each size would need its own entry
-	shares cache[shareKey, int64]
+	p      float64                               // see share
+	limits memo.Cache[limitKey, *limiters.Limit] // for hits of 1 only, because each size would need its own entry
+	shares memo.Cache[shareKey, int64]
 }
 
 type limitKey struct {
@@ -22,8 +22,8 @@ type limitKey struct {
 type shareKey struct{ whole, replicas int64 }
 
 func (c *shareCache) forget() {
-	c.limits.forget()
-	c.shares.forget()
+	c.limits.Clear()
+	c.shares.Clear()
 }
 
 // replicaLimit returns the limit by which each of replicas decides hits of n > 0 under l.
@@ -31,7 +31,7 @@ func (c *shareCache) replicaLimit(l *limiters.Limit, n, replicas int64) (*limite
 	if n > 1 {
 		return l.Scaled(func(whole int64) int64 { return c.shareForHits(whole, n, replicas) })
 	}
-	return c.limits.get(limitKey{l, replicas}, func() (*limiters.Limit, error) {
+	return c.limits.Get(limitKey{l, replicas}, func() (*limiters.Limit, error) {
 		return l.Scaled(func(whole int64) int64 { return c.share(whole, replicas) })
 	})
 }
@@ -47,7 +47,7 @@ func (c *shareCache) shareForHits(whole, n, replicas int64) int64 {
 }
 
 func (c *shareCache) share(whole, replicas int64) int64 {
-	m, _ := c.shares.get(shareKey{whole, replicas}, func() (int64, error) { return share(whole, replicas, c.p), nil })
+	m, _ := c.shares.Get(shareKey{whole, replicas}, func() (int64, error) { return share(whole, replicas, c.p), nil })
 	return m
 }
 
@@ -56,46 +56,4 @@ func (c *shareCache) share(whole, replicas int64) int64 {
 func roundUp(n int64) int64 {
 	shift := max(0, bits.Len64(uint64(n))-5)
 	return (n + 1<<shift - 1) >> shift << shift
-}
-
-// maxCached bounds a cache. Beyond it, a new value evicts another.
-const maxCached = 10_000
-
-// A cache remembers computed values. The zero cache is empty.
-type cache[K comparable, V any] struct {
-	mu     sync.RWMutex
-	values map[K]V
-}
-
-// get returns the value of key. If it is not cached, get computes it.
-func (c *cache[K, V]) get(key K, compute func() (V, error)) (V, error) {
-	c.mu.RLock()
-	v, found := c.values[key]
-	c.mu.RUnlock()
-	if found {
-		return v, nil
-	}
-	v, err := compute()
-	if err != nil {
-		return v, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.values == nil {
-		c.values = map[K]V{}
-	}
-	for other := range c.values {
-		if len(c.values) < maxCached {
-			break
-		}
-		delete(c.values, other)
-	}
-	c.values[key] = v
-	return v, nil
-}
-
-func (c *cache[K, V]) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.values = nil
 }
