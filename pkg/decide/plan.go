@@ -35,7 +35,8 @@ func (d *Decider) planDescriptors(rules *descriptors.Rules, r *Request, result *
 	if replaces {
 		removeReplaced(result.Decisions)
 	}
-	return d.listHits(domain, result, d.setQuotaModes(result.Decisions))
+	d.setModes(result.Decisions)
+	return d.listHits(domain, result)
 }
 
 // resize returns a slice of n zero elements, reusing s if possible. Elements beyond len(s) must be zero.
@@ -105,8 +106,9 @@ func removeReplaced(decisions []Decision) {
 	}
 }
 
-// setQuotaModes sets QuotaMode of the decisions and returns how many are in quota mode.
-func (d *Decider) setQuotaModes(decisions []Decision) (quotas int) {
+// setModes sets QuotaMode of the decisions, and which of them share the request's group.
+func (d *Decider) setModes(decisions []Decision) {
+	quotas := 0
 	for i := range decisions {
 		decision := &decisions[i]
 		limited := len(decision.Limits) > 0 || decision.Reason == BadLeaseID
@@ -116,11 +118,18 @@ func (d *Decider) setQuotaModes(decisions []Decision) (quotas int) {
 			quotas++
 		}
 	}
-	return quotas
+	if !d.options.AllOrNothing || d.options.ShadowMode {
+		return
+	}
+	for i := range decisions {
+		// Only a descriptor that can deny the request by itself may prevent the charge of the others.
+		decision := &decisions[i]
+		decision.inRequestGroup = !decision.End && !decision.ShadowMode && (!decision.QuotaMode || quotas == 1)
+	}
 }
 
-// listHits lists the hits of all limits, with a group for each descriptor. quotas is the number of decisions in quota mode.
-func (d *Decider) listHits(domain *descriptors.Domain, result *Result, quotas int) error {
+// listHits lists the hits of all limits, with a group for each descriptor.
+func (d *Decider) listHits(domain *descriptors.Domain, result *Result) error {
 	limits := 0
 	for i := range result.Decisions {
 		limits += len(result.Decisions[i].Limits)
@@ -130,14 +139,14 @@ func (d *Decider) listHits(domain *descriptors.Domain, result *Result, quotas in
 	}
 	// The groups are slices of hits, so hits must not be reallocated. The additional hit is for addRequestGroup.
 	result.hits = slices.Grow(result.hits, limits+1)
-	d.addGroups(domain, result, quotas)
+	d.addGroups(domain, result)
 	result.verdicts = resize(result.verdicts, len(result.hits))
 	return nil
 }
 
 // addGroups adds a group for each descriptor. With [Options.AllOrNothing], descriptors that can deny the request share one group,
 // at the position of the first of them. A hit that ends a lease is ungrouped.
-func (d *Decider) addGroups(domain *descriptors.Domain, result *Result, quotas int) {
+func (d *Decider) addGroups(domain *descriptors.Domain, result *Result) {
 	shared := false
 	for i := range result.Decisions {
 		first := len(result.hits)
@@ -148,23 +157,23 @@ func (d *Decider) addGroups(domain *descriptors.Domain, result *Result, quotas i
 			d.addHits(result, decision, domain)
 			result.groups = append(result.groups, limiters.Singles(result.hits[first:]...)...)
 			continue
-		case !d.inRequestGroup(decision, quotas):
+		case !decision.inRequestGroup:
 			d.addHits(result, decision, domain)
 		case shared:
 			continue
 		default:
 			shared = true
-			d.addRequestGroup(result, domain, quotas)
+			d.addRequestGroup(result, domain)
 		}
 		result.groups = append(result.groups, result.hits[first:len(result.hits):len(result.hits)])
 	}
 }
 
 // addRequestGroup adds the hits of all descriptors that can deny the request. A bad lease id adds a hit that denies them all.
-func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain, quotas int) {
+func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain) {
 	first, denied := len(result.hits), false
 	for i := range result.Decisions {
-		if decision := &result.Decisions[i]; d.inRequestGroup(decision, quotas) {
+		if decision := &result.Decisions[i]; decision.inRequestGroup {
 			d.addHits(result, decision, domain)
 			denied = denied || decision.Outcome == Denied
 		}
@@ -173,12 +182,6 @@ func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain, qu
 		// This hit has no decision.
 		result.hits = append(result.hits, limiters.DenyingHit(result.hits[first].Key))
 	}
-}
-
-// inRequestGroup reports whether a descriptor shares the request's group, which requires that it can deny the request by itself.
-// Otherwise a rule in shadow mode could prevent the charge of the others.
-func (d *Decider) inRequestGroup(decision *Decision, quotas int) bool {
-	return d.options.AllOrNothing && !d.options.ShadowMode && !decision.End && !decision.ShadowMode && (!decision.QuotaMode || quotas == 1)
 }
 
 // addHits appends the hits of a descriptor.

@@ -85,7 +85,8 @@ type Decision struct {
 	// UntilReset is the wait until denied hits fit. For allowed hits and [NeverFits], it is the time until the key has fully reset.
 	UntilReset time.Duration
 
-	first int // of the hits
+	first          int  // of the hits
+	inRequestGroup bool // with [Options.AllOrNothing], the hits are in the group that descriptors share
 }
 
 // Clear clears r and keeps its memory.
