@@ -9,7 +9,7 @@ import (
 
 // Rules without a file: 5 replies a minute for each user.
 func ExampleBuilder() {
-	limit, err := descriptors.NewRateLimit(limiters.Spec{Algorithm: "sliding_log"}, 5, descriptors.Minute, 1)
+	limit, err := descriptors.NewRateLimit(limiters.Spec{Algorithm: "sliding_log"}, descriptors.Rate{Requests: 5, Unit: descriptors.Minute, Multiplier: 1})
 	if err != nil {
 		fmt.Println(err)
 		return

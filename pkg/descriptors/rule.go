@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -26,8 +25,8 @@ type RateLimit struct {
 	OnDeny *OnDeny
 }
 
-// Rate returns the rate in words: "5 per minute", "5 per 2 hours", or "5 at once" under concurrency.
-func (l *RateLimit) Rate() string {
+// RateText returns the rate in words: "5 per minute", "5 per 2 hours", or "5 at once" under concurrency.
+func (l *RateLimit) RateText() string {
 	switch {
 	case l.Compiled.IsConcurrency():
 		return fmt.Sprintf("%d at once", l.RequestsPerUnit)
@@ -184,7 +183,6 @@ func ruleName(path []level) string {
 type OverrideBase struct {
 	spec           limiters.Spec
 	onError        limiters.OnError
-	slots          bool // the maximum is a number of slots, see [limiters.Limit.IsConcurrency]
 	calendarMonths bool
 	byClock        bool // the rule sets window_start: clock
 }
@@ -204,7 +202,7 @@ func (r *Rule) OverrideBase() OverrideBase {
 		}}
 	}
 	limit := &r.Limits[0]
-	o := OverrideBase{spec: limit.Compiled.Spec(), onError: limit.OnError, slots: limit.Compiled.IsConcurrency(), byClock: limit.ByClock}
+	o := OverrideBase{spec: limit.Compiled.Spec(), onError: limit.OnError, byClock: limit.ByClock}
 	o.spec.Max, o.spec.Window = 0, 0
 	if r.Limits[0].CalendarMonth {
 		o.spec.Params = withoutCalendar(o.spec.Params)
@@ -217,70 +215,61 @@ func (r *Rule) OverrideBase() OverrideBase {
 // than a day, windows start by the clock even if those of the rule follow the calendar. The error reports an unknown unit, a window
 // over 10 years, or a number that the algorithm rejects.
 func (o OverrideBase) Limit(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
-	spec := o.spec
-	if o.slots {
-		spec.Max = min(int64(requestsPerUnit), limiters.MaxLeases)
-		limit, err := limiters.New(spec)
-		return RateLimit{UnitMultiplier: 1, RequestsPerUnit: spec.Max, Compiled: limit, OnError: o.onError}, err
+	spec, requests := o.spec, int64(requestsPerUnit)
+	if !limiters.HasWindow(spec.Algorithm) {
+		requests = min(requests, limiters.MaxLeases)
 	}
-	if requestsPerUnit == 0 {
+	if requests == 0 {
 		// With a limit of 0, New would reject the rule's capacity.
 		spec = spec.Scaled(func(int64) int64 { return 0 })
 	}
 	if unit < Day {
 		spec.Params = withoutCalendar(spec.Params)
 	}
-	newLimit := NewRateLimit
-	if o.calendarMonths {
-		newLimit = NewCalendarMonthLimit
-	}
-	l, err := newLimit(spec, int64(requestsPerUnit), unit, max(multiplier, 1))
+	l, err := NewRateLimit(spec, Rate{requests, unit, max(multiplier, 1), o.calendarMonths})
 	l.OnError = o.onError
 	return l, err
 }
 
-// NewRateLimit returns a limit of requests for each window of multiplier units. It sets Max and Window of spec. An algorithm
-// without windows ignores unit, and its limit has UnitUnknown.
-func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint32) (RateLimit, error) {
-	var window time.Duration
-	if !limiters.HasWindow(spec.Algorithm) {
-		unit, multiplier = UnitUnknown, 1
-	} else {
-		var err error
-		if window, err = unit.times(multiplier); err != nil {
+// A Rate is a number of requests for each window of Multiplier units. Without windows, it is only a number.
+type Rate struct {
+	Requests   int64
+	Unit       Unit
+	Multiplier uint32 // at least 1
+	// CalendarMonth makes the window of a fixed window by the Month a calendar month in UTC, unless the Spec sets window_start.
+	CalendarMonth bool
+}
+
+// NewRateLimit returns a limit of r. It sets Max and Window of spec. An algorithm without windows ignores the unit, and its limit has
+// UnitUnknown.
+func NewRateLimit(spec limiters.Spec, r Rate) (RateLimit, error) {
+	l := RateLimit{UnitMultiplier: 1, RequestsPerUnit: r.Requests, ByClock: spec.Params.WindowStart == limiters.StartByClock}
+	spec.Max, spec.Window = r.Requests, 0
+	if limiters.HasWindow(spec.Algorithm) {
+		window, err := r.Unit.times(r.Multiplier)
+		if err != nil {
 			return RateLimit{}, err
 		}
+		l.Unit, l.UnitMultiplier, spec.Window = r.Unit, r.Multiplier, window
 	}
-	spec.Max, spec.Window = requests, window
-	start := spec.Params.WindowStart
-	if start == limiters.StartByCalendar {
-		if unit < Day {
+	p := &spec.Params
+	if r.CalendarMonth && l.Unit == Month && p.WindowStart == "" && p.TimeZone == "" && acceptsParameter(spec.Algorithm, "window_start") {
+		l.CalendarMonth, p.WindowStart = true, limiters.StartByCalendar
+	}
+	if p.WindowStart == limiters.StartByCalendar {
+		if l.Unit < Day {
 			return RateLimit{}, &limiters.SpecError{
-				Problem: fmt.Sprintf("a window by the calendar is too short with the unit %v", unit),
+				Problem: fmt.Sprintf("a window by the calendar is too short with the unit %v", l.Unit),
 				Remedy:  "set unit to day, week, month or year, or remove window_start",
 			}
 		}
-		spec.Params.CalendarUnit = unit.String()
+		p.CalendarUnit = l.Unit.String()
 	}
-	limit, err := limiters.New(spec)
-	if err != nil {
+	var err error
+	if l.Compiled, err = limiters.New(spec); err != nil {
 		return RateLimit{}, err
 	}
-	return RateLimit{
-		Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: requests, Compiled: limit, ByClock: start == limiters.StartByClock,
-	}, nil
-}
-
-// NewCalendarMonthLimit is [NewRateLimit], but a Month with a fixed window is a calendar month in UTC unless spec sets
-// window_start.
-func NewCalendarMonthLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint32) (RateLimit, error) {
-	implied := spec.Params.WindowStart == "" && spec.Params.TimeZone == "" && unit == Month && acceptsParameter(spec.Algorithm, "window_start")
-	if implied {
-		spec.Params.WindowStart = limiters.StartByCalendar
-	}
-	l, err := NewRateLimit(spec, requests, unit, multiplier)
-	l.CalendarMonth = implied
-	return l, err
+	return l, nil
 }
 
 func acceptsParameter(algorithm, parameter string) bool {

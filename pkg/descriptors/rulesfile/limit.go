@@ -164,19 +164,13 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, befor
 	return l, true
 }
 
-// A rate is a number of requests for each window of multiplier units. Under concurrency, requests is the number of slots.
-type rate struct {
-	requests   int64
-	unit       descriptors.Unit
-	multiplier uint32
-}
-
-// readRate reads the rate of a limit with the given settings. A non-nil fromOverlay replaces its number of requests.
-func (p *parser) readRate(own *limitSettings, f fields, fromOverlay *requests, faultyKeys bool) rate {
-	r := rate{unit: descriptors.UnitUnknown, multiplier: 1}
+// readRate reads the rate of a limit with the given settings. Under concurrency, its number is that of the slots. A non-nil
+// fromOverlay replaces the number.
+func (p *parser) readRate(own *limitSettings, f fields, fromOverlay *requests, faultyKeys bool) descriptors.Rate {
+	r := descriptors.Rate{Multiplier: 1, CalendarMonth: p.options.CalendarMonths}
 	switch slots := f["concurrent_requests"]; {
 	case own.algorithm() == concurrency:
-		r.requests = p.slots(own.at, f, faultyKeys)
+		r.Requests = p.slots(own.at, f, faultyKeys)
 	case slots.key != nil:
 		if own.algorithm() != "" && !faultyKeys {
 			p.fault(slots.key, "write requests_per_unit, or set algorithm: concurrency",
@@ -184,13 +178,13 @@ func (p *parser) readRate(own *limitSettings, f fields, fromOverlay *requests, f
 		}
 	default:
 		if !faultyKeys || f["unit"].key != nil {
-			r.unit = p.unit(own.at, f["unit"])
+			r.Unit = p.unit(own.at, f["unit"])
 		}
-		r.multiplier = uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
-		r.requests = p.requests(own.at, f["requests_per_unit"], fromOverlay)
+		r.Multiplier = uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
+		r.Requests = p.requests(own.at, f["requests_per_unit"], fromOverlay)
 	}
 	if fromOverlay != nil {
-		r.requests = fromOverlay.value
+		r.Requests = fromOverlay.value
 	}
 	return r
 }
@@ -221,16 +215,12 @@ func (p *parser) checkApplicable(own, sum *limitSettings, from string) {
 }
 
 // newLimit compiles a limit with the given settings and rate.
-func (p *parser) newLimit(s *limitSettings, r rate) (descriptors.RateLimit, error) {
+func (p *parser) newLimit(s *limitSettings, r descriptors.Rate) (descriptors.RateLimit, error) {
 	spec, err := s.spec()
 	if err != nil {
 		return descriptors.RateLimit{}, err
 	}
-	newLimit := descriptors.NewRateLimit
-	if p.options.CalendarMonths {
-		newLimit = descriptors.NewCalendarMonthLimit
-	}
-	l, err := newLimit(spec, r.requests, r.unit, r.multiplier)
+	l, err := descriptors.NewRateLimit(spec, r)
 	l.OnError, l.OnDeny = limiters.ParseOnError(s.settings["on_store_error"].value), s.onDeny
 	return l, err
 }

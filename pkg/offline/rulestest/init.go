@@ -116,13 +116,13 @@ func (g *generator) rule(rule *descriptors.Rule) {
 		}
 		r, err := g.deny(rule, i, entries)
 		if err != nil {
-			g.unreached(rule, rule.Limits[i].Rate(), err.Error())
+			g.unreached(rule, rule.Limits[i].RateText(), err.Error())
 			continue
 		}
 		for j := range denied {
 			denied[j] = denied[j] || r.denied[j]
 		}
-		g.write(rule, rule.Limits[i].Rate(), r)
+		g.write(rule, rule.Limits[i].RateText(), r)
 	}
 }
 

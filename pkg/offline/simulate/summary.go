@@ -130,7 +130,7 @@ func (row *limitRow) describe() LimitResult {
 	if l := row.limit; l != nil {
 		r.Name = cmp.Or(l.Name, strconv.Itoa(row.number))
 		r.Algorithm = l.Compiled.Spec().Algorithm
-		r.Text = l.Rate() + ", " + r.Algorithm
+		r.Text = l.RateText() + ", " + r.Algorithm
 		r.RequestsPerUnit, r.WindowSeconds = l.RequestsPerUnit, l.Compiled.Window().Seconds()
 	}
 	return r

@@ -157,7 +157,8 @@ func rulesOf(paths []Path) (*descriptors.Rules, error) {
 	b := descriptors.NewBuilder()
 	nodes := map[string]*descriptors.Node{}
 	limited := map[*descriptors.Node]bool{}
-	limit, err := descriptors.NewRateLimit(limiters.Spec{Algorithm: limiters.DefaultAlgorithm}, 1, descriptors.Minute, 1)
+	limit, err := descriptors.NewRateLimit(limiters.Spec{Algorithm: limiters.DefaultAlgorithm},
+		descriptors.Rate{Requests: 1, Unit: descriptors.Minute, Multiplier: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func (v *variant) length() time.Duration { return v.unit.Duration() * time.Durat
 
 // limit returns the limit of the variant with a maximum.
 func (v *variant) limit(maximum int64) (*limiters.Limit, error) {
-	l, err := descriptors.NewRateLimit(v.spec, maximum, v.unit, v.multiplier)
+	l, err := descriptors.NewRateLimit(v.spec, descriptors.Rate{Requests: maximum, Unit: v.unit, Multiplier: v.multiplier})
 	return l.Compiled, err
 }
 
