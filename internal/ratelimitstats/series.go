@@ -21,21 +21,18 @@ type series struct {
 
 	overflow atomic.Pointer[seriesRef] // of a shared series: the latest reference of rules without a series of their own
 
-	owners []ruleID  // the rules that count here; guarded by the table's lock
-	seen   uint64    // the sum of the counts when sweep last saw it change
-	since  time.Time // the time of that change
+	owners []descriptors.RuleID // the rules that count here; guarded by the table's lock
+	seen   uint64               // the sum of the counts when sweep last saw it change
+	since  time.Time            // the time of that change
 
 	statsd string // the name in statsd, set at the first use
 	sent   tally  // the part of counts that was sent to statsd
 }
 
-// A ruleID identifies a rule across reloads. Limits in requests use the ruleID of their domain with an empty name.
-type ruleID struct{ domain, name string }
-
-func ruleIDOf(r *descriptors.Rule) ruleID { return ruleID{r.Domain, r.Name} }
-
-// clone returns a copy that does not share memory with a request or with replaced rules.
-func (id ruleID) clone() ruleID { return ruleID{strings.Clone(id.domain), strings.Clone(id.name)} }
+// cloneID returns a copy that does not share memory with a request or with replaced rules.
+func cloneID(id descriptors.RuleID) descriptors.RuleID {
+	return descriptors.RuleID{Domain: strings.Clone(id.Domain), Name: strings.Clone(id.Name)}
+}
 
 // A seriesRef refers to the series on which a rule counts, and is cached for the rule. It is immutable.
 type seriesRef struct {
@@ -99,7 +96,7 @@ type table struct {
 const sweepInterval = time.Minute
 
 // get returns the series with a name, creating it if there is room.
-func (t *table) get(domain string, levels []string, owner ruleID) *series {
+func (t *table) get(domain string, levels []string, owner descriptors.RuleID) *series {
 	var stack [256]byte
 	name := appendName(stack[:0], domain, levels)
 	if s := t.find(name, domain); s != nil {
@@ -119,7 +116,7 @@ func (t *table) get(domain string, levels []string, owner ruleID) *series {
 	if s := t.series[string(name)]; s != nil {
 		return s
 	}
-	s := t.insert(string(name), ruleID{domain: owner.domain})
+	s := t.insert(string(name), descriptors.RuleID{Domain: owner.Domain})
 	s.isShared = true
 	t.shared++
 	return s
@@ -142,20 +139,20 @@ func (t *table) find(name []byte, domain string) *series {
 	return s
 }
 
-func (t *table) insert(name string, owner ruleID) *series {
-	owner = owner.clone()
-	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []ruleID{owner}, since: t.now()}
+func (t *table) insert(name string, owner descriptors.RuleID) *series {
+	owner = cloneID(owner)
+	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []descriptors.RuleID{owner}, since: t.now()}
 	s.soleRef = seriesRef{table: t, series: s}
 	t.series[name] = s
 	return s
 }
 
 // addOwner adds an owner to a series.
-func (t *table) addOwner(s *series, owner ruleID) {
+func (t *table) addOwner(s *series, owner descriptors.RuleID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !slices.Contains(s.owners, owner) {
-		s.owners = append(s.owners, owner.clone())
+		s.owners = append(s.owners, cloneID(owner))
 	}
 }
 
@@ -203,8 +200,8 @@ func (s *series) isIdle(now time.Time, idle time.Duration) bool {
 	return now.Sub(s.since) >= idle
 }
 
-// forget removes owners, and drops series without owners.
-func (t *table) forget(removed func(ruleID) bool) {
+// dropRemoved removes owners, and drops series without owners.
+func (t *table) dropRemoved(removed func(descriptors.RuleID) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.removeIf(func(s *series) bool {

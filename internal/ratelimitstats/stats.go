@@ -127,7 +127,7 @@ func (s *Stats) Observe(o *rls.Observation) {
 		s.shadowed.n.Add(1)
 	}
 	if o.UnknownDomain {
-		s.domains.get(o.Domain, nil, ruleID{domain: o.Domain}).counts[totalHits].Add(1)
+		s.domains.get(o.Domain, nil, descriptors.RuleID{Domain: o.Domain}).counts[totalHits].Add(1)
 	}
 	for i := range o.Decisions {
 		d := &o.Decisions[i]
@@ -152,9 +152,9 @@ func (s *Stats) Panicked() { s.methods.shouldRateLimit.calls.n.Add(1) }
 func (s *Stats) seriesOf(d *decide.Decision) *series {
 	var stack [16]string
 	if d.Override {
-		return s.rates.get(d.Domain, appendLevels(stack[:0], d), ruleID{domain: d.Domain})
+		return s.rates.get(d.Domain, appendLevels(stack[:0], d), descriptors.RuleID{Domain: d.Domain})
 	}
-	owner := ruleIDOf(d.Rule)
+	owner := d.Rule.ID()
 	cached := s.byRule.Of(d.Rule)
 	if cached == nil { // the rules were just replaced
 		found := s.rates.get(d.Domain, appendLevels(stack[:0], d), owner)
@@ -217,16 +217,16 @@ func (s *Stats) Loaded(rules *descriptors.Rules, err error) {
 		return
 	}
 	s.configLoaded.n.Add(1)
-	current := map[ruleID]bool{}
+	current := map[descriptors.RuleID]bool{}
 	for r := range rules.All() {
-		current[ruleIDOf(r)] = true
+		current[r.ID()] = true
 	}
-	s.rates.forget(func(id ruleID) bool {
-		if id.name == "" {
-			return rules.Domain(id.domain) == nil
+	s.rates.dropRemoved(func(id descriptors.RuleID) bool {
+		if id.Name == "" {
+			return rules.Domain(id.Domain) == nil
 		}
 		return !current[id]
 	})
 	s.byRule.Reset(rules)
-	s.domains.forget(func(id ruleID) bool { return rules.Domain(id.domain) != nil })
+	s.domains.dropRemoved(func(id descriptors.RuleID) bool { return rules.Domain(id.Domain) != nil })
 }

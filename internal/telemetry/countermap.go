@@ -8,10 +8,15 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // A labelSet holds the label values of a counter. Unused elements are empty.
 type labelSet [4]string
+
+// rule returns the rule of a label set that begins with the labels domain and rule.
+func (l labelSet) rule() descriptors.RuleID { return descriptors.RuleID{Domain: l[0], Name: l[1]} }
 
 // A counterMap collects a counter for each label set. Unlike a prometheus.CounterVec it can list its label sets, and a lookup does
 // not allocate.

@@ -57,22 +57,22 @@ func limitLabel(d *decide.Decision, i int) string {
 // maxLimitName bounds the label of a limit, in bytes, because rules do not bound names.
 const maxLimitName = 200
 
-// keepDenials drops the denials of rules and limits that no longer exist.
-func (m *Metrics) keepDenials(rules *descriptors.Rules) {
+// dropRemovedLimits drops the denials of rules and limits that no longer exist.
+func (m *Metrics) dropRemovedLimits(rules *descriptors.Rules) {
 	type limit struct {
-		rule ruleID
+		rule descriptors.RuleID
 		name string
 	}
-	counted := map[ruleID]bool{}
+	counted := map[descriptors.RuleID]bool{}
 	for _, l := range m.denials.labelSets() {
-		counted[ruleID{l[0], l[1]}] = true
+		counted[l.rule()] = true
 	}
 	exist := map[limit]bool{}
 	for d := range rules.Domains() {
-		exist[limit{ruleID{domain: d.Name()}, decide.OverrideName}] = true
+		exist[limit{descriptors.RuleID{Domain: d.Name()}, decide.OverrideName}] = true
 	}
 	for r := range rules.All() {
-		if id := ruleIDOf(r); counted[id] {
+		if id := r.ID(); counted[id] {
 			exist[limit{id, decide.OverrideName}] = true
 			d := decide.Decision{Limits: r.Limits}
 			for i := range r.Limits {
@@ -82,6 +82,6 @@ func (m *Metrics) keepDenials(rules *descriptors.Rules) {
 	}
 	// Every limit of the other families is in denials too.
 	for _, family := range []*counterMap{m.denials, m.details.peeks, m.details.penalties, m.details.byPenalty, m.hits.denied} {
-		family.removeIf(func(l labelSet) bool { return !exist[limit{ruleID{l[0], l[1]}, l[2]}] })
+		family.removeIf(func(l labelSet) bool { return !exist[limit{l.rule(), l[2]}] })
 	}
 }

@@ -32,15 +32,10 @@ type hits struct {
 	denied *counterMap // of rules with several limits, by the limit that denies
 
 	mu    sync.RWMutex
-	rules map[ruleID]*ruleHits // hits of limits in requests that no rule matches have an empty name
-	next  map[ruleID]*ruleHits // replaces rules once dropRemoved has filled it
-	arena []ruleHits           // allocated in advance, side by side
+	rules map[descriptors.RuleID]*ruleHits // hits of limits in requests that no rule matches have an empty name
+	next  map[descriptors.RuleID]*ruleHits // replaces rules once dropRemoved has filled it
+	arena []ruleHits                       // allocated in advance, side by side
 }
-
-// A ruleID identifies a rule across reloads.
-type ruleID struct{ domain, name string }
-
-func ruleIDOf(r *descriptors.Rule) ruleID { return ruleID{r.Domain, r.Name} }
 
 // A ruleHits counts the hits of a rule by verdict. It fills a cache line, because several cores count concurrently.
 type ruleHits struct {
@@ -61,12 +56,12 @@ func newHits() *hits {
 				prometheus.Labels{"verdict": verdictNames[hitDenied]}),
 			labels: 3, counts: map[labelSet]*atomic.Uint64{},
 		},
-		rules: map[ruleID]*ruleHits{},
+		rules: map[descriptors.RuleID]*ruleHits{},
 	}
 }
 
 // countersOf returns the counters of a rule, creating them if necessary.
-func (h *hits) countersOf(id ruleID) *ruleHits {
+func (h *hits) countersOf(id descriptors.RuleID) *ruleHits {
 	h.mu.RLock()
 	found := h.rules[id]
 	h.mu.RUnlock()
@@ -96,14 +91,14 @@ const rulesPerLock = 1024
 func (h *hits) dropRemoved(rules *descriptors.Rules) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.next = make(map[ruleID]*ruleHits, len(h.rules))
-	keep := func(id ruleID) {
+	h.next = make(map[descriptors.RuleID]*ruleHits, len(h.rules))
+	keep := func(id descriptors.RuleID) {
 		if found := h.rules[id]; found != nil {
 			h.next[id] = found
 		}
 	}
 	for d := range rules.Domains() {
-		keep(ruleID{domain: d.Name()})
+		keep(descriptors.RuleID{Domain: d.Name()})
 	}
 	n := 0
 	for r := range rules.All() {
@@ -112,7 +107,7 @@ func (h *hits) dropRemoved(rules *descriptors.Rules) {
 			h.mu.Unlock()
 			h.mu.Lock()
 		}
-		keep(ruleIDOf(r))
+		keep(r.ID())
 	}
 	h.rules, h.next = h.next, nil
 	h.byRule.Reset(rules)
@@ -128,7 +123,7 @@ func (h *hits) Collect(to chan<- prometheus.Metric) {
 	for id, counted := range h.rules {
 		for verdict, name := range verdictNames {
 			if n := counted.counts[verdict].Load(); n > 0 {
-				all = append(all, constMetric(h.desc, prometheus.CounterValue, float64(n), id.domain, id.name, name))
+				all = append(all, constMetric(h.desc, prometheus.CounterValue, float64(n), id.Domain, id.Name, name))
 			}
 		}
 	}
@@ -141,15 +136,15 @@ func (h *hits) Collect(to chan<- prometheus.Metric) {
 
 func (m *Metrics) hitsOf(d *decide.Decision) *counts {
 	if d.Rule == nil {
-		return &m.hits.countersOf(ruleID{domain: d.Domain}).counts
+		return &m.hits.countersOf(descriptors.RuleID{Domain: d.Domain}).counts
 	}
 	cached := m.hits.byRule.Of(d.Rule)
 	if cached == nil {
-		return &m.hits.countersOf(ruleIDOf(d.Rule)).counts // the rules were just replaced
+		return &m.hits.countersOf(d.Rule.ID()).counts // the rules were just replaced
 	}
 	found := cached.Load()
 	if found == nil {
-		found = m.hits.countersOf(ruleIDOf(d.Rule))
+		found = m.hits.countersOf(d.Rule.ID())
 		cached.Store(found)
 	}
 	return &found.counts

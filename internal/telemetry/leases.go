@@ -63,13 +63,13 @@ func (l *leases) countGivenUp(o *rls.Observation) {
 
 // dropRemoved drops the series of rules that were removed or have no leases.
 func (l *leases) dropRemoved(rules *descriptors.Rules) {
-	exist := map[ruleID]bool{}
+	exist := map[descriptors.RuleID]bool{}
 	for r := range rules.All() {
 		if r.UsesLeases() {
-			exist[ruleIDOf(r)] = true
+			exist[r.ID()] = true
 		}
 	}
-	removed := func(s labelSet) bool { return !exist[ruleID{s[0], s[1]}] }
+	removed := func(s labelSet) bool { return !exist[s.rule()] }
 	l.ends.removeIf(removed)
 	l.badIDs.removeIf(removed)
 	l.tooMany.removeIf(removed)

@@ -191,7 +191,7 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.rulesInfo.Reset()
 	m.rulesInfo.WithLabelValues(rules.Version()).Set(1)
 	m.hits.dropRemoved(rules)
-	m.keepDenials(rules)
+	m.dropRemovedLimits(rules)
 	m.leases.dropRemoved(rules)
 	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l[0]) == nil })
 }

@@ -127,7 +127,7 @@ func TestReloadLosesNoHits(t *testing.T) {
 	for from := range 4 {
 		counting.Go(func() {
 			for i := range names * each {
-				h.countersOf(ruleID{"d", fmt.Sprintf("k%d", (i+from*names/4)%names)}).counts[hitAllowed].Add(1)
+				h.countersOf(descriptors.RuleID{Domain: "d", Name: fmt.Sprintf("k%d", (i+from*names/4)%names)}).counts[hitAllowed].Add(1)
 			}
 		})
 	}
@@ -135,7 +135,7 @@ func TestReloadLosesNoHits(t *testing.T) {
 	close(ended)
 	loading.Wait()
 	for i := range names {
-		if n := h.countersOf(ruleID{"d", fmt.Sprintf("k%d", i)}).counts[hitAllowed].Load(); n != 4*each {
+		if n := h.countersOf(descriptors.RuleID{Domain: "d", Name: fmt.Sprintf("k%d", i)}).counts[hitAllowed].Load(); n != 4*each {
 			t.Fatalf("%d hits of k%d, want %d", n, i, 4*each)
 		}
 	}

@@ -74,6 +74,12 @@ type Rule struct {
 	from     *source
 }
 
+// A RuleID identifies a rule across reloads. Limits in requests that no rule matches have the RuleID of their domain without a name.
+type RuleID struct{ Domain, Name string }
+
+// ID returns the domain and the name of r.
+func (r *Rule) ID() RuleID { return RuleID{r.Domain, r.Name} }
+
 // IsReplacing reports whether Replaces is not empty.
 func (r *Rule) IsReplacing() bool { return r.replacing }
 
