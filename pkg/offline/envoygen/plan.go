@@ -45,6 +45,11 @@ const (
 	reserve                 // at the beginning with an estimate, and a settlement at the end
 )
 
+// String names what a rule of the mode has.
+func (m mode) String() string {
+	return [...]string{plain: "no leases", concurrency: "leases", reserve: "reservations"}[m]
+}
+
 // keys returns the keys of a shape as arguments name them, see joined.
 func (s *shape) keys() string {
 	names := make([]string, len(s.steps))
@@ -376,7 +381,7 @@ func (p *planner) addShape(r *route, rule *descriptors.Rule, steps []step, how m
 		}
 	} else if s.mode != how {
 		p.problem(rule.Source(), "Envoy sends %s for this rule and for that of %s, and only one of them has %s: give them different keys",
-			s.keys(), s.rules[0].Source(), []string{"", "leases", "reservations"}[max(s.mode, how)])
+			s.keys(), s.rules[0].Source(), max(s.mode, how))
 		return false
 	}
 	s.rules = append(s.rules, rule)

@@ -1,6 +1,7 @@
 package rulesimport
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -56,6 +57,7 @@ type limitador struct {
 type limitadorLimit struct {
 	line      int
 	namespace string
+	index     string            // of the descriptor that the limit reads; "" if none is named
 	values    map[string]string // the compared values, by key; "" for a variable
 	limit     rulesfile.DraftLimit
 }
@@ -71,75 +73,90 @@ var (
 func (p *limitador) read(n *yaml.Node) {
 	f := p.fieldsOf(n, "id", "namespace", "max_value", "seconds", "name", "conditions", "variables")
 	l := limitadorLimit{line: n.Line, namespace: textOf(f["namespace"]), values: map[string]string{}}
-	maximum, ok := numberOf(f["max_value"], maxRequests)
-	seconds, whole := numberOf(f["seconds"], maxSeconds)
-	switch {
-	case l.namespace == "":
+	if l.namespace == "" {
 		p.problem(n.Line, "the limit has no namespace")
 		return
-	case !ok:
+	}
+	sound := p.readRate(&l, n, f)
+	if !sound {
+		return
+	}
+	for _, c := range itemsOf(f["conditions"]) {
+		for _, part := range conjuncts(textOf(c)) {
+			sound = p.readCondition(&l, c, part) && sound
+		}
+	}
+	for _, v := range itemsOf(f["variables"]) {
+		sound = p.readVariable(&l, v) && sound
+	}
+	if !sound {
+		return
+	}
+	if len(l.values) == 0 {
+		// A descriptor has at least one entry.
+		p.flag("--from generic_key=constant")
+		l.values["generic_key"] = l.namespace
+		p.order = append(p.order, "generic_key")
+	}
+	p.limits = append(p.limits, l)
+}
+
+// readRate reads the maximum and the window of a limit. It returns false after a problem, as the other methods do.
+func (p *limitador) readRate(l *limitadorLimit, n *yaml.Node, f map[string]*yaml.Node) bool {
+	maximum, ok := numberOf(f["max_value"], maxRequests)
+	if !ok {
 		p.problem(firstLine(f["max_value"], n), "max_value is not a number from 0 to %d", int64(maxRequests))
-		return
-	case !whole || seconds == 0:
+		return false
+	}
+	seconds, ok := numberOf(f["seconds"], maxSeconds)
+	if !ok || seconds == 0 {
 		p.problem(firstLine(f["seconds"], n), "seconds is not a number from 1 to %d", maxSeconds)
-		return
+		return false
 	}
 	unit, multiplier := windowOf(seconds)
 	l.limit = rulesfile.DraftLimit{
 		Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: maximum, WindowStart: "first_hit", CountDenied: uncounted,
 		Name: textOf(f["name"]),
 	}
-	index, sound := "", true
-	use := func(node *yaml.Node, key, of, value string) {
-		if index == "" {
-			index = of
-		}
-		if of != index {
-			p.problem(node.Line, "the limit reads descriptors[%s] and descriptors[%s], and a rule has one descriptor", index, of)
-			sound = false
-		}
-		if known, twice := l.values[key]; twice && known != "" && value != "" && known != value {
-			p.problem(node.Line, "no request has %s with the values %q and %q", key, known, value)
-			sound = false
-		}
-		if l.values[key] == "" {
-			l.values[key] = value
-		}
-		if !slices.Contains(p.order, key) {
-			p.order = append(p.order, key)
-		}
+	return true
+}
+
+// readCondition reads one comparison of the condition c.
+func (p *limitador) readCondition(l *limitadorLimit, c *yaml.Node, comparison string) bool {
+	m := condition.FindStringSubmatch(comparison)
+	if m == nil || strings.HasPrefix(m[5], "limit.") || m[6]+m[7] == "" || strings.Contains(m[6]+m[7], "*") {
+		p.problem(c.Line, "the condition %s does not compare a descriptor with a text: rules match only values", strings.TrimSpace(comparison))
+		return false
 	}
-	for _, c := range itemsOf(f["conditions"]) {
-		for _, part := range conjuncts(textOf(c)) {
-			m := condition.FindStringSubmatch(part)
-			if m == nil || strings.HasPrefix(m[5], "limit.") || m[6]+m[7] == "" || strings.Contains(m[6]+m[7], "*") {
-				p.problem(c.Line, "the condition %s does not compare a descriptor with a text: rules match only values", strings.TrimSpace(part))
-				sound = false
-				continue
-			}
-			use(c, m[2]+m[3]+m[4]+m[5], m[1], m[6]+m[7])
-		}
+	return p.addValue(l, c, m, m[6]+m[7])
+}
+
+func (p *limitador) readVariable(l *limitadorLimit, v *yaml.Node) bool {
+	m := variable.FindStringSubmatch(textOf(v))
+	if m == nil || strings.HasPrefix(m[5], "limit.") {
+		p.problem(v.Line, "the variable %s is not a value of a descriptor: rules count by values only", textOf(v))
+		return false
 	}
-	for _, v := range itemsOf(f["variables"]) {
-		m := variable.FindStringSubmatch(textOf(v))
-		if m == nil || strings.HasPrefix(m[5], "limit.") {
-			p.problem(v.Line, "the variable %s is not a value of a descriptor: rules count by values only", textOf(v))
-			sound = false
-			continue
-		}
-		use(v, m[2]+m[3]+m[4]+m[5], m[1], "")
+	return p.addValue(l, v, m, "")
+}
+
+// addValue adds the key of a match of reference, with its value, to l.
+func (p *limitador) addValue(l *limitadorLimit, n *yaml.Node, match []string, value string) bool {
+	of, key, sound := match[1], match[2]+match[3]+match[4]+match[5], true
+	l.index = cmp.Or(l.index, of)
+	if of != l.index {
+		p.problem(n.Line, "the limit reads descriptors[%s] and descriptors[%s], and a rule has one descriptor", l.index, of)
+		sound = false
 	}
-	switch {
-	case !sound:
-	case len(l.values) == 0:
-		// A descriptor has at least one entry.
-		p.flag("--from generic_key=constant")
-		l.values["generic_key"] = l.namespace
-		p.order = append(p.order, "generic_key")
-		fallthrough
-	default:
-		p.limits = append(p.limits, l)
+	if known := l.values[key]; known != "" && value != "" && known != value {
+		p.problem(n.Line, "no request has %s with the values %q and %q", key, known, value)
+		sound = false
 	}
+	l.values[key] = cmp.Or(l.values[key], value)
+	if !slices.Contains(p.order, key) {
+		p.order = append(p.order, key)
+	}
+	return sound
 }
 
 // conjuncts splits a condition at && outside of quotes.

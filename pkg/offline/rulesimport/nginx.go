@@ -66,7 +66,8 @@ type scope struct {
 	start  string // the beginning of their paths; "" for a regular expression
 	req    []*zone
 	conn   []*zone
-	dryRun [2]bool // limit_req_dry_run, limit_conn_dry_run
+	// The limits of requests, or of connections, deny nothing.
+	reqDryRun, connDryRun bool
 }
 
 var zoneName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
@@ -163,15 +164,6 @@ func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.Level, ok 
 func (p *nginx) readScope(s *scope, tree []*directive) {
 	var req, conn []*zone
 	for _, d := range tree {
-		if d.words[0] == "limit_req_dry_run" || d.words[0] == "limit_conn_dry_run" {
-			i := 0
-			if d.words[0] == "limit_conn_dry_run" {
-				i = 1
-			}
-			s.dryRun[i] = len(d.words) > 1 && d.words[1] == "on"
-		}
-	}
-	for _, d := range tree {
 		switch d.words[0] {
 		case "limit_req":
 			if z := p.readUse(s, d); z != nil {
@@ -181,6 +173,10 @@ func (p *nginx) readScope(s *scope, tree []*directive) {
 			if z := p.readUse(s, d); z != nil {
 				conn = append(conn, z)
 			}
+		case "limit_req_dry_run":
+			s.reqDryRun = d.isOn()
+		case "limit_conn_dry_run":
+			s.connDryRun = d.isOn()
 		case "limit_req_status", "limit_conn_status":
 			p.note(d.line, "%s: Envoy answers 429, or the rate_limited_status of its filter", strings.Join(d.words, " "))
 		}
@@ -205,7 +201,7 @@ func (p *nginx) readInner(s *scope, tree []*directive) {
 		}
 		inner++
 		below := &scope{kind: kind, name: fmt.Sprintf("%s (line %d)", strings.Join(d.words, " "), d.line), req: s.req, conn: s.conn,
-			dryRun: s.dryRun}
+			reqDryRun: s.reqDryRun, connDryRun: s.connDryRun}
 		switch kind {
 		case "location":
 			below.prefix, below.start = prefixOf(d.words), startOf(d.words)
@@ -324,17 +320,21 @@ func (p *nginx) addZones() {
 	}
 }
 
+// isDryRun reports whether z denies no request of s.
+func (s *scope) isDryRun(z *zone) bool {
+	if z.limit.Algorithm == "concurrency" {
+		return s.connDryRun
+	}
+	return s.reqDryRun
+}
+
 // isDryRun reports whether a zone denies no request. It is a problem if the zone does so only in some scopes.
 func (p *nginx) isDryRun(z *zone) bool {
-	i := 0
-	if z.limit.Algorithm == "concurrency" {
-		i = 1
-	}
 	dry, enforced := "", ""
 	for _, s := range p.scopes {
 		switch {
 		case !s.has(z):
-		case s.dryRun[i]:
+		case s.isDryRun(z):
 			dry = cmp.Or(dry, s.name)
 		default:
 			enforced = cmp.Or(enforced, s.name)

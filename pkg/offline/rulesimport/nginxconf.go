@@ -16,6 +16,9 @@ type directive struct {
 	open  bool // it has a block
 }
 
+// isOn reports whether d switches something on.
+func (d *directive) isOn() bool { return len(d.words) > 1 && d.words[1] == "on" }
+
 // maxDepth bounds the nesting of blocks.
 const maxDepth = 50
 
