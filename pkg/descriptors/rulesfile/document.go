@@ -1,7 +1,6 @@
 package rulesfile
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -106,24 +105,24 @@ func (f Fields) Choice(name string, choices ...string) string {
 
 // Duration reads a duration of whole microseconds from 0 to maximum, such as 90s. It returns 0 if the key is absent, or after a fault.
 func (f Fields) Duration(name string, maximum time.Duration) time.Duration {
-	if !f.Has(name) {
+	n, ok := f.d.valueOf(f.f[name])
+	if !ok {
 		return 0
 	}
-	v := f.Value(name)
-	d, err := time.ParseDuration(v.scalar())
-	if err != nil || d < 0 || d > maximum || d%time.Microsecond != 0 {
-		f.d.Fault(v, durationRemedy(v, maximum), "%s is %s", name, v)
+	d, ok := parseDuration(n, 0, maximum)
+	if !ok {
+		f.d.fault(n, durationRemedy(n, maximum), "%s is %s", name, shape(n))
 		return 0
 	}
 	return d
 }
 
-func durationRemedy(v Node, maximum time.Duration) string {
-	seconds := v.scalar() + "s"
+func durationRemedy(n *yaml.Node, maximum time.Duration) string {
+	seconds := n.Value + "s"
 	if d, err := time.ParseDuration(seconds); err == nil && d <= maximum && strings.Trim(seconds, "0123456789.") == "s" {
 		return "write a unit, such as " + seconds
 	}
-	return fmt.Sprintf("want a duration from 0s to %.0fh, such as 90s or 1h30m", maximum.Hours())
+	return wantDuration(0, maximum)
 }
 
 // Item reads n as [Fields.Text] does. Messages use name.
@@ -174,13 +173,6 @@ func (n Node) IsMap() bool { return n.n != nil && n.n.Kind == yaml.MappingNode }
 
 // IsList reports whether n is a list.
 func (n Node) IsList() bool { return n.n != nil && n.n.Kind == yaml.SequenceNode }
-
-func (n Node) scalar() string {
-	if n.n == nil || n.n.Kind != yaml.ScalarNode {
-		return ""
-	}
-	return n.n.Value
-}
 
 // String describes n for a message: 5, the text 'x', a list.
 func (n Node) String() string {

@@ -139,11 +139,20 @@ func (r *reader) duration(f field, p *parameter) string {
 		return ""
 	}
 	minimum, maximum := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
-	d, err := time.ParseDuration(n.Value)
-	if n.Kind != yaml.ScalarNode || err != nil || d < minimum || d > maximum || d%time.Microsecond != 0 {
-		r.fault(n, fmt.Sprintf("want a duration from %v to %.0fh, such as 90s or 1h30m", minimum, maximum.Hours()), "%s is %s",
-			f.key.Value, shape(n))
+	d, ok := parseDuration(n, minimum, maximum)
+	if !ok {
+		r.fault(n, wantDuration(minimum, maximum), "%s is %s", f.key.Value, shape(n))
 		return ""
 	}
 	return d.String()
+}
+
+// parseDuration parses a duration of whole microseconds from minimum to maximum.
+func parseDuration(n *yaml.Node, minimum, maximum time.Duration) (time.Duration, bool) {
+	d, err := time.ParseDuration(n.Value)
+	return d, n.Kind == yaml.ScalarNode && err == nil && minimum <= d && d <= maximum && d%time.Microsecond == 0
+}
+
+func wantDuration(minimum, maximum time.Duration) string {
+	return fmt.Sprintf("want a duration from %v to %.0fh, such as 90s or 1h30m", minimum, maximum.Hours())
 }
