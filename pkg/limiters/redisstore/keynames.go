@@ -79,8 +79,6 @@ const (
 	penaltySuffix      = "p"
 )
 
-func (n keyNamer) key(h *limiters.Hit) string { return string(n.append(nil, h)) }
-
 // keys returns the keys of all hits, in one allocation.
 func (n keyNamer) keys(groups []limiters.Group) []string {
 	var buffer keyBuffer

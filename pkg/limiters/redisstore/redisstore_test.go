@@ -31,6 +31,8 @@ func open(t *testing.T, server *redistest.Server) *Store {
 // keyOf returns the key of a hit's state in Redis.
 func keyOf(prefix string, h *limiters.Hit) string { return keyNamer{prefix: prefix}.key(h) }
 
+func (n keyNamer) key(h *limiters.Hit) string { return string(n.append(nil, h)) }
+
 func TestStorePassesTheSuite(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
