@@ -164,7 +164,6 @@ func TestShortLogStaysSmall(t *testing.T) {
 	}
 }
 
-// Unit, count and zone of a calendar are in the StateID, and the StateID has no braces, which are special in Redis.
 // A log may grow by hits that a cache has denied, but not while a peek is allowed.
 func TestDeniedHitsNeedRoomOnlyIfTheyCount(t *testing.T) {
 	l, err := New(Spec{Algorithm: "sliding_log", Max: 1, Window: time.Hour, CountDenied: true})
@@ -183,6 +182,7 @@ func TestDeniedHitsNeedRoomOnlyIfTheyCount(t *testing.T) {
 	}
 }
 
+// Unit, count and zone of a calendar are in the StateID, and the StateID has no braces, which are special in Redis.
 func TestStateIDOfACalendarHasUnitCountAndZone(t *testing.T) {
 	seen := map[string]string{}
 	for _, c := range []struct {

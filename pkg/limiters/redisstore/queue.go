@@ -181,23 +181,34 @@ func (q *queue) setTimer(d time.Duration) {
 	}
 }
 
-// timeOutDue times out the waiters whose timeout has passed, and sets the timer to the next timeout. Waiters that were not sent stay in
-// the queue until popWaiters drops them.
+// timeOutDue times out the waiters whose timeout has passed, removes those that were not sent, and sets the timer to the next timeout.
 func (q *queue) timeOutDue() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.timerSet = false
 	now := time.Now()
-	for _, w := range slices.Concat(q.next.waiters, q.waiters) { // in the order of timeoutAt
+	q.timeOutFirst(q.next.waiters, now) // they came before the others
+	n := q.timeOutFirst(q.waiters, now)
+	for _, w := range q.waiters[:n] {
+		q.waitingHits -= len(w.hits)
+	}
+	q.waiters = slices.Delete(q.waiters, 0, n)
+}
+
+// timeOutFirst times out the first waiters of a list in the order of timeoutAt, and returns their number. It sets the timer to the
+// timeout of the next one.
+func (q *queue) timeOutFirst(list []*waiter, now time.Time) int {
+	for i, w := range list {
 		if w.timeoutAt.After(now) {
 			q.setTimer(max(w.timeoutAt.Sub(now), timeoutStep))
-			return
+			return i
 		}
 		if err := q.timeOut(w, nil); err != nil {
 			w.err = err
 			w.done <- struct{}{}
 		}
 	}
+	return len(list)
 }
 
 // withCause joins err with the reason why the context ended, if any.

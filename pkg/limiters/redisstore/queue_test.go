@@ -243,7 +243,7 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 			w.state.Store(state)
 			all = append(all, w)
 		}
-		q.next.waiters, q.waiters = all[:2], all[2:]
+		q.next.waiters, q.waiters, q.waitingHits = slices.Clone(all[:2]), slices.Clone(all[2:]), 2
 		q.timeOutDue()
 		for i, w := range all {
 			if timedOut := len(w.done) > 0; timedOut != (i < due) {
@@ -259,6 +259,9 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 			if err := q.await(t.Context(), w, nil); !errors.Is(err, want) || limiters.IsUncharged(err) == sent {
 				t.Errorf("%d are due: Take %d got %v, want %v", due, i, err, want)
 			}
+		}
+		if n, want := q.countWaiting(), 2-max(0, due-2); n != want {
+			t.Errorf("%d are due: %d hits wait, want %d", due, n, want)
 		}
 		if !q.timerSet {
 			t.Errorf("%d are due: the timer is not set for the other Takes", due)
