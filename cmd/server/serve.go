@@ -62,6 +62,7 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	defer signal.Stop(reload)
 
 	stop := newStopper(signals)
+	defer stop.request() // it waits for a signal until then
 	p, err := openUntilSignal(ctx, &s.Serve, log, stop)
 	if p == nil {
 		return err
