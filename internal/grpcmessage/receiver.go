@@ -55,7 +55,7 @@ var (
 )
 
 // A transportStream has the methods that Weir uses of the stream of a request in grpc-go's transport. The stream's type is internal to
-// grpc-go. The errors of its methods are io.EOF, io.ErrUnexpectedEOF and statuses.
+// grpc-go (ADR 18). The errors of its methods are io.EOF, io.ErrUnexpectedEOF and statuses.
 type transportStream interface {
 	ReadMessageHeader(header []byte) error
 	Read(n int) (mem.BufferSlice, error)
