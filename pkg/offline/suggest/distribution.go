@@ -28,7 +28,7 @@ func newDistribution(needs []int64) *distribution {
 	return d
 }
 
-// largest returns the smallest limit that denies nobody, or never.
+// largest returns the largest need of a key, which may be never; 0 without keys.
 func (d *distribution) largest() int64 {
 	if len(d.steps) == 0 {
 		return 0

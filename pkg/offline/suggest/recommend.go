@@ -81,7 +81,8 @@ func (c *Collector) recommend(r *Rule) {
 func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
 	s := a.dist.split()
 	if s.ordinary == never {
-		r.Note = fmt.Sprintf("no %s of a %s denies nobody: its limits end at %s", a.Algorithm, w.name(), terminal.Grouped(a.variant.maxLimit))
+		r.Note = fmt.Sprintf("no %s limit %s admits all requests of the ordinary keys: the largest is %s", a.Algorithm, w.per(),
+			terminal.Grouped(a.variant.maxLimit))
 		return
 	}
 	rec := Recommendation{
@@ -110,7 +111,7 @@ func (c *Collector) recommendPath(r *Rule) {
 			return
 		}
 	}
-	algorithm, because := "sliding_log", fmt.Sprintf("no %s, wherever it begins, ever has more hits than the limit", w.name())
+	algorithm, because := "sliding_log", fmt.Sprintf("it admits at most the limit in any %s", w.name())
 	log := w.algorithm("sliding_log")
 	if s := log.dist.split(); w.length >= time.Hour {
 		algorithm, because = "fixed_window", "a quota that resets at a known time is easy to explain, and its state is two numbers"
@@ -142,13 +143,13 @@ func (c *Collector) chooseWindow(r *Rule) (chosen *Window, reason string) {
 		}
 	}
 	if widest > 0 {
-		return chosen, fmt.Sprintf("Of the windows that the recording has at least twice, a %s separates the keys that stand out from "+
-			"the others best.", chosen.name())
+		return chosen, fmt.Sprintf("The window is one %s: of the windows that fit into the recording at least twice, it separates the "+
+			"outliers best.", chosen.Unit)
 	}
 	if chosen.Unit == descriptors.Minute.String() {
-		return chosen, "No key stands out in any window. A minute is the usual window; --window chooses another."
+		return chosen, "No key is an outlier in any window. The window is one minute, the default; --window chooses another."
 	}
-	return chosen, "The recording is shorter than two minutes, so it suits no longer window."
+	return chosen, "The recording is shorter than two minutes, so the window is one second; --window chooses another."
 }
 
 func (w *Window) algorithm(name string) *Algorithm {
@@ -196,16 +197,14 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 	}
 	switch {
 	case s.outliers > 0 && s.least == never:
-		say("%s. No limit admits all of their requests. Look at them before you enforce the limit: they may be attackers or scripts.",
-			keysStandOut(s.outliers))
+		say("%s more than any limit. %s", outliersNeed(s.outliers), inspectOutliers)
 	case s.outliers > 0:
-		say("%s. The smallest need among them is %s, %.0f times as much. Look at them before you enforce the limit: they may be "+
-			"attackers or scripts.",
-			keysStandOut(s.outliers), terminal.Grouped(s.least), float64(s.least)/float64(max(1, s.ordinary)))
+		say("%s %s, %.0f times as much as the busiest ordinary key. %s", outliersNeed(s.outliers), terminal.Grouped(s.least),
+			float64(s.least)/float64(max(1, s.ordinary)), inspectOutliers)
 	case r.Keys.N < outlierKeys:
-		say("With fewer than %d keys, no key is ordinary, so none can stand out. The limit denies none of the recorded requests.", outlierKeys)
+		say("With fewer than %d keys, no key counts as an outlier. The limit denies none of the recorded requests.", outlierKeys)
 	default:
-		say("No key stands out, so the limit denies none of the recorded requests.")
+		say("No key is an outlier, so the limit denies none of the recorded requests.")
 	}
 	if rec.Present != nil {
 		say("The present limit of %s hits %s and denies %s.", terminal.Grouped(*rec.Current), rec.Present.Keys.withNoun("key"),
@@ -234,11 +233,14 @@ func (r *Recommendation) ownParams() limiters.Params {
 	return r.algorithm.variant.configured.Compiled.Spec().Params
 }
 
-func keysStandOut(n int64) string {
+const inspectOutliers = "Inspect outliers before you enforce the limit: they may be attackers or scripts."
+
+// outliersNeed returns the beginning of a sentence that ends with the least need of n outliers.
+func outliersNeed(n int64) string {
 	if n == 1 {
-		return "1 key stands out"
+		return "1 key is an outlier: it needs"
 	}
-	return terminal.Grouped(n) + " keys stand out"
+	return terminal.Grouped(n) + " keys are outliers: they need at least"
 }
 
 // warnings returns the sentences about what makes the whole report less certain.

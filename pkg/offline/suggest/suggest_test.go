@@ -88,7 +88,7 @@ func replayed(t testing.TB, rules *descriptors.Rules, lines []replay.Line) (keys
 	return int64(len(hit)), denied
 }
 
-// Each limit that denies nobody is the smallest one, and each limit run denies as many requests of as many keys as a replay with that
+// Each reported limit is the smallest that denies no request. Each limit run denies as many requests of as many keys as a replay with that
 // rule.
 func TestSuggestionsEqualReplays(t *testing.T) {
 	for _, odd := range []int{40, 0} {
@@ -134,7 +134,7 @@ func compare(t *testing.T, limit string, a *suggest.Algorithm, lines []replay.Li
 		t.Errorf("%s: %d denies %d requests of %d keys", limit, *a.Smallest, denied, keys)
 	}
 	if _, denied := replayed(t, rulesWith(t, limit, *a.Smallest-1), lines); denied == 0 {
-		t.Errorf("%s: %d denies nobody either", limit, *a.Smallest-1)
+		t.Errorf("%s: %d denies no request either", limit, *a.Smallest-1)
 	}
 	if len(a.Effects) < 4 {
 		t.Errorf("%s: only %d effects", limit, len(a.Effects))
@@ -234,7 +234,7 @@ func TestNeedsBeyond32BitsAreReported(t *testing.T) {
 		if i == 0 {
 			compare(t, "unit: minute", &a, lines)
 		} else if a.Smallest != nil {
-			t.Errorf("a %s of %d denies nobody", a.Algorithm, *a.Smallest)
+			t.Errorf("a %s of %d denies no request", a.Algorithm, *a.Smallest)
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestRecommendationSeparatesAttackers(t *testing.T) {
 		if o := rec.Outliers[0]; o.Key != "user_id=attacker-1" || *o.Needs != 240 {
 			t.Errorf("%s needs %d", o.Key, *o.Needs)
 		}
-		if text := r.Text(); !strings.Contains(text, "2 keys stand out. The smallest need among them is 180, 180 times as much.") {
+		if text := r.Text(); !strings.Contains(text, "2 keys are outliers: they need at least 180, 180 times as much as the busiest ordinary key.") {
 			t.Errorf("%s\nwant the sentence about the 2 outliers", text)
 		}
 	}
@@ -332,7 +332,7 @@ func TestReportExplainsRecordingsWithoutASuggestion(t *testing.T) {
 		"peeks only":           {[]replay.Line{line(0, "a", 0)}, "peeks 1", 0, 1},
 		"denied when recorded": {[]replay.Line{denied}, "made under a limiter: 1 of 1 lines", 0, 1},
 		"invalid":              {[]replay.Line{invalid}, "1 lines are invalid requests", 0, 0},
-		"beyond every limit":   {[]replay.Line{line(0, "a", 1<<52)}, "no fixed_window of a minute denies nobody", 0, 1},
+		"beyond every limit":   {[]replay.Line{line(0, "a", 1<<52)}, "no fixed_window limit per minute admits all requests of the ordinary keys: the largest is 4,503,599,627,370,495", 0, 1},
 	} {
 		r := report(t, suggest.Options{Rules: rules}, c.lines)
 		text := r.Text()

@@ -62,12 +62,12 @@ func (r *Rule) writeText(b *strings.Builder) {
 	for _, n := range []struct {
 		name string
 		n    int64
-	}{{"peeks", r.Peeks}, {"refunds", r.Refunds}, {"denied when recorded", r.Denied}, {"left out because of an own limit", r.Overridden}} {
+	}{{"peeks", r.Peeks}, {"refunds", r.Refunds}, {"denied when recorded", r.Denied}, {"left out because they carry a limit", r.Overridden}} {
 		if n.n > 0 {
 			fmt.Fprintf(b, ", %s %s", n.name, terminal.Grouped(n.n))
 		}
 	}
-	b.WriteString("\n\n  The smallest limit that denies nobody:\n")
+	b.WriteString("\n\n  The smallest limit that denies no recorded request:\n")
 	r.writeSmallest(b)
 	b.WriteString("\n  Limit → keys hit, requests denied:\n")
 	r.writeEffects(b)
@@ -143,7 +143,7 @@ func (r *Rule) writeSmallest(b *strings.Builder) {
 		b.WriteString("  * the algorithm and the window of the rule\n")
 	}
 	if short {
-		b.WriteString("  (!) the recording is shorter than the window, so the limit is that of the recording, not of a whole window\n")
+		b.WriteString("  (!) the recording is shorter than the window, so a whole window may need a higher limit\n")
 	}
 }
 
