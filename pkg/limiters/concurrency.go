@@ -49,7 +49,7 @@ const (
 var leaseParameters = []Parameter{{
 	Key: "lease_ttl", Type: Duration, Min: minTTL, Max: maxTTL, Default: "60s",
 	number: func(p *Params) *int64 { return (*int64)(&p.LeaseTTL) },
-	About:  "when a slot is free again that was not released. It must be longer than any request.",
+	About:  "the time after which an unreleased slot becomes free. It must be longer than any request.",
 }}
 
 // leaseTTL returns LeaseTTL or its default.

@@ -37,7 +37,7 @@ var errSlow = specError("set a smaller capacity or a higher rate", "the funnel t
 var funnelParameters = []Parameter{{
 	Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true, DefaultText: "requests_per_unit",
 	number: func(p *Params) *int64 { return &p.Capacity },
-	About:  "how much it holds.",
+	About:  "the largest burst, in hits.",
 }}
 
 var funnelDefinition = definition{

@@ -74,7 +74,7 @@ var counterParameters = slices.Concat(peekParameters, penaltyParameters, reserve
 var peekParameters = []Parameter{{
 	Key: "peek", Type: Choice, Choices: []string{PeekWouldFit, PeekOver},
 	text:  func(p *Params) *string { return &p.Peek },
-	About: "whether a peek is denied if one more hit would be, or only over the limit.",
+	About: "whether a peek is denied if one more hit would be denied (would_fit), or only if the usage is above the limit (over).",
 }}
 
 // The values of Params.Peek.

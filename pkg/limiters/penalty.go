@@ -34,25 +34,25 @@ const (
 var maxWindowMicros = MaxWindow.Microseconds()
 
 var penaltyParameters = []Parameter{
-	{Key: "penalty", Type: Object, About: "deny every request for a while after too many denied ones."},
+	{Key: "penalty", Type: Object, About: "deny every request for a while after repeated denials."},
 	{Key: "penalty.after", Type: Integer, Min: 1, Max: maxOffences, Required: true,
 		number: func(p *Params) *int64 { return &p.Penalty.After },
 		About:  "the number of denied requests that begins a penalty."},
 	{Key: "penalty.within", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Required: true,
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Within) },
-		About:  "the window of those requests, from the first of them."},
+		About:  "the window in which denied requests are counted, from the first of them."},
 	{Key: "penalty.for", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Required: true,
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.For) },
-		About:  "how long the first penalty lasts."},
+		About:  "the length of the first penalty."},
 	{Key: "penalty.factor", Type: Integer, Min: 1, Max: maxFactor, Default: "1",
 		number: func(p *Params) *int64 { return &p.Penalty.Factor },
-		About:  "how many times longer each further penalty lasts."},
+		About:  "the factor by which each further penalty is longer."},
 	{Key: "penalty.max", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Default: "24h",
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Max) },
-		About:  "how long a penalty lasts at most."},
+		About:  "the length of the longest penalty."},
 	{Key: "penalty.forget", Type: Duration, Min: minPenalty, Max: maxWindowMicros, DefaultText: "max",
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Forget) },
-		About:  "how long after a penalty the next one is a first one again."},
+		About:  "the time after a penalty until the next penalty has the length of the first."},
 }
 
 func (l *Limit) setPenalty(p PenaltySpec) error {

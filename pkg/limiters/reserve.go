@@ -18,10 +18,10 @@ var reserveParameters = []Parameter{
 	{Key: "reserve", Type: Object, About: "charge an estimate, and correct it to the actual cost at the end of the request."},
 	{Key: "reserve.ttl", Type: Duration, Min: minTTL, Max: maxTTL, Required: true,
 		number: func(p *Params) *int64 { return (*int64)(&p.Reserve.TTL) },
-		About:  "how long a reservation waits for its actual cost. It must be longer than any request."},
+		About:  "the time that a reservation waits for its actual cost. It must be longer than any request."},
 	{Key: "reserve.unsettled", Type: Choice, Choices: []string{"charge", "release"}, Default: "charge",
 		text:  func(p *Params) *string { return &p.Reserve.Unsettled },
-		About: "what becomes of an estimate that was not corrected in time."},
+		About: "whether an expired estimate stays charged (charge) or is refunded (release)."},
 }
 
 // Reserves reports whether the leases under l are reservations: they have an estimate, which an end corrects.

@@ -50,7 +50,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"4:18: unknown key 'unti' in a rate_limit: did you mean 'unit'?"},
 
 		{"a penalty without for", limit(day + ", penalty: {after: 20, within: 1m}"),
-			"4:51: penalty has no for: set for: how long the first penalty lasts"},
+			"4:51: penalty has no for: set for: the length of the first penalty"},
 		{"a misspelled key of a penalty", limit(day + ", penalty: {after: 20, withn: 1m, for: 10m}"),
 			"4:72: unknown key 'withn' in a penalty: did you mean 'within'?"},
 		{"a penalty without a value", limit(day + ", penalty: "),
@@ -94,7 +94,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 		{"lease_ttl under a window", limit(day + ", lease_ttl: 5s"),
 			"4:51: lease_ttl has no meaning for the algorithm fixed_window: remove it, or set algorithm: concurrency"},
 		{"a reserve without a ttl", limit(day + ", reserve: {unsettled: charge}"),
-			"4:51: reserve has no ttl: set ttl: how long a reservation waits for its actual cost. It must be longer than any request"},
+			"4:51: reserve has no ttl: set ttl: the time that a reservation waits for its actual cost. It must be longer than any request"},
 		{"a reserve whose ttl is over a day", limit(day + ", reserve: {ttl: 25h}"),
 			"4:66: ttl is the text '25h': want a duration from 1ms to 24h, such as 90s or 1h30m"},
 		{"a reserve that refunds", limit(day + ", reserve: {ttl: 2m, unsettled: refund}"),
@@ -309,6 +309,6 @@ func TestErrorLineInLargeFile(t *testing.T) {
 func TestObjectReportsEachMissingKey(t *testing.T) {
 	_, err := rulesfile.Parse(files("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, penalty: {factor: 2}}}]\n")...)
 	golden(t, err, "a.yaml:2:70: penalty has no after: set after: the number of denied requests that begins a penalty\n"+
-		"a.yaml:2:70: penalty has no for: set for: how long the first penalty lasts\n"+
-		"a.yaml:2:70: penalty has no within: set within: the window of those requests, from the first of them")
+		"a.yaml:2:70: penalty has no for: set for: the length of the first penalty\n"+
+		"a.yaml:2:70: penalty has no within: set within: the window in which denied requests are counted, from the first of them")
 }
