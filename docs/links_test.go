@@ -109,6 +109,26 @@ func TestPackagesInContributingExist(t *testing.T) {
 	}
 }
 
+// maxRecordWords bounds the words of a decision record outside of tables, so that a reader has it on one page.
+const maxRecordWords = 450
+
+func TestDecisionRecordsAreShort(t *testing.T) {
+	records, err := filepath.Glob("adr/0*.md")
+	if err != nil || len(records) < 10 {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	word, row := regexp.MustCompile(`\S*[\pL\pN]\S*`), regexp.MustCompile(`(?m)^\|.*$`)
+	for _, path := range records {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if words := len(word.FindAllString(row.ReplaceAllString(string(text), ""), -1)); words > maxRecordWords {
+			t.Errorf("%s has %d words, want at most %d", path, words, maxRecordWords)
+		}
+	}
+}
+
 var exampleOfRules = regexp.MustCompile("(?ms)^```yaml([^\n]*)\n([^`]*^domain:.*?)^```$")
 
 // weir check --strict is silent about every example of rules, and about the rules files. docs/lint.md has examples of warnings, and a
