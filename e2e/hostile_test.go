@@ -76,9 +76,9 @@ func TestHostileValuesHaveTheirOwnCounters(t *testing.T) {
 			key, value string
 			code       codes.Code
 		}{
-			"no key":            {"", "alice", codes.InvalidArgument},
-			"more than 4 MiB":   {"user_id", strings.Repeat("x", 4<<20), codes.ResourceExhausted},
-			"a key that is big": {huge, "alice", codes.OK},
+			"no key":          {"", "alice", codes.InvalidArgument},
+			"more than 4 MiB": {"user_id", strings.Repeat("x", 4<<20), codes.ResourceExhausted},
+			"a large key":     {huge, "alice", codes.OK},
 		} {
 			if _, err := ask(c.key, c.value); status.Code(err) != c.code {
 				t.Errorf("%s: %.200v, want %v", what, err, c.code)

@@ -45,7 +45,7 @@ func TestEnvoyAppliesLimitsOfEveryAlgorithm(t *testing.T) {
 						t.Errorf("one more: %+v, want %+v and a wait of at most %v", denied, want, alg.slot)
 					}
 				})
-				t.Run(alg.name+"/who waits as told comes through", func(t *testing.T) {
+				t.Run(alg.name+"/a retry after the advertised wait succeeds", func(t *testing.T) {
 					t.Parallel()
 					c.allowed(t, window, "carol", alg.action)
 					if err := untilDenied(t, c, "carol", alg.action).Wait(t.Context()); err != nil {

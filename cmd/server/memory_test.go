@@ -64,11 +64,11 @@ func TestMemoryMaxBytesDefaultsToHalfOfCgroupMemory(t *testing.T) {
 		limit memlimit.Provider
 		want  int64
 	}{
-		"as set":           {1 << 20, of(1<<29, nil), 1 << 20},
-		"a small one":      {0, of(1<<29, nil), 1 << 28},
-		"a large one":      {0, of(64<<30, nil), 4 << 30},
-		"none":             {0, of(0, memlimit.ErrNoLimit), 4 << 30},
-		"one that is none": {0, of(math.MaxUint64, nil), 4 << 30},
+		"set":                  {1 << 20, of(1<<29, nil), 1 << 20},
+		"a small limit":        {0, of(1<<29, nil), 1 << 28},
+		"a large limit":        {0, of(64<<30, nil), 4 << 30},
+		"no limit":             {0, of(0, memlimit.ErrNoLimit), 4 << 30},
+		"a limit of MaxUint64": {0, of(math.MaxUint64, nil), 4 << 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := keyBytes(c.set, c.limit); got != c.want {

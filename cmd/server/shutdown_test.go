@@ -206,12 +206,12 @@ func TestSIGTERMStopsServerWithHungDependency(t *testing.T) {
 		freeze   bool // Redis, with requests in flight
 	}{
 		"no Redis":                 {settings: []string{"CONFIG_PATH=" + path, "REDIS_URL=" + nobody}},
-		"a Redis that is silent":   {settings: []string{"CONFIG_PATH=" + path, "REDIS_URL=" + silent.Addr().String(), "STORE_TIMEOUT=1h"}},
+		"a silent Redis":           {settings: []string{"CONFIG_PATH=" + path, "REDIS_URL=" + silent.Addr().String(), "STORE_TIMEOUT=1h"}},
 		"a Redis that freezes":     {settings: []string{"CONFIG_PATH=" + path, "STORE_TIMEOUT=1h"}, freeze: true},
 		"no control plane":         {settings: []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + nobody}},
-		"a control plane, silent":  {settings: []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + silent.Addr().String()}},
-		"a collector of no traces": {settings: []string{"CONFIG_PATH=" + path, "TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + silent.Addr().String()}},
-		"a statsd that is silent":  {settings: []string{"CONFIG_PATH=" + path, "USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + port(silent)}},
+		"a silent control plane":   {settings: []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + silent.Addr().String()}},
+		"a silent trace collector": {settings: []string{"CONFIG_PATH=" + path, "TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + silent.Addr().String()}},
+		"a silent statsd":          {settings: []string{"CONFIG_PATH=" + path, "USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + port(silent)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

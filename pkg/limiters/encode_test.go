@@ -65,17 +65,17 @@ func TestInvalidStateIsRejected(t *testing.T) {
 		limit *Limit
 		b     []byte
 	}{
-		"a window with a byte more":        {window, make([]byte, 17)},
-		"a window with a byte less":        {window, make([]byte, 15)},
-		"a window that counts less than 0": {window, append(make([]byte, 15), 0x80)},
-		"a log of nothing":                 {log, entries(5)},
-		"half an entry":                    {log, entries(5, 10, 6)[:9]},
-		"times that stand still":           {log, entries(5, 10, 6, 10, 7)},
-		"times that go back":               {log, entries(5, 10, 6, 9, 7)},
-		"counts that stand still":          {log, entries(5, 10, 6, 11, 6)},
-		"counts that go back":              {log, entries(5, 10, 7, 11, 6)},
-		"more hits than any log holds":     {log, entries(5, 10, 6+2*LogMax)},
-		"a time far ahead":                 {log, entries(5, 1<<60, 6)},
+		"a window with an extra byte":    {window, make([]byte, 17)},
+		"a window without its last byte": {window, make([]byte, 15)},
+		"a window with a negative count": {window, append(make([]byte, 15), 0x80)},
+		"a log without entries":          {log, entries(5)},
+		"half an entry":                  {log, entries(5, 10, 6)[:9]},
+		"equal times":                    {log, entries(5, 10, 6, 10, 7)},
+		"decreasing times":               {log, entries(5, 10, 6, 9, 7)},
+		"equal counts":                   {log, entries(5, 10, 6, 11, 6)},
+		"decreasing counts":              {log, entries(5, 10, 7, 11, 6)},
+		"more hits than any log holds":   {log, entries(5, 10, 6+2*LogMax)},
+		"a time far ahead":               {log, entries(5, 1<<60, 6)},
 	} {
 		if s, err := ReadState(c.limit, c.b); err == nil {
 			t.Errorf("%s: read as %+v", what, s)

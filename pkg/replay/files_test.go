@@ -182,11 +182,11 @@ func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
 		files []string
 		want  []replay.Recorded
 	}{
-		"each once":                 {[]string{noted, one, noted}, []replay.Recorded{note, {Sample: 1}}},
-		"several in one file":       {[]string{both}, []replay.Recorded{note, other}},
+		"each note once":            {[]string{noted, one, noted}, []replay.Recorded{note, {Sample: 1}}},
+		"several notes in one file": {[]string{both}, []replay.Recorded{note, other}},
 		"lines before a note":       {[]string{one + noted}, []replay.Recorded{{Sample: 1}, note}},
-		"none for an empty file":    {[]string{noted, ""}, []replay.Recorded{note}},
-		"that of a file of no line": {[]string{string(replay.AppendNote(nil, start, note))}, []replay.Recorded{note}},
+		"an empty file":             {[]string{noted, ""}, []replay.Recorded{note}},
+		"a file with only a note":   {[]string{string(replay.AppendNote(nil, start, note))}, []replay.Recorded{note}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var paths []string

@@ -156,7 +156,7 @@ func TestShouldRateLimitResponses(t *testing.T) {
 				current_limit {requests_per_unit: 3 unit: SECOND unit_multiplier {value: 5}} limit_remaining: 3
 				duration_until_reset {}}`},
 		},
-		"a limit of nothing": {
+		"a limit of 0": {
 			{0, once + does("never"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
 				current_limit {unit: WEEK} duration_until_reset {seconds: 475200}}`},
 		},

@@ -155,7 +155,7 @@ func TestMalformedPushesAreRejected(t *testing.T) {
 			"recursion"},
 		"no domain": {[]*anypb.Any{pack(t, &conf.RateLimitConfig{Name: "n"})},
 			"n:1:9: config file cannot have empty domain"},
-		"the same twice": {[]*anypb.Any{domain(t, "ugc", 5), domain(t, "ugc", 5)},
+		"a duplicate domain": {[]*anypb.Any{domain(t, "ugc", 5), domain(t, "ugc", 5)},
 			"duplicate domain 'ugc' in config file: another resource, ugc, has it too: send one resource for each domain, or set MERGE_DOMAIN_CONFIG"},
 		"one of two": {[]*anypb.Any{domain(t, "ugc", 6), {TypeUrl: "x"}}, "resource 2 of 2"},
 	} {
