@@ -87,7 +87,7 @@ func (d *Decision) setOutcome() {
 
 // CombinedOutcome is the outcome of descriptors together. The zero value is that of none.
 type CombinedOutcome struct {
-	others, quotas outcomes // of the descriptors outside of quota mode, and of those in it
+	others, quotas outcomes // the outcomes of the descriptors outside of quota mode, and of those in it
 }
 
 // outcomes marks the outcomes that occur.

@@ -11,8 +11,8 @@ import (
 // limits are charged in one store call, which must be short.
 const (
 	MaxDescriptors = 100
-	MaxEntries     = 64  // of one descriptor
-	MaxLimits      = 100 // of all descriptors together
+	MaxEntries     = 64  // maximum entries of a descriptor
+	MaxLimits      = 100 // maximum limits of all descriptors together
 )
 
 // A Request asks to charge hits to the limits of its descriptors.

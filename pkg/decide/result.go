@@ -18,7 +18,7 @@ import (
 //   - Denies: a descriptor denies the request, or would without Options.ShadowMode.
 //   - Enforced: metrics and logs show the denials by a descriptor as enforced.
 type Result struct {
-	Domain        string             // the request's; empty if the request is invalid
+	Domain        string             // the domain of the request; empty if the request is invalid
 	Rules         *descriptors.Rules // rules that decided; nil if the request is invalid or no rules are loaded
 	UnknownDomain bool               // no rules have the domain, so nothing is limited
 	Denied        bool
@@ -28,17 +28,17 @@ type Result struct {
 	// StoreErr is the first error of the store, even if the request was decided without that verdict. It may contain keys, and so
 	// data of users, and must only be logged.
 	StoreErr  error
-	Took      time.Duration // from the call of Decide until the store had answered
-	StoreTook time.Duration // 0: no limit had to be charged
+	Took      time.Duration // the time from the call of Decide until the store had answered
+	StoreTook time.Duration // the time of the store call; 0: no limit had to be charged
 	// GivenUp counts the leases and reservations that Decide has ended because the request is denied or canceled. GiveUpErr is the
 	// first error of these ends, for logs only; after an error, a lease may last until its TTL.
 	GivenUp   int
 	GiveUpErr error
 
 	hits      []limiters.Hit
-	groups    []limiters.Group // slices of hits
+	groups    []limiters.Group // the groups of the store call: slices of hits
 	verdicts  []limiters.Verdict
-	key       []byte // scratch
+	key       []byte // scratch space for building keys
 	hasLeases bool   // a hit has a lease
 
 	combined  CombinedOutcome
@@ -58,7 +58,7 @@ func (r *Result) Enforced(d *Decision) bool { return r.Denied && !d.ShadowMode }
 // A Decision has the outcome of one descriptor and its reason.
 type Decision struct {
 	Domain   string
-	Entries  []descriptors.Entry // without a last entry that only ends a lease
+	Entries  []descriptors.Entry // the entries of the descriptor, without a last entry that only ends a lease
 	Hits     int64               // > 0 charged, 0 peeked, < 0 refunded; with End the actual cost
 	Rule     *descriptors.Rule   // nil: no rule matches
 	Override bool                // the limit came with the request
@@ -85,8 +85,8 @@ type Decision struct {
 	// UntilReset is the wait until denied hits fit. For allowed hits and [NeverFits], it is the time until the key has fully reset.
 	UntilReset time.Duration
 
-	first          int  // of the hits
-	inRequestGroup bool // with [Options.AllOrNothing], the hits are in the group that descriptors share
+	first          int  // index of the first hit in hits
+	inRequestGroup bool // the hits are in the group that descriptors share under [Options.AllOrNothing]
 }
 
 // Clear clears r and keeps its memory.

@@ -15,11 +15,11 @@ import (
 // A hit larger than the capacity never fits.
 type funnelLimit struct {
 	max, window int64 // window in µs
-	capacity    int64 // in hits
+	capacity    int64 // the largest level, in hits
 	drain       drain
-	refund      drain // of a refunded hit: see refundAs
-	full        span  // until the capacity has drained
-	overdraft   span  // until twice the capacity has drained: the bound for counted denied hits
+	refund      drain // the drain of a refunded hit, see refundAs
+	full        span  // time until the capacity has drained
+	overdraft   span  // time until twice the capacity has drained: the bound for counted denied hits
 }
 
 // maxCapacity bounds the capacity, and maxDen the denominator of the time to drain a hit, so that products are exact in the doubles

@@ -49,7 +49,7 @@ type Leases struct {
 type lease struct {
 	expires   int64 // µs since 1970: it has expired at this time
 	n         int64 // slots, or the estimate
-	chargedAt int64 // of a reservation: the time charged, as its algorithm needs it; see algorithm.reserve
+	chargedAt int64 // the time at which a reservation was charged, as its algorithm needs it; see algorithm.reserve
 }
 
 func (ls *Leases) isEmpty() bool { return len(ls.open.byID)+len(ls.ended.byID) == 0 }
@@ -63,7 +63,7 @@ func (ls *Leases) size() int { return ls.open.size() + ls.ended.size() }
 type leaseSet struct {
 	byID  map[LeaseID]lease
 	order []expiry // sorted by expiry, then by id
-	sum   int64    // of n
+	sum   int64    // the sum of n over the leases
 	peak  int      // the largest number of leases since the set was empty or shrunk
 }
 

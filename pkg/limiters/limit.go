@@ -20,7 +20,7 @@ type Spec struct {
 	Algorithm string        // one of [Algorithms]
 	Max       int64         // hits per window, 0 to LargestMax; 0 denies every hit
 	Window    time.Duration // whole microseconds, up to MaxWindow; 0 for concurrency
-	Params    Params        // of the algorithm
+	Params    Params        // the parameters of the algorithm
 	// CountDenied charges denied hits of any size: under a limit of 100, one denied hit of 150 keeps the key over its limit
 	// although nothing was admitted. It suits gateways that peek first and charge the actual cost afterwards, and should be off for
 	// other limits charged by cost.
@@ -52,8 +52,8 @@ type Limit struct {
 	stateID        string
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
-	penalty        *PenaltySpec // with defaults; nil: none
-	ttl            int64        // of a lease, in µs; 0: the limit uses none
+	penalty        *PenaltySpec // the penalty with its defaults; nil: none
+	ttl            int64        // the TTL of a lease, in µs; 0: the limit uses no leases
 	refundsExpired bool         // expired reservations are settled to 0
 }
 
@@ -88,7 +88,7 @@ type definition struct {
 	name string
 	// parameters are the algorithm's own settings.
 	parameters []Parameter
-	largest    int64 // see LargestMaxOf
+	largest    int64 // the largest Max, see LargestMaxOf
 	stateWords int   // how many of A, B and C of a State it uses
 	hasWindow  bool
 	// grows marks an algorithm whose states have a log, which grows with the hits.

@@ -126,7 +126,7 @@ type Verdict struct {
 	// TooManyLeases, it is a suggested pause of at most a second, because a lease may end at any time.
 	RetryAfter  time.Duration
 	ResetAfter  time.Duration // the time until the key has fully reset
-	PenaltyLeft time.Duration // of an inspection: the time left of the key's penalty; 0 outside of a penalty
+	PenaltyLeft time.Duration // after an inspection, the time left of the key's penalty; 0 outside of a penalty
 	Err         error         // why this hit was not decided; other verdicts remain valid
 }
 
@@ -152,8 +152,8 @@ type Store interface {
 // A StateName names the state of a key, which all limits with one StateID share. It can be sent to another process.
 type StateName struct {
 	Key    string        `json:"key"`
-	ID     string        `json:"id"`     // of the limit, see [Limit.StateID]
-	Window time.Duration `json:"window"` // of the limit
+	ID     string        `json:"id"`     // the StateID of the limit, see [Limit.StateID]
+	Window time.Duration `json:"window"` // the window of the limit
 }
 
 // StateName returns the name of the state of a key under l.

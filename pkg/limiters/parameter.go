@@ -12,10 +12,10 @@ import (
 
 // Params are the parameters of a limit. Only those that its algorithm declares may be set. Zero means the default.
 type Params struct {
-	WindowStart  string // of a fixed window: StartByClock, the default, StartByFirstHit or StartByCalendar
-	CalendarUnit string // of windows by the calendar: "day", the default, "week", "month" or "year"
-	TimeZone     string // of windows by the calendar: one of [TimeZones]; UTC by default
-	Capacity     int64  // of a funnel, in hits; the maximum by default
+	WindowStart  string // the start of a fixed window: StartByClock (default), StartByFirstHit or StartByCalendar
+	CalendarUnit string // the unit of windows by the calendar: "day" (default), "week", "month" or "year"
+	TimeZone     string // the zone of windows by the calendar: one of [TimeZones], by default UTC
+	Capacity     int64  // the largest burst of a funnel, in hits; by default the maximum
 	LeaseTTL     time.Duration
 	Peek         string // PeekWouldFit or PeekOver; the default depends on the limit
 	Penalty      PenaltySpec
@@ -25,7 +25,7 @@ type Params struct {
 // A Parameter declares an algorithm's own setting, which is a field of [Params]. An algorithm declares its parameters once; rules,
 // snapshots, traces and the debug page are derived from the declaration. A test compares it with the JSON Schema of rules.
 type Parameter struct {
-	Key   string // in rules and in texts: lower case, with '_' between words; a '.' separates the keys of an object
+	Key   string // the key in rules and in texts: lower case, with '_' between words; a '.' separates the keys of an object
 	About string // one sentence for users, without the name of the algorithm
 	Type  ParameterType
 	// Min and Max bound an Integer, or a Duration in microseconds.

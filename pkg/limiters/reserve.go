@@ -10,7 +10,7 @@ type correction struct {
 
 // A ReserveSpec configures reservations; the zero value means none.
 type ReserveSpec struct {
-	TTL       time.Duration // until a reservation without an actual cost expires
+	TTL       time.Duration // the time until a reservation without an actual cost expires
 	Unsettled string        // whether an expired estimate stays charged ("charge", the default) or is refunded ("release")
 }
 

@@ -13,7 +13,7 @@ type State struct {
 // first [Limit.StateWords] of them.
 type CounterState struct {
 	A, B, C int64
-	Log     *Log // of a sliding log; changed in place; nil if nothing is logged
+	Log     *Log // the hits of a sliding log, changed in place; nil if nothing is logged
 }
 
 // charge charges n > 0 hits or refunds -n, whether or not they fit.

@@ -19,7 +19,7 @@ type debt struct {
 	limit      *limiters.Limit
 	n          int64
 	resetAt    int64  // when its window ends at the latest
-	hash       uint64 // of the key
+	hash       uint64 // the hash of the key
 	generation uint32 // the generation of the shard when the debt was removed from it
 }
 

@@ -25,7 +25,7 @@ type DenyCache struct {
 	store  limiters.Store
 	seed   maphash.Seed
 	start  time.Time
-	maxAge int64 // in ns
+	maxAge int64 // the longest age of a denial, in ns
 
 	shards []denyShard
 	budget int64 // maximum bytes of a shard
@@ -164,8 +164,8 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 
 // A lookup says where a hit goes, and whether the cache may record its denial afterwards.
 type lookup struct {
-	hash       uint64 // of the key
-	generation uint32 // of the shard, before the store was called
+	hash       uint64 // the hash of the key
+	generation uint32 // the generation of the shard before the store was called
 	forward    bool   // the hit goes to the store
 }
 

@@ -40,7 +40,7 @@ type denyEntry struct {
 	owes         bool  // answered hits add to the debt: the limit counts denied hits and has no penalty
 	debt         int64 // answered hits that the store has not counted
 
-	prev, next *denyEntry // in its list
+	prev, next *denyEntry // the neighbors in its list
 }
 
 // A denial is a range of hits that are denied, and its end. Times are by the cache's clock, in ns.

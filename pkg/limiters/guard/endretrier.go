@@ -25,8 +25,8 @@ type EndRetrier struct {
 
 	mu      sync.Mutex
 	pending []pendingEnd
-	ids     map[endID]struct{} // of pending
-	stats   EndRetrierStats    // without Pending
+	ids     map[endID]struct{} // the ids of the ends in pending
+	stats   EndRetrierStats    // the counters, without Pending
 
 	worker
 }

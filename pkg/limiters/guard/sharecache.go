@@ -9,7 +9,7 @@ import (
 
 // A shareCache computes shares, and the limits by which a replica admits its share. It caches both.
 type shareCache struct {
-	p      float64                               // see share
+	p      float64                               // the largest probability of a wrong denial, see share
 	limits memo.Cache[limitKey, *limiters.Limit] // for hits of 1 only, because each size would need its own entry
 	shares memo.Cache[shareKey, int64]
 }

@@ -14,8 +14,8 @@ type Reference struct {
 	mu      sync.Mutex
 	indexOf map[[2]string]int
 	states  []limiters.State
-	latest  int64  // of the own clock
-	order   uint16 // of the Takes at latest
+	latest  int64  // the latest time of its own clock, in µs since 1970
+	order   uint16 // the number of the last Take at that time, from 0
 }
 
 // NewReference returns an empty Reference.

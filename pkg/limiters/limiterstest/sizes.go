@@ -11,7 +11,7 @@ import (
 // A SizeCase is a number of hits on each of several keys, for measurements of the memory of a key.
 type SizeCase struct {
 	Name string
-	Hits int // of each key, each at a time of its own
+	Hits int // the number of hits on each key, each at a time of its own
 	Keys int
 	spec limiters.Spec
 }

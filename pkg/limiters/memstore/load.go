@@ -205,11 +205,11 @@ func (f *keyReader) uvarint() uint64 {
 // A loader adds keys to a store that is not in use yet.
 type loader struct {
 	store  *Store
-	take   take // without hits, to make room
+	take   take // a take without hits, to make room
 	names  []string
-	limits map[limitFields]*limiters.Limit // nil: no such limit
+	limits map[limitFields]*limiters.Limit // the limits by their fields; nil: no such limit
 	loaded Loaded
-	state  limiters.State // of the key that is read; here, because a local variable would be allocated
+	state  limiters.State // the state of the key that is read; a field, because a local variable would be allocated
 }
 
 // maxLoaderLimits bounds the cached limits, because there may be as many limits as keys.
@@ -220,7 +220,7 @@ type limitFields struct {
 	algorithm                 string
 	flags                     byte
 	maximum, window, capacity uint64
-	params                    string // beside the capacity and the flags
+	params                    string // the parameters beside the capacity and the flags
 }
 
 func (f limitFields) limit() (*limiters.Limit, error) {

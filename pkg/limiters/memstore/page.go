@@ -20,7 +20,7 @@ type page struct {
 	bytes   []byte
 	soonest int64 // no record of the page expires before
 	n       uint16
-	length  uint16 // of a record, in bytes
+	length  uint16 // the length of a record, in bytes
 }
 
 func (pg *page) record(row int) record {
@@ -42,7 +42,7 @@ func (pg *page) full() bool { return (int(pg.n)+1)*int(pg.length) > len(pg.bytes
 // Pages double in size, so that many record lengths with few keys take little memory. The largest pages are few enough for the garbage
 // collector, and small enough to allocate within a Take.
 const (
-	smallPage   = 512 // bytes
+	smallPage   = 512 // the length of the smallest page, in bytes
 	doublePages = 5   // how often the length of a page doubles: to 16 KiB
 )
 

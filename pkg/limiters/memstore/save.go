@@ -97,7 +97,7 @@ type copier struct {
 	keys     int64
 
 	words    int
-	page     int // among the pages of this length
+	page     int // the index of the page among those of this length
 	row      int // the records of the page before this row remain
 	nextSize int // bytes for the next log, which is allocated outside of the lock
 }

@@ -20,10 +20,10 @@ type take struct {
 	locked     shardSet
 	decidedAt  int64 // the time of the decision
 	storeNow   int64 // the time by the store's clock
-	extend     int64 // added to expiries, in µs
+	extend     int64 // the time added to expiries, in µs
 	// order exceeds that of every earlier Take of these shards with the same storeNow.
 	order   uint16
-	sampled limiters.State // of evictOne; here, because a local variable would be allocated
+	sampled limiters.State // the state that evictOne reads; a field, because a local variable would be allocated
 }
 
 // takes is a pool, so that a Take of known keys does not allocate.
@@ -57,7 +57,7 @@ type hitRecord struct {
 	hit        *limiters.Hit
 	shard      *shard
 	hash       uint32
-	position   position // of the record; 0: there is none
+	position   position // the position of the record; 0: there is none
 	first      int      // the first hit of the same key, whose hitRecord has the position and the size
 	grownBytes int      // [limiters.State.GrownBytes] of the state when it was read
 }

@@ -16,18 +16,18 @@ type batch struct {
 	now      time.Time
 	hits     []*limiters.Hit
 	group    []uint16 // the number of each hit's group, from 1; 0: the hit is alone in its group
-	keys     []string // of the hits
+	keys     []string // the keys of the hits
 
 	uniqueKeys []string
 	limits     []scriptLimit
-	runs       []byte // see run.go
+	runs       []byte // the encoded runs, see run.go
 	times      [2 * wordSize]byte
 
 	buffer keyBuffer
 	// For encode. Indices in uniqueKeys and limits count from 1.
-	indexOfKey map[string]int // in uniqueKeys
-	keyOf      []int          // hit to the index of its key
-	limitOf    []int          // hit to the index of its limit
+	indexOfKey map[string]int // the index of each key in uniqueKeys
+	keyOf      []int          // the index of the key of each hit
+	limitOf    []int          // the index of the limit of each hit
 	hitsOnKey  []int          // number of hits on the key with this index
 	arguments  []any
 	limitArgs  []byte
@@ -172,8 +172,8 @@ type keyKind byte
 
 const (
 	usageKey        keyKind = iota // the state of the algorithm; every hit has this key
-	reservationsKey                // under a limit that reserves
-	penaltyKey                     // under a limit with a penalty
+	reservationsKey                // the open reservations; only under a limit that reserves
+	penaltyKey                     // the penalty; only under a limit with a penalty
 )
 
 var keySuffixes = [...]string{reservationsKey: reservationsSuffix, penaltyKey: penaltySuffix}

@@ -28,7 +28,7 @@ const (
 // A breaker rejects hits while Redis fails, so that they need not wait for a timeout. It opens after consecutive failures. After
 // openDuration it lets one call pass and rejects all other hits until that call has ended. The lock of its queue guards it.
 type breaker struct {
-	failures int       // consecutive
+	failures int       // the number of consecutive failures
 	last     time.Time // when the last failure was recorded
 }
 

@@ -22,7 +22,7 @@ type cluster struct {
 	slots  slotLearner
 
 	mu    sync.Mutex
-	nodes map[string]*node // by address
+	nodes map[string]*node // the nodes by address
 }
 
 func newCluster(s *shared, client *redis.ClusterClient) *cluster {

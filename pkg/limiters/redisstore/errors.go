@@ -27,8 +27,8 @@ var (
 // A KeyError is the error of hits on a key that Redis could not decide, for example because the key has another type. Its text
 // omits the key, which contains data of users.
 type KeyError struct {
-	Key   string // in Redis
-	Reply string // of Redis, or of the script
+	Key   string // the name of the key in Redis
+	Reply string // the reply of Redis or of the script
 }
 
 func (e *KeyError) Error() string { return "redisstore: cannot decide the key: " + e.Reply }

@@ -15,7 +15,7 @@ import (
 type node struct {
 	cluster     *cluster
 	queue       *queue
-	server      server // with the client of the cluster, which follows MOVED and ASK
+	server      server // has the client of the cluster, which follows MOVED and ASK
 	reconnector *reconnector
 }
 

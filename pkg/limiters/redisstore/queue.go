@@ -39,17 +39,17 @@ type queue struct {
 	breaker     breaker
 	busy        bool // a call is under way
 	waiters     []*waiter
-	waitingHits int  // of the waiters
+	waitingHits int  // the number of hits of the waiters
 	timerSet    bool // timeOutDue will run
 
-	next nextCall // of the queue's goroutine, except that timeOutDue reads next.waiters
+	next nextCall // owned by the queue's goroutine, except that timeOutDue reads next.waiters
 }
 
 // A nextCall is the next call of the queue's goroutine, with the hits of several waiters.
 type nextCall struct {
 	waiters  []*waiter        // written by the queue's goroutine under mu; timeOutDue reads it under mu
-	groups   []limiters.Group // of the waiters
-	hits     int              // in groups
+	groups   []limiters.Group // the groups of the waiters
+	hits     int              // the number of hits in groups
 	verdicts []limiters.Verdict
 	deadline time.Time // the latest deadline of the waiters
 }

@@ -45,10 +45,10 @@ type Store struct {
 
 // shared is the part of a Store that its parts share.
 type shared struct {
-	address        string // for errors
+	address        string // the address that errors name
 	namer          keyNamer
-	timeout        time.Duration // of a Take, and of a call
-	connectTimeout time.Duration // of a request that may have to connect first
+	timeout        time.Duration // the timeout of a Take, and of a call
+	connectTimeout time.Duration // the timeout of a request that may have to connect first
 	maxBatch       int           // hits in a call that carries several Takes
 	maxWaiting     int           // hits that may wait in a queue
 	stats          statCounters

@@ -17,9 +17,9 @@ const verdictSize = 1 + 3*wordSize
 var errLate = limiters.Uncharged(errors.New("the call ran after its deadline"))
 
 type reply struct {
-	time     int64  // of the server, µs since 1970
+	time     int64  // the server's time, in µs since 1970
 	verdicts string // encoded; empty if the call ran after its deadline
-	texts    []any  // reasons of failed hits
+	texts    []any  // the reasons of failed hits
 }
 
 func readReply(value any) (reply, error) {

@@ -14,7 +14,7 @@ import (
 
 // A server calls the script on a Redis server, with deadlines in its time.
 type server struct {
-	client  redis.UniversalClient // of the server, or of its cluster
+	client  redis.UniversalClient // the client of the server or of its cluster
 	clock   *serverClock
 	address string // if the client is that of one node of a cluster; otherwise ""
 }

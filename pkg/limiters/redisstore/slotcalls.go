@@ -15,7 +15,7 @@ import (
 // A slotCall is a call with hits whose keys share a slot. It fails independently of other calls.
 type slotCall struct {
 	split.Subset
-	batch *batch // with the keys; makeCalls encodes the groups
+	batch *batch // has the keys; makeCalls encodes the groups
 	reply reply
 	err   error
 }

@@ -16,7 +16,7 @@ var errNoSlots = errors.New("the cluster does not report its slots")
 // A slotLearner guards the attempts to learn the slots of a cluster. While they are unknown, its breaker rejects hits that would wait for
 // them.
 type slotLearner struct {
-	timeout time.Duration // of a Take
+	timeout time.Duration // the timeout of a Take
 	unknown atomic.Bool   // the last attempt failed
 
 	mu      sync.Mutex

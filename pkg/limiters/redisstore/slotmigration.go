@@ -115,7 +115,7 @@ func errorOfAll(verdicts []limiters.Verdict) error {
 
 // keyCalls has a call for each key of some hits.
 type keyCalls struct {
-	notAfter, now time.Time // see batch
+	notAfter, now time.Time // the times of the batch, see batch
 	byKey         map[string]*slotCall
 	calls         []*slotCall
 }

@@ -33,7 +33,7 @@ type Options struct {
 	DB      int      // the database; a cluster has only 0
 
 	Username, Password                 string
-	SentinelUsername, SentinelPassword string // for the connections to Sentinels
+	SentinelUsername, SentinelPassword string // the credentials for connections to Sentinels
 
 	// Credentials and SentinelCredentials, if not nil, override the usernames and passwords above.
 	Credentials, SentinelCredentials Credentials
