@@ -134,7 +134,7 @@ func TestReleasesAreShedLast(t *testing.T) {
 			what      string
 			got, want codes.Code
 		}{
-			{"a take", decide(false, "user", "lease"), want.ordinary},
+			{"a charge", decide(false, "user", "lease"), want.ordinary},
 			{"a refund", decide(true, "user", "lease"), want.end},
 			{"a release", decide(false, "user", "lease", "release"), want.end},
 			{"a settle", decide(false, "user", "lease", "settle"), want.end},

@@ -179,7 +179,7 @@ func TestOverlayAndRulesMayChangeTogether(t *testing.T) {
 	}
 }
 
-// A store remembers the end of a lease for 5 s. A take that comes later than that would hold its slot until its TTL.
+// A store remembers the end of a lease for 5 s. A lease that is opened later would hold its slot until its TTL.
 func TestLongStoreTimeoutWithLeasesIsLogged(t *testing.T) {
 	leases := limiters.Spec{Algorithm: "concurrency", Max: 1}
 	window := limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour}

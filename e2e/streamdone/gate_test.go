@@ -154,7 +154,7 @@ func (g *closedGate) forward() func(context.Context, forward) (*ratelimitv3.Rate
 	}
 }
 
-// open opens the gate, and reports whether Weir gave up what the call took. Otherwise it answered before it saw that Envoy canceled.
+// open opens the gate, and reports whether Weir gave up the lease of the call. Otherwise it answered before it saw that Envoy canceled.
 func (g *closedGate) open(t *testing.T) (givenUp bool) {
 	t.Helper()
 	g.slow.gate.open()

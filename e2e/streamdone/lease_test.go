@@ -16,8 +16,8 @@ func TestStreamOutlivesLease(t *testing.T) {
 	s := newStack(t, testTimeout, nil, w.GRPC)
 	r := request{path: "/negative", kind: "brief", user: "outlives"}
 	long := []*stream{s.open(t, r), s.open(t, r)}
-	taken, _ := s.rec.of(r.user)
-	expired := s.wantHeldForTTL(t, r.kind, r.user, taken, slots, 0)
+	opened, _ := s.rec.of(r.user)
+	expired := s.wantHeldForTTL(t, r.kind, r.user, opened, slots, 0)
 	over := []*stream{s.open(t, r), s.open(t, r)}
 	t.Logf("leases expired after %v; then %d streams at a limit of %d", expired, s.up.rawPeak, slots)
 	if s.up.rawPeak != 2*slots {

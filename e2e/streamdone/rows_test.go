@@ -19,20 +19,20 @@ import (
 // envoyTimeout is the wait of the Envoy of row 3 for Weir. Row 3 waits that long.
 const envoyTimeout = 2 * time.Second
 
-// A variant is a limit that is taken by the first call and released or settled at the end of the stream. Two requests fit.
+// A variant is a limit under which the first call opens a lease, which is released or settled at the end of the stream. Two requests fit.
 type variant struct {
 	name, path       string
 	kind             string         // of limit, with a TTL of 600 s
 	brief            map[string]int // kinds with a TTL of 2 s, and the usage that an unfinished request leaves after it
 	estimate, actual int
-	taken            int // by a request under way
+	held             int // by a request under way
 	left             int // after its end
 }
 
 var variants = []variant{
-	{name: "release by negative hits", path: "/negative", kind: "slots", brief: map[string]int{"brief": 0}, taken: 1},
-	{name: "release by marker", path: "/marker", kind: "slots", brief: map[string]int{"brief": 0}, taken: 1},
-	{name: "settle", path: "/settle", kind: "budget", brief: map[string]int{"brief_charge": 400, "brief_release": 0}, estimate: 400, actual: 30, taken: 400, left: 30},
+	{name: "release by negative hits", path: "/negative", kind: "slots", brief: map[string]int{"brief": 0}, held: 1},
+	{name: "release by marker", path: "/marker", kind: "slots", brief: map[string]int{"brief": 0}, held: 1},
+	{name: "settle", path: "/settle", kind: "budget", brief: map[string]int{"brief_charge": 400, "brief_release": 0}, estimate: 400, actual: 30, held: 400, left: 30},
 }
 
 func (v variant) request(user string) request {
@@ -149,7 +149,7 @@ func (s *scene) wantCalls(t *testing.T, requests int) {
 // Row 1: the request is served. Envoy calls again with the same id, and Weir releases or settles.
 func testServedRequest(t *testing.T, s *scene) {
 	st := s.open(t, s.request())
-	s.wantUsed(t, s.kind, s.user, s.taken, "while the upstream works")
+	s.wantUsed(t, s.kind, s.user, s.held, "while the upstream works")
 	st.answer(200, "")
 	s.wantCalls(t, 1)
 	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
@@ -161,7 +161,7 @@ func testDeniedRequest(t *testing.T, s *scene) {
 	for n := range 3 {
 		s.denied(t, s.request())
 		s.rec.awaitDone(t, s.user, n+1)
-		s.wantUsed(t, s.kind, s.user, 2*s.taken, "after a denied request")
+		s.wantUsed(t, s.kind, s.user, 2*s.held, "after a denied request")
 	}
 	for _, st := range streams {
 		st.answer(200, "")
@@ -171,7 +171,7 @@ func testDeniedRequest(t *testing.T, s *scene) {
 }
 
 // Row 3: Weir is slower than Envoy's timeout, and Envoy admits the request. The call at its end comes although the first call was
-// not answered. It frees what the first call took, and nothing else.
+// not answered. It ends the lease of the first call, and nothing else.
 func testFirstCallTimedOut(t *testing.T, s *scene) {
 	s.stack = s.store.hasty
 	t.Run("Weir does not receive the call", func(t *testing.T) {
@@ -202,7 +202,7 @@ func testFirstCallTimedOut(t *testing.T, s *scene) {
 			gate := s.store.slow.closeGate(t, s)
 			defer gate.abandon()
 			return s.admitUndecided(t, gate.forward(), func() bool {
-				// If Weir saw in time that Envoy canceled, it has given up what the call took. Otherwise the call at
+				// If Weir saw in time that Envoy canceled, it has given up the lease. Otherwise the call at
 				// the end frees it.
 				return !gate.open(t)
 			})
@@ -222,10 +222,10 @@ func (s *scene) repeat(t *testing.T, attempt func(*scene) bool) {
 	}
 }
 
-// admitUndecided sends a request beside another one. Envoy does not wait for its first call. taken is called once Envoy has admitted
-// the request. It reports whether the request holds what the call took. admitUndecided returns false if Envoy has not sent a call.
+// admitUndecided sends a request beside another one. Envoy does not wait for its first call. opened is called once Envoy has admitted
+// the request. It reports whether the request holds a lease. admitUndecided returns false if Envoy has not sent a call.
 func (s *scene) admitUndecided(
-	t *testing.T, answer func(context.Context, forward) (*ratelimitv3.RateLimitResponse, error), taken func() bool,
+	t *testing.T, answer func(context.Context, forward) (*ratelimitv3.RateLimitResponse, error), opened func() bool,
 ) (sent bool) {
 	t.Helper()
 	// A busy machine must not delay the other calls until Envoy gives up.
@@ -247,16 +247,16 @@ func (s *scene) admitUndecided(
 	if !s.rec.received(s.user, 2, 0) {
 		return false
 	}
-	used, left := s.taken, 0
-	if taken() {
-		used, left = 2*s.taken, s.left
+	used, left := s.held, 0
+	if opened() {
+		used, left = 2*s.held, s.left
 	}
 	s.wantUsed(t, s.kind, s.user, used, "while the upstream works")
 	st.answer(200, "")
 	if !s.rec.received(s.user, 2, 1) {
 		return false
 	}
-	s.wantUsed(t, s.kind, s.user, s.taken+left, "after the end of the request that Envoy admitted")
+	s.wantUsed(t, s.kind, s.user, s.held+left, "after the end of the request that Envoy admitted")
 	other.answer(200, "")
 	if !s.rec.received(s.user, 2, 2) {
 		return false
@@ -305,7 +305,7 @@ func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
 			<-answered
 			s.leaveDuringFirstCall(t, st)
 			first, _ := s.rec.of(s.user)
-			s.wantHeldForTTL(t, kind, s.user, first, s.taken, left)
+			s.wantHeldForTTL(t, kind, s.user, first, s.held, left)
 			s.wantNoCallAtEnd(t)
 		})
 	}
@@ -317,18 +317,18 @@ func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
 		for range 20 {
 			s := s.in(t)
 			if s.leaveWhileRedisIsLate(t) {
-				s.wantUsed(t, s.kind, s.user, 0, "after Weir has given up what the first call took")
+				s.wantUsed(t, s.kind, s.user, 0, "after Weir has given up the lease of the first call")
 				s.wantNoCallAtEnd(t)
 				return
 			}
 			t.Log("again: Weir answered before it saw that Envoy canceled")
 		}
-		t.Error("Weir never gives up what the first call took")
+		t.Error("Weir never gives up the lease of the first call")
 	})
 }
 
 // leaveWhileRedisIsLate has the client leave when Redis has run the first call and not replied yet. It reports whether
-// Weir gave up what the call took.
+// Weir gave up the lease of the call.
 func (s *scene) leaveWhileRedisIsLate(t *testing.T) bool {
 	t.Helper()
 	gate := s.store.slow.closeGate(t, s)
@@ -338,7 +338,7 @@ func (s *scene) leaveWhileRedisIsLate(t *testing.T) bool {
 		return answer(ctx, weir)
 	})
 	st := s.send(t, s.request())
-	until(t, "Redis has run the first call", func() bool { return s.used(t, s.kind, s.user) == s.taken })
+	until(t, "Redis has run the first call", func() bool { return s.used(t, s.kind, s.user) == s.held })
 	s.leaveDuringFirstCall(t, st)
 	return gate.open(t)
 }
@@ -365,7 +365,7 @@ func (s *scene) wantNoCallAtEnd(t *testing.T) {
 // Row 5: the client leaves while the upstream works. Envoy calls immediately.
 func testClientLeavesDuringWork(t *testing.T, s *scene) {
 	st := s.open(t, s.request())
-	s.wantUsed(t, s.kind, s.user, s.taken, "while the upstream works")
+	s.wantUsed(t, s.kind, s.user, s.held, "while the upstream works")
 	st.leave()
 	s.wantCalls(t, 1)
 	s.wantUsed(t, s.kind, s.user, s.left, "after the client left")
@@ -382,9 +382,9 @@ func testForgedID(t *testing.T, s *scene) {
 	r := s.request()
 	r.header = http.Header{"X-Request-Id": {forged}, "X-Weir-Lease": {forged}}
 	streams := []*stream{s.open(t, r), s.open(t, r)}
-	s.wantUsed(t, s.kind, s.user, 2*s.taken, "two requests with the same forged id")
+	s.wantUsed(t, s.kind, s.user, 2*s.held, "two requests with the same forged id")
 	s.denied(t, r)
-	s.wantUsed(t, s.kind, s.user, 2*s.taken, "after a denied request with that id")
+	s.wantUsed(t, s.kind, s.user, 2*s.held, "after a denied request with that id")
 	for _, st := range streams {
 		if id := st.up.header.Get("x-request-id"); id != forged {
 			t.Errorf("x-request-id is %s: Envoy no longer keeps that of the client", id)
@@ -401,7 +401,7 @@ func testForgedID(t *testing.T, s *scene) {
 // Row 7: the upstream fails.
 func testUpstreamFails(t *testing.T, s *scene) {
 	st := s.open(t, s.request())
-	s.wantUsed(t, s.kind, s.user, s.taken, "while the upstream works")
+	s.wantUsed(t, s.kind, s.user, s.held, "while the upstream works")
 	st.answer(503, "")
 	s.wantCalls(t, 1)
 	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
@@ -421,14 +421,14 @@ func testServiceDownAtFirstCall(t *testing.T, s *scene) {
 	for n := range 2 {
 		s.open(t, s.request()).answer(200, "")
 		s.rec.awaitDone(t, s.user, n+1)
-		s.wantUsed(t, s.kind, s.user, s.taken, "after a request that took nothing")
+		s.wantUsed(t, s.kind, s.user, s.held, "after a request that opened no lease")
 	}
 	other.answer(200, "")
 	s.wantCalls(t, 3)
 	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
 }
 
-// Row 9: Weir is down at the end of the stream. The call is lost, and what the request took stays until its TTL is over.
+// Row 9: Weir is down at the end of the stream. The call is lost, and the lease of the request stays until its TTL is over.
 func testServiceDownAtEnd(t *testing.T, s *scene) {
 	s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
 		if c.done {
@@ -442,7 +442,7 @@ func testServiceDownAtEnd(t *testing.T, s *scene) {
 		r.kind = kind
 		s.open(t, r).answer(200, "")
 		first, _ := s.rec.of(s.user)
-		s.wantHeldForTTL(t, r.kind, s.user, first[requests:], s.taken, left)
+		s.wantHeldForTTL(t, r.kind, s.user, first[requests:], s.held, left)
 		requests++
 	}
 	s.rec.awaitDone(t, s.user, requests) // more calls: retry_policy has an effect

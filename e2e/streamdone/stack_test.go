@@ -289,11 +289,11 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// wantHeldForTTL reads the usage of a kind until only left is used. The calls in taken took what is held. It must stay until the TTL
-// of the first one is over, and must be free once that of the last one is. It returns for how long it was held.
-func (s *stack) wantHeldForTTL(t *testing.T, kind, user string, taken []call, held, left int) time.Duration {
+// wantHeldForTTL reads the usage of a kind until only left is used, and returns how long held was used. The leases of the calls in opened
+// must last until the TTL of the first call is over. After the TTL of the last call, none of them may be left.
+func (s *stack) wantHeldForTTL(t *testing.T, kind, user string, opened []call, held, left int) time.Duration {
 	t.Helper()
-	first, last := taken[0], taken[len(taken)-1]
+	first, last := opened[0], opened[len(opened)-1]
 	for {
 		over := time.Since(last.ended) > briefTTL
 		used := s.used(t, kind, user)

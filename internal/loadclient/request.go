@@ -54,7 +54,7 @@ func NewRequest(domain string, actions ...string) *Request {
 	return &Request{domain: domain, actions: actions, call: shouldRateLimit(message, users, nil)}
 }
 
-// NewLeaseRequest returns a pair of ShouldRateLimit requests, for [Leasing]. The first takes a lease: (user_id, user-00000000), (action,
+// NewLeaseRequest returns a pair of ShouldRateLimit requests, for [Leasing]. The first opens a lease: (user_id, user-00000000), (action,
 // <action>), (lease, <id>). The second ends it, with marker as a further last entry: release or settle. Each has its own hits.
 func NewLeaseRequest(domain, action, marker string, hits, endHits uint64) *Request {
 	of := func(hits uint64, last []byte) call {

@@ -14,7 +14,7 @@ type Users struct {
 	alias []aliased      // for Zipf
 }
 
-// A choice is the user of a request, and the lease that it takes or ends.
+// A choice is the user of a request, and the lease that it opens or ends.
 type choice struct {
 	user, lease uint64
 	end         bool
@@ -30,8 +30,8 @@ func Uniform(n int) *Users { return &Users{n: uint64(n)} }
 // RoundRobin returns n users in round-robin order.
 func RoundRobin(n int) *Users { return &Users{n: uint64(n), next: &atomic.Uint64{}} }
 
-// Leasing returns n equally likely users, for [NewLeaseRequest]. The first open requests of a run take leases. After that, each take is
-// followed by the end of the oldest lease. Later runs with the same Users continue.
+// Leasing returns n equally likely users, for [NewLeaseRequest]. The first open requests of a run open leases. After that, each new lease
+// is followed by the end of the oldest one. Later runs with the same Users continue.
 func Leasing(n, open int) *Users {
 	return &Users{n: uint64(n), open: uint64(open), next: &atomic.Uint64{}}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// leases counts ends of leases and reservations. Their takes are in weir_hits_total.
+// leases counts ends of leases and reservations. The hits that open them are in weir_hits_total.
 type leases struct {
 	ends    *counterMap
 	badIDs  *counterMap

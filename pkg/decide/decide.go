@@ -11,7 +11,7 @@
 //	err := decider.Decide(ctx, &request, &result)
 //
 // A decision has four steps: validate the request, match each descriptor to its limits, charge all limits in one call of
-// the store, and combine the verdicts. If a denied request took leases, a second call ends them. Only the store does I/O.
+// the store, and combine the verdicts. If a denied request opened leases, a second call ends them. Only the store does I/O.
 package decide
 
 import (
@@ -65,7 +65,7 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // The caller may reuse both values. A reused Result keeps its memory, so Decide allocates little more than the key of each descriptor.
 // Result refers to the Request and to that memory, so copy what must outlive the next call.
 //
-// If the request is denied or ctx ends, Decide ends the leases that the request may have taken, in a store call that is independent
+// If the request is denied or ctx ends, Decide ends the leases that the request may have opened, in a store call that is independent
 // of ctx, before it returns.
 //
 // A non-nil error is an [*Error], and means that the request is undecided. Result is then only for metrics and logs.

@@ -77,7 +77,7 @@ const defaultGiveUpTimeout = time.Second
 
 var errNotGivenUp = errors.New("the store did not decide the end of a lease: on_store_error did")
 
-// giveUp ends the leases that a denied or canceled request may have taken, because Envoy may make no further call for it. If ctx is
+// giveUp ends the leases that a denied or canceled request may have opened, because Envoy may make no further call for it. If ctx is
 // canceled, it also repeats ends with an unknown outcome. It waits for the store and sets GivenUp and GiveUpErr.
 func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	if !result.hasLeases {
@@ -113,7 +113,7 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	result.GiveUpErr = err
 }
 
-// ends returns hits that end the leases that r may have taken; local ends those that only this process granted. With retryEnds, ends
+// ends returns hits that end the leases that r may have opened; local ends those that only this process granted. With retryEnds, ends
 // includes the ends of r that the store may not have decided.
 func (r *Result) ends(retryEnds bool) (ends, local []limiters.Hit) {
 	for first, g := range limiters.EachGroup(r.groups) {
@@ -137,8 +137,8 @@ func (r *Result) ends(retryEnds bool) (ends, local []limiters.Hit) {
 	return ends, local
 }
 
-// isCertainDenial reports whether the store denied a hit, so that its group took no leases. After a denial by on_store_error, it may
-// have taken them.
+// isCertainDenial reports whether the store denied a hit, so that its group opened no leases. After a denial by on_store_error, it may
+// have opened them.
 func isCertainDenial(v limiters.Verdict) bool {
 	return v.Denied() && (v.By == limiters.ByStore || v.By == limiters.ByCache)
 }

@@ -162,7 +162,7 @@ func TestLeaseIsTakenAndReleased(t *testing.T) {
 		wantReasons(t, d, "ok: released2", fmt.Sprintf("user=u lease=b%d release", i))
 		wantReasons(t, d, "ok: within_limit1", "user=other lease=c")
 	}
-	// A peek takes nothing.
+	// A peek opens no lease.
 	wantReasons(t, d, "ok: within_limit2", "0 user=u lease=e")
 }
 
@@ -281,9 +281,9 @@ func TestDeniedRequestGivesUpItsLeases(t *testing.T) {
 		{Options{}, []string{"user=u lease=a", "full"}, "over: within_limit1 over_limit0", 1, "2"},
 		{Options{}, []string{"full", "user=u lease=a", "both=u lease=a"}, "over: over_limit0 within_limit1 within_limit1", 2, "2"},
 		{Options{}, []string{"0 user=u lease=a", "full"}, "over: within_limit2 over_limit0", 0, "2"},
-		// The group is denied as a whole: nothing was taken.
+		// The group is denied as a whole: no lease was opened.
 		{Options{AllOrNothing: true}, []string{"user=u lease=a", "full"}, "over: within_limit2 over_limit0", 0, "2"},
-		// The rule in shadow mode is not in the group, so its slot was taken.
+		// The rule in shadow mode is not in the group, so its lease was opened.
 		{Options{AllOrNothing: true}, []string{"shadowed=u lease=a", "full"}, "over: within_limit0 over_limit0", 1, "2"},
 		// An allowed request keeps its leases.
 		{Options{ShadowMode: true}, []string{"user=u lease=a", "full"}, "ok: within_limit1 over_limit0", 0, "1"},
@@ -359,8 +359,8 @@ func TestCanceledRequestGivesUpItsLease(t *testing.T) {
 	}
 }
 
-// The store runs the take after the end, for instance because another connection was faster.
-func TestTakeAfterItsEndHoldsNothing(t *testing.T) {
+// The store opens the lease after the end, for instance because another connection was faster.
+func TestHitAfterItsEndOpensNoLease(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	store := newLeaseStore()
 	var late func(context.Context) error
@@ -422,9 +422,9 @@ func TestGiveUpEndsPossiblyChargedLeases(t *testing.T) {
 				t.Fatalf("%d given up in %d calls, want %d", result.GivenUp, len(store.calls)-1, c.want)
 			}
 			if c.want > 0 {
-				taken, end := store.calls[0][0], store.calls[1][0]
-				if end.Op != limiters.OpEnd || end.N != 0 || end.Key != taken.Key || end.Lease != taken.Lease || end.Limit != taken.Limit {
-					t.Errorf("%+v ends %+v", end, taken)
+				opened, end := store.calls[0][0], store.calls[1][0]
+				if end.Op != limiters.OpEnd || end.N != 0 || end.Key != opened.Key || end.Lease != opened.Lease || end.Limit != opened.Limit {
+					t.Errorf("%+v ends %+v", end, opened)
 				}
 			}
 		})
@@ -591,7 +591,7 @@ func TestGiveUpOfUnchargedTakes(t *testing.T) {
 			t.Errorf("%v: denied %v, given up %d: %v, %d calls", by, result.Denied, result.GivenUp, result.GiveUpErr, len(store.calls))
 		}
 		if len(local) != want || want > 0 && (local[0].Op != limiters.OpEnd || local[0].Lease != store.calls[0][0].Lease) {
-			t.Errorf("%v: local ends %+v, want %d of the lease that was taken", by, local, want)
+			t.Errorf("%v: local ends %+v, want %d of the open lease", by, local, want)
 		}
 	}
 }

@@ -109,7 +109,8 @@ func (h *Hit) apply(s *State, now int64) {
 	}
 }
 
-// end ends the lease of h or settles its reservation. It remembers the end of an unknown id, because its take may arrive later.
+// end ends the lease of h or settles its reservation. It remembers the end of an unknown id, because the hit that opens the
+// lease may arrive later.
 func (h *Hit) end(s *State, now int64) {
 	l := h.Limit
 	h.expireLeases(s, now)

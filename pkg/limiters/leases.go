@@ -16,7 +16,7 @@ const MaxLeases = 10_000
 // LeasesPerHit bounds the work of one hit: the expiries shortened, the expired leases removed, and the ended ids forgotten.
 const LeasesPerHit = 1000
 
-// EndedTTL is how long a key remembers the end of an unknown id, whose take may still be in flight.
+// EndedTTL is how long a key remembers the end of an unknown id. The hit that opens its lease may still be in flight.
 const EndedTTL = 5 * time.Second
 
 // A LeaseID identifies a request under a limit with leases. The zero value means none.
@@ -39,13 +39,13 @@ func NewLeaseID(secret []byte, id string) (l LeaseID) {
 	return l
 }
 
-// Leases are the open leases of a key, and the ids that ended before they were taken. The zero value is empty.
+// Leases are the open leases of a key, and the ids that ended before they were opened. The zero value is empty.
 type Leases struct {
 	open, ended leaseSet
 }
 
-// A lease belongs to one request: it has slots of a concurrency limit or, as a reservation, an estimate of the cost. If its end arrived
-// before its take, n is the actual cost.
+// A lease belongs to one request: it has slots of a concurrency limit or, as a reservation, an estimate of the cost. If it ended before
+// it was opened, n is the actual cost.
 type lease struct {
 	expires   int64 // µs since 1970: it has expired at this time
 	n         int64 // slots, or the estimate

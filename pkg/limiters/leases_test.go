@@ -150,8 +150,8 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 	}
 }
 
-// A take whose end arrived first is charged the actual cost, so a store needs room for it even if its estimate is 0.
-func TestTakeAfterItsEndNeedsRoom(t *testing.T) {
+// A hit whose end arrived first is charged the actual cost, so a store needs room for it even if its estimate is 0.
+func TestHitAfterItsEndNeedsRoom(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
 		l, err := New(Spec{Algorithm: algorithm, Max: 10, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
 		if err != nil {
@@ -172,9 +172,9 @@ func TestTakeAfterItsEndNeedsRoom(t *testing.T) {
 		}
 		early, late := NewLeaseID(nil, "early"), NewLeaseID(nil, "late")
 		decide("an end that arrives first", Hit{Lease: early, Op: OpEnd, N: 3}, true, 0)
-		decide("its take", Hit{Lease: early}, true, 3)
-		decide("another take", Hit{Lease: late}, true, 3)
-		decide("the same take again", Hit{Lease: late}, false, 3)
+		decide("its hit", Hit{Lease: early}, true, 3)
+		decide("another hit", Hit{Lease: late}, true, 3)
+		decide("the same hit again", Hit{Lease: late}, false, 3)
 		decide("an end above its estimate", Hit{Lease: late, Op: OpEnd, N: 2}, false, 5) // must not fail
 	}
 }

@@ -35,8 +35,8 @@ const (
 	// OpCharge charges N > 0 hits, peeks (checks without charging) if N = 0, or refunds if N < 0.
 	OpCharge Op = iota
 	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit ignores N. Such a hit is always
-	// allowed. It must be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a take
-	// of the id within that time opens no lease, and a reservation is charged its actual cost.
+	// allowed. It must be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a hit
+	// with the id within that time opens no lease, and a reservation is charged its actual cost.
 	OpEnd
 	// OpInspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N and Lease are ignored. The
 	// hit is allowed if one more hit would be, even with peek=over. The hits of its group must inspect too.

@@ -106,7 +106,7 @@ func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 	return h
 }
 
-// leasesOf selects the descriptors of a selection that may have taken leases.
+// leasesOf selects the descriptors of a selection that may have opened leases.
 func leasesOf(result *decide.Result, selected *selection) (leases selection) {
 	for i := range result.Decisions {
 		if d := &result.Decisions[i]; selected.has(i) && !d.End && len(d.Limits) > 0 && d.Rule != nil && d.Rule.UsesLeases() {
@@ -116,10 +116,10 @@ func leasesOf(result *decide.Result, selected *selection) (leases selection) {
 	return leases
 }
 
-// releaseOf returns the head of the release of leases that an entry has taken. The store ends them in a later call, so the release
+// releaseOf returns the head of the release of the leases that an entry opened. The store ends them in a later call, so the release
 // sorts after all decisions of the same microsecond.
-func releaseOf(taken head, leftOut int) head {
-	return head{at: taken.at, order: cacheOrder, allowed: true, known: true, leftOut: leftOut, release: true}
+func releaseOf(opened head, leftOut int) head {
+	return head{at: opened.at, order: cacheOrder, allowed: true, known: true, leftOut: leftOut, release: true}
 }
 
 // endedBefore selects the descriptors that the deny cache denied, if their denial may have ended before storeTime, when the store decided

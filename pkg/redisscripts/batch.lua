@@ -35,7 +35,7 @@
 --                           limit of its penalty, 2 bytes each, 0 = none
 --           4 RESERVATIONS  hits under limits with reservations and no penalty, each with 31 bytes of its own: as CONCURRENCY, then
 --                           the key of the reservations, whose limit follows the hit's
---         op has 1 byte, 0 = take, 1 = end, 2 = inspect (EXTRA only, any limit; the number of hits is 2 if the limit has a penalty).
+--         op has 1 byte, 0 = charge, peek or refund, 1 = end, 2 = inspect (EXTRA only, any limit; 2 hits if the limit has a penalty).
 --         id is a lease id of 16 bytes, zeros if there is none.
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. The second hit of an

@@ -5,15 +5,15 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 local leases = module_of('leaseset')
-local M = { limit = 0, take = 0, fits = 0, charge = 0, usage = 0, is_concurrency = true, leases = leases }
+local M = { limit = 0, open_or_peek = 0, fits = 0, charge = 0, usage = 0, is_concurrency = true, leases = leases }
 
 function M.limit(text, at)
   local max_slots, ttl = unpacked('>I8I8', text, at)
   return { algorithm = 0, max = max_slots, ttl = ttl }
 end
 
--- Takes n slots under an id, or peeks. It returns whether the hit is allowed, and the wait.
-function M.take(s, id, l, now, n, server)
+-- Opens a lease of n slots, or peeks. It returns whether the hit is allowed, and the wait.
+function M.open_or_peek(s, id, l, now, n, server)
   if n <= 0 or not id then
     if n < 0 then return true, 0 end
     return M.fits(s, l, now, n)
@@ -35,7 +35,7 @@ function M.fits(s, l, now, n)
   return false, leases.wait(s, now, l.ttl)
 end
 
--- Only a hit with an id holds slots, see take.
+-- Only a hit with an id holds slots, see open_or_peek.
 function M.charge() return false end
 
 function M.usage(s, l, now)

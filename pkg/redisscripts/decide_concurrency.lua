@@ -8,7 +8,7 @@ return function(now, server, keys, verdicts, text, limits)
   local function decide(leases, s, id, lease, limit, n, ends)
     leases.expire(s, now, id)
     leases.shorten(s, now + limit.ttl)
-    if not ends then return limit.algorithm.take(s, lease, limit, now, n, server) end
+    if not ends then return limit.algorithm.open_or_peek(s, lease, limit, now, n, server) end
     if lease then leases.end_lease(s, lease, now, 0, server) end
     return true, 0
   end

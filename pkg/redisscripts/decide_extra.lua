@@ -8,7 +8,7 @@
 --   leases          the state of its leases; the field module has the functions for it, of leaseset.lua or reservations.lua
 --   lease_effect    the effect of an allowed hit on its lease: none, opens, held or ended, as leaseEffect in pkg/limiters
 --   charged_at      of a reservation that the hit opens: the time by which settle finds its charge
---   actual          the actual cost of an id that ended before its take
+--   actual          the actual cost of an id that ended before it was opened
 --   allowed         whether the hit is allowed
 --   too_many        whether it is denied because its key has too many reservations
 --   began           whether a penalty began with it
@@ -181,7 +181,7 @@ return function(now, server, driver)
     if changed then key.charged = run.limit end
   end
 
-  -- Ends a lease, or settles a reservation. The end of an id that is not open is remembered, because its take may follow.
+  -- Ends a lease, or settles a reservation. The end of an id that is not open is remembered, because the hit that opens it may follow.
   local function end_lease(run)
     if run.id ~= $NO_ID and run.reservations_limit then
       settle(run, math.max(0, run.n))

@@ -2,14 +2,14 @@
 -- frequent hits itself, and leaves the others to decide_extra.lua, which is defined on demand, because creating its functions costs
 -- as much as several hits.
 --
--- A frequent hit takes a new reservation, or settles an open one. It reads and writes one record of the hash of its key, see
+-- A frequent hit opens a reservation, or settles an open one. It reads and writes one record of the hash of its key, see
 -- reservations.lua. It never reads the whole hash, because Lua hashes every byte of each string that it creates. A frequent hit of an
 -- algorithm that settles at once needs no state of its key either.
 --
 -- The head has two counts of 2 bytes: records, and records of ended ids. They are read as one number of 4 bytes, counts, because
 -- unpacking one number fewer is measurably cheaper. One record adds $ONE_RECORD to counts.
 --
--- The steps of a frequent hit are in one function, because functions for is_frequent, take and settle cost a hit 10 % more.
+-- The steps of a frequent hit are in one function, because functions for is_frequent, open and settle cost a hit 10 % more.
 
 return function(now, server, batch, verdicts, text, limits, deciders_of)
   local keys, names, try = batch.keys, KEYS, redis.pcall
@@ -22,7 +22,7 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
     return driver, key
   end
 
-  -- Writes the record of a take.
+  -- Writes the record of a new reservation.
   local function open(name, id, reservations_limit, n, charged_at, key_expiry, counts, first, least, ttl_end)
     local px
     if key_expiry < least then key_expiry, px = renew_expiry(reservations_limit.ttl, server) end
@@ -63,7 +63,7 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
         end
       end
 
-      -- A frequent hit settles an open reservation, or takes a new one.
+      -- A frequent hit settles an open reservation, or opens a new one.
       if not key_expiry or ends and not record or not ends and (record or counts >= $MAX_HASH_RECORDS * $ONE_RECORD) then
         local driver = loaded(index, limit, value)
         driver.decide_extra({ driver.hit_of(run, hit) })

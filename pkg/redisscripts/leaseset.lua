@@ -5,7 +5,7 @@
 --           id      16 bytes: an open lease. Score: when it expires, in µs since 1970
 --           id 'n'  -slots of a lease of several slots, or -estimate of a reservation
 --           id 'a'  -when the estimate of a reservation was charged
---           id 'e'  an id that ended before its take. Score: when that is forgotten, times 2^-54
+--           id 'e'  an id that ended before it was opened. Score: when that is forgotten, times 2^-54
 --           id 'm'  -actual cost of an ended id of a reservation
 --           'c'     -(key_expiry * $EXPIRY_FACTOR + 2 * number of leases), and -1 more if 'x' or 'd' is not 0. The key expires at
 --                   key_expiry, in s since 1970 by this server's clock
@@ -197,8 +197,8 @@ function M.load(key, id, reserves, scores)
   }
 end
 
--- For the most frequent hits under concurrency, without a state: a take or an end of one slot. The key has further leases of one slot
--- and no ended ids. None of the leases has expired, or expires after the one that is taken.
+-- For the most frequent hits under concurrency, without a state: a lease of one slot is opened or ended. The key has further leases of
+-- one slot and no ended ids. None of the leases has expired, or expires after the one that is opened.
 function M.quick(key, id, l, now, n, ends, scores, server)
   local counts, first, latest, expires, ttl_end = scores[1], scores[2], scores[3], scores[4], now + l.ttl
   if not counts then return end
@@ -263,7 +263,7 @@ function M.remove(s, id)
   s.id, s.expires = id, false
 end
 
--- Whether an id ended before its take, and its actual cost.
+-- Whether an id ended before it was opened, and its actual cost.
 function M.has_ended(s, id, now)
   if s.ended == 0 then return false end
   local r = call('ZMSCORE', s.key, member(id, 'e'), member(id, 'm'))
@@ -282,7 +282,7 @@ end
 
 function M.forget_end(s, id) remove_members(s, s.count, s.excess, s.ended - 1, 0, member(id, 'e'), member(id, 'm')) end
 
--- Ends the open lease of an id. The end of another id is remembered, because its take may follow.
+-- Ends the open lease of an id. The end of another id is remembered, because the hit that opens it may follow.
 function M.end_lease(s, id, now, n, server)
   if M.find(s, id) then M.remove(s, id) else M.remember_end(s, id, now, n, server) end
 end

@@ -1,4 +1,4 @@
--- reservations: the open reservations of a key, and the ids that ended before their take. Twin of pkg/limiters/leases.go.
+-- reservations: the open reservations of a key, and the ids that ended before they were opened. Twin of pkg/limiters/leases.go.
 --
 -- KEYS    one hash of records. With more than $MAX_HASH_RECORDS of them it becomes a sorted set, see leaseset.lua, until the set is
 --         empty. With a set alone a frequent hit would cost 1.5 to 1.8 times as much, and a hash has no order of expiries (ADR 17).
@@ -9,7 +9,7 @@
 --                       8  a time, at which or after which the first record expires
 --                       8  a time, at which or before which the last reservation expires
 --           id          an open reservation: its expiry, its estimate and the time charged, 8 bytes each
---           id .. 'e'   an id that ended before its take: the expiry of the record and the actual cost, 8 bytes each
+--           id .. 'e'   an id that ended before it was opened: the expiry of the record and the actual cost, 8 bytes each
 -- ARGV    none of its own.
 -- units   times in µs since 1970, durations in µs
 -- reply   none of its own.

@@ -166,7 +166,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 			"share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined()))
 	}
 	if len(claims) > 0 {
-		p.take(claims, at, taken)
+		p.claim(claims, at, taken)
 		p.suspect(f["key"].key, l)
 		p.suspectValues(f["value"].value, claims)
 	}
@@ -216,8 +216,8 @@ func (p *parser) rule(f fields, at location) *descriptors.Rule {
 	return nil
 }
 
-// take adds claims to taken, the siblings below a location, and records a fault for each duplicate.
-func (p *parser) take(claims []claimed, below location, taken siblings) {
+// claim adds claims to taken, the siblings below a location, and records a fault for each duplicate.
+func (p *parser) claim(claims []claimed, below location, taken siblings) {
 	for i := range claims {
 		c := &claims[i]
 		here, name := p.point(c.node), c.Joined()

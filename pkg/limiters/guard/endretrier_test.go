@@ -75,8 +75,8 @@ func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 	}
 }
 
-// Only ends are repeated: a take that is run later would hold a slot for a request that is long over.
-func TestEndRetrierRepeatsNoTake(t *testing.T) {
+// Only ends are repeated: a lease that is opened later would hold a slot for a request that is long over.
+func TestEndRetrierRepeatsOnlyEnds(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		r := w.endRetrier()
 		w.store.set(0, 0, errGone)

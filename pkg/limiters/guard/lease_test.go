@@ -14,7 +14,7 @@ var slots = limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 
 
 var reserves = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: 10 * time.Second}}})
 
-// lease returns a hit that takes a slot of k under an id. Options change it.
+// lease returns a hit that opens a lease of k under an id. Options change it.
 func lease(id string, options ...func(*limiters.Hit)) limiters.Hit {
 	h := limiters.Hit{Key: "k", Limit: slots, N: 1, Lease: limiters.NewLeaseID(nil, id)}
 	for _, o := range options {
@@ -27,10 +27,10 @@ func end(h *limiters.Hit) { h.N, h.Op = 0, limiters.OpEnd }
 
 func peek(h *limiters.Hit) { h.N = 0 }
 
-// A lease that was taken here while the store was lost is in this process only. Its end may come when the store is back.
+// A lease that was opened here while the store was lost is in this process only. Its end may come when the store is back.
 func TestEndGoesToBothStores(t *testing.T) {
 	for name, c := range map[string]struct{ goneAtTake, goneAtEnd bool }{
-		"lost at the take": {true, false}, "lost at the end": {false, true}, "lost at both": {true, true}, "never lost": {},
+		"lost at the start": {true, false}, "lost at the end": {false, true}, "lost at both": {true, true}, "never lost": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, local := &flaky{Store: memory()}, memory()
@@ -157,9 +157,9 @@ func TestEndLocallyCallsNoStore(t *testing.T) {
 	if got := takeGroups(t, local, limiters.Group{lease("z", peek)})[0].Used; got != 0 {
 		t.Errorf("%d slots in the local store", got)
 	}
-	// A store that had got the end would remember it, and the take would hold no slot.
+	// A store that had got the end would remember it, and the lease would hold no slot.
 	if got := takeGroups(t, store, limiters.Group{lease("a")})[0].Used; got != 1 {
-		t.Errorf("%d slots in the store after a take, want 1: the end reached it", got)
+		t.Errorf("%d slots in the store after the first hit, want 1: the end reached it", got)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// LeaseRaces takes leases and reservations of one key from many goroutines on each of several stores that share their state.
+// LeaseRaces opens and ends leases and reservations of one key from many goroutines on each of several stores that share their state.
 func LeaseRaces(t *testing.T, replicas []limiters.Store) {
 	t.Run("concurrency", func(t *testing.T) { slotRaces(t, replicas) })
 	for _, name := range Windowed() {

@@ -78,7 +78,7 @@ func (m *manyLeasesOfKey) take(now time.Time, hits []limiters.Hit, groups []limi
 	return got[len(got)-1]
 }
 
-// openLeases takes leases of n hits with different expiries. Lease i of a call has the id idOf(call, i).
+// openLeases opens leases of n hits with different expiries. Lease i of a call has the id idOf(call, i).
 func (m *manyLeasesOfKey) openLeases(limit *limiters.Limit, key string, leases int, n int64) {
 	m.t.Helper()
 	const calls = 10

@@ -88,7 +88,7 @@ func TestReleaseOnAFullStore(t *testing.T) {
 	over := limiters.Hit{Key: "over", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "a")}
 	decided(t, s, over) // over its limit, so it is not evicted
 	if v := decided(t, s, leaseHit(limit, "b", 1, false)); !errors.Is(v.Err, ErrFull) {
-		t.Errorf("a take on a full store: %+v", v)
+		t.Errorf("a lease on a full store: %+v", v)
 	}
 	if v := decided(t, s, leaseHit(limit, "b", 0, true)); !v.Allowed || v.Err != nil {
 		t.Errorf("a release of an unknown id: %+v", v)
@@ -200,7 +200,7 @@ func TestSharedRecordRemembersDenials(t *testing.T) {
 	}
 }
 
-// BenchmarkLeases ends a lease of a key and takes another, in two calls.
+// BenchmarkLeases ends a lease of a key and opens another, in two calls.
 func BenchmarkLeases(b *testing.B) {
 	for _, c := range []struct {
 		name   string

@@ -12,26 +12,26 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// leaseHits returns hits that take and end leases. So many stay open on each key.
+// leaseHits returns hits that open and end leases. So many stay open on each key.
 type leaseHits struct {
-	limit *limiters.Limit
-	keys  []string
-	open  int
-	taken int
-	ended int
+	limit  *limiters.Limit
+	keys   []string
+	open   int
+	opened int
+	ended  int
 }
 
-// next returns a take, or an end of the oldest open lease; a limit without leases gets a take instead.
+// next returns a hit that opens a lease, or the end of the oldest open lease; a limit without leases gets a charge instead.
 func (l *leaseHits) next(end bool) limiters.Hit {
-	number := l.taken
+	number := l.opened
 	if end && l.limit.UsesLeases() {
 		number = l.ended
 		l.ended++
 	} else {
 		end = false
-		l.taken++
+		l.opened++
 	}
-	// The keys of a call's takes differ from those of its ends.
+	// The keys that a call opens leases on differ from those of its ends.
 	shift := number / (l.open * len(l.keys)) * (len(l.keys) / 2)
 	h := limiters.Hit{Key: l.keys[(number+shift)%len(l.keys)], Limit: l.limit, N: 1, Op: opOf(end)}
 	if l.limit.UsesLeases() {
@@ -46,7 +46,7 @@ func (l *leaseHits) next(end bool) limiters.Hit {
 	return h
 }
 
-// The hits of a take and of its settle, as in the row of bench that has a target.
+// The hits that open a reservation and settle it, as in the row of bench that has a target.
 const estimate, actual = 10, 8
 
 // BenchmarkLeases measures the cost of a hit for Redis by the number of open leases of each key. Each call has 24 hits, half of
@@ -82,7 +82,7 @@ func BenchmarkLeases(b *testing.B) {
 						b.Fatal(err, out[0].Err)
 					}
 				}
-				for l.taken < open*len(l.keys) {
+				for l.opened < open*len(l.keys) {
 					call(0)
 				}
 				for range 2 * len(l.keys) { // then most hits find a key that lives long enough

@@ -29,7 +29,7 @@ func slotsOfKey(maximum int64, ttl time.Duration) *limiters.Limit {
 
 func leaseID(id int) limiters.LeaseID { return limiters.NewLeaseID(nil, fmt.Sprint(id)) }
 
-// leaseCalls makes random calls of takes, ends and peeks on a few keys with a few ids. Time stands still, goes on to an edge
+// leaseCalls makes random calls of charges, ends and peeks on a few keys with a few ids. Time stands still, goes on to an edge
 // and steps back.
 type leaseCalls struct {
 	rnd    *rand.Rand
@@ -55,7 +55,7 @@ func newLeaseCalls(seed uint64) *leaseCalls {
 // The steps of the clock and the forms of a hit, each as often as its weight.
 var (
 	clockSteps = []string{"none", "none", "none", "short", "short", "long", "back", "to an edge", "to an edge", "to an edge"}
-	hitForms   = []string{"peek or several", "refund", "no id", "end", "end", "end", "end", "take", "take", "take", "take", "take"}
+	hitForms   = []string{"peek or several", "refund", "no id", "end", "end", "end", "end", "open", "open", "open", "open", "open"}
 )
 
 // A hit is under another limit than the first, and a group has a further hit, with a probability of 1 in so many.
@@ -180,7 +180,7 @@ func lengths(groups []limiters.Group) (n []int) {
 	return n
 }
 
-// A key has at most MaxLeases open reservations, and remembers as many ids that ended before their take. A further reservation is
+// A key has at most MaxLeases open reservations, and remembers as many ids that ended before they were opened. A further reservation is
 // denied: an error would let Envoy admit the request.
 func TestTooManyLeases(t *testing.T) {
 	server := redistest.Start(t)
@@ -207,12 +207,12 @@ func TestTooManyLeases(t *testing.T) {
 	for _, i := range []int{0, limiters.MaxLeases - 1, limiters.MaxLeases} {
 		out, err := take(t, s, limiters.Hit{Key: "end true", Limit: limit, N: 1, Lease: leaseID(i)})
 		if opens := i >= limiters.MaxLeases; err != nil || out[0].Err != nil || (out[0].Used > 0) != opens {
-			t.Errorf("take of id %d, whose end came first: %+v %v", i, out[0], err)
+			t.Errorf("hit with id %d, whose end came first: %+v %v", i, out[0], err)
 		}
 	}
 }
 
-// A take or an end runs as many commands on a key with 10,000 open leases as on one with 10.
+// A hit that opens or ends a lease runs as many commands on a key with 10,000 open leases as on one with 10.
 func TestLeasesNeedFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c, limit := open(t, server), server.Client(t), slotsOfKey(limiters.MaxLeases, time.Hour)
@@ -321,7 +321,7 @@ func TestLeasesOutliveTheLatest(t *testing.T) {
 	}
 }
 
-// A full Redis denies what does not fit, and fails a take. It still ends a lease.
+// A full Redis denies what does not fit, and fails a hit that opens a lease. It still ends a lease.
 func TestFullRedisEndsLeases(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
@@ -365,7 +365,7 @@ func TestGroupWithALeaseFailsOnAFullRedis(t *testing.T) {
 	}
 }
 
-// A take and a settle of a reservation write the key of the algorithm and that of the reservations once. So do many of one call.
+// Opening and settling a reservation write the key of the algorithm and that of the reservations once. So do many of one call.
 func TestReservationsNeedFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -374,16 +374,16 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 		return limiters.Hit{Key: fmt.Sprint("key ", key), Limit: limit, N: 2, Lease: leaseID(id), Op: opOf(end)}
 	}
 	const keys = 20
-	var takes, ends []limiters.Hit
+	var opening, ends []limiters.Hit
 	for key := range keys {
 		for id := range 10 {
 			if _, err := take(t, s, hit(key, id, false)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		takes, ends = append(takes, hit(key, 10, false)), append(ends, hit(key, 3, true))
+		opening, ends = append(opening, hit(key, 10, false)), append(ends, hit(key, 3, true))
 	}
-	for _, hits := range [][]limiters.Hit{takes, ends} {
+	for _, hits := range [][]limiters.Hit{opening, ends} {
 		if err := c.ConfigResetStat(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -525,7 +525,7 @@ func TestFullRedisSettlesReservations(t *testing.T) {
 	}
 }
 
-// A hash in another form fails the hits of its key: neither a take nor a settle changes anything.
+// A hash in another form fails the hits of its key: neither opening nor settling a reservation changes anything.
 func TestUnreadableReservationsFailTheirHits(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -552,7 +552,7 @@ func TestUnreadableReservationsFailTheirHits(t *testing.T) {
 	}
 }
 
-// A take and a settle under a limit whose key has another type or an unreadable value fail, and leave the key and the reservation
+// Opening and settling a reservation fail if its key has another type or an unreadable value. They leave the key and its reservations
 // as they were.
 func TestReservationOnUnreadableKey(t *testing.T) {
 	server := redistest.Start(t)
@@ -577,7 +577,7 @@ func TestReservationOnUnreadableKey(t *testing.T) {
 			second, settle := first, first
 			second.Lease = leaseID(2)
 			settle.N, settle.Op = 8, limiters.OpEnd
-			for name, h := range map[string]limiters.Hit{"take": second, "settle": settle} {
+			for name, h := range map[string]limiters.Hit{"open": second, "settle": settle} {
 				if out, err := take(t, s, h); err != nil || out[0].Err == nil {
 					t.Errorf("%s, %s, %s: %+v %v, want an error", algorithm, content, name, out[0], err)
 				}

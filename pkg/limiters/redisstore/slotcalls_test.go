@@ -62,8 +62,8 @@ func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 	}
 }
 
-// A lease under concurrency has one key, so it is taken and released while its slot moves. A denied group gives up the lease
-// that it took.
+// A lease under concurrency has one key, so it is opened and released while its slot moves. A denied group gives up the lease
+// that it opened.
 func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)

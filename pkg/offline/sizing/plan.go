@@ -64,7 +64,7 @@ type Plan struct {
 }
 
 // Calls are the calls to Redis that a request under one rule makes. One call carries all waiting hits. A request that is denied or
-// canceled after it has taken leases makes one more.
+// canceled after it has opened leases makes one more.
 type Calls struct {
 	PerRequest float64 `json:"per_request"` // at most, to one Redis
 	// Cluster is PerRequest for a Redis Cluster, in which each key of a request may be on another node.

@@ -78,7 +78,7 @@ func TestPlanCountsKeys(t *testing.T) {
 	}
 }
 
-// A denied request under several rules ends the leases that it has taken, which is a second call.
+// A denied request under several rules ends the leases that it has opened, which is a second call.
 func TestPlanNamesTheSecondCallOfLeases(t *testing.T) {
 	for rule, want := range map[string]bool{
 		"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}":                                            false,
@@ -86,7 +86,7 @@ func TestPlanNamesTheSecondCallOfLeases(t *testing.T) {
 		"- {key: user, descriptors: [{key: id, rate_limit: {unit: day, requests_per_unit: 5, reserve: {ttl: 9s}}}]}": true,
 	} {
 		text := plan(t, "domain: d\ndescriptors:\n"+rule, million).Text()
-		if got := strings.Contains(text, "after it has taken leases costs 1 more\n"); got != want {
+		if got := strings.Contains(text, "after it has opened leases costs 1 more\n"); got != want {
 			t.Errorf("%s: names the second call: %v, want %v\n%s", rule, got, want, text)
 		}
 	}

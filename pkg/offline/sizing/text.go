@@ -75,7 +75,7 @@ func (p *Plan) callRate() string {
 	}
 	text := fmt.Sprintf("at most %g a second to one Redis. Denied requests that the deny cache answers cost none", p.Calls.PerSecond)
 	if p.leases {
-		text += ". A request that is denied or canceled after it has taken leases costs 1 more"
+		text += ". A request that is denied or canceled after it has opened leases costs 1 more"
 	}
 	return text
 }
