@@ -19,7 +19,7 @@ import (
 func TestReplicasOnMemoryLogAWarning(t *testing.T) {
 	var out bytes.Buffer
 	s := &settings.Serve{}
-	s.Replicas, s.BackendType = 2, settings.Memory
+	s.Replicas, s.BackendType = new(2), settings.Memory
 	countReplicas(s, telemetry.NewLog(&out, zapcore.InfoLevel, "text"))
 	if !strings.Contains(out.String(), "counters in memory are per replica") {
 		t.Errorf("the log says %q", &out)
@@ -39,7 +39,7 @@ func TestReplicasOfDNSAreLogged(t *testing.T) {
 				return nil
 			}))
 			s := &settings.Serve{}
-			s.Replicas, s.ReplicasDNS = 3, name
+			s.Replicas, s.ReplicasDNS = new(3), name
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan struct{})
 			go func() {

@@ -85,8 +85,7 @@ func (p *process) reloadOn(ctx context.Context, signals <-chan os.Signal) {
 
 // ruleWarnings returns a function that logs a warning for rules that do not suit the settings. It logs each warning once.
 func ruleWarnings(s *settings.Serve, log *zap.Logger) func(*descriptors.Rules) {
-	_, replicas := os.LookupEnv("REPLICAS")
-	warnLocal := s.BackendType == settings.Redis && s.ReplicasDNS == "" && s.Replicas == 1 && !replicas
+	warnLocal := s.BackendType == settings.Redis && s.Replicas == nil && s.ReplicasDNS == ""
 	warnLeases := s.StoreTimeout > limiters.EndedTTL
 	return func(rules *descriptors.Rules) {
 		if warnLocal && rules.UsesOnError(limiters.OnErrorLocal) {

@@ -157,7 +157,7 @@ func TestOnStoreErrorLocalWithoutReplicasLogsAWarning(t *testing.T) {
 	write(t, path, rules+"on_store_error: local\n")
 	redis := "REDIS_URL=" + redistest.FreeAddr(t)
 	startServer(t, "CONFIG_PATH="+path, redis).log.await(t, 0, message)
-	for _, with := range []string{"REPLICAS=1", "REPLICAS=2", "REPLICAS_DNS=weir.invalid", "BACKEND_TYPE=memory"} {
+	for _, with := range []string{"REPLICAS=1", "REPLICAS=2", "--replicas=1", "REPLICAS_DNS=weir.invalid", "BACKEND_TYPE=memory"} {
 		s := startServer(t, "CONFIG_PATH="+path, redis, with)
 		s.log.await(t, 0, "rules loaded")
 		if strings.Contains(s.output.String(), message) {

@@ -115,9 +115,9 @@ func countReplicas(s *settings.Serve, log *zap.Logger) *replicas.Counter {
 			log.Info("replica count changed", zap.Int("replicas", now), zap.Int("replicas_before", before))
 		}
 	}
-	changed(0, s.Replicas)
+	changed(0, s.ReplicaCount())
 	return replicas.New(replicas.Options{
-		Number: s.Replicas, Name: s.ReplicasDNS, Changed: changed,
+		Number: s.ReplicaCount(), Name: s.ReplicasDNS, Changed: changed,
 		Failed: func(number int, err error) {
 			log.Warn("replicas not counted, their number stays", zap.String("replicas_dns", s.ReplicasDNS),
 				zap.Int("replicas", number), zap.Error(err))

@@ -20,7 +20,7 @@ type Store struct {
 	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits in one call to Redis; each takes Redis 1 to 2 µs. Calls run one at a time, so a replica's throughput is at most this value divided by the round-trip time."`
 	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call in flight, for each Redis. Further hits fail immediately, and on_store_error decides them."`
 
-	Replicas        int     `env:"REPLICAS" default:"1" help:"The number of replicas that share the limits. While Redis is unreachable, on_store_error: local gives each replica its share."`
+	Replicas        *int    `env:"REPLICAS" placeholder:"NUMBER" help:"The number of replicas that share the limits. While Redis is unreachable, on_store_error: local gives each replica its share. Default: 1."` // nil: not given
 	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"A DNS name with one address for each replica, such as a headless Kubernetes service. Weir counts its addresses every 10 s. It uses REPLICAS until the first answer, and the last number if a lookup fails."`
 	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The probability, above 0 and below 1, that on_store_error: local denies a client that stays just within its limit. A smaller value makes each share larger."`
 
@@ -75,7 +75,7 @@ func (s *Store) complete(errs *settingErrors) {
 	positive(errs, "STORE_TIMEOUT", int64(s.StoreTimeout))
 	positive(errs, "STORE_MAX_BATCH", s.StoreMaxBatch)
 	positive(errs, "STORE_MAX_WAITING", s.StoreMaxWaiting)
-	positive(errs, "REPLICAS", s.Replicas)
+	positive(errs, "REPLICAS", s.ReplicaCount())
 	if !(s.LocalFalseLimit > 0 && s.LocalFalseLimit < 1) {
 		errs.require("LOCAL_FALSE_LIMIT_PROBABILITY", "be above 0 and below 1")
 	}
@@ -88,6 +88,14 @@ func (s *Store) complete(errs *settingErrors) {
 		errs.require("MEMORY_MAX_BYTES", "be at least 0 (0: 4 GiB, or half of the container's memory)")
 	}
 	errs.interval("MEMORY_SNAPSHOT_INTERVAL", s.MemorySnapshotInterval)
+}
+
+// ReplicaCount returns REPLICAS or its default.
+func (s *Store) ReplicaCount() int {
+	if s.Replicas == nil {
+		return 1
+	}
+	return *s.Replicas
 }
 
 // PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are those of the first.
