@@ -361,7 +361,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(0, limiters.Verdict{Penalized: true, PenaltyBegan: true}), decision(-1, limiters.Verdict{Allowed: true}),
 			{Domain: "d", Reason: decide.NoRule}, two,
 			{Domain: "d", Rule: rule, Reason: decide.Released, End: true}, {Domain: "d", Rule: rule, Reason: decide.BadLeaseID},
-			{Domain: "d", Rule: rule, Reason: decide.TooManyLeases},
+			{Domain: "d", Rule: rule, Reason: decide.TooManyReservations},
 		}}},
 		{Result: decide.Result{Domain: "x", UnknownDomain: true}},
 		{Code: codes.Unavailable},

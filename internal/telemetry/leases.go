@@ -42,7 +42,7 @@ func (l *leases) count(d *decide.Decision) {
 	switch {
 	case d.Reason == decide.BadLeaseID:
 		l.badIDs.add(labelSet{d.Domain, d.RuleName()}, 1)
-	case d.Reason == decide.TooManyLeases:
+	case d.Reason == decide.TooManyReservations:
 		l.tooMany.add(labelSet{d.Domain, d.RuleName()}, 1)
 	case d.End && (d.Reason == decide.StoreError || d.Reason == decide.StorePolicy):
 		l.ends.add(labelSet{d.Domain, d.RuleName(), "error"}, 1)

@@ -134,7 +134,7 @@ func (m *Metrics) Observe(o *rls.Observation) {
 		if d.Hits > 0 && len(d.Verdicts) > 0 && !d.End {
 			m.countHits(d)
 		}
-		if d.End || d.Reason == decide.BadLeaseID || d.Reason == decide.TooManyLeases {
+		if d.End || d.Reason == decide.BadLeaseID || d.Reason == decide.TooManyReservations {
 			m.leases.count(d)
 		}
 		m.countDenials(o, d)

@@ -157,7 +157,7 @@ func (d *groupDecision) state(i int) *State {
 	return &d.states[d.stateIndex[i]]
 }
 
-// check sets Allowed and TooManyLeases of each verdict. It reports whether all hits are allowed.
+// check sets Allowed and TooManyReservations of each verdict. It reports whether all hits are allowed.
 func (d *groupDecision) check() bool {
 	for i := range d.group {
 		if d.stateIndex[i] >= 0 {
@@ -168,7 +168,7 @@ func (d *groupDecision) check() bool {
 	allowed := true
 	for i := range d.group {
 		if s := d.state(i); s != nil {
-			d.out[i].Allowed, d.out[i].TooManyLeases = d.checkHit(i, s)
+			d.out[i].Allowed, d.out[i].TooManyReservations = d.checkHit(i, s)
 		}
 		allowed = allowed && d.out[i].Allowed && d.stateIndex[i] >= 0
 	}
@@ -252,9 +252,9 @@ func (d *groupDecision) deny() {
 // denial returns the verdict of the denied hit i without its penalty.
 func (d *groupDecision) denial(i int, s *State) Verdict {
 	l := d.group[i].Limit
-	if d.out[i].TooManyLeases {
+	if d.out[i].TooManyReservations {
 		v := verdict(d.now, l, s, false, max(1, min(s.Leases.open.earliest()-d.now, l.ttl, maxLeaseRetry)))
-		v.TooManyLeases = true
+		v.TooManyReservations = true
 		return v
 	}
 	sum, _ := d.sums(i)

@@ -10,7 +10,7 @@ import (
 )
 
 // MaxLeases bounds the open leases of a key, and the unknown ids whose ends it remembers. Further reservations are denied, see
-// [Verdict].TooManyLeases. It is also the maximum of a concurrency limit.
+// [Verdict].TooManyReservations. It is also the maximum of a concurrency limit.
 const MaxLeases = 10_000
 
 // LeasesPerHit bounds the work of one hit: the expiries shortened, the expired leases removed, and the ended ids forgotten.

@@ -112,10 +112,10 @@ type Verdict struct {
 	Allowed      bool
 	Penalized    bool // denied by a penalty, which ends at RetryAfter
 	PenaltyBegan bool // Penalized, and the penalty began with this hit
-	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations.
-	TooManyLeases  bool
-	StoreUncharged bool // this process decided because the store failed, and the store has certainly not charged the hit
-	By             DecidedBy
+	// TooManyReservations reports a denial because the key has [MaxLeases] open reservations.
+	TooManyReservations bool
+	StoreUncharged      bool // this process decided because the store failed, and the store has certainly not charged the hit
+	By                  DecidedBy
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
 	// At is when the hit was decided, by the store's clock, in µs since 1970; 0 if on_store_error decided or the hit failed.
@@ -123,7 +123,7 @@ type Verdict struct {
 	Used      int64 // the key's usage after this hit
 	Remaining int64 // how many further hits fit; 0 during a penalty
 	// RetryAfter is the wait until a denied hit fits if nothing else is charged; negative if it never fits. Under concurrency, and with
-	// TooManyLeases, it is a suggested pause of at most a second, because a lease may end at any time.
+	// TooManyReservations, it is a suggested pause of at most a second, because a lease may end at any time.
 	RetryAfter  time.Duration
 	ResetAfter  time.Duration // the time until the key has fully reset
 	PenaltyLeft time.Duration // after an inspection, the time left of the key's penalty; 0 outside of a penalty

@@ -42,11 +42,11 @@
 --         inspection has the time left of the penalty as its retry. Without hits, the call ran after not_after. Results:
 --           0 DENIED
 --           1 ALLOWED
---           2 FAILED           used is the index of the reason
---           3 PENALIZED        denied, and the key's penalty ends at retry
---           4 TOO_MANY_LEASES  denied, because the key has too many reservations
---           5 PENALTY_BEGAN    as 3, and the penalty began with this hit
---           8 DURING_PENALTY   is added to 0 or 4 during a penalty that ends before retry
+--           2 FAILED                 used is the index of the reason
+--           3 PENALIZED              denied, and the key's penalty ends at retry
+--           4 TOO_MANY_RESERVATIONS  denied, because the key has too many reservations
+--           5 PENALTY_BEGAN          as 3, and the penalty began with this hit
+--           8 DURING_PENALTY         is added to 0 or 4 during a penalty that ends before retry
 --         2 and on: the reasons
 --
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand. A constant of
@@ -126,7 +126,7 @@ local function failures()
   -- because of hits that were not charged, and fails.
   local function set_unsaved(i, key, limit, n, problem, run)
     local result = verdicts[4 * i - 3] % $DURING_PENALTY
-    if result == $TOO_MANY_LEASES then return end
+    if result == $TOO_MANY_RESERVATIONS then return end
     problem = text_of(problem)
     local function deny()
       local s, left, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty_limit

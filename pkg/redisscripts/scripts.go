@@ -33,7 +33,7 @@ var constants = map[string]any{
 	"ALONE_SIZE": 10, "CONCURRENCY_SIZE": 29, "RESERVATIONS_SIZE": 31, // bytes of each hit of such a run
 	"END": limiters.OpEnd, "INSPECT": limiters.OpInspect,
 	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
-	"TOO_MANY_LEASES": ResultTooManyLeases, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,
+	"TOO_MANY_RESERVATIONS": ResultTooManyReservations, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,
 
 	"MAX_HITS":       int64(limiters.MaxHits),
 	"MAX_LEASES":     limiters.MaxLeases,

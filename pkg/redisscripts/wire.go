@@ -21,7 +21,7 @@ const (
 	ResultAllowed
 	ResultFailed
 	ResultPenalized // denied, and the penalty of the key ends at retry
-	ResultTooManyLeases
+	ResultTooManyReservations
 	ResultPenaltyBegan // as ResultPenalized, and the penalty began with this hit
 
 	ResultDuringPenalty = 8 // added to a denial during a penalty that ends before retry

@@ -202,7 +202,7 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 	held := further
 	held.Lease = idOf(9, 0)
 	want := limiters.Verdict{
-		TooManyLeases: true, Used: limiters.MaxLeases, Remaining: 1_000_000 - limiters.MaxLeases, RetryAfter: 500 * time.Millisecond, At: now.UnixMicro(),
+		TooManyReservations: true, Used: limiters.MaxLeases, Remaining: 1_000_000 - limiters.MaxLeases, RetryAfter: 500 * time.Millisecond, At: now.UnixMicro(),
 	}
 	for range 2 {
 		v := m.takeSingles(now, further)
@@ -216,11 +216,11 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 	}
 	ended := held
 	ended.Op = limiters.OpEnd
-	if v := m.takeSingles(now, ended, further); !v.Allowed || v.TooManyLeases {
+	if v := m.takeSingles(now, ended, further); !v.Allowed || v.TooManyReservations {
 		m.t.Errorf("after one has ended: %+v", v)
 	}
 	further.Lease = held.Lease
-	if v := m.takeSingles(now, further); !v.Penalized || v.TooManyLeases {
+	if v := m.takeSingles(now, further); !v.Penalized || v.TooManyReservations {
 		m.t.Errorf("the third offence: %+v, want a penalty", v)
 	}
 }

@@ -182,7 +182,7 @@ func lengths(groups []limiters.Group) (n []int) {
 
 // A key has at most MaxLeases open reservations, and remembers as many ids that ended before they were opened. A further reservation is
 // denied: an error would let Envoy admit the request.
-func TestTooManyLeases(t *testing.T) {
+func TestTooManyReservations(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	limit := reserving("fixed_window", 1<<40)
@@ -199,7 +199,7 @@ func TestTooManyLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, v := range out {
-			if full := !end && i >= limiters.MaxLeases; v.Err != nil || v.TooManyLeases != full || v.Allowed == full {
+			if full := !end && i >= limiters.MaxLeases; v.Err != nil || v.TooManyReservations != full || v.Allowed == full {
 				t.Fatalf("hit %d, end %v: %+v", i, end, v)
 			}
 		}

@@ -77,8 +77,8 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		case redisscripts.ResultPenalized, redisscripts.ResultPenaltyBegan:
 			v = v.WithPenalty(v.RetryAfter)
 			v.PenaltyBegan = text[0] == redisscripts.ResultPenaltyBegan
-		case redisscripts.ResultTooManyLeases:
-			v.TooManyLeases = true
+		case redisscripts.ResultTooManyReservations:
+			v.TooManyReservations = true
 		case redisscripts.ResultFailed:
 			v = limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
 		}
