@@ -131,7 +131,7 @@ func decideOptions(s *settings.Serve) decide.Options {
 		QuotaMode:      s.QuotaMode,
 		AllOrNothing:   s.StopCacheKeyIncrementWhenOverlimit,
 		LeaseSecret:    []byte(s.KeyHashSecret),
-		GiveUpTimeout:  s.StoreTimeout,
+		EndTimeout:     s.StoreTimeout,
 		CalendarMonths: s.UseCalendarMonthRateLimit,
 	}
 }

@@ -122,7 +122,7 @@ func startSlowWeir(t *testing.T, redis string, env []string) *slowWeir {
 type closedGate struct {
 	slow             *slowWeir
 	scene            *scene
-	answers, givenUp float64 // before the gate was closed: the answers of Weir, and the leases that it gave up
+	answers, ended float64 // before the gate was closed: the answers of Weir, and the leases that it ended
 	end              sync.Once
 }
 
@@ -141,7 +141,7 @@ func (w *slowWeir) closeGate(t *testing.T, s *scene) *closedGate {
 		g.answers = w.metric(t, "weir_requests_total")
 		return g.answers >= before+peeks
 	})
-	g.givenUp = w.metric(t, "weir_leases_given_up_total")
+	g.ended = w.metric(t, "weir_leases_given_up_total")
 	w.gate.close()
 	return g
 }
@@ -155,13 +155,13 @@ func (g *closedGate) forward() func(context.Context, forward) (*ratelimitv3.Rate
 }
 
 // open opens the gate, and reports whether Weir gave up the lease of the call. Otherwise it answered before it saw that Envoy canceled.
-func (g *closedGate) open(t *testing.T) (givenUp bool) {
+func (g *closedGate) open(t *testing.T) (ended bool) {
 	t.Helper()
 	g.slow.gate.open()
 	until(t, "Weir has answered", func() bool { return g.slow.metric(t, "weir_requests_total") > g.answers })
-	givenUp = g.slow.metric(t, "weir_leases_given_up_total") > g.givenUp
+	ended = g.slow.metric(t, "weir_leases_given_up_total") > g.ended
 	g.abandon()
-	return givenUp
+	return ended
 }
 
 // abandon opens the gate, and lets other tests close it.

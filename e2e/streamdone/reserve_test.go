@@ -223,7 +223,7 @@ func (s *stack) expected() (least, most int) {
 			all[c.id] = &reservation{c.hits(), c.hits()}
 		case !c.done && inDoubt(c.err):
 			all[c.id] = &reservation{0, c.hits()}
-		case !c.done: // denied, not sent, or canceled and given up
+		case !c.done: // denied, not sent, or canceled and ended by Weir
 		case r == nil: // a settlement of nothing
 		case c.err == nil && r.least > 0:
 			r.least, r.most = c.hits(), c.hits()

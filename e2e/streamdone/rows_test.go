@@ -202,7 +202,7 @@ func testFirstCallTimedOut(t *testing.T, s *scene) {
 			gate := s.store.slow.closeGate(t, s)
 			defer gate.abandon()
 			return s.admitUndecided(t, gate.forward(), func() bool {
-				// If Weir saw in time that Envoy canceled, it has given up the lease. Otherwise the call at
+				// If Weir saw in time that Envoy canceled, it has ended the lease of the call. Otherwise the call at
 				// the end frees it.
 				return !gate.open(t)
 			})
@@ -317,13 +317,13 @@ func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
 		for range 20 {
 			s := s.in(t)
 			if s.leaveWhileRedisIsLate(t) {
-				s.wantUsed(t, s.kind, s.user, 0, "after Weir has given up the lease of the first call")
+				s.wantUsed(t, s.kind, s.user, 0, "after Weir has ended the lease of the first call")
 				s.wantNoCallAtEnd(t)
 				return
 			}
 			t.Log("again: Weir answered before it saw that Envoy canceled")
 		}
-		t.Error("Weir never gives up the lease of the first call")
+		t.Error("Weir never ends the lease of the first call")
 	})
 }
 

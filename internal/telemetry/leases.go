@@ -11,11 +11,11 @@ import (
 
 // leases counts ends of leases and reservations. The hits that open them are in weir_hits_total.
 type leases struct {
-	ends    *counterMap
-	badIDs  *counterMap
-	tooMany *counterMap
-	givenUp *prometheus.CounterVec
-	// of givenUp
+	ends        *counterMap
+	badIDs      *counterMap
+	tooMany     *counterMap
+	endedLeases *prometheus.CounterVec // by Weir, of denied or canceled requests
+	// of endedLeases
 	ended, failed prometheus.Counter
 }
 
@@ -27,13 +27,13 @@ func newLeases() leases {
 			"Descriptors with an empty lease id, or one of more than 256 bytes. Weir denies them, except releases, settles, and descriptors under a rule in shadow mode.", "domain", "rule"),
 		tooMany: newCounterMap("weir_too_many_leases_total",
 			"Descriptors denied because their key has 10,000 open reservations, also in shadow mode.", "domain", "rule"),
-		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
+		endedLeases: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_leases_given_up_total",
 			Help: "Leases and reservations that Weir ended because their request was denied or canceled. The result is error if the " +
 				"store failed; with Redis, Weir then repeats the end.",
 		}, []string{"result"}),
 	}
-	l.ended, l.failed = l.givenUp.WithLabelValues("ok"), l.givenUp.WithLabelValues("error")
+	l.ended, l.failed = l.endedLeases.WithLabelValues("ok"), l.endedLeases.WithLabelValues("error")
 	return l
 }
 
@@ -51,13 +51,13 @@ func (l *leases) count(d *decide.Decision) {
 	}
 }
 
-func (l *leases) countGivenUp(o *rls.Observation) {
+func (l *leases) countEndedLeases(o *rls.Observation) {
 	switch {
-	case o.GivenUp == 0:
-	case o.GiveUpErr != nil:
-		l.failed.Add(float64(o.GivenUp))
+	case o.EndedLeases == 0:
+	case o.EndErr != nil:
+		l.failed.Add(float64(o.EndedLeases))
 	default:
-		l.ended.Add(float64(o.GivenUp))
+		l.ended.Add(float64(o.EndedLeases))
 	}
 }
 

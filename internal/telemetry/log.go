@@ -69,8 +69,8 @@ func RequestLog(log *zap.Logger) func(*rls.Observation) {
 			logUnmatched(sampled, o)
 			logDenials(sampled, o)
 		}
-		if o.GiveUpErr != nil {
-			sampled.Warn("leases of a denied or canceled request not ended", zap.Error(o.GiveUpErr))
+		if o.EndErr != nil {
+			sampled.Warn("leases of a denied or canceled request not ended", zap.Error(o.EndErr))
 		}
 		if o.Err == nil {
 			return

@@ -89,7 +89,7 @@ func NewMetrics(version string) *Metrics {
 	m.undecodable.grpc, m.undecodable.json = undecodable.WithLabelValues("grpc"), undecodable.WithLabelValues("json")
 	m.Registry.MustRegister(undecodable, m.rulesInfo, m.details.peeks, m.details.penalties, m.details.byPenalty)
 	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, m.unmatched, m.denials, build,
-		m.leases.ends, m.leases.badIDs, m.leases.tooMany, m.leases.givenUp,
+		m.leases.ends, m.leases.badIDs, m.leases.tooMany, m.leases.endedLeases,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.ok = m.requests.WithLabelValues(codes.OK.String(), "ok")
 	m.over = m.requests.WithLabelValues(codes.OK.String(), "over_limit")
@@ -139,7 +139,7 @@ func (m *Metrics) Observe(o *rls.Observation) {
 		}
 		m.countDenials(o, d)
 	}
-	m.leases.countGivenUp(o)
+	m.leases.countEndedLeases(o)
 	if unmatched > 0 {
 		m.unmatched.add(labelSet{o.Domain}, uint64(unmatched))
 	}

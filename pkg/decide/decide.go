@@ -42,8 +42,8 @@ type Options struct {
 	AllOrNothing bool
 	// LeaseSecret is the secret of [limiters.NewLeaseID]. All processes that share a store need the same secret.
 	LeaseSecret []byte
-	// GiveUpTimeout bounds the store call that ends the leases of a denied or canceled request; default 1 s.
-	GiveUpTimeout time.Duration
+	// EndTimeout bounds the store call that ends the leases of a denied or canceled request; default 1 s.
+	EndTimeout time.Duration
 	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and StoreUncharged. Set it to that of the
 	// guard.Fallback, if there is one; by default, such leases last until their TTL.
 	EndLocally func(ctx context.Context, now time.Time, ends []limiters.Hit)
@@ -115,7 +115,7 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 		}
 	}
 	result.setOutcomes(d.options.ShadowMode)
-	d.giveUp(ctx, r.Now, result)
+	d.endLeases(ctx, r.Now, result)
 	if result.combined.Undecided() && !d.options.ShadowMode {
 		return storeError(ctx, failure, result.StoreErr)
 	}

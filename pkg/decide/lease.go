@@ -72,14 +72,14 @@ func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
 	return slices.DeleteFunc(slices.Clone(limits), lacks)
 }
 
-// defaultGiveUpTimeout is the default of Options.GiveUpTimeout.
-const defaultGiveUpTimeout = time.Second
+// defaultEndTimeout is the default of Options.EndTimeout.
+const defaultEndTimeout = time.Second
 
-var errNotGivenUp = errors.New("the store did not decide the end of a lease: on_store_error did")
+var errNotEnded = errors.New("the store did not decide the end of a lease: on_store_error did")
 
-// giveUp ends the leases that a denied or canceled request may have opened, because Envoy may make no further call for it. If ctx is
-// canceled, it also repeats ends with an unknown outcome. It waits for the store and sets GivenUp and GiveUpErr.
-func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
+// endLeases ends the leases that a denied or canceled request may have opened, because Envoy may make no further call for it. If ctx is
+// canceled, it also repeats ends with an unknown outcome. It waits for the store and sets EndedLeases and EndErr.
+func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) {
 	if !result.hasLeases {
 		return
 	}
@@ -89,13 +89,13 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	}
 	ends, local := result.ends(canceled)
 	d.options.EndLocally(ctx, now, local)
-	result.GivenUp = len(ends) + len(local)
+	result.EndedLeases = len(ends) + len(local)
 	if len(ends) == 0 {
 		return
 	}
-	timeout := d.options.GiveUpTimeout
+	timeout := d.options.EndTimeout
 	if timeout <= 0 {
-		timeout = defaultGiveUpTimeout
+		timeout = defaultEndTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
@@ -107,10 +107,10 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 		case v.Err != nil:
 			err = v.Err
 		case v.By == limiters.ByPolicy || v.By == limiters.ByShare:
-			err = errNotGivenUp
+			err = errNotEnded
 		}
 	}
-	result.GiveUpErr = err
+	result.EndErr = err
 }
 
 // ends returns hits that end the leases that r may have opened; local ends those that only this process granted. With retryEnds, ends

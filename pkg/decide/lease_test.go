@@ -270,12 +270,12 @@ func TestEndIsInNoGroup(t *testing.T) {
 	}
 }
 
-func TestDeniedRequestGivesUpItsLeases(t *testing.T) {
+func TestDeniedRequestEndsItsLeases(t *testing.T) {
 	for _, c := range []struct {
 		options  Options
 		texts    []string
 		want     string
-		givenUp  int
+		ended    int
 		userFree string // remaining slots of user=u afterwards
 	}{
 		{Options{}, []string{"user=u lease=a", "full"}, "over: within_limit1 over_limit0", 1, "2"},
@@ -289,7 +289,7 @@ func TestDeniedRequestGivesUpItsLeases(t *testing.T) {
 		{Options{ShadowMode: true}, []string{"user=u lease=a", "full"}, "ok: within_limit1 over_limit0", 0, "1"},
 		{Options{}, []string{"quota=u lease=a", "quota_full", "user=u lease=a"}, "ok: within_limit1 over_limit0 within_limit1", 0, "1"},
 		{Options{}, []string{"shadowed=u lease=a", "user=u lease=a"}, "ok: within_limit0 within_limit1", 0, "1"},
-		// The request is denied, so its quota with room is given up too.
+		// The request is denied, so Weir ends the lease of its quota with room too.
 		{Options{}, []string{"quota=u lease=a", "user=u lease=a", "full"}, "over: within_limit1 within_limit1 over_limit0", 2, "2"},
 	} {
 		store := newLeaseStore()
@@ -298,8 +298,8 @@ func TestDeniedRequestGivesUpItsLeases(t *testing.T) {
 		if err := d.Decide(t.Context(), leaseRequest(c.texts...), &result); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.ReplaceAll(reasons(&result), "never_fits", "over_limit"); got != c.want || result.GivenUp != c.givenUp || result.GiveUpErr != nil {
-			t.Errorf("%+v %q: %s, %d given up (%v), want %s, %d", c.options, c.texts, got, result.GivenUp, result.GiveUpErr, c.want, c.givenUp)
+		if got := strings.ReplaceAll(reasons(&result), "never_fits", "over_limit"); got != c.want || result.EndedLeases != c.ended || result.EndErr != nil {
+			t.Errorf("%+v %q: %s, %d ended (%v), want %s, %d", c.options, c.texts, got, result.EndedLeases, result.EndErr, c.want, c.ended)
 		}
 		if got := decideReasons(t, d, "0 user=u lease=z"); got != "ok: within_limit"+c.userFree {
 			t.Errorf("%+v %q: %s, want %s slots free", c.options, c.texts, got, c.userFree)
@@ -307,7 +307,7 @@ func TestDeniedRequestGivesUpItsLeases(t *testing.T) {
 	}
 }
 
-// A request that a limit with leases denies holds no lease, so Weir gives up none.
+// A request that a limit with leases denies holds no lease, so Weir ends none.
 func TestDenialByItsLeasesIsCertain(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})
@@ -320,7 +320,7 @@ func TestDenialByItsLeasesIsCertain(t *testing.T) {
 }
 
 // The client disconnects while the store decides. Envoy then cancels the call, and sends no release, so Weir must end the lease.
-func TestCanceledRequestGivesUpItsLease(t *testing.T) {
+func TestCanceledRequestEndsItsLease(t *testing.T) {
 	for name, intercept := range map[string]func(cancel func(), ctx context.Context, take func(context.Context) error) error{
 		"the store answers": func(cancel func(), ctx context.Context, take func(context.Context) error) error {
 			err := take(ctx)
@@ -336,22 +336,22 @@ func TestCanceledRequestGivesUpItsLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			store := newLeaseStore()
-			var giveUp context.Context
+			var ofEnd context.Context
 			store.intercept = func(call int, ctx context.Context, take func(context.Context) error, _ []limiters.Verdict) error {
 				if call == 0 {
 					return intercept(cancel, ctx, take)
 				}
-				giveUp = ctx
+				ofEnd = ctx
 				return take(ctx)
 			}
-			d := newLeaseDecider(t, store, Options{GiveUpTimeout: time.Hour})
+			d := newLeaseDecider(t, store, Options{EndTimeout: time.Hour})
 			var result Result
 			_ = d.Decide(ctx, leaseRequest("user=u lease=a"), &result)
-			if result.GivenUp != 1 || result.GiveUpErr != nil || giveUp == nil {
-				t.Fatalf("%d given up, %v", result.GivenUp, result.GiveUpErr)
+			if result.EndedLeases != 1 || result.EndErr != nil || ofEnd == nil {
+				t.Fatalf("%d ended, %v", result.EndedLeases, result.EndErr)
 			}
-			if deadline, bounded := giveUp.Deadline(); !bounded || time.Until(deadline) < time.Minute || !errors.Is(giveUp.Err(), context.Canceled) {
-				t.Errorf("the call has the deadline %v, and %v: want GiveUpTimeout, and an end when Decide returns", deadline, giveUp.Err())
+			if deadline, bounded := ofEnd.Deadline(); !bounded || time.Until(deadline) < time.Minute || !errors.Is(ofEnd.Err(), context.Canceled) {
+				t.Errorf("the call has the deadline %v, and %v: want EndTimeout, and an end when Decide returns", deadline, ofEnd.Err())
 			}
 			store.intercept = nil
 			wantReasons(t, d, "ok: within_limit2", "0 user=u lease=z")
@@ -375,8 +375,8 @@ func TestHitAfterItsEndOpensNoLease(t *testing.T) {
 	request := leaseRequest("user=u lease=a")
 	d := newLeaseDecider(t, store, Options{})
 	var result Result
-	if err := d.Decide(ctx, request, &result); kindOf(err) != ContextEnded || result.GivenUp != 1 {
-		t.Fatalf("%v, %d given up", err, result.GivenUp)
+	if err := d.Decide(ctx, request, &result); kindOf(err) != ContextEnded || result.EndedLeases != 1 {
+		t.Fatalf("%v, %d ended", err, result.EndedLeases)
 	}
 	if err := late(t.Context()); err != nil {
 		t.Fatal(err)
@@ -384,7 +384,7 @@ func TestHitAfterItsEndOpensNoLease(t *testing.T) {
 	wantReasons(t, d, "ok: within_limit2", "0 user=u lease=z")
 }
 
-func TestGiveUpEndsPossiblyChargedLeases(t *testing.T) {
+func TestPossiblyChargedLeasesAreEnded(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		verdict limiters.Verdict // the verdict on user=u lease=a
@@ -418,8 +418,8 @@ func TestGiveUpEndsPossiblyChargedLeases(t *testing.T) {
 			}
 			var result Result
 			_ = newLeaseDecider(t, store, Options{}).Decide(ctx, leaseRequest("user=u lease=a", "free"), &result)
-			if result.GivenUp != c.want || len(store.calls) != 1+c.want {
-				t.Fatalf("%d given up in %d calls, want %d", result.GivenUp, len(store.calls)-1, c.want)
+			if result.EndedLeases != c.want || len(store.calls) != 1+c.want {
+				t.Fatalf("%d ended in %d calls, want %d", result.EndedLeases, len(store.calls)-1, c.want)
 			}
 			if c.want > 0 {
 				opened, end := store.calls[0][0], store.calls[1][0]
@@ -437,8 +437,8 @@ func TestUndecidedRequestKeepsItsLeases(t *testing.T) {
 	store.failKey = "free"
 	var result Result
 	err := newLeaseDecider(t, store, Options{}).Decide(t.Context(), leaseRequest("user=u lease=a", "free"), &result)
-	if kindOf(err) != StoreFailed || result.GivenUp != 0 || len(store.calls) != 1 {
-		t.Errorf("%v, %d given up", err, result.GivenUp)
+	if kindOf(err) != StoreFailed || result.EndedLeases != 0 || len(store.calls) != 1 {
+		t.Errorf("%v, %d ended", err, result.EndedLeases)
 	}
 }
 
@@ -456,8 +456,8 @@ func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 		return take(ctx)
 	}
 	var result Result
-	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); err != nil || result.GivenUp != 1 {
-		t.Fatalf("%v, %d ends repeated, want 1", err, result.GivenUp)
+	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); err != nil || result.EndedLeases != 1 {
+		t.Fatalf("%v, %d ends repeated, want 1", err, result.EndedLeases)
 	}
 	if again := store.calls[2][0]; again.Op != limiters.OpEnd || again.N != 7 {
 		t.Errorf("repeated as %+v, want the actual cost of 7", again)
@@ -465,7 +465,7 @@ func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 	wantReasons(t, d, "ok: within_limit2", "0 user=u lease=z")
 }
 
-func TestGiveUpErrorIsReportedAndNotReturned(t *testing.T) {
+func TestEndErrorIsReportedAndNotReturned(t *testing.T) {
 	for name, fail := range map[string]func([]limiters.Verdict) error{
 		"the call":   func([]limiters.Verdict) error { return errStore },
 		"one of two": func(out []limiters.Verdict) error { out[1].Err = errStore; return nil },
@@ -479,8 +479,8 @@ func TestGiveUpErrorIsReportedAndNotReturned(t *testing.T) {
 		}
 		var result Result
 		err := newLeaseDecider(t, store, Options{}).Decide(t.Context(), leaseRequest("user=u lease=a", "both=u lease=a", "full"), &result)
-		if err != nil || !result.Denied || result.GivenUp != 2 || !errors.Is(result.GiveUpErr, errStore) || result.StoreErr != nil {
-			t.Errorf("%s: %v, %d given up, %v", name, err, result.GivenUp, result.GiveUpErr)
+		if err != nil || !result.Denied || result.EndedLeases != 2 || !errors.Is(result.EndErr, errStore) || result.StoreErr != nil {
+			t.Errorf("%s: %v, %d ended, %v", name, err, result.EndedLeases, result.EndErr)
 		}
 	}
 }
@@ -527,14 +527,14 @@ func TestReservationIsSettledOnce(t *testing.T) {
 	}
 }
 
-func TestDeniedRequestGivesUpItsReservations(t *testing.T) {
+func TestDeniedRequestEndsItsReservations(t *testing.T) {
 	for estimate, texts := range map[string][]string{
 		"40": {"40 budget=b lease=a", "full"}, "0": {"full", "0 budget=b lease=a"},
 	} {
 		d := newLeaseDecider(t, newLeaseStore(), Options{})
 		var result Result
-		if err := d.Decide(t.Context(), leaseRequest(texts...), &result); err != nil || result.GivenUp != 1 {
-			t.Errorf("an estimate of %s: %d given up, %v, want 1", estimate, result.GivenUp, err)
+		if err := d.Decide(t.Context(), leaseRequest(texts...), &result); err != nil || result.EndedLeases != 1 {
+			t.Errorf("an estimate of %s: %d ended, %v, want 1", estimate, result.EndedLeases, err)
 		}
 		wantReasons(t, d, "ok: settled100", "7 budget=b lease=a settle")
 	}
@@ -550,7 +550,7 @@ func TestLeaseSecretChangesIDs(t *testing.T) {
 	}
 }
 
-func TestGiveUpThatOnErrorDecidesIsAnError(t *testing.T) {
+func TestEndThatOnErrorDecidesIsAnError(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})
 	store.intercept = func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
@@ -564,14 +564,14 @@ func TestGiveUpThatOnErrorDecidesIsAnError(t *testing.T) {
 	if err := d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result); err != nil {
 		t.Fatal(err)
 	}
-	if !result.Denied || result.GivenUp != 1 || result.GiveUpErr == nil {
-		t.Errorf("denied %v, given up %d: %v", result.Denied, result.GivenUp, result.GiveUpErr)
+	if !result.Denied || result.EndedLeases != 1 || result.EndErr == nil {
+		t.Errorf("denied %v, ended %d: %v", result.Denied, result.EndedLeases, result.EndErr)
 	}
 }
 
 // If on_store_error allowed a lease without any store, Weir ends nothing. If the share of this replica allowed the lease, the end is only
 // for the local store.
-func TestGiveUpOfUnchargedTakes(t *testing.T) {
+func TestUnchargedTakesAreEndedOnlyLocally(t *testing.T) {
 	for by, want := range map[limiters.DecidedBy]int{limiters.ByPolicy: 0, limiters.ByShare: 1} {
 		store := newLeaseStore()
 		var local []limiters.Hit
@@ -587,8 +587,8 @@ func TestGiveUpOfUnchargedTakes(t *testing.T) {
 		if err := d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result); err != nil {
 			t.Fatal(err)
 		}
-		if !result.Denied || result.GivenUp != want || result.GiveUpErr != nil || len(store.calls) != 1 {
-			t.Errorf("%v: denied %v, given up %d: %v, %d calls", by, result.Denied, result.GivenUp, result.GiveUpErr, len(store.calls))
+		if !result.Denied || result.EndedLeases != want || result.EndErr != nil || len(store.calls) != 1 {
+			t.Errorf("%v: denied %v, ended %d: %v, %d calls", by, result.Denied, result.EndedLeases, result.EndErr, len(store.calls))
 		}
 		if len(local) != want || want > 0 && (local[0].Op != limiters.OpEnd || local[0].Lease != store.calls[0][0].Lease) {
 			t.Errorf("%v: local ends %+v, want %d of the open lease", by, local, want)

@@ -30,10 +30,10 @@ type Result struct {
 	StoreErr  error
 	Took      time.Duration // the time from the call of Decide until the store had answered
 	StoreTook time.Duration // the time of the store call; 0: no limit had to be charged
-	// GivenUp counts the leases and reservations that Decide has ended because the request is denied or canceled. GiveUpErr is the
+	// EndedLeases counts the leases and reservations that Decide has ended because the request is denied or canceled. EndErr is the
 	// first error of these ends, for logs only; after an error, a lease may last until its TTL.
-	GivenUp   int
-	GiveUpErr error
+	EndedLeases int
+	EndErr      error
 
 	hits      []limiters.Hit
 	groups    []limiters.Group // the groups of the store call: slices of hits

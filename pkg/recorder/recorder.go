@@ -199,11 +199,11 @@ func (r *Recorder) Record(result *decide.Result) {
 	r.pushWithRelease(head, result, &selected)
 }
 
-// pushWithRelease adds an entry, and an entry that releases the leases that Decide has given up, if a replay of the first entry would
-// keep them. A replay gives up the leases of a denied entry by itself.
+// pushWithRelease adds an entry, and an entry that releases the leases that Decide has ended, if a replay of the first entry would
+// keep them. A replay ends the leases of a denied entry by itself.
 func (r *Recorder) pushWithRelease(head head, result *decide.Result, selected *selection) {
 	r.push(head, result, selected)
-	if result.GivenUp == 0 || head.known && !head.allowed {
+	if result.EndedLeases == 0 || head.known && !head.allowed {
 		return
 	}
 	if leases := leasesOf(result, selected); leases.n > 0 {

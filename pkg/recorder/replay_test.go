@@ -407,8 +407,8 @@ func (s firstStore) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return s.Store.Take(ctx, now, groups[1:], out[1:])
 }
 
-// A lease that was given up is also free in the replay, if the line of its request does not show the denial.
-func TestReplayFreesLeasesThatWereGivenUp(t *testing.T) {
+// A lease that Weir ended is also free in the replay, if the line of its request does not show the denial.
+func TestReplayFreesEndedLeases(t *testing.T) {
 	t.Parallel()
 	rules := rulesfiletest.Parse(t, `
 domain: shop
@@ -457,8 +457,8 @@ descriptors:
 					}
 					_ = d.Decide(ctx, &first, &result)
 					cancel()
-					if result.GivenUp != 1 {
-						t.Fatalf("%d leases of the first request were given up, want 1", result.GivenUp)
+					if result.EndedLeases != 1 {
+						t.Fatalf("%d leases of the first request were ended, want 1", result.EndedLeases)
 					}
 					r.Record(&result)
 					now = now.Add(time.Millisecond)

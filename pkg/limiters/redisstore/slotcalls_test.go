@@ -62,7 +62,7 @@ func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 	}
 }
 
-// A lease under concurrency has one key, so it is opened and released while its slot moves. A denied group gives up the lease
+// A lease under concurrency has one key, so it is opened and released while its slot moves. A denied group ends the lease
 // that it opened.
 func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	t.Parallel()

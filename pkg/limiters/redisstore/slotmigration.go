@@ -81,7 +81,7 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 			if (hit.N > 0 || hit.MayOpenLease()) && !slices.Contains(deniedKeys, keys[i]) {
 				hit.N = -hit.N
 				if hit.Limit.UsesLeases() {
-					hit.N, hit.Op = 0, limiters.OpEnd // a lease or a reservation is given up
+					hit.N, hit.Op = 0, limiters.OpEnd // the lease or the reservation ends
 				}
 				refund := refunds.add(keys[i], limiters.Group{hit}, first+i)
 				if sc.batch.now.IsZero() && hit.Op != limiters.OpEnd {
