@@ -183,8 +183,8 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 		}
 	}
 	limit := denying
-	if limit < 0 {
-		limit = slices.IndexFunc(d.Limits, func(l descriptors.RateLimit) bool { return d.Limit != nil && l.Compiled == d.Limit.Compiled })
+	if decided := d.DecidingLimit; limit < 0 && decided != nil {
+		limit = slices.IndexFunc(d.Limits, func(l descriptors.RateLimit) bool { return l.Compiled == decided.Compiled })
 	}
 	var v limiters.Verdict
 	if limit >= 0 {

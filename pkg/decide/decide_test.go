@@ -118,8 +118,8 @@ func short(r *Result) string {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		text += " " + names[d.Outcome]
-		if d.Limit != nil {
-			text += strings.TrimSuffix(fmt.Sprintf("(%d/%d %s", d.Remaining, d.Limit.RequestsPerUnit, d.Limit.Name), " ") + ")"
+		if d.DecidingLimit != nil {
+			text += strings.TrimSuffix(fmt.Sprintf("(%d/%d %s", d.Remaining, d.DecidingLimit.RequestsPerUnit, d.DecidingLimit.Name), " ") + ")"
 		} else if d.Reason == Unlimited {
 			text += "(unlimited)"
 		}
@@ -330,7 +330,7 @@ descriptors:
 		if err := d.Decide(t.Context(), r, &result); err != nil {
 			t.Fatal(err)
 		}
-		if got := &result.Decisions[0]; got.Reason != c.want || got.UntilReset != c.reset || got.Limit == nil {
+		if got := &result.Decisions[0]; got.Reason != c.want || got.UntilReset != c.reset || got.DecidingLimit == nil {
 			t.Errorf("%d hits: %v, reset after %v, want %v and %v", c.hits, got.Reason, got.UntilReset, c.want, c.reset)
 		}
 	}
@@ -451,7 +451,7 @@ func TestReusedResultIsEmptied(t *testing.T) {
 			t.Errorf("%s: %d decisions, want %d", keys, got, want)
 		}
 		for i := range reused.Decisions {
-			if d := &reused.Decisions[i]; d.Reason == NoRule && (d.Limit != nil || d.Verdicts != nil || d.Limits != nil || d.Outcome != Allowed) {
+			if d := &reused.Decisions[i]; d.Reason == NoRule && (d.DecidingLimit != nil || d.Verdicts != nil || d.Limits != nil || d.Outcome != Allowed) {
 				t.Errorf("%s: %+v", keys, d)
 			}
 		}

@@ -131,7 +131,7 @@ func reasons(r *Result) string {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		text += " " + d.Reason.String()
-		if d.Limit != nil {
+		if d.DecidingLimit != nil {
 			text += fmt.Sprint(d.Remaining)
 		}
 	}

@@ -28,8 +28,8 @@ const (
 	Unlimited                         // Allowed: the rule says unlimited
 	Replaced                          // Allowed: another descriptor's rule replaces this one by name
 	WithinLimit                       // Allowed: the hits fit under every limit
-	OverLimit                         // Denied, or Allowed in shadow mode: the hits fit under Limit after UntilReset
-	NeverFits                         // as OverLimit, but Limit can never hold that many hits: waiting does not help
+	OverLimit                         // Denied, or Allowed in shadow mode: the hits fit under DecidingLimit after UntilReset
+	NeverFits                         // as OverLimit, but DecidingLimit can never hold that many hits: waiting does not help
 	TooManyReservations               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
 	StorePolicy                       // Allowed or Denied: the store failed and on_store_error decided
 	StoreError                        // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
@@ -55,7 +55,7 @@ func (r Reason) String() string { return reasonNames[r] }
 
 // setOutcome sets the outcome of d, and its explanation, from its verdicts.
 func (d *Decision) setOutcome() {
-	i := explainingVerdict(d.Verdicts)
+	i := decidingVerdict(d.Verdicts)
 	v := &d.Verdicts[i]
 	switch {
 	case v.Err != nil:
@@ -82,7 +82,7 @@ func (d *Decision) setOutcome() {
 		d.Reason, d.UntilReset = StorePolicy, 0
 		return
 	}
-	d.Limit, d.Remaining = &d.Limits[i], v.Remaining
+	d.DecidingLimit, d.Remaining = &d.Limits[i], v.Remaining
 }
 
 // CombinedOutcome is the outcome of descriptors together. The zero value is that of none.
@@ -114,19 +114,19 @@ func (c *CombinedOutcome) Undecided() bool {
 	return !c.Denied() && (c.others[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
 }
 
-// explainingVerdict returns the index of the verdict that explains the outcome: the denial with the longest wait, else the first error,
+// decidingVerdict returns the index of the verdict that decides the outcome: the denial with the longest wait, else the first error,
 // else the verdict with the fewest remaining hits. Of equal verdicts it is the first.
-func explainingVerdict(verdicts []limiters.Verdict) int {
+func decidingVerdict(verdicts []limiters.Verdict) int {
 	best := 0
 	for i := range verdicts {
-		if explainsMore(&verdicts[i], &verdicts[best]) {
+		if outranks(&verdicts[i], &verdicts[best]) {
 			best = i
 		}
 	}
 	return best
 }
 
-func explainsMore(a, b *limiters.Verdict) bool {
+func outranks(a, b *limiters.Verdict) bool {
 	switch ra, rb := rank(a), rank(b); {
 	case ra != rb:
 		return ra > rb

@@ -77,11 +77,10 @@ type Decision struct {
 
 	Outcome Outcome
 	Reason  Reason
-	// Limit explains the outcome: of the denying limits the one with the longest wait, or else the one with the fewest remaining
-	// hits. It is nil if no limit's state is known, see Reason.
-	Limit *descriptors.RateLimit
-	// Remaining is the number of further hits that fit under Limit.
-	Remaining int64
+	// DecidingLimit is the denying limit with the longest wait or, if none denies, the limit with the fewest remaining hits. It is nil
+	// if no limit's state is known, see Reason.
+	DecidingLimit *descriptors.RateLimit
+	Remaining     int64 // further hits that fit under DecidingLimit
 	// UntilReset is the wait until denied hits fit. For allowed hits and [NeverFits], it is the time until the key has fully reset.
 	UntilReset time.Duration
 
@@ -147,7 +146,7 @@ func (d *Decision) DenyingLimit() int {
 	if len(d.Verdicts) == 0 {
 		return -1
 	}
-	i := explainingVerdict(d.Verdicts)
+	i := decidingVerdict(d.Verdicts)
 	if rank(&d.Verdicts[i]) != rankDenied {
 		return -1
 	}

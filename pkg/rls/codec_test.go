@@ -289,7 +289,7 @@ func randomDecision(r *rand.Rand, names []string) decide.Decision {
 	large := func() int64 { return []int64{int64(number()), math.MaxUint32 + 1, limiters.LargestMax}[r.IntN(3)] }
 	d := decide.Decision{Outcome: []decide.Outcome{decide.Undecided, decide.Allowed}[r.IntN(2)], Remaining: large()}
 	if r.IntN(4) > 0 {
-		d.Limit = &descriptors.RateLimit{
+		d.DecidingLimit = &descriptors.RateLimit{
 			Name: names[r.IntN(len(names))], RequestsPerUnit: large(), UnitMultiplier: number(),
 			Unit: descriptors.Unit(1 + r.IntN(int(descriptors.Year))),
 		}
@@ -304,16 +304,16 @@ func randomDecision(r *rand.Rand, names []string) decide.Decision {
 // statusMessage returns the status of a decision as Envoy's generated type.
 func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_DescriptorStatus {
 	m := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: codeOf[d.Outcome], LimitRemaining: saturated(d.Remaining)}
-	if d.Limit == nil {
+	if d.DecidingLimit == nil {
 		return m
 	}
 	m.CurrentLimit = &ratelimitv3.RateLimitResponse_RateLimit{
-		RequestsPerUnit: saturated(d.Limit.RequestsPerUnit),
-		Unit:            unitOfLimit[d.Limit.Unit],
-		Name:            d.Limit.Name,
+		RequestsPerUnit: saturated(d.DecidingLimit.RequestsPerUnit),
+		Unit:            unitOfLimit[d.DecidingLimit.Unit],
+		Name:            d.DecidingLimit.Name,
 	}
-	if d.Limit.UnitMultiplier > 1 {
-		m.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(d.Limit.UnitMultiplier)
+	if d.DecidingLimit.UnitMultiplier > 1 {
+		m.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(d.DecidingLimit.UnitMultiplier)
 	}
 	m.DurationUntilReset = &durationpb.Duration{Seconds: seconds(d.UntilReset)}
 	return m

@@ -80,7 +80,7 @@ func (s *Service) marshal(b []byte, c *call) ([]byte, error) {
 func appendStatus(b []byte, d *decide.Decision) []byte {
 	b, start := openMessage(b, tagStatuses)
 	b = appendNumber(b, tagCode, uint64(codeOf[d.Outcome]))
-	if l := d.Limit; l != nil {
+	if l := d.DecidingLimit; l != nil {
 		var limit int
 		b, limit = openMessage(b, tagCurrentLimit)
 		b = appendNumber(b, tagRequestsPerUnit, uint64(saturated(l.RequestsPerUnit)))
@@ -96,7 +96,7 @@ func appendStatus(b []byte, d *decide.Decision) []byte {
 		b = closeMessage(b, limit)
 	}
 	b = appendNumber(b, tagLimitRemaining, uint64(saturated(d.Remaining)))
-	if d.Limit != nil {
+	if d.DecidingLimit != nil {
 		var reset int
 		b, reset = openMessage(b, tagDurationUntilReset)
 		b = closeMessage(appendNumber(b, tagSeconds, uint64(seconds(d.UntilReset))), reset)

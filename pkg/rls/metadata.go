@@ -47,10 +47,10 @@ func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 
 // addLarge adds the numbers of a decision that exceed 32 bits to the metadata of its descriptor. A double represents them exactly.
 func addLarge(metadata map[string]any, d *decide.Decision) {
-	if d.Limit == nil || max(d.Limit.RequestsPerUnit, d.Remaining) <= math.MaxUint32 {
+	if d.DecidingLimit == nil || max(d.DecidingLimit.RequestsPerUnit, d.Remaining) <= math.MaxUint32 {
 		return
 	}
-	metadata["requestsPerUnit"], metadata["limitRemaining"] = d.Limit.RequestsPerUnit, d.Remaining
+	metadata["requestsPerUnit"], metadata["limitRemaining"] = d.DecidingLimit.RequestsPerUnit, d.Remaining
 }
 
 func (d *descriptor) metadata() map[string]any {

@@ -55,12 +55,12 @@ func (s *Service) appendLimitHeaders(b []byte, decisions []decide.Decision) []by
 	minimum := int64(math.MaxInt64)
 	for i := range decisions {
 		// envoyproxy/ratelimit omits a limit with 2^32 - 1 remaining hits.
-		if d := &decisions[i]; d.Limit != nil && !d.End && d.Remaining < minimum && d.Remaining != math.MaxUint32 {
+		if d := &decisions[i]; d.DecidingLimit != nil && !d.End && d.Remaining < minimum && d.Remaining != math.MaxUint32 {
 			shown, minimum = d, d.Remaining
 		}
 	}
 	for i := range decisions {
-		if d := &decisions[i]; d.Limit != nil && d.Outcome == decide.Denied && !d.QuotaMode {
+		if d := &decisions[i]; d.DecidingLimit != nil && d.Outcome == decide.Denied && !d.QuotaMode {
 			shown = d
 		}
 	}
@@ -68,7 +68,7 @@ func (s *Service) appendLimitHeaders(b []byte, decisions []decide.Decision) []by
 		return b
 	}
 	h := s.options.Headers
-	b = appendHeader(b, h.Limit, strconv.FormatInt(int64(saturated(shown.Limit.RequestsPerUnit)), 10))
+	b = appendHeader(b, h.Limit, strconv.FormatInt(int64(saturated(shown.DecidingLimit.RequestsPerUnit)), 10))
 	b = appendHeader(b, h.Remaining, strconv.FormatInt(int64(saturated(shown.Remaining)), 10))
 	return appendHeader(b, h.Reset, strconv.FormatInt(seconds(shown.UntilReset), 10))
 }

@@ -173,7 +173,7 @@ func decidesMore(d, than *decide.Decision) bool {
 	if full := d.Outcome == decide.Denied; full != (than.Outcome == decide.Denied) {
 		return full
 	}
-	return d.Limit != nil && (than.Limit == nil || d.Remaining < than.Remaining)
+	return d.DecidingLimit != nil && (than.DecidingLimit == nil || d.Remaining < than.Remaining)
 }
 
 // problems returns the differences of one decision. prefix precedes the names of the fields.
@@ -263,9 +263,9 @@ func retryAfter(d *decide.Decision) string {
 // verdict. Without a limit it returns "none", "" and nil.
 func limitOf(d *decide.Decision) (name, number string, verdict *limiters.Verdict) {
 	for i := range d.Limits {
-		if d.Limit == &d.Limits[i] {
+		if d.DecidingLimit == &d.Limits[i] {
 			number = strconv.Itoa(i)
-			return cmp.Or(d.Limit.Name, number), number, &d.Verdicts[i]
+			return cmp.Or(d.DecidingLimit.Name, number), number, &d.Verdicts[i]
 		}
 	}
 	return "none", "", nil
@@ -309,7 +309,7 @@ func outcomeText(r *decide.Result, d *decide.Decision) string {
 		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining))
 	case decide.OverLimit, decide.TooManyReservations, decide.NeverFits:
 		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+rulesfile.Quoted(d.RuleName()))
-		if d.Limit.Name != "" || len(d.Limits) > 1 {
+		if d.DecidingLimit.Name != "" || len(d.Limits) > 1 {
 			name, _, _ := limitOf(d)
 			parts = append(parts, "limit: "+rulesfile.Quoted(name))
 		}
