@@ -33,6 +33,8 @@ func (leasesOnly) settle(s CounterState, _ int64, _ []correction) CounterState {
 
 func (leasesOnly) resetTime(CounterState) int64 { return 0 }
 
+func (leasesOnly) refundAs(algorithm) {}
+
 func (leasesOnly) extraWait(int64) int64 { return 0 }
 
 func (leasesOnly) mostAdmitted() int64 { return 0 }

@@ -16,6 +16,7 @@ import "slices"
 //
 // In a State, A is the start of a window in µs since 1970 (0: none yet), and B is the count of that window.
 type windowLimit struct {
+	countsHits
 	max, window int64     // window in µs
 	firstHit    bool      // windows start with a key's first hit, not by the clock
 	calendar    *calendar // nil: windows do not follow a calendar

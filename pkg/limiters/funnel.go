@@ -83,9 +83,8 @@ var funnelDefinition = definition{
 	},
 }
 
-// refundAs makes a refund worth as much as under the whole limit, of which l is a share. A state is a time to drain, and a hit takes
-// longer to drain under a share.
-func (l *funnelLimit) refundAs(whole *funnelLimit) { l.refund = whole.drain }
+// refundAs is needed because a state is a time to drain, and a hit takes longer to drain under a share.
+func (l *funnelLimit) refundAs(whole algorithm) { l.refund = whole.(*funnelLimit).drain }
 
 // stepOf returns the smallest step whose multiples up to maximum are valid maximums, which requires denominators of at most maxDen.
 // It returns false if there is none.

@@ -77,11 +77,18 @@ type algorithm interface {
 	mostAdmitted() int64
 	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time by which settle finds the charge.
 	reserve(s CounterState, now, n int64) (CounterState, int64)
+	// refundAs makes a refund worth as much as under whole, of which the algorithm is a share, see [Limit.Scaled].
+	refundAs(whole algorithm)
 	// settle applies corrections in order, to charges that still count.
 	settle(s CounterState, now int64, corrections []correction) CounterState
 	// appendScript appends the numbers at now that only the algorithm's script takes, in the order of the header of that script.
 	appendScript(b []byte, now int64) []byte
 }
+
+// countsHits is embedded by algorithms whose states count hits, so that a hit is worth the same under a share.
+type countsHits struct{}
+
+func (countsHits) refundAs(algorithm) {}
 
 // A definition declares an algorithm.
 type definition struct {
@@ -215,9 +222,7 @@ func (l *Limit) Scaled(scale func(int64) int64) (*Limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f, ok := scaled.algorithm.(*funnelLimit); ok {
-		f.refundAs(l.algorithm.(*funnelLimit))
-	}
+	scaled.algorithm.refundAs(l.algorithm)
 	return scaled, nil
 }
 

@@ -16,7 +16,10 @@ const LogMax = 1_000_000
 // begins, admits more. Denied hits are logged only if the limit counts them, up to twice the maximum.
 //
 // A State has a Log and no words.
-type logLimit struct{ max, window int64 } // window in µs
+type logLimit struct {
+	countsHits
+	max, window int64 // window in µs
+}
 
 var slidingLogDefinition = definition{
 	name:       "sliding_log",
