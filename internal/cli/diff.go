@@ -108,11 +108,11 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 	case d.Worst < 0 || d.MaxKeys < 1:
 		return nil, nil, errors.New("--worst must be at least 0, and --max-keys at least 1")
 	}
-	old, err := d.loadFrom([]string{d.Old}, cmp.Or(d.OldOverlay, d.Overlay), to.In)
+	before, err := d.loadFrom([]string{d.Old}, cmp.Or(d.OldOverlay, d.Overlay), to.In)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the old rules: %w", err)
 	}
-	now, err := d.loadFrom([]string{d.New}, d.Overlay, to.In)
+	after, err := d.loadFrom([]string{d.New}, d.Overlay, to.In)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the new rules: %w", err)
 	}
@@ -121,7 +121,7 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 		options.Worst = -1
 	}
 	options.Replay.Decide = decide.Options{CalendarMonths: d.Months, AllOrNothing: d.AllOrNothing}
-	comparison := rulesdiff.New(old, now, options)
+	comparison := rulesdiff.New(before, after, options)
 	skipped, err := d.read(ctx, paths, comparison, to)
 	if err != nil {
 		return nil, nil, err

@@ -15,42 +15,42 @@ type Changes struct {
 // Any reports whether there is a difference.
 func (c Changes) Any() bool { return c != Changes{} }
 
-// Diff returns the differences between old and now. A rule is identified by its domain and path; a list counts as its smallest
+// Diff returns the differences between two sets of rules. A rule is identified by its domain and path; a list counts as its smallest
 // value or its first prefix.
-func Diff(old, now *Rules) Changes {
+func Diff(before, after *Rules) Changes {
 	var c Changes
-	for d := range now.Domains() {
-		if old.Domain(d.Name()) == nil {
+	for d := range after.Domains() {
+		if before.Domain(d.Name()) == nil {
 			c.DomainsAdded++
 		}
 	}
-	for d := range old.Domains() {
-		if now.Domain(d.Name()) == nil {
+	for d := range before.Domains() {
+		if after.Domain(d.Name()) == nil {
 			c.DomainsRemoved++
 		}
 	}
-	before := map[string]*Rule{}
+	unmatched := map[string]*Rule{} // of before
 	var order []string
-	for r := range old.All() {
+	for r := range before.All() {
 		id := string(r.identity())
-		before[id], order = r, append(order, id)
+		unmatched[id], order = r, append(order, id)
 	}
 	retained := order[:0:0]
-	for r := range now.All() {
+	for r := range after.All() {
 		id := string(r.identity())
-		was, ok := before[id]
+		was, ok := unmatched[id]
 		if !ok {
 			c.RulesAdded++
 			continue
 		}
-		delete(before, id)
+		delete(unmatched, id)
 		retained = append(retained, id)
-		if !bytes.Equal(was.effect(old.Domain(r.Domain)), r.effect(now.Domain(r.Domain))) {
+		if !bytes.Equal(was.effect(before.Domain(r.Domain)), r.effect(after.Domain(r.Domain))) {
 			c.RulesModified++
 		}
 	}
-	c.RulesRemoved = len(before)
-	order = slices.DeleteFunc(order, func(id string) bool { return before[id] != nil })
+	c.RulesRemoved = len(unmatched)
+	order = slices.DeleteFunc(order, func(id string) bool { return unmatched[id] != nil })
 	c.Reordered = !slices.Equal(order, retained)
 	return c
 }

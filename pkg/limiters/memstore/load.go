@@ -311,7 +311,8 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 	}
 	size := int64(state.GrownBytes())
 	// As in a Take, a log over its limit may exceed the memory bound; then the next key evicts something.
-	if fits := s.hasRoom(true) && size <= s.options.MaxBytes-s.bytes.Load(); !fits && (verdict.Allowed || !l.take.makeRoom(sh, true)) {
+	fits := s.hasRoom(true) && size <= s.options.MaxBytes-s.bytes.Load()
+	if !fits && (verdict.Allowed || !l.take.makeRoom(sh, true)) {
 		l.loaded.NotLoaded++
 		return
 	}

@@ -82,7 +82,7 @@ func (s *source) mask(key string, exact []string) error {
 }
 
 // modeOf returns when Envoy sends the descriptors of a rule. It reports a problem if the arguments do not fit the rule.
-func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (how mode, ok bool) {
+func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (m mode, ok bool) {
 	at := rule.Source()
 	sh := &shape{steps: steps}
 	keys := sh.keys()
@@ -93,32 +93,32 @@ func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (how mode, ok boo
 		l := &rule.Limits[i]
 		switch {
 		case l.Compiled.IsConcurrency():
-			how = max(how, concurrency)
+			m = furtherMode(m, concurrency)
 		case l.Compiled.UsesLeases():
-			how = reserve
+			m = reserve
 		case cost != "" && !l.Compiled.Spec().CountDenied && !rule.UsesLeases():
 			p.problem(at, "the cost is charged at the end, and this limit does not count a cost that exceeds it: write count_denied: "+
 				"true with a fixed_window, or reserve")
-			return how, false
+			return m, false
 		case (cost != "" || status) && l.Compiled.PeeksOver():
 			p.note(at, "requests are denied once the usage exceeds %d; write peek: would_fit to deny them at %d", l.RequestsPerUnit,
 				l.RequestsPerUnit)
 		}
 	}
 	switch {
-	case how != plain && status:
+	case m != plain && status:
 		p.problem(at, "a limit with leases cannot depend on the status of the response: give %s another source", keys)
-	case how == reserve && (cost == "" || hits == ""):
+	case m == reserve && (cost == "" || hits == ""):
 		p.problem(at, "reserve needs the estimate and the actual cost, which the rules do not have: set --hits '%s=100' and --cost "+
 			"'%s=%%RESP(x-cost)%%'", keys, keys)
-	case how == concurrency && cost != "":
+	case m == concurrency && cost != "":
 		p.problem(at, "a limit of concurrency has no cost at the end of a request: remove --cost '%s=%s'", keys, cost)
-	case how == plain && (cost != "" || status) && hits != "":
+	case m == plain && (cost != "" || status) && hits != "":
 		p.problem(at, "the hits are charged at the end of the request: remove --hits '%s=%s'", keys, hits)
 	default:
-		return how, true
+		return m, true
 	}
-	return how, false
+	return m, false
 }
 
 // finish reports constants that would be counted twice, and arguments without effect.

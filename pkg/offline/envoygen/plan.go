@@ -36,7 +36,7 @@ type step struct {
 	value  string // of a constant, a match or a status
 }
 
-// A mode is when Envoy sends a shape.
+// A mode is when Envoy sends a shape. Each mode sends more than the one before.
 type mode int
 
 const (
@@ -44,6 +44,9 @@ const (
 	concurrency             // at the beginning, and a release at the end
 	reserve                 // at the beginning with an estimate, and a settlement at the end
 )
+
+// furtherMode returns the mode that sends more.
+func furtherMode(a, b mode) mode { return max(a, b) }
 
 // String names what a rule of the mode has.
 func (m mode) String() string {
@@ -241,7 +244,7 @@ func (p *planner) addRule(rule *descriptors.Rule) {
 		p.noteUnchecked(s, l.Key, at)
 		steps[i] = step{key: l.Key, source: s}
 	}
-	how, ok := p.modeOf(rule, steps)
+	m, ok := p.modeOf(rule, steps)
 	if !ok {
 		return
 	}
@@ -249,7 +252,7 @@ func (p *planner) addRule(rule *descriptors.Rule) {
 	for _, r := range p.routes {
 		for _, values := range p.alternatives(r, levels, steps) {
 			sent = true
-			if !p.addShape(r, rule, values, how) {
+			if !p.addShape(r, rule, values, m) {
 				return
 			}
 		}
@@ -365,27 +368,27 @@ func (p *planner) constants(r *route, l *descriptors.Level) []string {
 }
 
 // addShape adds a descriptor to a route. If the route has this descriptor already, addShape adds the rule to it.
-func (p *planner) addShape(r *route, rule *descriptors.Rule, steps []step, how mode) bool {
+func (p *planner) addShape(r *route, rule *descriptors.Rule, steps []step, m mode) bool {
 	var text strings.Builder
 	for _, st := range steps {
 		fmt.Fprintf(&text, "%q=%q;", st.key, st.value)
 	}
 	s := r.byText[text.String()]
 	if s == nil {
-		s = &shape{steps: steps, mode: how}
+		s = &shape{steps: steps, mode: m}
 		r.byText[text.String()] = s
 		r.shapes = append(r.shapes, s)
 		if len(r.shapes) > maxDescriptors {
 			p.problem(rule.Source(), "a route would send more than %d descriptors for each request: use fewer constants", maxDescriptors)
 			return false
 		}
-	} else if s.mode != how {
+	} else if s.mode != m {
 		p.problem(rule.Source(), "Envoy sends %s for this rule and for that of %s, and only one of them has %s: give them different keys",
-			s.keys(), s.rules[0].Source(), max(s.mode, how))
+			s.keys(), s.rules[0].Source(), furtherMode(s.mode, m))
 		return false
 	}
 	s.rules = append(s.rules, rule)
-	if how != plain {
+	if m != plain {
 		for i := range rule.Limits {
 			if ttl := rule.Limits[i].Compiled.LeaseTTL(); ttl > 0 && (p.leases == 0 || ttl < p.leases) {
 				p.leases = ttl

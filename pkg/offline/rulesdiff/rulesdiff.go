@@ -100,15 +100,15 @@ type row struct {
 }
 
 // New returns a comparison without requests.
-func New(old, now *descriptors.Rules, o Options) *Comparison {
+func New(before, after *descriptors.Rules, o Options) *Comparison {
 	if o.MaxKeys <= 0 {
 		o.MaxKeys = 1_000_000
 	}
 	if o.Worst == 0 {
 		o.Worst = 10
 	}
-	c := &Comparison{o: o, rows: map[uint64]*row{}, hashed: replay.NewHashed(now, old)}
-	for i, rules := range []*descriptors.Rules{old, now} {
+	c := &Comparison{o: o, rows: map[uint64]*row{}, hashed: replay.NewHashed(after, before)}
+	for i, rules := range []*descriptors.Rules{before, after} {
 		s := &c.sides[i]
 		*s = side{number: i, rules: rules, replayer: replay.New(rules, o.Replay), byRule: map[*descriptors.Rule]*ruleRows{},
 			keys: map[string]*usage{}}
@@ -143,9 +143,9 @@ func (c *Comparison) Add(line *replay.Line) error {
 	for i := range c.sides {
 		s := &c.sides[i]
 		err := s.replayer.Decide(line.At, &line.Request, &s.result)
-		var refused *decide.Error
+		var failed *decide.Error
 		switch {
-		case errors.As(err, &refused):
+		case errors.As(err, &failed):
 			s.undecided++
 		case err != nil:
 			return err
@@ -235,11 +235,11 @@ func (s *side) countDenials() {
 		}
 	}
 	for i, b := range s.denials {
-		before := s.denials[:i]
-		if !slices.ContainsFunc(before, func(o denyingLimit) bool { return o.row == b.row }) {
+		earlier := s.denials[:i]
+		if !slices.ContainsFunc(earlier, func(o denyingLimit) bool { return o.row == b.row }) {
 			b.row.changed[s.number]++
 		}
-		if b.key == nil || slices.Contains(before, b) {
+		if b.key == nil || slices.Contains(earlier, b) {
 			continue
 		}
 		if b.key.changed == nil {

@@ -263,19 +263,19 @@ func (t *target) add(key string, at, hits int64) int64 {
 	default:
 		t.refunds++
 	}
-	s := t.keys[key]
+	h := t.keys[key]
 	grown := int64(0)
-	if s == nil {
+	if h == nil {
 		if !isSampled(key, t.halvings) {
 			return 0
 		}
-		s = &history{}
-		t.keys[key] = s
+		h = &history{}
+		t.keys[key] = h
 		grown = int64(len(key)) + historyOverhead
 	}
-	before := cap(s.text)
-	s.add(at, hits)
-	grown += int64(cap(s.text) - before)
+	before := cap(h.encoded)
+	h.add(at, hits)
+	grown += int64(cap(h.encoded) - before)
 	t.bytes += grown
 	return grown
 }
@@ -301,9 +301,9 @@ func (c *Collector) bound() error {
 // halve drops half of the keys, by their hash. It returns the number of freed bytes.
 func (t *target) halve() (freed int64) {
 	t.halvings++
-	for key, s := range t.keys {
+	for key, h := range t.keys {
 		if !isSampled(key, t.halvings) {
-			freed += int64(len(key)) + historyOverhead + int64(cap(s.text))
+			freed += int64(len(key)) + historyOverhead + int64(cap(h.encoded))
 			delete(t.keys, key)
 		}
 	}
@@ -367,8 +367,8 @@ func (s *seenPaths) list() []KeyPath {
 // A history encodes the requests of one key in the order of their times. Each request is one varint, twice the time since the
 // previous request in µs. If its last bit is set, a second varint has the hits; otherwise they are 1.
 type history struct {
-	text []byte
-	last int64
+	encoded []byte
+	last    int64
 }
 
 // historyOverhead is the approximate memory of a key for the map and the allocator, in bytes, without its text and its history.
@@ -378,10 +378,10 @@ func (h *history) add(at, hits int64) {
 	since := uint64(at-h.last) << 1
 	h.last = at
 	if hits == 1 {
-		h.text = binary.AppendUvarint(h.text, since)
+		h.encoded = binary.AppendUvarint(h.encoded, since)
 		return
 	}
-	h.text = binary.AppendVarint(binary.AppendUvarint(h.text, since|1), hits)
+	h.encoded = binary.AppendVarint(binary.AppendUvarint(h.encoded, since|1), hits)
 }
 
 // A cursor reads a history.
@@ -390,7 +390,7 @@ type cursor struct {
 	at, hits int64
 }
 
-func (h *history) cursor() cursor { return cursor{rest: h.text} }
+func (h *history) cursor() cursor { return cursor{rest: h.encoded} }
 
 // next reads a request into at and hits. It returns false at the end.
 func (c *cursor) next() bool {
