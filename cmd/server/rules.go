@@ -48,20 +48,21 @@ func (p *process) openRules() (err error) {
 	return err
 }
 
-// rulesLoaded reports new rules in force, or the error of a failed load. It discards everything that is cached under the old rules.
+// rulesLoaded reports rules that have come into force, or the error of a failed load.
 func (p *process) rulesLoaded(rules *descriptors.Rules, err error) {
 	p.metrics.Loaded(rules, time.Now(), err)
 	p.stats.Loaded(rules, err)
-	if err != nil {
-		return
+	if err == nil {
+		p.warnOfRules(rules)
+		p.ready.rulesLoaded()
 	}
-	if p.store != nil { // it opens after the first rules
-		p.store.forget()
-		p.readyWithoutStore(rules)
-	}
+}
+
+// rulesReplaced discards everything that a running process has cached under the old rules.
+func (p *process) rulesReplaced(rules *descriptors.Rules) {
+	p.store.forget()
 	p.shadow.reload() // the overlay may have changed
-	p.warnOfRules(rules)
-	p.ready.rulesLoaded()
+	p.readyWithoutStore(rules)
 }
 
 // reloadOn reads the files of the rules, the shadow file and the keys of receipts after each signal, until ctx ends.
