@@ -24,7 +24,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS", "internal/socket"},
 	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends, per-second split", "internal/backoff internal/memo pkg/limiters pkg/limiters/split"},
 	{"pkg/limiters/limiterstest", "tests any store against the core", "pkg/limiters"},
-	{"pkg/descriptors", "finds the limits of a request, without YAML", "internal/spelling pkg/limiters"},
+	{"pkg/descriptors", "finds the limits of a request, without YAML", "pkg/limiters"},
 	{"pkg/descriptors/rulesfile", "reads YAML and builds rules", "internal/spelling pkg/descriptors pkg/limiters"},
 	{"pkg/descriptors/rulesfile/rulesfiletest", "parses the rules of tests", "pkg/descriptors pkg/descriptors/rulesfile"},
 	{"pkg/descriptors/sources", "watches files and folders of rules", "pkg/descriptors/rulesfile"},

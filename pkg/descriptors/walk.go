@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/weir-rls/weir/internal/spelling"
 )
 
 // A Step explains which node of the rules one entry selects, or why it selects none.
@@ -23,7 +21,7 @@ type Step struct {
 
 	Above        string       // the node at the level above, "" at the top
 	Prefix       netip.Prefix // of MatchedPrefix
-	Alternatives Alternatives // if the entry selects nothing, or the node ends the walk without a rule
+	Alternatives []string     // sorted keys or values of nodes, if the entry selects nothing, or the node ends the walk without a rule
 }
 
 // A StepResult classifies how an entry selects a node, or the reason why it selects none.
@@ -92,7 +90,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 		return steps
 	}
 	if last.Result.Matched() {
-		last.Alternatives = x.keysBelow(id, "")
+		last.Alternatives = x.keysBelow(id)
 	}
 	x.findHidden(entries, path, steps)
 	return steps
@@ -225,24 +223,6 @@ func (e Entry) text() string {
 	return e.Key + "=" + e.Value
 }
 
-// Alternatives lists the keys or values of the rules at a step, for a message about an entry that matches none of them.
-type Alternatives struct {
-	Texts   []string // sorted, at most 5
-	More    int      // the number of further texts
-	Nearest string   // the text that the entry probably misspells, or ""
-}
-
-const (
-	maxAlternatives = 5
-	maxNearest      = 10_000 // bounds the comparisons with a misspelled text
-)
-
-func newAlternatives(all map[string]bool, misspelled string) Alternatives {
-	texts := slices.Sorted(maps.Keys(all))
-	shown := texts[:min(len(texts), maxAlternatives)]
-	return Alternatives{shown, len(texts) - len(shown), spelling.Nearest(misspelled, texts[:min(len(texts), maxNearest)])}
-}
-
 // children returns the children of a record. It reads every record of the domain.
 func (x *ruleIndex) children(id recordID) []recordID {
 	id = x.target(id)
@@ -288,8 +268,8 @@ func (d *Domain) ExactValues(key string) []string {
 	return slices.Sorted(maps.Keys(values))
 }
 
-// keysBelow returns the keys of the nodes below a record.
-func (x *ruleIndex) keysBelow(id recordID, misspelled string) Alternatives {
+// keysBelow returns the sorted keys of the nodes below a record.
+func (x *ruleIndex) keysBelow(id recordID) []string {
 	keys := map[string]bool{}
 	for _, child := range x.children(id) {
 		if e := x.entryOf(child); e.Key != "" {
@@ -299,7 +279,7 @@ func (x *ruleIndex) keysBelow(id recordID, misspelled string) Alternatives {
 	for key := range x.inexactOf(id).byIP {
 		keys[key] = true
 	}
-	return newAlternatives(keys, misspelled)
+	return slices.Sorted(maps.Keys(keys))
 }
 
 // explainNone sets the reason why the entry of s selects no child of a record.
@@ -331,8 +311,8 @@ func (x *ruleIndex) explainNone(id recordID, s *Step) {
 	case len(children) == 0:
 		s.Result = NoChild
 	case !keys:
-		s.Result, s.Alternatives = NoKey, x.keysBelow(id, s.Entry.Key)
+		s.Result, s.Alternatives = NoKey, x.keysBelow(id)
 	default:
-		s.Alternatives = newAlternatives(values, s.Entry.Value)
+		s.Alternatives = slices.Sorted(maps.Keys(values))
 	}
 }

@@ -87,8 +87,8 @@ func TestWalkOfEachResult(t *testing.T) {
 		"user_id=vip":                "user_id=vip,vvip rules.yaml:10 list",
 		"user_id=7":                  "user_id rules.yaml:3 key of action,lease",
 		"user_id=7 action=post":      "user_id rules.yaml:3 key |   no_value below user_id of login,reply",
-		"user_id=7 Action=login":     "user_id rules.yaml:3 key |   no_key below user_id of action,lease, nearest action",
-		"user-id=7":                  "  no_key of ip,path,user_id,x-*, nearest user_id",
+		"user_id=7 Action=login":     "user_id rules.yaml:3 key |   no_key below user_id of action,lease",
+		"user-id=7":                  "  no_key of ip,path,user_id,x-*",
 		"ip=10.1.9.9":                "ip=10.0.0.0/8,10.1.0.0/16 rules.yaml:11 prefix 10.1.0.0/16",
 		"ip=10.1.2.3":                "ip=10.1.2.0/24 rules.yaml:12 prefix 10.1.2.0/24 hides ip=10.0.0.0/8,10.1.0.0/16 rules.yaml:11 ip=10.0.0.0/8,10.1.0.0/16",
 		"ip=11.0.0.1":                "  no_prefix of 10.0.0.0/8,10.1.0.0/16,10.1.2.0/24",
@@ -121,29 +121,13 @@ func factsOf(s *descriptors.Step) string {
 	if !s.Result.Matched() && s.Above != "" {
 		text += " below " + s.Above
 	}
-	if len(s.Alternatives.Texts) > 0 {
-		text += " of " + strings.Join(s.Alternatives.Texts, ",")
-	}
-	if s.Alternatives.Nearest != "" {
-		text += ", nearest " + s.Alternatives.Nearest
+	if len(s.Alternatives) > 0 {
+		text += " of " + strings.Join(s.Alternatives, ",")
 	}
 	if h := s.Hides; h != nil {
 		text += fmt.Sprintf(" hides %s %s %s", h.Node, h.Source, h.Rule.Name)
 	}
 	return text
-}
-
-// A step lists at most five of many values, and suggests the value that was probably intended.
-func TestWalkBoundsSuggestions(t *testing.T) {
-	var text strings.Builder
-	text.WriteString("domain: d\ndescriptors:\n")
-	for i := range 30 {
-		fmt.Fprintf(&text, "- {key: plan, value: 'plan-number-%02d', rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
-	}
-	steps := rulesfiletest.Parse(t, text.String()).Domain("d").Walk(entries("plan=plan-numbr-17"))
-	if k := steps[0].Alternatives; len(k.Texts) != 5 || k.Texts[4] != "plan-number-04" || k.More != 25 || k.Nearest != "plan-number-17" {
-		t.Errorf("%+v", k)
-	}
 }
 
 // Nodes without a limit count, at every depth and in every list.

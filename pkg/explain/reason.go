@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
@@ -56,14 +57,14 @@ func selectionReason(s *descriptors.Step) string {
 		return "no child: " + s.Above + " has no descriptors below it"
 	case descriptors.NoKey:
 		return fmt.Sprintf("no descriptor %shas the key %s: %s", below(s), short(s.Entry.Key),
-			alternatives(s, "the keys are", "the key is"))
+			alternatives(s, s.Entry.Key, "the keys are", "the key is"))
 	}
 	what := map[descriptors.StepResult]string{
 		descriptors.NoValue: "the value differs", descriptors.NoWildcard: "no wildcard fits", descriptors.NoPrefix: "the address is in no prefix",
 		descriptors.NoAddress: "the value is not an address",
 	}[s.Result]
 	return fmt.Sprintf("%s: %s", what,
-		alternatives(s, "the values of "+short(s.Entry.Key)+" are", "the value of "+short(s.Entry.Key)+" is"))
+		alternatives(s, s.Entry.Value, "the values of "+short(s.Entry.Key)+" are", "the value of "+short(s.Entry.Key)+" is"))
 }
 
 // below returns "below PARENT ", or "" at the top level.
@@ -76,32 +77,38 @@ func below(s *descriptors.Step) string {
 
 // missing returns the entry that a request lacks if it ends at the node of s, which has no rule.
 func missing(s *descriptors.Step) string {
-	if len(s.Alternatives.Texts) == 0 {
+	if len(s.Alternatives) == 0 {
 		return "the descriptor has neither a limit nor descriptors below it, which exempts the request"
 	}
 	return "the descriptor has no limit, and the request has no further entry: " +
-		alternatives(s, "the keys below are", "the key below is")
+		alternatives(s, "", "the keys below are", "the key below is")
 }
 
-// alternatives returns the texts after a verb phrase, and the suggested spelling. plural and singular are the phrases.
-func alternatives(s *descriptors.Step, plural, singular string) string {
-	a := &s.Alternatives
-	texts := make([]string, len(a.Texts))
-	for i, text := range a.Texts {
+const (
+	maxAlternatives = 5
+	maxNearest      = 10_000 // bounds the comparisons with a misspelled text
+)
+
+// alternatives returns the first alternatives of s after a verb phrase, and the one that the request probably misspells. plural and
+// singular are the phrases.
+func alternatives(s *descriptors.Step, misspelled, plural, singular string) string {
+	all := s.Alternatives
+	texts := make([]string, min(len(all), maxAlternatives))
+	for i, text := range all[:len(texts)] {
 		texts[i] = short(text)
 		if text == "" {
 			texts[i] = "no value"
 		}
 	}
 	text := plural + " " + strings.Join(texts, ", ")
-	if len(a.Texts) == 1 {
+	if len(texts) == 1 {
 		text = singular + " " + texts[0]
 	}
-	if a.More > 0 {
-		text += fmt.Sprintf(" and %d more", a.More)
+	if more := len(all) - len(texts); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
 	}
-	if a.Nearest != "" && len(a.Texts) > 1 {
-		text += "; did you mean " + short(a.Nearest) + "?"
+	if nearest := spelling.Nearest(misspelled, all[:min(len(all), maxNearest)]); nearest != "" && len(texts) > 1 {
+		text += "; did you mean " + short(nearest) + "?"
 	}
 	return text
 }
