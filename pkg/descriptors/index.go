@@ -87,7 +87,7 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	if n.id > 0 && n.level.matching == oneOf {
 		id := x.newRecord(n, parent, e)
-		x.record(id).setChildren(alias, uint32(n.id))
+		x.record(id).setOriginal(n.id)
 		return id
 	}
 	if n.id > 0 {
@@ -176,7 +176,7 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 			return child
 		}
 	case alias:
-		return x.next(recordID(r.inexact()), e)
+		return x.next(r.original(), e)
 	default:
 		if x.isChild(child, id, e) {
 			return child

@@ -5,9 +5,9 @@ import "encoding/binary"
 // A nodeRecord is one node of a [ruleIndex], without pointers. It is aligned to 8 bytes. Its fields are:
 //
 //	 0  the number of the rule; 0: no limits
-//	 4  the number of its inexactChildren; 0: none
-//	 8  the only exact child; 0: none; hashed: several, in buckets; alias: the children are those of the record at offset 4
-//	12  the parent
+//	 4  the number of the inexactChildren, from 1; 0: none. In an alias: the id of the record whose children this record shares
+//	 8  the id of the exact child; 0: none; hashed: several, in the buckets of the index; alias: the record is an alias
+//	12  the id of the parent
 //	16  the length of the key
 //	20  the length of the value
 //	24  the key and the value
@@ -41,9 +41,21 @@ func (r nodeRecord) field(offset int) uint32       { return binary.LittleEndian.
 func (r nodeRecord) setField(offset int, v uint32) { binary.LittleEndian.PutUint32(r[offset:], v) }
 
 func (r nodeRecord) rule() uint32     { return r.field(0) }
-func (r nodeRecord) inexact() uint32  { return r.field(4) }
-func (r nodeRecord) child() recordID  { return recordID(r.field(8)) }
 func (r nodeRecord) parent() recordID { return recordID(r.field(12)) }
+
+// child returns the id of the only exact child, 0, hashed or alias.
+func (r nodeRecord) child() recordID { return recordID(r.field(8)) }
+
+// inexact returns the number of the inexactChildren of a record that is no alias.
+func (r nodeRecord) inexact() uint32 { return r.field(4) }
+
+// original returns the record whose children r, an alias, shares.
+func (r nodeRecord) original() recordID { return recordID(r.field(4)) }
+
+func (r nodeRecord) setOriginal(id recordID) {
+	r.setField(8, alias)
+	r.setField(4, uint32(id))
+}
 
 func (r nodeRecord) setChildren(child recordID, inexact uint32) {
 	r.setField(8, uint32(child))

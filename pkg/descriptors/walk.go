@@ -157,7 +157,7 @@ func (x *ruleIndex) selectable(id recordID, e *Entry) []recordID {
 // target returns the record that has the children of a record: the record itself, unless it is an alias.
 func (x *ruleIndex) target(id recordID) recordID {
 	if r := x.record(id); r.child() == alias {
-		return recordID(r.inexact())
+		return r.original()
 	}
 	return id
 }
