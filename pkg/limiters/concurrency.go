@@ -77,11 +77,12 @@ func (l *concurrencyLimit) idPrefix() string { return "s" }
 
 // heldSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds
 // its slots until a hit removes it, or until the key has fully reset.
-func (l *concurrencyLimit) heldSlots(e *ExtraState, now int64) (slots, first, last int64) {
-	if e == nil || e.Leases.latest() <= now {
+func (l *concurrencyLimit) heldSlots(s *State, now int64) (slots, first, last int64) {
+	leases := &s.extraOrEmpty().leases
+	if leases.latest() <= now {
 		return 0, 0, 0
 	}
-	open := &e.Leases.open
+	open := &leases.open
 	return open.sum, l.timeLeft(open.earliest(), now), l.timeLeft(open.latest(), now)
 }
 
@@ -92,7 +93,7 @@ func (l *concurrencyLimit) fits(s *State, now, n int64) (bool, int64) {
 	if n > l.max {
 		return false, -1
 	}
-	slots, first, _ := l.heldSlots(s.ExtraState, now)
+	slots, first, _ := l.heldSlots(s, now)
 	if slots+n <= l.max {
 		return true, 0
 	}
@@ -101,7 +102,7 @@ func (l *concurrencyLimit) fits(s *State, now, n int64) (bool, int64) {
 
 // usage returns the slots held at now, and in how many µs the last lease expires.
 func (l *concurrencyLimit) usage(s *State, now int64) (used, resetAfter int64) {
-	slots, _, last := l.heldSlots(s.ExtraState, now)
+	slots, _, last := l.heldSlots(s, now)
 	if slots == 0 {
 		return 0, 0
 	}

@@ -188,7 +188,7 @@ func (d *groupDecision) checkHit(i int, s *State) (ok, tooMany bool) {
 	}
 	sum, opens := d.sums(i)
 	ok, _ = h.Limit.fits(s, d.now, sum)
-	tooMany = ok && effect == leaseOpens && s.openLeases()+opens > MaxLeases
+	tooMany = ok && effect == leaseOpens && s.extraOrEmpty().leases.open.len()+opens > MaxLeases
 	return ok && !tooMany, tooMany
 }
 
@@ -232,7 +232,7 @@ func (d *groupDecision) deny() {
 	}
 	for i := range d.group {
 		if d.isFirstOffence(i) {
-			d.out[i].PenaltyBegan = d.state(i).withExtraState().Penalty.addOffence(d.group[i].Limit.penalty, d.now)
+			d.out[i].PenaltyBegan = d.state(i).withExtraState().penalty.addOffence(d.group[i].Limit.penalty, d.now)
 		}
 	}
 	for i := range d.group {
@@ -253,7 +253,7 @@ func (d *groupDecision) deny() {
 func (d *groupDecision) denial(i int, s *State) Verdict {
 	l := d.group[i].Limit
 	if d.out[i].TooManyReservations {
-		v := verdict(d.now, l, s, false, max(1, min(s.Leases.open.earliest()-d.now, l.ttl, maxLeaseRetry)))
+		v := verdict(d.now, l, s, false, max(1, min(s.extraOrEmpty().leases.open.earliest()-d.now, l.ttl, maxLeaseRetry)))
 		v.TooManyReservations = true
 		return v
 	}

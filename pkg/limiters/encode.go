@@ -23,10 +23,7 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 		b = binary.LittleEndian.AppendUint64(b, uint64(w))
 	}
 	if l.HasPenalty() {
-		var p PenaltyState
-		if s.ExtraState != nil {
-			p = s.Penalty
-		}
+		p := &s.extraOrEmpty().penalty
 		for _, n := range [...]int64{p.Offences, p.Since, p.Until, p.Level} {
 			b = binary.LittleEndian.AppendUint64(b, uint64(n))
 		}
@@ -87,7 +84,7 @@ func ReadState(l *Limit, b []byte) (State, error) {
 		}
 		b = b[penaltyLen:]
 		if p != (PenaltyState{}) {
-			s.ExtraState = &ExtraState{Penalty: p}
+			s.Extra = &ExtraState{penalty: p}
 		}
 	}
 	if len(b) == 0 {

@@ -12,11 +12,11 @@ const leaseLen = 16 + 3*8
 var errLeases = errors.New("the leases of a state are invalid")
 
 // HasLeases reports whether s has open leases, or ids that ended before they were taken.
-func (s *State) HasLeases() bool { return s.ExtraState != nil && !s.Leases.isEmpty() }
+func (s *State) HasLeases() bool { return !s.extraOrEmpty().leases.isEmpty() }
 
 // AppendLeases appends the encoding of the leases of s to b.
 func AppendLeases(b []byte, s *State) []byte {
-	for _, set := range s.leaseSets() {
+	for _, set := range s.extraOrEmpty().leases.sets() {
 		b = binary.LittleEndian.AppendUint32(b, uint32(set.len()))
 		for _, e := range set.order {
 			l := set.byID[e.id]
@@ -31,21 +31,13 @@ func AppendLeases(b []byte, s *State) []byte {
 
 // LeasesLen returns the number of bytes that AppendLeases appends.
 func LeasesLen(s *State) int {
-	sets := s.leaseSets()
-	return 2*4 + leaseLen*(sets[0].len()+sets[1].len())
-}
-
-func (s *State) leaseSets() [2]*leaseSet {
-	if s.ExtraState == nil {
-		return [2]*leaseSet{{}, {}}
-	}
-	return [2]*leaseSet{&s.Leases.open, &s.Leases.ended}
+	return 2*4 + leaseLen*s.extraOrEmpty().leases.len()
 }
 
 // ReadLeases decodes leases at the start of b and returns the remaining bytes. It validates its input: for arbitrary bytes it
 // returns an error, or leases that are safe for every function of this package.
 func ReadLeases(b []byte) (leases Leases, rest []byte, err error) {
-	for _, set := range []*leaseSet{&leases.open, &leases.ended} {
+	for _, set := range leases.sets() {
 		if len(b) < 4 {
 			return Leases{}, nil, errLeases
 		}
@@ -79,6 +71,6 @@ func within(n, maximum int64) bool { return n >= 0 && n <= maximum }
 
 // SetLeases replaces the leases of s.
 func (s *State) SetLeases(leases Leases) {
-	s.withExtraState().Leases = leases
+	s.withExtraState().leases = leases
 	s.removeEmptyExtraState()
 }

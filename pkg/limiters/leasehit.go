@@ -21,45 +21,34 @@ func (h *Hit) leaseEffect(s *State, now int64) leaseEffect {
 	if !h.MayOpenLease() {
 		return leaseNone
 	}
-	if s.ExtraState == nil {
-		return leaseOpens
-	}
-	if held, found := s.Leases.open.byID[h.Lease]; found && held.expires > now {
+	leases := &s.extraOrEmpty().leases
+	if held, found := leases.open.byID[h.Lease]; found && held.expires > now {
 		return leaseHeld
 	}
-	if ended, found := s.Leases.ended.byID[h.Lease]; found && ended.expires > now {
+	if ended, found := leases.ended.byID[h.Lease]; found && ended.expires > now {
 		return leaseEnded
 	}
 	return leaseOpens
 }
 
 func (s *State) hasOpenLease(id LeaseID) bool {
-	if s.ExtraState == nil {
-		return false
-	}
-	_, found := s.Leases.open.byID[id]
+	_, found := s.extraOrEmpty().leases.open.byID[id]
 	return found
 }
 
-func (s *State) openLeases() int {
-	if s.ExtraState == nil {
-		return 0
-	}
-	return s.Leases.open.len()
-}
-
 func (s *State) hasExpiredLease(now int64) bool {
-	return s.openLeases() > 0 && s.Leases.open.earliest() <= now
+	open := &s.extraOrEmpty().leases.open
+	return open.len() > 0 && open.earliest() <= now
 }
 
 // expireLeases removes the expired lease of h and up to [LeasesPerHit] others, the earliest first. It settles expired reservations to 0
 // if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
 func (h *Hit) expireLeases(s *State, now int64) {
 	l := h.Limit
-	if s.ExtraState == nil || !l.UsesLeases() {
+	if s.Extra == nil || !l.UsesLeases() {
 		return
 	}
-	leases := &s.Leases
+	leases := &s.Extra.leases
 	if l.IsConcurrency() && leases.latest() <= now {
 		*leases = Leases{} // the key has fully reset
 	}
@@ -97,7 +86,7 @@ func (h *Hit) apply(s *State, now int64) {
 		}
 	case leaseHeld:
 	case leaseEnded:
-		ended, _ := s.Leases.ended.remove(h.Lease)
+		ended, _ := s.withExtraState().leases.ended.remove(h.Lease)
 		s.removeEmptyExtraState()
 		if ended.n > 0 {
 			s.charge(l, now, ended.n)
@@ -105,7 +94,7 @@ func (h *Hit) apply(s *State, now int64) {
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
 		s.CounterState, opened.chargedAt = l.algorithm.reserve(s.CounterState, now, n)
-		s.withExtraState().Leases.open.set(h.Lease, opened)
+		s.withExtraState().leases.open.set(h.Lease, opened)
 	}
 }
 
@@ -118,7 +107,7 @@ func (h *Hit) end(s *State, now int64) {
 		return
 	}
 	actual := max(0, ClampHits(h.N)) // concurrency charges nothing, whatever the cost
-	leases := &s.withExtraState().Leases
+	leases := &s.withExtraState().leases
 	if held, found := leases.open.remove(h.Lease); found {
 		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{held.chargedAt, actual - held.n}})
 	} else {

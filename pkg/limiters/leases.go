@@ -52,7 +52,11 @@ type lease struct {
 	chargedAt int64 // the time at which a reservation was charged, as its algorithm needs it; see algorithm.reserve
 }
 
-func (ls *Leases) isEmpty() bool { return len(ls.open.byID)+len(ls.ended.byID) == 0 }
+func (ls *Leases) sets() [2]*leaseSet { return [...]*leaseSet{&ls.open, &ls.ended} }
+
+func (ls *Leases) len() int { return ls.open.len() + ls.ended.len() }
+
+func (ls *Leases) isEmpty() bool { return ls.len() == 0 }
 
 // latest returns the latest expiry in ls, in µs since 1970.
 func (ls *Leases) latest() int64 { return max(ls.open.latest(), ls.ended.latest()) }

@@ -117,7 +117,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	for i := MaxLeases; i < 3*MaxLeases; i++ {
 		take(OpEnd, i, 0)
 	}
-	if got := s.Leases.ended.len(); got != MaxLeases {
+	if got := s.extraOrEmpty().leases.ended.len(); got != MaxLeases {
 		t.Errorf("%d ended ids are remembered, want %d", got, MaxLeases)
 	}
 	if s.GrownBytes() < size || size < MaxLeases*40 || size > MaxLeases*400 {
@@ -144,7 +144,7 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 	const now = 1_000_000
 	states, out := make([]State, 1), make([]Verdict, 1)
 	id := NewLeaseID(nil, "a")
-	states[0].withExtraState().Leases.addEnded(id, lease{expires: 2 * now, n: 1})
+	states[0].withExtraState().leases.addEnded(id, lease{expires: 2 * now, n: 1})
 	if Decide(now, Singles(Hit{Limit: l, N: 1, Lease: id}), []int{0}, states, out); !out[0].Allowed || out[0].Used != 0 {
 		t.Errorf("%+v: want it allowed, without a slot", out[0])
 	}
@@ -207,8 +207,8 @@ func TestConcurrencySpec(t *testing.T) {
 func TestInvalidLeasesAreRejected(t *testing.T) {
 	var s State
 	id := NewLeaseID(nil, "a")
-	s.withExtraState().Leases.open.set(id, lease{expires: 5, n: 2, chargedAt: 3})
-	s.withExtraState().Leases.ended.set(id, lease{expires: 6, n: 4})
+	s.withExtraState().leases.open.set(id, lease{expires: 5, n: 2, chargedAt: 3})
+	s.withExtraState().leases.ended.set(id, lease{expires: 6, n: 4})
 	b := AppendLeases(nil, &s)
 	if len(b) != LeasesLen(&s) {
 		t.Errorf("%d bytes, want %d", len(b), LeasesLen(&s))

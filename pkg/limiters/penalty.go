@@ -120,10 +120,10 @@ func (p *PenaltyState) resetTime(spec *PenaltySpec) int64 {
 
 // penaltyLeft returns the time left of a penalty under l; 0 outside of a penalty.
 func (l *Limit) penaltyLeft(s *State, now int64) time.Duration {
-	if l.penalty == nil || s.ExtraState == nil {
+	if l.penalty == nil {
 		return 0
 	}
-	return micros(s.Penalty.left(l.penalty, now))
+	return micros(s.extraOrEmpty().penalty.left(l.penalty, now))
 }
 
 // WithPenalty returns v, the verdict by the limit alone, during a penalty of the key that ends after left; v if left is 0. The penalty

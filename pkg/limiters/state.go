@@ -6,7 +6,7 @@ import "unsafe"
 // concurrent use.
 type State struct {
 	CounterState
-	*ExtraState // changed in place; nil if there is none
+	Extra *ExtraState // changed in place; nil if there is none
 }
 
 // A CounterState is the count of hits for a key. The meaning of the words A, B and C depends on the algorithm, and a store must keep the
@@ -24,7 +24,7 @@ func (s *State) charge(l *Limit, now, n int64) {
 // GrownBytes returns the memory that s points to, in bytes: its log and its extra state. Most states have neither, so only that check
 // is inlined, and grownBytes computes the sizes.
 func (s *State) GrownBytes() int {
-	if s.Log == nil && s.ExtraState == nil {
+	if s.Log == nil && s.Extra == nil {
 		return 0
 	}
 	return s.grownBytes()
@@ -34,8 +34,8 @@ func (s *State) grownBytes() (n int) {
 	if s.Log != nil {
 		n = s.Log.size()
 	}
-	if s.ExtraState != nil {
-		n += s.ExtraState.size()
+	if s.Extra != nil {
+		n += s.Extra.size()
 	}
 	return n
 }
@@ -46,42 +46,52 @@ func (s *State) IsZero() bool { return *s == State{} }
 // ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := l.algorithm.resetTime(s.CounterState)
-	if s.ExtraState != nil {
-		resetTime = max(resetTime, s.ExtraState.expires(l))
+	if s.Extra != nil {
+		resetTime = max(resetTime, s.Extra.expires(l))
 	}
 	return resetTime
 }
 
 // An ExtraState has the penalties of a key and its leases. It is independent of the algorithm.
 type ExtraState struct {
-	Penalty PenaltyState
-	Leases  Leases
+	penalty PenaltyState
+	leases  Leases
 }
 
-func (e *ExtraState) isEmpty() bool { return e.Penalty == PenaltyState{} && e.Leases.isEmpty() }
+var noExtraState ExtraState // never changed
+
+// extraOrEmpty returns the extra state of s for reading. It is never nil.
+func (s *State) extraOrEmpty() *ExtraState {
+	if s.Extra == nil {
+		return &noExtraState
+	}
+	return s.Extra
+}
+
+func (e *ExtraState) isEmpty() bool { return e.penalty == PenaltyState{} && e.leases.isEmpty() }
 
 // expires returns when limit l no longer needs e, in µs since 1970.
 func (e *ExtraState) expires(l *Limit) int64 {
-	expires := e.Leases.latest()
+	expires := e.leases.latest()
 	if l.penalty == nil {
-		return max(expires, e.Penalty.Until)
+		return max(expires, e.penalty.Until)
 	}
-	return max(expires, e.Penalty.resetTime(l.penalty))
+	return max(expires, e.penalty.resetTime(l.penalty))
 }
 
-func (e *ExtraState) size() int { return int(unsafe.Sizeof(*e)) + e.Leases.size() }
+func (e *ExtraState) size() int { return int(unsafe.Sizeof(*e)) + e.leases.size() }
 
-// withExtraState returns the extra state of s, which it creates if there is none.
+// withExtraState returns the extra state of s for changes. It creates one if there is none.
 func (s *State) withExtraState() *ExtraState {
-	if s.ExtraState == nil {
-		s.ExtraState = &ExtraState{}
+	if s.Extra == nil {
+		s.Extra = &ExtraState{}
 	}
-	return s.ExtraState
+	return s.Extra
 }
 
 // removeEmptyExtraState makes a state whose extra state is empty equal to a state that never had any.
 func (s *State) removeEmptyExtraState() {
-	if s.ExtraState != nil && s.ExtraState.isEmpty() {
-		s.ExtraState = nil
+	if s.Extra != nil && s.Extra.isEmpty() {
+		s.Extra = nil
 	}
 }

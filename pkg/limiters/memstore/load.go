@@ -298,7 +298,7 @@ func (l *loader) key(f *keyReader) error {
 func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
 	s, storeNow := l.store, l.take.storeNow
 	verdict := limit.Check(state, storeNow, 1)
-	ahead := state.ExtraState == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()
+	ahead := state.Extra == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()
 	if expiry <= storeNow || ahead || state.IsZero() {
 		l.loaded.Expired++
 		return
@@ -316,7 +316,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 		l.loaded.NotLoaded++
 		return
 	}
-	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsPointers(limit) || state.ExtraState != nil)
+	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsPointers(limit) || state.Extra != nil)
 	if !ok {
 		l.loaded.NotLoaded++
 		return

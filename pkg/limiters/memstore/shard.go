@@ -69,7 +69,7 @@ func (sh *shard) load(r record, s *limiters.State) {
 	if r.hasPointers() {
 		offset -= 8
 		p := &sh.pointers.items[r.pointers()]
-		s.Log, s.ExtraState = p.log, p.extra
+		s.Log, s.Extra = p.log, p.extra
 	}
 	if n > 0 {
 		s.A = r.word(offset)
@@ -89,7 +89,7 @@ func (sh *shard) save(r record, s *limiters.State) {
 	offset := len(r) - 8*n
 	if r.hasPointers() {
 		offset -= 8
-		sh.pointers.items[r.pointers()] = pointers{s.Log, s.ExtraState}
+		sh.pointers.items[r.pointers()] = pointers{s.Log, s.Extra}
 	}
 	if n > 0 {
 		r.setWord(offset, s.A)
@@ -143,7 +143,7 @@ func (sh *shard) size(r record) int {
 	}
 	if r.hasPointers() {
 		p := &sh.pointers.items[r.pointers()]
-		n += perTableEntry + (&limiters.State{CounterState: limiters.CounterState{Log: p.log}, ExtraState: p.extra}).GrownBytes()
+		n += perTableEntry + (&limiters.State{CounterState: limiters.CounterState{Log: p.log}, Extra: p.extra}).GrownBytes()
 	}
 	return n
 }

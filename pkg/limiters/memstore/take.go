@@ -218,7 +218,7 @@ func (t *take) writeBack() {
 		}
 		t.store.keepMostProtective(hr.shard, r, l, t.storeNow)
 		expiry := t.storeNow + max(0, l.ResetTime(s)-t.decidedAt) + t.extend
-		if s.ExtraState != nil {
+		if s.Extra != nil {
 			// Another limit may need the extra state for longer.
 			expiry = max(expiry, r.expiry())
 		}
