@@ -24,7 +24,7 @@ type batch struct {
 	times      [2 * wordSize]byte
 
 	buffer keyBuffer
-	// For encode. Indices in uniqueKeys and limits count from 1.
+	// For encode.
 	indexOfKey map[string]int // the index of each key in uniqueKeys
 	keyOf      []int          // the index of the key of each hit
 	limitOf    []int          // the index of the limit of each hit
@@ -35,11 +35,11 @@ type batch struct {
 
 const wordSize = 8 // bytes of a number
 
-// maxIndex is the largest index in a batch. An index has two bytes.
-const maxIndex = math.MaxUint16
+// maxKeys is the largest number of keys in a batch, because an index has two bytes.
+const maxKeys = math.MaxUint16
 
-// maxBatchHits is the largest number of hits, whatever their N, whose keys, including extra keys, all get an index.
-const maxBatchHits = maxIndex / len(keySuffixes)
+// maxBatchHits is the largest number of hits, whatever their N, whose keys, including extra keys, fit in a batch.
+const maxBatchHits = maxKeys / len(keySuffixes)
 
 // countKeys returns an upper bound of the number of keys.
 func countKeys(groups []limiters.Group) (n int) {
@@ -99,7 +99,7 @@ func (b *batch) encode(groups []limiters.Group) {
 			b.hits, b.group = append(b.hits, &g[i]), append(b.group, groupNumber)
 		}
 	}
-	b.keyOf, b.hitsOnKey = b.keyOf[:0], append(b.hitsOnKey[:0], 0)
+	b.keyOf, b.hitsOnKey = b.keyOf[:0], b.hitsOnKey[:0]
 	for _, key := range b.keys {
 		i := b.keyIndex(key)
 		b.keyOf = append(b.keyOf, i)
@@ -114,8 +114,8 @@ func (b *batch) encode(groups []limiters.Group) {
 func (b *batch) keyIndex(key string) int {
 	i, found := b.indexOfKey[key]
 	if !found {
-		b.uniqueKeys, b.hitsOnKey = append(b.uniqueKeys, key), append(b.hitsOnKey, 0)
 		i = len(b.uniqueKeys)
+		b.uniqueKeys, b.hitsOnKey = append(b.uniqueKeys, key), append(b.hitsOnKey, 0)
 		b.indexOfKey[key] = i
 	}
 	return i
@@ -129,13 +129,13 @@ func (b *batch) verdictsOf(i int) int {
 	return 1
 }
 
-// limitIndex returns the index of l, from 1. The limit of the reservations of l, if it reserves, has the next one.
+// limitIndex returns the index of l. The limit of the reservations of l, if it reserves, has the next one.
 func (b *batch) limitIndex(l scriptLimit) int {
 	if i := slices.Index(b.limits, l); i >= 0 {
-		return i + 1
+		return i
 	}
-	b.limits = append(b.limits, l)
 	i := len(b.limits)
+	b.limits = append(b.limits, l)
 	if reservations := (scriptLimit{l.limit, reservationsKey}); l.kind == usageKey && reservations.exists() {
 		b.limits = append(b.limits, reservations)
 	}

@@ -243,7 +243,7 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 	s := open(t, server)
 	l := newLedger(t, s, "k")
 	l.awaitAnswer()
-	looks := make([]limiters.Hit, maxIndex)
+	looks := make([]limiters.Hit, maxKeys)
 	for i := range looks {
 		looks[i] = limiters.Hit{Key: fmt.Sprint("other ", i), Limit: many}
 	}

@@ -112,7 +112,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
-	if len(out) > maxBatchHits && countKeys(groups) > maxIndex {
+	if len(out) > maxBatchHits && countKeys(groups) > maxKeys {
 		return ErrTooManyKeys
 	}
 	if !s.enter() {

@@ -7,13 +7,13 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// A hitRun is consecutive hits of one kind. Indices count from 1, but first counts from 0.
+// A hitRun is consecutive hits of one kind.
 type hitRun struct {
 	kind   redisscripts.RunKind
 	first  int // index of the first hit
 	times  int // number of hits; of an inspection, the number of its verdicts
 	key    int // index of the first hit's key
-	limit  int // index of the hits' limit; 0: each hit has a limit and an amount of its own
+	limit  int // index of the hits' limit; noIndex: each hit has a limit and an amount of its own
 	group  uint16
 	n      int64 // amount of each hit
 	isDebt bool
@@ -62,9 +62,9 @@ func (r *hitRun) join(next hitRun) bool {
 	case redisscripts.KindSameKey:
 		joins = next.key == r.key && equal
 	case redisscripts.KindAlone:
-		joins = next.key == r.key+r.times && (equal || r.limit == 0 || r.times < longRun)
+		joins = next.key == r.key+r.times && (equal || r.limit == noIndex || r.times < longRun)
 		if joins && !equal {
-			r.limit = 0
+			r.limit = noIndex
 		}
 	}
 	if joins {
@@ -78,13 +78,13 @@ func (b *batch) appendRun(r *hitRun) {
 		return
 	}
 	to := binary.BigEndian.AppendUint16(b.runs, uint16(r.times))
-	to = binary.BigEndian.AppendUint16(to, uint16(r.key))
+	to = appendIndex(to, r.key)
 	kind := r.kind
 	if r.isDebt {
 		kind |= redisscripts.PeeksFlag
 	}
 	to = append(to, byte(kind))
-	to = binary.BigEndian.AppendUint16(to, uint16(r.limit))
+	to = appendIndex(to, r.limit)
 	to = binary.BigEndian.AppendUint16(to, r.group)
 	to = binary.BigEndian.AppendUint64(to, uint64(r.n))
 	switch r.kind {
@@ -92,27 +92,30 @@ func (b *batch) appendRun(r *hitRun) {
 		to = b.appendLease(to, r.first)
 		for _, kind := range []keyKind{reservationsKey, penaltyKey} {
 			key, limit := b.keyAndLimit(r.first, kind)
-			to = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(to, uint16(key)), uint16(limit))
+			to = appendIndex(appendIndex(to, key), limit)
 		}
 	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		for i := r.first; i < r.first+r.times; i++ {
-			to = b.appendLease(to, i)
-			to = binary.BigEndian.AppendUint16(to, uint16(b.keyOf[i]))
-			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
-			to = b.appendAmount(to, i)
+			to = appendIndex(b.appendLease(to, i), b.keyOf[i])
+			to = b.appendAmount(appendIndex(to, b.limitOf[i]), i)
 			if r.kind == redisscripts.KindReservations {
 				key, _ := b.keyAndLimit(i, reservationsKey)
-				to = binary.BigEndian.AppendUint16(to, uint16(key))
+				to = appendIndex(to, key)
 			}
 		}
 	default:
-		for i := r.first; r.limit == 0 && i < r.first+r.times; i++ {
-			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
-			to = b.appendAmount(to, i)
+		for i := r.first; r.limit == noIndex && i < r.first+r.times; i++ {
+			to = b.appendAmount(appendIndex(to, b.limitOf[i]), i)
 		}
 	}
 	b.runs = to
 }
+
+// noIndex is the index of nothing.
+const noIndex = -1
+
+// appendIndex appends an index of a key or a limit, as the script counts: from 1, with 0 for noIndex.
+func appendIndex(to []byte, i int) []byte { return binary.BigEndian.AppendUint16(to, uint16(i+1)) }
 
 func (b *batch) appendAmount(to []byte, i int) []byte {
 	return binary.BigEndian.AppendUint64(to, uint64(limiters.ClampHits(b.hits[i].N)))
@@ -124,11 +127,11 @@ func (b *batch) appendLease(to []byte, i int) []byte {
 	return append(append(to, byte(h.Op)), h.Lease[:]...)
 }
 
-// keyAndLimit returns the indices of the key of a kind of hit i and of its limit, or zeros if the hit has no such key.
+// keyAndLimit returns the indices of the key of a kind of hit i and of its limit, or noIndex if the hit has no such key.
 func (b *batch) keyAndLimit(i int, kind keyKind) (key, limit int) {
 	l := scriptLimit{b.hits[i].Limit, kind}
 	if !l.exists() {
-		return 0, 0
+		return noIndex, noIndex
 	}
 	return b.keyIndex(b.keys[i] + keySuffixes[kind]), b.limitIndex(l)
 }
