@@ -312,82 +312,139 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 	}
 }
 
+// An outcome is an end of a fake call to Redis.
+type outcome struct {
+	weight  int              // the outcome is chosen with a probability in proportion to its weight
+	charged func(i int) bool // whether the call charges its hit i
+	end     func(ctx context.Context) error
+}
+
+func chargesAll(int) bool       { return true }
+func chargesNone(int) bool      { return false }
+func chargesEvenHit(i int) bool { return i%2 == 0 }
+
+func succeeds(context.Context) error     { return nil }
+func panics(context.Context) error       { panic("of a test") }
+func failsOneCall(context.Context) error { return redisError("ERR of this call") }
+func losesRoute(context.Context) error   { return errNoRoute }
+func timesOut(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+
+var (
+	wellOutcomes  = []outcome{{1, chargesAll, succeeds}}
+	mixedOutcomes = []outcome{
+		{3, chargesAll, succeeds},
+		{2, chargesAll, timesOut},
+		{1, chargesAll, panics},
+		{1, chargesAll, failsOneCall},
+		{1, chargesNone, losesRoute},
+	}
+	mostlyFailures = append(slices.Clone(mixedOutcomes), outcome{16, chargesEvenHit, losesRoute})
+)
+
+// A randomRedis is a fake Redis whose calls have random outcomes.
+type randomRedis struct {
+	mu       sync.Mutex
+	rnd      *rand.Rand
+	outcomes []outcome
+	charged  map[string]int // how often each key was charged
+}
+
+// pick returns a random outcome. The lock must be held.
+func (r *randomRedis) pick() (o outcome) {
+	sum := 0
+	for _, o := range r.outcomes {
+		sum += o.weight
+	}
+	left := r.rnd.IntN(sum)
+	for _, o = range r.outcomes {
+		if left -= o.weight; left < 0 {
+			break
+		}
+	}
+	return o
+}
+
+func (r *randomRedis) call(ctx context.Context, _, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	r.mu.Lock()
+	o := r.pick()
+	for i, h := range slices.Concat(groups...) {
+		if o.charged(i) {
+			r.charged[h.Key]++
+		}
+		out[i] = limiters.Verdict{Used: h.N}
+	}
+	r.mu.Unlock()
+	return o.end(ctx)
+}
+
+// repair lets all further calls succeed.
+func (r *randomRedis) repair() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outcomes = wellOutcomes
+}
+
+// check reports a Take that charged a hit twice, that charged a hit although its error denies it, or that was decided without its own
+// verdict and one charge.
+func (r *randomRedis) check(t *testing.T, hits []limiters.Hit, out []limiters.Verdict, err error) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	uncharged := errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrQueueFull) || errors.Is(err, errTimedOutWaiting)
+	for i, h := range hits {
+		times := r.charged[h.Key]
+		switch {
+		case times > 1:
+			t.Errorf("%s: charged %d times, %v", h.Key, times, err)
+		case times > 0 && uncharged:
+			t.Errorf("%s: charged, and yet %v", h.Key, err)
+		case err == nil && (times != 1 || out[i].Used != h.N):
+			t.Errorf("%s: decided with %+v and %d charges, want 1 charge of %d", h.Key, out[i], times, h.N)
+		}
+	}
+}
+
+// checkedTake takes hits with the keys "name 0", "name 1" and so on, the first with n, and checks the charges.
+func checkedTake(t *testing.T, q *queue, r *randomRedis, name string, n int64, hits int, within time.Duration) (err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	asked, out := make([]limiters.Hit, hits), make([]limiters.Verdict, hits)
+	for i := range asked {
+		asked[i] = limiters.Hit{Key: fmt.Sprint(name, " ", i), N: n + int64(i)}
+	}
+	defer func() {
+		if recover() != nil {
+			err = split.ErrPanic
+		}
+		r.check(t, asked, out, err)
+	}()
+	return q.Take(ctx, time.Time{}, limiters.Singles(asked...), out)
+}
+
 // Calls succeed, time out, fail or panic at random. A rejected Take has charged nothing. A decided Take has its own verdicts
 // and has charged once. Every Take returns, and the queue continues.
 func TestQueueWithRandomFailures(t *testing.T) {
 	t.Parallel()
 	const timeout, clients, each = 5 * time.Millisecond, 24, 60
 	for seed := range uint64(6) {
-		q := &queue{shared: &shared{timeout: timeout, maxBatch: 7, maxWaiting: 12}}
-		var mu sync.Mutex
-		rnd, charged, well := rand.New(rand.NewPCG(seed, 0)), map[string]int{}, false
-		q.call = func(ctx context.Context, _, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-			hits := slices.Concat(groups...)
-			mu.Lock()
-			what := rnd.IntN(8)
-			if seed%2 == 1 { // mostly failing
-				what = rnd.IntN(24)
-			}
-			if well {
-				what = 0
-			}
-			for i := range hits {
-				if what < 7 || what > 7 && i%2 == 0 {
-					charged[hits[i].Key]++
-				}
-				out[i] = limiters.Verdict{Used: hits[i].N}
-			}
-			mu.Unlock()
-			switch what {
-			case 0, 1, 2:
-				return nil
-			case 3, 4:
-				<-ctx.Done()
-				return ctx.Err()
-			case 5:
-				panic("of a test")
-			case 6:
-				return redisError("ERR of this call")
-			default:
-				return errNoRoute
-			}
+		r := &randomRedis{rnd: rand.New(rand.NewPCG(seed, 0)), outcomes: mixedOutcomes, charged: map[string]int{}}
+		if seed%2 == 1 {
+			r.outcomes = mostlyFailures
 		}
-		attempt := func(key string, n int64, hits int, within time.Duration) (err error) {
-			ctx, cancel := context.WithTimeout(t.Context(), within)
-			defer cancel()
-			asked, out := make([]limiters.Hit, hits), make([]limiters.Verdict, hits)
-			for i := range asked {
-				asked[i] = limiters.Hit{Key: fmt.Sprint(key, " ", i), N: n + int64(i)}
-			}
-			defer func() {
-				if p := recover(); p != nil {
-					err = split.ErrPanic
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				for i := range asked {
-					times := charged[asked[i].Key]
-					uncharged := errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrQueueFull) || errors.Is(err, errTimedOutWaiting)
-					switch {
-					case times > 1, times > 0 && uncharged, err == nil && (times != 1 || out[i].Used != asked[i].N):
-						t.Errorf("seed %d, %s: charged %d times, %+v, %v", seed, key, times, out[i], err)
-					}
-				}
-			}()
-			return q.Take(ctx, time.Time{}, limiters.Singles(asked...), out)
-		}
+		q := &queue{shared: &shared{timeout: timeout, maxBatch: 7, maxWaiting: 12}, call: r.call}
 		var all sync.WaitGroup
 		for c := range clients {
-			own := rand.New(rand.NewPCG(seed, uint64(c+1)))
+			rnd := rand.New(rand.NewPCG(seed, uint64(c+1)))
 			all.Go(func() {
 				for i := range each {
 					within := time.Hour
-					if own.IntN(4) == 0 {
-						within = time.Duration(own.IntN(int(timeout)))
+					if rnd.IntN(4) == 0 {
+						within = time.Duration(rnd.IntN(int(timeout)))
 					}
-					_ = attempt(fmt.Sprint(c, " ", i), int64(c*each+i), 1+own.IntN(3), within)
-					if own.IntN(3) == 0 {
-						time.Sleep(time.Duration(own.IntN(int(2 * timeout))))
+					_ = checkedTake(t, q, r, fmt.Sprint("seed ", seed, ", ", c, " ", i), int64(c*each+i), 1+rnd.IntN(3), within)
+					if rnd.IntN(3) == 0 {
+						time.Sleep(time.Duration(rnd.IntN(int(2 * timeout))))
 					}
 				}
 			})
@@ -397,13 +454,11 @@ func TestQueueWithRandomFailures(t *testing.T) {
 		if !q.idle() || q.countWaiting() != 0 {
 			t.Errorf("seed %d: idle %v, %d wait", seed, q.idle(), q.countWaiting())
 		}
-		mu.Lock()
-		well = true
-		mu.Unlock()
+		r.repair()
 		again := 0
 		redistest.Await(t, fmt.Sprintf("seed %d: an answer", seed), func(context.Context) error {
 			again++
-			return attempt(fmt.Sprint("again ", again), 1, 1, time.Hour)
+			return checkedTake(t, q, r, fmt.Sprint("seed ", seed, ", again ", again), 1, 1, time.Hour)
 		})
 	}
 }
