@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -29,73 +30,127 @@ func changesNoDecision(t *testing.T, generator func(algorithm string, seed uint6
 	for _, name := range limiterstest.Windowed() {
 		for seed := range limiterstest.Seeds(400) {
 			synctest.Test(t, func(t *testing.T) {
-				bare := memstore.New(memstore.Options{})
-				g := generator(name, seed)
-				last, first := g.Next()
-				window := first[0][0].Limit.Spec().Window
-				// Denials of long windows are kept longer, so that the cache does not wake each second of a year.
-				o := guard.DenyCacheOptions{MaxAge: max(time.Second, window/10), MaxBytes: 64 << 10}
-				c := cached(t, memstore.New(memstore.Options{}), o)
-				start, held := time.Now(), map[string]limiters.Hit{}
-				charged := map[string]time.Time{}
+				c := newComparison(t, fmt.Sprintf("seed %d of %s", seed, name), generator(name, seed))
 				for range 150 {
-					now, groups := g.Next()
-					hits := slices.Concat(groups...)
-					if slices.ContainsFunc(hits, func(h limiters.Hit) bool {
-						return h.Limit.Spec().Params.Penalty != first[0][0].Limit.Spec().Params.Penalty
-					}) {
-						continue // a lower max ends penalties, which caches see after MaxAge
-					}
-					if d := min(now.Sub(last), 3*window); d > 0 && time.Since(start) < 100*365*24*time.Hour { // beyond that clocks overflow
-						time.Sleep(d)
-					}
-					last = now
-					want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-					if err := bare.Take(context.Background(), time.Time{}, groups, want); err != nil {
-						t.Fatal(err)
-					}
-					if err := c.Take(context.Background(), time.Time{}, groups, got); err != nil {
-						t.Fatal(err)
-					}
-					for i, h := range hits {
-						held[h.Key] = h
-						if !want[i].Allowed {
-							denied++
-						}
-						if h.N > 0 && got[i].Allowed {
-							charged[h.Key] = time.Now()
-						}
-						never := want[i].RetryAfter < 0
-						want[i].Order, got[i].Order = 0, 0 // two stores
-						switch {
-						case got[i].By != limiters.ByCache && got[i] != want[i]:
-						case got[i].Allowed != want[i].Allowed || never != (got[i].RetryAfter < 0):
-						case got[i].By == limiters.ByCache && !never && time.Since(charged[h.Key]) >= o.MaxAge && got[i].RetryAfter < want[i].RetryAfter:
-						case got[i].By == limiters.ByCache && h.Limit.Spec().CountDenied && !h.Limit.HasPenalty() && got[i].ResetAfter != want[i].ResetAfter:
-						default:
-							continue
-						}
-						t.Fatalf("seed %d of %s: hit %d of %+v under %+v:\n got %s\nwant %s", seed, name, i, hits, h.Limit.Spec(), describe(got[i]), describe(want[i]))
-					}
-					g.Observe(want)
+					c.step(t)
 				}
-				if err := c.Close(context.Background()); err != nil {
-					t.Fatal(err)
-				}
-				for _, h := range held {
-					h.N = 0
-					want, got := take(t, bare, h)[0], take(t, c, h)[0]
-					want.Order, got.Order = 0, 0 // two stores
-					if got.By != limiters.ByCache && got != want {
-						t.Fatalf("seed %d of %s: %q in the end:\n got %s\nwant %s", seed, name, h.Key, describe(got), describe(want))
-					}
-				}
-				answered += c.Stats().Answered
+				c.compareUsage(t)
+				answered, denied = answered+c.cached.Stats().Answered, denied+c.denied
 			})
 		}
 	}
 	t.Logf("%d denied, of which %d from memory", denied, answered)
 	if answered < int64(denied)/20 {
 		t.Error("too few to be a test")
+	}
+}
+
+// A comparison makes the same random calls to a store by itself and to a store with a cache.
+type comparison struct {
+	name   string
+	calls  *limiterstest.Generator
+	bare   limiters.Store
+	cached *guard.DenyCache
+	maxAge time.Duration
+
+	window  time.Duration
+	penalty limiters.PenaltySpec
+	start   time.Time
+	last    time.Time // of the generator, as of the last call
+
+	hits    map[string]limiters.Hit // the last hit of each key
+	charged map[string]time.Time    // the last charge of each key
+	denied  int
+}
+
+func newComparison(t *testing.T, name string, calls *limiterstest.Generator) *comparison {
+	t.Helper()
+	last, groups := calls.Next()
+	first := groups[0][0].Limit.Spec()
+	// Denials of long windows are kept longer, so that the cache does not wake each second of a year.
+	maxAge := max(time.Second, first.Window/10)
+	return &comparison{
+		name: name, calls: calls, bare: memstore.New(memstore.Options{}), maxAge: maxAge,
+		cached: cached(t, memstore.New(memstore.Options{}), guard.DenyCacheOptions{MaxAge: maxAge, MaxBytes: 64 << 10}),
+		window: first.Window, penalty: first.Params.Penalty, start: time.Now(), last: last,
+		hits: map[string]limiters.Hit{}, charged: map[string]time.Time{},
+	}
+}
+
+// step makes the next call to both stores and compares their verdicts.
+func (c *comparison) step(t *testing.T) {
+	t.Helper()
+	now, groups := c.calls.Next()
+	hits := slices.Concat(groups...)
+	if slices.ContainsFunc(hits, func(h limiters.Hit) bool { return h.Limit.Spec().Params.Penalty != c.penalty }) {
+		return // a lower max ends penalties, which caches see after MaxAge
+	}
+	const clockRange = 100 * 365 * 24 * time.Hour // beyond it clocks overflow
+	if d := min(now.Sub(c.last), 3*c.window); d > 0 && time.Since(c.start) < clockRange {
+		time.Sleep(d)
+	}
+	c.last = now
+	want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+	if err := c.bare.Take(context.Background(), time.Time{}, groups, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cached.Take(context.Background(), time.Time{}, groups, got); err != nil {
+		t.Fatal(err)
+	}
+	for i, h := range hits {
+		c.hits[h.Key] = h
+		if !want[i].Allowed {
+			c.denied++
+		}
+		if h.N > 0 && got[i].Allowed {
+			c.charged[h.Key] = time.Now()
+		}
+		if reason := contradiction(got[i], want[i], h, time.Since(c.charged[h.Key]) < c.maxAge); reason != "" {
+			t.Fatalf("%s: hit %d of %+v under %+v: %s:\n got %s\nwant %s",
+				c.name, i, hits, h.Limit.Spec(), reason, describe(got[i]), describe(want[i]))
+		}
+	}
+	c.calls.Observe(want)
+}
+
+// contradiction returns how got, the verdict of the store with a cache, contradicts want, that of the store by itself; or "". chargedLater
+// reports whether the key may have been charged after its denial was cached.
+func contradiction(got, want limiters.Verdict, h limiters.Hit, chargedLater bool) string {
+	got.Order, want.Order = 0, 0 // two stores
+	if got == want {
+		return ""
+	}
+	if got.By != limiters.ByCache {
+		return "the verdict of the store differs"
+	}
+	if got.Allowed != want.Allowed {
+		return "the cache changes the decision"
+	}
+	never := want.RetryAfter < 0
+	if never != (got.RetryAfter < 0) {
+		return "only one of the verdicts denies the hit forever"
+	}
+	if !never && !chargedLater && got.RetryAfter < want.RetryAfter {
+		return "the retry time of the cache is too short"
+	}
+	if h.Limit.Spec().CountDenied && !h.Limit.HasPenalty() && got.ResetAfter != want.ResetAfter {
+		return "the reset time of the cache differs although the limit counts denied hits"
+	}
+	return ""
+}
+
+// compareUsage sends the debts, and then compares the usage of each key.
+func (c *comparison) compareUsage(t *testing.T) {
+	t.Helper()
+	if err := c.cached.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range c.hits {
+		h.N = 0
+		want, got := take(t, c.bare, h)[0], take(t, c.cached, h)[0]
+		want.Order, got.Order = 0, 0 // two stores
+		if got.By != limiters.ByCache && got != want {
+			t.Fatalf("%s: %q in the end:\n got %s\nwant %s", c.name, h.Key, describe(got), describe(want))
+		}
 	}
 }
