@@ -113,8 +113,8 @@ func (c *comparison) step(t *testing.T) {
 	c.calls.Observe(want)
 }
 
-// contradiction returns how got, the verdict of the store with a cache, contradicts want, that of the store by itself; or "". chargedLater
-// reports whether the key may have been charged after its denial was cached.
+// contradiction returns how got contradicts want, or "". The store with a cache decided got, and the store by itself decided want.
+// chargedLater reports whether the key may have been charged after its denial was cached.
 func contradiction(got, want limiters.Verdict, h limiters.Hit, chargedLater bool) string {
 	got.Order, want.Order = 0, 0 // two stores
 	if got == want {
