@@ -120,10 +120,10 @@ func startSlowWeir(t *testing.T, redis string, env []string) *slowWeir {
 
 // A closedGate is the gate of a slowWeir while one test uses it.
 type closedGate struct {
-	slow             *slowWeir
-	scene            *scene
+	slow           *slowWeir
+	scene          *scene
 	answers, ended float64 // before the gate was closed: the answers of Weir, and the leases that it ended
-	end              sync.Once
+	end            sync.Once
 }
 
 // closeGate closes the gate for one test.
