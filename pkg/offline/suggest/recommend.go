@@ -197,9 +197,9 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 	}
 	switch {
 	case s.outliers > 0 && s.least == never:
-		say("%s more than any limit. %s", outliersNeed(s.outliers), inspectOutliers)
+		say("%s more than any limit. %s", outliersNeed(s.outliers, ""), inspectOutliers)
 	case s.outliers > 0:
-		say("%s %s, %.0f times as much as the busiest ordinary key. %s", outliersNeed(s.outliers), terminal.Grouped(s.least),
+		say("%s %s, %.0f times as much as the busiest ordinary key. %s", outliersNeed(s.outliers, " at least"), terminal.Grouped(s.least),
 			float64(s.least)/float64(max(1, s.ordinary)), inspectOutliers)
 	case r.Keys.N < outlierKeys:
 		say("With fewer than %d keys, no key counts as an outlier. The limit denies none of the recorded requests.", outlierKeys)
@@ -235,12 +235,12 @@ func (r *Recommendation) ownParams() limiters.Params {
 
 const inspectOutliers = "Inspect outliers before you enforce the limit: they may be attackers or scripts."
 
-// outliersNeed returns the beginning of a sentence that ends with the least need of n outliers.
-func outliersNeed(n int64) string {
+// outliersNeed returns the beginning of a sentence that ends with the least need of n outliers. Only several outliers need " at least" it.
+func outliersNeed(n int64, atLeast string) string {
 	if n == 1 {
 		return "1 key is an outlier: it needs"
 	}
-	return terminal.Grouped(n) + " keys are outliers: they need at least"
+	return terminal.Grouped(n) + " keys are outliers: they need" + atLeast
 }
 
 // warnings returns the sentences about what makes the whole report less certain.

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/offline/suggest"
 	"github.com/weir-rls/weir/pkg/replay"
 )
@@ -311,6 +312,20 @@ func TestRecommendationSeparatesAttackers(t *testing.T) {
 		if text := r.Text(); !strings.Contains(text, "2 keys are outliers: they need at least 180, 180 times as much as the busiest ordinary key.") {
 			t.Errorf("%s\nwant the sentence about the 2 outliers", text)
 		}
+	}
+}
+
+func TestOutliersBeyondEveryLimitNeedMore(t *testing.T) {
+	var lines []replay.Line
+	for user := range 300 {
+		lines = append(lines, line(time.Duration(user)*time.Second, fmt.Sprint("user-", user), 1))
+	}
+	for attacker := range 2 {
+		lines = append(lines, line(5*time.Minute, fmt.Sprint("attacker-", attacker), limiters.MaxHits))
+	}
+	r := report(t, suggest.Options{Rules: rulesWith(t, "unit: minute", 5), Headroom: 0.2}, lines)
+	if text := r.Text(); !strings.Contains(text, "2 keys are outliers: they need more than any limit.") {
+		t.Errorf("%s\nwant the sentence about the 2 outliers", text)
 	}
 }
 
