@@ -67,7 +67,7 @@ func NewMetrics(version string) *Metrics {
 		}),
 		rules: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_rules", Help: "Number of rules in force."}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "weir_panics_total", Help: "Requests answered INTERNAL because of a bug in Weir.",
+			Name: "weir_panics_total", Help: "Requests answered INTERNAL, or over HTTP with 500, and failed resets by other replicas, because of a bug in Weir.",
 		}),
 		unmatched: newCounterMap("weir_unmatched_descriptors_total",
 			"Descriptors that no rule of their domain limits. LOG_LEVEL=debug logs their keys.", "domain"),
