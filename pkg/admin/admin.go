@@ -3,7 +3,7 @@
 //
 // Every call needs a bearer token or a client certificate. Every change is reported to [Options].Audit before it is answered.
 //
-// The package knows rules and stores by their interfaces only. The process passes in everything else as plain values.
+// The process passes in the rules and the parts that the API shows, see [Options]. The package opens and closes nothing.
 package admin
 
 import (

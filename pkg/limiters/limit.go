@@ -77,7 +77,8 @@ type algorithm interface {
 	mostAdmitted() int64
 	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time by which settle finds the charge.
 	reserve(s CounterState, now, n int64) (CounterState, int64)
-	// refundAs makes a refund worth as much as under whole, of which the algorithm is a share, see [Limit.Scaled].
+	// refundAs subtracts a refund at the rate of whole, the full limit of a share, so that a refund under a share is never worth more than
+	// its charge. See [Limit.Scaled].
 	refundAs(whole algorithm)
 	// settle applies corrections in order, to charges that still count.
 	settle(s CounterState, now int64, corrections []correction) CounterState

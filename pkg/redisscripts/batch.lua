@@ -21,10 +21,10 @@
 -- ARGV[#] the runs. A run has consecutive hits, which cost less together than one by one. It has 17 bytes:
 --           2  number of hits
 --           2  index of the first key, from 1
---           1  kind; plus PEEKS, for kinds 0 and 1, if the hits are peeks with a debt, see limiters.OpChargeDenied
+--           1  kind; plus CHARGE_DENIED, for kinds 0 and 1, if that is the operation of the hits, see limiters.OpChargeDenied
 --           2  index of the limit, from 1
 --           2  number of the group, 0 = none; the runs of a group follow each other
---           8  n, signed; with PEEKS, the debt of each peek
+--           8  n, signed; with CHARGE_DENIED, the hits to charge if the peek is denied
 --         The bytes after these depend on the kind:
 --           0 SAME_KEY      hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
 --                           the batch, see deciders_of.
@@ -73,8 +73,8 @@ do
   while from <= #text do
     local times, key, kind, limit, group_number, n
     times, key, kind, limit, group_number, n, from = unpacked('>I2I2I1I2I2i8', text, from)
-    local peeks, run = kind >= $PEEKS
-    if peeks then kind = kind - $PEEKS end
+    local charge_denied, run = kind >= $CHARGE_DENIED
+    if charge_denied then kind = kind - $CHARGE_DENIED end
     if kind == $EXTRA then
       local op, id, reservations_key, reservations_limit, penalty_key, penalty_limit
       op, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = unpacked('>I1c16I2I2I2I2', text, from)
@@ -89,7 +89,7 @@ do
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n }
       if limit == 0 then run.hits_at, from = from, from + $ALONE_SIZE * times end
-      if peeks then run.n, run.debt = 0, n end
+      if charge_denied then run.n, run.denied_n = 0, n end
     end
     runs[#runs + 1] = run
     count = count + times
@@ -145,8 +145,8 @@ local function failures()
   return { text_of = text_of, fail = fail, set_unsaved = set_unsaved }
 end
 
--- Charges n checked hits on a state. If they are denied and the limit counts denied hits, it charges denied ones: n, or the debt
--- of a peek. It returns the wait, and whether the state has changed.
+-- Charges n checked hits on a state. If they are denied and the limit counts denied hits, it charges denied hits: n, or for a peek those
+-- that its caller has denied. It returns the wait, and whether the state has changed.
 local function charge_checked(s, limit, n, denied, allowed, retry)
   local algorithm = limit.algorithm
   if allowed then return 0, algorithm.charge(s, limit, now, n) end
@@ -165,7 +165,7 @@ local current_hit
 -- false value means that the key is absent if values.absent is false, and otherwise that the value is unknown. The functions of the
 -- algorithm are locals, because Lua reads a local faster than a field.
 local function decide_alone(run, to, values, from)
-  local limit, n, debt = run.limit, run.n, run.debt
+  local limit, n, denied_n = run.limit, run.n, run.denied_n
   local hits_at, first, offset = run.hits_at, run.first, run.key - 1
   local keys, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
@@ -173,7 +173,7 @@ local function decide_alone(run, to, values, from)
     if hits_at then
       limit, n = unpacked('>I2i8', text, hits_at + $ALONE_SIZE * (current_hit - 1))
       limit = limits[limit]
-      if debt then n, debt = 0, n end
+      if denied_n then n, denied_n = 0, n end
     end
     if limit.algorithm ~= algorithm then
       algorithm, s = limit.algorithm, nil
@@ -187,7 +187,7 @@ local function decide_alone(run, to, values, from)
       s = load(key, limit, now, value, s)
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
       if allowed and n ~= 0 or not allowed and limit.counts_denied then
-        retry, charged = charge_checked(s, limit, n, debt or n, allowed, retry)
+        retry, charged = charge_checked(s, limit, n, denied_n or n, allowed, retry)
       end
       used, reset = usage(s, limit, now)
     end
@@ -249,7 +249,7 @@ local function deciders_of(batch)
 
   -- Decides the hits of a run without a group.
   local function decide_same_key(key, run)
-    local limit, n, denied = run.limit, run.n, run.debt or run.n
+    local limit, n, denied = run.limit, run.n, run.denied_n or run.n
     local s, fits = state_of(key, limit), limit.algorithm.fits
     for i = run.first, run.first + run.times - 1 do
       local allowed, retry, charged = true, 0, false

@@ -29,8 +29,8 @@ const verdictsPerPack = 64
 // Lua local that closures capture costs time in every call.
 var constants = map[string]any{
 	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,
-	"PEEKS":      PeeksFlag,
-	"ALONE_SIZE": 10, "CONCURRENCY_SIZE": 29, "RESERVATIONS_SIZE": 31, // bytes of each hit of such a run
+	"CHARGE_DENIED": ChargeDeniedFlag,
+	"ALONE_SIZE":    10, "CONCURRENCY_SIZE": 29, "RESERVATIONS_SIZE": 31, // bytes of each hit of such a run
 	"END": limiters.OpEnd, "INSPECT": limiters.OpInspect,
 	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
 	"TOO_MANY_RESERVATIONS": ResultTooManyReservations, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,

@@ -11,8 +11,8 @@ const (
 	KindExtra                       // one hit of a limit with extra state, or an inspection
 	KindReservations                // like KindConcurrency, for limits with reservations and no penalty
 
-	// PeeksFlag is added to one of the first two kinds if the hits are peeks and the amounts are their debts.
-	PeeksFlag RunKind = 8
+	// ChargeDeniedFlag is added to one of the first two kinds if the operation of the hits is limiters.OpChargeDenied.
+	ChargeDeniedFlag RunKind = 8
 )
 
 // The results of a hit in a reply.

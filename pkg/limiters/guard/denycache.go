@@ -162,7 +162,7 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return nil
 }
 
-// A lookup says where a hit goes, and whether the cache may record its denial afterwards.
+// A lookup decides about one hit: the cache answers it, or the store does, and the cache may then record its denial.
 type lookup struct {
 	hash       uint64 // the hash of the key
 	generation uint32 // the generation of the shard before the store was called

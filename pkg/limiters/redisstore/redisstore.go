@@ -107,7 +107,7 @@ func (s *Store) enter() bool {
 	return true
 }
 
-// Take implements [limiters.Store]. It returns within Timeout.
+// Take implements [limiters.Store]. It returns within Timeout or, if a charge of a moving slot must be refunded, within twice Timeout.
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)

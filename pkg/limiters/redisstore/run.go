@@ -9,14 +9,14 @@ import (
 
 // A hitRun is consecutive hits of one kind.
 type hitRun struct {
-	kind   redisscripts.RunKind
-	first  int // index of the first hit
-	times  int // number of hits; of an inspection, the number of its verdicts
-	key    int // index of the first hit's key
-	limit  int // index of the hits' limit; noIndex: each hit has a limit and an amount of its own
-	group  uint16
-	n      int64 // amount of each hit
-	isDebt bool
+	kind           redisscripts.RunKind
+	first          int // index of the first hit
+	times          int // number of hits; of an inspection, the number of its verdicts
+	key            int // index of the first hit's key
+	limit          int // index of the hits' limit; noIndex: each hit has a limit and an amount of its own
+	group          uint16
+	n              int64 // amount of each hit
+	isChargeDenied bool
 }
 
 // longRun is the length from which a run of equal hits accepts no other hits. A further run costs the script as much as a few hits, and
@@ -29,7 +29,7 @@ func (b *batch) encodeRuns() {
 	for i := range b.hits {
 		h := b.hits[i]
 		next := hitRun{first: i, times: 1, key: b.keyOf[i], limit: b.limitOf[i], group: b.group[i], n: limiters.ClampHits(h.N)}
-		next.isDebt = h.Op == limiters.OpChargeDenied
+		next.isChargeDenied = h.Op == limiters.OpChargeDenied
 		switch {
 		case h.Op == limiters.OpInspect:
 			next.kind, next.times = redisscripts.KindExtra, b.verdictsOf(i)
@@ -52,7 +52,7 @@ func (b *batch) encodeRuns() {
 
 // join adds the run next of one hit to r. It returns false if next does not belong to r.
 func (r *hitRun) join(next hitRun) bool {
-	if r.times == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind || r.isDebt != next.isDebt {
+	if r.times == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind || r.isChargeDenied != next.isChargeDenied {
 		return false
 	}
 	joins, equal := false, next.limit == r.limit && next.n == r.n
@@ -80,8 +80,8 @@ func (b *batch) appendRun(r *hitRun) {
 	to := binary.BigEndian.AppendUint16(b.runs, uint16(r.times))
 	to = appendIndex(to, r.key)
 	kind := r.kind
-	if r.isDebt {
-		kind |= redisscripts.PeeksFlag
+	if r.isChargeDenied {
+		kind |= redisscripts.ChargeDeniedFlag
 	}
 	to = append(to, byte(kind))
 	to = appendIndex(to, r.limit)
