@@ -7,7 +7,7 @@ import (
 )
 
 // A concurrencyLimit bounds the slots that requests hold at one time. A hit of n > 0 with a [LeaseID] takes n slots under the
-// id, until the end of the id or until the lease expires. A take of a held id is allowed and changes nothing. A peek asks
+// id, until the end of the id or until the lease expires. A hit with a held id is allowed and changes nothing. A peek asks
 // whether one more slot is free. A hit without an id is checked and holds nothing.
 //
 // A hit removes at most [LeasesPerHit] expired leases, the earliest first, and the expired lease of its own id. The other expired

@@ -11,7 +11,7 @@ const leaseLen = 16 + 3*8
 
 var errLeases = errors.New("the leases of a state are invalid")
 
-// HasLeases reports whether s has open leases, or ids that ended before they were taken.
+// HasLeases reports whether s has open leases, or ids that ended before they were opened.
 func (s *State) HasLeases() bool { return !s.extraOrEmpty().leases.isEmpty() }
 
 // AppendLeases appends the encoding of the leases of s to b.
