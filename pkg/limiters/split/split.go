@@ -64,7 +64,16 @@ func (s *Subset) Scatter(out []limiters.Verdict) {
 
 // Take calls store.Take. If that returns an error, each verdict gets it too.
 func Take(ctx context.Context, store Taker, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := store.Take(ctx, now, groups, out)
+	return failAll(out, store.Take(ctx, now, groups, out))
+}
+
+// TakeRecovering is [Take], but a panic becomes the error, see [CatchPanic].
+func TakeRecovering(ctx context.Context, store Taker, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	return failAll(out, CatchPanic(func() error { return store.Take(ctx, now, groups, out) }))
+}
+
+// failAll sets the error of each verdict to err, unless it is nil, and returns err.
+func failAll(out []limiters.Verdict, err error) error {
 	if err != nil {
 		limiters.FailAll(out, err)
 	}
@@ -74,6 +83,9 @@ func Take(ctx context.Context, store Taker, now time.Time, groups []limiters.Gro
 // ErrorOfAll returns the error of a Take whose parts ended with errs: nil if a part succeeded, and otherwise all errors joined. It
 // is [limiters.IsUncharged] only if all of them are. It omits errors with the text of an earlier one, because hundreds may be alike.
 func ErrorOfAll(errs []error) error {
+	if slices.Contains(errs, nil) {
+		return nil
+	}
 	type content struct {
 		text      string
 		uncharged bool
@@ -81,9 +93,6 @@ func ErrorOfAll(errs []error) error {
 	seen := map[content]bool{}
 	var unique []error
 	for _, err := range errs {
-		if err == nil {
-			return nil
-		}
 		c := content{err.Error(), limiters.IsUncharged(err)}
 		if !seen[c] {
 			seen[c] = true
@@ -136,10 +145,8 @@ func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict
 }
 
 func (s *storeSubset) take(ctx context.Context, now time.Time) {
-	s.err = CatchPanic(func() error { return s.Take(ctx, s.store, now) })
-	if s.err != nil { // a panic, which has failed no verdict
-		limiters.FailAll(s.Verdicts, s.err)
-	}
+	s.Verdicts = make([]limiters.Verdict, s.Len())
+	s.err = TakeRecovering(ctx, s.store, now, s.Groups, s.Verdicts)
 }
 
 // ErrPanic is the error of hits whose store panicked. They may have been charged.
