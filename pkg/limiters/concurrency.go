@@ -33,8 +33,6 @@ func (leasesOnly) settle(s CounterState, _ int64, _ []correction) CounterState {
 
 func (leasesOnly) resetTime(CounterState) int64 { return 0 }
 
-func (leasesOnly) refundAs(algorithm) {}
-
 func (leasesOnly) extraWait(int64) int64 { return 0 }
 
 func (leasesOnly) mostAdmitted() int64 { return 0 }
@@ -61,7 +59,7 @@ var concurrencyDefinition = definition{
 	name:       "concurrency",
 	parameters: leaseParameters,
 	largest:    MaxLeases,
-	newAlgorithm: func(spec Spec) (algorithm, error) {
+	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
 		if spec.CountDenied {
 			return nil, specError("remove count_denied", "denied hits hold no slots")
 		}

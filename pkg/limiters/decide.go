@@ -15,13 +15,12 @@ func (h *Hit) NeedsRoom(s *State, now int64) bool {
 	if n < 0 || effect == leaseHeld {
 		return false
 	}
-	switch ok, _ := l.fits(s, now, n); {
+	ok, _ := l.fits(s, now, n)
+	switch {
 	case !ok && l.HasPenalty():
 		return true
-	case l.spec.Max == 0:
-		return false
-	case !ok && (!l.UsesLeases() || !s.hasExpiredLease(now)):
-		return l.spec.CountDenied && h.N > 0
+	case !ok && !(l.UsesLeases() && s.hasExpiredLease(now)):
+		return l.countedIfDenied(h.N) > 0
 	}
 	return n > 0 || effect == leaseOpens || effect == leaseEnded
 }

@@ -16,7 +16,6 @@ import "slices"
 //
 // In a State, A is the start of a window in µs since 1970 (0: none yet), and B is the count of that window.
 type windowLimit struct {
-	countsHits
 	max, window int64     // window in µs
 	firstHit    bool      // windows start with a key's first hit, not by the clock
 	calendar    *calendar // nil: windows do not follow a calendar
@@ -42,7 +41,7 @@ var fixedWindowDefinition = definition{
 	stateWords:            2,
 	hasWindow:             true,
 	countsDeniedByDefault: true,
-	newAlgorithm: func(spec Spec) (algorithm, error) {
+	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
 		l := &windowLimit{
 			max: spec.Max, window: spec.Window.Microseconds(), firstHit: spec.Params.WindowStart == StartByFirstHit,
 		}

@@ -17,9 +17,11 @@ type funnelLimit struct {
 	max, window int64 // window in µs
 	capacity    int64 // the largest level, in hits
 	drain       drain
-	refund      drain // the drain of a refunded hit, see refundAs
-	full        span  // time until the capacity has drained
-	overdraft   span  // time until twice the capacity has drained: the bound for counted denied hits
+	// refund is the drain of a refunded hit. A hit takes longer to drain under a share, so a share refunds at the rate of the whole limit:
+	// a refund is then never worth more than its charge.
+	refund    drain
+	full      span // time until the capacity has drained
+	overdraft span // time until twice the capacity has drained: the bound for counted denied hits
 }
 
 // maxCapacity bounds the capacity, and maxDen the denominator of the time to drain a hit, so that products are exact in the doubles
@@ -53,7 +55,7 @@ var funnelDefinition = definition{
 		}
 		return spec.Max
 	},
-	newAlgorithm: func(spec Spec) (algorithm, error) {
+	newAlgorithm: func(spec, whole Spec) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
 			capacity: cmp.Or(spec.Params.Capacity, spec.Max), drain: drain{den: 1},
@@ -67,24 +69,20 @@ var funnelDefinition = definition{
 		if l.capacity > maxCapacity {
 			return nil, specError(fmt.Sprintf("want a capacity of at most %d", maxCapacity), "a funnel of %d hits is too large", l.capacity)
 		}
-		g := gcd(l.max, l.window)
-		l.drain = drain{num: uint64(l.window / g), den: uint64(l.max / g)}
+		l.drain = newDrain(spec)
 		d := &l.drain
 		if d.den > maxDen {
-			return nil, errPrecise(spec)
+			return nil, tooFineError(spec)
 		}
 		if hi, lo := bits.Mul64(uint64(l.capacity), d.num); hi >= d.den || quotient(hi, lo, d.den) > maxDrain {
 			return nil, errSlow
 		}
 		l.full = d.timeFor(l.capacity)
 		l.overdraft = d.timeFor(2 * l.capacity)
-		l.refund = l.drain
+		l.refund = newDrain(whole)
 		return l, nil
 	},
 }
-
-// refundAs is needed because a state is a time to drain, and a hit takes longer to drain under a share.
-func (l *funnelLimit) refundAs(whole algorithm) { l.refund = whole.(*funnelLimit).drain }
 
 // stepOf returns the smallest step whose multiples up to maximum are valid maximums, which requires denominators of at most maxDen.
 // It returns false if there is none.
@@ -96,8 +94,8 @@ func stepOf(maximum int64, window time.Duration) (step int64, ok bool) {
 	return step, us%step == 0
 }
 
-// errPrecise returns the error for a denominator above maxDen, with a smaller valid maximum.
-func errPrecise(spec Spec) error {
+// tooFineError returns the error for a denominator above maxDen, with a smaller valid maximum.
+func tooFineError(spec Spec) error {
 	maximum := int64(maxDen)
 	if step, ok := stepOf(spec.Max, spec.Window); ok {
 		maximum = spec.Max - spec.Max%step
@@ -229,6 +227,13 @@ func funnelStateOf(s CounterState) funnelState {
 
 // A drain is the time to drain one hit: num/den µs, in lowest terms.
 type drain struct{ num, den uint64 }
+
+// newDrain returns the drain of a limit, whose maximum is not 0.
+func newDrain(spec Spec) drain {
+	maximum, window := spec.Max, spec.Window.Microseconds()
+	g := gcd(maximum, window)
+	return drain{num: uint64(window / g), den: uint64(maximum / g)}
+}
 
 // A span is a duration of whole + frac/den µs, with the den of its drain.
 type span struct {

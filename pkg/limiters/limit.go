@@ -77,19 +77,11 @@ type algorithm interface {
 	mostAdmitted() int64
 	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time by which settle finds the charge.
 	reserve(s CounterState, now, n int64) (CounterState, int64)
-	// refundAs subtracts a refund at the rate of whole, the full limit of a share, so that a refund under a share is never worth more than
-	// its charge. See [Limit.Scaled].
-	refundAs(whole algorithm)
 	// settle applies corrections in order, to charges that still count.
 	settle(s CounterState, now int64, corrections []correction) CounterState
 	// appendScript appends the numbers at now that only the algorithm's script takes, in the order of the header of that script.
 	appendScript(b []byte, now int64) []byte
 }
-
-// countsHits is embedded by algorithms whose states count hits, so that a hit is worth the same under a share.
-type countsHits struct{}
-
-func (countsHits) refundAs(algorithm) {}
 
 // A definition declares an algorithm.
 type definition struct {
@@ -108,8 +100,9 @@ type definition struct {
 	countsDeniedByDefault bool
 	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
-	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range.
-	newAlgorithm func(Spec) (algorithm, error)
+	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range. A spec that was scaled is a
+	// share of whole; otherwise the two are equal.
+	newAlgorithm func(spec, whole Spec) (algorithm, error)
 }
 
 var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition, &concurrencyDefinition}
@@ -165,7 +158,9 @@ func specError(remedy, problem string, args ...any) error {
 }
 
 // New validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field that New finds, which may not be all.
-func New(spec Spec) (*Limit, error) {
+func New(spec Spec) (*Limit, error) { return newLimit(spec, spec) }
+
+func newLimit(spec, whole Spec) (*Limit, error) {
 	d := definitionOf(spec.Algorithm)
 	if d.name == "" {
 		return nil, specError(fmt.Sprintf("want one of %q", Algorithms()), "unknown algorithm %q", spec.Algorithm)
@@ -179,7 +174,7 @@ func New(spec Spec) (*Limit, error) {
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDeniedByDefault && spec.CountDenied
 	d.clearTextDefaults(&l.spec.Params)
 	var err error
-	if l.algorithm, err = d.newAlgorithm(spec); err != nil {
+	if l.algorithm, err = d.newAlgorithm(spec, whole); err != nil {
 		return nil, err
 	}
 	if l.stateID = l.algorithm.idPrefix(); d.hasWindow {
@@ -219,12 +214,7 @@ func (d *definition) checkWindow(w time.Duration) error {
 // Scaled returns l with its Spec scaled down, see [Spec.Scaled], for a store in memory. All scaled versions of l may use one state. A
 // refund under a scaled limit is never worth more than the charge that it takes back, whatever the scale of that charge was.
 func (l *Limit) Scaled(scale func(int64) int64) (*Limit, error) {
-	scaled, err := New(l.spec.Scaled(scale))
-	if err != nil {
-		return nil, err
-	}
-	scaled.algorithm.refundAs(l.algorithm)
-	return scaled, nil
+	return newLimit(l.spec.Scaled(scale), l.spec)
 }
 
 // Spec returns the Spec that was passed to New, except that the zone UTC and each default of a Choice are empty. A number or a duration

@@ -17,7 +17,6 @@ const LogMax = 1_000_000
 //
 // A State has a Log and no words.
 type logLimit struct {
-	countsHits
 	max, window int64 // window in µs
 }
 
@@ -27,7 +26,7 @@ var slidingLogDefinition = definition{
 	largest:    LogMax,
 	hasWindow:  true,
 	grows:      true,
-	newAlgorithm: func(spec Spec) (algorithm, error) {
+	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
 		if spec.Max > LogMax {
 			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", LogMax)
 			return nil, specError(remedy, "a sliding log of %d hits is too large", spec.Max)

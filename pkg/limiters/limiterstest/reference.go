@@ -35,13 +35,7 @@ func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.G
 	stateIndex := make([]int, 0, len(out))
 	for _, g := range groups {
 		for _, h := range g {
-			id := [2]string{h.Key, h.Limit.StateID()}
-			n, found := r.indexOf[id]
-			if !found {
-				n = len(r.states)
-				r.indexOf[id], r.states = n, append(r.states, limiters.State{})
-			}
-			stateIndex = append(stateIndex, n)
+			stateIndex = append(stateIndex, r.stateIndex(&h))
 		}
 	}
 	limiters.Decide(now.UnixMicro(), groups, stateIndex, r.states, out)
@@ -49,6 +43,17 @@ func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.G
 		out[i].At, out[i].Order = now.UnixMicro(), order
 	}
 	return nil
+}
+
+// stateIndex returns the index of the state of h, and adds a zero state if there is none.
+func (r *Reference) stateIndex(h *limiters.Hit) int {
+	id := [2]string{h.Key, h.Limit.StateID()}
+	n, found := r.indexOf[id]
+	if !found {
+		n = len(r.states)
+		r.indexOf[id], r.states = n, append(r.states, limiters.State{})
+	}
+	return n
 }
 
 // clock reads the own clock, and returns how many Takes of the same time were before.
