@@ -77,21 +77,29 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 			continue
 		}
 		for i, hit := range g {
-			// A reservation with an estimate of 0 must be ended too.
-			if (hit.N > 0 || hit.MayOpenLease()) && !slices.Contains(deniedKeys, keys[i]) {
-				hit.N = -hit.N
-				if hit.Limit.UsesLeases() {
-					hit.N, hit.Op = 0, limiters.OpEnd // the lease or the reservation ends
-				}
-				refund := refunds.add(keys[i], limiters.Group{hit}, first+i)
-				if sc.batch.now.IsZero() && hit.Op != limiters.OpEnd {
-					// In the next fixed window, the refund would admit a hit too many.
-					refund.batch.notAfter = start.Add(sc.Verdicts[first+i].ResetAfter)
-				}
+			undo, needed := undoOf(hit)
+			if !needed || slices.Contains(deniedKeys, keys[i]) {
+				continue
+			}
+			refund := refunds.add(keys[i], limiters.Group{undo}, first+i)
+			if sc.batch.now.IsZero() && undo.Op != limiters.OpEnd {
+				// In the next fixed window, the refund would admit a hit too many.
+				refund.batch.notAfter = start.Add(sc.Verdicts[first+i].ResetAfter)
 			}
 		}
 	}
 	return refunds
+}
+
+// undoOf returns the hit that undoes an allowed hit: the end of its lease, or a refund. It returns false if hit has changed nothing.
+func undoOf(hit limiters.Hit) (undo limiters.Hit, needed bool) {
+	undo = hit
+	if hit.Limit.UsesLeases() {
+		undo.N, undo.Op = 0, limiters.OpEnd
+	} else {
+		undo.N = -hit.N
+	}
+	return undo, hit.N > 0 || hit.MayOpenLease() // a reservation may have an estimate of 0
 }
 
 func spansKeys(keys []string) bool {
