@@ -65,7 +65,7 @@ func (f *shadowFile) observe(o *rls.Observation) {
 
 func (f *shadowFile) stats() telemetry.ShadowStats {
 	c := f.file.State()
-	return telemetry.ShadowStats{Report: f.Report(maxShadowSeries, 0), Loads: c.Loads, Faults: c.Faults}
+	return telemetry.ShadowStats{Report: f.Report(maxShadowSeries, 0), Stats: f.Stats(), Loads: c.Loads, Faults: c.Faults}
 }
 
 // maxShadowSeries bounds the limits in the metrics. Each limit has up to four series.
@@ -74,27 +74,9 @@ const maxShadowSeries = 1000
 // report returns the comparison for the admin API.
 func (f *shadowFile) report(limits, keys, replicas int) admin.Shadow {
 	r := f.Report(limits, keys)
-	s := admin.Shadow{
-		File:             f.path,
-		Running:          r.Running,
-		CandidateVersion: r.Version,
-		RulesVersion:     r.RulesVersion,
-		Replica:          hostname(),
-		Scope:            admin.ScopeReplica,
-		Replicas:         replicas,
-		Requests:         admin.ShadowRequests{Compared: r.Compared(), Counts: r.Counts},
-		Evicted:          r.Stats.Evicted + r.Stats.Rejected,
-		Panics:           r.Stats.Panics,
-		Denials:          r.Denials,
-	}
-	if all := r.Dropped + r.Seen; all > 0 {
-		s.DroppedShare = float64(r.Dropped) / float64(all)
-	}
+	r.File, r.Replica, r.Scope, r.Replicas = f.path, hostname(), admin.ScopeReplica, replicas
 	if err := f.file.State().Err; err != nil {
-		s.Error = err.Error()
+		r.Error = err.Error()
 	}
-	if r.Running {
-		s.LoadedAt, s.Since = &r.Loaded, &r.Since
-	}
-	return s
+	return r
 }

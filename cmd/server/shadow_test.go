@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/redistest"
-	"github.com/weir-rls/weir/internal/shadow"
 	"github.com/weir-rls/weir/pkg/admin"
 )
 
@@ -52,7 +51,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 		s.remaining("alice")
 	}
 	got := s.shadowed(func(got *admin.Shadow) bool { return got.Requests.Compared == 3 })
-	want := admin.ShadowRequests{Compared: 3, Counts: shadow.Counts{BothAllowed: 1, NewlyDenied: 1, BothDenied: 1}}
+	want := admin.ShadowRequests{Compared: 3, BothAllowed: 1, NewlyDenied: 1, BothDenied: 1}
 	if got.Requests != want || len(got.Limits) != 1 || got.Limits[0].NewlyDenied != 1 || got.Limits[0].BothDenied != 1 || got.Scope != "replica" {
 		t.Errorf("%+v, want %+v, of one limit of this replica", got, want)
 	}

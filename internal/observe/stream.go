@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/keysample"
+	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
@@ -26,7 +27,7 @@ const (
 // ErrTooManySubscribers is the error of [Observer.Subscribe] beyond MaxSubscribers.
 var ErrTooManySubscribers = fmt.Errorf("%d subscribers already: close another stream first", MaxSubscribers)
 
-// The outcomes of a decision, see [Decision].
+// The outcomes of a decision, see [admin.Decision].
 const (
 	Allowed   = "allowed"
 	Denied    = "denied"    // by a limit, in shadow mode too
@@ -35,9 +36,9 @@ const (
 
 // A subscription receives decisions.
 type subscription struct {
-	filter  Filter
+	filter  admin.Filter
 	keep    uint64 // the highest sample hash
-	queue   chan Decision
+	queue   chan admin.Decision
 	dropped atomic.Int64
 	owner   *subscribers
 
@@ -55,9 +56,9 @@ type subscribers struct {
 
 // Subscribe returns a stream of the decisions that f selects. It drops and counts decisions if the queue of the subscription is
 // full, or beyond MaxPerSecond.
-func (o *Observer) Subscribe(f Filter) (*Subscription, error) {
+func (o *Observer) Subscribe(f admin.Filter) (*admin.Subscription, error) {
 	s := &subscription{
-		filter: f, keep: keysample.Threshold(cmp.Or(f.Sample, 1)), queue: make(chan Decision, queueSize), owner: &o.subscribers,
+		filter: f, keep: keysample.Threshold(cmp.Or(f.Sample, 1)), queue: make(chan admin.Decision, queueSize), owner: &o.subscribers,
 		rate: rate{perSecond: MaxPerSecond},
 	}
 	err := o.subscribers.change(func(all []*subscription) ([]*subscription, error) {
@@ -69,7 +70,7 @@ func (o *Observer) Subscribe(f Filter) (*Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Subscription{C: s.queue, Dropped: s.dropped.Load, Close: s.close}, nil
+	return &admin.Subscription{C: s.queue, Dropped: s.dropped.Load, Close: s.close}, nil
 }
 
 // change replaces the list of subscriptions by an edited copy.
@@ -106,7 +107,7 @@ func (s *subscription) close() {
 }
 
 // send queues the decision that made returns, or drops it.
-func (s *subscription) send(now time.Time, made func() *Decision) {
+func (s *subscription) send(now time.Time, made func() *admin.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -124,7 +125,7 @@ func (o *Observer) publish(all []*subscription, r *decide.Result, i, denying int
 	d := &r.Decisions[i]
 	outcome := outcomeOf(d, denying)
 	var hash uint64 // 0: not yet computed
-	var made *Decision
+	var made *admin.Decision
 	now := time.Now()
 	for _, s := range all {
 		if !selects(&s.filter, d, outcome) {
@@ -136,7 +137,7 @@ func (o *Observer) publish(all []*subscription, r *decide.Result, i, denying int
 		if hash > s.keep {
 			continue
 		}
-		s.send(now, func() *Decision {
+		s.send(now, func() *admin.Decision {
 			if made == nil {
 				made = o.decision(now, r, i, denying, outcome)
 			}
@@ -156,7 +157,7 @@ func outcomeOf(d *decide.Decision, denying int) string {
 }
 
 // selects reports whether f selects d, apart from the sample.
-func selects(f *Filter, d *decide.Decision, outcome string) bool {
+func selects(f *admin.Filter, d *decide.Decision, outcome string) bool {
 	if f.Domain != "" && f.Domain != d.Domain || f.Rule != "" && f.Rule != d.RuleName() || f.Outcome != "" && f.Outcome != outcome {
 		return false
 	}
@@ -170,9 +171,9 @@ func selects(f *Filter, d *decide.Decision, outcome string) bool {
 }
 
 // decision copies descriptor i, so that the result does not refer to r, which is reused.
-func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, outcome string) *Decision {
+func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, outcome string) *admin.Decision {
 	d := &r.Decisions[i]
-	made := &Decision{
+	made := &admin.Decision{
 		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{}, KeyHash: o.hash(keyOf(r, i)), Hits: d.Hits,
 		Outcome: outcome,
 		Reason:  d.Reason.String(), Enforced: outcome == Denied && r.Enforced(d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
@@ -191,7 +192,7 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 		v = d.Verdicts[limit]
 		made.Limit, made.Algorithm, made.By = d.LimitLabel(limit), d.Limits[limit].Compiled.Spec().Algorithm, v.By.String()
 	}
-	made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, WaitText(v.RetryAfter), v.ResetAfter.String()
+	made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, explain.WaitText(v.RetryAfter), v.ResetAfter.String()
 	return made
 }
 

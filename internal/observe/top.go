@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/spacesaving"
+	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
@@ -159,8 +160,8 @@ func (s *topShard) beginWindow(current uint64) {
 
 // Top returns the n heaviest keys of a domain, or of all domains if domain is "". Keys are ordered by their requested hits or, if
 // denied, by their denied hits, in shadow mode too, with a denied peek as one hit. Without sketches the list is empty.
-func (o *Observer) Top(denied bool, domain string, n int) Top {
-	top := Top{Keys: []TopKey{}}
+func (o *Observer) Top(denied bool, domain string, n int) admin.Top {
+	top := admin.Top{Keys: []admin.TopKey{}}
 	if o.top == nil {
 		return top
 	}
@@ -177,8 +178,8 @@ func (o *Observer) Top(denied bool, domain string, n int) Top {
 	return top
 }
 
-func (o *Observer) topKey(item spacesaving.Item[keyInfo]) TopKey {
-	k := TopKey{
+func (o *Observer) topKey(item spacesaving.Item[keyInfo]) admin.TopKey {
+	k := admin.TopKey{
 		Domain: item.Value.domain, Rule: item.Value.rule, Key: []explain.Entry{}, KeyHash: o.hash(item.Value.key),
 		Count: signed(item.Count), Error: signed(item.Error),
 	}
@@ -191,7 +192,7 @@ func (o *Observer) topKey(item spacesaving.Item[keyInfo]) TopKey {
 
 func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// list returns all keys, heaviest first, the total of all counts, and the largest error of a count, see [Top].
+// list returns all keys, heaviest first, the total of all counts, and the largest error of a count, see [admin.Top].
 func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, all []spacesaving.Item[keyInfo]) {
 	t.mu.Lock() // no window begins
 	defer t.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/spacesaving"
+	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -42,7 +43,7 @@ type candidate struct {
 type diff struct {
 	since         time.Time
 	version       string // of the rules in force
-	counts        Counts
+	counts        admin.ShadowRequests
 	limits        map[limitID]*limitCounts
 	denied, freed *spacesaving.Sketch[denyingLimit] // keys with newly denied and with newly allowed requests
 }
@@ -103,6 +104,7 @@ func (c *candidate) newVersion(j *job) {
 
 func (c *candidate) count(j *job) {
 	d, live, proposed := &c.diff, &j.live, &c.denials
+	d.counts.Compared++
 	switch {
 	case live.denied && proposed.denied:
 		d.counts.BothDenied++

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -97,7 +98,7 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 		live := replay.New(rulesfiletest.Parse(t, liveRules), replay.Options{})
 		candidate := replay.New(rulesfiletest.Parse(t, candidateRules), replay.Options{})
 		random := rand.New(rand.NewPCG(1, 2))
-		var want Counts
+		want := admin.ShadowRequests{Compared: 5000}
 		limits, keys := map[string]*[3]int64{}, map[string]int64{} // keys by their hashes
 		row := func(d *decide.Decision, limit int) *[3]int64 {
 			id := fmt.Sprint(d.RuleName(), " ", d.LimitLabel(limit))
@@ -156,8 +157,8 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 			}
 		}
 		r := s.Report(100, 100)
-		if r.Counts != want || want.NewlyDenied < 100 || want.NewlyAllowed < 10 || want.BothDenied < 100 {
-			t.Errorf("got %+v, want %+v", r.Counts, want)
+		if r.Requests != want || want.NewlyDenied < 100 || want.NewlyAllowed < 10 || want.BothDenied < 100 {
+			t.Errorf("got %+v, want %+v", r.Requests, want)
 		}
 		if len(r.Limits) != len(limits) {
 			t.Errorf("%d limits, want %d", len(r.Limits), len(limits))
@@ -176,8 +177,8 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 				t.Errorf("%v: %d requests, want %d", k.Key, k.Requests, keys[k.KeyHash])
 			}
 		}
-		if r.Dropped != 0 || r.Seen != 5000 || r.Stats.Panics != 0 {
-			t.Errorf("%+v, want 5000 requests, no drop and no panic", r)
+		if r.DroppedShare != 0 || r.Panics != 0 {
+			t.Errorf("%+v, want no drop and no panic", r)
 		}
 	})
 }
@@ -233,8 +234,8 @@ func TestBlockedStoreDelaysNoRequest(t *testing.T) {
 		if took := time.Since(start); took != 0 {
 			t.Errorf("the requests waited for %v, want 0", took)
 		}
-		if r := s.Report(1, 1); r.Dropped != more || r.Stats.Dropped != more || r.Stats.Queued != maxQueued {
-			t.Errorf("dropped %d, queued %d", r.Dropped, r.Stats.Queued)
+		if r, stats := s.Report(1, 1), s.Stats(); r.Requests.Dropped != more || stats.Dropped != more || stats.Queued != maxQueued {
+			t.Errorf("dropped %d, queued %d", r.Requests.Dropped, stats.Queued)
 		}
 		s.stop()
 	})
@@ -285,19 +286,19 @@ func TestCandidateKeepsItsModes(t *testing.T) {
 	for _, tt := range []struct {
 		name, live, candidate string
 		options               decide.Options
-		want                  Counts
+		want                  admin.ShadowRequests
 		shadowed              int64
 	}{
-		{"denied", allowAll, denyAll, decide.Options{}, Counts{NewlyDenied: 1}, 0},
-		{"allowed", denyAll, allowAll, decide.Options{}, Counts{NewlyAllowed: 1}, 0},
-		{"no rule", denyAll, "\ndomain: other\ndescriptors: [{key: a}]\n", decide.Options{}, Counts{NewlyAllowed: 1}, 0},
-		{"shadow mode", allowAll, strings.ReplaceAll(denyAll, ", rate_limit", ", shadow_mode: true, rate_limit"), decide.Options{}, Counts{BothAllowed: 1}, 2},
-		{"shadow mode in force", strings.ReplaceAll(denyAll, ", rate_limit", ", shadow_mode: true, rate_limit"), denyAll, decide.Options{}, Counts{NewlyDenied: 1}, 0},
-		{"quota, one is free", allowAll, strings.Replace(strings.ReplaceAll(denyAll, ", rate_limit", ", quota_mode: true, rate_limit"), "0}", "5}", 1), decide.Options{}, Counts{BothAllowed: 1}, 0},
-		{"quota, both are full", allowAll, strings.ReplaceAll(denyAll, ", rate_limit", ", quota_mode: true, rate_limit"), decide.Options{}, Counts{NewlyDenied: 1}, 0},
-		{"unlimited", denyAll, "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unlimited: true}}\n", decide.Options{}, Counts{NewlyAllowed: 1}, 0},
-		{"SHADOW_MODE", allowAll, denyAll, decide.Options{ShadowMode: true}, Counts{NewlyDenied: 1}, 0},
-		{"SHADOW_MODE, both", denyAll, denyAll + " ", decide.Options{ShadowMode: true}, Counts{BothDenied: 1}, 0},
+		{"denied", allowAll, denyAll, decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
+		{"allowed", denyAll, allowAll, decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyAllowed: 1}, 0},
+		{"no rule", denyAll, "\ndomain: other\ndescriptors: [{key: a}]\n", decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyAllowed: 1}, 0},
+		{"shadow mode", allowAll, strings.ReplaceAll(denyAll, ", rate_limit", ", shadow_mode: true, rate_limit"), decide.Options{}, admin.ShadowRequests{Compared: 1, BothAllowed: 1}, 2},
+		{"shadow mode in force", strings.ReplaceAll(denyAll, ", rate_limit", ", shadow_mode: true, rate_limit"), denyAll, decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
+		{"quota, one is free", allowAll, strings.Replace(strings.ReplaceAll(denyAll, ", rate_limit", ", quota_mode: true, rate_limit"), "0}", "5}", 1), decide.Options{}, admin.ShadowRequests{Compared: 1, BothAllowed: 1}, 0},
+		{"quota, both are full", allowAll, strings.ReplaceAll(denyAll, ", rate_limit", ", quota_mode: true, rate_limit"), decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
+		{"unlimited", denyAll, "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unlimited: true}}\n", decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyAllowed: 1}, 0},
+		{"SHADOW_MODE", allowAll, denyAll, decide.Options{ShadowMode: true}, admin.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
+		{"SHADOW_MODE, both", denyAll, denyAll + " ", decide.Options{ShadowMode: true}, admin.ShadowRequests{Compared: 1, BothDenied: 1}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -310,8 +311,8 @@ func TestCandidateKeepsItsModes(t *testing.T) {
 				for _, l := range r.Limits {
 					shadowed += l.Shadowed
 				}
-				if r.Counts != tt.want || shadowed != tt.shadowed {
-					t.Errorf("got %+v and %d in shadow mode, want %+v and %d", r.Counts, shadowed, tt.want, tt.shadowed)
+				if r.Requests != tt.want || shadowed != tt.shadowed {
+					t.Errorf("got %+v and %d in shadow mode, want %+v and %d", r.Requests, shadowed, tt.want, tt.shadowed)
 				}
 			})
 		})
@@ -351,12 +352,12 @@ func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 			s.Observe(r, result)
 		}
 		synctest.Wait()
-		if r := s.Report(10, 10); r.Counts != (Counts{Undecided: 3}) || r.Stats.Keys == 0 {
+		if r := s.Report(10, 10); r.Requests != (admin.ShadowRequests{Undecided: 3}) || s.Stats().Keys == 0 {
 			t.Errorf("%+v, want 3 undecided requests, and a key", r)
 		}
 		s.decide(request(1, "user_id=1")) // the candidate allows two in a second
 		synctest.Wait()
-		if r := s.Report(10, 10); r.Counts != (Counts{Undecided: 3, NewlyDenied: 1}) {
+		if r := s.Report(10, 10); r.Requests != (admin.ShadowRequests{Undecided: 3, Compared: 1, NewlyDenied: 1}) {
 			t.Errorf("%+v, want 3 undecided requests and 1 newly denied", r)
 		}
 	})
@@ -366,7 +367,7 @@ func TestCandidateMayChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{}, liveRules, candidateRules)
 		defer s.stop()
-		deny := func() Report {
+		deny := func() admin.Shadow {
 			for range 3 {
 				s.decide(request(1, "user_id=1"))
 			}
@@ -374,29 +375,29 @@ func TestCandidateMayChange(t *testing.T) {
 			return s.Report(10, 10)
 		}
 		first := deny()
-		if first.Counts.NewlyDenied != 1 || first.Limits[0].Warm || !first.Since.Equal(first.Loaded) || first.RulesVersion != s.rules.Version() {
+		if first.Requests.NewlyDenied != 1 || first.Limits[0].Warm || !first.Since.Equal(*first.LoadedAt) || first.RulesVersion != s.rules.Version() {
 			t.Errorf("the first denial: %+v, want a cold limit, counted from the load, for the rules in force", first)
 		}
 		time.Sleep(time.Second)
-		if s.Use(rulesfiletest.Parse(t, candidateRules)) || s.Report(1, 1).Counts.NewlyDenied != 1 || !s.Report(1, 1).Limits[0].Warm {
+		if s.Use(rulesfiletest.Parse(t, candidateRules)) || s.Report(1, 1).Requests.NewlyDenied != 1 || !s.Report(1, 1).Limits[0].Warm {
 			t.Errorf("the same candidate: %+v", s.Report(1, 1))
 		}
 		time.Sleep(time.Second)
 		if !s.Use(rulesfiletest.Parse(t, strings.Replace(candidateRules, "2}", "1}", 1))) {
 			t.Error("another candidate is the same")
 		}
-		if second := deny(); second.Counts != (Counts{BothAllowed: 1, NewlyDenied: 2}) || second.Version == first.Version || second.Since.Equal(first.Since) {
+		if second := deny(); second.Requests != (admin.ShadowRequests{Compared: 3, BothAllowed: 1, NewlyDenied: 2}) || second.CandidateVersion == first.CandidateVersion || second.Since.Equal(*first.Since) {
 			t.Errorf("the second denial: %+v, want new counts of a new candidate", second)
 		}
 		// Other rules in force begin another diff. The counters of the candidate stay.
 		s.rules = rulesfiletest.Parse(t, strings.Replace(liveRules, "4}", "5}", 1))
-		if third := deny(); third.Counts != (Counts{NewlyDenied: 2, BothDenied: 1}) || third.RulesVersion != s.rules.Version() {
+		if third := deny(); third.Requests != (admin.ShadowRequests{Compared: 3, NewlyDenied: 2, BothDenied: 1}) || third.RulesVersion != s.rules.Version() {
 			t.Errorf("the third denial: %+v, want counts for the new rules in force", third)
 		}
 		s.Use(nil)
 		s.decide(request(1, "user_id=1"))
 		synctest.Wait()
-		if r := s.Report(10, 10); r.Running || r.Counts != (Counts{}) || r.Stats.Keys != 0 {
+		if r := s.Report(10, 10); r.Running || r.Requests != (admin.ShadowRequests{}) || s.Stats().Keys != 0 {
 			t.Errorf("without a candidate: %+v, want nothing", r)
 		}
 	})

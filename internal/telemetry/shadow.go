@@ -4,11 +4,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-rls/weir/internal/shadow"
+	"github.com/weir-rls/weir/pkg/admin"
 )
 
 // ShadowStats holds the report of the candidate rules of a shadow file, and counts the loads of the file.
 type ShadowStats struct {
-	shadow.Report
+	Report        admin.Shadow
+	Stats         shadow.Stats
 	Loads, Faults int64 // loads without faults, and with faults
 }
 
@@ -35,15 +37,16 @@ func (m *Metrics) RegisterShadow(stats func() ShadowStats) {
 			to <- constMetric(d, kind, float64(n), labels...)
 		}
 		const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
-		emit(running, gauge, bit(s.Running))
+		counts := &s.Report.Requests
+		emit(running, gauge, bit(s.Report.Running))
 		emit(loads, counter, s.Loads, "ok")
 		emit(loads, counter, s.Faults, "error")
-		emit(requests, counter, s.Counts.BothAllowed, "allowed")
-		emit(requests, counter, s.Counts.BothDenied, "denied")
-		emit(requests, counter, s.Counts.NewlyDenied, "newly_denied")
-		emit(requests, counter, s.Counts.NewlyAllowed, "newly_allowed")
-		for i := range s.Limits {
-			l := &s.Limits[i]
+		emit(requests, counter, counts.BothAllowed, "allowed")
+		emit(requests, counter, counts.BothDenied, "denied")
+		emit(requests, counter, counts.NewlyDenied, "newly_denied")
+		emit(requests, counter, counts.NewlyAllowed, "newly_allowed")
+		for i := range s.Report.Limits {
+			l := &s.Report.Limits[i]
 			for _, c := range []struct {
 				outcome string
 				n       int64
@@ -53,7 +56,7 @@ func (m *Metrics) RegisterShadow(stats func() ShadowStats) {
 				}
 			}
 		}
-		emit(undecided, counter, s.Counts.Undecided)
+		emit(undecided, counter, counts.Undecided)
 		emit(dropped, counter, s.Stats.Dropped)
 		emit(panics, counter, s.Stats.Panics)
 		emit(keys, gauge, s.Stats.Keys)

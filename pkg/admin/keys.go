@@ -8,7 +8,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
@@ -170,7 +169,7 @@ func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 
 func stateOf(v limiters.Verdict) explain.State {
 	return explain.State{
-		Used: v.Used, Remaining: v.Remaining, RetryAfter: observe.WaitText(v.RetryAfter), ResetAfter: v.ResetAfter.String(),
+		Used: v.Used, Remaining: v.Remaining, RetryAfter: explain.WaitText(v.RetryAfter), ResetAfter: v.ResetAfter.String(),
 		Penalty: v.PenaltyLeft.String(),
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/weir-rls/weir/internal/shadow"
 )
 
 func TestShadowMatchesItsDocument(t *testing.T) {
@@ -13,14 +11,12 @@ func TestShadowMatchesItsDocument(t *testing.T) {
 	full := Shadow{
 		File: "candidate.yaml", Running: true, CandidateVersion: "0123456789abcdef", RulesVersion: "fedcba9876543210", Replica: "weir-0",
 		Scope: ScopeReplica, Replicas: 3, LoadedAt: &now, Since: &now, DroppedShare: .25,
-		Requests: ShadowRequests{Compared: 10, Counts: shadow.Counts{BothAllowed: 4, BothDenied: 3, NewlyDenied: 2, NewlyAllowed: 1}},
-		Denials: shadow.Denials{
-			Limits: []shadow.LimitDiff{{Domain: "shop", Rule: "user_id", Limit: "burst", Algorithm: "fixed_window", NewlyDenied: 2}},
-			NewlyDeniedKeys: shadow.DiffKeys{Keys: 1, Exact: true, Worst: []shadow.DiffKey{
-				{Domain: "shop", Rule: "user_id", Limit: "burst", Key: []Entry{{"user_id", "42"}}, KeyHash: "0123456789abcdef", Requests: 2},
-			}},
-			NewlyAllowedKeys: shadow.DiffKeys{Exact: true, Worst: []shadow.DiffKey{}},
-		},
+		Requests: ShadowRequests{Compared: 10, BothAllowed: 4, BothDenied: 3, NewlyDenied: 2, NewlyAllowed: 1},
+		Limits:   []LimitDiff{{Domain: "shop", Rule: "user_id", Limit: "burst", Algorithm: "fixed_window", NewlyDenied: 2}},
+		NewlyDeniedKeys: DiffKeys{Keys: 1, Exact: true, Worst: []DiffKey{
+			{Domain: "shop", Rule: "user_id", Limit: "burst", Key: []Entry{{"user_id", "42"}}, KeyHash: "0123456789abcdef", Requests: 2},
+		}},
+		NewlyAllowedKeys: DiffKeys{Exact: true, Worst: []DiffKey{}},
 	}
 	var bounds [2]int
 	answer := full
@@ -32,8 +28,8 @@ func TestShadowMatchesItsDocument(t *testing.T) {
 		got.NewlyDeniedKeys.Worst[0].Requests != 2 || !got.Since.Equal(now) {
 		t.Errorf("%d %s, bounds %v", code, text, bounds)
 	}
-	answer = Shadow{File: "candidate.yaml", Error: "no such file", Scope: ScopeReplica, Denials: shadow.Denials{Limits: []shadow.LimitDiff{},
-		NewlyDeniedKeys: shadow.DiffKeys{Worst: []shadow.DiffKey{}}, NewlyAllowedKeys: shadow.DiffKeys{Worst: []shadow.DiffKey{}}}}
+	answer = Shadow{File: "candidate.yaml", Error: "no such file", Scope: ScopeReplica, Limits: []LimitDiff{},
+		NewlyDeniedKeys: DiffKeys{Worst: []DiffKey{}}, NewlyAllowedKeys: DiffKeys{Worst: []DiffKey{}}}
 	if code, text := w.call("GET", "/v1/shadow?limits=0&keys=7", "", nil); code != 200 || bounds != [2]int{0, 7} || strings.Contains(text, "since") {
 		t.Errorf("%d %s, bounds %v", code, text, bounds)
 	}

@@ -48,6 +48,14 @@ func (s State) Rounded() State {
 	return s
 }
 
+// WaitText returns the text of a wait in a [State]. A negative wait never ends.
+func WaitText(wait time.Duration) string {
+	if wait < 0 {
+		return "never"
+	}
+	return wait.String()
+}
+
 // RoundUp returns the text of a duration with three significant digits, or in whole seconds from 100 s. It rounds up, because the
 // hit does not fit before the wait has passed. It returns any other text, such as never, unchanged.
 func RoundUp(text string) string {
