@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
@@ -21,7 +19,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// An adminServer serves the admin API on ADMIN_ADDR. If it fails, the process continues without it. Nil serves nothing.
+// An adminServer serves the admin API on ADMIN_ADDR. If it fails, the process continues without it.
 type adminServer struct {
 	api      *admin.API
 	server   *http.Server
@@ -33,8 +31,8 @@ type adminServer struct {
 // person, unlike Envoy, can wait.
 const adminStoreTimeout = time.Second
 
-// newAdmin returns the admin server of p. Its status includes the load of the servers in all.
-func (p *process) newAdmin(all *servers) (*adminServer, error) {
+// openAdmin opens the admin server.
+func (p *process) openAdmin() (*adminServer, error) {
 	s := p.settings
 	log := p.log
 	auth, err := adminAuth(s, log)
@@ -49,17 +47,18 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 		log.Warn("admin API without TLS is reachable from other machines",
 			zap.String("remedy", "set ADMIN_TLS_CERT and ADMIN_TLS_KEY, or write ADMIN_ADDR=127.0.0.1:PORT"))
 	}
-	o := p.adminOptions(all)
+	o := p.adminOptions()
 	o.Auth = auth
-	api := admin.New(o)
-	server := newServer(api, 30*time.Second)
+	a := &adminServer{api: admin.New(o), listener: l, log: log}
+	a.server = newServer(a.api, 30*time.Second)
 	// Clients can cause any number of failed handshakes, so they are logged at debug level only.
-	server.ErrorLog, err = zap.NewStdLogAt(log, zap.DebugLevel)
-	return &adminServer{api, server, l, log}, err
+	a.server.ErrorLog, err = zap.NewStdLogAt(log, zap.DebugLevel)
+	p.tasks = append(p.tasks, a.api.Run, a.serve)
+	return a, err
 }
 
 // adminOptions returns the options of the admin API without Auth.
-func (p *process) adminOptions(all *servers) admin.Options {
+func (p *process) adminOptions() admin.Options {
 	s := p.settings
 	o := admin.Options{
 		Version:      versionOf(),
@@ -69,8 +68,8 @@ func (p *process) adminOptions(all *servers) admin.Options {
 		Resets:       p.store.resets,
 		Decide:       decideOptions(s),
 		ParseRequest: rls.ParseRequest,
-		Status:       func() admin.Status { return p.status(all.gate.Stats()) },
-		Subscribe:    all.observer.Subscribe,
+		Status:       p.status,
+		Subscribe:    p.observer.Subscribe,
 		Hits:         p.metrics.RuleHits,
 		StoreCalls:   p.metrics.StoreCalls,
 		KeySecret:    []byte(s.KeyHashSecret),
@@ -84,7 +83,7 @@ func (p *process) adminOptions(all *servers) admin.Options {
 		o.Shadow = func(limits, keys int) admin.Shadow { return p.shadow.report(limits, keys, p.store.replicas.Number()) }
 	}
 	if *s.TopKeys > 0 {
-		o.Top = all.observer.Top
+		o.Top = p.observer.Top
 	}
 	return o
 }
@@ -135,8 +134,9 @@ func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener,
 	return tls.NewListener(l, config), nil
 }
 
-// status returns the status for the admin API at a load.
-func (p *process) status(load admission.Stats) admin.Status {
+// status returns the status for the admin API.
+func (p *process) status() admin.Status {
+	load := p.gate.Stats()
 	status := admin.Status{
 		Replica: hostname(), Ready: p.ready.isReady(), InFlight: load.InFlight, Shed: load.Shed,
 		Store: admin.StoreStatus{Kind: p.settings.BackendType, Mode: admin.ModeOK, Keys: p.store.memory.Stats().Keys},
@@ -150,15 +150,8 @@ func (p *process) status(load admission.Stats) admin.Status {
 	return status
 }
 
-func (a *adminServer) serve() {
-	if a == nil {
-		return
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var rates sync.WaitGroup
-	rates.Go(func() { a.api.Run(ctx) })
-	defer rates.Wait()
-	defer cancel()
+// serve serves until stop is called.
+func (a *adminServer) serve(context.Context) {
 	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
 		a.log.Error("the admin API has stopped, the rate limit service has not", zap.Error(err),
 			zap.String("remedy", "restart this process to have the admin API again"))
@@ -167,9 +160,6 @@ func (a *adminServer) serve() {
 
 // stop rejects new calls, ends event streams, and waits for all other calls until ctx ends.
 func (a *adminServer) stop(ctx context.Context) {
-	if a == nil {
-		return
-	}
 	a.api.Stop()
 	stopHTTP(ctx, a.server)
 }

@@ -13,52 +13,50 @@ import (
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/listeners"
-	"github.com/weir-rls/weir/internal/settings"
 )
 
 // A listenerSet has the open listeners of the process. prometheus and admin may be nil.
 type listenerSet struct{ grpc, http, debug, prometheus, admin net.Listener }
 
-// listen opens all listeners or none. A draining process may still hold a port, so listen retries for slightly longer than
+// openListeners opens the ports. A draining process may still hold a port, so openListeners retries for slightly longer than
 // DRAIN_DELAY. It does not set SO_REUSEPORT: two processes on one port would silently count separately.
-func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l listenerSet, err error) {
-	defer func() {
-		if err != nil {
-			l.close()
-		}
-	}()
-	openGRPC := func() (net.Listener, error) { return listeners.TCP(s.GRPCHost, s.GRPCPort) }
-	setting := "GRPC_PORT"
-	if s.GRPCUDS != "" {
-		openGRPC, setting = func() (net.Listener, error) { return listeners.Unix(s.GRPCUDS) }, "GRPC_UDS"
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.DrainDelay+time.Second)
-	defer cancel()
-	l.grpc, err = bind(ctx, setting, openGRPC, log)
-	if err != nil {
-		return l, err
-	}
-	l.http, err = bind(ctx, "PORT", func() (net.Listener, error) { return listeners.TCP(s.Host, s.Port) }, log)
-	if err != nil {
-		return l, err
-	}
-	l.debug, err = bind(ctx, "DEBUG_PORT", func() (net.Listener, error) { return listeners.TCP(s.DebugHost, s.DebugPort) }, log)
-	if err != nil {
-		return l, err
+func (p *process) openListeners(ctx context.Context) error {
+	s, l := p.settings, &p.listeners
+	tcp := func(host string, port uint16) func() (net.Listener, error) {
+		return func() (net.Listener, error) { return listeners.TCP(host, port) }
 	}
 	on := func(address string) func() (net.Listener, error) {
 		return func() (net.Listener, error) { return net.Listen("tcp", address) }
 	}
+	type port struct {
+		setting string
+		open    func() (net.Listener, error)
+		into    *net.Listener
+	}
+	ports := []port{
+		{"GRPC_PORT", tcp(s.GRPCHost, s.GRPCPort), &l.grpc}, {"PORT", tcp(s.Host, s.Port), &l.http},
+		{"DEBUG_PORT", tcp(s.DebugHost, s.DebugPort), &l.debug},
+	}
+	if s.GRPCUDS != "" {
+		ports[0] = port{"GRPC_UDS", func() (net.Listener, error) { return listeners.Unix(s.GRPCUDS) }, &l.grpc}
+	}
 	if s.UsePrometheus {
-		l.prometheus, err = bind(ctx, "PROMETHEUS_ADDR", on(s.PrometheusAddr), log)
-		if err != nil {
-			return l, err
-		}
+		ports = append(ports, port{"PROMETHEUS_ADDR", on(s.PrometheusAddr), &l.prometheus})
 	}
 	if s.AdminAddr != "" {
-		l.admin, err = bind(ctx, "ADMIN_ADDR", on(s.AdminAddr), log)
+		ports = append(ports, port{"ADMIN_ADDR", on(s.AdminAddr), &l.admin})
 	}
-	return l, err
+	ctx, cancel := context.WithTimeout(ctx, s.DrainDelay+time.Second)
+	defer cancel()
+	for _, port := range ports {
+		listener, err := bind(ctx, port.setting, port.open, p.log)
+		if err != nil {
+			return err
+		}
+		*port.into = listener
+		p.closers = append(p.closers, func() { _ = listener.Close() })
+	}
+	return nil
 }
 
 // bindBackoff is the wait between attempts to open a port that is in use.
@@ -83,14 +81,6 @@ func bind(ctx context.Context, setting string, open func() (net.Listener, error)
 		case ended != nil:
 			flag := strings.ToLower(strings.ReplaceAll(setting, "_", "-"))
 			return nil, fmt.Errorf("%s: %w: stop the process that uses it, or set %s (--%s) to another", setting, err, setting, flag)
-		}
-	}
-}
-
-func (l listenerSet) close() {
-	for _, listener := range []net.Listener{l.grpc, l.http, l.debug, l.prometheus, l.admin} {
-		if listener != nil {
-			_ = listener.Close()
 		}
 	}
 }

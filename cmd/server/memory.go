@@ -60,14 +60,18 @@ type memoryBackend struct {
 	stats  telemetry.SnapshotStats
 }
 
-// openMemory returns the in-memory backend with the counters of its snapshot, or with none if the snapshot cannot be loaded.
-func openMemory(s *settings.Serve, log *zap.Logger) *memoryBackend {
-	m := &memoryBackend{path: s.MemorySnapshot, every: s.MemorySnapshotInterval, log: log.With(zap.String("snapshot", s.MemorySnapshot))}
+// openMemory opens the in-memory backend with the counters of its snapshot, or with none if the snapshot cannot be loaded.
+func (p *process) openMemory() *memoryBackend {
+	s := p.settings
+	m := &memoryBackend{path: s.MemorySnapshot, every: s.MemorySnapshotInterval, log: p.log.With(zap.String("snapshot", s.MemorySnapshot))}
 	if m.path != "" {
 		m.load(memoryOptions(s))
 	}
 	if m.Store == nil {
 		m.Store = memstore.New(memoryOptions(s))
+	}
+	if m.path != "" { // load clears it if snapshots cannot be saved
+		p.metrics.RegisterSnapshot(m.snapshotStats)
 	}
 	return m
 }
@@ -118,8 +122,6 @@ func (m *memoryBackend) check(context.Context) error { return nil }
 
 // pubSub returns nil: no other replica shares the memory.
 func (m *memoryBackend) pubSub(string) (resets.PubSub, error) { return nil, nil }
-
-func (m *memoryBackend) close() {}
 
 func (m *memoryBackend) save() {
 	if m.path == "" {

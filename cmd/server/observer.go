@@ -3,11 +3,9 @@ package main
 import (
 	"os"
 
-	"go.uber.org/zap"
-
 	"github.com/weir-rls/weir/internal/observe"
-	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // hostname returns the host name, which names this replica in decisions, or "".
@@ -16,20 +14,21 @@ func hostname() string {
 	return name
 }
 
-// newObserver returns the observer of decisions, or nil if the settings and subscribers need none. subscribers reports whether the
-// admin API may subscribe to decisions.
-func newObserver(s *settings.Serve, subscribers bool, log *zap.Logger, metrics *telemetry.Metrics) *observe.Observer {
+// openObserver opens the observer of decisions, if the settings or the admin API need one.
+func (p *process) openObserver() {
+	s := p.settings
 	o := observe.Options{
 		TopKeys: *s.TopKeys, Secret: []byte(s.KeyHashSecret), Replica: hostname(),
 		DenialShare: s.DenialLog, DenialsPerSecond: s.DenialLogPerSecond,
 	}
 	if o.DenialShare > 0 {
-		o.LogDenial = telemetry.DenialLog(log)
+		o.LogDenial = telemetry.DenialLog(p.log)
 	}
-	if o.TopKeys == 0 && o.LogDenial == nil && !subscribers {
-		return nil
+	if o.TopKeys == 0 && o.LogDenial == nil && s.AdminAddr == "" {
+		return
 	}
-	observer := observe.New(o)
-	metrics.RegisterObserver(observer.Stats)
-	return observer
+	p.observer = observe.New(o)
+	p.metrics.RegisterObserver(p.observer.Stats)
+	p.observers = append(p.observers, func(o *rls.Observation) { p.observer.Observe(&o.Result) })
+	p.tasks = append(p.tasks, p.observer.Run)
 }

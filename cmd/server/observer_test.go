@@ -18,8 +18,12 @@ func TestObserverIsNilIfNotConfigured(t *testing.T) {
 		want        bool
 	}{{}, {topKeys: 10, want: true}, {share: .1, want: true}, {subscribers: true, want: true}} {
 		s := &settings.Serve{Observation: settings.Observation{TopKeys: &tt.topKeys, DenialLog: tt.share, DenialLogPerSecond: 1}}
-		if got := newObserver(s, tt.subscribers, zap.NewNop(), telemetry.NewMetrics("test")); (got != nil) != tt.want {
-			t.Errorf("%+v: %v", tt, got)
+		if tt.subscribers {
+			s.AdminAddr = "127.0.0.1:0"
+		}
+		p := &process{settings: s, log: zap.NewNop(), metrics: telemetry.NewMetrics("test")}
+		if p.openObserver(); (p.observer != nil) != tt.want {
+			t.Errorf("%+v: %v", tt, p.observer)
 		}
 	}
 }

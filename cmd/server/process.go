@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -12,49 +13,52 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/gctune"
+	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/ruleload"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/internal/tracing"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/recorder"
+	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// A process is a running server. open sets its parts in the order of the fields, and close closes them in reverse. The methods that
-// run, stop or feed an optional part do nothing if it is nil.
+// A process is a running server. open sets its parts in the order of the fields.
 type process struct {
 	settings *settings.Serve
 	log      *zap.Logger
 	metrics  *telemetry.Metrics
 	stats    *ratelimitstats.Stats
 	ready    *readiness
+	gate     *admission.Gate
 	panicked recovery.Report // logs and counts
 
-	sender    *statsd.Sender // nil unless the settings ask for it
 	rules     *ruleload.Loader
-	shadow    *shadowFile  // nil without SHADOW_CONFIG
-	receipts  *receiptKeys // nil without RECEIPT_HEADER
+	observer  *observe.Observer // nil unless a setting needs it
+	shadow    *shadowFile       // nil without SHADOW_CONFIG
+	receipts  rls.Receipts      // zero without RECEIPT_HEADER
 	listeners listenerSet
+	tracing   *tracing.Tracing // nil without TRACING_ENABLED
 	store     *store
-	recorder  *recorder.Recorder // nil without RECORD_PATH
 	servers   *servers
 
-	warnOfRules func(*descriptors.Rules) // see ruleWarnings
+	// Each part adds its functions when it is opened.
+	observers []func(*rls.Observation) // called with each decided request
+	tasks     []func(context.Context)  // run until their context ends
+	reloads   []func()                 // called at SIGHUP
+	closers   []func()                 // called in reverse order
 }
 
-// open returns a process that is ready to run. It opens the rules first, to report their faults immediately. It opens the listeners
-// before the store, because a process that still holds a port has not saved its snapshot yet.
-func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, err error) {
+// open returns a process that is ready to run, or closes the parts that it has opened.
+func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (*process, error) {
 	started := time.Now()
-	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: &readiness{}}
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
+	p := &process{
+		settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: &readiness{}, gate: admission.NewGate(s.MaxInFlight),
+	}
 	logPanic := telemetry.PanicLog(log)
 	p.panicked = func(where string, value any) {
 		p.metrics.Panicked()
@@ -68,34 +72,43 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	p.stats = ratelimitstats.New(p.metrics.Registry, ratelimitstats.Options{
 		NearLimitRatio: s.NearLimitRatio, Milliseconds: s.PrometheusMillis,
 	})
-	if err := p.openSender(); err != nil {
-		return nil, err
-	}
-	if err := p.openRules(); err != nil {
-		return nil, err
-	}
-	p.shadow = openShadow(s, p.rules, log, p.metrics)
-	p.receipts, err = openReceiptKeys(&s.Responses, log)
-	if err != nil {
-		return nil, err
-	}
-	p.listeners, err = listen(ctx, s, log)
-	if err != nil {
-		return nil, err
-	}
-	p.store, err = openStore(ctx, s, p.rules.Rules, log, p.metrics, p.panicked)
-	if err != nil {
-		return nil, err
-	}
-	p.recorder, err = openRecorder(s, log, p.metrics)
-	if err != nil {
-		return nil, err
-	}
-	p.servers, err = p.newServers()
-	if err != nil {
+	p.metrics.RegisterLoad(p.gate.Stats)
+	p.observers = []func(*rls.Observation){p.metrics.Observe, p.stats.Observe, telemetry.RequestLog(log)}
+	p.tasks = []func(context.Context){gctune.Run}
+	if err := p.openParts(ctx); err != nil {
+		p.close()
 		return nil, err
 	}
 	return p, nil
+}
+
+// openParts opens the rules first, to report their faults immediately. It opens the listeners before the store, because a process that
+// still holds a port has not saved its snapshot yet.
+func (p *process) openParts(ctx context.Context) error {
+	if err := p.openSender(); err != nil {
+		return err
+	}
+	if err := p.openRules(); err != nil {
+		return err
+	}
+	p.openObserver()
+	p.openShadow()
+	if err := p.openReceipts(); err != nil {
+		return err
+	}
+	if err := p.openListeners(ctx); err != nil {
+		return err
+	}
+	if err := p.openTracing(ctx); err != nil {
+		return err
+	}
+	if err := p.openStore(); err != nil {
+		return err
+	}
+	if err := p.openRecorder(); err != nil {
+		return err
+	}
+	return p.openServers()
 }
 
 // openSender opens the exporter to statsd or dogstatsd, if the settings enable one.
@@ -108,7 +121,7 @@ func (p *process) openSender() error {
 	if err != nil {
 		return err
 	}
-	p.sender = statsd.New(to, p.stats, p.metrics.Registry, p.log)
+	p.tasks = append(p.tasks, statsd.New(to, p.stats, p.metrics.Registry, p.log).Run)
 	return nil
 }
 
@@ -127,19 +140,38 @@ func statsdDestination(s *settings.Stats) (statsd.Destination, error) {
 	return to, err
 }
 
-// close closes the recorder, the store and the listeners, in this order. The other parts end with run.
-func (p *process) close() {
-	closeRecorder(p.recorder, p.log)
-	if p.store != nil {
-		p.store.close()
+// tracesTimeout bounds the export of the last spans.
+const tracesTimeout = 5 * time.Second
+
+// openTracing starts the exporter of spans, if the settings enable it.
+func (p *process) openTracing(ctx context.Context) (err error) {
+	if !p.settings.TracingEnabled {
+		return nil
 	}
-	p.listeners.close()
+	p.tracing, err = tracing.Start(ctx, p.settings.Tracing, func(err error) { p.log.Warn("tracing failed", zap.Error(err)) })
+	if err != nil {
+		return err
+	}
+	p.flushAtClose(p.tracing.Stop, tracesTimeout, "last traces not sent")
+	return nil
 }
 
-// runStore maintains the store until ctx ends, and marks the process ready once the store has answered.
-func (p *process) runStore(ctx context.Context) {
-	p.readyWithoutStore(p.rules.Rules())
-	p.store.run(ctx, p.ready.storeAnswered)
+// flushAtClose makes close call flush, which writes what a part has left. It logs failure if the part could not write all of it.
+func (p *process) flushAtClose(flush func(context.Context) error, timeout time.Duration, failure string) {
+	p.closers = append(p.closers, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		if err := flush(ctx); err != nil {
+			p.log.Warn(failure, zap.Error(err))
+		}
+	})
+}
+
+// close closes the parts, the last one first. No request may be in flight.
+func (p *process) close() {
+	for _, closePart := range slices.Backward(p.closers) {
+		closePart()
+	}
 }
 
 // readyWithoutStore marks the process ready without an answer of the store if on_store_error decides every request.
@@ -155,17 +187,16 @@ func (p *process) run(ctx context.Context, stop *stopper, reload <-chan os.Signa
 	defer cancel()
 	group, running := errgroup.WithContext(ctx)
 	p.servers.serve(group)
-	for _, part := range []func(context.Context){
-		gctune.Run, p.servers.observer.Run, p.sender.Run, p.runStore, p.shadow.run, p.receipts.watch,
-	} {
-		group.Go(func() error { part(running); return nil })
+	p.readyWithoutStore(p.rules.Rules())
+	for _, task := range p.tasks {
+		group.Go(func() error { task(running); return nil })
 	}
 	group.Go(func() error { return prefixError("rules", p.rules.Watch(running, p.rulesReplaced)) })
 	group.Go(func() error { p.reloadOn(running, reload); return nil })
 	group.Go(func() error {
 		p.drain(running, stop)
 		stop.forceAfter(p.settings.StopTimeout)
-		p.servers.stop(stop.forced, p.store.backend.save)
+		p.stopServers(stop.forced)
 		cancel()
 		return nil
 	})

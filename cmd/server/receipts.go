@@ -8,30 +8,33 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 	"github.com/weir-rls/weir/pkg/receipt"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// receiptKeys holds the keys that encrypt receipts, and reloads them when their file changes. Nil has no keys.
+// receiptKeys holds the keys that encrypt receipts, and reloads them when their file changes.
 type receiptKeys struct {
 	file *sources.File
 	log  *zap.Logger
 	live atomic.Pointer[receipt.Keys]
 }
 
-// openReceiptKeys reads the keys, or returns nil if the settings enable no receipts.
-func openReceiptKeys(s *settings.Responses, log *zap.Logger) (*receiptKeys, error) {
+// openReceipts reads the keys of receipts, if the settings enable receipts.
+func (p *process) openReceipts() error {
+	s := p.settings
 	if s.ReceiptHeader == "" {
-		return nil, nil
+		return nil
 	}
-	r := &receiptKeys{file: sources.NewFile(s.ReceiptKeysFile), log: log}
+	r := &receiptKeys{file: sources.NewFile(s.ReceiptKeysFile), log: p.log}
 	if err := r.load(r.file.Read()); err != nil {
-		return nil, fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
+		return fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
 	}
-	return r, nil
+	p.receipts = rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: hostname(), KeySecret: []byte(s.KeyHashSecret)}
+	p.tasks = append(p.tasks, r.watch)
+	p.reloads = append(p.reloads, r.file.Reload)
+	return nil
 }
 
 func (r *receiptKeys) load(files []rulesfile.File, err error) error {
@@ -51,9 +54,6 @@ func (r *receiptKeys) load(files []rulesfile.File, err error) error {
 
 // watch reloads the keys when their file changes, until ctx ends.
 func (r *receiptKeys) watch(ctx context.Context) {
-	if r == nil {
-		return
-	}
 	_ = r.file.Watch(ctx, func(files []rulesfile.File, err error) {
 		if err := r.load(files, err); err != nil {
 			r.log.Error("keys of receipts not reloaded, the old ones stay in use", zap.Error(err))
@@ -61,18 +61,4 @@ func (r *receiptKeys) watch(ctx context.Context) {
 		}
 		r.log.Info("keys of receipts loaded")
 	}) // the error is that of ctx
-}
-
-// reload makes watch read the file now.
-func (r *receiptKeys) reload() {
-	if r != nil {
-		r.file.Reload()
-	}
-}
-
-func (r *receiptKeys) options(s *settings.Serve) rls.Receipts {
-	if r == nil {
-		return rls.Receipts{}
-	}
-	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: hostname(), KeySecret: []byte(s.KeyHashSecret)}
 }

@@ -2,43 +2,36 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/weir-rls/weir/internal/settings"
-	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/recorder"
+	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// minRecordSecret is the minimum length of the secret in RECORD_SECRET_FILE, in bytes.
-const minRecordSecret = 16
+// recordingTimeout bounds the last write, so that a hanging disk does not block shutdown.
+const recordingTimeout = 2 * time.Second
 
-// openRecorder returns the recorder of RECORD_PATH, or nil if it is not set.
-func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (*recorder.Recorder, error) {
+// openRecorder opens the recorder of RECORD_PATH, if it is set.
+func (p *process) openRecorder() error {
+	s := p.settings
 	if s.RecordPath == "" {
-		return nil, nil
+		return nil
 	}
 	if info, err := os.Stat(s.RecordPath); err == nil && !info.IsDir() {
-		return nil, fmt.Errorf("RECORD_PATH: %s is not a folder: name a folder, which Weir creates if it is missing", s.RecordPath)
+		return fmt.Errorf("RECORD_PATH: %s is not a folder: name a folder, which Weir creates if it is missing", s.RecordPath)
 	}
-	log = log.With(zap.String("recording", s.RecordPath))
-	var secret []byte
-	if s.RecordSecretFile == "" {
+	log := p.log.With(zap.String("recording", s.RecordPath))
+	secret, err := recordSecret(s.RecordSecretFile)
+	if err != nil {
+		return fmt.Errorf("RECORD_SECRET_FILE: %w", err)
+	}
+	if secret == nil {
 		log.Info("recorded values are hashed under a random secret",
 			zap.String("remedy", "set RECORD_SECRET_FILE if recordings of several processes should fit together"))
-	} else {
-		text, err := os.ReadFile(s.RecordSecretFile)
-		secret = bytes.TrimSpace(text)
-		if err == nil && len(secret) < minRecordSecret {
-			err = fmt.Errorf("the secret in %s has %d bytes: write at least %d", s.RecordSecretFile, len(secret), minRecordSecret)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("RECORD_SECRET_FILE: %w", err)
-		}
 	}
 	r := recorder.New(recorder.Options{
 		Path:       s.RecordPath,
@@ -59,18 +52,27 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 			log.Info("recording written again")
 		},
 	})
-	metrics.RegisterRecording(r.Stats)
-	return r, nil
+	p.metrics.RegisterRecording(r.Stats)
+	p.observers = append(p.observers, func(o *rls.Observation) { r.Record(&o.Result) })
+	p.flushAtClose(r.Close, recordingTimeout, "end of the recording not written")
+	return nil
 }
 
-// closeRecordingTimeout bounds the last write, so that a hanging disk does not block shutdown.
-const closeRecordingTimeout = 2 * time.Second
+// minRecordSecret is the minimum length of the secret in RECORD_SECRET_FILE, in bytes.
+const minRecordSecret = 16
 
-// closeRecorder flushes the recording. No request may be in flight.
-func closeRecorder(r *recorder.Recorder, log *zap.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeRecordingTimeout)
-	defer cancel()
-	if err := r.Close(ctx); err != nil {
-		log.Warn("end of the recording not written", zap.Error(err))
+// recordSecret returns the secret in a file, or nil without a file.
+func recordSecret(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
 	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	secret := bytes.TrimSpace(text)
+	if len(secret) < minRecordSecret {
+		return nil, fmt.Errorf("the secret in %s has %d bytes: write at least %d", file, len(secret), minRecordSecret)
+	}
+	return secret, nil
 }

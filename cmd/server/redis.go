@@ -27,9 +27,8 @@ type redisBackend struct {
 }
 
 // openRedis makes the store on a Redis whose variables begin with prefix.
-func openRedis(
-	s *settings.Serve, prefix string, server *settings.RedisServer, log *zap.Logger, metrics *telemetry.Metrics,
-) (*redisBackend, error) {
+func (p *process) openRedis(prefix string, server *settings.RedisServer) (*redisBackend, error) {
+	s := p.settings
 	c, err := redisOptions(s, prefix, server)
 	if err != nil {
 		return nil, err
@@ -41,8 +40,9 @@ func openRedis(
 		// The keys of a group must be on one node of a cluster.
 		o.Tag = descriptors.DomainOf
 	}
-	r := &redisBackend{Store: redisstore.New(c, o), timeout: s.StoreTimeout, log: log.With(zap.String("redis", prefix))}
-	metrics.RegisterRedis(prefix, func() telemetry.RedisStats { return telemetry.RedisStats(r.Stats()) })
+	r := &redisBackend{Store: redisstore.New(c, o), timeout: s.StoreTimeout, log: p.log.With(zap.String("redis", prefix))}
+	p.closers = append(p.closers, r.close)
+	p.metrics.RegisterRedis(prefix, func() telemetry.RedisStats { return telemetry.RedisStats(r.Stats()) })
 	return r, nil
 }
 
@@ -178,8 +178,3 @@ func (p *redisPairBackend) pubSub(channel string) (resets.PubSub, error) {
 }
 
 func (p *redisPairBackend) save() {}
-
-func (p *redisPairBackend) close() {
-	p.main.close()
-	p.perSecond.close()
-}

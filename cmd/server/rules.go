@@ -29,7 +29,7 @@ func (p *process) openRules() (err error) {
 		CalendarMonths:       s.UseCalendarMonthRateLimit,
 		MayStartWithoutRules: s.ForceStartWithoutInitialConfig,
 		Log:                  p.log,
-		Loaded:               p.rulesLoaded,
+		Loaded:               p.rulesLoaded(ruleWarnings(s, p.log)),
 	}
 	if s.ConfigType == settings.FromXDS {
 		o.XDS, err = newXDS(&s.XDS, p.log, telemetry.NewXDS(p.metrics.Registry))
@@ -40,28 +40,35 @@ func (p *process) openRules() (err error) {
 	if s.ForceStartWithoutInitialConfig && !s.HealthyWithAtLeastOneConfigLoaded {
 		p.ready.rulesLoaded()
 	}
-	p.warnOfRules = ruleWarnings(s, p.log)
 	p.rules, err = ruleload.Open(o)
 	if s.Config == "" && errors.Is(err, ruleload.ErrNoRules) && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	p.reloads = append(p.reloads, p.rules.Reload)
+	return nil
 }
 
-// rulesLoaded reports rules that have come into force, or the error of a failed load.
-func (p *process) rulesLoaded(rules *descriptors.Rules, err error) {
-	p.metrics.Loaded(rules, time.Now(), err)
-	p.stats.Loaded(rules, err)
-	if err == nil {
-		p.warnOfRules(rules)
-		p.ready.rulesLoaded()
+// rulesLoaded returns a function that reports rules that have come into force, or the error of a failed load.
+func (p *process) rulesLoaded(warn func(*descriptors.Rules)) func(*descriptors.Rules, error) {
+	return func(rules *descriptors.Rules, err error) {
+		p.metrics.Loaded(rules, time.Now(), err)
+		p.stats.Loaded(rules, err)
+		if err == nil {
+			warn(rules)
+			p.ready.rulesLoaded()
+		}
 	}
 }
 
 // rulesReplaced discards everything that a running process has cached under the old rules.
 func (p *process) rulesReplaced(rules *descriptors.Rules) {
 	p.store.forget()
-	p.shadow.reload() // the overlay may have changed
+	if p.shadow != nil {
+		p.shadow.file.Reload() // the overlay may have changed
+	}
 	p.readyWithoutStore(rules)
 }
 
@@ -75,9 +82,9 @@ func (p *process) reloadOn(ctx context.Context, signals <-chan os.Signal) {
 		select {
 		case s := <-signals:
 			p.log.Info(message, signalField(s))
-			p.rules.Reload()
-			p.shadow.reload()
-			p.receipts.reload()
+			for _, reload := range p.reloads {
+				reload()
+			}
 		case <-ctx.Done():
 			return
 		}

@@ -14,17 +14,13 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/admission"
-	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/settings"
-	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // servers are the network servers of the process.
 type servers struct {
-	gate         *admission.Gate
-	observer     *observe.Observer
 	grpc         *grpc.Server
 	grpcListener net.Listener
 	http         []httpServer
@@ -44,65 +40,57 @@ func (h *httpServer) serve() error {
 	return nil
 }
 
-// newServers returns the servers of p, whose other parts must be open.
-func (p *process) newServers() (*servers, error) {
-	s := p.settings
-	l := p.listeners
-	metrics := p.metrics
-	observer := newObserver(s, l.admin != nil, p.log, metrics)
-	o := decideOptions(s)
-	o.EndLocally = p.store.fallback.EndLocally
-	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, o), p.rlsOptions(observer))
-	serverOptions, err := grpcOptions(&s.Listeners, p.log)
+// openServers opens the servers, which serve starts. All other parts must be open.
+func (p *process) openServers() error {
+	s, l := p.settings, p.listeners
+	decided := decideOptions(s)
+	decided.EndLocally = p.store.fallback.EndLocally
+	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, decided), p.rlsOptions())
+	options, err := grpcOptions(&s.Listeners, p.log)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	gate := admission.NewGate(s.MaxInFlight)
-	metrics.RegisterLoad(gate.Stats)
+	if p.tracing != nil {
+		options = append(options, p.tracing.GRPC())
+	}
 	var jsonHandler http.Handler // nil unless /json is served
 	if s.JSON {
-		jsonHandler = p.panicked.HTTP(gate.Handler(service, rls.MaxBody))
+		jsonHandler = p.panicked.HTTP(p.gate.Handler(service, rls.MaxBody))
 	}
-	all := &servers{
-		gate:         gate,
-		observer:     observer,
-		grpc:         newGRPC(service, gate, p.ready, p.panicked, p.stats, append(serverOptions, p.store.traces.GRPC()...)...),
-		grpcListener: admission.NewListener(l.grpc, gate),
+	p.servers = &servers{
+		grpc:         newGRPC(service, p.gate, p.ready, p.panicked, p.stats, options...),
+		grpcListener: admission.NewListener(l.grpc, p.gate),
 		http: []httpServer{
-			{"http", newHTTP(jsonHandler, p.ready, metrics), l.http},
+			{"http", newHTTP(jsonHandler, p.ready, p.metrics), l.http},
 			{"debug", newDebug(p.rules.Rules), l.debug},
 		},
 	}
 	if l.prometheus != nil {
-		all.http = append(all.http, httpServer{"prometheus", newPrometheus(s.PrometheusPath, metrics), l.prometheus})
+		p.servers.http = append(p.servers.http, httpServer{"prometheus", newPrometheus(s.PrometheusPath, p.metrics), l.prometheus})
 	}
 	if l.admin != nil {
-		all.admin, err = p.newAdmin(all)
+		p.servers.admin, err = p.openAdmin()
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	p.logListening()
-	return all, nil
+	return nil
 }
 
-func (p *process) rlsOptions(observer *observe.Observer) rls.Options {
+func (p *process) rlsOptions() rls.Options {
 	s := p.settings
-	logRequest := telemetry.RequestLog(p.log)
 	options := rls.Options{
 		Observe: func(o *rls.Observation) {
-			p.metrics.Observe(o)
-			p.stats.Observe(o)
-			logRequest(o)
-			observer.Observe(&o.Result)
-			p.shadow.observe(o)
-			p.recorder.Record(&o.Result)
+			for _, observe := range p.observers {
+				observe(o)
+			}
 		},
 		DynamicMetadata:  s.ResponseDynamicMetadata,
 		StandardHeaders:  s.ResponseHeadersStandard != "",
 		RetryAfterJitter: s.Jitter(),
 		DeniedByHeader:   s.ResponseHeaderDeniedBy,
-		Receipts:         p.receipts.options(s),
+		Receipts:         p.receipts,
 	}
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
@@ -147,19 +135,21 @@ func (s *servers) serve(group *errgroup.Group) {
 	for _, h := range s.http {
 		group.Go(h.serve)
 	}
-	group.Go(func() error { s.admin.serve(); return nil })
 }
 
-// unwindTimeout is how long stop waits for handlers after it has closed their connections.
+// unwindTimeout is how long stopServers waits for handlers after it has closed their connections.
 const unwindTimeout = time.Second
 
-// stop waits for the requests and admin calls in flight, at most until ctx ends, calls save, and closes the HTTP servers. It frees
-// their ports last, so that the next process, which binds them first, loads a complete snapshot.
-func (s *servers) stop(ctx context.Context, save func()) {
-	stopGRPC(ctx, s.grpc, s.gate)
-	s.gate.Close(ctx)
-	s.admin.stop(ctx) // before save, so that the snapshot has its resets
-	save()
+// stopServers waits for the requests and admin calls in flight, at most until ctx ends, saves the counters, and closes the HTTP
+// servers. It frees their ports last, so that the next process, which binds them first, loads a complete snapshot.
+func (p *process) stopServers(ctx context.Context) {
+	s := p.servers
+	stopGRPC(ctx, s.grpc, p.gate)
+	p.gate.Close(ctx)
+	if s.admin != nil {
+		s.admin.stop(ctx) // before save, so that the snapshot has its resets
+	}
+	p.store.backend.save()
 	var all sync.WaitGroup
 	for _, h := range s.http {
 		all.Go(func() { stopHTTP(ctx, h.server) })
@@ -167,7 +157,7 @@ func (s *servers) stop(ctx context.Context, save func()) {
 	all.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), unwindTimeout)
 	defer cancel()
-	s.gate.Close(ctx)
+	p.gate.Close(ctx)
 }
 
 func prefixError(what string, err error) error {

@@ -1,32 +1,29 @@
 package main
 
 import (
-	"context"
-	"sync"
-
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/ruleload"
-	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/shadow"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// A shadowFile compares requests with the candidate rules of SHADOW_CONFIG. Its errors never fail the server or its start. Nil has
-// no candidate.
+// A shadowFile compares requests with the candidate rules of SHADOW_CONFIG. Its errors never fail the server or its start.
 type shadowFile struct {
 	*shadow.Shadow
 	path string
 	file *ruleload.CandidateFile
 }
 
-func openShadow(s *settings.Serve, rules *ruleload.Loader, log *zap.Logger, metrics *telemetry.Metrics) *shadowFile {
+// openShadow opens the shadow file, if the settings name one.
+func (p *process) openShadow() {
+	s := p.settings
 	if s.ShadowConfig == "" {
-		return nil
+		return
 	}
-	log = log.With(zap.String("shadow_config", s.ShadowConfig))
+	log := p.log.With(zap.String("shadow_config", s.ShadowConfig))
 	panicked := telemetry.PanicLog(telemetry.OncePerSecond(log)) // stats counts panics
 	compare := shadow.New(shadow.Options{
 		Decide:   decideOptions(s),
@@ -34,33 +31,12 @@ func openShadow(s *settings.Serve, rules *ruleload.Loader, log *zap.Logger, metr
 		Secret:   []byte(s.KeyHashSecret),
 		Panicked: func(value any) { panicked("shadow", value) },
 	})
-	f := &shadowFile{Shadow: compare, path: s.ShadowConfig, file: rules.OpenCandidateFile(s.ShadowConfig, compare.Use, log)}
-	metrics.RegisterShadow(f.stats)
-	return f
-}
-
-// reload reads the file now, with the overlay now in force.
-func (f *shadowFile) reload() {
-	if f != nil {
-		f.file.Reload()
-	}
-}
-
-// run compares requests and reloads the file when it changes, until ctx ends.
-func (f *shadowFile) run(ctx context.Context) {
-	if f == nil {
-		return
-	}
-	var parts sync.WaitGroup
-	parts.Go(func() { f.Run(ctx) })
-	parts.Go(func() { f.file.Watch(ctx) })
-	parts.Wait()
-}
-
-func (f *shadowFile) observe(o *rls.Observation) {
-	if f != nil {
-		f.Observe(o.Request, &o.Result)
-	}
+	f := &shadowFile{Shadow: compare, path: s.ShadowConfig, file: p.rules.OpenCandidateFile(s.ShadowConfig, compare.Use, log)}
+	p.shadow = f
+	p.metrics.RegisterShadow(f.stats)
+	p.observers = append(p.observers, func(o *rls.Observation) { f.Observe(o.Request, &o.Result) })
+	p.tasks = append(p.tasks, f.Run, f.file.Watch)
+	p.reloads = append(p.reloads, f.file.Reload)
 }
 
 func (f *shadowFile) stats() telemetry.ShadowStats {

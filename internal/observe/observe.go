@@ -26,7 +26,7 @@ type Options struct {
 	DenialsPerSecond int
 }
 
-// An Observer observes the decisions of a process. It is safe for concurrent use. Nil observes nothing.
+// An Observer observes the decisions of a process. It is safe for concurrent use.
 type Observer struct {
 	options     Options
 	top         *topKeys // nil: none
@@ -45,7 +45,7 @@ func New(o Options) *Observer {
 
 // Run ages the counts of the heaviest keys, and adapts the sample to the rate of requests, until ctx ends.
 func (o *Observer) Run(ctx context.Context) {
-	if o == nil || o.top == nil {
+	if o.top == nil {
 		return
 	}
 	ticker := time.NewTicker(time.Second)
@@ -66,9 +66,6 @@ func (o *Observer) Run(ctx context.Context) {
 
 // Observe observes a decided request. It does not retain r.
 func (o *Observer) Observe(r *decide.Result) {
-	if o == nil {
-		return
-	}
 	subscribers := o.subscribers.all.Load()
 	logs := o.options.LogDenial != nil && o.denials.keep > 0
 	if o.top == nil && subscribers == nil && !logs {

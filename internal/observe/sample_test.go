@@ -86,7 +86,9 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 }
 
 // withinBounds reports whether count is within the bounds of k.
-func withinBounds(k *admin.TopKey, count int64) bool { return k.Count-k.Error <= count && count <= k.Count }
+func withinBounds(k *admin.TopKey, count int64) bool {
+	return k.Count-k.Error <= count && count <= k.Count
+}
 
 func abs(n int64) int64 { return max(n, -n) }
 

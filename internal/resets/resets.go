@@ -24,7 +24,7 @@ type PubSub interface {
 }
 
 // A Service removes the usage of keys from the store, and notifies the other replicas, which cache denials and local counters.
-// docs/adr/0020-admin-api.md explains the order of the steps. On a nil Service, Run does nothing.
+// docs/adr/0020-admin-api.md explains the order of the steps.
 type Service struct {
 	Store     *guard.Fallback
 	Local     *memstore.Store  // the counters of Store for on_store_error: local; not used without PubSub
@@ -110,7 +110,7 @@ var subscribeBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 *
 // Run receives the resets of other replicas, and forgets the denials of these keys, until ctx ends. After a lost connection it
 // forgets all denials, because it may have missed messages.
 func (r *Service) Run(ctx context.Context) {
-	if r == nil || r.PubSub == nil {
+	if r.PubSub == nil {
 		return
 	}
 	for failures := 0; ; failures++ {

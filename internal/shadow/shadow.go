@@ -41,7 +41,7 @@ const (
 	maxQueuedBytes = 32 << 20
 )
 
-// A Shadow compares a candidate with the rules in force. It is safe for concurrent use. Nil observes nothing.
+// A Shadow compares a candidate with the rules in force. It is safe for concurrent use.
 type Shadow struct {
 	options Options
 	queue   chan *job
@@ -84,7 +84,7 @@ func (s *Shadow) Use(rules *descriptors.Rules) bool {
 
 // Observe queues a decided request, or drops it. It never waits, and does not retain request and result.
 func (s *Shadow) Observe(request *decide.Request, result *decide.Result) {
-	if s == nil || len(result.Decisions) == 0 { // nothing was decided: the request was invalid, or there are no rules
+	if len(result.Decisions) == 0 { // nothing was decided: the request was invalid, or there are no rules
 		return
 	}
 	c := s.current.Load()
@@ -114,9 +114,6 @@ func (s *Shadow) drop(c *candidate) {
 
 // Run decides the queued requests until ctx ends.
 func (s *Shadow) Run(ctx context.Context) {
-	if s == nil {
-		return
-	}
 	for {
 		select {
 		case j := <-s.queue:

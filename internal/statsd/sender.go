@@ -107,11 +107,8 @@ func New(to Destination, from Source, registry prometheus.Registerer, log *zap.L
 	return s
 }
 
-// Run sends until ctx ends, and then once more. On a nil Sender, it does nothing.
+// Run sends until ctx ends, and then once more.
 func (s *Sender) Run(ctx context.Context) {
-	if s == nil {
-		return
-	}
 	counters := time.NewTicker(s.to.Every)
 	defer counters.Stop()
 	times := time.NewTicker(time.Second) // response times are many: they are sent at least every second

