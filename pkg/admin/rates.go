@@ -104,10 +104,10 @@ func (r *rates) total(rules *descriptors.Rules, n int) (allowed, denied float64)
 	return allowed, denied
 }
 
-// ruleRates returns a function that returns the rates of rule i of rules.
+// ruleRates returns a function that returns the rates of rule i of rules. All samples have the same rules.
 func (r *rates) ruleRates(rules *descriptors.Rules) func(i int) (allowed, denied float64) {
 	first, last, seconds, ok := r.span()
-	if !ok || last.rules != rules || first.rules != rules {
+	if !ok || last.rules != rules {
 		return func(int) (float64, float64) { return 0, 0 }
 	}
 	return func(i int) (float64, float64) {

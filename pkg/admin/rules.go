@@ -34,8 +34,6 @@ type RuleLimit struct {
 	Params          string `json:"params" doc:"Further parameters of the algorithm, such as capacity=15."`
 }
 
-const maxRules = 10_000
-
 type rulesInput struct {
 	Domain string `query:"domain" maxLength:"4096" doc:"Only the rules of this domain."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"How many rules to return at most."`
@@ -62,7 +60,7 @@ func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 			continue
 		}
 		out.Total++
-		if out.Total <= in.Offset || len(out.Body) >= min(in.Limit, maxRules) {
+		if out.Total <= in.Offset || len(out.Body) >= in.Limit {
 			continue
 		}
 		shown := ruleOf(rule)
