@@ -49,6 +49,10 @@ func (p *process) openAdmin() (*adminServer, error) {
 	}
 	o := p.adminOptions()
 	o.Auth = auth
+	o.Resets, err = p.openResets()
+	if err != nil {
+		return nil, err
+	}
 	a := &adminServer{api: admin.New(o), listener: l, log: log}
 	a.server = newServer(a.api, 30*time.Second)
 	// Clients can cause any number of failed handshakes, so they are logged at debug level only.
@@ -57,7 +61,7 @@ func (p *process) openAdmin() (*adminServer, error) {
 	return a, err
 }
 
-// adminOptions returns the options of the admin API without Auth.
+// adminOptions returns the options of the admin API without Auth and Resets.
 func (p *process) adminOptions() admin.Options {
 	s := p.settings
 	o := admin.Options{
@@ -65,7 +69,6 @@ func (p *process) adminOptions() admin.Options {
 		Rules:        p.rules.Rules,
 		Store:        p.store.primary,
 		StoreTimeout: adminStoreTimeout,
-		Resets:       p.store.resets,
 		Decide:       decideOptions(s),
 		ParseRequest: rls.ParseRequest,
 		Status:       p.status,

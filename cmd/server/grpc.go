@@ -20,8 +20,6 @@ import (
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/grpcrecovery"
-	"github.com/weir-rls/weir/internal/ratelimitstats"
-	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -92,10 +90,7 @@ func clientNames(s *settings.Listeners) (tlsfiles.Names, error) {
 	return names, nil
 }
 
-func newGRPC(
-	service *rls.Service, gate *admission.Gate, ready *readiness, panicked recovery.Report, stats *ratelimitstats.Stats,
-	options ...grpc.ServerOption,
-) *grpc.Server {
+func (p *process) newGRPC(service *rls.Service, options ...grpc.ServerOption) *grpc.Server {
 	server := grpc.NewServer(slices.Concat(options, []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(pingsAllowed),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -104,13 +99,13 @@ func newGRPC(
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workersPerCPU * runtime.GOMAXPROCS(0))),
-		grpc.ChainUnaryInterceptor(stats.Unary, grpcrecovery.Unary(panicked)),
-		grpc.ChainStreamInterceptor(grpcrecovery.Stream(panicked)),
+		grpc.ChainUnaryInterceptor(p.stats.Unary, grpcrecovery.Unary(p.panicked)),
+		grpc.ChainStreamInterceptor(grpcrecovery.Stream(p.panicked)),
 	}, grpcmessage.ServerOptions())...)
-	desc := rls.ServiceDesc(newAdmitter(gate, service))
+	desc := rls.ServiceDesc(newAdmitter(p.gate, service))
 	grpcrecovery.Methods(desc, func(method string, value any) {
-		stats.Panicked()
-		panicked(method, value)
+		p.stats.Panicked()
+		p.panicked(method, value)
 	})
 	server.RegisterService(desc, service)
 	checks := health.NewServer()
@@ -119,7 +114,7 @@ func newGRPC(
 		grpcmessage.HealthServer{Server: checks, Service: serviceName},
 	)
 	reflection.Register(server)
-	ready.onChange(func(ready bool) {
+	p.ready.onChange(func(ready bool) {
 		serving := healthv1.HealthCheckResponse_NOT_SERVING
 		if ready {
 			serving = healthv1.HealthCheckResponse_SERVING

@@ -117,6 +117,13 @@ func pingsEndConnection(t *testing.T, conn net.Conn, every time.Duration, times 
 	return <-refused
 }
 
+// processWith returns a process with the parts that a gRPC server needs.
+func processWith(t *testing.T, gate *admission.Gate) *process {
+	t.Helper()
+	stats := ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{})
+	return &process{gate: gate, ready: &readiness{}, panicked: unexpectedPanic(t), stats: stats}
+}
+
 // connInMemory returns a connection to a new gRPC server, both of which end with the test. It needs no network, so that it
 // can be in a bubble of synctest.
 func connInMemory(t *testing.T, options ...grpc.ServerOption) net.Conn {
@@ -130,8 +137,7 @@ func serverInMemory(t *testing.T, options ...grpc.ServerOption) (*grpc.Server, n
 	t.Helper()
 	l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
-	server := newGRPC(service, admission.NewGate(1), &readiness{}, unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}),
-		options...)
+	server := processWith(t, admission.NewGate(1)).newGRPC(service, options...)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(&l) }()
 	client, theirs := net.Pipe()

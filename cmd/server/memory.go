@@ -121,7 +121,7 @@ func (m *memoryBackend) run(ctx context.Context, answered func()) {
 func (m *memoryBackend) check(context.Context) error { return nil }
 
 // pubSub returns nil: no other replica shares the memory.
-func (m *memoryBackend) pubSub(string) (resets.PubSub, error) { return nil, nil }
+func (m *memoryBackend) pubSub() (resets.PubSub, error) { return nil, nil }
 
 func (m *memoryBackend) save() {
 	if m.path == "" {

@@ -145,7 +145,7 @@ func (r *redisBackend) check(ctx context.Context) error {
 	return err
 }
 
-func (r *redisBackend) pubSub(channel string) (resets.PubSub, error) { return r.PubSub(channel) }
+func (r *redisBackend) pubSub() (resets.PubSub, error) { return r.PubSub("resets") }
 
 func (r *redisBackend) save() {}
 
@@ -173,8 +173,6 @@ func (p *redisPairBackend) check(ctx context.Context) error {
 	return p.perSecond.check(ctx)
 }
 
-func (p *redisPairBackend) pubSub(channel string) (resets.PubSub, error) {
-	return p.main.pubSub(channel)
-}
+func (p *redisPairBackend) pubSub() (resets.PubSub, error) { return p.main.pubSub() }
 
 func (p *redisPairBackend) save() {}

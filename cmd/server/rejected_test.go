@@ -13,8 +13,6 @@ import (
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/grpctest"
-	"github.com/weir-rls/weir/internal/ratelimitstats"
-	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -58,8 +56,7 @@ func inMemory(t *testing.T, o rls.Options) *grpc.ClientConn {
 func inMemoryWith(t *testing.T, gate *admission.Gate, o rls.Options) *grpc.ClientConn {
 	t.Helper()
 	decider := decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{})
-	server := newGRPC(rls.New(decider, o), gate, &readiness{}, unexpectedPanic(t), ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{}))
-	return grpctest.Serve(t, server)
+	return grpctest.Serve(t, processWith(t, gate).newGRPC(rls.New(decider, o)))
 }
 
 // The response to a body that is too large states the bound, and the metrics count the request, as they do by gRPC.

@@ -58,7 +58,7 @@ func (p *process) openServers() error {
 		jsonHandler = p.panicked.HTTP(p.gate.Handler(service, rls.MaxBody))
 	}
 	p.servers = &servers{
-		grpc:         newGRPC(service, p.gate, p.ready, p.panicked, p.stats, options...),
+		grpc:         p.newGRPC(service, options...),
 		grpcListener: admission.NewListener(l.grpc, p.gate),
 		http: []httpServer{
 			{"http", newHTTP(jsonHandler, p.ready, p.metrics), l.http},

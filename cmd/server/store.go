@@ -25,8 +25,8 @@ type backend interface {
 	run(ctx context.Context, answered func())
 	// check returns an error if the backend does not answer. It charges nothing.
 	check(ctx context.Context) error
-	// pubSub returns the channel to the replicas that share the backend; nil if none does.
-	pubSub(channel string) (resets.PubSub, error)
+	// pubSub returns the channel of resets to the replicas that share the backend; nil if none does.
+	pubSub() (resets.PubSub, error)
 	// save saves counters in memory if they have a snapshot. Call it after the last request.
 	save()
 }
@@ -47,7 +47,6 @@ type store struct {
 	primary   limiters.Store    // the store that fallback wraps, for calls that on_store_error must not decide
 	fallback  *guard.Fallback   // receives all calls that on_store_error may decide
 	replicas  *replicas.Counter // the number of replicas, from which fallback computes its share of a limit
-	resets    *resets.Service   // nil without ADMIN_ADDR
 }
 
 func (p *process) openStore() (err error) {
@@ -77,10 +76,7 @@ func (p *process) openStore() (err error) {
 		// Without requests, only CheckIdle notices that the backend is up again.
 		everySecond(func(ctx context.Context) { st.fallback.CheckIdle(ctx, st.backend.check) }),
 	)
-	if s.AdminAddr == "" {
-		return nil
-	}
-	return p.openResets()
+	return nil
 }
 
 // traced returns a store with a span for each call of b, if tracing is enabled.
@@ -155,7 +151,7 @@ func countReplicas(s *settings.Serve, log *zap.Logger) *replicas.Counter {
 }
 
 // openResets opens the service that resets keys for the admin API.
-func (p *process) openResets() error {
+func (p *process) openResets() (*resets.Service, error) {
 	warn := func(what string, err error) {
 		fields := []zap.Field{zap.Error(err)}
 		if !errors.Is(err, resets.ErrMessage) {
@@ -164,15 +160,15 @@ func (p *process) openResets() error {
 		p.log.Warn(what, fields...)
 	}
 	st := p.store
-	pubSub, err := st.backend.pubSub("resets")
+	pubSub, err := st.backend.pubSub()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	st.resets = &resets.Service{
+	service := &resets.Service{
 		Store: st.fallback, Local: st.memory, DenyCache: st.denyCache, PubSub: pubSub, Warn: warn, Panicked: p.panicked,
 	}
-	p.tasks = append(p.tasks, st.resets.Run)
-	return nil
+	p.tasks = append(p.tasks, service.Run)
+	return service, nil
 }
 
 // everySecond returns a task that calls do every second until its context ends.
