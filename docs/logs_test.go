@@ -13,7 +13,7 @@ import (
 var logTypes = map[string]string{
 	"String": "string", "Stringer": "string", "ByteString": "string", "NamedError": "string", "Any": "string",
 	"Int": "number", "Int64": "number", "Bool": "boolean", "Duration": "seconds", "Time": "time",
-	"Strings": "list", "Array": "list",
+	"Strings": "list", "Objects": "list",
 }
 
 var (

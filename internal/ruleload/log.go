@@ -46,19 +46,11 @@ func faultFields(err error) []zap.Field {
 	if !errors.As(err, &faults) {
 		return []zap.Field{zap.Error(err)}
 	}
-	logged := faults[:min(len(faults), maxLoggedDiagnostics)]
-	return []zap.Field{zap.Int("faults_total", len(faults)), zap.Array("faults", loggedDiagnostics(logged))}
-}
-
-type loggedDiagnostics []rulesfile.Diagnostic
-
-func (all loggedDiagnostics) MarshalLogArray(enc zapcore.ArrayEncoder) error {
-	for _, d := range all {
-		if err := enc.AppendObject(loggedDiagnostic(d)); err != nil {
-			return err
-		}
+	var logged []loggedDiagnostic
+	for _, f := range faults[:min(len(faults), maxLoggedDiagnostics)] {
+		logged = append(logged, loggedDiagnostic(f))
 	}
-	return nil
+	return []zap.Field{zap.Int("faults_total", len(faults)), zap.Objects("faults", logged)}
 }
 
 type loggedDiagnostic rulesfile.Diagnostic
