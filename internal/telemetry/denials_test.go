@@ -59,7 +59,7 @@ func TestDeniedPeeksAreCounted(t *testing.T) {
 	if n := testutil.CollectAndCount(m.hits); n != 0 {
 		t.Errorf("peeks are in %d series of weir_hits_total, want 0", n)
 	}
-	expectSeries(t, m.details.peeks, "d 1 user 3")
+	expectSeries(t, m.peeks, "d 1 user 3")
 }
 
 func TestDenialsNameTheLimit(t *testing.T) {

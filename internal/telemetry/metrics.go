@@ -33,7 +33,9 @@ type Metrics struct {
 	panics      prometheus.Counter
 	unmatched   *counterMap
 	denials     *counterMap
-	details     denialDetails
+	peeks       *counterMap // this and the next two are parts of denials
+	penalties   *counterMap
+	byPenalty   *counterMap
 	rulesInfo   *prometheus.GaugeVec
 	undecodable struct{ grpc, json prometheus.Counter }
 	leases      leases
@@ -72,7 +74,11 @@ func NewMetrics(version string) *Metrics {
 		unmatched: newCounterMap("weir_unmatched_descriptors_total",
 			"Descriptors that no rule of their domain limits. LOG_LEVEL=debug logs their keys.", "domain"),
 		denials: newCounterMap("weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced"),
-		details: newDenialDetails(),
+		peeks: newCounterMap("weir_denied_peeks_total", "Denied peeks by limit: requests with hits_addend 0. weir_denials_total includes them, weir_hits_total does not.",
+			"domain", "rule", "limit"),
+		penalties: newCounterMap("weir_penalties_total", "Penalties that began, by limit.", "domain", "rule", "limit"),
+		byPenalty: newCounterMap("weir_penalty_denials_total", "Denials by a penalty, by limit. weir_denials_total includes them.",
+			"domain", "rule", "limit"),
 		rulesInfo: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_rules_info", Help: "Always 1. The label is the version of the rules in force. Replicas with equal versions decide by the same rules.",
 		}, []string{"version"}),
@@ -87,7 +93,7 @@ func NewMetrics(version string) *Metrics {
 		Help: "Messages that Weir could not read as a RateLimitRequest, because they are malformed or too large. They are also in weir_requests_total, by their code.",
 	}, []string{"protocol"})
 	m.undecodable.grpc, m.undecodable.json = undecodable.WithLabelValues("grpc"), undecodable.WithLabelValues("json")
-	m.Registry.MustRegister(undecodable, m.rulesInfo, m.details.peeks, m.details.penalties, m.details.byPenalty)
+	m.Registry.MustRegister(undecodable, m.rulesInfo, m.peeks, m.penalties, m.byPenalty)
 	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, m.unmatched, m.denials, build,
 		m.leases.ends, m.leases.badIDs, m.leases.tooMany, m.leases.endedLeases,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

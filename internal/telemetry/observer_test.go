@@ -25,13 +25,13 @@ func TestPenaltiesAreCountedByLimit(t *testing.T) {
 	m.Observe(observed(rules, 1, true, began, limiters.Verdict{Allowed: true}))
 	m.Observe(observed(rules, 1, true, during, limiters.Verdict{Allowed: true}))
 	m.Observe(observed(rules, 0, true, during, limiters.Verdict{Allowed: true}))
-	expectSeries(t, m.details.penalties, "d burst user 1")
-	expectSeries(t, m.details.byPenalty, "d burst user 3")
-	expectSeries(t, m.details.peeks, "d burst user 1")
+	expectSeries(t, m.penalties, "d burst user 1")
+	expectSeries(t, m.byPenalty, "d burst user 3")
+	expectSeries(t, m.peeks, "d burst user 1")
 	expectDenials(t, m, `weir_denials_total{domain="d",enforced="true",limit="burst",rule="user"} 4`)
 
 	m.Loaded(loaded(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]"), time.Now(), nil)
-	for _, family := range []*counterMap{m.details.penalties, m.details.byPenalty, m.details.peeks, m.denials, m.hits.denied} {
+	for _, family := range []*counterMap{m.penalties, m.byPenalty, m.peeks, m.denials, m.hits.denied} {
 		if len(family.counts) > 0 {
 			t.Errorf("%v outlives its limit", family.desc)
 		}
