@@ -156,7 +156,7 @@ func (p *process) openTracing(ctx context.Context) (err error) {
 	return nil
 }
 
-// flushAtClose makes close call flush, which writes what a part has left. It logs failure if the part could not write all of it.
+// flushAtClose makes close call flush, which writes the unwritten data of a part. It logs failure if flush returns an error.
 func (p *process) flushAtClose(flush func(context.Context) error, timeout time.Duration, failure string) {
 	p.closers = append(p.closers, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
