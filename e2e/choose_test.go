@@ -43,10 +43,7 @@ func startChooseStory(t *testing.T) *chooseStory {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binary(t)
 	s := &chooseStory{dir: t.TempDir(), page: map[string]string{}, weir: bin}
 	for _, b := range regexp.MustCompile("(?ms)^```(\\w+) ?([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		code, isExit := strings.CutPrefix(b[2], "exit-")
@@ -60,28 +57,17 @@ func startChooseStory(t *testing.T) *chooseStory {
 			s.page[b[2]] = b[3]
 		}
 	}
-	ports, err := harness.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := harness.MustFreePorts(t, 1)
 	s.admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
 	write(t, filepath.Join(s.dir, "rules.yaml"), s.page["rules.yaml"])
 	s.script = strings.NewReplacer()
 	s.run(t, docStep{commands: s.page["secrets"]})
-	weir, err := harness.StartWeir(t.Context(), harness.WeirOptions{
-		Binary: bin, Rules: filepath.Join(s.dir, "rules.yaml"), Dir: t.TempDir(), Env: s.settings(),
+	weir := harness.MustStartWeir(t, harness.WeirOptions{
+		Binary: bin, Rules: filepath.Join(s.dir, "rules.yaml"), Env: s.settings(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustEndWell(t, "weir", weir.Process) })
-	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: weir.GRPC, Dir: t.TempDir(), Timeout: testTimeout,
+	envoy := harness.MustStartEnvoy(t, harness.EnvoyOptions{
+		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: weir.GRPC, Timeout: testTimeout,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustEndWell(t, "envoy", envoy.Process) })
 	s.script = strings.NewReplacer("localhost:10000", strings.TrimPrefix(envoy.URL, "http://"), "127.0.0.1:6071", s.admin)
 	return s
 }
@@ -200,7 +186,7 @@ func TestLimitIsChosenByEvidence(t *testing.T) {
 		}
 	}
 	mustAllowAll(s.send(t))
-	until(t, "the recording is complete", func() bool {
+	harness.Until(t, "the recording is complete", func() bool {
 		c := exec.CommandContext(t.Context(), "bash", "-c", s.weir+" simulate --config rules.yaml -o json recording/*")
 		c.Dir = s.dir
 		out, _ := c.Output() // an incomplete recording has an error
@@ -246,9 +232,9 @@ func TestLimitIsChosenByEvidence(t *testing.T) {
 		}
 		return r
 	}
-	until(t, "the candidate runs", func() bool { return shadow().Running })
+	harness.Until(t, "the candidate runs", func() bool { return shadow().Running })
 	mustAllowAll(s.send(t))
-	until(t, "the candidate has decided all requests", func() bool { return shadow().Requests.Compared == 160 })
+	harness.Until(t, "the candidate has decided all requests", func() bool { return shadow().Requests.Compared == 160 })
 	var want report
 	if err := json.Unmarshal([]byte(s.page["shadow"]), &want); err != nil {
 		t.Fatal(err)
@@ -273,7 +259,7 @@ func TestLimitIsChosenByEvidence(t *testing.T) {
 	}
 	old := version()
 	s.follow(t) // enforce
-	until(t, "the candidate is in force", func() bool { return version() != old })
+	harness.Until(t, "the candidate is in force", func() bool { return version() != old })
 	after := s.send(t)["429"]
 	slices.Sort(after)
 	if !slices.Equal(after, denied) {

@@ -108,14 +108,10 @@ func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 	dir := t.TempDir()
 	rules := write(t, filepath.Join(dir, "rules.yaml"), convertedRules)
 	w := startWeir(t, "", rules)
-	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+	e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
 		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: w.GRPC, Dir: dir, Timeout: testTimeout,
 		Edit: func(text string) string { return logTo(text, dir) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
 
 	const alice, bob, carol, eve = "192.0.2.1", "192.0.2.2", "2001:db8::3", "192.0.2.66"
 	requests := []*loggedRequest{
@@ -132,7 +128,7 @@ func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 	}
 	slow := make(chan error, 1)
 	go func() { slow <- requests[0].do(t, e) }()
-	until(t, "the first request has arrived", func() bool {
+	harness.Until(t, "the first request has arrived", func() bool {
 		stats, err := http.Get(e.Admin + "/stats?filter=delays_injected")
 		if err != nil {
 			return false
@@ -160,7 +156,7 @@ func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 	if denied != 2 {
 		t.Errorf("%d requests denied, want 2", denied)
 	}
-	mustEndWell(t, "envoy", e.Process) // it writes its logs at the latest when it stops
+	harness.MustStop(t, e.Process) // it writes its logs at the latest when it stops
 
 	for _, c := range []struct {
 		log       string
@@ -215,10 +211,7 @@ func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 // runWeir runs a command of Weir, and returns its standard output or, if that is empty, standard error, and its exit code.
 func runWeir(t *testing.T, arguments ...string) (string, int) {
 	t.Helper()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binary(t)
 	var out, report bytes.Buffer
 	c := exec.CommandContext(t.Context(), bin, arguments...)
 	c.Stdout, c.Stderr = &out, &report

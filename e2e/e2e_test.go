@@ -31,18 +31,9 @@ var stores = []struct {
 // and many requests are in flight: neither is an error here.
 func startWeir(t *testing.T, redis, rules string) *harness.Weir {
 	t.Helper()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
-		Binary: bin, Rules: rules, Dir: t.TempDir(), Redis: redis, Env: []string{"STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=100000"},
+	return harness.MustStartWeir(t, harness.WeirOptions{
+		Binary: binary(t), Rules: rules, Redis: redis, Env: []string{"STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=100000"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
-	return w
 }
 
 // onEachStore runs f with a Weir of these rules on each of the stores, side by side.
@@ -59,28 +50,10 @@ func onEachStore(t *testing.T, rules string, f func(t *testing.T, w *harness.Wei
 // startEnvoy starts Envoy in front of Weir and stops it with the test; it must exit without an error.
 func startEnvoy(t *testing.T, bootstrap string, w *harness.Weir) *client {
 	t.Helper()
-	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: filepath.Join("..", "envoy", bootstrap), Weir: w.GRPC, Dir: t.TempDir(), Timeout: testTimeout,
+	e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
+		Bootstrap: filepath.Join("..", "envoy", bootstrap), Weir: w.GRPC, Timeout: testTimeout,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
 	return &client{e}
-}
-
-func mustEndWell(t *testing.T, name string, p *harness.Process) {
-	t.Helper()
-	code, err := p.Stop()
-	if err != nil {
-		t.Error(err)
-	}
-	if code != 0 {
-		t.Errorf("%s: exit code %d after SIGTERM, want 0", name, code)
-	}
-	if t.Failed() {
-		t.Logf("the end of the log of %s:\n%s", name, p.Tail())
-	}
 }
 
 // A client sends requests through Envoy.
@@ -113,21 +86,6 @@ func (c *client) denied(t *testing.T, user, action string) harness.Answer {
 		t.Fatalf("%s %s: %+v, want 429", user, action, a)
 	}
 	return a
-}
-
-// until polls ok, and fails the test when it takes too long.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(testTimeout)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("not in %v: %s", testTimeout, what)
-		case <-tick.C:
-		}
-	}
 }
 
 // hourly returns a rules file with limit hits an hour for each user and action, so that no window ends during a test. Each algorithm

@@ -26,8 +26,8 @@ func TestBurstBeforeFirstConnectionIsDecided(t *testing.T) {
 			t.Parallel()
 			w := startWeir(t, "", write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(limit)))
 			file, _, without := strings.Cut(name, " ")
-			e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-				Bootstrap: filepath.Join("..", "envoy", file), Weir: w.GRPC, Dir: t.TempDir(), Timeout: testTimeout,
+			e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
+				Bootstrap: filepath.Join("..", "envoy", file), Weir: w.GRPC, Timeout: testTimeout,
 				Edit: func(text string) string {
 					if !strings.Contains(text, bound) {
 						t.Errorf("%s has no %s", file, bound)
@@ -35,14 +35,10 @@ func TestBurstBeforeFirstConnectionIsDecided(t *testing.T) {
 					return strings.Replace(text, remove, "", 1)
 				},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
 
 			signal(t, w.Process, syscall.SIGSTOP)
 			send := sendTogether(t, strings.TrimPrefix(e.URL, "http://"), requests)
-			until(t, "all requests wait for Weir", func() bool { return stat(t, e, "cluster.weir.upstream_rq_active") == requests })
+			harness.Until(t, "all requests wait for Weir", func() bool { return stat(t, e, "cluster.weir.upstream_rq_active") == requests })
 			signal(t, w.Process, syscall.SIGCONT)
 			got := send()
 			failed := stat(t, e, "cluster.backend.ratelimit.error")

@@ -89,7 +89,7 @@ func (f footprint) String() string {
 func footprintOf(t *testing.T, w *harness.Weir, bound footprint) (f footprint) {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections()
-	until(t, fmt.Sprintf("at most %d goroutines and %d files", bound.goroutines, bound.files), func() bool {
+	harness.Until(t, fmt.Sprintf("at most %d goroutines and %d files", bound.goroutines, bound.files), func() bool {
 		f.goroutines = number(t, get(t, w.Debug+"/debug/pprof/goroutine?debug=1"), "goroutine profile: total ")
 		files, err := os.ReadDir("/proc/" + strconv.Itoa(w.PID()) + "/fd")
 		if err != nil {

@@ -80,10 +80,7 @@ func genPages(t *testing.T) (frame string, pages []recipe) {
 // weirGen runs weir gen for the rules of a page.
 func weirGen(t *testing.T, kind string, r recipe, arguments ...string) string {
 	t.Helper()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binary(t)
 	rules := write(t, filepath.Join(t.TempDir(), "rules.yaml"), r.rules)
 	c := exec.CommandContext(t.Context(), bin, append([]string{"gen", kind, "--config", rules}, arguments...)...)
 	var notes bytes.Buffer

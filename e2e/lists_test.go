@@ -22,14 +22,10 @@ descriptors:
 // The client's address, as Envoy trusts it, matches a prefix, and a header matches a list of values.
 func TestEnvoyLimitsAddressesAndLists(t *testing.T) {
 	onEachStore(t, listRules, func(t *testing.T, w *harness.Weir) {
-		e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-			Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: w.GRPC, Dir: t.TempDir(), Timeout: testTimeout,
+		e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
+			Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: w.GRPC, Timeout: testTimeout,
 			Edit: sendAddress,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
 		for _, step := range []struct {
 			name, address, plan string
 			status              int

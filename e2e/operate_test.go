@@ -23,19 +23,19 @@ func TestReloadAppliesChangedRules(t *testing.T) {
 			c.denied(t, "alice", "reply")
 
 			write(t, path, hourly(5))
-			until(t, "the limit is 5", func() bool { return c.do(t, "bob", "reply").Limit == "5, 5;w=3600" })
+			harness.Until(t, "the limit is 5", func() bool { return c.do(t, "bob", "reply").Limit == "5, 5;w=3600" })
 			c.allowed(t, 2, "alice", "reply") // 3 of 5 were spent
 			c.denied(t, "alice", "reply")
 
 			write(t, path, strings.ReplaceAll(hourly(9), "requests_per_unit", "requests_per_unti"))
-			until(t, "the fault is in the log", func() bool { return strings.Contains(w.Log(), "requests_per_unti") })
+			harness.Until(t, "the fault is in the log", func() bool { return strings.Contains(w.Log(), "requests_per_unti") })
 			if a := c.do(t, "carol", "reply"); a.Status != 200 || a.Limit != "5, 5;w=3600" {
 				t.Errorf("after a bad file: %+v, want the limit of 5 that was there", a)
 			}
 			c.denied(t, "alice", "reply")
 
 			write(t, path, hourly(7))
-			until(t, "the limit is 7", func() bool { return c.do(t, "bob", "reply").Limit == "7, 7;w=3600" })
+			harness.Until(t, "the limit is 7", func() bool { return c.do(t, "bob", "reply").Limit == "7, 7;w=3600" })
 			c.allowed(t, 2, "alice", "reply") // 5 of 7 were spent
 		})
 	}
@@ -47,7 +47,7 @@ func TestSIGTERMExitsWithZero(t *testing.T) {
 		c := startEnvoy(t, "bootstrap.yaml", w)
 		c.allowed(t, 3, "alice", "login")
 		c.denied(t, "alice", "login")
-		mustEndWell(t, "weir", w.Process)
+		harness.MustStop(t, w.Process)
 		want := harness.Answer{Status: 200, Remaining: -1, Reset: -1, RetryAfter: -1}
 		if a := c.do(t, "alice", "login"); a != want {
 			t.Errorf("without Weir: %+v, want %+v", a, want)
@@ -76,10 +76,7 @@ func TestBootstrapsAreValid(t *testing.T) {
 // Weir accepts the rules in envoy/ unchanged.
 func TestRulesAreValid(t *testing.T) {
 	t.Parallel()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binary(t)
 	if out, err := exec.CommandContext(t.Context(), bin, "check", rulesFile).CombinedOutput(); err != nil {
 		t.Errorf("weir check: %v\n%s", err, out)
 	}

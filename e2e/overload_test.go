@@ -21,18 +21,10 @@ func TestOverloadChargesNoShedRequest(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
-			bin, err := binary()
-			if err != nil {
-				t.Fatal(err)
-			}
-			w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
-				Binary: bin, Rules: write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(1_000_000)), Dir: t.TempDir(), Redis: store.redis(t),
+			w := harness.MustStartWeir(t, harness.WeirOptions{
+				Binary: binary(t), Rules: write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(1_000_000)), Redis: store.redis(t),
 				Env: []string{"STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=64"},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
 			var peak float64
 			var decided, refused uint64
 			memory := 0
@@ -59,7 +51,7 @@ func TestOverloadChargesNoShedRequest(t *testing.T) {
 					t.Errorf("%d clients: %d bytes of memory, after %d", clients, resident, memory)
 				}
 			}
-			until(t, "nothing is under way", func() bool { return metric(t, w, "weir_requests_in_flight") == 0 })
+			harness.Until(t, "nothing is under way", func() bool { return metric(t, w, "weir_requests_in_flight") == 0 })
 			// The load client does not count the answers at the start and the end of a load.
 			if n := uint64(metric(t, w, "weir_refused_requests_total")); n < refused {
 				t.Errorf("the server counts %d refused, the clients %d", n, refused)

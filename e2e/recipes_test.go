@@ -126,7 +126,7 @@ func TestBandwidthCountsTheBodyOfA429(t *testing.T) {
 		status, sent = response.StatusCode, sent+len(body)
 	}
 	want := fmt.Sprintf("total_hits{domain=\"bandwidth\",key1=\"tenant\"} %d\n", sent)
-	until(t, want, func() bool { return strings.Contains(get(t, w.HTTP+"/metrics"), want) })
+	harness.Until(t, want, func() bool { return strings.Contains(get(t, w.HTTP+"/metrics"), want) })
 }
 
 // readRecipes returns the bootstrap of docs/recipes/README.md, and the other pages.
@@ -211,23 +211,14 @@ func (r recipe) run(t *testing.T, hosts *strings.Replacer) error {
 // startRecipeWeir starts a Weir with the rules and the settings of the pages.
 func startRecipeWeir(t *testing.T, redis string, recipes []recipe) *harness.Weir {
 	t.Helper()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
 	rules := t.TempDir()
 	for _, r := range recipes {
 		write(t, filepath.Join(rules, r.page+".yaml"), r.rules)
 	}
-	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
-		Binary: bin, Rules: rules, Dir: t.TempDir(), Redis: redis,
+	return harness.MustStartWeir(t, harness.WeirOptions{
+		Binary: binary(t), Rules: rules, Redis: redis,
 		Env: append(strings.Fields(recipes[0].settings), "STORE_TIMEOUT=1m"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
-	return w
 }
 
 // startRecipeEnvoy starts an Envoy with a listener for each page and returns their addresses. Envoy merges listener.yaml into
@@ -249,10 +240,7 @@ func startRecipeEnvoy(t *testing.T, w *harness.Weir, frame string, recipes []rec
 		}
 		return b
 	}
-	free, err := harness.FreePorts(len(recipes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := harness.MustFreePorts(t, len(recipes))
 	all := decode("envoy.yaml", frame)
 	for i, r := range recipes {
 		port := free[i]
@@ -271,13 +259,9 @@ func startRecipeEnvoy(t *testing.T, w *harness.Weir, frame string, recipes []rec
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+	e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
 		Bootstrap: write(t, filepath.Join(dir, "bootstrap.yaml"), string(text)), Weir: w.GRPC, Dir: dir, Timeout: testTimeout, Ports: free[1:],
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
 	addresses[0] = strings.TrimPrefix(e.URL, "http://")
 	return addresses
 }

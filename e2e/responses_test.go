@@ -118,10 +118,7 @@ func untilNext(now time.Time, window time.Duration) time.Duration {
 func TestResponsesPageMatchesEnvoy(t *testing.T) {
 	t.Parallel()
 	page := readResponsesPage(t)
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binary(t)
 	for i, part := range page.parts {
 		t.Run(part.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -134,21 +131,13 @@ func TestResponsesPageMatchesEnvoy(t *testing.T) {
 			for _, setting := range part.settings {
 				env = append(env, strings.Replace(setting, "=receipt-keys", "="+keys, 1))
 			}
-			w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
+			w := harness.MustStartWeir(t, harness.WeirOptions{
 				Binary: bin, Rules: write(t, filepath.Join(dir, part.rules), page.files[part.rules]), Dir: dir, Env: env,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
 			logged := filepath.Join(dir, "access.log")
-			e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+			e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
 				Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: w.GRPC, Dir: dir, Timeout: testTimeout, Edit: page.loggingTo(logged),
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
 
 			startEarlyIn(t, 24*time.Hour)
 			receipt := part.run(t, strings.TrimPrefix(e.URL, "http://"))
@@ -156,7 +145,7 @@ func TestResponsesPageMatchesEnvoy(t *testing.T) {
 			if i > 0 {
 				return
 			}
-			mustEndWell(t, "envoy", e.Process) // it writes its log at the latest when it stops
+			harness.MustStop(t, e.Process) // it writes its log at the latest when it stops
 			log, err := os.ReadFile(logged)
 			if err != nil {
 				t.Fatal(err)
@@ -207,19 +196,11 @@ func (part *responsesPart) mustExplain(t *testing.T, bin, dir, receipt string) {
 // Even if Envoy adds its own headers, a 429 has only one Retry-After, and the standard headers parse.
 func TestStandardHeadersBesideEnvoysOwn(t *testing.T) {
 	t.Parallel()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
-		Binary: bin, Rules: write(t, filepath.Join(dir, "rules.yaml"), hourly(1)), Dir: dir,
+	w := harness.MustStartWeir(t, harness.WeirOptions{
+		Binary: binary(t), Rules: write(t, filepath.Join(dir, "rules.yaml"), hourly(1)), Dir: dir,
 		Env: []string{"RESPONSE_HEADERS_STANDARD=draft-11", "RETRY_AFTER_JITTER=100%", "STORE_TIMEOUT=1m"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
 	c := startEnvoy(t, "bootstrap.yaml", w)
 	for _, action := range []string{"login", "reply", "post"} {
 		c.allowed(t, 1, "alice", action)

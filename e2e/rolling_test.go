@@ -77,15 +77,11 @@ func roll(t *testing.T, redis string, drain time.Duration, by func(*testing.T, *
 	if f.weir == "" {
 		f.weir = r.all[0].GRPC
 	}
-	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: f.weir, Dir: t.TempDir(), Timeout: testTimeout,
+	e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
+		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: f.weir, Timeout: testTimeout,
 		Edit: f.edit, Ports: f.ports,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
-	until(t, "Envoy finds both replicas", func() bool { return f.found(t, e) == len(r.all) })
+	harness.Until(t, "Envoy finds both replicas", func() bool { return f.found(t, e) == len(r.all) })
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -101,16 +97,16 @@ func roll(t *testing.T, redis string, drain time.Duration, by func(*testing.T, *
 		ended <- r
 	}()
 	for i := range r.all {
-		until(t, "some requests are answered", func() bool { return r.decided(t, i) > 0 || f.oneAtATime })
+		harness.Until(t, "some requests are answered", func() bool { return r.decided(t, i) > 0 || f.oneAtATime })
 		r.replace(t, i)
-		until(t, "Envoy finds the new replica", func() bool { return f.found(t, e) == len(r.all) })
+		harness.Until(t, "Envoy finds the new replica", func() bool { return f.found(t, e) == len(r.all) })
 	}
 	stop()
 	seen := <-ended
 	if seen == nil {
 		return "", 0
 	}
-	until(t, "nothing is under way", func() bool { return stat(t, e, "http.ingress.downstream_rq_active") == 0 })
+	harness.Until(t, "nothing is under way", func() bool { return stat(t, e, "http.ingress.downstream_rq_active") == 0 })
 	total, ok := stat(t, e, "http.ingress.downstream_rq_total"), stat(t, e, "cluster.backend.ratelimit.ok")
 	failed, passed := stat(t, e, "cluster.backend.ratelimit.error"), stat(t, e, "cluster.backend.ratelimit.failure_mode_allowed")
 	slow = seen.Latency.Quantile(1)
@@ -139,36 +135,20 @@ type replicas struct {
 // startReplicas starts both replicas, on 127.0.0.2 and 127.0.0.3 with the same port, because a DNS name has no port.
 func startReplicas(t *testing.T, redis string, drain time.Duration) *replicas {
 	t.Helper()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ports, err := harness.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := harness.MustFreePorts(t, 1)
 	r := &replicas{shared: redis != ""}
 	rules := write(t, filepath.Join(t.TempDir(), "rules.yaml"), strings.ReplaceAll(hourly(rollingLimit), "unit: hour", "unit: year"))
 	for _, host := range []string{"127.0.0.2", "127.0.0.3"} {
 		dir := t.TempDir()
 		o := harness.WeirOptions{
-			Binary: bin, Rules: rules, Dir: dir, Redis: redis, Host: host, Port: ports[0],
+			Binary: binary(t), Rules: rules, Dir: dir, Redis: redis, Host: host, Port: ports[0],
 			Env: []string{"STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=100000", "DRAIN_DELAY=" + drain.String()},
 		}
 		if !r.shared {
 			o.Env = append(o.Env, "MEMORY_SNAPSHOT="+filepath.Join(dir, "snapshot"))
 		}
-		w, err := harness.StartWeir(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.options, r.all = append(r.options, o), append(r.all, w)
+		r.options, r.all = append(r.options, o), append(r.all, harness.MustStartWeir(t, o))
 	}
-	t.Cleanup(func() {
-		for i := range r.all {
-			mustEndWell(t, "weir", r.get(i).Process)
-		}
-	})
 	return r
 }
 
@@ -181,11 +161,8 @@ func (r *replicas) get(i int) *harness.Weir {
 // replace ends a replica, and starts another with its address.
 func (r *replicas) replace(t *testing.T, i int) {
 	t.Helper()
-	mustEndWell(t, "weir", r.get(i).Process)
-	w, err := harness.StartWeir(t.Context(), r.options[i])
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.MustStop(t, r.get(i).Process)
+	w := harness.MustStartWeir(t, r.options[i])
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all[i] = w

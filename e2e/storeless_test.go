@@ -46,12 +46,12 @@ func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 		return strings.Join([]string{code("unset", user), code("allow", user), code("allow", user), code("deny", user), code("error", user)}, " ")
 	}
 	redisDecides := func() bool { return codesOf() == "OK OK OVER_LIMIT OK OK" && mode("store") == 1 && mode("local") == 0 }
-	until(t, "Redis decides", redisDecides)
-	until(t, "Redis counts a hit of alice", func() bool { return code("error", "alice") == "OK" })
+	harness.Until(t, "Redis decides", redisDecides)
+	harness.Until(t, "Redis counts a hit of alice", func() bool { return code("error", "alice") == "OK" })
 	if err := server.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "rules fail as on_store_error says", func() bool { return codesOf() == "OK OK OK OVER_LIMIT Unavailable" })
+	harness.Until(t, "rules fail as on_store_error says", func() bool { return codesOf() == "OK OK OK OVER_LIMIT Unavailable" })
 	if mode("store") != 0 || mode("local") != 1 || mode("error") != 1 {
 		t.Errorf("weir_domain_mode does not show the outage:\n%s", get(t, w.HTTP+"/metrics"))
 	}
@@ -66,9 +66,9 @@ func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 	if err := server.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "Redis decides again", redisDecides)
+	harness.Until(t, "Redis decides again", redisDecides)
 	got := ""
-	until(t, "Redis decides a request of alice", func() bool {
+	harness.Until(t, "Redis decides a request of alice", func() bool {
 		got = code("error", "alice", 1000)
 		return got != codes.Unavailable.String()
 	})
@@ -90,17 +90,8 @@ func TestReadyWithoutRedisIfNoRuleNeedsIt(t *testing.T) {
 // startWeirWith is startWeir with rules as text, settings, and a STORE_TIMEOUT that is short enough for a test.
 func startWeirWith(t *testing.T, redis, rules string, env ...string) *harness.Weir {
 	t.Helper()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
-		Binary: bin, Rules: write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules), Dir: t.TempDir(), Redis: redis,
+	return harness.MustStartWeir(t, harness.WeirOptions{
+		Binary: binary(t), Rules: write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules), Redis: redis,
 		Env: append([]string{"STORE_TIMEOUT=500ms"}, env...),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
-	return w
 }

@@ -77,10 +77,7 @@ type supportStory struct {
 
 func startSupportStory(t *testing.T, page supportPage) *supportStory {
 	t.Helper()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binary(t)
 	s := &supportStory{dir: t.TempDir()}
 	write(t, filepath.Join(s.dir, "rules.yaml"), page.named["rules.yaml"])
 	s.script = `weir() { "` + bin + `" "$@"; }` + "\n"
@@ -95,10 +92,7 @@ func startSupportStory(t *testing.T, page supportPage) *supportStory {
 		}
 	}
 	for i := range s.replicas {
-		ports, err := harness.FreePorts(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ports := harness.MustFreePorts(t, 1)
 		s.admins[i] = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
 		// Without the message of the other replica, a denial stays in the deny cache for half an hour.
 		env := []string{"DENY_CACHE_MAX=1h", "STORE_TIMEOUT=1m"}
@@ -108,13 +102,9 @@ func startSupportStory(t *testing.T, page supportPage) *supportStory {
 			}
 			env = append(env, strings.NewReplacer("127.0.0.1:6071", s.admins[i]).Replace(setting))
 		}
-		s.replicas[i], err = harness.StartWeir(t.Context(), harness.WeirOptions{
-			Binary: bin, Rules: filepath.Join(s.dir, "rules.yaml"), Dir: t.TempDir(), Redis: redis, Env: env,
+		s.replicas[i] = harness.MustStartWeir(t, harness.WeirOptions{
+			Binary: bin, Rules: filepath.Join(s.dir, "rules.yaml"), Redis: redis, Env: env,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { mustEndWell(t, "weir", s.replicas[i].Process) })
 	}
 	s.startEnvoy(t, page.named["access-log"])
 	s.script += strings.ReplaceAll(page.named["variables"], "127.0.0.1:6071", s.admins[0])
@@ -133,7 +123,7 @@ func (s *supportStory) startEnvoy(t *testing.T, accessLog string) {
 		t.Fatal(err)
 	}
 	logging := responsesPage{accessLog: accessLog}
-	s.envoy, err = harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+	s.envoy = harness.MustStartEnvoy(t, harness.EnvoyOptions{
 		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: s.replicas[0].GRPC, Dir: s.dir, Timeout: testTimeout, Ports: []int{port},
 		Edit: func(text string) string {
 			const first = "- endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 8081}}}"
@@ -141,10 +131,6 @@ func (s *supportStory) startEnvoy(t *testing.T, accessLog string) {
 			return strings.Replace(logging.loggingTo(filepath.Join(s.dir, "access.log"))(text), first, both, 1)
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustEndWell(t, "envoy", s.envoy.Process) })
 }
 
 // run runs commands of the page, and returns what they print and their exit code. The page's receipt is replaced by the real one, and
@@ -216,7 +202,7 @@ func (s *supportStory) passAfterReset(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
 	for i := range s.replicas {
-		until(t, "replica "+strconv.Itoa(i)+" allows user 42", func() bool { return s.passes(t, i) })
+		harness.Until(t, "replica "+strconv.Itoa(i)+" allows user 42", func() bool { return s.passes(t, i) })
 	}
 	return time.Since(began)
 }

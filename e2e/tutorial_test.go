@@ -54,10 +54,7 @@ func TestTutorialCommandsPrintShownOutput(t *testing.T) {
 func onFreePorts(t *testing.T, text string) string {
 	t.Helper()
 	ports := []string{"8000", "8080", "8081", "9901", "10000"}
-	free, err := harness.FreePorts(len(ports))
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := harness.MustFreePorts(t, len(ports))
 	text = strings.Replace(text, "./weir --config", "./weir --port 8080 --grpc-port 8081 --config", 1)
 	for i, port := range ports {
 		text = regexp.MustCompile(`\b`+port+`\b`).ReplaceAllString(text, strconv.Itoa(free[i]))
@@ -68,10 +65,7 @@ func onFreePorts(t *testing.T, text string) string {
 // tutorialFolder has the root of the repository as the page needs it: weir, and a tools/ensure that names the Envoy of the tests.
 func tutorialFolder(t *testing.T) string {
 	t.Helper()
-	weir, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	weir := binary(t)
 	envoy, err := harness.FindEnvoy()
 	if err != nil {
 		t.Fatal(err)

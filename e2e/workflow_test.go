@@ -41,10 +41,7 @@ func diffPage(t *testing.T) (steps []workflowStep, files map[string]string) {
 // replaced.
 func TestWorkflowOfDiffRuns(t *testing.T) {
 	t.Parallel()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binary(t)
 	steps, files := diffPage(t)
 	strict := strings.NewReplacer("requests_per_unit: 6", "requests_per_unit: 1", "requests_per_unit: 3", "requests_per_unit: 1")
 	for _, c := range []struct {

@@ -120,17 +120,13 @@ func TestDerivedDescriptorsAreSent(t *testing.T) {
 	defer upstream.Close()
 	rec := startRecorder(t)
 	dir := t.TempDir()
-	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+	envoy := harness.MustStartEnvoy(t, harness.EnvoyOptions{
 		Bootstrap: filepath.Join("testdata", "bootstrap.yaml"), Weir: rec.addr, Upstream: strings.TrimPrefix(upstream.URL, "http://"), Dir: dir,
 		Timeout: testTimeout,
 		Edit: func(text string) string {
 			return strings.Replace(text, "virtual_hosts: [] # those of the test\n", "virtual_hosts:\n"+indent(hosts), 1)
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _, _ = envoy.Stop() }()
 	file := filepath.Join(dir, "envoy.yaml")
 	data, err := os.ReadFile(file)
 	if err != nil {

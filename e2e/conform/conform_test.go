@@ -110,30 +110,13 @@ func grade(t *testing.T, o conform.Options) conform.Report {
 // startWeir starts Weir with the rules of all checks. env selects the store.
 func startWeir(t *testing.T, env ...string) *harness.Weir {
 	t.Helper()
-	binary, err := weirBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
 	rules, err := conform.Rules(conform.Algorithms())
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	path := filepath.Join(dir, "rules.yaml")
+	path := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{Binary: binary, Rules: path, Dir: dir, Env: env})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if code, err := w.Stop(); err != nil || code != 0 {
-			t.Errorf("weir: exit code %d, %v, want 0", code, err)
-		}
-		if t.Failed() {
-			t.Logf("the end of its log:\n%s", w.Tail())
-		}
-	})
-	return w
+	return harness.MustStartWeir(t, harness.WeirOptions{Binary: weirBinary(t), Rules: path, Env: env})
 }

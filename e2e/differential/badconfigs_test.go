@@ -120,10 +120,7 @@ var configs = []struct {
 // envoyproxy/ratelimit loads.
 func TestRulesFileErrorsMatchRatelimit(t *testing.T) {
 	t.Parallel()
-	binary, err := weirBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := weirBinary(t)
 	for _, c := range configs {
 		files := []file{{"a.yaml", c.text}}
 		if c.more != "" {

@@ -47,10 +47,7 @@ func startIncumbent(t *testing.T, files []file, env ...string) *side {
 
 func startWeir(t *testing.T, files []file, env ...string) *side {
 	t.Helper()
-	binary, err := weirBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := weirBinary(t)
 	return startSide(t, binary, files, append(env, "STORE_TIMEOUT=1m", "DRAIN_DELAY=0s")...)
 }
 
@@ -86,10 +83,7 @@ func startSide(t *testing.T, binary string, files []file, env ...string) *side {
 // runSide starts a server and does not wait until it is ready. The server ends with the test.
 func runSide(t *testing.T, binary string, files []file, env ...string) (s *side, grpcAddr, httpAddr string) {
 	t.Helper()
-	ports, err := harness.FreePorts(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := harness.MustFreePorts(t, 3)
 	port := func(i int) string { return strconv.Itoa(ports[i]) }
 	root := t.TempDir()
 	s = &side{log: &syncBuffer{}, done: make(chan struct{}), dir: filepath.Join(root, "ratelimit", "config")}

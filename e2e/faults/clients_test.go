@@ -9,6 +9,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-rls/weir/e2e/harness"
 )
 
 // Clients that send partial requests, and clients that do not read responses, delay no other client. After they disconnect, Weir
@@ -64,7 +66,7 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 		_ = conn.Close()
 	}
 	// Ten goroutines and files may belong to the test's own connections and to the runtime.
-	until(t, "the slow connections have ended", func() bool {
+	harness.Until(t, "the slow connections have ended", func() bool {
 		after, err := sizeOf(t.Context(), w)
 		return err == nil && after.goroutines <= before.goroutines+10 && after.files <= before.files+10
 	})

@@ -27,29 +27,26 @@ func TestEnvoyAppliesFailureModeWhileWeirIsDown(t *testing.T) {
 		t.Run(fmt.Sprintf("failure_mode_deny %v", deny), func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t)
-			ports, err := harness.FreePorts(1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ports := harness.MustFreePorts(t, 1)
 			o := harness.WeirOptions{
-				Rules: writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), strings.Replace(rules(many), domain, "weir", 1)),
-				Env:   append(onRedis(redis.Addr), "STORE_TIMEOUT=1m"), // only Weir fails here
-				Port:  ports[0],
+				Binary: weirBinary(t),
+				Rules:  writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), strings.Replace(rules(many), domain, "weir", 1)),
+				Env:    append(onRedis(redis.Addr), "STORE_TIMEOUT=1m"), // only Weir fails here
+				Port:   ports[0],
 			}
-			w := launchWeir(t, o)
+			w := harness.MustStartWeir(t, o)
 			e := startEnvoy(t, w, deny, testTimeout)
 
 			seen, undecided := e.browse(t, 8)
 			sleep(t, either(500*time.Millisecond, 3*time.Second))
 			killed := time.Now()
-			kill(t, w.Process)
+			w.Kill()
 			sleep(t, either(time.Second, 5*time.Second))
-			until(t, "a response has no limit", func() bool { return undecided.Load() > 0 })
+			harness.Until(t, "a response has no limit", func() bool { return undecided.Load() > 0 })
 			back := time.Now()
-			w = launchWeir(t, o)
-			t.Cleanup(func() { _, _ = w.Stop() })
+			harness.MustStartWeir(t, o)
 			ready := time.Now()
-			limited := until(t, "Envoy shows limits again", func() bool { return e.ask(t.Context(), "last", "first").limit })
+			limited := harness.Until(t, "Envoy shows limits again", func() bool { return e.ask(t.Context(), "last", "first").limit })
 			sleep(t, either(200*time.Millisecond, 3*time.Second))
 			pages := seen()
 
@@ -91,7 +88,7 @@ func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	e := startEnvoy(t, w, false, timeout)
 	machine := watchStalls(t)
-	until(t, "Envoy shows a limit", func() bool { return e.ask(t.Context(), userName(0), "first").limit })
+	harness.Until(t, "Envoy shows a limit", func() bool { return e.ask(t.Context(), userName(0), "first").limit })
 	signal(t, redis, syscall.SIGSTOP)
 	t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
 	for n := range 5 {
@@ -107,13 +104,13 @@ func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 	}
 	// Weir reads Envoy's connection in order. When it answers a request without a rule, it knows which calls Envoy has given up.
 	decided := e.decided(t)
-	until(t, "Weir answers a request without a rule", func() bool {
+	harness.Until(t, "Weir answers a request without a rule", func() bool {
 		e.ask(t.Context(), "nobody", "nothing")
 		return e.decided(t) > decided
 	})
-	until(t, "Weir has ended the calls", func() bool { return mustMetrics(t, w)["weir_requests_in_flight"] == 0 })
+	harness.Until(t, "Weir has ended the calls", func() bool { return mustMetrics(t, w)["weir_requests_in_flight"] == 0 })
 	signal(t, redis, syscall.SIGCONT)
-	until(t, "Envoy shows a limit again", func() bool { return e.ask(t.Context(), userName(99), "first").limit })
+	harness.Until(t, "Envoy shows a limit again", func() bool { return e.ask(t.Context(), userName(99), "first").limit })
 	for c, n := range storedCounts(t, redis.Addr) {
 		if c.user > 0 && c.user < 99 { // users 1 to 5 of the freeze; 0 and 99 were charged before and after
 			t.Errorf("%v: charged %d times, although Envoy had given up on it", c, n)
@@ -126,9 +123,6 @@ type envoy struct{ *harness.Envoy }
 
 func startEnvoy(t *testing.T, w *harness.Weir, deny bool, timeout time.Duration) *envoy {
 	t.Helper()
-	if _, err := harness.FindEnvoy(); err != nil {
-		t.Fatal(err)
-	}
 	b, err := os.ReadFile(filepath.Join("..", "..", "envoy", "bootstrap.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -137,18 +131,9 @@ func startEnvoy(t *testing.T, w *harness.Weir, deny bool, timeout time.Duration)
 	if deny && text == string(b) {
 		t.Fatal("no failure_mode_deny in envoy/bootstrap.yaml")
 	}
-	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: writeFile(t, filepath.Join(t.TempDir(), "bootstrap.yaml"), text), Weir: w.GRPC, Dir: t.TempDir(), Timeout: timeout,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if code, err := e.Stop(); err != nil || code != 0 {
-			t.Errorf("envoy: exit code %d, %v", code, err)
-		}
-	})
-	return &envoy{e}
+	return &envoy{harness.MustStartEnvoy(t, harness.EnvoyOptions{
+		Bootstrap: writeFile(t, filepath.Join(t.TempDir(), "bootstrap.yaml"), text), Weir: w.GRPC, Timeout: timeout,
+	})}
 }
 
 // A visit is the response to a user. limit reports whether it carries the limit, so whether Weir decided.

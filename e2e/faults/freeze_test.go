@@ -68,7 +68,7 @@ func freeze(t *testing.T, clients []*client, redis *redistest.Server, weir *harn
 	if *full {
 		sleep(t, calm+time.Second)
 	} else {
-		until(t, "Redis decides again", func() bool { return len(l.since(r.resumed).withVerdict(allowed)) > 100 })
+		harness.Until(t, "Redis decides again", func() bool { return len(l.since(r.resumed).withVerdict(allowed)) > 100 })
 	}
 	r.all = l.end()
 	r.unsent = l.unsent.Load()
@@ -94,7 +94,7 @@ func signal(t *testing.T, s *redistest.Server, sig syscall.Signal) {
 	if err := s.Signal(sig); err != nil {
 		t.Fatal(err)
 	}
-	until(t, fmt.Sprint(sig, " has reached Redis"), func() bool {
+	harness.Until(t, fmt.Sprint(sig, " has reached Redis"), func() bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID()))
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestFrozenRedisFailsRequestsInTime(t *testing.T) {
 		t.Errorf("Weir grew to %+v, want at most 3000 goroutines and 256 MiB", r.size)
 	}
 	want := len(r.all.withVerdict(failed))
-	until(t, fmt.Sprintf("weir_requests_total counts %d Unavailable", want), func() bool {
+	harness.Until(t, fmt.Sprintf("weir_requests_total counts %d Unavailable", want), func() bool {
 		return int(mustMetrics(t, w)[`weir_requests_total{code="Unavailable",overall=""}`]) == want
 	})
 

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/e2e/harness"
 )
 
 // A client sends requests to one server. Its timeout is far longer than Envoy's, so that the latency of the server is measured.
@@ -220,7 +222,7 @@ func (l *load) awaitAnswers(t *testing.T, what string) {
 	l.mu.Lock()
 	sent := l.sent
 	l.mu.Unlock()
-	until(t, what, func() bool {
+	harness.Until(t, what, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for number := range l.open {

@@ -20,18 +20,18 @@ func TestSnapshotRestoresCountersAfterKill(t *testing.T) {
 	}{{"no MEMORY_SNAPSHOT", false}, {"MEMORY_SNAPSHOT every second", true}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			o := harness.WeirOptions{Rules: writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), rules(outageLimit))}
+			o := harness.WeirOptions{Binary: weirBinary(t), Rules: writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), rules(outageLimit))}
 			file := filepath.Join(t.TempDir(), "snapshot")
 			if c.snapshots {
 				o.Env = []string{"MEMORY_SNAPSHOT=" + file, "MEMORY_SNAPSHOT_INTERVAL=1s"}
 			}
-			w := launchWeir(t, o)
+			w := harness.MustStartWeir(t, o)
 			users := 24
 			l := &load{rate: 400, clients: []*client{dial(t, w.GRPC)}, pick: func(n int) counter {
 				return counter{actions[n%len(actions)].name, n / len(actions) % (users / len(actions))}
 			}}
 			l.start(t)
-			until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
+			harness.Until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
 			saved := time.Time{} // requests that were sent before are in the snapshot
 			if c.snapshots {
 				saved = time.Now()
@@ -40,10 +40,9 @@ func TestSnapshotRestoresCountersAfterKill(t *testing.T) {
 					awaitSave(t, file)
 				}
 			}
-			kill(t, w.Process)
+			w.Kill()
 			before := l.end()
-			again := launchWeir(t, o)
-			t.Cleanup(func() { _, _ = again.Stop() })
+			again := harness.MustStartWeir(t, o)
 
 			lost := before.withVerdict(allowed).filter(func(a *answer) bool { return !a.sent.Before(saved) }).byCounter()
 			all := spend(t, []*client{dial(t, again.GRPC)}, before)
@@ -75,5 +74,5 @@ func awaitSave(t *testing.T, file string) {
 		return at
 	}
 	before := saved()
-	until(t, "a snapshot is saved", func() bool { return saved().After(before) })
+	harness.Until(t, "a snapshot is saved", func() bool { return saved().After(before) })
 }

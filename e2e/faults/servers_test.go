@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -54,32 +53,9 @@ func writeFile(tb testing.TB, path, text string) string {
 // any setting that is not Weir's default.
 func startWeir(t *testing.T, rules string, env ...string) *harness.Weir {
 	t.Helper()
-	w := launchWeir(t, harness.WeirOptions{
-		Rules: writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), rules), Env: env,
+	return harness.MustStartWeir(t, harness.WeirOptions{
+		Binary: weirBinary(t), Rules: writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), rules), Env: env,
 	})
-	t.Cleanup(func() {
-		if code, err := w.Stop(); err != nil || code != 0 {
-			t.Errorf("weir: exit code %d, %v, want 0", code, err)
-		}
-		if t.Failed() {
-			t.Logf("the end of its log:\n%s", w.Tail())
-		}
-	})
-	return w
-}
-
-func launchWeir(t *testing.T, o harness.WeirOptions) *harness.Weir {
-	t.Helper()
-	var err error
-	if o.Binary, err = weirBinary(); err != nil {
-		t.Fatal(err)
-	}
-	o.Dir = t.TempDir()
-	w, err := harness.StartWeir(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
 }
 
 // onRedis returns the settings of a Weir on Redis.
@@ -91,15 +67,6 @@ func onRedis(addr string) []string {
 // requests are in flight, which is not the fault under test.
 func withLongTimeout(env ...string) []string {
 	return either(append(env, "STORE_TIMEOUT=150ms", "MAX_IN_FLIGHT=100000"), env)
-}
-
-// kill ends a process without warning.
-func kill(t *testing.T, p *harness.Process) {
-	t.Helper()
-	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	<-p.Done()
 }
 
 // metrics returns the metrics of a Weir, by name and labels as in /metrics.
@@ -239,20 +206,4 @@ func sleep(t *testing.T, d time.Duration) {
 	case <-t.Context().Done():
 		t.Fatal("the test is over")
 	}
-}
-
-// until polls ok and returns the time at which it was first true.
-func until(t *testing.T, what string, ok func() bool) time.Time {
-	t.Helper()
-	deadline := time.After(testTimeout)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("not in %v: %s", testTimeout, what)
-		case <-tick.C:
-		}
-	}
-	return time.Now()
 }

@@ -29,12 +29,7 @@ func TestSoakLeaksNothing(t *testing.T) {
 				env = []string{"MEMORY_SNAPSHOT=" + filepath.Join(t.TempDir(), "snapshot"), "MEMORY_SNAPSHOT_INTERVAL=1s"}
 			}
 			s.reload(t, 0)
-			s.weir = launchWeir(t, harness.WeirOptions{Rules: s.path, Env: append(env, "GOGC=50")})
-			t.Cleanup(func() {
-				if code, err := s.weir.Stop(); err != nil || code != 0 {
-					t.Errorf("weir: exit code %d, %v", code, err)
-				}
-			})
+			s.weir = harness.MustStartWeir(t, harness.WeirOptions{Binary: weirBinary(t), Rules: s.path, Env: append(env, "GOGC=50")})
 			length := either(6*time.Second, *soak)
 			s.run(t, length, redis)
 		})
@@ -146,7 +141,7 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 	// A leak grows with each of the hundreds of connections and reloads. 50 goroutines and 20 files are more than Weir's connections
 	// to Redis need. A quarter of the memory is more than the connections that are open at one time need.
 	var last size
-	until(t, fmt.Sprintf("Weir is as idle as before: %+v", idle), func() bool {
+	harness.Until(t, fmt.Sprintf("Weir is as idle as before: %+v", idle), func() bool {
 		var err error
 		last, err = sizeOf(t.Context(), s.weir)
 		return err == nil && last.goroutines <= idle.goroutines+50 && last.files <= idle.files+20

@@ -113,18 +113,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually polls until ok, for at most two minutes: Envoy Gateway translates a change in seconds on an idle machine.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(2 * time.Minute); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 // envoyGateway returns the binary in $ENVOY_GATEWAY. Without one the test is skipped, unless GATEWAY_REQUIRED is 1.
 func envoyGateway(t *testing.T) string {
 	t.Helper()
@@ -150,8 +138,7 @@ func begin(t *testing.T) *setup {
 		must(t, l.Close())
 	}
 	s := &setup{t: t, folder: t.TempDir()}
-	ports, err := harness.FreePorts(6)
-	must(t, err)
+	ports := harness.MustFreePorts(t, 6)
 	upstream := httptest.NewServer(&s.upstream)
 	t.Cleanup(upstream.Close)
 	_, upstreamPort, _ := net.SplitHostPort(upstream.Listener.Addr().String())
@@ -193,17 +180,16 @@ func begin(t *testing.T) *setup {
 			t.Log(s.gateway.Tail())
 		}
 	})
-	eventually(t, "Weir has rules", func() bool { return s.status(s.health+"/healthcheck", "GET") == http.StatusOK })
-	eventually(t, "Envoy has routes", func() bool { return s.status(s.url+"/other-cidr", "GET") == http.StatusOK })
-	eventually(t, "Envoy has the limits", func() bool { return s.allowed("/header", 5) == 3 })
+	harness.Until(t, "Weir has rules", func() bool { return s.status(s.health+"/healthcheck", "GET") == http.StatusOK })
+	harness.Until(t, "Envoy has routes", func() bool { return s.status(s.url+"/other-cidr", "GET") == http.StatusOK })
+	harness.Until(t, "Envoy has the limits", func() bool { return s.allowed("/header", 5) == 3 })
 	return s
 }
 
 // startWeir starts Weir with the environment that Envoy Gateway gives its container and that of the overlay envoy-gateway.
 func (s *setup) startWeir(ports []int) {
 	s.t.Helper()
-	weir, err := build()
-	must(s.t, err)
+	weir := build(s.t)
 	binary := filepath.Join(s.folder, "ratelimit")
 	must(s.t, os.Symlink(weir, binary))
 	overlay := filepath.Join(s.folder, "overlay.yaml")
@@ -222,24 +208,12 @@ func (s *setup) startWeir(ports []int) {
 	} {
 		environment[name] = value
 	}
-	n := 0
 	s.start = func() {
-		n++
 		cmd := exec.Command(binary)
 		for name, value := range environment {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
-		s.weir, err = harness.Start(s.t.Context(), cmd, filepath.Join(s.folder, fmt.Sprint("weir", n, ".log")), harness.Listens(fmt.Sprint("127.0.0.1:", ports[1])))
-		must(s.t, err)
-		weir := s.weir
-		s.t.Cleanup(func() {
-			if code, err := weir.Stop(); err != nil || code != 0 {
-				s.t.Errorf("Weir ended with %d, %v", code, err)
-			}
-			if s.t.Failed() {
-				s.t.Log(weir.Tail())
-			}
-		})
+		s.weir = harness.MustStart(s.t, cmd, harness.Listens(fmt.Sprint("127.0.0.1:", ports[1])))
 	}
 	s.start()
 }
@@ -352,7 +326,7 @@ func TestRealEnvoyGateway(t *testing.T) {
 				t.Errorf("request %d: %d, want %d", i+1, got, want)
 			}
 			if want == http.StatusOK {
-				eventually(t, "the charge at the end of the request", func() bool { return s.decided() >= before+2 })
+				harness.Until(t, "the charge at the end of the request", func() bool { return s.decided() >= before+2 })
 			}
 		}
 	})
@@ -371,7 +345,7 @@ func TestRealEnvoyGateway(t *testing.T) {
 	})
 	t.Run("a change of policy", func(t *testing.T) {
 		s.apply(policies(5))
-		eventually(t, "the new limit", func() bool { return s.allowed("/header", 7) == 5 })
+		harness.Until(t, "the new limit", func() bool { return s.allowed("/header", 7) == 5 })
 	})
 	// A gateway that does not answer: limits stay, also when Weir restarts.
 	t.Run("an outage of the gateway", func(t *testing.T) {
@@ -382,11 +356,11 @@ func TestRealEnvoyGateway(t *testing.T) {
 		_, err := s.weir.Stop()
 		must(t, err)
 		s.start()
-		eventually(t, "Weir has the rules of its file", func() bool { return s.status(s.health+"/healthcheck", "GET") == http.StatusOK })
-		eventually(t, "Envoy reaches Weir again", func() bool { return s.allowed("/header", 7) == 5 })
+		harness.Until(t, "Weir has the rules of its file", func() bool { return s.status(s.health+"/healthcheck", "GET") == http.StatusOK })
+		harness.Until(t, "Envoy reaches Weir again", func() bool { return s.allowed("/header", 7) == 5 })
 		must(t, syscall.Kill(s.gateway.PID(), syscall.SIGCONT))
 		s.apply(policies(2))
-		eventually(t, "a change after the outage", func() bool { return s.allowed("/header", 7) == 2 })
+		harness.Until(t, "a change after the outage", func() bool { return s.allowed("/header", 7) == 2 })
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
 )
 
 // page is the page whose policies and overlay the test applies.
@@ -152,7 +154,7 @@ func (s *setup) slots(t *testing.T, path, user string, want int) {
 // The policies and the overlay of the page limit the requests in flight.
 func (s *setup) testRequestsInFlight(t *testing.T) {
 	const limit = 3
-	eventually(t, "Envoy has the limit of the page", func() bool {
+	harness.Until(t, "Envoy has the limit of the page", func() bool {
 		s.users++
 		user := fmt.Sprint("probe-", s.users)
 		return s.together(t, "/reports", user, limit+1) == limit
@@ -216,7 +218,7 @@ func (s *setup) testReservations(t *testing.T) {
 			t.Errorf("request %d: %d, want %d", k, got, want)
 		}
 		if want == http.StatusOK {
-			eventually(t, "the settlement at the end of the request", func() bool { return s.decided() >= before+2 })
+			harness.Until(t, "the settlement at the end of the request", func() bool { return s.decided() >= before+2 })
 		}
 	}
 }

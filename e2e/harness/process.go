@@ -29,6 +29,8 @@ type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed once it has ended
 	code int           // valid once done is closed
+
+	killed bool // by Kill
 }
 
 // Start runs cmd with its output in the file log, and waits until ready returns nil. On Linux, the process dies with its parent.
@@ -92,6 +94,12 @@ func (p *Process) Stop() (int, error) {
 
 // Hangup sends SIGHUP, which makes Weir reload its rules.
 func (p *Process) Hangup() error { return p.cmd.Process.Signal(syscall.SIGHUP) }
+
+// Kill ends the process without warning.
+func (p *Process) Kill() {
+	p.killed = true
+	p.kill()
+}
 
 func (p *Process) kill() {
 	_ = p.cmd.Process.Kill()

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"time"
 )
 
@@ -48,26 +47,6 @@ func BuildWeir(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("build weir: %w\n%s", err, out)
 	}
 	return path, nil
-}
-
-// BuildOnce is [BuildWeir] for all tests of a package. The first call of binary builds Weir into a new folder, which remove
-// deletes. A flag of the tests may name a binary instead; a nil flag names none. So may $WEIR, by which make test builds Weir once
-// for all packages.
-func BuildOnce(flag *string) (binary func() (string, error), remove func() error) {
-	dir := ""
-	binary = sync.OnceValues(func() (path string, err error) {
-		if flag != nil && *flag != "" {
-			return *flag, nil
-		}
-		if path := os.Getenv("WEIR"); path != "" {
-			return path, nil
-		}
-		if dir, err = os.MkdirTemp("", "weir-"); err != nil {
-			return "", err
-		}
-		return BuildWeir(context.Background(), dir)
-	})
-	return binary, func() error { return os.RemoveAll(dir) }
 }
 
 // Listens reports whether a server listens on addr.

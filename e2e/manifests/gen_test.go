@@ -32,7 +32,7 @@ descriptors:
 		t.Fatal("no definition of EnvoyFilter")
 	}
 	for _, service := range []string{"weir.weir.svc.cluster.local:8081", "weir.example:8081"} {
-		text, err := exec.CommandContext(t.Context(), weirBinary(t), "gen", "envoyfilter", "--config", rules, "--service", service, "--route", "login:generic_key=login").Output()
+		text, err := exec.CommandContext(t.Context(), binary(t), "gen", "envoyfilter", "--config", rules, "--service", service, "--route", "login:generic_key=login").Output()
 		if err != nil {
 			t.Fatal(err)
 		}

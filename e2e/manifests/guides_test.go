@@ -105,7 +105,7 @@ func script(t *testing.T, text string) (string, error) {
 	defer cancel()
 	c := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", text)
 	c.Dir = root
-	c.Env = append(os.Environ(), "PATH="+filepath.Dir(weirBinary(t))+":"+os.Getenv("PATH"))
+	c.Env = append(os.Environ(), "PATH="+filepath.Dir(binary(t))+":"+os.Getenv("PATH"))
 	var out, failed bytes.Buffer
 	c.Stdout, c.Stderr = &out, &failed
 	if err := c.Run(); err != nil {
@@ -126,13 +126,9 @@ func TestGuideCommandsRun(t *testing.T) {
 func TestPlainEnvoyGuideReachesTheLimit(t *testing.T) {
 	all := build(t, k8s+"/overlays/redis")
 	p := run(t, all, storeOf(t, all))
-	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: root + "/envoy/bootstrap.yaml", Weir: "127.0.0.1:" + p.ports["grpc"], Dir: t.TempDir(), Timeout: stepTimeout,
+	envoy := harness.MustStartEnvoy(t, harness.EnvoyOptions{
+		Bootstrap: root + "/envoy/bootstrap.yaml", Weir: "127.0.0.1:" + p.ports["grpc"], Timeout: stepTimeout,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = envoy.Stop() })
 	for _, b := range blocks(t, "sh demo") {
 		if !strings.Contains(b.text, "localhost:10000") {
 			t.Fatalf("%s does not call Envoy:\n%s", b.page, b.text)

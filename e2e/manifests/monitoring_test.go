@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -154,7 +155,7 @@ func drive(t *testing.T) seen {
 	redis.Stop()
 	_, _ = p.ask("weir", "user_id=alice", "action=reply")
 	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": "domain: weir\ndescriptors: 7\n"})
-	await(t, "rules with a fault", func() bool { return strings.Contains(p.Log(), "rules not loaded") })
+	harness.Until(t, "rules with a fault", func() bool { return strings.Contains(p.Log(), "rules not loaded") })
 	all.scrape(t, p)
 
 	p = run(t, build(t, k8s+"/overlays/memory"), nil)
@@ -376,7 +377,7 @@ descriptors:
       - {algorithm: sliding_log, unit: day, requests_per_unit: 0}
       - {algorithm: sliding_log, unit: hour, requests_per_unit: 1000}
 `})
-	await(t, "a denial", func() bool {
+	harness.Until(t, "a denial", func() bool {
 		code, err := p.ask("weir", "user_id=alice")
 		return err == nil && code == rlsv3.RateLimitResponse_OVER_LIMIT
 	})

@@ -66,15 +66,12 @@ func TestRunbookUnblocksAUserOnRedis(t *testing.T) {
 	if got := mustRun(t, onlyBlock(t, "sh unblock-delete"), here...); got != "1\n" {
 		t.Errorf("%q keys deleted, want 1", got)
 	}
-	await(t, "a login of the unblocked user", func() bool { return p.allows("weir", "user_id=alice", "action=login") })
+	harness.Until(t, "a login of the unblocked user", func() bool { return p.allows("weir", "user_id=alice", "action=login") })
 }
 
 // weir top names a blocked user, and weir reset unblocks the user immediately, with the admin API.
 func TestRunbookUnblocksAUserByReset(t *testing.T) {
-	free, err := harness.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := harness.MustFreePorts(t, 1)
 	admin := net.JoinHostPort("127.0.0.1", strconv.Itoa(free[0]))
 	token := filepath.Join(t.TempDir(), "tokens")
 	write(t, token, strings.Repeat("ab", 16))
@@ -142,7 +139,7 @@ func TestRunbookTurnsLimitingOff(t *testing.T) {
 	}
 	after[rules[1]] = rules[2] + "\n"
 	p.mount("/etc/weir/rules", after)
-	await(t, "the reload of the rules", func() bool {
+	harness.Until(t, "the reload of the rules", func() bool {
 		return strings.Count(p.Log(), "rules loaded") == 2 || strings.Contains(p.Log(), "rules not loaded")
 	})
 	if !p.allows("weir", "user_id=alice", "action=login") {
@@ -153,13 +150,9 @@ func TestRunbookTurnsLimitingOff(t *testing.T) {
 // Envoy's runtime turns the rate limit filter off, and on again, without a restart.
 func TestRunbookTurnsOffEnvoysFilter(t *testing.T) {
 	p := run(t, build(t, k8s+"/overlays/memory"), nil)
-	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: root + "/envoy/bootstrap.yaml", Weir: "127.0.0.1:" + p.ports["grpc"], Dir: t.TempDir(), Timeout: stepTimeout,
+	envoy := harness.MustStartEnvoy(t, harness.EnvoyOptions{
+		Bootstrap: root + "/envoy/bootstrap.yaml", Weir: "127.0.0.1:" + p.ports["grpc"], Timeout: stepTimeout,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = envoy.Stop() })
 	login := func() string {
 		return mustRun(t, "curl -s -o /dev/null -w '%{http_code}' -H 'x-user-id: alice' -H 'x-action: login' "+envoy.URL)
 	}
@@ -170,9 +163,9 @@ func TestRunbookTurnsOffEnvoysFilter(t *testing.T) {
 		t.Fatalf("%s before the filter is off, want 429", got)
 	}
 	mustRun(t, onlyBlock(t, "sh envoy-off"), "http://localhost:9901", envoy.Admin)
-	await(t, "a login while the filter is off", func() bool { return login() == "200" })
+	harness.Until(t, "a login while the filter is off", func() bool { return login() == "200" })
 	mustRun(t, onlyBlock(t, "sh envoy-on"), "http://localhost:9901", envoy.Admin)
-	await(t, "a 429 after the filter is on again", func() bool { return login() == "429" })
+	harness.Until(t, "a 429 after the filter is on again", func() bool { return login() == "429" })
 }
 
 // The runbook's first command shows whether requests pass.

@@ -37,25 +37,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func weirBinary(t *testing.T) string {
-	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // stepTimeout is far longer than any step takes on a busy machine.
 const stepTimeout = 2 * time.Minute
 
 // weirCommand runs weir with arguments and returns its output.
 func weirCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	binary := weirBinary(t) // the first build may take longer than the command
+	path := binary(t) // the first build may take longer than the command
 	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
 	return string(out), err
 }
 
@@ -91,10 +82,7 @@ func run(t *testing.T, all overlay, env map[string]string) *pod {
 	p := &pod{t: t, ports: map[string]string{}, mounts: t.TempDir()}
 	deployment := weirOf(t, all)
 	c := deployment.Spec.Template.Spec.Containers[0]
-	free, err := harness.FreePorts(4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := harness.MustFreePorts(t, 4)
 	for i, port := range c.Ports {
 		p.ports[port.Name] = fmt.Sprint(free[i])
 	}
@@ -125,28 +113,17 @@ func run(t *testing.T, all overlay, env map[string]string) *pod {
 		"STORE_TIMEOUT": "1m", // this machine may be busy with other tests
 	})
 	maps.Copy(set, env)
-	cmd := exec.Command(weirBinary(t))
+	cmd := exec.Command(binary(t))
 	for name, value := range set {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	p.Process, err = harness.Start(t.Context(), cmd, filepath.Join(t.TempDir(), "log"), func(context.Context) error {
+	p.Process = harness.MustStart(t, cmd, func(context.Context) error {
 		for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
 			if code, _ := p.get(probe.HTTPGet.Port.StrVal, probe.HTTPGet.Path); code != 200 {
 				return fmt.Errorf("%s is %d", probe.HTTPGet.Path, code)
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if code, err := p.Stop(); err != nil || code != 0 {
-			t.Errorf("the process ended with %d, %v", code, err)
-		}
-		if t.Failed() {
-			t.Log(p.Tail())
-		}
 	})
 	return p
 }
@@ -317,20 +294,9 @@ func TestRulesChangeReachesRunningPod(t *testing.T) {
 	}
 	changed := strings.Replace(rules, "requests_per_unit: 5}", "requests_per_unit: 8}", 1)
 	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": changed})
-	await(t, "the change of rules", func() bool { return strings.Count(p.Log(), "rules loaded") == 2 })
+	harness.Until(t, "the change of rules", func() bool { return strings.Count(p.Log(), "rules loaded") == 2 })
 	if got := p.countAllowed(9, "weir", "user_id=carol", "action=login"); got != 8 {
 		t.Errorf("%d logins allowed, want 8", got)
-	}
-}
-
-func await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(stepTimeout); !is(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
 	}
 }
 

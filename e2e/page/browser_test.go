@@ -59,30 +59,20 @@ func serve(t *testing.T, redis string, env ...string) *site {
 
 func serveRules(t *testing.T, redis, rules string, env ...string) *site {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := binary(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{"rules.yaml": rules, "tokens": token + "\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ports, err := harness.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := harness.MustFreePorts(t, 1)
 	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
+	w := harness.MustStartWeir(t, harness.WeirOptions{
 		Binary: path, Rules: filepath.Join(dir, "rules.yaml"), Dir: dir, Redis: redis,
 		// Weir admits a hit that Redis does not decide in time, and a busy machine takes longer than the default of 15 ms.
 		Env: append([]string{"ADMIN_ADDR=" + addr, "ADMIN_TOKEN_FILE=" + filepath.Join(dir, "tokens"), "STORE_TIMEOUT=1m"}, env...),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = w.Stop() })
 	return &site{w, t, "http://" + addr + "/"}
 }
 

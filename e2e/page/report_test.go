@@ -87,10 +87,7 @@ func record(t *testing.T, path string) {
 // report runs weir simulate and returns the URL of its report.
 func report(t *testing.T, args ...string) string {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := binary(t)
 	dir := t.TempDir()
 	page, rules, recording := filepath.Join(dir, "report.html"), filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "recording.ndjson")
 	if err := os.WriteFile(rules, []byte(simulatedRules), 0o600); err != nil {

@@ -51,7 +51,7 @@ func TestKilledEnvoyLeaksLeasesForTTL(t *testing.T) {
 		s.open(t, r)
 	}
 	first, _ := s.rec.of(r.user)
-	kill(t, s.envoy.Process)
+	s.envoy.Kill()
 	gone := time.Now()
 	s.envoy = next
 	if st := s.send(t, r); st.admitted() {
@@ -73,21 +73,18 @@ func TestKilledEnvoyLeaksLeasesForTTL(t *testing.T) {
 func TestKilledWeirLeaksSlotForTTL(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	ports, err := harness.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := harness.MustFreePorts(t, 1)
 	o := harness.WeirOptions{Redis: redis.Addr, Port: ports[0], Env: []string{"STORE_TIMEOUT=5s"}}
 	w := startWeir(t, o)
 	s := newStack(t, testTimeout, nil, w.GRPC)
 	r := request{path: "/negative", kind: "brief", user: "weir killed"}
 	before := s.open(t, r)
-	kill(t, w.Process)
+	w.Kill()
 	before.answer(200, "")
 	s.rec.awaitDone(t, r.user, 1)
 	meanwhile := s.open(t, r)
 	startWeir(t, o)
-	until(t, "Weir answers", func() bool {
+	harness.Until(t, "Weir answers", func() bool {
 		_, err := peek(t.Context(), s.weir, r.kind, r.user)
 		return err == nil
 	})

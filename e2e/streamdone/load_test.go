@@ -63,7 +63,7 @@ func TestConcurrencyHoldsUnderLoad(t *testing.T) {
 
 			ended := time.Now()
 			s.awaitCalls(t)
-			until(t, "every slot is free", func() bool { return s.used(t, "ten", loadUser) == 0 })
+			harness.Until(t, "every slot is free", func() bool { return s.used(t, "ten", loadUser) == 0 })
 			t.Logf("%v; at most %d in flight, %d with those whose client had just left; all slots free after %v",
 				counts, s.up.peak, s.up.rawPeak, time.Since(ended))
 			if s.up.peak > c.most {

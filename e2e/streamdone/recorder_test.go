@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/weir-rls/weir/e2e/harness"
 )
 
 // A call is one request of Envoy to the rate limit service.
@@ -191,7 +193,7 @@ func (r *recorder) received(user string, first, done int) bool {
 func (r *recorder) awaitDone(t *testing.T, user string, n int) []call {
 	t.Helper()
 	var ended []call
-	until(t, "the calls at the end of the stream", func() bool {
+	harness.Until(t, "the calls at the end of the stream", func() bool {
 		_, done := r.of(user)
 		ended = slices.DeleteFunc(done, func(c call) bool { return c.ended.IsZero() })
 		return len(ended) >= n

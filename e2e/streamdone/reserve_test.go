@@ -62,10 +62,7 @@ func TestCounterEqualsSettledCostsAndUnsettledEstimates(t *testing.T) {
 		t.Run(fmt.Sprint(kills, " kills"), func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t)
-			ports, err := harness.FreePorts(3)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ports := harness.MustFreePorts(t, 3)
 			var weirs []*harness.Weir
 			var addrs []string
 			for _, port := range ports {
@@ -77,14 +74,14 @@ func TestCounterEqualsSettledCostsAndUnsettledEstimates(t *testing.T) {
 				for n := range kills {
 					at := n % len(weirs)
 					time.Sleep(100 * time.Millisecond)
-					kill(t, weirs[at].Process)
+					weirs[at].Kill()
 					weirs[at] = startWeir(t, reserving(redis.Addr, ports[at]))
 				}
 			})
 			// Envoy may make the last settlements after its clients have left, also between the two readings.
 			var used, least, most int
 			defer func() { t.Logf("%v; %d charged, want %d to %d", outcomes, used, least, most) }()
-			until(t, "the counter to be the sum of the calls", func() bool {
+			harness.Until(t, "the counter to be the sum of the calls", func() bool {
 				s.awaitCalls(t)
 				least, most = s.expected()
 				used = s.used(t, "large", loadUser)
@@ -107,7 +104,7 @@ func reserving(redis string, port int) harness.WeirOptions {
 // awaitCalls waits until every call that Envoy made has ended.
 func (s *stack) awaitCalls(t *testing.T) {
 	t.Helper()
-	until(t, "the end of all calls", func() bool {
+	harness.Until(t, "the end of all calls", func() bool {
 		for _, c := range s.rec.all() {
 			if c.ended.IsZero() {
 				return false

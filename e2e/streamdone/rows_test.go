@@ -279,7 +279,7 @@ func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
 			return nil, ctx.Err()
 		})
 		st := s.send(t, s.request())
-		until(t, "the first call", func() bool {
+		harness.Until(t, "the first call", func() bool {
 			first, _ := s.rec.of(s.user)
 			return len(first) == 1
 		})
@@ -338,7 +338,7 @@ func (s *scene) leaveWhileRedisIsLate(t *testing.T) bool {
 		return answer(ctx, weir)
 	})
 	st := s.send(t, s.request())
-	until(t, "Redis has run the first call", func() bool { return s.used(t, s.kind, s.user) == s.held })
+	harness.Until(t, "Redis has run the first call", func() bool { return s.used(t, s.kind, s.user) == s.held })
 	s.leaveDuringFirstCall(t, st)
 	return gate.open(t)
 }
@@ -347,7 +347,7 @@ func (s *scene) leaveWhileRedisIsLate(t *testing.T) bool {
 func (s *scene) leaveDuringFirstCall(t *testing.T, st *stream) {
 	t.Helper()
 	st.leave()
-	until(t, "Envoy cancels the call", func() bool {
+	harness.Until(t, "Envoy cancels the call", func() bool {
 		first, _ := s.rec.of(s.user)
 		return first[0].canceled
 	})

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -63,28 +62,11 @@ type stack struct {
 // startWeir starts a Weir that the test stops or kills.
 func startWeir(t *testing.T, o harness.WeirOptions) *harness.Weir {
 	t.Helper()
-	var err error
-	if o.Binary, err = binary(); err != nil {
-		t.Fatal(err)
-	}
-	o.Dir = t.TempDir()
-	o.Rules = filepath.Join(o.Dir, "rules.yaml")
+	o.Binary, o.Rules = binary(t), filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(o.Rules, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w, err := harness.StartWeir(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if code, err := w.Stop(); err != nil || code != 0 && code != killed {
-			t.Errorf("weir: exit code %d, %v", code, err)
-		}
-		if t.Failed() {
-			t.Logf("the end of Weir's log:\n%s", w.Tail())
-		}
-	})
-	return w
+	return harness.MustStartWeir(t, o)
 }
 
 // newStack starts the upstream, the recorder and Envoy. timeout is Envoy's wait for Weir. edit may change the bootstrap.
@@ -98,33 +80,10 @@ func newStack(t *testing.T, timeout time.Duration, edit func(string) string, wei
 
 func startEnvoy(t *testing.T, s *stack, timeout time.Duration, edit func(string) string) *harness.Envoy {
 	t.Helper()
-	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: filepath.Join("testdata", "bootstrap.yaml"), Weir: s.rec.addr, Upstream: s.up.addr, Dir: t.TempDir(),
+	return harness.MustStartEnvoy(t, harness.EnvoyOptions{
+		Bootstrap: filepath.Join("testdata", "bootstrap.yaml"), Weir: s.rec.addr, Upstream: s.up.addr,
 		Timeout: timeout, Edit: edit,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if code, err := e.Stop(); err != nil || code != 0 && code != killed {
-			t.Errorf("envoy: exit code %d, %v", code, err)
-		}
-		if t.Failed() {
-			t.Logf("the end of Envoy's log:\n%s", e.Tail())
-		}
-	})
-	return e
-}
-
-const killed = -1 // the exit code of a process that a signal ended
-
-// kill ends a process without warning.
-func kill(t *testing.T, p *harness.Process) {
-	t.Helper()
-	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	<-p.Done()
 }
 
 // A request is sent through Envoy.
@@ -274,18 +233,6 @@ func (s *stack) wantUsed(t *testing.T, kind, user string, want int, when string)
 	t.Helper()
 	if got := s.used(t, kind, user); got != want {
 		t.Errorf("%s: %d used, want %d", when, got, want)
-	}
-}
-
-// until polls ok.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(testTimeout)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in %v: %s", testTimeout, what)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 

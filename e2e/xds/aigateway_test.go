@@ -42,8 +42,7 @@ func quotas() *conf.RateLimitConfig {
 // to the test.
 func aiWeir(t *testing.T, controller, rulesFile string) (p *harness.Process, grpc, http string) {
 	t.Helper()
-	ports, err := harness.FreePorts(3)
-	must(t, err)
+	ports := harness.MustFreePorts(t, 3)
 	cmd := exec.Command(asRatelimit(t), "--quotaRateLimitServiceHost="+aiNode+".envoy-gateway-system")
 	cmd.Env = append(os.Environ(),
 		"LOG_LEVEL=debug", "USE_STATSD=false", "RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit",
@@ -53,17 +52,7 @@ func aiWeir(t *testing.T, controller, rulesFile string) (p *harness.Process, grp
 		fmt.Sprint("GRPC_PORT=", ports[0]), fmt.Sprint("PORT=", ports[1]), fmt.Sprint("DEBUG_PORT=", ports[2]),
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms")
 	grpc, http = fmt.Sprint("127.0.0.1:", ports[0]), fmt.Sprint("http://127.0.0.1:", ports[1])
-	p, err = harness.Start(t.Context(), cmd, filepath.Join(t.TempDir(), "log"), harness.Listens(grpc))
-	must(t, err)
-	t.Cleanup(func() {
-		if code, err := p.Stop(); err != nil || code != 0 {
-			t.Errorf("Weir ended with %d, %v", code, err)
-		}
-		if t.Failed() {
-			t.Log(p.Tail())
-		}
-	})
-	return p, grpc, http
+	return harness.MustStart(t, cmd, harness.Listens(grpc)), grpc, http
 }
 
 // healthy reports whether the service wants requests.
@@ -138,15 +127,13 @@ func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 	}
 	controller.set("1", quotas())
 	controller.acknowledged("1")
-	eventually(t, "Weir is ready", func() bool { return healthy(httpURL) })
+	harness.Until(t, "Weir is ready", func() bool { return healthy(httpURL) })
 	if !strings.Contains(weir.Log(), "unknown argument --quotaRateLimitServiceHost ignored") {
 		t.Errorf("no warning of the unknown argument:\n%s", weir.Log())
 	}
-	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: filepath.Join("..", "..", "envoy", "bootstrap.yaml"), Weir: grpcAddr, Dir: t.TempDir(), Timeout: stepTimeout, Edit: aiBootstrap(t),
+	envoy := harness.MustStartEnvoy(t, harness.EnvoyOptions{
+		Bootstrap: filepath.Join("..", "..", "envoy", "bootstrap.yaml"), Weir: grpcAddr, Timeout: stepTimeout, Edit: aiBootstrap(t),
 	})
-	must(t, err)
-	t.Cleanup(func() { _, _ = envoy.Stop() })
 
 	decided := func() (n int) { // requests that Weir has answered
 		_, metrics := get(httpURL + "/metrics")
@@ -175,7 +162,7 @@ func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 		must(t, err)
 		must(t, response.Body.Close())
 		if response.StatusCode == http.StatusOK {
-			eventually(t, "the charge at the end", func() bool { return decided() >= before+2 })
+			harness.Until(t, "the charge at the end", func() bool { return decided() >= before+2 })
 		}
 		return response.StatusCode
 	}
@@ -212,13 +199,12 @@ func TestRestartDuringXDSOutageKeepsRules(t *testing.T) {
 	weir, _, url := aiWeir(t, controller.address, file)
 	controller.request()
 	controller.acknowledged("1")
-	eventually(t, "Weir is ready", func() bool { return healthy(url) })
+	harness.Until(t, "Weir is ready", func() bool { return healthy(url) })
 	controller.stop()
-	_, err := weir.Stop()
-	must(t, err)
+	harness.MustStop(t, weir)
 
 	again, _, url := aiWeir(t, controller.address, file)
-	eventually(t, "Weir is ready with the rules of the file", func() bool { return healthy(url) })
+	harness.Until(t, "Weir is ready with the rules of the file", func() bool { return healthy(url) })
 	rules := func() string {
 		_, metrics := get(url + "/metrics")
 		for line := range strings.Lines(metrics) {
@@ -235,9 +221,8 @@ func TestRestartDuringXDSOutageKeepsRules(t *testing.T) {
 	back.Node = aiNode
 	back.set("1", config("a", 1), config("b", 2))
 	back.serve(controller.address)
-	eventually(t, "the control plane's rules", func() bool { return rules() == "weir_rules 2" })
-	_, err = again.Stop()
-	must(t, err)
+	harness.Until(t, "the control plane's rules", func() bool { return rules() == "weir_rules 2" })
+	harness.MustStop(t, again)
 
 	text, err := os.ReadFile(file)
 	if err != nil || !strings.Contains(string(text), `domain: \"b\"`) {

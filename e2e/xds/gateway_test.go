@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -24,18 +23,6 @@ import (
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/redistest"
 )
-
-// eventually polls until ok, for at most stepTimeout.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(stepTimeout); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
 
 func get(url string) (int, string) {
 	r, err := http.Get(url)
@@ -66,8 +53,7 @@ func TestMain(m *testing.M) {
 // asRatelimit returns the path of Weir under the name ratelimit, as in its image.
 func asRatelimit(t *testing.T) string {
 	t.Helper()
-	binary, err := build()
-	must(t, err)
+	binary := build(t)
 	path := filepath.Join(t.TempDir(), "ratelimit")
 	must(t, os.Symlink(binary, path))
 	return path
@@ -107,7 +93,7 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 			t.Log(end, log.String())
 		}
 	})
-	eventually(t, "/healthcheck is 200 before the gateway answers", func() bool {
+	harness.Until(t, "/healthcheck is 200 before the gateway answers", func() bool {
 		code, body := get("http://127.0.0.1:" + httpPort + "/healthcheck")
 		return code == 200 && body == "OK"
 	})

@@ -1,0 +1,134 @@
+package harness
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestTimeout is far longer than any step of a test takes, even on a busy machine.
+const TestTimeout = 2 * time.Minute
+
+// Main runs the tests m, at most parallel at a time, and then remove. It returns the exit code. Without Envoy it prints an error
+// once and runs no test.
+func Main(m *testing.M, name, parallel string, remove func() error) int {
+	flag.Parse()
+	_, err := FindEnvoy()
+	if err == nil {
+		err = flag.Set("test.parallel", parallel)
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+		err = remove()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
+		return 1
+	}
+	return code
+}
+
+// BuildOnce is [BuildWeir] for all tests of a package. The first call of binary builds Weir into a new folder, which remove
+// deletes. A flag of the tests may name a binary instead; a nil flag names none. So may $WEIR, by which make test builds Weir once
+// for all packages.
+func BuildOnce(flag *string) (binary func(testing.TB) string, remove func() error) {
+	dir := ""
+	build := sync.OnceValues(func() (path string, err error) {
+		if flag != nil && *flag != "" {
+			return *flag, nil
+		}
+		if path := os.Getenv("WEIR"); path != "" {
+			return path, nil
+		}
+		if dir, err = os.MkdirTemp("", "weir-"); err != nil {
+			return "", err
+		}
+		return BuildWeir(context.Background(), dir)
+	})
+	binary = func(t testing.TB) string {
+		t.Helper()
+		path, err := build()
+		must(t, err)
+		return path
+	}
+	return binary, func() error { return os.RemoveAll(dir) }
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// MustStart is [Start] for a test, with [MustStop] at its end. The log is in a folder of the test.
+func MustStart(t testing.TB, cmd *exec.Cmd, ready func(context.Context) error) *Process {
+	t.Helper()
+	p, err := Start(t.Context(), cmd, filepath.Join(t.TempDir(), "log"), ready)
+	must(t, err)
+	t.Cleanup(func() { MustStop(t, p) })
+	return p
+}
+
+// MustStartWeir is [StartWeir] for a test, with [MustStop] at its end. If o.Dir is empty, the log is in a folder of the test.
+func MustStartWeir(t testing.TB, o WeirOptions) *Weir {
+	t.Helper()
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	w, err := StartWeir(t.Context(), o)
+	must(t, err)
+	t.Cleanup(func() { MustStop(t, w.Process) })
+	return w
+}
+
+// MustStartEnvoy is [StartEnvoy] for a test, with [MustStop] at its end. If o.Dir is empty, its files are in a folder of the test.
+func MustStartEnvoy(t testing.TB, o EnvoyOptions) *Envoy {
+	t.Helper()
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	e, err := StartEnvoy(t.Context(), o)
+	must(t, err)
+	t.Cleanup(func() { MustStop(t, e.Process) })
+	return e
+}
+
+// MustStop stops a process. The test fails unless the process exits with 0, or has been killed by [Process.Kill].
+func MustStop(t testing.TB, p *Process) {
+	t.Helper()
+	if code, err := p.Stop(); err != nil || code != 0 && !p.killed {
+		t.Errorf("%s: exit code %d after SIGTERM, %v, want 0", p.name, code, err)
+	}
+	if t.Failed() {
+		t.Logf("the end of the log of %s:\n%s", p.name, p.Tail())
+	}
+}
+
+// MustFreePorts is [FreePorts] for a test.
+func MustFreePorts(t testing.TB, n int) []int {
+	t.Helper()
+	free, err := FreePorts(n)
+	must(t, err)
+	return free
+}
+
+// Until polls ok, and returns the time at which it was first true. The test fails if this takes longer than [TestTimeout].
+func Until(t testing.TB, what string, ok func() bool) time.Time {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(TestTimeout); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in %v: %s", TestTimeout, what)
+		}
+	}
+	return time.Now()
+}
