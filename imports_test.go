@@ -59,6 +59,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/grpcrecovery", "makes a panic fail only its own gRPC request", "internal/recovery"},
 	{"internal/resets", "resets keys in the store and on all replicas", "internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore"},
 	{"internal/backoff", "computes the waits between attempts", ""},
+	{"internal/must", "ends a test after an error", ""},
 	{"internal/memo", "remembers computed values in bounded memory", ""},
 	{"internal/gctune", "tunes the garbage collector", ""},
 	{"internal/atomicfile", "replaces files atomically", ""},
@@ -111,7 +112,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"internal/observe internal/ratelimitstats internal/recovery internal/replicas internal/resets internal/ruleload internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},
-	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff"},
+	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff internal/must"},
 	{"e2e/demo", "shows the algorithms behind a real Envoy", "e2e/harness internal/redistest"},
 	{"bench", "measures Weir, a bare server and envoyproxy/ratelimit", "internal/loadclient e2e/harness"},
 	{"bench/bare", "answers OK, as the least that a server costs", ""},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
@@ -19,9 +20,7 @@ func BenchmarkMatch(b *testing.B) {
 		for _, n := range []int{10, 100, 1_000, 10_000, 100_000} {
 			b.Run(fmt.Sprintf("%s/%d", among, n), func(b *testing.B) {
 				rules, err := readRules(b.TempDir(), "fixed_window", n)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Succeed(b, err)
 				// The names are contiguous, like those of a request, so only the rules miss the cache.
 				const length = len("user-00000000")
 				names := &strings.Builder{}

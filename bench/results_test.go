@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A new measurement replaces earlier ones of the same row, in the file too. Other rows stay.
@@ -19,9 +21,7 @@ func TestNewMeasurementReplacesItsRow(t *testing.T) {
 	}
 	for _, row := range []string{"one", "five", "one"} {
 		again := float64(len(r.all))
-		if err := r.replace(row, []*measurement{{Row: row, Subject: bare, PerSecond: again}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.replace(row, []*measurement{{Row: row, Subject: bare, PerSecond: again}}))
 	}
 	if r, err = readResults(path); err != nil {
 		t.Fatal(err)
@@ -33,9 +33,7 @@ func TestNewMeasurementReplacesItsRow(t *testing.T) {
 	if want := []string{"five 1.00", "one 2.00"}; !slices.Equal(got, want) {
 		t.Errorf("there is %q, want %q", got, want)
 	}
-	if err := os.WriteFile(path, []byte("{\"row\": \"one\"}\nnothing"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("{\"row\": \"one\"}\nnothing"), 0o600))
 	if _, err := readResults(path); err == nil {
 		t.Error("an invalid results file is accepted")
 	}
@@ -105,9 +103,7 @@ func TestBenchmarkPageIsWrittenFromAnyResults(t *testing.T) {
 	docs := t.TempDir()
 	r := &results{}
 	for round := range 2 {
-		if err := publish(r, docs); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, publish(r, docs))
 		b, err := os.ReadFile(filepath.Join(docs, "benchmarks.md"))
 		if err != nil || strings.Contains(string(b), "{{") {
 			t.Errorf("%v: not all parts are there:\n%s", err, b)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A chooseStory is the example of docs/choose-limits.md: one Envoy, and one Weir behind it.
@@ -39,10 +39,7 @@ type docStep struct {
 
 func startChooseStory(t *testing.T) *chooseStory {
 	t.Helper()
-	text, err := os.ReadFile("../docs/choose-limits.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, "../docs/choose-limits.md")
 	bin := binary(t)
 	s := &chooseStory{dir: t.TempDir(), page: map[string]string{}, weir: bin}
 	for _, b := range regexp.MustCompile("(?ms)^```(\\w+) ?([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
@@ -105,10 +102,7 @@ func (s *chooseStory) run(t *testing.T, step docStep) string {
 func (s *chooseStory) send(t *testing.T) map[string][]string {
 	t.Helper()
 	s.run(t, docStep{commands: s.page["traffic"]})
-	text, err := os.ReadFile(filepath.Join(s.dir, "statuses"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, filepath.Join(s.dir, "statuses"))
 	users := map[string][]string{}
 	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
 		user, status, _ := strings.Cut(line, " ")
@@ -122,19 +116,12 @@ func (s *chooseStory) send(t *testing.T) map[string][]string {
 // get returns the response of the admin API.
 func (s *chooseStory) get(t *testing.T, path string) []byte {
 	t.Helper()
-	token, err := os.ReadFile(filepath.Join(s.dir, "token"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := must.Read(t, filepath.Join(s.dir, "token"))
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.admin+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
@@ -146,10 +133,7 @@ func (s *chooseStory) get(t *testing.T, path string) []byte {
 // hashOf returns the hash that stands for a user in the recording.
 func (s *chooseStory) hashOf(t *testing.T, user string) string {
 	t.Helper()
-	secret, err := os.ReadFile(filepath.Join(s.dir, "secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := must.Read(t, filepath.Join(s.dir, "secret"))
 	h := hmac.New(sha256.New, bytes.TrimSpace(secret))
 	h.Write([]byte("user_id\x00" + user))
 	return "hmac:" + base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
@@ -227,22 +211,16 @@ func TestLimitIsChosenByEvidence(t *testing.T) {
 		} `json:"newly_denied_keys"`
 	}
 	shadow := func() (r report) {
-		if err := json.Unmarshal(s.get(t, "/v1/shadow?limits=10&keys=10"), &r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(s.get(t, "/v1/shadow?limits=10&keys=10"), &r))
 		return r
 	}
 	harness.Until(t, "the candidate runs", func() bool { return shadow().Running })
 	mustAllowAll(s.send(t))
 	harness.Until(t, "the candidate has decided all requests", func() bool { return shadow().Requests.Compared == 160 })
 	var want report
-	if err := json.Unmarshal([]byte(s.page["shadow"]), &want); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(s.page["shadow"]), &want))
 	got, err := json.Marshal(shadow())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if shown, _ := json.Marshal(want); !bytes.Equal(got, shown) {
 		t.Errorf("the shadow file reports\n%s\nand the page shows\n%s", got, shown)
 	}
@@ -252,9 +230,7 @@ func TestLimitIsChosenByEvidence(t *testing.T) {
 		var status struct {
 			Version string `json:"rules_version"`
 		}
-		if err := json.Unmarshal(s.get(t, "/v1/status"), &status); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(s.get(t, "/v1/status"), &status))
 		return status.Version
 	}
 	old := version()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const convertedRules = `domain: weir
@@ -138,13 +138,9 @@ func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 		return bytes.Contains(text, []byte("delays_injected: 1"))
 	})
 	for _, r := range requests[1:] {
-		if err := r.do(t, e); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.do(t, e))
 	}
-	if err := <-slow; err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, <-slow)
 	denied := 0
 	for _, r := range requests {
 		if r.status == http.StatusTooManyRequests {
@@ -227,10 +223,7 @@ func runWeir(t *testing.T, arguments ...string) (string, int) {
 // readLines reads a plain recording.
 func readLines(t *testing.T, path string) (lines []recordedLine) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, path)
 	for line := range bytes.Lines(text) {
 		l := recordedLine{Hits: 1}
 		if err := json.Unmarshal(line, &l); err != nil || l.Allowed == nil {

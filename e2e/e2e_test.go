@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -62,9 +63,7 @@ type client struct{ envoy *harness.Envoy }
 func (c *client) do(t *testing.T, user, action string) harness.Answer {
 	t.Helper()
 	a, err := c.envoy.Do(t.Context(), user, action)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return a
 }
 
@@ -105,8 +104,6 @@ func hourly(limit int) string {
 // write writes a rules file as an editor does and returns its path.
 func write(t *testing.T, path, text string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

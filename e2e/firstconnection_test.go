@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // Envoy learns Weir's bound of 128 streams for each connection only from Weir's first frame, and Weir refuses the streams of a new
@@ -56,9 +57,7 @@ func TestBurstBeforeFirstConnectionIsDecided(t *testing.T) {
 
 func signal(t *testing.T, p *harness.Process, s syscall.Signal) {
 	t.Helper()
-	if err := syscall.Kill(p.PID(), s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Kill(p.PID(), s))
 }
 
 // sendTogether sends n requests of one user, each on a connection of its own. The function that it returns waits for the answers, and
@@ -68,16 +67,12 @@ func sendTogether(t *testing.T, addr string, n int) (wait func() map[int]int) {
 	conns := make([]net.Conn, n)
 	for i := range conns {
 		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		conns[i] = conn
 	}
 	for _, conn := range conns {
-		if err := conn.SetDeadline(time.Now().Add(testTimeout)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, conn.SetDeadline(time.Now().Add(testTimeout)))
 		if _, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\nx-user-id: alice\r\nx-action: login\r\n\r\n")); err != nil {
 			t.Fatal(err)
 		}
@@ -86,9 +81,7 @@ func sendTogether(t *testing.T, addr string, n int) (wait func() map[int]int) {
 		got := map[int]int{}
 		for _, conn := range conns {
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			_ = res.Body.Close()
 			got[res.StatusCode]++
 		}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 var fuzzedRequests = flag.Int("fuzzed-requests", 30_000, "how many requests TestFuzzedRequestsNeverPanicOrLeak sends")
@@ -92,9 +93,7 @@ func footprintOf(t *testing.T, w *harness.Weir, bound footprint) (f footprint) {
 	harness.Until(t, fmt.Sprintf("at most %d goroutines and %d files", bound.goroutines, bound.files), func() bool {
 		f.goroutines = number(t, get(t, w.Debug+"/debug/pprof/goroutine?debug=1"), "goroutine profile: total ")
 		files, err := os.ReadDir("/proc/" + strconv.Itoa(w.PID()) + "/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		f.files = len(files)
 		return f.goroutines <= bound.goroutines && f.files <= bound.files
 	})
@@ -109,9 +108,7 @@ func number(t *testing.T, text, begin string) int {
 	for line := range strings.Lines(text) {
 		if value, found := strings.CutPrefix(line, begin); found {
 			n, err := strconv.Atoi(strings.TrimSpace(value))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			return n
 		}
 	}

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bytes"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // generatedFlags are the arguments of weir gen for pages whose rules do not state where Envoy finds a value.
@@ -58,10 +58,7 @@ func genPages(t *testing.T) (frame string, pages []recipe) {
 	t.Helper()
 	frame, pages = readRecipes(t)
 	for path, steps := range exampleSteps {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Read(t, path)
 		name := strings.ReplaceAll(strings.TrimPrefix(path, "../"), "/", "-")
 		pages = append(pages, recipe{page: name, rules: strings.Replace(string(text), "domain: weir ", "domain: "+name+" ", 1), steps: steps})
 	}
@@ -174,9 +171,7 @@ func TestGeneratedEnvoyFiltersAreAccepted(t *testing.T) {
 		})
 	}
 	text, err := yaml.Marshal(map[string]any{"static_resources": map[string]any{"listeners": listeners, "clusters": clusters}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if err := harness.Validate(t.Context(), write(t, filepath.Join(t.TempDir(), "envoy.yaml"), string(text))); err != nil {
 		t.Errorf("%v\n%s", err, text)
 	}

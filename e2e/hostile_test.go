@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // hostile are values that look like each other, or like the text around a value in a key.
@@ -93,9 +94,7 @@ func TestHostileValuesHaveTheirOwnCounters(t *testing.T) {
 			}
 		}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.HTTP+"/healthcheck", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		req.Header.Set("x-huge", huge)
 		if res, err := http.DefaultClient.Do(req); err == nil {
 			_ = res.Body.Close()
@@ -138,9 +137,7 @@ func TestGiantValuesAreNotStored(t *testing.T) {
 func directCalls(t *testing.T, w *harness.Weir) func(key, value string, hits ...uint64) (*ratelimitv3.RateLimitResponse, error) {
 	t.Helper()
 	conn, err := grpc.NewClient(w.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	client := ratelimitv3.NewRateLimitServiceClient(conn)
 	return func(key, value string, hits ...uint64) (*ratelimitv3.RateLimitResponse, error) {
@@ -172,9 +169,7 @@ func metric(t *testing.T, w *harness.Weir, name string) int {
 	for line := range strings.Lines(get(t, w.HTTP+"/metrics")) {
 		if value, found := strings.CutPrefix(line, name+" "); found {
 			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			return int(n)
 		}
 	}
@@ -185,13 +180,9 @@ func metric(t *testing.T, w *harness.Weir, name string) int {
 func get(t *testing.T, url string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // rulesFile holds one rule for each algorithm, with windows of seconds.
@@ -48,9 +49,7 @@ func TestEnvoyAppliesLimitsOfEveryAlgorithm(t *testing.T) {
 				t.Run(alg.name+"/a retry after the advertised wait succeeds", func(t *testing.T) {
 					t.Parallel()
 					c.allowed(t, window, "carol", alg.action)
-					if err := untilDenied(t, c, "carol", alg.action).Wait(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, untilDenied(t, c, "carol", alg.action).Wait(t.Context()))
 					c.allowed(t, 1, "carol", alg.action)
 				})
 			}

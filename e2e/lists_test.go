@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const listRules = `domain: weir
@@ -80,19 +81,13 @@ func sendAddress(bootstrap string) string {
 func statusFor(t *testing.T, url, address, user string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	req.Header.Set("X-Forwarded-For", address)
 	if user != "" {
 		req.Header.Set("X-User-Id", user)
 	}
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := res.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, res.Body.Close())
 	return res.StatusCode
 }

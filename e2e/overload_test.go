@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-rls/weir/e2e/harness"
 	load "github.com/weir-rls/weir/internal/loadclient"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 var overloadRequests = flag.Uint64("overload-requests", 10_000, "requests of each load of TestOverloadChargesNoShedRequest")
@@ -34,9 +35,7 @@ func TestOverloadChargesNoShedRequest(t *testing.T) {
 					Addr: w.GRPC, Request: load.NewRequest("weir", "login"), Users: load.Uniform(1000), Conns: max(conns, 2), InFlight: clients / max(conns, 2),
 					Backoff: time.Millisecond, Count: *overloadRequests, Duration: time.Minute,
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				resident := metric(t, w, "process_resident_memory_bytes")
 				peak = max(peak, r.PerSecond())
 				decided, refused = decided+r.OK+r.Over, refused+r.Shed

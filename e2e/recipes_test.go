@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -20,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const (
@@ -71,13 +71,8 @@ func TestRecipesPrintShownOutput(t *testing.T) {
 func TestRecipesStartAsShown(t *testing.T) {
 	t.Parallel()
 	path, err := harness.FindEnvoy()
-	if err != nil {
-		t.Fatal(err)
-	}
-	index, err := os.ReadFile(filepath.Join(recipeFolder, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	index := must.Read(t, filepath.Join(recipeFolder, "README.md"))
 	start := regexp.MustCompile("(?ms)^```sh start-envoy\n(envoy .*?)^```$").FindSubmatch(index)
 	if start == nil {
 		t.Fatal("docs/recipes/README.md does not start Envoy")
@@ -108,18 +103,12 @@ func TestBandwidthCountsTheBodyOfA429(t *testing.T) {
 	sent := 0
 	for status := 0; status != http.StatusTooManyRequests; {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r.Header.Set("x-tenant-id", "acme")
 		response, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		body, err := io.ReadAll(response.Body)
-		if err := errors.Join(err, response.Body.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(err, response.Body.Close()))
 		if len(body) == 0 {
 			t.Fatalf("a %d without a body", response.StatusCode)
 		}
@@ -133,14 +122,9 @@ func TestBandwidthCountsTheBodyOfA429(t *testing.T) {
 func readRecipes(t *testing.T) (frame string, recipes []recipe) {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join(recipeFolder, "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, path := range pages {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Read(t, path)
 		r := recipe{page: filepath.Base(path)}
 		for _, b := range regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 			switch b[1] {
@@ -255,9 +239,7 @@ func startRecipeEnvoy(t *testing.T, w *harness.Weir, frame string, recipes []rec
 		addresses = append(addresses, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	}
 	text, err := yaml.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := t.TempDir()
 	e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
 		Bootstrap: write(t, filepath.Join(dir, "bootstrap.yaml"), string(text)), Weir: w.GRPC, Dir: dir, Timeout: testTimeout, Ports: free[1:],

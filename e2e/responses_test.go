@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -12,6 +11,7 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A responsesPage holds the examples of docs/responses.md.
@@ -31,10 +31,7 @@ type responsesPart struct {
 
 func readResponsesPage(t *testing.T) responsesPage {
 	t.Helper()
-	text, err := os.ReadFile("../docs/responses.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, "../docs/responses.md")
 	p := responsesPage{files: map[string]string{}}
 	start := regexp.MustCompile(`^(.*\b)?weir --config (\S+)\n$`)
 	for _, section := range strings.Split(string(text), "\n## ") {
@@ -123,9 +120,7 @@ func TestResponsesPageMatchesEnvoy(t *testing.T) {
 		t.Run(part.name, func(t *testing.T) {
 			dir := t.TempDir()
 			key, err := exec.CommandContext(t.Context(), "openssl", "rand", "-base64", "32").Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			keys := write(t, filepath.Join(dir, "receipt-keys"), string(key))
 			env := []string{"STORE_TIMEOUT=1m"}
 			for _, setting := range part.settings {
@@ -146,10 +141,7 @@ func TestResponsesPageMatchesEnvoy(t *testing.T) {
 				return
 			}
 			harness.MustStop(t, e.Process) // it writes its log at the latest when it stops
-			log, err := os.ReadFile(logged)
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := must.Read(t, logged)
 			if got, want := comparableText(string(log)), comparableText(page.logged); got != want {
 				t.Errorf("the access log\n got %s\nwant %s", got, want)
 			}
@@ -205,9 +197,7 @@ func TestStandardHeadersBesideEnvoysOwn(t *testing.T) {
 	for _, action := range []string{"login", "reply", "post"} {
 		c.allowed(t, 1, "alice", action)
 		out, err := exec.CommandContext(t.Context(), "curl", "-si", c.envoy.URL, "-H", "x-user-id: alice", "-H", "x-action: "+action).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		headers := strings.ReplaceAll(string(out), "\r", "")
 		if n := strings.Count(headers, "\nretry-after: "); n != 1 || !strings.HasPrefix(headers, "HTTP/1.1 429") {
 			t.Errorf("%s: %d Retry-After in\n%s", action, n, headers)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/weir-rls/weir/e2e/harness"
 	load "github.com/weir-rls/weir/internal/loadclient"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 var rollingRate = flag.Int("rolling-rate", 200, "requests a second through each Envoy while replicas are replaced")
@@ -205,9 +206,7 @@ func (r *replicas) charged(t *testing.T) (sum int) {
 func charged(t *testing.T, w *harness.Weir) int {
 	t.Helper()
 	conn, err := grpc.NewClient(w.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
@@ -217,9 +216,7 @@ func charged(t *testing.T, w *harness.Weir) int {
 			HitsAddend: wrapperspb.UInt64(0), // a peek
 		}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return rollingLimit - int(r.GetStatuses()[0].GetLimitRemaining())
 }
 
@@ -325,9 +322,7 @@ func dnsCluster(t *testing.T, r *replicas) (oldnew []string, server int) {
 func byService(t *testing.T, r *replicas) finding {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var ready [2]atomic.Bool
 	var all sync.WaitGroup
 	stop := make(chan struct{})
@@ -397,9 +392,7 @@ func stat(t *testing.T, e *harness.Envoy, name string) int {
 	for line := range strings.Lines(get(t, e.Admin+"/stats?filter=^"+strings.ReplaceAll(name, ".", `\.`)+"$")) {
 		if _, value, found := strings.Cut(line, ": "); found {
 			n, err := strconv.Atoi(strings.TrimSpace(value))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			return n
 		}
 	}
@@ -410,9 +403,7 @@ func stat(t *testing.T, e *harness.Envoy, name string) int {
 func serveDNS(t *testing.T, r *replicas) int {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		buffer := make([]byte, 1500)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -48,9 +49,7 @@ func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 	redisDecides := func() bool { return codesOf() == "OK OK OVER_LIMIT OK OK" && mode("store") == 1 && mode("local") == 0 }
 	harness.Until(t, "Redis decides", redisDecides)
 	harness.Until(t, "Redis counts a hit of alice", func() bool { return code("error", "alice") == "OK" })
-	if err := server.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Signal(syscall.SIGSTOP))
 	harness.Until(t, "rules fail as on_store_error says", func() bool { return codesOf() == "OK OK OK OVER_LIMIT Unavailable" })
 	if mode("store") != 0 || mode("local") != 1 || mode("error") != 1 {
 		t.Errorf("weir_domain_mode does not show the outage:\n%s", get(t, w.HTTP+"/metrics"))
@@ -63,9 +62,7 @@ func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 	if r, err = ask("unset", "bob", 1); err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT {
 		t.Errorf("more than a share: %v, %v", r, err)
 	}
-	if err := server.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Signal(syscall.SIGCONT))
 	harness.Until(t, "Redis decides again", redisDecides)
 	got := ""
 	harness.Until(t, "Redis decides a request of alice", func() bool {

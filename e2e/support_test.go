@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -32,10 +32,7 @@ type supportPage struct {
 
 func readSupportPage(t *testing.T) supportPage {
 	t.Helper()
-	text, err := os.ReadFile("../docs/support.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, "../docs/support.md")
 	p := supportPage{named: map[string]string{}}
 	for _, b := range regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		kind, name, _ := strings.Cut(b[1], " ")
@@ -50,10 +47,7 @@ func readSupportPage(t *testing.T) supportPage {
 			p.named[name] = b[2]
 		}
 	}
-	operator, err := os.ReadFile("../docs/admin.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	operator := must.Read(t, "../docs/admin.md")
 	for _, name := range []string{"setup", "receipt-keys", "support-settings", "access-log"} {
 		b := regexp.MustCompile("(?ms)^```\\w+ " + name + "\n(.*?)^```$").FindStringSubmatch(string(operator))
 		if b == nil {
@@ -115,13 +109,9 @@ func startSupportStory(t *testing.T, page supportPage) *supportStory {
 func (s *supportStory) startEnvoy(t *testing.T, accessLog string) {
 	t.Helper()
 	_, second, err := net.SplitHostPort(s.replicas[1].GRPC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	port, err := strconv.Atoi(second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	logging := responsesPage{accessLog: accessLog}
 	s.envoy = harness.MustStartEnvoy(t, harness.EnvoyOptions{
 		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: s.replicas[0].GRPC, Dir: s.dir, Timeout: testTimeout, Ports: []int{port},
@@ -180,9 +170,7 @@ func (s *supportStory) passes(t *testing.T, replica int) bool {
 	t.Helper()
 	const login = `{"domain":"weir","descriptors":[{"entries":[{"key":"user_id","value":"42"},{"key":"action","value":"login"}]}]}`
 	response, err := http.Post(s.replicas[replica].HTTP+"/json", "application/json", strings.NewReader(login))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer response.Body.Close()
 	return response.StatusCode == http.StatusOK
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // The test follows docs/tutorial.md: it saves the files, starts the three processes and runs each command, on ports of its own.
@@ -19,10 +20,7 @@ import (
 // because a window may end between two commands and a reload takes some time.
 func TestTutorialCommandsPrintShownOutput(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/tutorial.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Read(t, "../docs/tutorial.md")
 	text := onFreePorts(t, string(page))
 	dir := tutorialFolder(t)
 	blocks := regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(text, -1)
@@ -67,20 +65,12 @@ func tutorialFolder(t *testing.T) string {
 	t.Helper()
 	weir := binary(t)
 	envoy, err := harness.FindEnvoy()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := t.TempDir()
-	if err := os.Symlink(weir, filepath.Join(dir, "weir")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "tools"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(weir, filepath.Join(dir, "weir")))
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "tools"), 0o755))
 	ensure := fmt.Sprintf("#!/bin/sh\necho 'export ENVOY=%s'\n", envoy)
-	if err := os.WriteFile(filepath.Join(dir, "tools", "ensure"), []byte(ensure), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, "tools", "ensure"), []byte(ensure), 0o755))
 	return dir
 }
 
@@ -90,15 +80,11 @@ func startBlock(t *testing.T, dir, name, script string) {
 	lines := strings.Split(strings.TrimSpace(script), "\n")
 	lines[len(lines)-1] = "exec " + lines[len(lines)-1]
 	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c := exec.Command("bash", "-c", strings.Join(lines, "\n"))
 	c.Dir, c.Stdout, c.Stderr = dir, log, log
 	c.Env = append(os.Environ(), "DEBUG_PORT=0", "DRAIN_DELAY=0s")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Start())
 	t.Cleanup(func() {
 		_ = c.Process.Kill()
 		_ = c.Wait()

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A workflowStep is a step of a job of GitHub Actions.
@@ -20,10 +22,7 @@ type workflowStep struct {
 // diffPage returns the steps of the workflow in docs/diff.md, and the files of the page by their names.
 func diffPage(t *testing.T) (steps []workflowStep, files map[string]string) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/diff.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, "../docs/diff.md")
 	files = map[string]string{}
 	for _, b := range regexp.MustCompile("(?ms)^```\\w+ ([^\n]+)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		files[b[1]] = b[2]
@@ -31,9 +30,7 @@ func diffPage(t *testing.T) (steps []workflowStep, files map[string]string) {
 	var workflow struct {
 		Jobs map[string]struct{ Steps []workflowStep }
 	}
-	if err := yaml.Unmarshal([]byte(files["workflow.yaml"]), &workflow); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(files["workflow.yaml"]), &workflow))
 	return workflow.Jobs["diff"].Steps, files
 }
 
@@ -72,12 +69,8 @@ func TestWorkflowOfDiffRuns(t *testing.T) {
 			}
 			in := func(name, text string) string {
 				path := filepath.Join(dir, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o700))
+				must.Succeed(t, os.WriteFile(path, []byte(text), 0o700))
 				return path
 			}
 			in("repository/rules/rules.yaml", files["old.yaml"])

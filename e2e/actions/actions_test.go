@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/offline/envoyactions"
 )
 
@@ -56,9 +56,7 @@ func (r *recorder) of(domain string) []string {
 func startRecorder(t *testing.T) *recorder {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r := &recorder{addr: l.Addr().String(), byDomain: map[string][]string{}}
 	server := grpc.NewServer()
 	ratelimitv3.RegisterRateLimitServiceServer(server, r)
@@ -128,14 +126,9 @@ func TestDerivedDescriptorsAreSent(t *testing.T) {
 		},
 	})
 	file := filepath.Join(dir, "envoy.yaml")
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Read(t, file)
 	config, err := envoyactions.Parse("envoy.yaml", data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, c := range checks {
 		t.Run(c.domain, func(t *testing.T) { c.run(t, envoy, rec, config) })
 	}
@@ -153,9 +146,7 @@ func (c check) run(t *testing.T, envoy *harness.Envoy, rec *recorder, config *en
 		t.Fatal("the domain has been used: name the case otherwise")
 	}
 	derived, err := config.Derive(&c.request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := []string{}
 	for _, r := range derived.RateLimits {
 		if r.Unknown {
@@ -184,18 +175,14 @@ func send(t *testing.T, envoy *harness.Envoy, r envoyactions.Request) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, r.Method, envoy.URL+r.Path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	request.Host = r.Host
 	for _, h := range r.Headers {
 		request.Header.Add(h[0], h[1])
 	}
 	request.Header.Set("X-Forwarded-For", r.RemoteAddress.String())
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, _ = io.Copy(io.Discard, response.Body)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/conform"
 )
@@ -68,13 +69,9 @@ func TestDefectsOfRatelimitAreFound(t *testing.T) {
 	}
 	t.Parallel()
 	rules, err := conform.Rules(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r, err := harness.StartRatelimit(t.Context(), harness.RatelimitOptions{Binary: binary, Rules: rules, Redis: redistest.Start(t).Addr, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if _, err := r.Stop(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Log(err)
@@ -100,9 +97,7 @@ func grade(t *testing.T, o conform.Options) conform.Report {
 	t.Helper()
 	o.Timeout, o.Only = runTimeout, regexp.MustCompile(*only)
 	report, err := conform.Run(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Logf("%s in %.1f s", report.Summary(), report.Seconds)
 	return report
 }
@@ -111,12 +106,8 @@ func grade(t *testing.T, o conform.Options) conform.Report {
 func startWeir(t *testing.T, env ...string) *harness.Weir {
 	t.Helper()
 	rules, err := conform.Rules(conform.Algorithms())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(rules), 0o600))
 	return harness.MustStartWeir(t, harness.WeirOptions{Binary: weirBinary(t), Rules: path, Env: env})
 }

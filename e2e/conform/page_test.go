@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/conform"
 )
 
@@ -293,22 +294,12 @@ func TestPageShowsTheRecordedResults(t *testing.T) {
 	if *update {
 		t.Skip("-update writes the page")
 	}
-	b, err := os.ReadFile(resultsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Read(t, resultsFile)
 	var runs []recordedRun
-	if err := json.Unmarshal(b, &runs); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(b, &runs))
 	path, err := pagePath()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	got := must.Read(t, path)
 	for _, c := range checksOf(runs) {
 		if !slices.ContainsFunc(groups, func(g struct{ prefix, title string }) bool { return strings.HasPrefix(c.ID, g.prefix+".") }) {
 			t.Errorf("%s is in no table of the page: add its group", c.ID)

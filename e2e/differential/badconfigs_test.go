@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const (
@@ -129,9 +131,7 @@ func TestRulesFileErrorsMatchRatelimit(t *testing.T) {
 		t.Run("weir/"+c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, f := range files {
-				if err := os.WriteFile(filepath.Join(dir, f.name), []byte(f.text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.WriteFile(filepath.Join(dir, f.name), []byte(f.text), 0o600))
 			}
 			cmd := exec.Command(binary, "check", dir)
 			cmd.Env = append(os.Environ(), c.env)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A rule is a descriptor in a rules file.
@@ -164,9 +166,7 @@ func filesOf(t testing.TB, ds []*domain) []file {
 	var fs []file
 	for i, d := range ds {
 		b, err := yaml.Marshal(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		fs = append(fs, file{fmt.Sprintf("rules%d.yaml", i), string(b)})
 	}
 	return fs

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -72,9 +73,7 @@ func startSide(t *testing.T, binary string, files []file, env ...string) *side {
 		}
 	}
 	conn, err := grpc.NewClient(grpcAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	s.conn, s.client = conn, ratelimitv3.NewRateLimitServiceClient(conn)
 	return s
@@ -87,9 +86,7 @@ func runSide(t *testing.T, binary string, files []file, env ...string) (s *side,
 	port := func(i int) string { return strconv.Itoa(ports[i]) }
 	root := t.TempDir()
 	s = &side{log: &syncBuffer{}, done: make(chan struct{}), dir: filepath.Join(root, "ratelimit", "config")}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(s.dir, 0o700))
 	for _, f := range files {
 		s.write(t, f)
 	}
@@ -105,9 +102,7 @@ func runSide(t *testing.T, binary string, files []file, env ...string) (s *side,
 	}, env...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.SysProcAttr = childAttr()
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.cmd.Start())
 	go func() {
 		_ = s.cmd.Wait() // the log says why
 		close(s.done)
@@ -123,12 +118,8 @@ func runSide(t *testing.T, binary string, files []file, env ...string) (s *side,
 func (s *side) write(t *testing.T, f file) {
 	t.Helper()
 	aside := filepath.Join(filepath.Dir(s.dir), f.name)
-	if err := os.WriteFile(aside, []byte(f.text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(aside, filepath.Join(s.dir, f.name)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(aside, []byte(f.text), 0o600))
+	must.Succeed(t, os.Rename(aside, filepath.Join(s.dir, f.name)))
 }
 
 // ends stops the server, which must still be running and must exit with code 0.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // Clients that send partial requests, and clients that do not read responses, delay no other client. After they disconnect, Weir
@@ -23,18 +24,14 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 		t.Fatal(v, err)
 	}
 	before, err := sizeOf(t.Context(), w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const each = 50
 	said := wholeRequests(t, 100)
 	var slow []net.Conn
 	for range each {
 		for _, say := range [][]byte{nil, said[:10], said[:len(http2.ClientPreface)+20], said[:len(said)/2], said} {
 			conn, err := net.Dial("tcp", w.GRPC)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			slow = append(slow, conn)
 			_ = conn.SetWriteDeadline(time.Now().Add(testTimeout))
 			if _, err := conn.Write(say); err != nil {
@@ -54,9 +51,7 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 		}
 	}
 	during, err := sizeOf(t.Context(), w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// Each of a connection's 128 concurrent requests has a goroutine, and the connection a few: fewer than 140. 256 MiB is 1 MiB
 	// for each connection.
 	if grown := during.resident - before.resident; grown > 256<<20 || during.goroutines > before.goroutines+len(slow)*140 {
@@ -79,9 +74,7 @@ func wholeRequests(t *testing.T, times int) []byte {
 	said.WriteString(http2.ClientPreface)
 	framer, headers := http2.NewFramer(&said, nil), hpack.NewEncoder(&block)
 	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	must(framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	message, err := proto.Marshal(counter{"first", 0}.request())

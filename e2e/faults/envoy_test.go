@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -123,10 +123,7 @@ type envoy struct{ *harness.Envoy }
 
 func startEnvoy(t *testing.T, w *harness.Weir, deny bool, timeout time.Duration) *envoy {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "..", "envoy", "bootstrap.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Read(t, filepath.Join("..", "..", "envoy", "bootstrap.yaml"))
 	text := strings.Replace(string(b), "failure_mode_deny: false", fmt.Sprint("failure_mode_deny: ", deny), 1)
 	if deny && text == string(b) {
 		t.Fatal("no failure_mode_deny in envoy/bootstrap.yaml")
@@ -155,20 +152,14 @@ func (e *envoy) ask(ctx context.Context, user, action string) visit {
 func (e *envoy) decided(t *testing.T) (n int) {
 	t.Helper()
 	res, err := http.Get(e.Admin + "/stats?filter=ratelimit.ok$")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, value, found := strings.Cut(string(text), ": "); found {
 		n, err = strconv.Atoi(strings.TrimSpace(value))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return n
 }
 

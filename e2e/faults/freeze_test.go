@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -91,14 +92,9 @@ func freeze(t *testing.T, clients []*client, redis *redistest.Server, weir *harn
 // signal sends SIGSTOP or SIGCONT to a server, and returns once the server has stopped or continued.
 func signal(t *testing.T, s *redistest.Server, sig syscall.Signal) {
 	t.Helper()
-	if err := s.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Signal(sig))
 	harness.Until(t, fmt.Sprint(sig, " has reached Redis"), func() bool {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Read(t, fmt.Sprintf("/proc/%d/stat", s.PID()))
 		_, state, _ := strings.Cut(string(b), ") ")
 		return strings.HasPrefix(state, "T") == (sig == syscall.SIGSTOP)
 	})
@@ -205,9 +201,7 @@ func startIncumbent(t *testing.T, path, redis string) (*harness.Process, string)
 		Rules: fmt.Sprintf("domain: %s\ndescriptors:\n  - key: user_id\n    descriptors:\n"+
 			"      - {key: action, value: first, rate_limit: {unit: year, requests_per_unit: %d}}\n", domain, many),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if _, err := r.Stop(); err != nil {
 			t.Log(err)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A client sends requests to one server. Its timeout is far longer than Envoy's, so that the latency of the server is measured.
@@ -42,9 +43,7 @@ func dialFor(tb testing.TB, addr string, conns int) *client {
 	c := &client{timeout: testTimeout}
 	for range conns {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.Succeed(tb, err)
 		c.conns, c.closers = append(c.conns, ratelimitv3.NewRateLimitServiceClient(conn)), append(c.closers, conn)
 	}
 	return c

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/conform"
 )
@@ -81,9 +82,7 @@ func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 func TestHistoriesOnFaultyNetworkAreLinearizable(t *testing.T) {
 	t.Parallel()
 	text, err := conform.Rules(conform.Algorithms())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	w := newWire(t, redistest.Start(t).Addr)
 	server := startWeir(t, text, withLongTimeout(onRedis(w.addr)...)...)
 	f := newFaultyNetwork(7)
@@ -94,9 +93,7 @@ func TestHistoriesOnFaultyNetworkAreLinearizable(t *testing.T) {
 			Target: server.GRPC, Algorithms: conform.Algorithms(), AllowErrors: true, Only: regexp.MustCompile(`^counting\.`), Timeout: testTimeout,
 			Done: func(conform.Result) { started() },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, r := range report.Checks {
 			if r.Outcome == conform.Fail {
 				t.Log(r.Text())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -177,18 +178,14 @@ func TestRedisRestartLosesOnlyUnsavedCharges(t *testing.T) {
 			o.countsAtPromotion = func() map[counter]int {
 				// Another Redis reads a copy of the disk, which shows the counts after the restart.
 				copied := t.TempDir()
-				if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.CopyFS(copied, os.DirFS(dir)))
 				reader := redistest.Start(t, append(c.settings, "--dir", copied)...)
 				defer reader.Stop()
 				return storedCounts(t, reader.Addr)
 			}
 			o.awaitRecovery = func() time.Time {
 				again, err := redistest.Run(server.Addr, append(c.settings, "--dir", dir)...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				t.Cleanup(again.Stop)
 				return time.Now()
 			}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const domain = "faults"
@@ -43,9 +44,7 @@ const many = 1_000_000
 
 func writeFile(tb testing.TB, path, text string) string {
 	tb.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -97,9 +96,7 @@ func metrics(ctx context.Context, w *harness.Weir) (map[string]float64, error) {
 func mustMetrics(t *testing.T, w *harness.Weir) map[string]float64 {
 	t.Helper()
 	m, err := metrics(t.Context(), w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return m
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -58,15 +59,11 @@ func (s *soaked) reload(t *testing.T, n int) {
 	}
 	next := s.path + ".next"
 	writeFile(t, next, text)
-	if err := os.Rename(next, s.path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Rename(next, s.path))
 	if s.weir == nil {
 		return
 	}
-	if err := s.weir.Hangup(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.weir.Hangup())
 }
 
 func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server) {
@@ -82,9 +79,7 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 		_, _ = l.clients[0].ask(t.Context(), counter{"funnel", n})
 	}
 	idle, err := sizeOf(t.Context(), s.weir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	l.start(t)
 	var churn sync.WaitGroup
 	stop := make(chan struct{})
@@ -122,9 +117,7 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 				redis.Stop()
 			}
 			again, err := redistest.Run(redis.Addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			t.Cleanup(again.Stop)
 			current = again
 		}

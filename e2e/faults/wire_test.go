@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A wire is a proxy in front of Redis that can disturb the traffic as networks do.
@@ -27,9 +29,7 @@ type wire struct {
 func newWire(tb testing.TB, to string) *wire {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	w := &wire{addr: l.Addr().String(), to: to, l: l, open: map[net.Conn]bool{}}
 	w.pumping.Go(w.accept)
 	tb.Cleanup(func() {

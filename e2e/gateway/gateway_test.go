@@ -20,6 +20,7 @@ import (
 
 	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/e2e/xds/envoygateway"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -106,13 +107,6 @@ type setup struct {
 	upstream upstream
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // envoyGateway returns the binary in $ENVOY_GATEWAY. Without one the test is skipped, unless GATEWAY_REQUIRED is 1.
 func envoyGateway(t *testing.T) string {
 	t.Helper()
@@ -135,7 +129,7 @@ func begin(t *testing.T) *setup {
 		if err != nil {
 			t.Fatalf("Envoy Gateway needs this port: %v", err)
 		}
-		must(t, l.Close())
+		must.Succeed(t, l.Close())
 	}
 	s := &setup{t: t, folder: t.TempDir()}
 	ports := harness.MustFreePorts(t, 6)
@@ -150,27 +144,26 @@ func begin(t *testing.T) *setup {
 
 	// Envoy Gateway runs this Envoy instead of a download.
 	envoy, err := harness.FindEnvoy()
-	must(t, err)
+	must.Succeed(t, err)
 	envoy, err = filepath.EvalSymlinks(envoy)
-	must(t, err)
+	must.Succeed(t, err)
 	bin := filepath.Join(s.folder, "data", "envoy-versions", envoyVersion, "bin")
-	must(t, os.MkdirAll(bin, 0o755))
-	must(t, os.Symlink(envoy, filepath.Join(bin, "envoy")))
+	must.Succeed(t, os.MkdirAll(bin, 0o755))
+	must.Succeed(t, os.Symlink(envoy, filepath.Join(bin, "envoy")))
 	out, err := exec.CommandContext(t.Context(), binary, "certgen", "--local", "--config-home", filepath.Join(s.folder, "config")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("certgen: %v\n%s", err, out)
 	}
 
 	s.startWeir(ports)
-	must(t, os.Mkdir(filepath.Join(s.folder, "resources"), 0o755))
+	must.Succeed(t, os.Mkdir(filepath.Join(s.folder, "resources"), 0o755))
 	s.apply(policies(3))
-	config, err := os.ReadFile("testdata/envoy-gateway.yaml")
-	must(t, err)
+	config := must.Read(t, "testdata/envoy-gateway.yaml")
 	path := filepath.Join(s.folder, "envoy-gateway.yaml")
-	must(t, os.WriteFile(path, []byte(s.replace.Replace(string(config))), 0o600))
+	must.Succeed(t, os.WriteFile(path, []byte(s.replace.Replace(string(config))), 0o600))
 	cmd := exec.Command(binary, "server", "--config-path", path)
 	s.gateway, err = harness.Start(t.Context(), cmd, filepath.Join(s.folder, "gateway.log"), harness.Listens("127.0.0.1:18001"))
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		_ = syscall.Kill(s.gateway.PID(), syscall.SIGCONT)
 		if _, err := s.gateway.Stop(); err != nil {
@@ -191,9 +184,9 @@ func (s *setup) startWeir(ports []int) {
 	s.t.Helper()
 	weir := build(s.t)
 	binary := filepath.Join(s.folder, "ratelimit")
-	must(s.t, os.Symlink(weir, binary))
+	must.Succeed(s.t, os.Symlink(weir, binary))
 	overlay := filepath.Join(s.folder, "overlay.yaml")
-	must(s.t, os.WriteFile(overlay, []byte(pageOverlay(s.t)), 0o600))
+	must.Succeed(s.t, os.WriteFile(overlay, []byte(pageOverlay(s.t)), 0o600))
 	redis := redistest.Start(s.t)
 	certs := filepath.Join(s.folder, "config", "certs", "envoy-rate-limit")
 	environment := envoygateway.Environment(envoygateway.Endpoints{
@@ -221,10 +214,9 @@ func (s *setup) startWeir(ports []int) {
 // apply replaces the resources of the gateway.
 func (s *setup) apply(all []policy) {
 	s.t.Helper()
-	text, err := os.ReadFile("testdata/resources.yaml")
-	must(s.t, err)
+	text := must.Read(s.t, "testdata/resources.yaml")
 	path := filepath.Join(s.folder, "resources", "resources.yaml")
-	must(s.t, os.WriteFile(path, []byte(s.replace.Replace(string(text))+manifests(all)+pageManifests(s.t)), 0o600))
+	must.Succeed(s.t, os.WriteFile(path, []byte(s.replace.Replace(string(text))+manifests(all)+pageManifests(s.t)), 0o600))
 }
 
 // status sends one request and returns its status, 0 without a response.
@@ -232,7 +224,7 @@ func (s *setup) status(url, method string, headers ...string) int {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, url, nil)
-	must(s.t, err)
+	must.Succeed(s.t, err)
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		r.Header.Set(name, value)
@@ -349,16 +341,16 @@ func TestRealEnvoyGateway(t *testing.T) {
 	})
 	// A gateway that does not answer: limits stay, also when Weir restarts.
 	t.Run("an outage of the gateway", func(t *testing.T) {
-		must(t, syscall.Kill(s.gateway.PID(), syscall.SIGSTOP))
+		must.Succeed(t, syscall.Kill(s.gateway.PID(), syscall.SIGSTOP))
 		if got := s.allowed("/header", 7); got != 5 {
 			t.Errorf("%d allowed, want 5", got)
 		}
 		_, err := s.weir.Stop()
-		must(t, err)
+		must.Succeed(t, err)
 		s.start()
 		harness.Until(t, "Weir has the rules of its file", func() bool { return s.status(s.health+"/healthcheck", "GET") == http.StatusOK })
 		harness.Until(t, "Envoy reaches Weir again", func() bool { return s.allowed("/header", 7) == 5 })
-		must(t, syscall.Kill(s.gateway.PID(), syscall.SIGCONT))
+		must.Succeed(t, syscall.Kill(s.gateway.PID(), syscall.SIGCONT))
 		s.apply(policies(2))
 		harness.Until(t, "a change after the outage", func() bool { return s.allowed("/header", 7) == 2 })
 	})

@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // page is the page whose policies and overlay the test applies.
@@ -19,8 +19,7 @@ const page = "../../docs/deploy/envoy-gateway.md"
 // pageBlocks returns the code blocks of the page with this info string.
 func pageBlocks(t *testing.T, info string) (all []string) {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	must(t, err)
+	text := must.Read(t, page)
 	for _, b := range regexp.MustCompile("(?ms)^```"+info+"\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		all = append(all, b[1])
 	}
@@ -34,8 +33,7 @@ func pageBlocks(t *testing.T, info string) (all []string) {
 // minute, so a lease lasts longer than on the page: no slot becomes free by itself.
 func pageOverlay(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/k8s/overlays/envoy-gateway/overlay.yaml")
-	must(t, err)
+	text := must.Read(t, "../../deploy/k8s/overlays/envoy-gateway/overlay.yaml")
 	var entries string
 	for _, b := range pageBlocks(t, "yaml envoy-gateway-overlay") {
 		_, added, found := strings.Cut(b, "descriptors:\n")

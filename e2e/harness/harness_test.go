@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // The error of a failed start has the exit code and the output of the process.
@@ -49,9 +51,7 @@ func TestStopReturnsExitCodeEachTime(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for range 2 {
 		if code, err := p.Stop(); code != 4 || err != nil {
 			t.Errorf("Stop: %d, %v, want 4", code, err)
@@ -81,9 +81,7 @@ func TestFreePortsAreDistinct(t *testing.T) {
 	seen := map[int]bool{}
 	for range 20 {
 		ports, err := FreePorts(3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, p := range ports {
 			if seen[p] {
 				t.Errorf("port %d twice", p)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // TestTimeout is far longer than any step of a test takes, even on a busy machine.
@@ -55,24 +57,17 @@ func BuildOnce(flag *string) (binary func(testing.TB) string, remove func() erro
 	binary = func(t testing.TB) string {
 		t.Helper()
 		path, err := build()
-		must(t, err)
+		must.Succeed(t, err)
 		return path
 	}
 	return binary, func() error { return os.RemoveAll(dir) }
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // MustStart is [Start] for a test, with [MustStop] at its end. The log is in a folder of the test.
 func MustStart(t testing.TB, cmd *exec.Cmd, ready func(context.Context) error) *Process {
 	t.Helper()
 	p, err := Start(t.Context(), cmd, filepath.Join(t.TempDir(), "log"), ready)
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() { MustStop(t, p) })
 	return p
 }
@@ -84,7 +79,7 @@ func MustStartWeir(t testing.TB, o WeirOptions) *Weir {
 		o.Dir = t.TempDir()
 	}
 	w, err := StartWeir(t.Context(), o)
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() { MustStop(t, w.Process) })
 	return w
 }
@@ -96,7 +91,7 @@ func MustStartEnvoy(t testing.TB, o EnvoyOptions) *Envoy {
 		o.Dir = t.TempDir()
 	}
 	e, err := StartEnvoy(t.Context(), o)
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() { MustStop(t, e.Process) })
 	return e
 }
@@ -116,7 +111,7 @@ func MustStop(t testing.TB, p *Process) {
 func MustFreePorts(t testing.TB, n int) []int {
 	t.Helper()
 	free, err := FreePorts(n)
-	must(t, err)
+	must.Succeed(t, err)
 	return free
 }
 

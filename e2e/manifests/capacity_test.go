@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // The numbers of docs/capacity.md come from docs/benchmarks.md and must stay close to them.
@@ -37,9 +39,7 @@ func bytesByKeys(t *testing.T, measured, title, algorithm string) string {
 	least, most := math.Inf(1), 0.0
 	for _, line := range regexp.MustCompile(`(?m)^\| `+algorithm+` \| \d+ \| ([0-9.]+) \|$`).FindAllStringSubmatch(chapter(t, measured, full), -1) {
 		n, err := strconv.ParseFloat(line[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		least, most = min(least, n), max(most, n)
 	}
 	return fmt.Sprintf("%.0f to %.0f", least, most)

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	podsecurity "k8s.io/pod-security-admission/api"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // elsewhere lists the namespaces of other software, and the object that an overlay puts there.
@@ -156,9 +158,7 @@ func scraped(t *testing.T, all overlay, m *monitoringv1.ServiceMonitor, port str
 func asSelector(t *testing.T, s *metav1.LabelSelector) labels.Selector {
 	t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if selector.Empty() {
 		t.Error("a selector that matches all pods")
 	}

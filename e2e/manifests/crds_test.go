@@ -10,6 +10,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // definitions lists the files with custom resource definitions, by module. See operators for others.
@@ -48,9 +50,7 @@ func schemas(t *testing.T) map[string]validation.SchemaCreateValidator {
 func define(t *testing.T, all map[string]validation.SchemaCreateValidator, document string) {
 	t.Helper()
 	var d apiextensionsv1.CustomResourceDefinition
-	if err := yaml.Unmarshal([]byte(document), &d); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(document), &d))
 	if d.Kind != "CustomResourceDefinition" {
 		return
 	}
@@ -73,9 +73,7 @@ func TestCustomResourcesMatchTheirSchemas(t *testing.T) {
 	check := func(where string, text []byte) {
 		t.Helper()
 		var object map[string]any
-		if err := yaml.Unmarshal(text, &object); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, yaml.Unmarshal(text, &object))
 		kind := object["apiVersion"].(string) + " " + object["kind"].(string)
 		schema, found := all[kind]
 		if !found {

@@ -10,6 +10,8 @@ import (
 	"helm.sh/helm/v3/pkg/strvals"
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // gatewaysOwn are the values of the pods' details, which are Envoy Gateway's own in mode envoy-gateway. Their defaults are not empty, so
@@ -36,9 +38,7 @@ func TestChartIgnoresNoValue(t *testing.T) {
 	} {
 		rendered := func(set string) (string, error) {
 			values, err := strvals.Parse(base)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if err := strvals.ParseInto(set, values); err != nil {
 				return "", fmt.Errorf("no value of the schema: %w", err)
 			}

@@ -12,20 +12,18 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/strvals"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // gatewayChart returns Envoy Gateway's own chart, without its definitions of resources.
 func gatewayChart(t *testing.T) *chart.Chart {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/envoyproxy/gateway").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	path := strings.TrimSpace(string(dir)) + "/charts/gateway-helm"
 	c, err := loader.LoadDir(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c.SetDependencies()
 	// A release of the chart has values in place of these variables.
 	released := strings.NewReplacer("${GatewayImage}", "docker.io/envoyproxy/gateway:latest", "${GatewayImagePullPolicy}", "IfNotPresent")
@@ -37,9 +35,7 @@ func gatewayChart(t *testing.T) *chart.Chart {
 func gatewayOf(t *testing.T, c *chart.Chart, values map[string]any) *gatewayv1alpha1.EnvoyGateway {
 	t.Helper()
 	manifest, _, err := renderText(c, "eg", "envoy-gateway-system", values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for document := range strings.SplitSeq(manifest, "\n---") {
 		if !strings.Contains(document, "name: envoy-gateway-config") || !strings.Contains(document, "kind: ConfigMap") {
 			continue
@@ -60,9 +56,7 @@ func gatewayOf(t *testing.T, c *chart.Chart, values map[string]any) *gatewayv1al
 // The values in the notes of Weir's chart make Envoy Gateway's chart run Weir. One further value makes it run its own image again.
 func TestEnvoyGatewayChartGoesBackWithOneValue(t *testing.T) {
 	_, notes, err := renderText(loadChart(t), "weir", "envoy-gateway-system", map[string]any{"mode": "envoy-gateway"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, after, found := strings.Cut(notes, "\nconfig:\n")
 	text, _, end := strings.Cut(after, "\nLogs:")
 	if !found || !end {
@@ -81,9 +75,7 @@ func TestEnvoyGatewayChartGoesBackWithOneValue(t *testing.T) {
 			t.Errorf("%s does not name %s", page, back)
 		}
 	}
-	if err := strvals.ParseInto(back, values); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, strvals.ParseInto(back, values))
 	old := gatewayOf(t, c, values)
 	container := old.Provider.Kubernetes.RateLimitDeployment.Container
 	if own.Image == nil || *container.Image != *own.Image || len(container.Env)+len(container.VolumeMounts) != 0 {

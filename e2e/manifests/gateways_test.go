@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // envoyGateway returns the configuration of Envoy Gateway in the overlay.
@@ -74,16 +75,12 @@ func TestEnvoyGatewayPodsSurviveRedisOutage(t *testing.T) {
 		{Name: "envoy-ratelimit", Image: "weir", StartupProbe: health(), ReadinessProbe: health()}, // some versions bring no liveness probe
 	}}}}}
 	text, err := json.Marshal(theirs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if text, err = strategicpatch.StrategicMergePatch(text, config.Provider.Kubernetes.RateLimitDeployment.Patch.Value.Raw, theirs); err != nil {
 		t.Fatal(err)
 	}
 	var patched appsv1.Deployment
-	if err := json.Unmarshal(text, &patched); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(text, &patched))
 	containers := patched.Spec.Template.Spec.Containers
 	if len(containers) != 1 || containers[0].Image != "weir" {
 		t.Fatalf("%+v", containers)
@@ -112,13 +109,9 @@ func TestEnvoyGatewayPodsSurviveRedisOutage(t *testing.T) {
 func atLeast(t *testing.T, timeout string) {
 	t.Helper()
 	got, err := time.ParseDuration(timeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	store, err := time.ParseDuration(knownSettings(t)["STORE_TIMEOUT"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got <= store {
 		t.Errorf("the proxy waits %v, Weir waits for its store %v", got, store)
 	}
@@ -127,9 +120,7 @@ func atLeast(t *testing.T, timeout string) {
 func contourConfig(t *testing.T, all overlay) *contour.Parameters {
 	t.Helper()
 	config, err := contour.Parse(strings.NewReader(named[*corev1.ConfigMap](all, "contour").Data["contour.yaml"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return config
 }
 
@@ -155,9 +146,7 @@ func TestContourConfigurationIsValid(t *testing.T) {
 func domainOf(t *testing.T, all overlay) string {
 	t.Helper()
 	var rules struct{ Domain string }
-	if err := yaml.Unmarshal([]byte(all.generated(t, "weir-rules").Data["rules.yaml"]), &rules); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(all.generated(t, "weir-rules").Data["rules.yaml"]), &rules))
 	return rules.Domain
 }
 
@@ -190,9 +179,7 @@ func recode(t *testing.T, from, into proto.Message) {
 	if err == nil {
 		err = protojson.Unmarshal(text, into)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 // Istio passes the patches to Envoy unchanged. The test inserts them into envoy/bootstrap.yaml where Istio would.
@@ -218,13 +205,9 @@ func TestEnvoyAcceptsIstioPatches(t *testing.T) {
 func asMap(t *testing.T, m proto.Message) map[string]any {
 	t.Helper()
 	text, err := protojson.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var all map[string]any
-	if err := yaml.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal(text, &all))
 	return all
 }
 
@@ -242,9 +225,7 @@ func validate(t *testing.T, change func(bootstrap map[string]any)) {
 	fromYAML(t, readFile(t, root+"/envoy/bootstrap.yaml"), &bootstrap)
 	change(bootstrap)
 	text, err := yaml.Marshal(bootstrap)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	path := filepath.Join(t.TempDir(), "bootstrap.yaml")
 	write(t, path, string(text))
 	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // An EnvoyFilter that weir gen writes has only fields and values that Istio's types and definitions allow, with every kind of patch.
@@ -33,16 +35,12 @@ descriptors:
 	}
 	for _, service := range []string{"weir.weir.svc.cluster.local:8081", "weir.example:8081"} {
 		text, err := exec.CommandContext(t.Context(), binary(t), "gen", "envoyfilter", "--config", rules, "--service", service, "--route", "login:generic_key=login").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if _, err := decode(text); err != nil {
 			t.Errorf("%v\n%s", err, text)
 		}
 		var object map[string]any
-		if err := yaml.Unmarshal(text, &object); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, yaml.Unmarshal(text, &object))
 		for _, fault := range validation.ValidateCustomResource(nil, object, schema) {
 			t.Errorf("%v\n%s", fault, text)
 		}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A page is documentation for operators. The info string of a code block decides how the block is run or checked.
@@ -301,12 +302,8 @@ func TestExampleKustomizationBuilds(t *testing.T) {
 	for _, b := range blocks(t, "yaml kustomization") {
 		dir := t.TempDir()
 		whole, err := filepath.Abs(root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(whole, filepath.Join(dir, "weir")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, os.Symlink(whole, filepath.Join(dir, "weir")))
 		const rules = "domain: mine\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 7}}\n"
 		write(t, filepath.Join(dir, "mine", "kustomization.yaml"), b.text)
 		write(t, filepath.Join(dir, "mine", "rules.yaml"), rules)
@@ -394,9 +391,7 @@ func TestEnvoyAcceptsGuideSnippets(t *testing.T) {
 			}
 		} `json:"load_assignment"`
 	}
-	if err := yaml.Unmarshal([]byte(cluster.text), &c); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(cluster.text), &c))
 	to := c.LoadAssignment.Endpoints[0].LbEndpoints[0].Endpoint.Address.SocketAddress
 	service := named[*corev1.Service](build(t, k8s+"/overlays/redis"), "weir-headless")
 	if want := service.Name + "." + service.Namespace + ".svc.cluster.local"; to.Address != want || to.PortValue != service.Spec.Ports[0].Port {

@@ -21,6 +21,8 @@ import (
 	"helm.sh/helm/v3/pkg/strvals"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const helmChart = root + "/deploy/helm/weir"
@@ -30,9 +32,7 @@ var update = flag.Bool("update", false, "write the generated files of the chart,
 func loadChart(t *testing.T) *chart.Chart {
 	t.Helper()
 	c, err := loader.LoadDir(helmChart)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return c
 }
 
@@ -70,9 +70,7 @@ func renderText(c *chart.Chart, release, namespace string, values map[string]any
 func render(t *testing.T, values map[string]any) overlay {
 	t.Helper()
 	manifest, _, err := renderText(loadChart(t), "weir", namespaceOf(values), values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	all := overlay{name: "chart", dir: helmChart}
 	for document := range strings.SplitSeq(manifest, "\n---") {
 		var head struct {
@@ -111,9 +109,7 @@ func valueSets(t *testing.T) map[string]map[string]any {
 func valuesOf(t *testing.T, text string) map[string]any {
 	t.Helper()
 	values := map[string]any{}
-	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(text), &values))
 	return values
 }
 
@@ -167,13 +163,9 @@ func TestChartEqualsKustomize(t *testing.T) {
 func kustomization(t *testing.T, name, component string) overlay {
 	t.Helper()
 	dir, err := filepath.Abs(k8s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	at := t.TempDir()
-	if err := os.Symlink(dir, filepath.Join(at, "k8s")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(dir, filepath.Join(at, "k8s")))
 	write(t, filepath.Join(at, name, "kustomization.yaml"), fmt.Sprintf("resources: [../k8s/overlays/%s]\ncomponents: [../k8s/components/%s]\n", name, component))
 	return build(t, filepath.Join(at, name))
 }
@@ -192,9 +184,7 @@ func normalised(t *testing.T, all overlay) map[string]string {
 			continue
 		}
 		var object any
-		if err := yaml.Unmarshal(hashed.ReplaceAll(o.yaml, []byte("weir-$1")), &object); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, yaml.Unmarshal(hashed.ReplaceAll(o.yaml, []byte("weir-$1")), &object))
 		object = withoutHelm(object)
 		meta := object.(map[string]any)["metadata"].(map[string]any)
 		labels, _ := meta["labels"].(map[string]any)
@@ -211,17 +201,13 @@ func normalised(t *testing.T, all overlay) map[string]string {
 			for name, text := range data {
 				if strings.HasSuffix(name, ".yaml") {
 					var file any
-					if err := yaml.Unmarshal([]byte(text.(string)), &file); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, yaml.Unmarshal([]byte(text.(string)), &file))
 					data[name] = file
 				}
 			}
 		}
 		text, err := json.MarshalIndent(object, "", " ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		objects[hashed.ReplaceAllString(o.String(), "weir-$1")] = string(text)
 	}
 	return objects
@@ -342,9 +328,7 @@ func TestChartRejectsValuesThatCannotWork(t *testing.T) {
 		{"podDisruptionBudget.maxUnavailable=some", "/podDisruptionBudget/maxUnavailable"},
 	} {
 		values, err := strvals.Parse(bad.set)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, _, err = renderText(c, "weir", "weir", values)
 		if err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s: %v, want %q", bad.set, err, bad.want)
@@ -358,9 +342,7 @@ func TestChartAcceptsNamesOfReleases(t *testing.T) {
 	for release, name := range map[string]string{"true": "true-weir", "null": "null-weir", "shop.eu": "shop-eu-weir"} {
 		for _, values := range valueSets(t) {
 			manifest, _, err := renderText(c, release, namespaceOf(values), values)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			for document := range strings.SplitSeq(manifest, "\n---") {
 				object := valuesOf(t, document)
 				meta, is := object["metadata"].(map[string]any)
@@ -388,9 +370,7 @@ func TestChartReleasesAreSeparate(t *testing.T) {
 	c := loadChart(t)
 	names := func(release string, values map[string]any) map[string]bool {
 		manifest, notes, err := renderText(c, release, "weir", values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if !strings.Contains(notes, "installed as") {
 			t.Errorf("notes: %s", notes)
 		}

@@ -14,6 +14,8 @@ import (
 	"helm.sh/helm/v3/pkg/strvals"
 	"mvdan.cc/sh/v3/syntax"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A valueSchema is a JSON Schema of values.
@@ -28,9 +30,7 @@ type valueSchema struct {
 func valuesSchema(t *testing.T) valueSchema {
 	t.Helper()
 	var s valueSchema
-	if err := json.Unmarshal([]byte(readFile(t, helmChart+"/values.schema.json")), &s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(readFile(t, helmChart+"/values.schema.json")), &s))
 	return s
 }
 
@@ -53,9 +53,7 @@ func TestHelmPageListsAllValues(t *testing.T) {
 	defaults := valuesOf(t, readFile(t, helmChart+"/values.yaml"))
 	valuesSchema(t).leaves("", defaults, func(path string, s valueSchema, otherwise any) {
 		text, err := json.Marshal(otherwise)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		cell := "`" + string(text) + "`"
 		if slices.Contains([]string{"null", `""`, "{}", "[]"}, string(text)) {
 			cell = "none"
@@ -142,9 +140,7 @@ func TestHelmCommandsRender(t *testing.T) {
 	c, n := loadChart(t), 0
 	for _, b := range blocks(t, "sh helm") {
 		file, err := syntax.NewParser().Parse(strings.NewReader(b.text), b.page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		syntax.Walk(file, func(node syntax.Node) bool {
 			call, is := node.(*syntax.CallExpr)
 			if !is {
@@ -170,9 +166,7 @@ func TestHelmCommandsRender(t *testing.T) {
 		t.Errorf("%d commands: this test checks too little", n)
 	}
 	values, err := strvals.Parse("store.type=memory,replicaCount=3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, _, err := renderText(c, "weir", "weir", values); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(blocks(t, "text helm-error")[0].text)) {
 		t.Errorf("%v", err)
 	}
@@ -184,9 +178,7 @@ func TestHelmPageRulesHaveNoFaults(t *testing.T) {
 	dir := t.TempDir()
 	for name, rules := range files {
 		text, err := yaml.Marshal(rules)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		write(t, filepath.Join(dir, name), string(text))
 	}
 	if out, err := weirCommand(t, "check", "--strict", dir); err != nil {

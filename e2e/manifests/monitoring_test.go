@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -54,9 +55,7 @@ func theDashboard(t *testing.T) dashboard {
 		t.Errorf("the label for Grafana's sidecar is missing: %v", maps.Labels)
 	}
 	var d dashboard
-	if err := json.Unmarshal([]byte(maps.Data["weir.json"]), &d); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(maps.Data["weir.json"]), &d))
 	return d
 }
 
@@ -120,9 +119,7 @@ func (s seen) scrape(t *testing.T, p *pod) {
 	_, text := p.get("metrics", "/metrics")
 	exposition := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := exposition.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	le := model.BucketLabel
 	for name, f := range families {
 		for _, m := range f.Metric {

@@ -12,6 +12,8 @@ import (
 	istiov1alpha3 "istio.io/client-go/pkg/apis/networking/v1alpha3"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // The policies allow Envoy to reach gRPC, Prometheus to reach /metrics, and Weir to reach its store. No pod may reach /json.
@@ -77,9 +79,7 @@ func TestReferencesInTextExist(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		all := build(t, k8s+"/overlays/redis")
 		host, port, err := net.SplitHostPort(settingsOf(t, all, weirOf(t, all))["REDIS_URL"])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		address(t, all, host, port)
 	})
 	t.Run("mtls", func(t *testing.T) {
@@ -131,9 +131,7 @@ func TestReferencesInTextExist(t *testing.T) {
 	t.Run("envoy-gateway", func(t *testing.T) {
 		all := build(t, k8s+"/overlays/envoy-gateway")
 		host, port, err := net.SplitHostPort(*envoyGateway(t).RateLimit.Backend.Redis.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		address(t, all, host, port)
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const (
@@ -49,9 +51,7 @@ func build(t *testing.T, dir string) overlay {
 	all := overlay{name: filepath.Base(dir), dir: dir}
 	for _, r := range built.Resources() {
 		text, err := r.AsYAML()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		o := object{kind: r.GetKind(), namespace: r.GetNamespace(), name: r.GetName(), yaml: text}
 		if o.typed, err = decode(text); err != nil {
 			t.Fatalf("%s: %v: %v", dir, o, err)
@@ -116,21 +116,14 @@ func (all overlay) generated(t *testing.T, name string) *corev1.ConfigMap {
 
 func readFile(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, path)
 	return string(text)
 }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // fromYAML parses YAML into a value and fails the test on an unknown field.

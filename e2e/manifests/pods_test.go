@@ -18,6 +18,8 @@ import (
 	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 	"k8s.io/utils/ptr"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // settingsOf returns the variables of Weir's container, with the defaults of those that are not set.
@@ -188,9 +190,7 @@ func keysOf(t *testing.T, all overlay, v corev1.Volume) []string {
 
 func TestPodsAreRestricted(t *testing.T) {
 	restricted, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	eachOverlay(t, func(t *testing.T, all overlay) {
 		for name, d := range pods(all) {
 			pod := d.Spec.Template
@@ -280,9 +280,7 @@ func TestMemoryCountersFitTheContainer(t *testing.T) {
 	all := build(t, k8s+"/overlays/memory")
 	weir := weirOf(t, all)
 	most, err := strconv.ParseInt(settingsOf(t, all, weir)["MEMORY_MAX_BYTES"], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	limit := weir.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value()
 	if most > limit/2 {
 		t.Errorf("MEMORY_MAX_BYTES=%d of a limit of %d", most, limit)

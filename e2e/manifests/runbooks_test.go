@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -53,9 +54,7 @@ func (p *pod) allows(domain string, entries ...string) bool {
 func TestRunbookUnblocksAUserOnRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	host, port, err := net.SplitHostPort(redis.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	p := run(t, build(t, k8s+"/overlays/redis"), map[string]string{"REDIS_URL": redis.Addr})
 	p.block(t)
 	here := []string{"kubectl -n weir exec deployment/weir-redis -- redis-cli", "redis-cli -h " + host + " -p " + port}

@@ -14,6 +14,8 @@ import (
 	"helm.sh/helm/v3/pkg/strvals"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // kubernetesVersions are the oldest version that the tests check, and the newest that the module proxy has. testdata holds the
@@ -51,13 +53,9 @@ func TestSchemasAreUpToDate(t *testing.T) {
 		}
 		for _, o := range operators {
 			var definition any
-			if err := yaml.Unmarshal([]byte(readFile(t, filepath.Join(module(t, o.module+"@"+o.version), o.path))), &definition); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, yaml.Unmarshal([]byte(readFile(t, filepath.Join(module(t, o.module+"@"+o.version), o.path))), &definition))
 			text, err := json.Marshal(stripped(definition))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			write(t, o.file(), string(text)+"\n")
 		}
 	}
@@ -89,9 +87,7 @@ func module(t *testing.T, name string) string {
 func extract(t *testing.T, swagger string) string {
 	t.Helper()
 	var whole struct{ Definitions map[string]map[string]any }
-	if err := json.Unmarshal([]byte(readFile(t, swagger)), &whole); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(readFile(t, swagger)), &whole))
 	kept := map[string]any{}
 	var keep func(name string)
 	var walk func(v any)
@@ -131,9 +127,7 @@ func extract(t *testing.T, swagger string) string {
 		keep(name)
 	}
 	text, err := json.Marshal(map[string]any{"$schema": "http://json-schema.org/draft-04/schema#", "definitions": kept})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(text) + "\n"
 }
 
@@ -160,13 +154,9 @@ func stripped(v any) any {
 func strictSchemas(t *testing.T, version string) map[string]*jsonschema.Schema {
 	t.Helper()
 	document, err := jsonschema.UnmarshalJSON(strings.NewReader(readFile(t, schemaFile(version))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	compiler, all := jsonschema.NewCompiler(), map[string]*jsonschema.Schema{}
-	if err := compiler.AddResource("k8s.json", document); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, compiler.AddResource("k8s.json", document))
 	for kind, name := range usedKinds {
 		if all[kind], err = compiler.Compile("k8s.json#/definitions/" + name); err != nil {
 			t.Fatal(err)
@@ -262,9 +252,7 @@ func TestChartMatrix(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
 		for _, toggle := range toggles {
 			values := valuesOf(t, readFile(t, helmChart+"/ci/"+name+".yaml"))
-			if err := strvals.ParseInto(toggle, values); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, strvals.ParseInto(toggle, values))
 			where := name + " with " + toggle
 			manifest, _, err := renderText(c, "weir", namespaceOf(values), values)
 			switch {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -93,9 +94,7 @@ func run(t *testing.T, all overlay, env map[string]string) *pod {
 			case v.ConfigMap != nil:
 				p.mount(m.MountPath, named[*corev1.ConfigMap](all, v.ConfigMap.Name).Data)
 			case v.EmptyDir != nil:
-				if err := os.MkdirAll(p.mounts+m.MountPath, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.MkdirAll(p.mounts+m.MountPath, 0o755))
 			}
 		}
 	}
@@ -139,12 +138,8 @@ func (p *pod) mount(path string, files map[string]string) {
 			p.t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(version, filepath.Join(dir, "..data_tmp")); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Succeed(p.t, os.Symlink(version, filepath.Join(dir, "..data_tmp")))
+	must.Succeed(p.t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 }
 
 // client keeps no idle connections, which would delay a server's shutdown.
@@ -176,9 +171,7 @@ func (p *pod) ask(domain string, entries ...string) (rlsv3.RateLimitResponse_Cod
 		trust = credentials.NewTLS(p.trusted.Clone())
 	}
 	conn, err := grpc.NewClient("127.0.0.1:"+p.ports["grpc"], grpc.WithTransportCredentials(trust))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Succeed(p.t, err)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(p.t.Context(), stepTimeout)
 	defer cancel()

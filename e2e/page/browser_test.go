@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const (
@@ -62,9 +63,7 @@ func serveRules(t *testing.T, redis, rules string, env ...string) *site {
 	path := binary(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{"rules.yaml": rules, "tokens": token + "\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	ports := harness.MustFreePorts(t, 1)
 	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
@@ -81,9 +80,7 @@ func (s *site) hit(key, value string) int {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"domain":"shop","descriptors":[{"entries":[{"key":%q,"value":%q}]}]}`, key, value)
 	r, err := http.Post(s.HTTP+"/json", "application/json", strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	defer r.Body.Close()
 	return r.StatusCode
 }
@@ -133,19 +130,13 @@ const callsLast = "AbortSignal.timeout = ((timeout) => (ms) => timeout.call(Abor
 func open(t *testing.T, url string, width int64, scheme string, scripts ...string) *tab {
 	t.Helper()
 	all, err := browser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// A page in a window of its own is visible: a hidden one would not poll.
 	executor := cdp.WithExecutor(all, chromedp.FromContext(all).Browser)
 	profile, err := target.CreateBrowserContext().Do(executor)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	id, err := target.CreateTarget("about:blank").WithBrowserContextID(profile).WithNewWindow(true).Do(executor)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ctx, cancelTime := context.WithTimeout(all, 10*time.Minute)
 	ctx, cancelTab := chromedp.NewContext(ctx, chromedp.WithTargetID(id))
 	t.Cleanup(func() {
@@ -200,9 +191,7 @@ func (b *tab) restart(width int64, scheme string) {
 
 func (b *tab) run(actions ...chromedp.Action) {
 	b.t.Helper()
-	if err := chromedp.Run(b, actions...); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, chromedp.Run(b, actions...))
 }
 
 // js returns the value of an expression.
@@ -261,7 +250,5 @@ func (b *tab) shoot(name string) {
 	}
 	var image []byte
 	b.run(chromedp.FullScreenshot(&image, 100))
-	if err := os.WriteFile(filepath.Join(*shots, name+".png"), image, 0o644); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, os.WriteFile(filepath.Join(*shots, name+".png"), image, 0o644))
 }

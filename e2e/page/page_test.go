@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -227,9 +228,7 @@ func TestPageNoticesAFrozenServer(t *testing.T) {
 	b.signIn(token)
 	b.text("#tiles", "memory ok")
 	freeze := func(signal syscall.Signal) {
-		if err := syscall.Kill(s.PID(), signal); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, syscall.Kill(s.PID(), signal))
 	}
 	freeze(syscall.SIGSTOP)
 	defer freeze(syscall.SIGCONT)
@@ -254,9 +253,7 @@ descriptors:
 func TestPageComparesCandidateRules(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "candidate.yaml")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write("domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: eon, requests_per_unit: 1}}]\n")
 	s := serve(t, "", "SHADOW_CONFIG="+file)
@@ -294,9 +291,7 @@ func TestPageComparesCandidateRules(t *testing.T) {
 			b.shoot(name)
 		}
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(file))
 	b.text("#shadow-state", "not running")
 	b.await("document.getElementById('shadow-diff').hidden")
 

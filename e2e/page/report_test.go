@@ -14,6 +14,8 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // evilKey is a value that a client chose. The report must show it as text.
@@ -38,18 +40,14 @@ descriptors:
 func record(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	w := bufio.NewWriter(file)
 	rnd, start := rand.New(rand.NewPCG(16, 2)), time.Date(2026, 11, 22, 9, 30, 0, 0, time.UTC)
 	send := func(at time.Time, entries ...[2]string) {
 		line, err := json.Marshal(map[string]any{
 			"t": at.Format(time.RFC3339Nano), "domain": "shop", "descriptors": [][][2]string{entries}, "allowed": rnd.IntN(50) > 0,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		fmt.Fprintf(w, "%s\n", line)
 	}
 	for second := range 3600 {
@@ -76,12 +74,8 @@ func record(t *testing.T, path string) {
 		}
 	}
 	fmt.Fprint(w, "this line is not JSON\n{\"t\":5}\n")
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.Flush())
+	must.Succeed(t, file.Close())
 }
 
 // report runs weir simulate and returns the URL of its report.
@@ -90,9 +84,7 @@ func report(t *testing.T, args ...string) string {
 	path := binary(t)
 	dir := t.TempDir()
 	page, rules, recording := filepath.Join(dir, "report.html"), filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "recording.ndjson")
-	if err := os.WriteFile(rules, []byte(simulatedRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(rules, []byte(simulatedRules), 0o600))
 	record(t, recording)
 	out, err := exec.CommandContext(t.Context(), path, append([]string{"simulate", "--config", rules, "--html", page, recording}, args...)...).CombinedOutput()
 	if err != nil {

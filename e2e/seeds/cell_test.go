@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -270,9 +271,7 @@ func ceilSeconds(ns int64) int64 {
 func (c *cell) allow(t *testing.T) limiter {
 	return func(y try) bool {
 		r, err := c.throttle(y)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return !r.limited
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -28,9 +29,7 @@ func countdown(o *oracle, period, maxCount int64) limiter {
 
 func countdownLeft(o *oracle, key string) int {
 	left, err := strconv.Atoi(o.do(key, command{"GET", key})[0].(string))
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	must.Succeed(o.t, err)
 	return left
 }
 
@@ -196,9 +195,7 @@ func current(o *oracle, key string) int64 {
 		return 0
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	must.Succeed(o.t, err)
 	return n
 }
 
@@ -304,13 +301,13 @@ func TestCounterPerSecondMatchesFixedWindow(t *testing.T) {
 		o := newOracle(t)
 		trace := tries(900*time.Millisecond, 1100*time.Millisecond)
 		play(trace, perSecond(o, mended))
-		if n := must(t, o.redis.DBSize(t.Context())); n != 2 {
+		if n := resultOf(t, o.redis.DBSize(t.Context())); n != 2 {
 			t.Errorf("the article keeps %d keys for one user, want 2", n)
 		}
 		server := redistest.Start(t)
 		open := func(t *testing.T) limiters.Store { return openRedis(t, server) }
 		play(trace, weir(t, open, byTheClock(10, time.Second)))
-		if n := must(t, server.Client(t).DBSize(t.Context())); n != 1 {
+		if n := resultOf(t, server.Client(t).DBSize(t.Context())); n != 1 {
 			t.Errorf("Weir keeps %d keys for one user, want 1", n)
 		}
 	})
@@ -323,7 +320,7 @@ func TestCounterWithExpiryMatchesFixedWindow(t *testing.T) {
 	t.Run("flaw: a client that dies between INCR and EXPIRE locks its user out forever", func(t *testing.T) {
 		o := newOracle(t)
 		dieBeforeExpire(t, o.redis.Options().Addr, "laoqian")
-		if ttl := must(t, o.redis.PTTL(t.Context(), "laoqian")); ttl != -1 {
+		if ttl := resultOf(t, o.redis.PTTL(t.Context(), "laoqian")); ttl != -1 {
 			t.Errorf("the article: PTTL %d, want -1, no end", ttl)
 		}
 		allow := oneCounter(o, mended)

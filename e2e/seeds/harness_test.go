@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -153,9 +154,7 @@ func most(trace []try, verdicts []bool, window time.Duration) int {
 func newLimit(t *testing.T, spec limiters.Spec) *limiters.Limit {
 	t.Helper()
 	limit, err := limiters.New(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return limit
 }
 
@@ -246,9 +245,7 @@ func (o *oracle) moveTo(at time.Duration) {
 	o.now = at
 	for key, end := range o.ends {
 		if end <= at {
-			if err := o.redis.Del(o.t.Context(), key).Err(); err != nil {
-				o.t.Fatal(err)
-			}
+			must.Succeed(o.t, o.redis.Del(o.t.Context(), key).Err())
 			delete(o.ends, key)
 		}
 	}
@@ -300,13 +297,11 @@ func (o *oracle) lives(key string) (exists, ends bool) {
 	return exists, ends
 }
 
-func must[T any](t *testing.T, cmd interface {
+func resultOf[T any](t *testing.T, cmd interface {
 	Result() (T, error)
 }) T {
 	t.Helper()
 	v, err := cmd.Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return v
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
@@ -32,9 +33,7 @@ type mortal struct {
 func newMortal(t *testing.T, redis string) *mortal {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := &mortal{listener: listener, redis: redis}
 	m.pumps.Go(m.accept)
 	t.Cleanup(m.close)
@@ -137,18 +136,14 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 		store := redisstore.New(connect.Options{Addr: wire.addr(), Timeout: time.Minute}, redisstore.Options{})
 		defer store.Close()
 		out := make([]limiters.Verdict, len(specs))
-		if err := store.Take(t.Context(), time.Time{}, hitsOn("warm"), out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, store.Take(t.Context(), time.Time{}, hitsOn("warm"), out))
 		arm(wire)
 		return store.Take(t.Context(), time.Time{}, hitsOn(key), out)
 	}
 
 	var wire *mortal
 	before := 0
-	if err := call("all", func(m *mortal) { wire, before = m, m.saidSoFar() }); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, call("all", func(m *mortal) { wire, before = m, m.saidSoFar() }))
 	length := wire.saidSoFar() - before
 	for cut := range length {
 		if call("cut", func(m *mortal) { m.after(cut) }) == nil {
@@ -161,11 +156,11 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 		t.Helper()
 		// Redis sees the client's end only after all its bytes.
 		for clients := 0; clients != 1; {
-			clients = strings.Count(must(t, watch.ClientList(t.Context())), "\n")
+			clients = strings.Count(resultOf(t, watch.ClientList(t.Context())), "\n")
 		}
-		keys := must(t, watch.Keys(t.Context(), "*"))
+		keys := resultOf(t, watch.Keys(t.Context(), "*"))
 		for _, key := range keys {
-			if must(t, watch.PTTL(t.Context(), key)) < 0 {
+			if resultOf(t, watch.PTTL(t.Context(), key)) < 0 {
 				t.Errorf("%q has no end", key)
 			}
 		}
@@ -187,7 +182,7 @@ func dieBeforeExpire(t *testing.T, addr, key string) {
 	wire := newMortal(t, addr)
 	client := redis.NewClient(&redis.Options{Addr: wire.addr(), MaxRetries: -1})
 	defer client.Close()
-	if n := must(t, client.Incr(t.Context(), key)); n != 1 {
+	if n := resultOf(t, client.Incr(t.Context(), key)); n != 1 {
 		t.Fatalf("INCR says %d", n)
 	}
 	wire.after(0)

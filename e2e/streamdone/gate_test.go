@@ -13,6 +13,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A gate is a proxy in front of Redis. While it is closed, Redis receives commands, and its replies wait.
@@ -28,9 +29,7 @@ type gate struct {
 func newGate(t *testing.T, redis string) *gate {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	g := &gate{addr: l.Addr().String(), opened: make(chan struct{})}
 	close(g.opened)
 	var pumps sync.WaitGroup
@@ -176,16 +175,12 @@ func (g *closedGate) abandon() {
 func (w *slowWeir) metric(t *testing.T, name string) (sum float64) {
 	t.Helper()
 	res, err := http.Get(w.HTTP + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
 		if line := lines.Text(); strings.HasPrefix(line, name+"{") {
 			n, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			sum += n
 		}
 	}

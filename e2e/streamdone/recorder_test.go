@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A call is one request of Envoy to the rate limit service.
@@ -80,9 +81,7 @@ func startRecorder(t *testing.T, weirs ...string) *recorder {
 		r.weirs = append(r.weirs, dial(t, addr))
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.addr = l.Addr().String()
 	server := grpc.NewServer()
 	ratelimitv3.RegisterRateLimitServiceServer(server, r)
@@ -102,9 +101,7 @@ func dial(t *testing.T, addr string) ratelimitv3.RateLimitServiceClient {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond}, MinConnectTimeout: testTimeout,
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return ratelimitv3.NewRateLimitServiceClient(conn)
 }

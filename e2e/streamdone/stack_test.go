@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const (
@@ -63,9 +64,7 @@ type stack struct {
 func startWeir(t *testing.T, o harness.WeirOptions) *harness.Weir {
 	t.Helper()
 	o.Binary, o.Rules = binary(t), filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(o.Rules, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(o.Rules, []byte(rules), 0o600))
 	return harness.MustStartWeir(t, o)
 }
 
@@ -111,9 +110,7 @@ func (s *stack) send(t *testing.T, r request) *stream {
 	name := strconv.FormatInt(lastStream.Add(1), 10)
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.envoy.URL+r.path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for key, values := range r.header {
 		req.Header[key] = values
 	}
@@ -202,9 +199,7 @@ var lastPeek atomic.Int64
 func (s *stack) used(t *testing.T, kind, user string) int {
 	t.Helper()
 	used, err := peek(t.Context(), s.weir, kind, user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return used
 }
 

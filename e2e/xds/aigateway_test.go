@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
@@ -153,14 +154,14 @@ func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 		defer cancel()
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, envoy.URL, nil)
-		must(t, err)
+		must.Succeed(t, err)
 		for _, h := range append(headers, "x-backend: default/openai", "x-model: "+model, "x-tokens: "+tokens) {
 			name, value, _ := strings.Cut(h, ": ")
 			r.Header.Set(name, value)
 		}
 		response, err := http.DefaultClient.Do(r)
-		must(t, err)
-		must(t, response.Body.Close())
+		must.Succeed(t, err)
+		must.Succeed(t, response.Body.Close())
 		if response.StatusCode == http.StatusOK {
 			harness.Until(t, "the charge at the end", func() bool { return decided() >= before+2 })
 		}

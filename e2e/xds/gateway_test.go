@@ -21,6 +21,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/e2e/xds/envoygateway"
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -55,7 +56,7 @@ func asRatelimit(t *testing.T) string {
 	t.Helper()
 	binary := build(t)
 	path := filepath.Join(t.TempDir(), "ratelimit")
-	must(t, os.Symlink(binary, path))
+	must.Succeed(t, os.Symlink(binary, path))
 	return path
 }
 
@@ -67,7 +68,7 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	xdsAddr, redis := redistest.FreeAddr(t), redistest.Start(t)
 	port := func() string {
 		_, port, err := net.SplitHostPort(redistest.FreeAddr(t))
-		must(t, err)
+		must.Succeed(t, err)
 		return port
 	}
 	grpcPort, httpPort, promPort := port(), port(), port()
@@ -84,7 +85,7 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 		"HOST=127.0.0.1", "PORT="+httpPort, "GRPC_HOST=127.0.0.1", "GRPC_PORT="+grpcPort, "DEBUG_PORT=0",
 		"CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway", "STORE_TIMEOUT=1m", "DRAIN_DELAY=0s",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms")
-	must(t, cmd.Start())
+	must.Succeed(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait(); close(ended) }()
 	t.Cleanup(func() {
@@ -100,7 +101,7 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 
 	conn, err := grpc.NewClient("127.0.0.1:"+grpcPort, grpc.WithTransportCredentials(credentials.NewTLS(
 		&tls.Config{RootCAs: a.Pool(), ServerName: "envoy-ratelimit"})))
-	must(t, err)
+	must.Succeed(t, err)
 	defer conn.Close()
 	service := ratelimitv3.NewRateLimitServiceClient(conn)
 	ask := func() (string, error) {
@@ -137,7 +138,7 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 		`ratelimit_service_rate_limit_over_limit{domain="default/eg/http",key1="user"} 1`) {
 		t.Error("the gateway's dashboard would not find over_limit")
 	}
-	must(t, cmd.Process.Signal(syscall.SIGTERM))
+	must.Succeed(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := receive(t, ended, "the end after SIGTERM"); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}

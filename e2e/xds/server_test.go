@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-rls/weir/e2e/xds/envoygateway"
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
@@ -34,13 +35,13 @@ func newServer(t *testing.T) *server { return &server{Server: envoygateway.NewSe
 func (s *server) serve(address string, options ...grpc.ServerOption) {
 	s.t.Helper()
 	listener, err := net.Listen("tcp", address)
-	must(s.t, err)
+	must.Succeed(s.t, err)
 	s.address = listener.Addr().String()
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(listener, options...) }()
 	s.t.Cleanup(func() {
 		s.stop()
-		must(s.t, <-done)
+		must.Succeed(s.t, <-done)
 	})
 }
 
@@ -49,7 +50,7 @@ func (s *server) stop() { s.Stop() }
 // set replaces the server's configs.
 func (s *server) set(version string, configs ...*conf.RateLimitConfig) {
 	s.t.Helper()
-	must(s.t, s.Set(s.t.Context(), version, configs...))
+	must.Succeed(s.t, s.Set(s.t.Context(), version, configs...))
 }
 
 // request waits for the next request.
@@ -74,13 +75,6 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 	case <-time.After(stepTimeout):
 		t.Fatalf("%s did not come", what)
 		panic("unreachable")
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/internal/cli"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // check runs the command on standard input, or on the paths that are given.
@@ -64,10 +65,7 @@ func utf16LE(ascii string) string { return strings.ReplaceAll(ascii, "", "\x00")
 
 // docs/lint.md begins with an example of the output.
 func TestCheckPrintsAsTheLintPageShows(t *testing.T) {
-	page, err := os.ReadFile("../../docs/lint.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Read(t, "../../docs/lint.md")
 	_, shown, _ := strings.Cut(string(page), "```\n$ weir check rules.yaml\n")
 	shown, _, found := strings.Cut(shown, "```")
 	_, example, _ := strings.Cut(string(page), "\n### unreachable-rule\n")
@@ -132,13 +130,9 @@ func TestCheckPrintsJSON(t *testing.T) {
 
 func TestCheckPrintsAnnotations(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a,b:c%")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(dir, 0o700))
 	path := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(path, []byte("domain: d\n100%: 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("domain: d\n100%: 1\n"), 0o600))
 	escaped := strings.NewReplacer("%", "%25", ",", "%2C", ":", "%3A").Replace(path)
 	for _, given := range []string{path, dir} {
 		_, out, err := check(t, cli.Check{Format: "github", Paths: []string{given}}, "")
@@ -161,9 +155,7 @@ func TestCheckNamesTheOverlay(t *testing.T) {
 		"domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 0}}]\n": ":2:37: warning: the limit is 0 and denies every request [zero-limit]\n  2 | descriptors: [{key: k, rate_limit: {requests_per_unit: 0}}]\n",
 		"domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: gcra}}]\n":      ":2:48: fault: unknown algorithm 'gcra' [invalid]\n  2 | descriptors: [{key: k, rate_limit: {algorithm: gcra}}]\n",
 	} {
-		if err := os.WriteFile(overlay, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(overlay, []byte(text), 0o600))
 		if _, _, err := check(t, withOverlay, clean); !strings.HasPrefix(err, overlay+want) {
 			t.Errorf("got %q, want %q", err, overlay+want)
 		}

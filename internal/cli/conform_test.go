@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/cli"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/conform"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -39,9 +39,7 @@ func graded(t *testing.T, text string, options ...grpc.ServerOption) (target str
 	t.Helper()
 	rules := rulesfiletest.Parse(t, text)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	server := grpc.NewServer(append(options, grpc.ForceServerCodecV2(rls.Codec()))...)
 	server.RegisterService(rls.ServiceDesc(nil), rls.New(decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{}), rls.Options{}))
 	served := make(chan error, 1)
@@ -149,14 +147,9 @@ func TestConformByTLS(t *testing.T) {
 
 // docs/conform.md describes every group of checks, and no other.
 func TestConformPageListsGroups(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "conform.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Read(t, filepath.Join("..", "..", "docs", "conform.md"))
 	checks, err := conform.Checks(conform.Algorithms())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := map[string]bool{}
 	for _, c := range checks {
 		group, _, _ := strings.Cut(c.ID, ".")

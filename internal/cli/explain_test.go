@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const liveAnswer = `{"domain": "shop", "domain_known": true, "rules_version": "0123456789abcdef", "descriptors": [{"entries": [["user_id", "42"]],
@@ -39,9 +41,7 @@ func TestLiveExplanation(t *testing.T) {
 	}))
 	defer server.Close()
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("# the first line counts\n\n s3cret \nother\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(token, []byte("# the first line counts\n\n s3cret \nother\n"), 0o600))
 	var out, errs bytes.Buffer
 	streams := Streams{In: strings.NewReader(`{"domain": "shop"}`), Out: &out, Err: &errs}
 	command := Explain{Live: server.URL, adminCredentials: adminCredentials{TokenFile: token}, Domain: "shop", Descriptors: []string{`user_id=42`, ""}}
@@ -79,9 +79,7 @@ func TestLiveExplanation(t *testing.T) {
 
 func TestColorsAreForTerminalsOnly(t *testing.T) {
 	file, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = file.Close() }()
 	screen, terminal, err := pty.Open()
 	if err != nil {

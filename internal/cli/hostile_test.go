@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weir-rls/weir/internal/cli"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // hostile are files whose names and values have escape sequences, as a pull request of a stranger may have them.
@@ -35,9 +36,7 @@ var hostile = map[string]string{
 func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range hostile {
-		if err := os.WriteFile(filepath.Base(name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Base(name), []byte(text), 0o600))
 	}
 	for args, want := range map[string]string{
 		"check --strict rules.yaml":                                 "",
@@ -73,9 +72,7 @@ func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 			Simulate cli.Simulate `cmd:""`
 		}
 		parser, err := kong.New(&commands)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		parsed, err := parser.Parse(strings.Split(args, " "))
 		if err != nil {
 			t.Fatalf("%q: %v", args, err)

@@ -8,24 +8,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/offline/sizing"
 )
 
 func planFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 func TestPlanPrintsJSON(t *testing.T) {
 	rules := planFile(t, "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}\n")
 	p := Plan{rulesFlags: rulesFlags{Config: []string{rules}}, Limit: 1000, Replicas: 100, Probability: 0.001, Users: 10, Rate: 1, Output: "json"}
-	if err := p.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Validate())
 	var out, stderr bytes.Buffer
 	if err := p.Run(Streams{Out: &out, Err: &stderr}); err != nil || stderr.Len() > 0 {
 		t.Fatal(err, stderr.String())

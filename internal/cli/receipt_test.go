@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/receipt"
@@ -40,9 +41,7 @@ func sealReceipt(t *testing.T, rules *descriptors.Rules, keys *receipt.Keys, cha
 	rule := rules.Match("shop", []descriptors.Entry{{Key: "ip", Value: "192.0.2.1"}})
 	hash := func(text string) uint64 {
 		n, err := strconv.ParseUint(text, 16, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return n
 	}
 	r := receipt.Receipt{
@@ -60,16 +59,12 @@ func TestReceiptIsExplained(t *testing.T) {
 	path := func(name, text string) string {
 		t.Helper()
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte(text), 0o600))
 		return file
 	}
 	key := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32)))
 	keys, err := receipt.ParseKeys([]byte(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	config, keyFile := path("rules.yaml", receiptRules), path("keys", key+"\n")
 	rules := rulesfiletest.Parse(t, receiptRules)
 	other, fewer := path("other.yaml", strings.Replace(receiptRules, "100", "200", 1)), path("fewer.yaml", strings.Replace(receiptRules, "name: daily", "name: d", 1))

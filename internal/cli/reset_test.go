@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin"
 )
 
@@ -81,9 +82,7 @@ func TestResetByEntryAsksOnATerminal(t *testing.T) {
 
 func TestResetByEntryDoesNotAskOnDevNull(t *testing.T) {
 	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer null.Close()
 	url, _ := newFakeAdmin(t, nil)
 	r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "shop"}, Entry: "user_id=42", Output: "text"}

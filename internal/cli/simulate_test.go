@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weir-rls/weir/internal/cli"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 var updateSimulatePage = flag.Bool("update-simulate", false, "write the output of the examples into docs/simulate.md")
@@ -22,9 +23,7 @@ func runCommand(t *testing.T, command any, name, stdin string, args []string) (c
 	t.Helper()
 	var o, e bytes.Buffer
 	parser, err := kong.New(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	parsed, err := parser.Parse(append([]string{name}, args...))
 	if err != nil {
 		return 2, "", err.Error()
@@ -58,21 +57,14 @@ func shellWords(line string) (words []string) {
 // The examples of docs/simulate.md print what the page shows.
 func TestSimulatePage(t *testing.T) {
 	path, err := filepath.Abs(filepath.Join("..", "..", "docs", "simulate.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	page := must.Read(t, path)
 	t.Chdir(t.TempDir())
 	ran, lastErrs, updated := 0, "", string(page)
 	for _, block := range docBlock.FindAllStringSubmatch(string(page), -1) {
 		kind, name, text := block[1], block[2], block[3]
 		if name != "" {
-			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
 		}
 		if kind == "text" && text != lastErrs {
 			t.Errorf("standard error is %q, and the page has %q", lastErrs, text)
@@ -92,9 +84,7 @@ func TestSimulatePage(t *testing.T) {
 		t.Errorf("%d examples, want 2", ran)
 	}
 	if *updateSimulatePage {
-		if err := os.WriteFile(path, []byte(updated), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(updated), 0o600))
 	}
 }
 
@@ -167,18 +157,13 @@ func TestSimulateReadsTheShareOfTheRecorder(t *testing.T) {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	together := func(names ...string) (all string) {
 		for _, name := range names {
-			data, err := os.ReadFile(path(name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Read(t, path(name))
 			all += string(data)
 		}
 		return all
 	}
 	for name, text := range map[string]string{"ab": together("a", "b"), "ac": together("a", "c"), "plain-d": together("plain", "d")} {
-		if err := os.WriteFile(path(name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path(name), []byte(text), 0o600))
 	}
 	for _, c := range []struct{ files, out, errs string }{
 		{"a", "sampled   0.25 of all keys", ""},
@@ -214,9 +199,7 @@ func TestSimulateJSON(t *testing.T) {
 	lines := twoLines + `{"t":"2026-11-22T10:00:02Z","domain":"ugc","descriptors":[[["team","1"]]]}` + "\nx\n"
 	_, out, _ := simulated(t, lines, "--config", filepath.Join(dir, "other.yaml"), "-o", "json", "-")
 	var got map[string]any
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(out), &got))
 	for field, want := range map[string]float64{"requests": 3, "allowed": 2, "denied": 1, "unmatched": 1, "lines": 4} {
 		if got[field] != want {
 			t.Errorf("%s: %v, want %v", field, got[field], want)

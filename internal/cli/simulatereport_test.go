@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func TestSimulateWritesAReport(t *testing.T) {
@@ -14,30 +16,21 @@ func TestSimulateWritesAReport(t *testing.T) {
 	recording, page := filepath.Join(dir, "recording.ndjson"), filepath.Join(dir, "report.html")
 	line := `{"t":"2026-11-22T10:00:00Z","domain":"d","descriptors":[[["user","<b>42"]]]}` + "\n"
 	for path, text := range map[string]string{recording: strings.Repeat(line, 7), page: "an earlier report"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	s := Simulate{rulesFlags: rulesFlags{Config: []string{rules}}, HTML: page, Recordings: []string{recording}, Output: "json"}
-	if err := s.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Validate())
 	var out, stderr bytes.Buffer
 	if err := s.Run(t.Context(), Streams{Out: &out, Err: &stderr}); err != nil {
 		t.Fatal(err, stderr.String())
 	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, page)
 	if !strings.Contains(string(text), "2 of 7 requests denied") || !strings.Contains(string(text), "user=&lt;b&gt;42") {
 		t.Errorf("the report is\n%s", text)
 	}
 	// A file that cannot be written is a fault before the run. After the run too, it leaves no file.
 	s.HTML = filepath.Join(dir, "folder")
-	if err := os.MkdirAll(filepath.Join(s.HTML, "not-empty"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Join(s.HTML, "not-empty"), 0o700))
 	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "--html: "+s.HTML+" is a folder: name a file in it") {
 		t.Errorf("a folder: got %v", err)
 	}

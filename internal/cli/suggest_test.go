@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/internal/cli"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -26,18 +27,13 @@ var docBlock = regexp.MustCompile("(?ms)^```(\\S+)(?: (\\S+))?\n(.*?)^```$")
 
 // The examples of docs/suggest.md print what the page shows, and their YAML is valid.
 func TestSuggestPage(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "suggest.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Read(t, filepath.Join("..", "..", "docs", "suggest.md"))
 	t.Chdir(t.TempDir())
 	ran := 0
 	for _, block := range docBlock.FindAllStringSubmatch(string(page), -1) {
 		kind, name, text := block[1], block[2], block[3]
 		if name != "" {
-			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
 		}
 		if name == "recording.sh" {
 			if out, err := exec.Command("sh", name).CombinedOutput(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/internal/cli"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const testedRules = `domain: ugc
@@ -37,9 +38,7 @@ func folder(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	files["rules.yaml"] = testedRules
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return dir
 }
@@ -51,9 +50,7 @@ func runTest(t *testing.T, command cli.Test) (code int, out, errs string) {
 	if command.Output == "" {
 		command.Output = "text"
 	}
-	if err := command.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, command.Validate())
 	code = cli.ExitCode(command.Run(context.Background(), cli.Streams{In: strings.NewReader(""), Out: &o, Err: &e}), &e)
 	return code, o.String(), e.String()
 }
@@ -165,15 +162,10 @@ func TestTestCommandRejectsInvalidArguments(t *testing.T) {
 
 // The commands of docs/test.md print what the page shows, except for the explanations, whose lines begin with a bar.
 func TestTestPageShowsTheOutput(t *testing.T) {
-	page, err := os.ReadFile("../../docs/test.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Read(t, "../../docs/test.md")
 	t.Chdir(t.TempDir())
 	for _, m := range regexp.MustCompile("(?ms)^```yaml (\\S+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
-		if err := os.WriteFile(m[1], []byte(m[2]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(m[1], []byte(m[2]), 0o600))
 	}
 	shown := regexp.MustCompile("(?ms)^```sh\nweir test (.*?)\n```\n```text\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
 	if len(shown) < 2 {

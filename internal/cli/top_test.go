@@ -18,6 +18,7 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -61,13 +62,9 @@ func (o observedKeys) Subscribe(f admin.Filter) (*admin.Subscription, error) {
 func observing(t *testing.T, o observedKeys) (flags AdminServer, down *atomic.Bool) {
 	t.Helper()
 	path := t.TempDir() + "/token"
-	if err := os.WriteFile(path, []byte(topToken+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(topToken+"\n"), 0o600))
 	tokens, err := admin.ReadTokens(path, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rules := rulesfiletest.Parse(t, "domain: shop\ndescriptors: [{key: user_id, descriptors: "+
 		"[{key: action, value: login, rate_limit: {name: burst, unit: minute, requests_per_unit: 5, algorithm: funnel}}]}]")
 	api := admin.New(admin.Options{
@@ -257,9 +254,7 @@ func TestTopInATerminal(t *testing.T) {
 		t.Skip("no pseudo-terminal:", err)
 	}
 	defer screen.Close()
-	if err := pty.Setsize(terminal, &pty.Winsize{Rows: 24, Cols: 120}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, pty.Setsize(terminal, &pty.Winsize{Rows: 24, Cols: 120}))
 	shown := &watched{}
 	var reading sync.WaitGroup
 	reading.Go(func() {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin"
 )
 
@@ -22,9 +23,7 @@ func TestUnwrittenOutputIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	rules := write("rules.yaml", "domain: d\ndescriptors: [{key: user_id, rate_limit: {unit: minute, requests_per_unit: 5}}]\n")

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/loadclient"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A server is an ordinary grpc-go server that records its requests by user.
@@ -57,9 +58,7 @@ func (s *server) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequ
 func start(t *testing.T, answer func(user string) (ratelimitv3.RateLimitResponse_Code, error)) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := &server{addr: l.Addr().String(), grpc: grpc.NewServer(), answer: answer, requests: map[string]uint64{}}
 	ratelimitv3.RegisterRateLimitServiceServer(s.grpc, s)
 	var serving sync.WaitGroup
@@ -95,9 +94,7 @@ func allowEven(user string) (ratelimitv3.RateLimitResponse_Code, error) {
 func load(t *testing.T, o loadclient.Options) *loadclient.Result {
 	t.Helper()
 	r, err := loadclient.Run(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r
 }
 
@@ -289,9 +286,7 @@ func TestLatencyCountsFromDueTime(t *testing.T) {
 	r, err := loadclient.Run(ctx, loadclient.Options{
 		Addr: s.addr, Request: loadclient.NewRequest("d", "a"), Rate: rate, InFlight: 2, Duration: 2 * time.Minute,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// Requests that were due in the first three quarters of the pause have waited for the last quarter.
 	const waited = rate * 0.9 * 3 / 4 * float64(pause) / float64(time.Second)
 	if r.Requests() < total/2 {
@@ -306,9 +301,7 @@ func TestLatencyCountsFromDueTime(t *testing.T) {
 func serveHTTP(t *testing.T, h http.HandlerFunc) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := &http.Server{Protocols: &http.Protocols{}, Handler: h}
 	s.Protocols.SetUnencryptedHTTP2(true)
 	var serving sync.WaitGroup
@@ -374,9 +367,7 @@ func TestResetStreamIsAnError(t *testing.T) {
 func TestFlowControlWindowIsRespected(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer l.Close()
 	const window = 1<<16 - 1
 	var data, requests uint64
@@ -424,9 +415,7 @@ func TestFlowControlWindowIsRespected(t *testing.T) {
 func TestMissingServerIsAnError(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer l.Close()
 	go func() {
 		if c, err := l.Accept(); err == nil {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A reference has the meaning of the current table, not of an earlier one.
@@ -13,9 +15,7 @@ func TestHPACKReferencesUseCurrentTable(t *testing.T) {
 	encoder, h := hpack.NewEncoder(&b), newHeaders()
 	for i, status := range []string{"0", "0", "0", "14", "14", "0"} {
 		b.Reset()
-		if err := encoder.WriteField(hpack.HeaderField{Name: "grpc-status", Value: status}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, encoder.WriteField(hpack.HeaderField{Name: "grpc-status", Value: status}))
 		got, err := h.read(b.Bytes())
 		if err != nil || (got == grpcOK) != (status == "0") {
 			t.Errorf("%d: status %s in %x is read as %v (%v)", i, status, b.Bytes(), got, err)

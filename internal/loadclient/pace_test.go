@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // The number of requests matches the rate. Each is sent at most one interval after its turn, and none before it.
@@ -53,9 +55,7 @@ func TestDueRequestsShareOneWrite(t *testing.T) {
 		}
 		last = c.now()
 	}}
-	if err := pace([]*conn{c}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, pace([]*conn{c}))
 	if took := last - c.times.begin; took < (writes-1)*batchEvery {
 		t.Errorf("%d writes in %v, want at most one in %v", writes, took, batchEvery)
 	}

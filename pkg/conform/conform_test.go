@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/conform"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -41,9 +42,7 @@ func serve(t *testing.T, l net.Listener, register func(*grpc.Server), options ..
 func newWeir(t *testing.T, o decide.Options) *rls.Service {
 	t.Helper()
 	text, err := conform.Rules(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rules := rulesfiletest.Parse(t, text)
 	store := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyCacheOptions{})
 	t.Cleanup(func() { _ = store.Close(context.Background()) })
@@ -60,9 +59,7 @@ func weir(t *testing.T, o decide.Options) (target string) {
 func TestWeirConforms(t *testing.T) {
 	t.Parallel()
 	report, err := conform.Run(t.Context(), busy(weir(t, decide.Options{}), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, r := range report.Checks {
 		if r.Outcome == conform.Fail || testing.Verbose() {
 			t.Log(r.Text())

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/conform"
 	"github.com/weir-rls/weir/pkg/decide"
 )
@@ -269,9 +270,7 @@ func TestFaultsAreFound(t *testing.T) {
 			// A busy machine sends too few calls at once, or within a window, to find each fault in every run.
 			for deadline := time.Now().Add(2 * time.Minute); ; {
 				report, err := conform.Run(t.Context(), busy(target, c.only))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				if report.Failed >= len(c.want) || time.Now().After(deadline) {
 					compare(t, report, c.want)
 					return
@@ -331,9 +330,7 @@ func TestCrashIsFoundAndEndsTheRun(t *testing.T) {
 		}
 	}
 	report, err := conform.Run(t.Context(), busy(target, `crash\.override|semantics.counts`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	compare(t, report, []string{"crash.override_unit_unknown"})
 	last := report.Checks[len(report.Checks)-1]
 	if last.ID != "crash.override_unit_undefined" || last.Outcome != conform.Skipped || !strings.Contains(last.Reason, "crash.override_unit_unknown") {
@@ -351,18 +348,14 @@ func TestSilentConnectionsAreFound(t *testing.T) {
 	report, err := conform.Run(t.Context(), conform.Options{
 		Target: target, CallTimeout: 10 * time.Second, Timeout: 10 * time.Minute, Only: regexp.MustCompile(`clients.(silent|malformed)`),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	compare(t, report, []string{"clients.silent_connections"})
 }
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 
@@ -379,9 +372,7 @@ func TestChoicesAreObserved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			report, err := conform.Run(t.Context(), busy(weir(t, c.options), `group`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			compare(t, report, nil)
 			if r := report.Checks[0]; r.Outcome != conform.Observation || !slices.Contains(r.Observations, c.want) {
 				t.Errorf("%+v, want the observation %q", r, c.want)

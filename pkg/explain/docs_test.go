@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
@@ -65,16 +66,11 @@ func table(t *testing.T, record reflect.Type, path string) string {
 // The page documents every field of the JSON. The flag -update writes its table.
 func TestPageDocumentsJSON(t *testing.T) {
 	const page = root + "docs/explain.md"
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, page)
 	rows := regexp.MustCompile(`(?m)(^\| field \| type \| meaning \|\n\|---\|---\|---\|\n)((?:\|.*\n)*)`)
 	want := rows.ReplaceAllString(string(text), "${1}"+strings.ReplaceAll(table(t, reflect.TypeFor[explain.Record](), ""), "$", "$$"))
 	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(page, []byte(want), 0o644))
 		return
 	}
 	if want != string(text) {

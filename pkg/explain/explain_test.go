@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -20,20 +21,13 @@ var update = flag.Bool("update", false, "write testdata/texts.txt")
 func shop(t testing.TB) *descriptors.Rules {
 	t.Helper()
 	read := func(name string) rulesfile.File {
-		data, err := os.ReadFile("testdata/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Read(t, "testdata/"+name)
 		return rulesfile.File{Name: name, Data: data}
 	}
 	overlay, err := rulesfile.ParseOverlay(read("overlay.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rules, _, err := rulesfile.ParseWith(rulesfile.Options{Overlay: overlay}, read("rules.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return rules
 }
 
@@ -84,14 +78,9 @@ func TestTextsOfEachReason(t *testing.T) {
 		got.WriteString(explain.ForRequest(explain.Options{}, rules, request(text)).Text(false))
 	}
 	if *update {
-		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, got.Bytes(), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Read(t, file)
 	wanted := strings.Split(string(want), "=== ")
 	for i, part := range strings.Split(got.String(), "=== ") {
 		if i >= len(wanted) || part != wanted[i] {

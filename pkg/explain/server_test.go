@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/randomrules"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -103,14 +104,10 @@ func TestExplainEqualsServer(t *testing.T) {
 	for range 150 {
 		made := randomrules.New(random)
 		overlay, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o.yaml", Data: []byte(made.Overlay)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		o := rulesfile.Options{Overlay: overlay, CalendarMonths: random.IntN(4) == 0}
 		rules, _, err := rulesfile.ParseWith(o, rulesfile.File{Name: "r.yaml", Data: []byte(made.Text)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		options := decide.Options{
 			ShadowMode: random.IntN(8) == 0, QuotaMode: random.IntN(8) == 0, AllOrNothing: random.IntN(2) == 0, CalendarMonths: o.CalendarMonths,
 		}

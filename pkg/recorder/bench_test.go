@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
@@ -15,9 +16,7 @@ func BenchmarkRecord(b *testing.B) {
 	for name, sample := range map[string]float64{"all": 1, "none": 1e-18} {
 		b.Run(name, func(b *testing.B) {
 			r := New(Options{Path: b.TempDir(), Sample: sample, PerSecond: 1 << 40})
-			if err := r.Close(context.Background()); err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, r.Close(context.Background()))
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if r.Record(result); i%4096 == 0 {
@@ -35,9 +34,7 @@ func BenchmarkWrite(b *testing.B) {
 	for name, plain := range map[string]bool{"zstd": false, "none": true} {
 		b.Run(name, func(b *testing.B) {
 			r := New(Options{Path: b.TempDir(), Plain: plain, PerSecond: 1 << 40})
-			if err := r.Close(context.Background()); err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, r.Close(context.Background()))
 			const users, perDrain, perWrite = 10_000, 5000, 100_000
 			d := newDeciding(b)
 			results := make([]decide.Result, users)

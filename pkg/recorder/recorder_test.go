@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -47,9 +48,7 @@ func newDeciding(t testing.TB) *deciding {
 func (d *deciding) decide(user string) *decide.Result {
 	d.t.Helper()
 	request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Hits: 1, Entries: []descriptors.Entry{{Key: "window", Value: user}}}}}
-	if err := d.decider.Decide(context.Background(), &request, &d.result); err != nil {
-		d.t.Fatal(err)
-	}
+	must.Succeed(d.t, d.decider.Decide(context.Background(), &request, &d.result))
 	return &d.result
 }
 
@@ -65,9 +64,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 func closed(t *testing.T, r *Recorder) {
 	t.Helper()
-	if err := r.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Close(context.Background()))
 }
 
 // dropped returns the sum of the notes of gaps in a folder.
@@ -194,9 +191,7 @@ func TestRemovedFolderAndFileAreMadeAgain(t *testing.T) {
 			t.Fatalf("%d files: %v, want 1", len(found), found)
 		}
 		if n == 0 {
-			if err := os.Remove(found[0]); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Remove(found[0]))
 		} else if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
 			t.Fatal(err)
 		}
@@ -208,9 +203,7 @@ func TestRemovedFolderAndFileAreMadeAgain(t *testing.T) {
 func TestUnwritablePathIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, nil, 0o600))
 	failed := make(chan error, 100)
 	o := quick(filepath.Join(path, "folder"))
 	o.Changed = func(_ bool, reason error) { failed <- reason }
@@ -234,9 +227,7 @@ func TestRecordingsAreBoundedInSize(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		dir := t.TempDir()
 		other := filepath.Join(dir, "other.ndjson")
-		if err := os.WriteFile(other, make([]byte, 100_000), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(other, make([]byte, 100_000), 0o600))
 		o := quick(dir)
 		o.Plain, o.FileBytes, o.MaxBytes = plain, 10_000, 40_000
 		r, d := New(o), newDeciding(t)
@@ -250,9 +241,7 @@ func TestRecordingsAreBoundedInSize(t *testing.T) {
 			size := int64(0)
 			for _, path := range recordings(t, dir) {
 				info, err := os.Stat(path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				if size += info.Size(); info.Size() > o.FileBytes+1000 {
 					t.Fatalf("a file of %d bytes", info.Size())
 				}
@@ -284,16 +273,11 @@ func TestRecordingWithoutAnEndIsReadable(t *testing.T) {
 		}
 	}
 	eventually(t, "all lines are written", func() bool { return r.Stats().Lines == written })
-	text, err := os.ReadFile(recordings(t, dir)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, recordings(t, dir)[0])
 	closed(t, r)
 	for _, cut := range []int{0, 1, 7} {
 		reader, err := replay.NewReader(bytes.NewReader(text[:len(text)-cut]), replay.ReaderOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		n, line := 0, replay.Line{}
 		for err = reader.Next(&line); err == nil; err = reader.Next(&line) {
 			n++
@@ -378,10 +362,7 @@ func TestLinesAreInTheOrderOfTheDecisions(t *testing.T) {
 		r.Record(result)
 	}
 	closed(t, r)
-	text, err := os.ReadFile(recordings(t, dir)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, recordings(t, dir)[0])
 	for line := range strings.Lines(string(text)) {
 		if _, hits, ok := strings.Cut(line, `"hits":`); ok {
 			hits, _, _ = strings.Cut(hits, ",")
@@ -414,14 +395,10 @@ func TestLinesWaitForEarlierOnes(t *testing.T) {
 	w.out.close()
 	files := recordings(t, dir)
 	text, err := os.Open(files[len(files)-1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer text.Close()
 	reader, err := replay.NewReader(text, replay.ReaderOptions{Reorder: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer reader.Close()
 	var got []float64
 	var line replay.Line
@@ -527,14 +504,10 @@ func TestFilesBeginWithTheirSampleAndSecret(t *testing.T) {
 		t.Fatalf("files %v, want one, with the replica in its name", found)
 	}
 	text, err := os.Open(found[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer text.Close()
 	reader, err := replay.NewReader(text, replay.ReaderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer reader.Close()
 	if err := reader.Next(&replay.Line{}); !errors.Is(err, io.EOF) || !slices.Equal(reader.Recorded(), []replay.Recorded{{Sample: .25, Secret: secretID(o.Secret)}}) {
 		t.Errorf("%v, %+v", err, reader.Recorded())

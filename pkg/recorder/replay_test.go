@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/keysample"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -113,9 +114,7 @@ func record(t *testing.T, store limiters.Store, o Options, decideOptions decide.
 		})
 	}
 	wg.Wait()
-	if err := r.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Close(context.Background()))
 	if stats := r.Stats(); stats.Dropped != [reasons]int64{} {
 		t.Fatalf("%+v, want no dropped line", stats)
 	}
@@ -126,9 +125,7 @@ func record(t *testing.T, store limiters.Store, o Options, decideOptions decide.
 func recordings(t testing.TB, dir string) []string {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(dir, "weir-*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return all
 }
 
@@ -136,9 +133,7 @@ func recordings(t testing.TB, dir string) []string {
 func lines(t testing.TB, dir string) (all []replay.Line, skipped []replay.FileSkipped) {
 	t.Helper()
 	files, err := replay.Open(recordings(t, dir), nil, replay.ReaderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer files.Close()
 	for {
 		var line replay.Line
@@ -281,9 +276,7 @@ func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 		for range 2000 {
 			user := int(zipf.Uint64())
 			request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Hits: 1, Entries: []descriptors.Entry{{Key: "user", Value: fmt.Sprint(run, "-", user)}}}}}
-			if err := d.Decide(context.Background(), &request, &result); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, d.Decide(context.Background(), &request, &result))
 			if !result.Denied {
 				continue
 			}
@@ -327,9 +320,7 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 			var result decide.Result
 			_ = d.Decide(context.Background(), &request, &result) // an error, without a verdict
 			r.Record(&result)
-			if err := r.Close(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.Close(context.Background()))
 			all, _ := lines(t, dir)
 			if len(all) != 1 || all[0].By != tt.by || all[0].HasAllowed != tt.known || tt.known && all[0].Allowed != tt.verdict.Allowed {
 				t.Fatalf("lines %+v, want one, decided by %v, with its verdict", all, tt.by)
@@ -371,14 +362,10 @@ func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
 			{Hits: tt.hits, Entries: []descriptors.Entry{{Key: "window", Value: "x"}}}, {Hits: tt.hits, Entries: []descriptors.Entry{{Key: "log", Value: "x"}}},
 		}}
 		var result decide.Result
-		if err := d.Decide(context.Background(), &request, &result); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, d.Decide(context.Background(), &request, &result))
 		r.Record(&result)
 	}
-	if err := r.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.Close(context.Background()))
 	all, _ := lines(t, dir)
 	var got []string
 	for _, l := range all {
@@ -467,16 +454,12 @@ descriptors:
 					}
 					r.Record(&result)
 				}
-				if err := r.Close(context.Background()); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, r.Close(context.Background()))
 				replayer := replay.New(rules, replay.Options{})
 				all, _ := lines(t, dir)
 				for i := range all {
 					var result decide.Result
-					if err := replayer.Decide(all[i].At, &all[i].Request, &result); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, replayer.Decide(all[i].At, &all[i].Request, &result))
 					if all[i].Allowed == result.Denied {
 						t.Fatalf("line %d of %d: %+v, replayed denied %v", i+1, len(all), all[i], result.Denied)
 					}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -29,9 +30,7 @@ func TestAppendedLinesAreReadBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := Line{At: at, Request: decide.Request{Domain: "d\"é", Descriptors: all}, Allowed: true, HasAllowed: true}
 			r, err := NewReader(bytes.NewReader(AppendLine(nil, &want)), ReaderOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer r.Close()
 			var got Line
 			if err := r.Next(&got); err != nil || !reflect.DeepEqual(got, want) {
@@ -66,9 +65,7 @@ func TestNotesOfTheRecorderAreRead(t *testing.T) {
 	text = AppendDropped(AppendLine(text, &line), at, 40)
 	text = AppendDropped(AppendLine(text, &line), at, 2)
 	r, err := NewReader(bytes.NewReader(text), ReaderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer r.Close()
 	n := 0
 	for ; err == nil; n++ {

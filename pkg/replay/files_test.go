@@ -13,15 +13,14 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -29,15 +28,11 @@ func compress(t *testing.T, text string) string {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := zstd.NewWriter(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := w.Write([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.Close())
 	return b.String()
 }
 
@@ -70,9 +65,7 @@ func TestFilesAreMergedByTime(t *testing.T) {
 	packed := writeFile(t, "c.ndjson.zst", compress(t, line(0, "c0")+"\n"+line(5, "c5")+"\n"))
 	empty := writeFile(t, "d.ndjson", "")
 	f, err := replay.Open([]string{late, plain, "-", packed, empty}, strings.NewReader(line(4, "in4")+"\n"+line(8, "in8")), replay.ReaderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, total := f.Bytes(); total != 0 {
 		t.Errorf("the size of standard input is unknown, and the total is %d, want 0", total)
 	}
@@ -92,9 +85,7 @@ func TestFilesAreMergedByTime(t *testing.T) {
 func TestFilesReportTheirProgress(t *testing.T) {
 	text := strings.Repeat(line(1, "x")+"\n", 5000)
 	f, err := replay.Open([]string{writeFile(t, "a", text), writeFile(t, "b", text)}, nil, replay.ReaderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if read, total := f.Bytes(); read != 0 || total != int64(2*len(text)) {
 		t.Errorf("at the beginning: %d of %d bytes, want 0 of %d", read, total, 2*len(text))
 	}
@@ -115,9 +106,7 @@ func TestUnreadableFileIsCounted(t *testing.T) {
 	packed := compress(t, text.String())
 	cut, whole := writeFile(t, "cut.zst", packed[:len(packed)/2]), writeFile(t, "whole", line(30_000, "last"))
 	f, err := replay.Open([]string{cut, whole}, nil, replay.ReaderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	all := readFiles(t, f)
 	if n := len(all); n < 500 || n > 3999 || all[n-1].Request.Descriptors[0].Entries[0].Value != "last" {
 		t.Errorf("read %d lines", n)
@@ -152,22 +141,16 @@ func TestFolderStandsForItsRecordings(t *testing.T) {
 		"weir-20261122T100000.000000Z-a.ndjson.zst": compress(t, line(1, "first")),
 		"notes.ndjson": line(0, "no"), ".weir-20261122T100000.000000Z-a.ndjson": line(0, "no"), "weir-20261122T100000.000000Z-a.ndjson.zst.part": line(0, "no"),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	if err := os.Mkdir(filepath.Join(dir, "weir-20261122T100002.000000Z-c.ndjson"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "weir-20261122T100002.000000Z-c.ndjson"), 0o700))
 	// A file of the folder is not read a second time, however its path is written.
 	again := dir + "/./weir-20261122T100000.000000Z-a.ndjson.zst"
 	if _, err := replay.Open([]string{dir, again}, nil, replay.ReaderOptions{}); err == nil || !strings.Contains(err.Error(), "given twice") {
 		t.Errorf("the folder and %s: %v, want an error", again, err)
 	}
 	f, err := replay.Open([]string{writeFile(t, "last", line(1, "last")), dir}, nil, replay.ReaderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got, want := values(readFiles(t, f)), []string{"last", "first", "second", "third"}; !slices.Equal(got, want) {
 		t.Errorf("read %q, want %q", got, want)
 	}
@@ -194,9 +177,7 @@ func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
 				paths = append(paths, writeFile(t, fmt.Sprint(i), text))
 			}
 			f, err := replay.Open(paths, nil, replay.ReaderOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if before := f.Recorded(); !slices.Equal(before, tt.want) {
 				t.Errorf("before the lines: %+v, want %+v", before, tt.want)
 			}
@@ -211,13 +192,9 @@ func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
 // Only the path - is standard input.
 func TestFileNamedAsStandardInputIsRead(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("-", []byte(line(1, "file")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile("-", []byte(line(1, "file")), 0o600))
 	f, err := replay.Open([]string{"./-", "-"}, strings.NewReader(line(2, "stdin")), replay.ReaderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := readFiles(t, f); len(got) != 2 {
 		t.Errorf("%v, want a line of the file and one of standard input", got)
 	}
@@ -229,14 +206,10 @@ func TestFilesThatAreNotDueAreClosed(t *testing.T) {
 	var paths []string
 	for i := range 300 {
 		paths = append(paths, filepath.Join(dir, string(rune('a'+i%26))+strings.Repeat("x", i/26)))
-		if err := os.WriteFile(paths[i], []byte(compress(t, line(2*i, "a")+"\n"+line(2*i+1, "b"))), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(paths[i], []byte(compress(t, line(2*i, "a")+"\n"+line(2*i+1, "b"))), 0o600))
 	}
 	f, err := replay.Open(paths, nil, replay.ReaderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	open, err := os.ReadDir("/proc/self/fd")
 	if err == nil && len(open) > 150 {
 		t.Errorf("%d files are open", len(open))

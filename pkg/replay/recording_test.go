@@ -13,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
@@ -27,9 +28,7 @@ func line(seconds int, value string) string {
 func readAll(t testing.TB, in io.Reader, o replay.ReaderOptions) (all []replay.Line, skipped []replay.Skipped, err error) {
 	t.Helper()
 	r, err := replay.NewReader(in, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer r.Close()
 	for {
 		var line replay.Line
@@ -123,15 +122,11 @@ func compressed(t testing.TB, text string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := zstd.NewWriter(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.Close())
 	return b.Bytes()
 }
 
@@ -250,9 +245,7 @@ func BenchmarkReader(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		r, err := replay.NewReader(bytes.NewReader(recording), replay.ReaderOptions{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 		var line replay.Line
 		for r.Next(&line) == nil {
 			n++

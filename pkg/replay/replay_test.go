@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -58,9 +59,7 @@ func TestReplayDecidesAtTheTimesGiven(t *testing.T) {
 		{206*time.Hour - time.Microsecond, "month", 1, true, time.Microsecond},
 		{206 * time.Hour, "month", 1, false, 31 * 24 * time.Hour},
 	} {
-		if err := r.Decide(start.Add(step.at), request(step.key, "a", step.hits), &result); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Decide(start.Add(step.at), request(step.key, "a", step.hits), &result))
 		d := result.Decisions[0]
 		if result.Denied != step.denied || d.UntilReset != step.reset {
 			t.Errorf("%v %s: denied %t, reset after %v, want %t, %v", step.at, step.key, result.Denied, d.UntilReset, step.denied, step.reset)
@@ -123,13 +122,9 @@ func TestReplayEqualsTheReference(t *testing.T) {
 		now = now.Add(time.Duration(random.IntN(2_000_000)) * time.Microsecond)
 		key := []string{"window", "log", "funnel", "month", "none"}[random.IntN(5)]
 		incoming := request(key, fmt.Sprint(random.IntN(20)), int64(random.IntN(5))-1)
-		if err := r.Decide(now, incoming, &got); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Decide(now, incoming, &got))
 		incoming.Now = now
-		if err := reference.Decide(context.Background(), incoming, &want); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, reference.Decide(context.Background(), incoming, &want))
 		g, w := got.Decisions[0], want.Decisions[0]
 		if g.Outcome != w.Outcome || g.Reason != w.Reason || g.Remaining != w.Remaining || g.UntilReset != w.UntilReset {
 			t.Fatalf("request %d at %v of %s: %v %v %d %v, want %v %v %d %v",
@@ -150,9 +145,7 @@ func TestReplayForgetsCountersInVirtualTime(t *testing.T) {
 	var result decide.Result
 	most := int64(0)
 	for i := range 100_000 {
-		if err := r.Decide(start.Add(time.Duration(i)*5*time.Minute), request("window", fmt.Sprint(i), 1), &result); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Decide(start.Add(time.Duration(i)*5*time.Minute), request("window", fmt.Sprint(i), 1), &result))
 		most = max(most, r.Stats().Keys)
 	}
 	if most > 1000 {
@@ -193,9 +186,7 @@ func BenchmarkReplay(b *testing.B) {
 		user := random.IntN(users)
 		entry.Key, entry.Value = keys[user%3], names[user]
 		now = now.Add(100 * time.Microsecond)
-		if err := r.Decide(now, incoming, &result); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, r.Decide(now, incoming, &result))
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
 	b.ReportMetric(float64(r.Stats().Bytes), "B-counters")

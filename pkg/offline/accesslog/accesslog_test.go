@@ -14,6 +14,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/offline/accesslog"
 	"github.com/weir-rls/weir/pkg/replay"
 )
@@ -23,9 +24,7 @@ func descriptor(t testing.TB, pairs ...string) (d accesslog.Descriptor) {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
 		value, err := accesslog.ParseTemplate(pairs[i+1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		d = append(d, accesslog.Entry{Key: pairs[i], Value: value})
 	}
 	return d
@@ -38,19 +37,13 @@ func convert(t testing.TB, o accesslog.Options, logs ...string) ([]string, acces
 		o.Domain = "d"
 	}
 	c, err := accesslog.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer c.Close()
 	for i, log := range logs {
-		if err := c.Read(fmt.Sprintf("%d.log", i), strings.NewReader(log)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Read(fmt.Sprintf("%d.log", i), strings.NewReader(log)))
 	}
 	var out bytes.Buffer
-	if err := c.WriteRecording(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.WriteRecording(&out))
 	return slices.Collect(strings.Lines(out.String())), c.Report()
 }
 
@@ -131,9 +124,7 @@ func TestEnvoyFormatStringsAreParsed(t *testing.T) {
 		"%STRT_TIME% %REQ(X)%":    `the log has no field "start_time": did you mean strt_time? The fields are strt_time, x`,
 	} {
 		c, err := accesslog.New(accesslog.Options{Format: accesslog.Envoy, Layout: layout, Domain: "d", Descriptors: []accesslog.Descriptor{descriptor(t, "k", "%{x}")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := c.Read("a.log", strings.NewReader("x\n")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", layout, err, want)
 		}
@@ -171,9 +162,7 @@ no log
 func TestJSONLogsAreConverted(t *testing.T) {
 	o := accesslog.Options{Format: accesslog.JSON, Descriptors: []accesslog.Descriptor{descriptor(t, "user", "%{headers.x-user}", "plan", "free")}}
 	hits, err := accesslog.ParseTemplate("%{tokens}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o.Hits = hits
 	got, report := convert(t, o, `{"start_time":"2026-11-22T10:00:00Z","headers":{"x-user":"ж\u2028"},"response_code":429,"tokens":12}
 {"start_time":1795341601123,"headers.x-user":7,"response_code":null,"tokens":1}
@@ -200,9 +189,7 @@ null
 
 func TestCSVLogsAreConverted(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o := accesslog.Options{Format: accesslog.CSV, Zone: berlin, Status: "code", Descriptors: []accesslog.Descriptor{descriptor(t, "user", "%{user}")}}
 	got, report := convert(t, o, "\ufefftime,user,code\n2026-11-22 11:00:00.5,\"a,\"\"b\"\"\n c\",200\n\n2026-11-22 11:00:01,\"no end,200\n2026-11-22 11:00:02,bob,429\nx\n2026-11-22 11:00:03,eve,200,9\n")
 	expect(t, got, `{"t":"2026-11-22T10:00:00.500000Z","domain":"d","descriptors":[[["user","a,\"b\"\n c"]]],"allowed":true}`,
@@ -225,9 +212,7 @@ func TestCSVLogsAreConverted(t *testing.T) {
 	for text, want := range map[string]string{"a;a\n": "has the column \"a\" twice", "at;whom\n": `the log has no field "who": did you mean whom? The fields are at, whom`, "\"\n": "line 1: the header cannot be read"} {
 		o.Columns = nil
 		c, err := accesslog.New(accesslog.Options{Format: accesslog.CSV, Domain: "d", Descriptors: o.Descriptors, Comma: ';', Time: "at"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := c.Read("a.csv", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
@@ -268,9 +253,7 @@ func TestSortInFilesIsStable(t *testing.T) {
 	}
 	o.TempDir = t.TempDir() + "/none"
 	c, err := accesslog.New(accesslog.Options{Format: accesslog.JSON, Domain: "d", Descriptors: o.Descriptors, MaxMemory: 1, TempDir: o.TempDir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if err := c.Read("a", strings.NewReader(logs[0].String())); err == nil {
 		t.Error("no error without a folder for temporary files")
 	}
@@ -280,9 +263,7 @@ func TestLogsThatEndInTheMiddleAreReadUpToTheirEnd(t *testing.T) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
 	_, _ = io.WriteString(w, strings.Repeat(envoyLog, 2000))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, w.Close())
 	o := accesslog.Options{Format: accesslog.Envoy, Descriptors: []accesslog.Descriptor{descriptor(t, "path", "%{path}")}}
 	got, report := convert(t, o, packed.String())
 	if len(got) != 6000 || report.Broken != nil {
@@ -303,9 +284,7 @@ func TestReplayReadsEveryConvertedLine(t *testing.T) {
 	got, _ := convert(t, accesslog.Options{Format: accesslog.Envoy, Descriptors: []accesslog.Descriptor{descriptor(t, "agent", "%{user-agent}")}},
 		"[2026-11-22T10:00:05.250Z] \"GET / HTTP/1.1\" 200 - 0 12 7 3 \"-\" \"\xff\x01 \\ é\" \"11aa\" \"shop.test\" \"-\"\n")
 	r, err := replay.NewReader(strings.NewReader(strings.Join(got, "")), replay.ReaderOptions{Reorder: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer r.Close()
 	var line replay.Line
 	if err := r.Next(&line); err != nil || line.Request.Descriptors[0].Entries[0].Value != "\ufffd\x01 \\ é" || !line.HasAllowed || !line.Allowed {
@@ -319,12 +298,8 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("the disk is full"
 
 func TestAFullDiskIsOneError(t *testing.T) {
 	c, err := accesslog.New(accesslog.Options{Format: accesslog.CSV, Domain: "d", Descriptors: []accesslog.Descriptor{descriptor(t, "user", "%{user}")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Read("log", strings.NewReader("time,user\n"+strings.Repeat("1795341600,a\n", 10_000))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, c.Read("log", strings.NewReader("time,user\n"+strings.Repeat("1795341600,a\n", 10_000))))
 	if err := c.WriteRecording(full{}); err == nil || err.Error() != "the disk is full" {
 		t.Errorf("error %q, want that of the disk", err)
 	}
@@ -352,9 +327,7 @@ func TestHintsAtTheFormatOfALog(t *testing.T) {
 					want = ""
 				}
 				c, err := accesslog.New(accesslog.Options{Format: format, Domain: "d", Descriptors: []accesslog.Descriptor{descriptor(t, "generic_key", value)}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				err = c.Read("log", strings.NewReader(strings.Repeat(log, 1000)))
 				got := strings.Join(c.Report().Hints, "")
 				if err != nil {
@@ -368,9 +341,7 @@ func TestHintsAtTheFormatOfALog(t *testing.T) {
 	}
 	for layout, want := range map[string][]string{"%START_TIME% %REQ(X-USER)%": {"log: its first lines are in the default format of envoy: leave the format string out"}, "": nil} {
 		c, err := accesslog.New(accesslog.Options{Format: accesslog.Envoy, Layout: layout, Domain: "d", Descriptors: []accesslog.Descriptor{descriptor(t, "generic_key", "a")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := c.Read("log", strings.NewReader(logs["envoy"])); err != nil || !slices.Equal(c.Report().Hints, want) {
 			t.Errorf("%q: %v, %q, want %q", layout, err, c.Report().Hints, want)
 		}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A log of any size is sorted with few open files, and lines of equal times stay in their order.
@@ -14,17 +16,13 @@ func TestSorterKeepsFewFilesOpen(t *testing.T) {
 	const lines = 5 * maxRuns
 	s := sorter{max: 1, dir: t.TempDir()} // so each line but the last becomes a run
 	for i := range lines {
-		if err := s.add(int64(i%3), fmt.Appendf(nil, "%d %03d\n", i%3, i)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.add(int64(i%3), fmt.Appendf(nil, "%d %03d\n", i%3, i)))
 		if len(s.runs) >= maxRuns {
 			t.Fatalf("%d files are open after %d lines, want less than %d", len(s.runs), i+1, maxRuns)
 		}
 	}
 	var got, want strings.Builder
-	if err := s.write(&got); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.write(&got))
 	for at := range 3 {
 		for i := at; i < lines; i += 3 {
 			fmt.Fprintf(&want, "%d %03d\n", at, i)
@@ -33,38 +31,28 @@ func TestSorterKeepsFewFilesOpen(t *testing.T) {
 	if got.String() != want.String() {
 		t.Errorf("the lines are in another order:\n%s, want %s", got.String(), want.String())
 	}
-	if err := s.close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.close())
 }
 
 // A run that ends within a record is an error, not the end of the run.
 func TestCutRunIsAnError(t *testing.T) {
 	s := sorter{max: 1, dir: t.TempDir()}
 	for _, line := range []string{"first\n", "second\n"} {
-		if err := s.add(1, []byte(line)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.add(1, []byte(line)))
 	}
 	whole := size(t, s.runs[0])
 	for cut := whole - 1; cut > 0; cut-- {
-		if err := s.runs[0].Truncate(cut); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.runs[0].Truncate(cut))
 		if err := s.write(io.Discard); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%d of %d bytes: %v, want %v", cut, whole, err, io.ErrUnexpectedEOF)
 		}
 	}
-	if err := s.close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.close())
 }
 
 func size(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return info.Size()
 }

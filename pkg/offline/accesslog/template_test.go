@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/lines"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func TestTemplatesAreExpandedOrRejected(t *testing.T) {
@@ -149,9 +150,7 @@ func FuzzLogs(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":1}}` + "\n{\n\n[]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		table, err := newCSVLog(lines.NewReader(bufio.NewReader(bytes.NewReader(text)), maxLineBytes), []string{"a", "b"}, ',')
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, p := range []parser{table, &jsonLog{in: lines.NewReader(bufio.NewReader(bytes.NewReader(text)), maxLineBytes)}} {
 			last := int64(0)
 			for {

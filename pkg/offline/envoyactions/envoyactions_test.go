@@ -2,11 +2,12 @@ package envoyactions
 
 import (
 	"net/netip"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 var listenerBlock = regexp.MustCompile("(?ms)^```yaml (?:listener|envoy).yaml\n(.*?)^```$")
@@ -20,10 +21,7 @@ func TestExamplesDerive(t *testing.T) {
 			t.Fatalf("%s: %v, %v", pattern, paths, err)
 		}
 		for _, path := range paths {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Read(t, path)
 			if strings.HasSuffix(path, ".yaml") {
 				files[path] = string(data)
 				continue
@@ -111,13 +109,9 @@ func TestDerivationFollowsEnvoy(t *testing.T) {
 		{"the hits_addend of a route is ignored", `actions: [{generic_key: {descriptor_value: a}}], hits_addend: {number: 5}`, "/", true},
 	} {
 		config, err := Parse("f.yaml", []byte(oneRoute+"  - {"+c.limit+"}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		derived, err := config.Derive(&Request{Method: "GET", Path: c.path})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if l := derived.RateLimits[0]; l.Skipped == c.sends || l.Unknown || !l.Skipped && l.Hits != 1 {
 			t.Errorf("%s: %+v", c.what, l)
 		}
@@ -153,9 +147,7 @@ func TestUnknownIsNamed(t *testing.T) {
 	}
 	// An action that drops the descriptor in any case makes it known.
 	config, err := Parse("f.yaml", []byte(oneRoute+"  - actions: [{remote_address: {}}, {request_headers: {header_name: x, descriptor_key: x}}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if derived, err := config.Derive(&Request{Method: "GET", Path: "/"}); err != nil || derived.RateLimits[0].Unknown || !derived.RateLimits[0].Skipped {
 		t.Errorf("%+v, %v", derived, err)
 	}
@@ -190,10 +182,7 @@ func TestUndecidedRouteIsAFault(t *testing.T) {
 // No file and no request makes the parser or the derivation fail otherwise than with an error.
 func FuzzParse(f *testing.F) {
 	for _, path := range []string{"../../../envoy/bootstrap.yaml", "../../../e2e/streamdone/testdata/bootstrap.yaml"} {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must.Read(f, path)
 		f.Add(data, "/", "x-user-id")
 	}
 	f.Add([]byte(oneRoute+"  - actions: [{masked_remote_address: {v4_prefix_mask_len: 99}}]\n"), "/?a=%zz&b", "a")

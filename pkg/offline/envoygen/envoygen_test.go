@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -160,13 +160,9 @@ func TestKeysOfFlagsAreUnambiguous(t *testing.T) {
 	const rules = "domain: d\ndescriptors:\n  - key: a.b\n    rate_limit: {unit: day, requests_per_unit: 9}\n" +
 		"  - key: a\n    descriptors:\n      - key: b\n        rate_limit: {unit: day, requests_per_unit: 9}\n"
 	config, err := New(rulesfiletest.Parse(t, rules), optionsOf("--from a.b=method", "--hits a.b=2", `--hits a\.b=3`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	part, err := config.Part("route")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	one, two := strings.Index(string(part), "number: 3"), strings.Index(string(part), "number: 2")
 	if one < 0 || two < one || strings.Count(string(part), "hits_addend:") != 2 {
 		t.Errorf("want 3 hits for (a.b) and then 2 for (a, b):\n%s", part)
@@ -178,23 +174,15 @@ func examples(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	pages, err := filepath.Glob("../../../docs/recipes/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, path := range append(pages, "../../../docs/rules.md", "../../../docs/tutorial.md") {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Read(t, path)
 		for i, b := range regexp.MustCompile("(?ms)^```yaml(?: rules.yaml)?\n(domain:.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 			all[fmt.Sprintf("%s %d", filepath.Base(path), i+1)] = b[1]
 		}
 	}
 	for _, path := range []string{"../../../envoy/rules.yaml", "../../../deploy/k8s/base/rules.yaml"} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Read(t, path)
 		all[path] = string(text)
 	}
 	return all
@@ -370,13 +358,9 @@ func TestEverySourceSendsItsKey(t *testing.T) {
 func TestStatusIsOneExpressionAtTheEnd(t *testing.T) {
 	rules := rulesfiletest.Parse(t, "domain: d\ndescriptors:\n  - key: k\n    values: [bad, other]\n    rate_limit: {unit: day, requests_per_unit: 9}\n")
 	config, err := New(rules, optionsOf("--from k=status:bad=5xx,404", "--from k=status:other=401-403"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	text, err := config.Part("route")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const want = `response.code >= 500 && response.code <= 599 || response.code == 404 ? "bad" : response.code >= 401 && response.code <= 403 ? "other" : "other_"`
 	if got := strings.Count(string(text), want); got != 1 || strings.Count(string(text), "number: 0") != 2 {
 		t.Errorf("%d expressions in\n%s", got, text)
@@ -387,16 +371,12 @@ func TestStatusIsOneExpressionAtTheEnd(t *testing.T) {
 func part(t *testing.T, name, rules string, o Options) string {
 	t.Helper()
 	config, err := New(rulesfiletest.Parse(t, rules), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	text, err := config.Bootstrap()
 	if name != "" {
 		text, err = config.Part(name)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return regexp.MustCompile(`(?m)^ *#.*\n`).ReplaceAllString(string(text), "")
 }
 
@@ -456,14 +436,10 @@ func TestBootstrapHasTheSettingsOfSources(t *testing.T) {
 func TestTextsAreQuoted(t *testing.T) {
 	rules := rulesfiletest.Parse(t, "domain: \"a: b # {c}\\nd\"\ndescriptors:\n  - key: generic_key\n    value: \"x: %REQ(a)% # y\\n- z\"\n    rate_limit: {unit: day, requests_per_unit: 1}\n")
 	config, err := New(rules, optionsOf())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	checkDescriptors(t, "quoted", rules, config)
 	text, err := config.EnvoyFilter()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var doc any
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		t.Errorf("%v\n%s", err, text)
@@ -475,13 +451,9 @@ func TestWordsThatAreBooleansInEnvoyAreQuoted(t *testing.T) {
 	for _, word := range []string{"y", "N", "yes", "No", "ON", "off", "true", "False", "null", "~", "010", "0x1f", "1e3"} {
 		rules := rulesfiletest.Parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", word))
 		config, err := New(rules, optionsOf())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text, err := config.Part("route")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if want := fmt.Sprintf("descriptor_value: %q", word); !strings.Contains(string(text), want) {
 			t.Errorf("want %s in\n%s", want, text)
 		}
@@ -506,9 +478,7 @@ func TestOddCharactersAreEscaped(t *testing.T) {
 	for _, text := range []string{"a\u0085b", "a\u2028b", "a\u2029 b", "a\x7fb", "\u009f", "\ufffe", "\ufeff", strings.Repeat("x", 200) + "\u2028y"} {
 		rules := rulesfiletest.Parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", text))
 		config, err := New(rules, optionsOf())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		out, err := config.Part("route")
 		if err != nil || strings.ContainsFunc(string(out), func(r rune) bool { return r > 0x7e }) {
 			t.Errorf("%q: %v\n%q", text, err, out)
@@ -538,9 +508,7 @@ func TestRouteIsAPrefixOfAPath(t *testing.T) {
 	rules := rulesfiletest.Parse(t, oneDescriptor("key: k\n    value: a"))
 	for _, prefix := range []string{"login", "/login?a"} {
 		config, err := New(rules, optionsOf("--route "+prefix+":k=a"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if _, err = config.Bootstrap(); err == nil || !strings.Contains(err.Error(), "write a prefix of a path, such as /login") {
 			t.Errorf("%s: %v", prefix, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/offline/rulesdiff"
 )
@@ -86,9 +87,7 @@ func TestMarkdownIsBounded(t *testing.T) {
 	c := rulesdiff.New(rulesfiletest.Parse(t, "domain: d\n"), rulesfiletest.Parse(t, rules), rulesdiff.Options{})
 	for _, name := range all {
 		for _, value := range []string{"1", "2", "3", "4", "5"} {
-			if err := c.Add(request(0, []string{name, value})); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, c.Add(request(0, []string{name, value})))
 		}
 	}
 	r := c.Report()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/randomrules"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -38,9 +39,7 @@ func compare(t testing.TB, old, now string, o rulesdiff.Options, lines ...*repla
 	t.Helper()
 	c := rulesdiff.New(rulesfiletest.Parse(t, old), rulesfiletest.Parse(t, now), o)
 	for _, line := range lines {
-		if err := c.Add(line); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Add(line))
 	}
 	return c.Report()
 }
@@ -192,9 +191,7 @@ func TestKeysBeyondTheBoundAreReported(t *testing.T) {
 
 func TestLinesOutOfOrderAreNotCounted(t *testing.T) {
 	c := rulesdiff.New(rulesfiletest.Parse(t, fmt.Sprintf(perUser, 1)), rulesfiletest.Parse(t, fmt.Sprintf(perUser, 1)), rulesdiff.Options{})
-	if err := errors.Join(c.Add(request(5, []string{"user_id", "a"})), c.Add(request(5, []string{"user_id", "b"}))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(c.Add(request(5, []string{"user_id", "a"})), c.Add(request(5, []string{"user_id", "b"}))))
 	if err := c.Add(request(4, []string{"user_id", "a"})); !errors.Is(err, replay.ErrEarlier) {
 		t.Errorf("an earlier request: %v, want replay.ErrEarlier", err)
 	}
@@ -221,9 +218,7 @@ func answers(t *testing.T, rules *descriptors.Rules, lines []*replay.Line) (all 
 	r := replay.New(rules, replay.Options{})
 	for _, line := range lines {
 		var result decide.Result
-		if err := r.Decide(line.At, &line.Request, &result); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Decide(line.At, &line.Request, &result))
 		a := answer{denied: result.Denied, keys: map[string]bool{}, by: map[string]bool{}, limits: map[string]bool{}}
 		quotas, full := 0, 0
 		for _, d := range result.Decisions {
@@ -312,9 +307,7 @@ func TestCountsEqualThoseOfTwoReplays(t *testing.T) {
 		}
 		c := rulesdiff.New(old, now, rulesdiff.Options{})
 		for _, line := range lines {
-			if err := c.Add(line); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, c.Add(line))
 		}
 		r := c.Report()
 		was, is := answers(t, old, lines), answers(t, now, lines)

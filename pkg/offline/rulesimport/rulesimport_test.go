@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/offline/envoygen"
 )
@@ -452,9 +453,7 @@ func TestImportsRejectOtherFiles(t *testing.T) {
 		}
 	}
 	imported, err := Limitador("file", []byte("- {namespace: a, max_value: 1, seconds: 1}\n- {namespace: b, max_value: 1, seconds: 1}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := imported.Rules(""); err == nil || !strings.Contains(err.Error(), "set --domain to one of a, b") {
 		t.Errorf("without a domain: %v, want the domains to choose from", err)
 	}
@@ -493,17 +492,11 @@ func TestCommentHasArgumentsOfGen(t *testing.T) {
 		nginxPair + "limit_req zone=a burst=5; limit_req zone=c burst=500;": nginxReader, kongSample: kongReader, gatewaySample: EnvoyGateway,
 	} {
 		imported, err := read("file", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		yaml, err := imported.Rules("")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: yaml})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		o := envoygen.Options{Service: "weir:8081", Upstream: "shop:8080"}
 		for _, f := range imported.flags {
 			flag, value, _ := strings.Cut(strings.ReplaceAll(f, "'", ""), " ")

@@ -2,21 +2,18 @@ package rulestest_test
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/offline/rulestest"
 )
 
 // The files of docs/test.md load, and all but the wrong one pass.
 func TestExamplesOfTheTestPagePass(t *testing.T) {
-	text, err := os.ReadFile(root + "docs/test.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, root+"docs/test.md")
 	dir := t.TempDir()
 	named := regexp.MustCompile("(?ms)^```yaml (\\S+)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
 	for _, m := range named {
@@ -49,19 +46,14 @@ func TestExamplesOfTheTestPagePass(t *testing.T) {
 
 // Every key of the grammar and every reason is in a table of docs/test.md.
 func TestTestPageCoversEveryKey(t *testing.T) {
-	text, err := os.ReadFile(root + "docs/test.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, root+"docs/test.md")
 	var parsed struct {
 		Properties map[string]any `json:"properties"`
 		Defs       map[string]struct {
 			Properties map[string]any `json:"properties"`
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal(schema(t), &parsed); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(schema(t), &parsed))
 	keys := parsed.Properties
 	for id, def := range parsed.Defs {
 		for key := range def.Properties {

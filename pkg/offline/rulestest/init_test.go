@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/offline/rulestest"
 )
@@ -51,9 +52,7 @@ func examples(t *testing.T) map[string]string {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	return all
 }
@@ -91,9 +90,7 @@ func initAndRun(t *testing.T, text string) (written string, coverage *rulestest.
 	rules, tests := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "sub", "rules_test.yaml")
 	write(t, rules, text)
 	out, err := rulestest.Init(rulestest.Source{Rules: rules}, tests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	write(t, tests, string(out))
 	suite, err := rulestest.Load(tests)
 	if err != nil {
@@ -101,9 +98,7 @@ func initAndRun(t *testing.T, text string) (written string, coverage *rulestest.
 	}
 	coverage = &rulestest.Coverage{}
 	results, err := suite.Run(t.Context(), rulestest.Options{Coverage: coverage})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := range results {
 		if !results[i].Passed() {
 			t.Errorf("%s\n%s", results[i].Name, results[i].FailureText())
@@ -114,12 +109,8 @@ func initAndRun(t *testing.T, text string) (written string, coverage *rulestest.
 
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // Rules of every kind, with the limits that no test can cover and the reason.
@@ -221,9 +212,7 @@ func TestInitKeepsOverlayOptionsAndDomains(t *testing.T) {
 	write(t, filepath.Join(dir, "overlay.yaml"), "domain: b\ndescriptors: [{key: k, rate_limit: {algorithm: funnel}}]\n")
 	t.Chdir(dir)
 	out, err := rulestest.Init(rulestest.Source{Rules: "rules", Overlay: "overlay.yaml", CalendarMonths: true, MergeDomains: true}, "tests/t.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, want := range []string{
 		"\nrules: ../rules\noverlay: ../overlay.yaml\noptions: {use_calendar_month_rate_limit: true, merge_domain_config: true}\n",
 		"'a: k: 3 per month'\n    domain: a\n", "'b: k: 3 per minute'\n    domain: b\n", "retry_after: 744h0m0s", "retry_after: 20s",
@@ -234,9 +223,7 @@ func TestInitKeepsOverlayOptionsAndDomains(t *testing.T) {
 	}
 	write(t, "tests/t.yaml", string(out))
 	suite, err := rulestest.Load("tests/t.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, r := range runAll(t, suite, rulestest.Options{}) {
 		if !r.Passed() {
 			t.Error(r.FailureText())

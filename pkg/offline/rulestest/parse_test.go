@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/offline/rulestest"
 )
 
@@ -161,9 +162,7 @@ tests:
       - {request: 'a\,b\=c\\=x\,y=z\\', expect: {verdict: allowed, reason: within_limit}}
 `)
 	suite, err := rulestest.Load(filepath.Join(dir, "test.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := runAll(t, suite, rulestest.Options{}); !got[0].Passed() {
 		t.Error(got[0].FailureText())
 	}
@@ -183,9 +182,7 @@ func FuzzTestFile(f *testing.F) {
 		if strings.Contains(text, "..") || strings.Contains(text, "overlay") || strings.Count(text, "rules:") > 1 {
 			return // reads no other files
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		suite, err := rulestest.Load(path)
 		if err != nil {
 			return

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
@@ -30,9 +31,7 @@ descriptors:
       - {unit: minute, requests_per_unit: 1}
       - %s
 `, c.limit)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		g := &generator{rules: rules}
 		for rule := range rules.All() {
 			f := filling{chunk: 1, every: pace(rule, 1, 1)}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/joshdk/go-junit"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/offline/rulestest"
 )
 
@@ -32,16 +33,12 @@ func TestJUnitIsReadByOtherPrograms(t *testing.T) {
 	second := report(t, "tests: [{name: other, steps: [{request: friend=1, expect: allowed}]}]\n")
 	r.Results = append(r.Results, second.Results...)
 	var out bytes.Buffer
-	if err := r.WriteJUnit(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.WriteJUnit(&out))
 	if !strings.HasPrefix(out.String(), xml.Header+"<testsuites ") {
 		t.Errorf("it begins %.80q", out.String())
 	}
 	suites, err := junit.Ingest(out.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if len(suites) != 2 || suites[0].Totals.Tests != 2 || suites[0].Totals.Failed != 1 || suites[0].Totals.Passed != 1 || suites[1].Totals.Passed != 1 {
 		t.Fatalf("suites %+v, want one with a failure of 2 tests, and one that passes", suites)
 	}
@@ -62,9 +59,7 @@ func TestJUnitIsReadByOtherPrograms(t *testing.T) {
 			Time     float64 `xml:"time,attr"`
 		} `xml:"testsuite"`
 	}
-	if err := xml.Unmarshal(out.Bytes(), &totals); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, xml.Unmarshal(out.Bytes(), &totals))
 	if totals.Tests != 3 || totals.Failures != 1 || len(totals.Suites) != 2 || totals.Suites[0].Failures != 1 || totals.Suites[0].Time <= 0 {
 		t.Errorf("totals %+v, want 3 tests and 1 failure in 2 suites", totals)
 	}
@@ -72,9 +67,7 @@ func TestJUnitIsReadByOtherPrograms(t *testing.T) {
 
 func TestReportIsWrittenAsJSON(t *testing.T) {
 	out, err := json.Marshal(report(t, oneFails))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var got struct {
 		Passed, Failed int
 		Tests          []struct {

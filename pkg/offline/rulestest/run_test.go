@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/offline/rulestest"
 )
 
@@ -51,18 +52,14 @@ func load(t testing.TB, tests string) (*rulestest.Suite, error) {
 func mustLoad(t testing.TB, tests string) *rulestest.Suite {
 	t.Helper()
 	suite, err := load(t, tests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return suite
 }
 
 func runAll(t testing.TB, s *rulestest.Suite, o rulestest.Options) []rulestest.Result {
 	t.Helper()
 	results, err := s.Run(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return results
 }
 
@@ -247,9 +244,7 @@ tests:
       - {request: [hourly=2, daily=1], expect: {verdict: allowed, rule: daily, reason: over_limit}}
 `)
 	suite, err := rulestest.Load(filepath.Join(dir, "test.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, r := range runAll(t, suite, rulestest.Options{}) {
 		if !r.Passed() {
 			t.Errorf("%s\n%s", r.Name, r.FailureText())

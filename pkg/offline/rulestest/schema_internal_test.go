@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
@@ -23,17 +23,12 @@ type schemaOfSection struct {
 
 func schemaSections(t *testing.T) map[string]schemaOfSection {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/test.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, "../../../docs/test.schema.json")
 	var schema struct {
 		schemaOfSection
 		Defs map[string]schemaOfSection `json:"$defs"`
 	}
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(text, &schema))
 	sections := schema.Defs
 	sections["file"], sections["descriptor"] = schema.schemaOfSection, sections["descriptor"].AnyOf[1]
 	return sections

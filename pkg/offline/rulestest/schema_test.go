@@ -3,21 +3,19 @@ package rulestest_test
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // schema returns the published schema.
 func schema(t *testing.T) []byte {
 	t.Helper()
-	text, err := os.ReadFile(root + "docs/test.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, root+"docs/test.schema.json")
 	return text
 }
 
@@ -25,29 +23,17 @@ func schema(t *testing.T) []byte {
 func validate(t *testing.T, text string) error {
 	t.Helper()
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("test.schema.json", document); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, compiler.AddResource("test.schema.json", document))
 	compiled, err := compiler.Compile("test.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var value any
-	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, "2026-11-22T10:02:00Z", "'2026-11-22T10:02:00Z'")), &value); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(strings.ReplaceAll(text, "2026-11-22T10:02:00Z", "'2026-11-22T10:02:00Z'")), &value))
 	asJSON, err := json.Marshal(value) // times become texts, as editors read them
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	instance, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return compiled.Validate(instance)
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -32,9 +33,7 @@ func run(t testing.TB, rules *descriptors.Rules, all []replay.Line, o simulate.O
 	t.Helper()
 	source := lines(all)
 	r, err := simulate.Run(context.Background(), rules, &source, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/offline/simulate"
 	"github.com/weir-rls/weir/pkg/replay"
@@ -27,9 +28,7 @@ descriptors:
 func synthetic(t testing.TB, description string) []replay.Line {
 	t.Helper()
 	s, err := simulate.ParseSynthetic(description, rulesfiletest.Parse(t, someRules))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var all []replay.Line
 	for {
 		var line replay.Line

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -27,16 +28,12 @@ type measurement struct {
 func results(t *testing.T) (all []measurement) {
 	t.Helper()
 	f, err := os.Open("../../../bench/results.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		var m measurement
-		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(lines.Bytes(), &m))
 		all = append(all, m)
 	}
 	if lines.Err() != nil {
@@ -120,13 +117,9 @@ func TestFiguresAreThoseOfTheBenchmark(t *testing.T) {
 		Store: times(all, "redis", func(m measurement) float64 { return m.RedisCPU }),
 	}
 	text, err := json.MarshalIndent(want, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if text = append(text, '\n'); *update {
-		if err := os.WriteFile("figures.json", text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile("figures.json", text, 0o644))
 		return
 	}
 	if !bytes.Equal(figuresJSON, text) {

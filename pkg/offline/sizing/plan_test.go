@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
@@ -29,9 +30,7 @@ descriptors:
 func plan(t *testing.T, text string, load Load) *Plan {
 	t.Helper()
 	p, err := NewPlan(rulesfiletest.Parse(t, text), load)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return p
 }
 
@@ -117,9 +116,7 @@ func TestPlanBoundsMeasuredMemory(t *testing.T) {
 func TestPlanBoundsOverAdmission(t *testing.T) {
 	p := plan(t, shop, million)
 	share, err := Local(10, 4, 0.001)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	zero, local := int64(0), share.Any.Together
 	for i, want := range []Over{
 		{AnyWindow: 200, Memory: 300, OnError: "error", Share: 41, Failover: 100},
@@ -146,17 +143,11 @@ func TestLocalLimitOfAnyReplicaIsTheShareOfTheServer(t *testing.T) {
 	for _, requests := range []int64{1, 5, 60, 1000, 100_000, 10_000_000} {
 		for _, replicas := range []int64{2, 3, 10, 100} {
 			local, err := Local(requests, replicas, 0.001)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: requests, Window: time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			replica, err := guard.ReplicaLimit(limit, replicas, 0.001)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			got, slack := replica.Spec().Max-local.Any.Limit, int64(0)
 			if requests > 1000 {
 				slack = int64(math.Sqrt(float64(requests)/float64(replicas)) / 5)
@@ -200,15 +191,10 @@ func TestInvalidLoadsAreFaults(t *testing.T) {
 // The outputs in docs/plan.md are those of the code.
 func TestOutputsOfTheDocs(t *testing.T) {
 	local, err := Local(1000, 100, 0.001)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	localText, planText := local.Text(), plan(t, shop, million).Text()
 	const path, end = "../../../docs/plan.md", "```\n<!-- end -->"
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Read(t, path)
 	want := string(file)
 	for name, output := range map[string]string{"local": localText, "plan": planText, "rules": shop} {
 		begin := "<!-- " + name + ": go test ./pkg/offline/sizing -update -->\n"
@@ -221,9 +207,7 @@ func TestOutputsOfTheDocs(t *testing.T) {
 		want = before + begin + fence + "\n" + output + end + after
 	}
 	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(want), 0o644))
 		return
 	}
 	if want != string(file) {

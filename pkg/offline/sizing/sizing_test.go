@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // exact returns the probability that more than limit of the requests reach a given replica, by fractions.
@@ -53,9 +55,7 @@ func TestLocalLimitIsTheSmallest(t *testing.T) {
 		for _, replicas := range []int64{1, 2, 3, 10, 100} {
 			for _, p := range []float64{0.3, 0.01, 1e-6} {
 				local, err := Local(requests, replicas, p)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				for _, c := range []struct {
 					limit int64
 					p     float64
@@ -101,9 +101,7 @@ func simulate(requests, replicas, limit int64, times int) (one, anyOne, denied f
 func TestHundredMachinesShareAThousandRequests(t *testing.T) {
 	t.Parallel()
 	local, err := Local(1000, 100, 0.001)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Logf("\n%+v", local)
 	if local.EqualPart.Limit != 10 || local.One.Limit != 21 || local.Any.Limit != 26 || local.Any.Together != 2600 || local.Any.Over != 1600 {
 		t.Errorf("got %+v, want local limits of 10, 21 and 26, and 2600 together", local)

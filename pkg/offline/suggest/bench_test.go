@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/offline/suggest"
 )
 
@@ -17,15 +18,11 @@ func BenchmarkSuggest(b *testing.B) {
 	rules := rulesWith(b, "unit: minute", 5)
 	for b.Loop() {
 		c, err := suggest.New(suggest.Options{Rules: rules})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 		for i := range 1_000_000 {
 			user := int(100_000 * math.Pow(random.Float64(), 1.3))
 			l := line(time.Duration(i)*3600*time.Microsecond, fmt.Sprint("user-", user), 1)
-			if err := c.Add(&l); err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, c.Add(&l))
 		}
 		if _, err := c.Report(context.Background()); err != nil {
 			b.Fatal(err)

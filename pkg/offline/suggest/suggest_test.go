@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -29,18 +30,12 @@ func line(at time.Duration, user string, hits int64) replay.Line {
 func report(t testing.TB, o suggest.Options, lines []replay.Line) *suggest.Report {
 	t.Helper()
 	c, err := suggest.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := range lines {
-		if err := c.Add(&lines[i]); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Add(&lines[i]))
 	}
 	r, err := c.Report(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r
 }
 
@@ -78,9 +73,7 @@ func replayed(t testing.TB, rules *descriptors.Rules, lines []replay.Line) (keys
 	r, hit := replay.New(rules, replay.Options{}), map[string]bool{}
 	var result decide.Result
 	for i := range lines {
-		if err := r.Decide(lines[i].At, &lines[i].Request, &result); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Decide(lines[i].At, &lines[i].Request, &result))
 		if result.Denied {
 			denied++
 			hit[result.Key(0)] = true
@@ -394,9 +387,7 @@ func TestSampledKeysHitAreWithinTheirInterval(t *testing.T) {
 
 func TestLinesMustBeInOrder(t *testing.T) {
 	c, err := suggest.New(suggest.Options{Rules: rulesWith(t, "unit: minute", 5)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	late, early := line(time.Second, "a", 1), line(0, "a", 1)
 	if err := errors.Join(c.Add(&late), c.Add(&late)); err != nil {
 		t.Error(err)
@@ -411,9 +402,7 @@ func TestLinesMustBeInOrder(t *testing.T) {
 
 func TestFewKeysWithTooManyRequests(t *testing.T) {
 	c, err := suggest.New(suggest.Options{Rules: rulesWith(t, "unit: minute", 5), MaxBytes: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := range 10_000 {
 		l := line(time.Duration(i)*time.Second, "one", 1)
 		if err = c.Add(&l); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -51,9 +52,7 @@ func TestYAMLHasTheRulesOfTheReport(t *testing.T) {
 	}
 	r := report(t, suggest.Options{Rules: rules, Headroom: 0.2}, lines)
 	text, err := r.YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got, want := described(rulesfiletest.Parse(t, text)), described(rules)
 	for i := range want {
 		want[i] = strings.ReplaceAll(want[i], " 9 ", " 480 ")

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/offline/simulate"
 )
@@ -17,9 +18,7 @@ var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 func write(t *testing.T, r *simulate.Result) string {
 	t.Helper()
 	var b strings.Builder
-	if err := Write(&b, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Write(&b, r))
 	return b.String()
 }
 
