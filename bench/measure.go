@@ -175,11 +175,11 @@ func (up *setup) measure(ctx context.Context, s subject, rate float64, d span) (
 			m.Error = "Envoy passed them without an answer"
 		}
 	}
-	server, err := residentOf(up.server)
+	server, err := up.server.Resident()
 	if err != nil {
 		return nil, err
 	}
-	redis, err := residentOf(up.redis)
+	redis, err := up.redis.Resident()
 	m.ServerMB, m.RedisMB = float64(server)/1e6, float64(redis)/1e6
 	m.round()
 	return m, err

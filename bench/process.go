@@ -36,19 +36,6 @@ func cpuOf(p *harness.Process) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// residentOf returns the resident memory of a process in bytes, or 0 for nil.
-func residentOf(p *harness.Process) (int64, error) {
-	if p == nil {
-		return 0, nil
-	}
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID()))
-	if err != nil {
-		return 0, err
-	}
-	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
-	return pages * int64(os.Getpagesize()), err
-}
-
 // allocations returns the number of allocations of a server, from its heap profile. Unlike a page of metrics, its cost does not
 // grow with the number of rules.
 func allocations(ctx context.Context, debug string) (float64, error) {

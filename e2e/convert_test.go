@@ -129,13 +129,8 @@ func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 	slow := make(chan error, 1)
 	go func() { slow <- requests[0].do(t, e) }()
 	harness.Until(t, "the first request has arrived", func() bool {
-		stats, err := http.Get(e.Admin + "/stats?filter=delays_injected")
-		if err != nil {
-			return false
-		}
-		defer stats.Body.Close()
-		text, _ := io.ReadAll(stats.Body)
-		return bytes.Contains(text, []byte("delays_injected: 1"))
+		stats, _ := harness.Get(t.Context(), e.Admin+"/stats?filter=delays_injected")
+		return strings.Contains(stats, "delays_injected: 1")
 	})
 	for _, r := range requests[1:] {
 		must.Succeed(t, r.do(t, e))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A configMap is a folder as Kubernetes mounts a ConfigMap or a Secret. Its files are links into ..data, a link to a folder
@@ -21,10 +22,10 @@ type configMap struct {
 func newConfigMap(t *testing.T, files map[string]string) *configMap {
 	t.Helper()
 	m := &configMap{dir: t.TempDir()}
-	must(t, os.Chmod(m.dir, 0o755)) // readable by other users too
+	must.Succeed(t, os.Chmod(m.dir, 0o755)) // readable by other users too
 	m.replace(t, files)
 	for name := range files {
-		must(t, os.Symlink(filepath.Join("..data", name), filepath.Join(m.dir, name)))
+		must.Succeed(t, os.Symlink(filepath.Join("..data", name), filepath.Join(m.dir, name)))
 	}
 	return m
 }
@@ -34,18 +35,18 @@ func (m *configMap) replace(t *testing.T, files map[string]string) {
 	t.Helper()
 	m.n++
 	version := fmt.Sprintf("..%s.%d", time.Now().UTC().Format("2006_01_02_15_04_05"), m.n)
-	must(t, os.Mkdir(filepath.Join(m.dir, version), 0o755))
+	must.Succeed(t, os.Mkdir(filepath.Join(m.dir, version), 0o755))
 	for name, text := range files {
-		must(t, os.WriteFile(filepath.Join(m.dir, version, name), []byte(text), 0o644))
+		must.Succeed(t, os.WriteFile(filepath.Join(m.dir, version, name), []byte(text), 0o644))
 	}
 	old, err := os.Readlink(filepath.Join(m.dir, "..data"))
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	must(t, os.Symlink(version, filepath.Join(m.dir, "..data_tmp")))
-	must(t, os.Rename(filepath.Join(m.dir, "..data_tmp"), filepath.Join(m.dir, "..data")))
+	must.Succeed(t, os.Symlink(version, filepath.Join(m.dir, "..data_tmp")))
+	must.Succeed(t, os.Rename(filepath.Join(m.dir, "..data_tmp"), filepath.Join(m.dir, "..data")))
 	if old != "" {
-		must(t, os.RemoveAll(filepath.Join(m.dir, old)))
+		must.Succeed(t, os.RemoveAll(filepath.Join(m.dir, old)))
 	}
 }
 
@@ -61,8 +62,7 @@ func certificates(t *testing.T, a *certtest.Authority, hosts ...string) string {
 	pair := a.Issue(t, hosts...)
 	files := map[string]string{}
 	for name, path := range map[string]string{"tls.crt": pair.Cert, "tls.key": pair.Key, "ca.crt": a.File} {
-		b, err := os.ReadFile(path)
-		must(t, err)
+		b := must.Read(t, path)
 		files[name] = string(b)
 	}
 	return newConfigMap(t, files).dir
@@ -71,8 +71,7 @@ func certificates(t *testing.T, a *certtest.Authority, hosts ...string) string {
 // read returns a file of the repository.
 func read(t *testing.T, path ...string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(append([]string{"..", ".."}, path...)...))
-	must(t, err)
+	b := must.Read(t, filepath.Join(append([]string{"..", ".."}, path...)...))
 	return string(b)
 }
 

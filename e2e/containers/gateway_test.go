@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-rls/weir/e2e/xds/envoygateway"
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
@@ -45,12 +46,12 @@ func (g *gateway) set(version string, perMinute uint32) {
 			Key: rule, RateLimit: &conf.RateLimitPolicy{Unit: conf.RateLimitUnit_HOUR, RequestsPerUnit: perMinute},
 		}},
 	}}})
-	must(g.t, err)
+	must.Succeed(g.t, err)
 	r, err := http.NewRequest(http.MethodPut, g.url+"/rules?version="+version, strings.NewReader("["+string(b)+"]"))
-	must(g.t, err)
+	must.Succeed(g.t, err)
 	answer, err := web.Do(r)
-	must(g.t, err)
-	must(g.t, answer.Body.Close())
+	must.Succeed(g.t, err)
+	must.Succeed(g.t, answer.Body.Close())
 	if answer.StatusCode != http.StatusOK {
 		g.t.Fatalf("the control plane answers %s", answer.Status)
 	}
@@ -60,7 +61,7 @@ func (g *gateway) set(version string, perMinute uint32) {
 func (g *gateway) request() (version, fault string) {
 	g.t.Helper()
 	var q struct{ Node, Version, Error string }
-	must(g.t, json.Unmarshal([]byte(get(g.t, g.url+"/request")), &q))
+	must.Succeed(g.t, json.Unmarshal([]byte(get(g.t, g.url+"/request")), &q))
 	if q.Node != envoygateway.NodeID {
 		g.t.Errorf("the node is %q", q.Node)
 	}

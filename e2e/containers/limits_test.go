@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // Each algorithm, on each store, through Envoy to a 429. A client that waits for the reported time gets in.
@@ -34,7 +36,7 @@ func TestContainerLimitsByEveryAlgorithm(t *testing.T) {
 					if a.Status != 429 || a.Remaining != 0 || a.RetryAfter < 1 {
 						t.Errorf("%s: %+v, want 429 and when to come again", action, a)
 					}
-					must(t, a.Wait(t.Context()))
+					must.Succeed(t, a.Wait(t.Context()))
 					c.allowed(1, user, action)
 					break
 				}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/moby/moby/client"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // Weir outlives its Redis. While Redis is down or hangs, requests get an error before Envoy gives up, and Envoy lets them pass.
@@ -19,19 +21,19 @@ func TestContainerSurvivesRedisOutage(t *testing.T) {
 		{"hangs", true,
 			func(t *testing.T, redis *service) {
 				_, err := docker.ContainerPause(t.Context(), redis.GetContainerID(), client.ContainerPauseOptions{})
-				must(t, err)
+				must.Succeed(t, err)
 			},
 			func(t *testing.T, redis *service) {
 				_, err := docker.ContainerUnpause(t.Context(), redis.GetContainerID(), client.ContainerUnpauseOptions{})
-				must(t, err)
+				must.Succeed(t, err)
 			},
 		},
 		{"stops", false,
 			func(t *testing.T, redis *service) {
 				most := startTimeout
-				must(t, redis.Stop(context.Background(), &most))
+				must.Succeed(t, redis.Stop(context.Background(), &most))
 			},
-			func(t *testing.T, redis *service) { must(t, redis.Start(t.Context())) },
+			func(t *testing.T, redis *service) { must.Succeed(t, redis.Start(t.Context())) },
 		},
 	} {
 		t.Run(how.name, func(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // Two replicas behind one Envoy, on one Redis, together admit exactly the limit, and both answer requests.
@@ -66,7 +68,7 @@ func answered(t *testing.T, s *service) (n int) {
 		if strings.HasPrefix(line, "weir_requests_total{") {
 			var one int
 			_, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &one)
-			must(t, err)
+			must.Succeed(t, err)
 			n += one
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/testcontainers/testcontainers-go/wait"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const startTimeout = 2 * time.Minute // far above the time needed: a busy machine must not look like a fault
@@ -33,8 +34,8 @@ type stack struct {
 func newStack(t *testing.T) *stack {
 	t.Helper()
 	net, err := tcnetwork.New(t.Context())
-	must(t, err)
-	t.Cleanup(func() { must(t, net.Remove(context.Background())) })
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, net.Remove(context.Background())) })
 	return &stack{t, net}
 }
 
@@ -99,9 +100,9 @@ func (s *stack) start(r recipe) *service {
 		if t.Failed() {
 			t.Logf("the log of %s (%s):\n%s", r.alias, r.image.name, one.log())
 		}
-		must(t, one.Terminate(context.Background(), testcontainers.StopTimeout(0)))
+		must.Succeed(t, one.Terminate(context.Background(), testcontainers.StopTimeout(0)))
 	})
-	must(t, err)
+	must.Succeed(t, err)
 	return one
 }
 
@@ -124,7 +125,7 @@ func (s *service) log() string {
 func (s *service) address(port int) string {
 	s.t.Helper()
 	mapped, err := s.MappedPort(context.Background(), fmt.Sprintf("%d/tcp", port))
-	must(s.t, err)
+	must.Succeed(s.t, err)
 	return fmt.Sprintf("127.0.0.1:%d", mapped.Num())
 }
 
@@ -132,9 +133,9 @@ func (s *service) address(port int) string {
 func (s *service) end() {
 	s.t.Helper()
 	most := startTimeout
-	must(s.t, s.Stop(context.Background(), &most))
+	must.Succeed(s.t, s.Stop(context.Background(), &most))
 	state, err := s.State(context.Background())
-	must(s.t, err)
+	must.Succeed(s.t, err)
 	if state.ExitCode != 0 || state.OOMKilled {
 		s.t.Errorf("exit code %d after SIGTERM, want 0\n%s", state.ExitCode, s.log())
 	}
@@ -180,7 +181,7 @@ func (s *stack) weirNamed(alias, rules string, env ...map[string]string) *servic
 func (s *stack) envoy(bootstrap string, mounts ...map[string]string) *proxy {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), "envoy.yaml")
-	must(s.t, os.WriteFile(path, []byte(bootstrap), 0o644))
+	must.Succeed(s.t, os.WriteFile(path, []byte(bootstrap), 0o644))
 	all := map[string]string{"/etc/envoy/envoy.yaml": path}
 	for _, one := range mounts {
 		maps.Copy(all, one)
@@ -203,7 +204,7 @@ type proxy struct {
 func (c *proxy) do(user, action string) harness.Answer {
 	c.t.Helper()
 	a, err := c.envoy.Do(c.t.Context(), user, action)
-	must(c.t, err)
+	must.Succeed(c.t, err)
 	return a
 }
 
@@ -239,7 +240,7 @@ func (c *proxy) stat(name string) (n int) {
 	for line := range strings.Lines(get(c.t, c.envoy.Admin+"/stats")) {
 		if text, ok := strings.CutPrefix(line, name+": "); ok {
 			_, err := fmt.Sscan(text, &n)
-			must(c.t, err)
+			must.Succeed(c.t, err)
 		}
 	}
 	return n
@@ -251,10 +252,10 @@ var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Time
 func get(t *testing.T, url string) string {
 	t.Helper()
 	r, err := web.Get(url)
-	must(t, err)
+	must.Succeed(t, err)
 	defer r.Body.Close()
 	body, err := io.ReadAll(r.Body)
-	must(t, err)
+	must.Succeed(t, err)
 	if r.StatusCode != 200 {
 		t.Fatalf("%s: %s\n%s", url, r.Status, body)
 	}
@@ -270,12 +271,5 @@ func until(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in %v: %s", startTimeout, what)
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // thousand is a file of 1,000 rules.
@@ -70,16 +71,10 @@ func ask(address string) error {
 //	tools/with-docker go test -run '^$' -bench Start -benchtime 20x .
 func BenchmarkStart(b *testing.B) {
 	dir := b.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		b.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(thousand()), 0o644); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, os.Chmod(dir, 0o755))
+	must.Succeed(b, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(thousand()), 0o644))
 	ports, err := harness.FreePorts(1)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	port := fmt.Sprint(ports[0])
 	b.Run("process", func(b *testing.B) {
 		binary := filepath.Join(b.TempDir(), "weir")
@@ -93,9 +88,7 @@ func BenchmarkStart(b *testing.B) {
 			c := exec.Command(binary)
 			c.Env = []string{"CONFIG_PATH=" + dir, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "PORT=0", "DEBUG_PORT=0", "GRPC_PORT=" + port}
 			began := time.Now()
-			if err := c.Start(); err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, c.Start())
 			answers(b, "127.0.0.1:"+port)
 			least = min(least, time.Since(began))
 			b.StopTimer()
@@ -129,9 +122,7 @@ func BenchmarkStart(b *testing.B) {
 			ended := time.Now()
 			b.StopTimer()
 			started, err := time.Parse(time.RFC3339Nano, run("inspect", "--format={{.State.StartedAt}}", id))
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
 			least, own = min(least, ended.Sub(began)), min(own, ended.Sub(started))
 			run("rm", "-f", id)
 			b.StartTimer()

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/testcontainers/testcontainers-go/wait"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // Weir's image replaces the image of envoyproxy/ratelimit, and is replaced again. Command, environment, ConfigMap, Redis
@@ -75,14 +77,14 @@ descriptors:
 			}
 			holds("alice, of the incumbent")
 			most := startTimeout
-			must(t, incumbent.Stop(t.Context(), &most))
+			must.Succeed(t, incumbent.Stop(t.Context(), &most))
 
 			weir := start(images.weir)
 			c.awaitConnected("login")
 			holds("bob, of Weir")
 			weir.end()
 
-			must(t, incumbent.Start(t.Context()))
+			must.Succeed(t, incumbent.Start(t.Context()))
 			c.awaitConnected("login")
 			holds("carol, of the incumbent again")
 			c.denied("alice, of the incumbent", "login")

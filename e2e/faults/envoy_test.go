@@ -3,8 +3,6 @@ package faults
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -151,12 +149,9 @@ func (e *envoy) ask(ctx context.Context, user, action string) visit {
 // decided returns the number of requests that Weir has admitted within Envoy's timeout.
 func (e *envoy) decided(t *testing.T) (n int) {
 	t.Helper()
-	res, err := http.Get(e.Admin + "/stats?filter=ratelimit.ok$")
+	text, err := harness.Get(t.Context(), e.Admin+"/stats?filter=ratelimit.ok$")
 	must.Succeed(t, err)
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	must.Succeed(t, err)
-	if _, value, found := strings.Cut(string(text), ": "); found {
+	if _, value, found := strings.Cut(text, ": "); found {
 		n, err = strconv.Atoi(strings.TrimSpace(value))
 	}
 	must.Succeed(t, err)

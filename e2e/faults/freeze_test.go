@@ -178,7 +178,7 @@ func TestFrozenRedisBehindRatelimitIsMeasured(t *testing.T) {
 		c := dial(t, addr)
 		c.timeout = wait
 		r := freeze(t, []*client{c}, redis, nil)
-		resident, err := residentOf(p.PID())
+		resident, err := p.Resident()
 		if err != nil {
 			t.Error(err)
 		}

@@ -1,11 +1,8 @@
 package faults
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,27 +67,19 @@ func withLongTimeout(env ...string) []string {
 
 // metrics returns the metrics of a Weir, by name and labels as in /metrics.
 func metrics(ctx context.Context, w *harness.Weir) (map[string]float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, testTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.HTTP+"/metrics", nil)
+	text, err := harness.Get(ctx, w.HTTP+"/metrics")
 	if err != nil {
 		return nil, err
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
 	all := map[string]float64{}
-	lines := bufio.NewScanner(io.LimitReader(res.Body, 16<<20))
-	for lines.Scan() {
-		if at := strings.LastIndexByte(lines.Text(), ' '); at > 0 && lines.Text()[0] != '#' {
-			if v, err := strconv.ParseFloat(lines.Text()[at+1:], 64); err == nil {
-				all[lines.Text()[:at]] = v
+	for line := range strings.Lines(text) {
+		if at := strings.LastIndexByte(line, ' '); at > 0 && line[0] != '#' {
+			if v, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64); err == nil {
+				all[line[:at]] = v
 			}
 		}
 	}
-	return all, lines.Err()
+	return all, nil
 }
 
 func mustMetrics(t *testing.T, w *harness.Weir) map[string]float64 {
@@ -114,23 +103,13 @@ func sizeOf(ctx context.Context, w *harness.Weir) (size, error) {
 		return size{}, err
 	}
 	s := size{goroutines: int(m["go_goroutines"]), heap: int64(m["go_memstats_heap_inuse_bytes"])}
-	s.resident, err = residentOf(w.PID())
+	s.resident, err = w.Resident()
 	if err != nil {
 		return size{}, err
 	}
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.PID()))
 	s.files = len(files)
 	return s, err
-}
-
-// residentOf returns the resident memory of a process, in bytes.
-func residentOf(pid int) (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0, err
-	}
-	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
-	return pages * int64(os.Getpagesize()), err
 }
 
 // A watch samples the size of a Weir.

@@ -122,7 +122,7 @@ var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // Get returns the page at url. It fails on a status other than 200, and after 10 s.
 func Get(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -1,10 +1,8 @@
 package streamdone
 
 import (
-	"bufio"
 	"context"
 	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -174,12 +172,11 @@ func (g *closedGate) abandon() {
 // metric returns a metric of the slow Weir, summed over its labels.
 func (w *slowWeir) metric(t *testing.T, name string) (sum float64) {
 	t.Helper()
-	res, err := http.Get(w.HTTP + "/metrics")
+	text, err := harness.Get(t.Context(), w.HTTP+"/metrics")
 	must.Succeed(t, err)
-	defer res.Body.Close()
-	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
-		if line := lines.Text(); strings.HasPrefix(line, name+"{") {
-			n, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, name+"{") {
+			n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
 			must.Succeed(t, err)
 			sum += n
 		}

@@ -119,11 +119,11 @@ func (i *Imported) Rules(name string) ([]byte, error) {
 	case name == "":
 		d = i.domains[0]
 	default:
-		if n := slices.Index(i.Domains(), name); n >= 0 {
-			d = i.domains[n]
-		} else {
+		n := slices.Index(i.Domains(), name)
+		if n < 0 {
 			return nil, fmt.Errorf("%s has no domain %s: set --domain to one of %s", i.name, name, strings.Join(i.Domains(), ", "))
 		}
+		d = i.domains[n]
 	}
 	if len(d.root.Below) == 0 {
 		return nil, fmt.Errorf("%s: no limit of the domain %s can be imported", i.name, d.name)

@@ -188,14 +188,14 @@ func (w *wanted) problems(prefix string, d *decide.Decision, last bool) []Proble
 		differ("verdict", verdictOf(*w.denied), verdictOf(d.Outcome == decide.Denied))
 	}
 	if w.rule != nil {
-		differ("rule", orNone(*w.rule), orNone(d.RuleName()))
+		differ("rule", cmp.Or(*w.rule, "none"), cmp.Or(d.RuleName(), "none"))
 	}
 	if w.reason != nil {
 		differ("reason", *w.reason, d.Reason.String())
 	}
 	name, number, verdict := limitOf(d)
 	if w.limit != nil && *w.limit != number {
-		differ("limit", orNone(*w.limit), name)
+		differ("limit", cmp.Or(*w.limit, "none"), name)
 	}
 	if w.penalized != nil {
 		differ("penalized", strconv.FormatBool(*w.penalized), strconv.FormatBool(verdict != nil && verdict.Penalized))
@@ -229,13 +229,6 @@ func (w *wanted) problems(prefix string, d *decide.Decision, last bool) []Proble
 		differ("reset_after", w.resetAfter.String(), got)
 	}
 	return all
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return text
 }
 
 func wait(d time.Duration) string {

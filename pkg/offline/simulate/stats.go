@@ -84,10 +84,10 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 		}
 	case denied:
 		s.r.Denied++
-		s.denied.add(bucket, 1)
+		s.denied.count(bucket)
 	default:
 		s.r.Allowed++
-		s.allowed.add(bucket, 1)
+		s.allowed.count(bucket)
 	}
 	s.compareRecorded(line, denied, err == nil)
 	s.hashed.Add(&line.Request)
@@ -190,7 +190,7 @@ func (s *stats) observeLimit(row int, d *decide.Decision, i int, key string, at 
 	l.requests++
 	l.hits += max(0, d.Hits)
 	if v.Allowed {
-		l.allowedOver.add(bucket, 1)
+		l.allowedOver.count(bucket)
 		capacity := d.Limits[i].Compiled.Capacity()
 		if d.Hits > 0 && 100*float64(v.Used) > nearPercent*float64(capacity) {
 			l.near++
@@ -200,7 +200,7 @@ func (s *stats) observeLimit(row int, d *decide.Decision, i int, key string, at 
 		}
 	} else {
 		l.denied++
-		l.deniedOver.add(bucket, 1)
+		l.deniedOver.count(bucket)
 	}
 	k := s.key(l, key)
 	if k == nil {

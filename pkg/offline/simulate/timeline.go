@@ -18,11 +18,12 @@ var widths = func() []time.Duration {
 // A series has one count for each bucket. It may be shorter than the timeline.
 type series []int64
 
-func (s *series) add(bucket int, n int64) {
+// count adds 1 to a bucket.
+func (s *series) count(bucket int) {
 	for len(*s) <= bucket {
 		*s = append(*s, 0)
 	}
-	(*s)[bucket] += n
+	(*s)[bucket]++
 }
 
 // full returns s with n buckets.
