@@ -120,7 +120,7 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 // client does not reuse connections, so that polling does not delay a draining server.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// Get returns the page at url. It fails on a status other than 200, and after 10 s.
+// Get returns the page at url. It fails on a status other than 200, and after 30 s.
 func Get(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
