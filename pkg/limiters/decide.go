@@ -57,19 +57,19 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 	for _, g := range groups {
 		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Op != OpInspect {
 			if stateIndex[0] >= 0 {
-				decideOne(now, &g[0], &states[stateIndex[0]], &out[0])
+				takeSingle(now, &g[0], &states[stateIndex[0]], &out[0])
 			}
 		} else {
 			d := groupDecision{now, g, stateIndex, states, out}
-			d.decide()
+			d.take()
 		}
 		stateIndex, out = stateIndex[len(g):], out[len(g):]
 	}
 }
 
-// decideOne decides an ungrouped hit under a limit without extra state, as most hits are. It is a short form of groupDecision,
+// takeSingle decides an ungrouped hit under a limit without extra state, as most hits are. It is a short form of groupDecision,
 // which takes several times as long.
-func decideOne(now int64, h *Hit, s *State, v *Verdict) {
+func takeSingle(now int64, h *Hit, s *State, v *Verdict) {
 	l, n := h.Limit, h.checkedHits()
 	ok, retryAfter := l.fits(s, now, n)
 	if ok {
@@ -113,8 +113,8 @@ type groupDecision struct {
 	out        []Verdict
 }
 
-// decide checks all hits of the group before it charges any.
-func (d *groupDecision) decide() {
+// take checks all hits of the group before it charges any.
+func (d *groupDecision) take() {
 	switch {
 	case d.group[0].Op == OpInspect:
 		d.inspect()
