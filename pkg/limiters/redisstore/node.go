@@ -21,12 +21,12 @@ type node struct {
 
 func (c *cluster) newNode() *node {
 	n := &node{cluster: c, server: newServer(c.client, ""), reconnector: &reconnector{shared: c.shared}}
-	n.queue = &queue{shared: c.shared, call: n.decide}
+	n.queue = &queue{shared: c.shared, call: n.call}
 	return n
 }
 
-// decide is the [callFunc] of the queue. It makes a call for each slot, and returns an error only if all of them failed.
-func (n *node) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// call is the [callFunc] of the queue. It makes a call for each slot, and returns an error only if all of them failed.
+func (n *node) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
 	calls := splitBySlot(notAfter, now, groups, keys)
 	n.makeCalls(ctx, calls)
@@ -37,7 +37,7 @@ func (n *node) decide(ctx context.Context, notAfter, now time.Time, groups []lim
 		}
 	}
 	if len(moving) > 0 {
-		n.decideByKey(ctx, moving)
+		n.callKeyByKey(ctx, moving)
 	}
 	err := n.cluster.scatter(calls, out)
 	if err != nil {

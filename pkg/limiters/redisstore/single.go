@@ -20,7 +20,7 @@ type single struct {
 
 func newSingle(s *shared, client redis.UniversalClient) *single {
 	one := &single{shared: s, server: newServer(client, ""), reconnector: &reconnector{shared: s}}
-	one.queue = &queue{shared: s, call: one.decide}
+	one.queue = &queue{shared: s, call: one.call}
 	return one
 }
 
@@ -29,8 +29,8 @@ func (s *single) Take(ctx context.Context, now time.Time, groups []limiters.Grou
 	return s.queue.Take(ctx, now, groups, out)
 }
 
-// decide is the [callFunc] of the queue.
-func (s *single) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// call is the [callFunc] of the queue.
+func (s *single) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	b := pooledBatch(notAfter, now, groups, s.namer)
 	defer b.release()
 	r, err := s.server.call(ctx, b)

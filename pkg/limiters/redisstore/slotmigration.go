@@ -10,11 +10,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// decideByKey decides calls that got TRYAGAIN, because a call over several keys fails while their slot moves. It charges a group
+// callKeyByKey repeats calls that got TRYAGAIN, because a call over several keys fails while their slot moves. It charges a group
 // key by key, and refunds it if one of its hits is denied or fails, see ADR 5. A group with both charges and refunds keeps the
 // error, because refunds cannot be undone. A hit with a penalty or a reservation has extra keys; it keeps the error unless one
 // node has all of them, see ADR 16.
-func (n *node) decideByKey(ctx context.Context, calls []*slotCall) {
+func (n *node) callKeyByKey(ctx context.Context, calls []*slotCall) {
 	start := time.Now()
 	charges, refunds := make([]keyCalls, len(calls)), make([]keyCalls, len(calls))
 	for i, sc := range calls {
