@@ -66,7 +66,7 @@ func (h handler) shouldRateLimit(
 // serve answers a decoded call and releases it.
 func (s *Service) serve(ctx context.Context, c *call) (*encodedResponse, error) {
 	var encoded *encodedResponse
-	err := s.decide(ctx, c)
+	err := s.fillResult(ctx, c)
 	if err == nil {
 		encoded, err = s.encode(c)
 	}

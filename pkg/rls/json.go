@@ -27,7 +27,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		badRequest(w, err.Error())
 		return
 	}
-	response, err := s.decideMessage(r.Context(), &request, false)
+	response, err := s.answerMessage(r.Context(), &request, false)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument:

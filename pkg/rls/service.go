@@ -74,17 +74,17 @@ func New(d *decide.Decider, o Options) *Service {
 func (s *Service) ShouldRateLimit(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest,
 ) (*ratelimitv3.RateLimitResponse, error) {
-	return s.decideMessage(ctx, request, true)
+	return s.answerMessage(ctx, request, true)
 }
 
-// decideMessage decides a request of Envoy's generated type.
-func (s *Service) decideMessage(
+// answerMessage answers a request of Envoy's generated type.
+func (s *Service) answerMessage(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest, byGRPC bool,
 ) (response *ratelimitv3.RateLimitResponse, err error) {
 	c := newCall()
 	c.observation.GRPC = byGRPC
 	c.malformed = malformed(c.message.read(request))
-	err = s.decide(ctx, c)
+	err = s.fillResult(ctx, c)
 	if err == nil {
 		response, err = s.response(c)
 	}
@@ -111,8 +111,8 @@ func malformed(err error) error {
 	return status.Error(codes.InvalidArgument, "malformed request: "+err.Error())
 }
 
-// decide decides a call unless it is malformed. Its error is a gRPC status.
-func (s *Service) decide(ctx context.Context, c *call) error {
+// fillResult decides a decoded call unless it is malformed, and fills its Result. Its error is a gRPC status.
+func (s *Service) fillResult(ctx context.Context, c *call) error {
 	if c.malformed != nil {
 		return c.malformed
 	}
