@@ -22,7 +22,7 @@ import (
 // store.
 type Fallback struct {
 	store   limiters.Store
-	local   localDecider
+	local   localFallback
 	outages outageDetector
 	decided [limiters.OnErrorLocal + 1]atomic.Int64
 }
@@ -63,7 +63,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 	}
 	return &Fallback{
 		store:   store,
-		local:   localDecider{store: o.Local, replicas: o.Replicas, shares: shareCache{p: o.FalseLimit}},
+		local:   localFallback{store: o.Local, replicas: o.Replicas, shares: shareCache{p: o.FalseLimit}},
 		outages: outageDetector{failed: o.Failed, recovered: o.Recovered},
 	}
 }
@@ -89,7 +89,7 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 // EndLocally ends leases in the local store only. It is for leases that the wrapped store has certainly not charged, so that nothing
 // retries their ends there. It ignores a canceled ctx, which must not keep a slot occupied.
 func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiters.Hit) {
-	f.local.decideEnds(ctx, now, ends)
+	f.local.endLeases(ctx, now, ends)
 }
 
 // Take implements [limiters.Store].
@@ -110,7 +110,7 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	case err != nil:
 		f.outages.noteFailure(err)
 	}
-	f.decide(ctx, t)
+	f.applyOnErrors(ctx, t)
 	f.chargeAllowed(ctx, t)
 	if err != nil && !slices.ContainsFunc(out, isDecided) {
 		return err
@@ -130,14 +130,14 @@ func isUndecided(v limiters.Verdict) bool  { return v.Err != nil }
 func isNotAllowed(v limiters.Verdict) bool { return !v.Allowed } // denied or undecided
 func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
-// decide applies on_store_error to the failed hits of t, and counts them.
-func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
+// applyOnErrors applies on_store_error to the failed hits of t, and counts them.
+func (f *Fallback) applyOnErrors(ctx context.Context, t fallbackTake) {
 	for first, g := range limiters.EachGroup(t.groups) {
 		for i := range g {
 			applyOnError(&g[i], &t.out[first+i])
 		}
 	}
-	f.local.decide(ctx, t)
+	f.local.takeFailed(ctx, t)
 	f.count(t)
 }
 
@@ -186,7 +186,7 @@ func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
 		return
 	}
 	_ = retried.Take(ctx, f.store, t.now) // the verdicts have the error
-	f.decide(ctx, fallbackTake{t.now, retried.Groups, retried.Verdicts})
+	f.applyOnErrors(ctx, fallbackTake{t.now, retried.Groups, retried.Verdicts})
 	retried.Scatter(t.out)
 }
 

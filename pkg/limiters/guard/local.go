@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A localDecider decides hits under OnErrorLocal in this process's memory, by its share of each limit.
-type localDecider struct {
+// A localFallback decides hits under OnErrorLocal in this process's memory, by its share of each limit.
+type localFallback struct {
 	store    limiters.Store // nil: it decides no hits
 	replicas func() int
 	shares   shareCache
@@ -19,14 +19,14 @@ type localDecider struct {
 	hasLeases atomic.Bool // store has decided a hit with a lease
 }
 
-// decide decides the failed hits of t under OnErrorLocal. A verdict keeps its error if store fails too.
-func (d *localDecider) decide(ctx context.Context, t fallbackTake) {
+// takeFailed decides the failed hits of t under OnErrorLocal. A verdict keeps its error if store fails too.
+func (l *localFallback) takeFailed(ctx context.Context, t fallbackTake) {
 	var hits split.Subset
 	for first, g := range limiters.EachGroup(t.groups) {
-		d.addFailed(&hits, first, g, t)
+		l.addFailed(&hits, first, g, t)
 	}
 	// The store does not block, and must end a lease even if ctx is canceled.
-	if hits.Len() == 0 || hits.Take(context.WithoutCancel(ctx), d.store, t.now) != nil {
+	if hits.Len() == 0 || hits.Take(context.WithoutCancel(ctx), l.store, t.now) != nil {
 		return
 	}
 	for i, v := range hits.Verdicts {
@@ -39,13 +39,13 @@ func (d *localDecider) decide(ctx context.Context, t fallbackTake) {
 
 // addFailed adds the failed hits of g under OnErrorLocal to hits. If another hit of g was denied or failed, it adds a denying hit, so
 // that no share is charged.
-func (d *localDecider) addFailed(hits *split.Subset, first int, g limiters.Group, t fallbackTake) {
+func (l *localFallback) addFailed(hits *split.Subset, first int, g limiters.Group, t fallbackTake) {
 	var failed limiters.Group
 	var indices []int
 	denied := false
 	for i, h := range g {
 		v := &t.out[first+i]
-		if v.Err != nil && h.OnError == limiters.OnErrorLocal && d.scale(&h) {
+		if v.Err != nil && h.OnError == limiters.OnErrorLocal && l.scale(&h) {
 			failed, indices = append(failed, h), append(indices, first+i)
 		} else {
 			denied = denied || !v.Allowed
@@ -55,7 +55,7 @@ func (d *localDecider) addFailed(hits *split.Subset, first int, g limiters.Group
 		return
 	}
 	if slices.ContainsFunc(failed, hasLease) {
-		d.hasLeases.Store(true)
+		l.hasLeases.Store(true)
 	}
 	if denied {
 		failed, indices = append(failed, limiters.DenyingHit(failed[0].Key)), append(indices, -1)
@@ -66,21 +66,21 @@ func (d *localDecider) addFailed(hits *split.Subset, first int, g limiters.Group
 func hasLease(h limiters.Hit) bool { return h.Lease != limiters.LeaseID{} }
 
 // scale replaces the limit of h by this process's share of it. It reports whether the hit can be decided.
-func (d *localDecider) scale(h *limiters.Hit) bool {
-	replicas := int64(d.replicas())
-	if d.store == nil || replicas <= 1 {
-		return d.store != nil
+func (l *localFallback) scale(h *limiters.Hit) bool {
+	replicas := int64(l.replicas())
+	if l.store == nil || replicas <= 1 {
+		return l.store != nil
 	}
-	l, err := d.shares.replicaLimit(h.Limit, max(h.N, 1), replicas)
+	share, err := l.shares.replicaLimit(h.Limit, max(h.N, 1), replicas)
 	if err == nil {
-		h.Limit = l
+		h.Limit = share
 	}
 	return err == nil
 }
 
 // mirrorEnds repeats ends under OnErrorLocal that the wrapped store has decided, because the lease may be in either store. If ctx is
 // canceled, it repeats those that failed too, because nothing else decides them.
-func (d *localDecider) mirrorEnds(ctx context.Context, t fallbackTake) {
+func (l *localFallback) mirrorEnds(ctx context.Context, t fallbackTake) {
 	canceled := ctx.Err() != nil
 	var ends []limiters.Hit
 	for first, g := range limiters.EachGroup(t.groups) {
@@ -90,18 +90,18 @@ func (d *localDecider) mirrorEnds(ctx context.Context, t fallbackTake) {
 			}
 		}
 	}
-	d.decideEnds(ctx, t.now, ends)
+	l.endLeases(ctx, t.now, ends)
 }
 
-// decideEnds is [Fallback.EndLocally].
-func (d *localDecider) decideEnds(ctx context.Context, now time.Time, ends []limiters.Hit) {
-	if len(ends) == 0 || d.store == nil {
+// endLeases is [Fallback.EndLocally].
+func (l *localFallback) endLeases(ctx context.Context, now time.Time, ends []limiters.Hit) {
+	if len(ends) == 0 || l.store == nil {
 		return
 	}
 	ends = slices.Clone(ends) // they belong to the caller
 	for i := range ends {
-		d.scale(&ends[i])
+		l.scale(&ends[i])
 	}
 	// The local store fails only a hit that needs memory, which the end of a lease does not.
-	_ = d.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), make([]limiters.Verdict, len(ends)))
+	_ = l.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), make([]limiters.Verdict, len(ends)))
 }
