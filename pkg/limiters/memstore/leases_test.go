@@ -25,7 +25,7 @@ func leaseHit(l *limiters.Limit, id string, n int64, end bool) limiters.Hit {
 	return limiters.Hit{Key: "k", Limit: l, N: n, Lease: limiters.NewLeaseID(nil, id), Op: opOf(end)}
 }
 
-func decided(t *testing.T, s *Store, h limiters.Hit) limiters.Verdict {
+func mustTake(t *testing.T, s *Store, h limiters.Hit) limiters.Verdict {
 	t.Helper()
 	out := make([]limiters.Verdict, 1)
 	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(h), out); err != nil {
@@ -38,17 +38,17 @@ func decided(t *testing.T, s *Store, h limiters.Hit) limiters.Verdict {
 func TestLeasesTakeMemoryUntilTheyEnd(t *testing.T) {
 	s := New(Options{})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1000})
-	decided(t, s, leaseHit(limit, "first", 1, false))
+	mustTake(t, s, leaseHit(limit, "first", 1, false))
 	one := s.Stats().Bytes
 	for i := range 500 {
-		decided(t, s, leaseHit(limit, strconv.Itoa(i), 1, false))
+		mustTake(t, s, leaseHit(limit, strconv.Itoa(i), 1, false))
 	}
 	if got := s.Stats(); got.Keys != 1 || got.Bytes < one+500*40 {
 		t.Errorf("501 leases take %+v, one takes %d bytes", got, one)
 	}
-	decided(t, s, leaseHit(limit, "first", 0, true))
+	mustTake(t, s, leaseHit(limit, "first", 0, true))
 	for i := range 500 {
-		decided(t, s, leaseHit(limit, strconv.Itoa(i), 0, true))
+		mustTake(t, s, leaseHit(limit, strconv.Itoa(i), 0, true))
 	}
 	if got := s.Stats(); got.Keys != 0 || got.Bytes != 0 {
 		t.Errorf("after all releases: %+v", got)
@@ -64,18 +64,18 @@ func TestReserveKeepsTheUsageOfARecordWithoutPointers(t *testing.T) {
 		spec.Params.Reserve.TTL = time.Hour
 		reserves := limiterstest.MustLimit(spec)
 		other := limiters.Hit{Key: "other", Limit: plain, N: 1}
-		decided(t, s, other)
-		decided(t, s, limiters.Hit{Key: "k", Limit: plain, N: 3})
-		if v := decided(t, s, leaseHit(reserves, "a", 4, false)); !v.Allowed || v.Used != 7 {
+		mustTake(t, s, other)
+		mustTake(t, s, limiters.Hit{Key: "k", Limit: plain, N: 3})
+		if v := mustTake(t, s, leaseHit(reserves, "a", 4, false)); !v.Allowed || v.Used != 7 {
 			t.Errorf("%s: %+v", name, v)
 		}
-		if v := decided(t, s, limiters.Hit{Key: "k", Limit: plain, N: 1}); v.Used != 8 {
+		if v := mustTake(t, s, limiters.Hit{Key: "k", Limit: plain, N: 1}); v.Used != 8 {
 			t.Errorf("%s: %+v", name, v)
 		}
-		if v := decided(t, s, leaseHit(reserves, "a", 1, true)); v.Used != 5 {
+		if v := mustTake(t, s, leaseHit(reserves, "a", 1, true)); v.Used != 5 {
 			t.Errorf("%s: settled: %+v", name, v)
 		}
-		if v := decided(t, s, other); v.Used != 2 || s.Stats().Keys != 2 {
+		if v := mustTake(t, s, other); v.Used != 2 || s.Stats().Keys != 2 {
 			t.Errorf("%s: another key: %+v, %+v", name, v, s.Stats())
 		}
 	}
@@ -86,15 +86,15 @@ func TestReleaseOnAFullStore(t *testing.T) {
 	s := New(Options{MaxKeys: 1})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
 	over := limiters.Hit{Key: "over", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "a")}
-	decided(t, s, over) // over its limit, so it is not evicted
-	if v := decided(t, s, leaseHit(limit, "b", 1, false)); !errors.Is(v.Err, ErrFull) {
+	mustTake(t, s, over) // over its limit, so it is not evicted
+	if v := mustTake(t, s, leaseHit(limit, "b", 1, false)); !errors.Is(v.Err, ErrFull) {
 		t.Errorf("a lease on a full store: %+v", v)
 	}
-	if v := decided(t, s, leaseHit(limit, "b", 0, true)); !v.Allowed || v.Err != nil {
+	if v := mustTake(t, s, leaseHit(limit, "b", 0, true)); !v.Allowed || v.Err != nil {
 		t.Errorf("a release of an unknown id: %+v", v)
 	}
 	over.Op = limiters.OpEnd
-	if v := decided(t, s, over); !v.Allowed || v.Used != 0 || s.Stats().Keys != 0 {
+	if v := mustTake(t, s, over); !v.Allowed || v.Used != 0 || s.Stats().Keys != 0 {
 		t.Errorf("a release: %+v, %+v", v, s.Stats())
 	}
 }
@@ -108,14 +108,14 @@ func TestEndDuringAPenaltyOnAFullStore(t *testing.T) {
 		Reserve:     limiters.ReserveSpec{TTL: time.Minute},
 	}})
 	for _, s := range []*Store{full, roomy} {
-		decided(t, s, leaseHit(limit, "a", 1, false))
-		if v := decided(t, s, leaseHit(limit, "b", 1, false)); !v.Penalized {
+		mustTake(t, s, leaseHit(limit, "a", 1, false))
+		if v := mustTake(t, s, leaseHit(limit, "b", 1, false)); !v.Penalized {
 			t.Fatalf("the denied hit: %+v, want a penalty", v)
 		}
 	}
 	full.options.MaxBytes = 1
 	unknown := leaseHit(limit, "unknown", 0, true)
-	got, want := decided(t, full, unknown), decided(t, roomy, unknown)
+	got, want := mustTake(t, full, unknown), mustTake(t, roomy, unknown)
 	got.At, got.Order, want.At, want.Order = 0, 0, 0, 0
 	got.ResetAfter, want.ResetAfter = got.ResetAfter.Round(time.Minute), want.ResetAfter.Round(time.Minute)
 	if got != want || got.Penalized {
@@ -126,8 +126,8 @@ func TestEndDuringAPenaltyOnAFullStore(t *testing.T) {
 func TestReleaseIsAllowedAtMaxBytes(t *testing.T) {
 	s := New(Options{MaxBytes: 1}) // the first key uses them up
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
-	decided(t, s, leaseHit(limit, "a", 1, false))
-	if v := decided(t, s, leaseHit(limit, "a", 0, true)); v.Used != 0 || s.Stats().Keys != 0 {
+	mustTake(t, s, leaseHit(limit, "a", 1, false))
+	if v := mustTake(t, s, leaseHit(limit, "a", 0, true)); v.Used != 0 || s.Stats().Keys != 0 {
 		t.Errorf("a release: %+v, %+v", v, s.Stats())
 	}
 }
@@ -144,8 +144,8 @@ func TestHitsAfterAnExpiredReservationNeedRoom(t *testing.T) {
 		"a hit without a reservation": {{Key: "k", Limit: limit, N: 1}},
 	} {
 		s := New(Options{MaxBytes: 1}) // the first key uses them up
-		decided(t, s, leaseHit(limit, "a", 5, false))
-		if v := decided(t, s, leaseHit(limit, "b", 1, false)); v.Allowed || v.Err != nil {
+		mustTake(t, s, leaseHit(limit, "a", 5, false))
+		if v := mustTake(t, s, leaseHit(limit, "b", 1, false)); v.Allowed || v.Err != nil {
 			t.Errorf("%s: before the reservation expires: %+v, want a denial", name, v)
 		}
 		advance(s, 2*time.Minute)
@@ -171,10 +171,10 @@ func TestSnapshotKeepsThePenaltyOfASharedRecord(t *testing.T) {
 	smaller := limiterstest.MustLimit(spec)
 	spec.Max, spec.Params.Penalty = 9, limiters.PenaltySpec{After: 1, Within: time.Minute, For: time.Hour}
 	penalizing := limiterstest.MustLimit(spec)
-	decided(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 10})
-	decided(t, s, limiters.Hit{Key: "k", Limit: smaller, N: 1})
+	mustTake(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 10})
+	mustTake(t, s, limiters.Hit{Key: "k", Limit: smaller, N: 1})
 	loaded, _ := reload(t, s, Options{})
-	if v := decided(t, loaded, limiters.Hit{Key: "k", Limit: penalizing, N: 1}); !v.Penalized {
+	if v := mustTake(t, loaded, limiters.Hit{Key: "k", Limit: penalizing, N: 1}); !v.Penalized {
 		t.Errorf("after a restart: %+v, want a penalty", v)
 	}
 }
@@ -188,11 +188,11 @@ func TestSharedRecordRemembersDenials(t *testing.T) {
 	spec.Max, spec.Params.Penalty = 1, limiters.PenaltySpec{After: 2, Within: time.Hour, For: time.Hour}
 	penalizing := limiterstest.MustLimit(spec)
 	deny := func() limiters.Verdict {
-		decided(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 1})
-		return decided(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 1})
+		mustTake(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 1})
+		return mustTake(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 1})
 	}
 	deny()
-	decided(t, s, limiters.Hit{Key: "k", Limit: plain, N: 1})
+	mustTake(t, s, limiters.Hit{Key: "k", Limit: plain, N: 1})
 	advance(s, 5*time.Minute)
 	s.Sweep()
 	if v := deny(); !v.PenaltyBegan {

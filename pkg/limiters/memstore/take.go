@@ -146,7 +146,7 @@ func (t *take) prepare(i int) {
 		}
 		if !room {
 			t.stateIndex[i] = -1
-			t.decideWithoutRoom(s, h, v)
+			t.checkWithoutRoom(s, h, v)
 		}
 	}
 }
@@ -187,8 +187,8 @@ func (t *take) firstOf(i int) int {
 	return i
 }
 
-// decideWithoutRoom decides a hit if there is no room for its result.
-func (t *take) decideWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
+// checkWithoutRoom checks a hit if there is no room for its result.
+func (t *take) checkWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
 	if *v = h.Check(s, t.decidedAt); v.Allowed && h.Op != limiters.OpEnd {
 		*v = limiters.Verdict{Err: ErrFull}
 		t.store.rejected.Add(1)
