@@ -43,7 +43,7 @@ type request struct {
 	admitted bool
 }
 
-func decide(t *testing.T, algorithm string) []request {
+func simulate(t *testing.T, algorithm string) []request {
 	t.Helper()
 	l, err := limiters.New(limiters.Spec{Algorithm: algorithm, Max: limit, Window: window})
 	if err != nil {
@@ -110,7 +110,7 @@ func draw(t *testing.T) string {
 	fmt.Fprintf(&b, `<path class="no" d="%s"/><text x="118" y="46">denied</text>`+"\n", cross(108, 42))
 	fmt.Fprintf(&b, `<rect class="used" x="178" y="36" width="14" height="11"/><text x="198" y="46">admitted in the last 10 s</text>`+"\n")
 	for i, a := range algorithms {
-		drawOne(&b, decide(t, a.name), a.name, a.title, float64(first+panel*i))
+		drawOne(&b, simulate(t, a.name), a.name, a.title, float64(first+panel*i))
 	}
 	b.WriteString("</svg>\n")
 	return b.String()

@@ -117,7 +117,7 @@ func millis(d time.Duration) string { return fmt.Sprintf("%.3f ms", float64(d.Mi
 func model(limit int64, c choices, stale staleness) porcupine.Model {
 	step := func(state, input, output any) []any {
 		used, n, o := state.(int64), input.(int64), output.(op)
-		next, ok, remaining := decide(used, n, limit, c)
+		next, ok, remaining := apply(used, n, limit, c)
 		switch {
 		case o.response == nil || o.err != nil:
 			return states(used, next)
@@ -147,9 +147,9 @@ func states(a, b int64) []any {
 	return []any{a, b}
 }
 
-// decide decides n hits of a key with the usage used. It returns the next usage and the remaining hits; a denial may report 0
+// apply charges n hits to a key with the usage used. It returns the next usage and the remaining hits; a denial may report 0
 // instead.
-func decide(used, n, limit int64, c choices) (next int64, ok bool, remaining int64) {
+func apply(used, n, limit int64, c choices) (next int64, ok bool, remaining int64) {
 	switch {
 	case n < 0:
 		next, ok = max(0, used+n), true

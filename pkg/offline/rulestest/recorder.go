@@ -54,8 +54,8 @@ type sent struct {
 	end    string // a further last entry, such as settle
 }
 
-// decide decides a request without recording it.
-func (r *recorder) decide(s sent, id string) *decide.Decision {
+// replay decides a request without recording it.
+func (r *recorder) replay(s sent, id string) *decide.Decision {
 	request := decide.Request{Domain: r.rule.Domain,
 		Descriptors: []decide.Descriptor{{Entries: r.entriesOf(s, id), Hits: s.hits, Refund: s.refund}}}
 	if s.refund {
@@ -101,7 +101,7 @@ func (r *recorder) send(s sent) *decide.Decision {
 		if i > 0 {
 			r.now = r.now.Add(s.every)
 		}
-		d = r.decide(s, id)
+		d = r.replay(s, id)
 	}
 	r.ids = max(r.ids, repeat)
 	r.last = r.now
@@ -245,12 +245,12 @@ func (r *recorder) try(f *filling, t int) bool {
 	plateau, fewest, since := 2*max(limit.Window(), limit.LeaseTTL()), int64(math.MaxInt64), r.now
 	for f.chunks < maxChunks && r.now.Sub(r.start) < MaxOffset/2 {
 		f.chunks++
-		d := r.decide(sent{hits: f.chunk}, fmt.Sprintf("id-%d", f.chunks))
+		d := r.replay(sent{hits: f.chunk}, fmt.Sprintf("id-%d", f.chunks))
 		if d == nil || len(d.Verdicts) != len(r.denied) || d.Reason != decide.WithinLimit {
 			return false
 		}
 		r.now = r.now.Add(f.every)
-		peeked := r.decide(sent{hits: 0}, "id-0")
+		peeked := r.replay(sent{hits: 0}, "id-0")
 		if peeked == nil || len(peeked.Verdicts) != len(r.denied) {
 			return false
 		}
@@ -271,7 +271,7 @@ func (r *recorder) try(f *filling, t int) bool {
 func (g *generator) aligned(rule *descriptors.Rule, t int, entries []descriptors.Entry) time.Time {
 	limit := rule.Limits[t].Compiled
 	r := g.newRecorder(rule, entries, DefaultStart)
-	d := r.decide(sent{hits: 1}, "id-0")
+	d := r.replay(sent{hits: 1}, "id-0")
 	if limit.Drains() || d == nil || len(d.Verdicts) != len(rule.Limits) || !d.Verdicts[t].Allowed {
 		return DefaultStart
 	}

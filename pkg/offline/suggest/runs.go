@@ -43,7 +43,7 @@ func (r *Rule) measure(ctx context.Context, keys []key) error {
 	return each(ctx, r.algorithms(), func(ctx context.Context, a *Algorithm) error {
 		needs := make([]int64, len(keys))
 		a.needs = make([]uint32, len(keys))
-		largest := newKeyDecider(a.variant.largest)
+		largest := newKeyStore(a.variant.largest)
 		for i := range keys {
 			if i%1024 == 0 && ctx.Err() != nil {
 				return ctx.Err()
@@ -144,7 +144,7 @@ func (r *Rule) addEffects(ctx context.Context, keys []key) error {
 type sum struct {
 	limit, keys, denied int64
 	squares             float64 // the sum of the squares of the denied requests of each key
-	decider             *keyDecider
+	store               *keyStore
 }
 
 func (s *sum) effect(sample float64) LimitEffect {
@@ -153,7 +153,7 @@ func (s *sum) effect(sample float64) LimitEffect {
 
 // add runs the requests of a key and counts the denied ones.
 func (s *sum) add(h *history) {
-	if n := s.decider.denied(h); n > 0 {
+	if n := s.store.denied(h); n > 0 {
 		s.keys++
 		s.denied += n
 		s.squares += float64(n) * float64(n)
@@ -166,17 +166,17 @@ func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (s
 	v := a.variant
 	for _, n := range a.limits {
 		if l, err := v.limit(n); err == nil && n <= v.maxLimit {
-			sums = append(sums, sum{limit: n, decider: newKeyDecider(l)})
+			sums = append(sums, sum{limit: n, store: newKeyStore(l)})
 		}
 	}
 	least := int64(never) // the limit in the rule denies no request of a key with at most this need
 	if rec != nil && v.configured != nil {
-		present = &sum{limit: v.configured.RequestsPerUnit, decider: newKeyDecider(v.configured.Compiled)}
+		present = &sum{limit: v.configured.RequestsPerUnit, store: newKeyStore(v.configured.Compiled)}
 		if least = present.limit; v.configured.Compiled.Capacity() != present.limit {
 			least = -1
 		}
 	}
-	largest := newKeyDecider(v.largest)
+	largest := newKeyStore(v.largest)
 	for i := range keys {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()

@@ -52,12 +52,12 @@ func (v *variant) limit(maximum int64) (*limiters.Limit, error) {
 }
 
 // need returns the smallest maximum that denies no request of a key, or never.
-func (v *variant) need(h *history, largest *keyDecider) int64 {
+func (v *variant) need(h *history, largest *keyStore) int64 {
 	need := int64(0)
 	if v.largest == nil {
 		need = v.needOfFunnel(h)
 	} else {
-		need = v.needByDeciding(h, largest)
+		need = v.needByCounting(h, largest)
 	}
 	if need > v.maxLimit {
 		return never
@@ -65,11 +65,11 @@ func (v *variant) need(h *history, largest *keyDecider) int64 {
 	return need
 }
 
-// needByDeciding decides the requests under the largest maximum. Until a request is denied, the usage does not depend on the maximum.
-func (v *variant) needByDeciding(h *history, d *keyDecider) (need int64) {
-	d.reset()
+// needByCounting counts the requests under the largest maximum. Until a request is denied, the usage does not depend on the maximum.
+func (v *variant) needByCounting(h *history, s *keyStore) (need int64) {
+	s.reset()
 	for c := h.cursor(); c.next(); {
-		verdict := d.decide(c.at, c.hits)
+		verdict := s.take(c.at, c.hits)
 		if !verdict.Allowed {
 			return never
 		}
@@ -110,34 +110,34 @@ func (v *variant) needOfFunnel(h *history) (need int64) {
 	return need
 }
 
-// A keyDecider decides the requests of one key under one limit.
-type keyDecider struct {
+// A keyStore counts the requests of one key under one limit.
+type keyStore struct {
 	state   []limiters.State
 	index   []int
 	groups  []limiters.Group
 	verdict []limiters.Verdict
 }
 
-func newKeyDecider(l *limiters.Limit) *keyDecider {
-	return &keyDecider{
+func newKeyStore(l *limiters.Limit) *keyStore {
+	return &keyStore{
 		state: make([]limiters.State, 1), index: make([]int, 1), verdict: make([]limiters.Verdict, 1),
 		groups: limiters.Singles(limiters.Hit{Limit: l}),
 	}
 }
 
-func (d *keyDecider) decide(at, hits int64) limiters.Verdict {
-	d.groups[0][0].N = hits
-	limiters.Decide(at, d.groups, d.index, d.state, d.verdict)
-	return d.verdict[0]
+func (s *keyStore) take(at, hits int64) limiters.Verdict {
+	s.groups[0][0].N = hits
+	limiters.Decide(at, s.groups, s.index, s.state, s.verdict)
+	return s.verdict[0]
 }
 
-func (d *keyDecider) reset() { d.state[0] = limiters.State{} }
+func (s *keyStore) reset() { s.state[0] = limiters.State{} }
 
 // denied returns how many requests of a key the limit denies.
-func (d *keyDecider) denied(h *history) (n int64) {
-	d.reset()
+func (s *keyStore) denied(h *history) (n int64) {
+	s.reset()
 	for c := h.cursor(); c.next(); {
-		if !d.decide(c.at, c.hits).Allowed {
+		if !s.take(c.at, c.hits).Allowed {
 			n++
 		}
 	}
