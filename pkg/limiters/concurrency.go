@@ -37,17 +37,17 @@ func (leasesOnly) extraWait(int64) int64 { return 0 }
 
 func (leasesOnly) mostAdmitted() int64 { return 0 }
 
-// maxLeaseRetry bounds the retry-after of a hit that finds no slot, in µs.
-const maxLeaseRetry = int64(time.Second / time.Microsecond)
+// maxLeaseRetryMicros bounds the retry-after of a hit that finds no slot.
+const maxLeaseRetryMicros = int64(time.Second / time.Microsecond)
 
 // The bounds of a lease's TTL, in µs.
 const (
-	minTTL = int64(time.Millisecond / time.Microsecond)
-	maxTTL = int64(24 * time.Hour / time.Microsecond)
+	minTTLMicros = int64(time.Millisecond / time.Microsecond)
+	maxTTLMicros = int64(24 * time.Hour / time.Microsecond)
 )
 
 var leaseParameters = []Parameter{{
-	Key: "lease_ttl", Type: Duration, Min: minTTL, Max: maxTTL, Default: "60s",
+	Key: "lease_ttl", Type: Duration, Min: minTTLMicros, Max: maxTTLMicros, Default: "60s",
 	number: func(p *Params) *int64 { return (*int64)(&p.LeaseTTL) },
 	About:  "the time after which an unreleased slot becomes free. It must be longer than any request.",
 }}
@@ -95,7 +95,7 @@ func (l *concurrencyLimit) fits(s *State, now, n int64) (bool, int64) {
 	if slots+n <= l.max {
 		return true, 0
 	}
-	return false, min(first, maxLeaseRetry)
+	return false, min(first, maxLeaseRetryMicros)
 }
 
 // usage returns the slots held at now, and in how many µs the last lease expires.

@@ -252,7 +252,7 @@ func (d *groupDecision) deny() {
 func (d *groupDecision) denial(i int, s *State) Verdict {
 	l := d.group[i].Limit
 	if d.out[i].TooManyReservations {
-		v := verdict(d.now, l, s, false, max(1, min(s.extraOrEmpty().leases.open.earliest()-d.now, l.ttl, maxLeaseRetry)))
+		v := verdict(d.now, l, s, false, max(1, min(s.extraOrEmpty().leases.open.earliest()-d.now, l.ttl, maxLeaseRetryMicros)))
 		v.TooManyReservations = true
 		return v
 	}

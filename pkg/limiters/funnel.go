@@ -28,8 +28,8 @@ type funnelLimit struct {
 // of the Lua twin.
 const maxCapacity, maxDen = 1<<32 - 1, 1<<32 - 1
 
-// maxDrain bounds the time to drain a full funnel, in µs: about 71 years. A time plus twice maxDrain is exact in a double.
-const maxDrain = 1 << 51
+// maxDrainMicros bounds the time to drain a full funnel: about 71 years. A time plus twice maxDrainMicros is exact in a double.
+const maxDrainMicros = 1 << 51
 
 // maxUsed bounds the reported usage: twice the maximum capacity.
 const maxUsed = 1 << 33
@@ -74,7 +74,7 @@ var funnelDefinition = definition{
 		if d.den > maxDen {
 			return nil, tooFineError(spec)
 		}
-		if hi, lo := bits.Mul64(uint64(l.capacity), d.num); hi >= d.den || quotient(hi, lo, d.den) > maxDrain {
+		if hi, lo := bits.Mul64(uint64(l.capacity), d.num); hi >= d.den || quotient(hi, lo, d.den) > maxDrainMicros {
 			return nil, errSlow
 		}
 		l.full = d.timeFor(l.capacity)

@@ -25,10 +25,10 @@ type PenaltySpec struct {
 }
 
 const (
-	maxOffences     = 1_000_000
-	maxFactor       = 1000
-	minPenalty      = int64(time.Millisecond / time.Microsecond)
-	maxPenaltyLevel = 63 // a penalty of 1 ms that has doubled so often is longer than MaxWindow
+	maxOffences      = 1_000_000
+	maxFactor        = 1000
+	minPenaltyMicros = int64(time.Millisecond / time.Microsecond)
+	maxPenaltyLevel  = 63 // a penalty of 1 ms that has doubled so often is longer than MaxWindow
 )
 
 var maxWindowMicros = MaxWindow.Microseconds()
@@ -38,19 +38,19 @@ var penaltyParameters = []Parameter{
 	{Key: "penalty.after", Type: Integer, Min: 1, Max: maxOffences, Required: true,
 		number: func(p *Params) *int64 { return &p.Penalty.After },
 		About:  "the number of denied requests that begins a penalty."},
-	{Key: "penalty.within", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Required: true,
+	{Key: "penalty.within", Type: Duration, Min: minPenaltyMicros, Max: maxWindowMicros, Required: true,
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Within) },
 		About:  "the window in which denied requests are counted, from the first of them."},
-	{Key: "penalty.for", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Required: true,
+	{Key: "penalty.for", Type: Duration, Min: minPenaltyMicros, Max: maxWindowMicros, Required: true,
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.For) },
 		About:  "the length of the first penalty."},
 	{Key: "penalty.factor", Type: Integer, Min: 1, Max: maxFactor, Default: "1",
 		number: func(p *Params) *int64 { return &p.Penalty.Factor },
 		About:  "the factor by which each further penalty is longer."},
-	{Key: "penalty.max", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Default: "24h",
+	{Key: "penalty.max", Type: Duration, Min: minPenaltyMicros, Max: maxWindowMicros, Default: "24h",
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Max) },
 		About:  "the length of the longest penalty."},
-	{Key: "penalty.forget", Type: Duration, Min: minPenalty, Max: maxWindowMicros, DefaultText: "max",
+	{Key: "penalty.forget", Type: Duration, Min: minPenaltyMicros, Max: maxWindowMicros, DefaultText: "max",
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Forget) },
 		About:  "the time after a penalty until the next penalty has the length of the first."},
 }

@@ -16,7 +16,7 @@ type ReserveSpec struct {
 
 var reserveParameters = []Parameter{
 	{Key: "reserve", Type: Object, About: "charge an estimate, and correct it to the actual cost at the end of the request."},
-	{Key: "reserve.ttl", Type: Duration, Min: minTTL, Max: maxTTL, Required: true,
+	{Key: "reserve.ttl", Type: Duration, Min: minTTLMicros, Max: maxTTLMicros, Required: true,
 		number: func(p *Params) *int64 { return (*int64)(&p.Reserve.TTL) },
 		About:  "the time that a reservation waits for its actual cost. It must be longer than any request."},
 	{Key: "reserve.unsettled", Type: Choice, Choices: []string{"charge", "release"}, Default: "charge",

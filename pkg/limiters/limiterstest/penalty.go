@@ -35,12 +35,12 @@ func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
 	longest := cmp.Or(p.Max, 24*time.Hour)
 	for _, d := range []time.Duration{p.Within, p.For, longest, cmp.Or(p.Forget, longest)} {
 		// Longer times would carry the clock of a sequence beyond 2^53 µs.
-		g.spans = append(g.spans, min(d.Microseconds(), maxSpan))
+		g.spans = append(g.spans, min(d.Microseconds(), maxSpanMicros))
 	}
 	return g
 }
 
-const maxSpan = int64(24 * time.Hour / time.Microsecond)
+const maxSpanMicros = int64(24 * time.Hour / time.Microsecond)
 
 func randomPenalty(rnd *rand.Rand) limiters.PenaltySpec {
 	durations := []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, time.Minute, time.Hour, limiters.MaxWindow}

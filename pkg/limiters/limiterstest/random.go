@@ -202,7 +202,7 @@ func NewMixedGenerator(seed uint64) *Generator {
 			continue
 		}
 		g.limits = append(g.limits, l)
-		g.spans = append(g.spans, max(1, min(spec.Window.Microseconds(), maxSpan)))
+		g.spans = append(g.spans, max(1, min(spec.Window.Microseconds(), maxSpanMicros)))
 	}
 	return g
 }
