@@ -72,7 +72,7 @@ var funnelDefinition = definition{
 		l.drain = newDrain(spec)
 		d := &l.drain
 		if d.den > maxDen {
-			return nil, tooFineError(spec)
+			return nil, impreciseError(spec)
 		}
 		if hi, lo := bits.Mul64(uint64(l.capacity), d.num); hi >= d.den || quotient(hi, lo, d.den) > maxDrainMicros {
 			return nil, errSlow
@@ -94,8 +94,8 @@ func stepOf(maximum int64, window time.Duration) (step int64, ok bool) {
 	return step, us%step == 0
 }
 
-// tooFineError returns the error for a denominator above maxDen, with a smaller valid maximum.
-func tooFineError(spec Spec) error {
+// impreciseError returns the error for a denominator above maxDen, with a smaller valid maximum.
+func impreciseError(spec Spec) error {
 	maximum := int64(maxDen)
 	if step, ok := stepOf(spec.Max, spec.Window); ok {
 		maximum = spec.Max - spec.Max%step
