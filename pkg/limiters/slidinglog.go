@@ -82,13 +82,13 @@ func (l *logLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
 	return s, chargedAt
 }
 
-// settle corrects charged entries that are still in the window and among the newest maxMoved. The log keeps at most twice the
+// settle corrects charged entries that are still in the window and among the newest maxMovedEntries. The log keeps at most twice the
 // maximum.
 func (l *logLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
 	log := logOf(s)
 	v := log.live(l.window, now)
 	after := v.end - l.window
-	if beyond := log.entries.len() - maxMoved - 1; beyond >= v.first {
+	if beyond := log.entries.len() - maxMovedEntries - 1; beyond >= v.first {
 		after = max(after, log.entries.get(beyond).time)
 	}
 	var due []correction
@@ -108,8 +108,8 @@ func (l *logLimit) settle(s CounterState, now int64, corrections []correction) C
 	return s.withoutEmptyLog()
 }
 
-// maxMoved bounds the entries that a settle moves.
-const maxMoved = 10_000
+// maxMovedEntries bounds the entries that a settle moves.
+const maxMovedEntries = 10_000
 
 func (l *logLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	log := logOf(s.CounterState)

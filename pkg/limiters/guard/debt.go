@@ -23,8 +23,8 @@ type debt struct {
 	generation uint32 // the generation of the shard when the debt was removed from it
 }
 
-// maxDebt bounds a debt: further hits go to the store. A restored debt may double it, which is far below limiters.MaxHits.
-const maxDebt = 1<<32 - 1
+// maxDebtHits bounds a debt: further hits go to the store. A restored debt may double it, which is far below limiters.MaxHits.
+const maxDebtHits = 1<<32 - 1
 
 func (d *debt) hit() limiters.Hit {
 	return limiters.Hit{Key: d.key, Limit: d.limit, Op: limiters.OpChargeDenied, N: d.n}
@@ -62,8 +62,8 @@ const (
 	forever = int64(math.MaxInt64)
 	// debtsPerCall bounds the debts in one call.
 	debtsPerCall = 50
-	// minSleep is the shortest sleep of the goroutine, whatever MaxAge is.
-	minSleep = int64(time.Millisecond)
+	// minSleepNanos is the shortest sleep of the goroutine, whatever MaxAge is.
+	minSleepNanos = int64(time.Millisecond)
 )
 
 // debtDelay returns how long a debt waits: half of MaxAge, so that a denial is renewed before it expires.
@@ -82,9 +82,9 @@ func (c *DenyCache) run(ctx context.Context) {
 		now := c.clock()
 		// Debts that are nearly due are sent too, so that the goroutine wakes at most sixteen times in MaxAge.
 		next, err := c.flush(ctx, now-c.debtDelay()+c.maxAge/16)
-		sleep := max(minSleep, min(next, now)+c.debtDelay()-c.clock())
+		sleep := max(minSleepNanos, min(next, now)+c.debtDelay()-c.clock())
 		if err != nil {
-			sleep = max(minSleep, c.maxAge/4)
+			sleep = max(minSleepNanos, c.maxAge/4)
 		}
 		timer.Reset(time.Duration(sleep))
 	}

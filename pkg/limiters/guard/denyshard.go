@@ -117,7 +117,7 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		return false
 	}
 	if e.owes && h.N > 0 {
-		if h.N > maxDebt-e.debt {
+		if h.N > maxDebtHits-e.debt {
 			return false
 		}
 		e.debt += h.N

@@ -25,17 +25,17 @@ func share(n, replicas int64, p float64) int64 {
 	}
 	q, maxTail := 1/float64(replicas), p/float64(replicas)
 	mean := int64(float64(n) * q)
-	if n > maxExact {
+	if n > maxExactTrials {
 		return min(n, mean+1+int64(deviation(n, q, maxTail)))
 	}
 	return mean + int64(sort.Search(int(n-mean), func(i int) bool { return tail(n, mean+int64(i), q) <= maxTail }))
 }
 
-// maxExact bounds the trials whose tail is summed. Logarithms of larger factorials lack precision.
-const maxExact = 1 << 32
+// maxExactTrials bounds the trials whose tail is summed. Logarithms of larger factorials lack precision.
+const maxExactTrials = 1 << 32
 
 // deviation returns an upper bound, by Bernstein's inequality, of the deviation from the mean n*q that is exceeded with probability
-// p. It is below 1 % of the mean for n above maxExact and up to a thousand replicas.
+// p. It is below 1 % of the mean for n above maxExactTrials and up to a thousand replicas.
 func deviation(n int64, q, p float64) float64 {
 	l := -math.Log(p)
 	return l/3 + math.Sqrt(l*l/9+2*float64(n)*q*(1-q)*l)

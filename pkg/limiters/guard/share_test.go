@@ -102,7 +102,7 @@ func TestShareOfLargeLimits(t *testing.T) {
 
 // The share of a limit that is too large for a sum is a bound: it covers the normal distribution, and is not much larger.
 func TestShareOfLimitsBeyond32Bits(t *testing.T) {
-	for _, n := range []int64{maxExact + 1, 1 << 40, limiters.LargestMax} {
+	for _, n := range []int64{maxExactTrials + 1, 1 << 40, limiters.LargestMax} {
 		for _, replicas := range []int64{2, 50, 1000} {
 			q := 1 / float64(replicas)
 			mean, deviation := float64(n)*q, math.Sqrt(float64(n)*q*(1-q))

@@ -64,7 +64,7 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 			}
 			l.loaded.Keys, l.loaded.NotLoaded = s.keys.Load(), l.loaded.NotLoaded+s.evicted.Load()
 			return l.loaded, nil
-		case length > maxRecordLen:
+		case length > maxRecordBytes:
 			return Loaded{}, fmt.Errorf("%w: a key of %d bytes", ErrTorn, length)
 		}
 		b, err := in.next(int(length))

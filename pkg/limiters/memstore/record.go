@@ -15,24 +15,24 @@ import (
 //	16  the text, padded to whole words
 //	    the words of the state, 8 bytes each, and the number of its pointers, if it may have any, in the shard's table
 //
-// A text longer than maxTextLen is in a table of the shard. The record has its number there, and the length inTable.
+// A text longer than maxTextBytes is in a table of the shard. The record has its number there, and the length inTable.
 type record []byte
 
 const (
 	headLen      = 16
-	maxTextLen   = 256
+	maxTextBytes = 256
 	inTable      = 1<<9 - 1
 	pointersFlag = 1 << 9
 	limitShift   = 10
 	maxLimits    = 1 << 22
 	// lengths is the number of possible lengths in words. An algorithm has at most three words and pointers.
-	lengths = headLen/8 + maxTextLen/8 + 4 + 1
+	lengths = headLen/8 + maxTextBytes/8 + 4 + 1
 )
 
 // recordLen returns the length of a record in words.
 func recordLen(key string, l *limiters.Limit, hasPointers bool) int {
 	text := len(key)
-	if text > maxTextLen {
+	if text > maxTextBytes {
 		text = 8
 	}
 	n := headLen/8 + (text+7)/8 + l.StateWords()

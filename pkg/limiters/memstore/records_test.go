@@ -240,7 +240,7 @@ func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 func TestKeyTextIsCopied(t *testing.T) {
 	s := New(Options{})
 	limit := limiterstest.MustLimit(hourly)
-	for _, n := range []int{0, 1, 40, maxTextLen - 1, maxTextLen, maxTextLen + 1, 5000} {
+	for _, n := range []int{0, 1, 40, maxTextBytes - 1, maxTextBytes, maxTextBytes + 1, 5000} {
 		message := newMessage(n)
 		take := func(key string) limiters.Verdict {
 			out := make([]limiters.Verdict, 1)

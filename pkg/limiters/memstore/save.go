@@ -27,8 +27,8 @@ const (
 	flagFirstHit    = 1
 	flagCountDenied = 2
 
-	// maxRecordLen bounds a key in a snapshot, in bytes. The longest log has 24 MB.
-	maxRecordLen = 64 << 20
+	// maxRecordBytes bounds a key in a snapshot. The longest log has 24 MB.
+	maxRecordBytes = 64 << 20
 	// perHold is the approximate number of bytes copied under a shard's lock, apart from one log.
 	perHold = 16 << 10
 )
@@ -177,7 +177,7 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 		b = limiters.AppendLeases(b, state)
 	}
 	b = limiters.AppendState(b, l, state)
-	if len(b)-start-4 > maxRecordLen {
+	if len(b)-start-4 > maxRecordBytes {
 		return b[:start]
 	}
 	binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-4))

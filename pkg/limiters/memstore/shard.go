@@ -117,7 +117,7 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, ha
 	r := sh.record(p)
 	clear(r)
 	r.setHash(hash)
-	if len(key) <= maxTextLen {
+	if len(key) <= maxTextBytes {
 		r.setHead(limit, len(key))
 		copy(r[headLen:], key)
 	} else {

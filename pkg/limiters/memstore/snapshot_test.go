@@ -186,7 +186,7 @@ func signed(b []byte) []byte {
 
 func TestSnapshotWithAHugeLengthTakesNoMemory(t *testing.T) {
 	b := mustSave(t, New(Options{}))
-	b = binary.LittleEndian.AppendUint32(b[:len(b)-20], maxRecordLen)
+	b = binary.LittleEndian.AppendUint32(b[:len(b)-20], maxRecordBytes)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	mustReject(t, b, ErrTorn, "64 MiB that do not come")
@@ -194,7 +194,7 @@ func TestSnapshotWithAHugeLengthTakesNoMemory(t *testing.T) {
 	if made := after.TotalAlloc - before.TotalAlloc; made > 8<<20 {
 		t.Errorf("%d bytes were made for them", made)
 	}
-	b = binary.LittleEndian.AppendUint32(b[:len(b)-4], maxRecordLen+1)
+	b = binary.LittleEndian.AppendUint32(b[:len(b)-4], maxRecordBytes+1)
 	mustReject(t, b, ErrTorn, "more than a key may take")
 }
 
