@@ -58,8 +58,8 @@ func (p *process) openRecorder() error {
 	return nil
 }
 
-// minRecordSecret is the minimum length of the secret in RECORD_SECRET_FILE, in bytes.
-const minRecordSecret = 16
+// minRecordSecretBytes is the minimum length of the secret in RECORD_SECRET_FILE.
+const minRecordSecretBytes = 16
 
 // recordSecret returns the secret in a file, or nil without a file.
 func recordSecret(file string) ([]byte, error) {
@@ -71,8 +71,8 @@ func recordSecret(file string) ([]byte, error) {
 		return nil, err
 	}
 	secret := bytes.TrimSpace(text)
-	if len(secret) < minRecordSecret {
-		return nil, fmt.Errorf("the secret in %s has %d bytes: write at least %d", file, len(secret), minRecordSecret)
+	if len(secret) < minRecordSecretBytes {
+		return nil, fmt.Errorf("the secret in %s has %d bytes: write at least %d", file, len(secret), minRecordSecretBytes)
 	}
 	return secret, nil
 }

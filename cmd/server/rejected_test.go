@@ -64,7 +64,7 @@ func TestTooLargeJSONRequestIsExplainedAndCounted(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t))
 	s.awaitHealthy()
-	for _, size := range []int{rls.MaxBody + 1, 8 * rls.MaxBody} {
+	for _, size := range []int{rls.MaxBodyBytes + 1, 8 * rls.MaxBodyBytes} {
 		code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"`+strings.Repeat("x", size-len(`{"domain":""}`))+`"}`)
 		if want := "the body has more than 262144 bytes"; code != 400 || !strings.Contains(body, want) {
 			t.Errorf("%d bytes: %d %q, want 400 with %q", size, code, body, want)
@@ -75,9 +75,9 @@ func TestTooLargeJSONRequestIsExplainedAndCounted(t *testing.T) {
 	}
 	// net/http must know that the body was cut. Otherwise it resets the connection while the client still sends, and the response may be lost.
 	for range 50 {
-		fetch(t, "POST", "http://"+s.httpAddr+"/json", strings.Repeat(" ", 8*rls.MaxBody))
+		fetch(t, "POST", "http://"+s.httpAddr+"/json", strings.Repeat(" ", 8*rls.MaxBodyBytes))
 	}
-	if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"`+strings.Repeat("x", rls.MaxBody-len(`{"domain":""}`))+`"}`); code != 400 || !strings.Contains(body, "descriptor") {
+	if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"`+strings.Repeat("x", rls.MaxBodyBytes-len(`{"domain":""}`))+`"}`); code != 400 || !strings.Contains(body, "descriptor") {
 		t.Errorf("the largest body: %d %q, want that its descriptors are missing", code, body)
 	}
 }

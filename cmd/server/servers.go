@@ -55,7 +55,7 @@ func (p *process) openServers() error {
 	}
 	var jsonHandler http.Handler // nil unless /json is served
 	if s.JSON {
-		jsonHandler = p.panicked.HTTP(p.gate.Handler(service, rls.MaxBody))
+		jsonHandler = p.panicked.HTTP(p.gate.Handler(service, rls.MaxBodyBytes))
 	}
 	p.servers = &servers{
 		grpc:         p.newGRPC(service, options...),

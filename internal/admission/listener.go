@@ -14,7 +14,7 @@ import (
 // requests. While many requests are in flight, connections are therefore read in small steps, and excess bytes stay in the socket
 // buffers.
 const (
-	minRead         = 512                    // bytes that a connection may always read at a time: a few requests
+	minReadBytes    = 512                    // of a read that is always allowed: a few requests
 	minRequestBytes = 64                     // bytes; few requests are smaller
 	checkInterval   = time.Millisecond       // between checks of the load by a waiting connection
 	maxPause        = 100 * time.Millisecond // bounds the wait of a Read, so that it notices a closed connection
@@ -38,7 +38,7 @@ func (p *pacer) busy(n int64) bool { return n > p.gate.busy }
 
 // readLimit returns the bytes that a connection may read at a time with n requests in flight.
 func (p *pacer) readLimit(n int64) int64 {
-	return max(minRead, (p.gate.limit-n)*minRequestBytes/max(1, p.conns.Load()))
+	return max(minReadBytes, (p.gate.limit-n)*minRequestBytes/max(1, p.conns.Load()))
 }
 
 // NewListener returns a listener that slows down reading while gate is busy.
@@ -77,7 +77,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		if now := time.Now(); now.Sub(c.since) > maxPause {
 			c.since, c.read = now, 0
 		}
-		if c.read >= minRead {
+		if c.read >= minReadBytes {
 			load = c.pause()
 		}
 	}

@@ -38,14 +38,14 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		if n, took := read(20); n != 20 || took != 0 {
 			t.Errorf("with little to send: %d bytes at a time, in %v", n, took)
 		}
-		if n, took := read(3 * minRead); n != minRead || took < maxPause || took > 3*maxPause {
+		if n, took := read(3 * minReadBytes); n != minReadBytes || took < maxPause || took > 3*maxPause {
 			t.Errorf("with none answered: %d bytes at a time, in %v", n, took)
 		}
 		time.Sleep(2 * maxPause)
 		if n, took := read(20); n != 20 || took != 0 {
 			t.Errorf("with little to send again: %d bytes at a time, in %v", n, took)
 		}
-		read(minRead)
+		read(minReadBytes)
 		go func() {
 			time.Sleep(10 * checkInterval)
 			gate.count.Store(0)
@@ -54,7 +54,7 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 			t.Errorf("until some are answered: %d bytes at a time, in %v", n, took)
 		}
 		gate.count.Store(100)
-		read(minRead)
+		read(minReadBytes)
 		go func() {
 			time.Sleep(checkInterval / 2)
 			for gate.count.Load() > 0 {

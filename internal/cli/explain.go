@@ -142,7 +142,7 @@ func (e *Explain) request(rules *descriptors.Rules, stdin io.Reader) (*decide.Re
 
 // body reads the request in JSON, and returns the file's name.
 func (e *Explain) body(stdin io.Reader) (name string, body []byte, err error) {
-	return readNamed(e.Request, stdin, rls.MaxBody, "write fewer descriptors")
+	return readNamed(e.Request, stdin, rls.MaxBodyBytes, "write fewer descriptors")
 }
 
 // requestDomain returns the domain of the request, of the flag, or of the rules if they have only one.

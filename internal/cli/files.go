@@ -191,7 +191,7 @@ func (o *rulesOptions) loadFrom(paths []string, overlay string, stdin io.Reader)
 func readRules(stdin io.Reader, paths ...string) (all []rulesfile.File, err error) {
 	for _, path := range paths {
 		if path == "-" {
-			data, err := readBounded(stdin, "standard input", sources.MaxFileSize, "split the rules into several files")
+			data, err := readBounded(stdin, "standard input", sources.MaxFileBytes, "split the rules into several files")
 			if err != nil {
 				return nil, err
 			}

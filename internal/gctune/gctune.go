@@ -22,14 +22,14 @@ func LimitMemory() (bytes int64, err error) {
 
 // Bounds of the garbage that accumulates between collections, in bytes.
 const (
-	minGarbage = 128 << 20 // with few live bytes, Go's default would spend a third of each request's CPU time on collection
-	maxGarbage = 512 << 20 // more would save no CPU time, because it exceeds the CPU caches
+	minGarbageBytes = 128 << 20 // with few live bytes, Go's default would spend a third of each request's CPU time on collection
+	maxGarbageBytes = 512 << 20 // more would save no CPU time, because it exceeds the CPU caches
 )
 
 // percent returns GOGC for a number of live bytes. It allows garbage of twice the live bytes, within the bounds, and GOGC from 50
 // to 1600.
 func percent(live uint64) int {
-	garbage := max(minGarbage, min(2*live, maxGarbage), live/2)
+	garbage := max(minGarbageBytes, min(2*live, maxGarbageBytes), live/2)
 	return int(max(50, min(100*garbage/max(live, 1), 1600)))
 }
 

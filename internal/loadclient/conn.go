@@ -17,14 +17,14 @@ import (
 
 const (
 	frameHeader   = 9
-	maxFrame      = 16 << 10 // bytes of a payload: the default of HTTP/2
+	maxFrameBytes = 16 << 10 // of a payload: the default of HTTP/2
 	streamWindow  = 1 << 20  // no response is longer, so no stream ever waits for a window
 	defaultWindow = 1<<16 - 1
 	maxWindow     = 1<<31 - 1
 	windowStep    = 1 << 29 // bytes between updates of the connection's window, as in proxies
 	maxStream     = 1<<31 - 1
 	lastAnswers   = 5 * time.Second // bounds the wait for responses at the end of a run
-	minTable      = 1 << 10         // bytes: no template uses more of HPACK's table
+	minTableBytes = 1 << 10         // no template uses more of HPACK's table
 )
 
 // A conn is a connection. Its goroutine receives and, without a rate, also sends. With a rate, pace sends for all connections.
@@ -70,7 +70,7 @@ func dial(ctx context.Context, o *Options, base time.Time, number int, phase *at
 	}
 	c := &conn{
 		o: o, net: socket.Wrap(nc), phase: phase, base: base,
-		in: make([]byte, 4*maxFrame), headers: newHeaders(), out: make([]byte, 0, 1<<16), random: rand.NewPCG(uint64(number), 1),
+		in: make([]byte, 4*maxFrameBytes), headers: newHeaders(), out: make([]byte, 0, 1<<16), random: rand.NewPCG(uint64(number), 1),
 		maximum: maxStream / 2,
 	}
 	if o.Count > 0 {

@@ -36,8 +36,8 @@ type known struct {
 }
 
 const (
-	maxKnown = 8
-	maxBlock = 8 // bytes
+	maxKnown      = 8
+	maxBlockBytes = 8
 )
 
 func newHeaders() *headers {
@@ -99,5 +99,5 @@ func onlyReferences(block []byte) bool {
 			return false
 		}
 	}
-	return len(block) <= maxBlock
+	return len(block) <= maxBlockBytes
 }

@@ -39,7 +39,7 @@ func (c *conn) receive() error {
 	for c.end-c.begin >= frameHeader {
 		h := c.in[c.begin:c.end]
 		size := int(h[0])<<16 | int(h[1])<<8 | int(h[2])
-		if size > maxFrame {
+		if size > maxFrameBytes {
 			return fmt.Errorf("a frame of %d bytes", size)
 		}
 		if len(h) < frameHeader+size {
@@ -139,7 +139,7 @@ func (c *conn) settings(payload []byte) error {
 		switch {
 		case id == http2.SettingMaxConcurrentStreams && value < uint32(c.o.InFlight):
 			return fmt.Errorf("the server takes %d requests at the same time on a connection, not %d", value, c.o.InFlight)
-		case id == http2.SettingHeaderTableSize && value < minTable:
+		case id == http2.SettingHeaderTableSize && value < minTableBytes:
 			return fmt.Errorf("the server's table of headers has %d bytes", value)
 		case id == http2.SettingInitialWindowSize && value < uint32(c.o.Request.data()):
 			return fmt.Errorf("the server takes %d bytes of a request", value)

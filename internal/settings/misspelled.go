@@ -19,15 +19,15 @@ var prefixes = []string{
 // ofService matches the variables that Kubernetes sets in each pod for a Service, for example one named redis-sentinel.
 var ofService = regexp.MustCompile(`_SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?$|_PORT(_\d+_[A-Z]+(_PROTO|_PORT|_ADDR)?)?$`)
 
-// minMisspelled is the minimum length of a setting whose misspellings are reported. Shorter names, such as PORT and HOST, resemble
+// minCheckedBytes is the minimum length of a setting whose misspellings are reported. Shorter names, such as PORT and HOST, resemble
 // variables of other programs.
-const minMisspelled = 6
+const minCheckedBytes = 6
 
 // misspelled returns the variables of environ that are probably misspelled settings: one typing mistake away from a setting, or with
 // a prefix of settings.
 func misspelled(environ map[string]string) (found []Ineffective) {
 	known := variables()
-	long := slices.DeleteFunc(slices.Clone(known), func(v string) bool { return len(v) < minMisspelled })
+	long := slices.DeleteFunc(slices.Clone(known), func(v string) bool { return len(v) < minCheckedBytes })
 	for name, value := range environ {
 		if value == "" || slices.Contains(known, name) {
 			continue

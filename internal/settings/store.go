@@ -43,8 +43,8 @@ const (
 	Redis  = "redis"
 )
 
-// minSecret is the minimum length of a secret, in bytes. It equals the length of the HMAC in a key.
-const minSecret = 16
+// minSecretBytes is the minimum length of a secret. It equals the length of the HMAC in a key.
+const minSecretBytes = 16
 
 func (s *Store) complete(errs *settingErrors) {
 	backend := s.BackendType
@@ -69,8 +69,8 @@ func (s *Store) complete(errs *settingErrors) {
 	if s.Redis.TLS && (s.RedisCert == "") != (s.RedisKey == "") {
 		errs.add("REDIS_TLS_CLIENT_CERT", "the certificate or its key is missing: set REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
 	}
-	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < minSecret {
-		errs.require("KEY_HASH_SECRET", "have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecret)
+	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < minSecretBytes {
+		errs.require("KEY_HASH_SECRET", "have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecretBytes)
 	}
 	positive(errs, "STORE_TIMEOUT", int64(s.StoreTimeout))
 	positive(errs, "STORE_MAX_BATCH", s.StoreMaxBatch)

@@ -11,8 +11,8 @@ func OneMistake(word string, words []string) string { return nearest(word, words
 
 // nearest returns the nearest of words within a number of mistakes, or "".
 func nearest(word string, words []string, mistakes int) string {
-	const maxWord = 48 // bytes, which bounds the work
-	if len(word) > maxWord {
+	const maxWordBytes = 48 // bounds the work
+	if len(word) > maxWordBytes {
 		return ""
 	}
 	best, minDistance, plainWord := "", mistakes+1, plain(word)

@@ -72,8 +72,8 @@ type bounds struct {
 	renew   time.Duration // UDP: age after which the name is resolved again, because UDP does not report a moved server
 }
 
-// maxDatagram is the maximum size of a UDP payload.
-const maxDatagram = 65_507
+// maxDatagramBytes is the maximum size of a UDP payload.
+const maxDatagramBytes = 65_507
 
 // New returns a Sender and registers its metrics.
 func New(to Destination, from Source, registry prometheus.Registerer, log *zap.Logger) *Sender {
@@ -185,7 +185,7 @@ func (s *Sender) counter(ctx context.Context, name string, total uint64, sent *u
 }
 
 func (s *Sender) line(ctx context.Context, line []byte) {
-	if s.to.Network == "udp" && len(line) > maxDatagram {
+	if s.to.Network == "udp" && len(line) > maxDatagramBytes {
 		s.dropped.Add(1)
 		return
 	}

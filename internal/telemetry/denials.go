@@ -35,11 +35,11 @@ func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 
 // limitLabel returns the label of limit i of a descriptor, see [decide.Decision.LimitLabel].
 func limitLabel(d *decide.Decision, i int) string {
-	return descriptors.TruncateWithHash(d.LimitLabel(i), maxLimitName)
+	return descriptors.TruncateWithHash(d.LimitLabel(i), maxLimitNameBytes)
 }
 
-// maxLimitName bounds the label of a limit, in bytes, because rules do not bound names.
-const maxLimitName = 200
+// maxLimitNameBytes bounds the label of a limit, because rules do not bound names.
+const maxLimitNameBytes = 200
 
 // dropRemovedLimits drops the denials of rules and limits that no longer exist.
 func (m *Metrics) dropRemovedLimits(rules *descriptors.Rules) {

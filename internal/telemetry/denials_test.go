@@ -87,8 +87,8 @@ func TestLongNamesOfLimitsStayDifferent(t *testing.T) {
 		t.Errorf("%d series, want one for each of two limits", n)
 	}
 	for _, l := range m.denials.labelSets() {
-		if len(l[2]) > maxLimitName || !strings.HasPrefix(l[2], long[:180]) {
-			t.Errorf("label %q, want a prefix of the name in at most %d bytes", l[2], maxLimitName)
+		if len(l[2]) > maxLimitNameBytes || !strings.HasPrefix(l[2], long[:180]) {
+			t.Errorf("label %q, want a prefix of the name in at most %d bytes", l[2], maxLimitNameBytes)
 		}
 	}
 }

@@ -36,8 +36,8 @@ func (a Auth) caller(r *http.Request) (who string, ok bool) {
 // The bounds of a file of tokens.
 const (
 	maxTokenFileBytes = 64 << 10
-	// minToken is the length of the shortest token, in bytes. A shorter one can be guessed.
-	minToken = 16
+	// minTokenBytes is the length of the shortest token. A shorter one can be guessed.
+	minTokenBytes = 16
 )
 
 // Tokens are the bearer tokens in a file, one on each line. A line that begins with # is a comment. Tokens reads the file again
@@ -90,8 +90,8 @@ func tokenSums(data []byte) (sums []tokenSum, err error) {
 		if len(text) == 0 || text[0] == '#' {
 			continue
 		}
-		if len(text) < minToken {
-			return nil, fmt.Errorf("line %d has less than %d bytes, which can be guessed: write a longer token, such as that of openssl rand -hex 32", line, minToken)
+		if len(text) < minTokenBytes {
+			return nil, fmt.Errorf("line %d has less than %d bytes, which can be guessed: write a longer token, such as that of openssl rand -hex 32", line, minTokenBytes)
 		}
 		sums = append(sums, sha256.Sum256(text))
 	}

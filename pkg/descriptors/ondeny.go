@@ -2,9 +2,9 @@ package descriptors
 
 // Bounds of an [OnDeny]. Envoy buffers a response until the client has read it.
 const (
-	MaxDenyBody        = 16 << 10 // bytes
-	MaxDenyHeaders     = 16
-	MaxDenyHeaderValue = 4 << 10 // bytes
+	MaxDenyBodyBytes        = 16 << 10
+	MaxDenyHeaders          = 16
+	MaxDenyHeaderValueBytes = 4 << 10
 )
 
 // An OnDeny is the response to a denied request. It is immutable. If it is nil, the proxy chooses the response.

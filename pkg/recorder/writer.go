@@ -25,8 +25,8 @@ const (
 	chunkBytes = 256 << 10
 	// maxBufferedBytes bounds the waiting lines. Beyond it they are written immediately, even if earlier lines may still arrive.
 	maxBufferedBytes = 32 << 20
-	// maxHashes bounds the entries of the cache of hashes, and maxCachedValue the key and the value of an entry together, in bytes.
-	maxHashes, maxCachedValue = 1 << 16, 128
+	// maxHashes bounds the entries of the cache of hashes, and maxCachedBytes the key and the value of an entry together.
+	maxHashes, maxCachedBytes = 1 << 16, 128
 )
 
 // A writer writes the lines of a Recorder. Only its goroutine uses it.
@@ -238,7 +238,7 @@ func (w *writer) hide(key, value string) string {
 	_, _ = w.mac.Write([]byte{0})
 	_, _ = w.mac.Write([]byte(value))
 	hashed := replay.HashedPrefix + base64.RawURLEncoding.EncodeToString(w.mac.Sum(nil)[:16])
-	if len(key)+len(value) <= maxCachedValue {
+	if len(key)+len(value) <= maxCachedBytes {
 		if len(w.hashes) >= maxHashes {
 			clear(w.hashes)
 		}

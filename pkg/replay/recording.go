@@ -49,7 +49,7 @@ type Kind string
 
 // The kinds of lines that a [Reader] skips.
 const (
-	TooLong        Kind = "too_long"        // more than ReaderOptions.MaxLine bytes
+	TooLong        Kind = "too_long"        // longer than ReaderOptions.MaxLineBytes
 	Cut            Kind = "cut"             // the last line has no line break and is not JSON
 	NotJSON        Kind = "not_json"        // not a JSON object, or a value of a wrong type
 	BadTime        Kind = "bad_time"        // t is missing, not a time, or outside the years 1971 to 2199
@@ -72,7 +72,7 @@ type Skipped struct {
 
 // ReaderOptions configures a [Reader]. The zero value is the default configuration.
 type ReaderOptions struct {
-	MaxLine int // in bytes; default 1 MiB
+	MaxLineBytes int // default 1 MiB
 	// Reorder is the number of lines that the reader holds to sort them by time. Default 1,000. With 1, a line that is earlier than
 	// the line before is skipped as out of order.
 	Reorder int
@@ -81,8 +81,8 @@ type ReaderOptions struct {
 // maxHeldBytes bounds the length of the lines that a reader holds.
 const maxHeldBytes = 64 << 20
 
-// maxZstdMemory bounds the memory of a decoder. Recordings need 8 MiB.
-const maxZstdMemory = 128 << 20
+// maxZstdBytes bounds the memory of a decoder. Recordings need 8 MiB.
+const maxZstdBytes = 128 << 20
 
 // A Reader reads a recording: lines of JSON, plain or compressed by zstd, such as
 //
@@ -107,8 +107,8 @@ type Reader struct {
 
 // NewReader returns a Reader of a recording. It fails if the first read fails.
 func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
-	if o.MaxLine <= 0 {
-		o.MaxLine = 1 << 20
+	if o.MaxLineBytes <= 0 {
+		o.MaxLineBytes = 1 << 20
 	}
 	if o.Reorder <= 0 {
 		o.Reorder = 1000
@@ -124,14 +124,14 @@ func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 		return nil, errors.New("the recording is compressed by gzip: decompress it, or compress it by zstd")
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		// With a concurrency of 1 the decoder has no goroutines.
-		r.zstd, err = zstd.NewReader(plain, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxZstdMemory),
-			zstd.WithDecoderMaxWindow(maxZstdMemory))
+		r.zstd, err = zstd.NewReader(plain, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxZstdBytes),
+			zstd.WithDecoderMaxWindow(maxZstdBytes))
 		if err != nil {
 			return nil, fmt.Errorf("read the recording: %w", err)
 		}
 		plain = bufio.NewReaderSize(r.zstd, 1<<16)
 	}
-	r.lines = lines.NewReader(plain, o.MaxLine+1) // with its end
+	r.lines = lines.NewReader(plain, o.MaxLineBytes+1) // with its end
 	return r, nil
 }
 

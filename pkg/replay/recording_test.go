@@ -91,7 +91,7 @@ func TestReaderCountsUnreadableLines(t *testing.T) {
 		replay.BadDescriptors: `{"t":1795341600000000,"domain":"ugc"}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a"]]]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["","b"]]]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[` + many + `]}`,
 		replay.BadHits:        `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":[1,2]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":"1"}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":[null]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":1.5}`,
 	} {
-		got, skipped, err := readAll(t, strings.NewReader(line(0, "first")+"\n"+bad+"\n"+line(1, "last")), replay.ReaderOptions{MaxLine: 3000})
+		got, skipped, err := readAll(t, strings.NewReader(line(0, "first")+"\n"+bad+"\n"+line(1, "last")), replay.ReaderOptions{MaxLineBytes: 3000})
 		want := []replay.Skipped{{Kind: kind, Lines: int64(strings.Count(bad, "\n") + 1), First: 2}}
 		if err != nil || !slices.Equal(skipped, want) || !slices.Equal(values(got), []string{"first", "last"}) {
 			t.Errorf("%s: skipped %v, want %v; read %q, %v", kind, skipped, want, values(got), err)
@@ -210,7 +210,7 @@ func FuzzReader(f *testing.F) {
 	f.Add(compressed(f, line(0, "a")))
 	f.Add([]byte(`{"t":0,"domain":"a","descriptors":[[["a","b"]]],"hits":[1]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := replay.NewReader(bytes.NewReader(data), replay.ReaderOptions{Reorder: 3, MaxLine: 1000})
+		r, err := replay.NewReader(bytes.NewReader(data), replay.ReaderOptions{Reorder: 3, MaxLineBytes: 1000})
 		if err != nil {
 			return
 		}

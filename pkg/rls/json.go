@@ -14,9 +14,9 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// MaxBody bounds the body of an HTTP request, in bytes. The bound of gRPC is higher, because Envoy repeats client data in every
+// MaxBodyBytes bounds the body of an HTTP request. The bound of gRPC is higher, because Envoy repeats client data in every
 // descriptor, and a request rejected as too large may bypass the limit.
-const MaxBody = 256 << 10
+const MaxBodyBytes = 256 << 10
 
 // ServeHTTP answers a RateLimitRequest in JSON with a RateLimitResponse in JSON, like /json of envoyproxy/ratelimit. The status is
 // 200 for OK, 429 for OVER_LIMIT, 400 for an invalid request with the reason in the body, and 503 if there is no decision.
@@ -55,9 +55,9 @@ func badRequest(w http.ResponseWriter, reason string) {
 
 // readJSON reads a request from the body. Its error is shown to the client.
 func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateLimitRequest) error {
-	body, err := io.ReadAll(http.MaxBytesReader(underlying(w), r.Body, MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(underlying(w), r.Body, MaxBodyBytes))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return fmt.Errorf("the body has more than %d bytes: send fewer descriptors in one request", MaxBody)
+		return fmt.Errorf("the body has more than %d bytes: send fewer descriptors in one request", MaxBodyBytes)
 	}
 	if err != nil {
 		return errors.New("the body did not arrive completely: check its Content-Length, and send it without pauses")

@@ -30,7 +30,7 @@ func TestJSONRequestsGetStatusAndBody(t *testing.T) {
 		{`{"domain":"modes","descriptors":[{"entries":[{"key":"free"}], "hits_addend": "3"}]}`, 200, `"limitRemaining":97`},
 		{`{"domain":"modes","nonsense":1}`, 400, `BadRequest:unknownfield"nonsense":wantoneof`},
 		{`{"domain":""}`, 400, "BadRequest:ratelimitdomainmustnotbeempty"},
-		{`{"domain":"` + strings.Repeat("x", MaxBody) + `"}`, 400, "BadRequest:thebodyhasmorethan262144bytes"},
+		{`{"domain":"` + strings.Repeat("x", MaxBodyBytes) + `"}`, 400, "BadRequest:thebodyhasmorethan262144bytes"},
 		{``, 400, "BadRequest:thebodyisempty"},
 	} {
 		w := httptest.NewRecorder()
@@ -97,7 +97,7 @@ func TestTooLargeBodyClosesTheConnection(t *testing.T) {
 	f := newFixture(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.ServeHTTP(wrapper{wrapper{w}}, r) }))
 	defer server.Close()
-	for size, want := range map[int]bool{MaxBody: false, MaxBody + 1: true} {
+	for size, want := range map[int]bool{MaxBodyBytes: false, MaxBodyBytes + 1: true} {
 		response, err := http.Post(server.URL, "application/json", strings.NewReader(strings.Repeat(" ", size)))
 		if err != nil {
 			t.Fatal(err)

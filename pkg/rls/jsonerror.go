@@ -187,10 +187,10 @@ func unknownField(path, name string, fields protoreflect.FieldDescriptors) error
 	return fmt.Errorf("%sunknown field %s: want one of %s", prefix, quoted(name), strings.Join(known, ", "))
 }
 
-// maxQuoted bounds the text of a client that an error quotes, in bytes.
-const maxQuoted = 100
+// maxQuotedBytes bounds the text of a client that an error quotes.
+const maxQuotedBytes = 100
 
 func quoted(s string) string { return fmt.Sprintf("%q", excerpt(s)) }
 
 // excerpt truncates a text of a client.
-func excerpt(s string) string { return descriptors.Truncate(s, maxQuoted) }
+func excerpt(s string) string { return descriptors.Truncate(s, maxQuotedBytes) }

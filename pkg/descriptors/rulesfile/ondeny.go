@@ -56,9 +56,9 @@ func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
 		r.fault(f["body"].key, "remove one of them", "problem: true has a body of its own")
 	case o.Problem && f["content_type"].key != nil:
 		r.fault(f["content_type"].key, "remove it", "the content type with problem: true is application/problem+json")
-	case len(o.Body) > descriptors.MaxDenyBody:
+	case len(o.Body) > descriptors.MaxDenyBodyBytes:
 		r.fault(f["body"].value, "shorten it, or send a redirect to the page in headers", "body has %d bytes, and at most %d are allowed",
-			len(o.Body), descriptors.MaxDenyBody)
+			len(o.Body), descriptors.MaxDenyBodyBytes)
 	case f["content_type"].key != nil && o.Body == "":
 		r.fault(f["content_type"].key, "write the body, or remove content_type", "content_type has no meaning without a body")
 	case !httpguts.ValidHeaderFieldValue(o.ContentType):
@@ -142,8 +142,8 @@ func (r *reader) header(key, n *yaml.Node) (descriptors.Header, bool) {
 	case !ok:
 	case value == "":
 		r.fault(n, "write a value, or remove the header", "header '%s' has no value", name)
-	case len(value) > descriptors.MaxDenyHeaderValue:
-		r.fault(n, "shorten it", "header '%s' has %d bytes, and at most %d are allowed", name, len(value), descriptors.MaxDenyHeaderValue)
+	case len(value) > descriptors.MaxDenyHeaderValueBytes:
+		r.fault(n, "shorten it", "header '%s' has %d bytes, and at most %d are allowed", name, len(value), descriptors.MaxDenyHeaderValueBytes)
 	case !httpguts.ValidHeaderFieldValue(value):
 		r.fault(n, "write it on one line", "header '%s' contains a control character", name)
 	default:

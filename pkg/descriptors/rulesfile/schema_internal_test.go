@@ -108,9 +108,9 @@ func TestSchemaHasTheValuesOfTheGrammar(t *testing.T) {
 		}
 	}
 	onDeny := sections["on_deny"].Properties
-	same("body", onDeny["body"]["maxLength"], descriptors.MaxDenyBody)
+	same("body", onDeny["body"]["maxLength"], descriptors.MaxDenyBodyBytes)
 	same("headers", onDeny["headers"]["maxProperties"], descriptors.MaxDenyHeaders)
-	same("a header", onDeny["headers"]["additionalProperties"].(map[string]any)["maxLength"], descriptors.MaxDenyHeaderValue)
+	same("a header", onDeny["headers"]["additionalProperties"].(map[string]any)["maxLength"], descriptors.MaxDenyHeaderValueBytes)
 }
 
 // docs/rules.md marks the keys that envoyproxy/ratelimit rejects, so that a file can be made ready for it.

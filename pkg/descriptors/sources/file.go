@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// MaxFileSize is the maximum size of a rules file, in bytes.
-	MaxFileSize = 16 << 20
+	// MaxFileBytes is the maximum size of a rules file.
+	MaxFileBytes = 16 << 20
 	// MaxFiles is the maximum number of files and folders below a folder of rules.
 	MaxFiles = 10_000
 )
@@ -21,7 +21,7 @@ const (
 // skips names with a leading dot, such as ..data of a mounted ConfigMap. It may read a file that is being written.
 //
 // If one file cannot be read, Read returns no files, because incomplete rules are worse than old rules. It also fails for a folder
-// without files ([ErrNoFile]), a file above [MaxFileSize] and a folder above [MaxFiles]. The error names the path.
+// without files ([ErrNoFile]), a file above [MaxFileBytes] and a folder above [MaxFiles]. The error names the path.
 func Read(path string) ([]rulesfile.File, error) {
 	r := read(path)
 	return r.files, r.err
@@ -86,13 +86,13 @@ func readFile(path string, size int64) ([]byte, error) {
 	}
 	defer func() { _ = file.Close() }()
 	var data bytes.Buffer
-	data.Grow(int(min(size, MaxFileSize)) + bytes.MinRead)
-	_, err = data.ReadFrom(io.LimitReader(file, MaxFileSize+1))
+	data.Grow(int(min(size, MaxFileBytes)) + bytes.MinRead)
+	_, err = data.ReadFrom(io.LimitReader(file, MaxFileBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if data.Len() > MaxFileSize {
-		return nil, fmt.Errorf("read %s: larger than %d bytes, the maximum for a rules file: split it", path, MaxFileSize)
+	if data.Len() > MaxFileBytes {
+		return nil, fmt.Errorf("read %s: larger than %d bytes, the maximum for a rules file: split it", path, MaxFileBytes)
 	}
 	return data.Bytes(), nil
 }

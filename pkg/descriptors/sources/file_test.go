@@ -93,7 +93,7 @@ func TestReadErrorsNameThePath(t *testing.T) {
 		}, "read : neither a file nor a folder: name a rules file or a folder of rules files"},
 		{"large", func(t *testing.T, dir string) {
 			write(t, dir+"/a", "")
-			must(t, os.Truncate(dir+"/a", sources.MaxFileSize+1))
+			must(t, os.Truncate(dir+"/a", sources.MaxFileBytes+1))
 		}, "read /a: larger than 16777216 bytes, the maximum for a rules file: split it"},
 		{"many", func(t *testing.T, dir string) {
 			write(t, dir+"/0/file", "")

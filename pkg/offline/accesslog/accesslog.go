@@ -157,7 +157,7 @@ func (c *Converter) add(p parser) (Reason, error) {
 		c.report.NoDescriptors++
 		return "", nil
 	}
-	const maxRecordedBytes = 1 << 20 // the default of replay.ReaderOptions.MaxLine
+	const maxRecordedBytes = 1 << 20 // the default of replay.ReaderOptions.MaxLineBytes
 	c.text = replay.AppendLine(c.text[:0], &c.line)
 	if len(c.text) > maxRecordedBytes {
 		return BadValue, nil

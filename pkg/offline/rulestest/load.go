@@ -38,12 +38,12 @@ func readFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	data, err := io.ReadAll(io.LimitReader(file, sources.MaxFileSize+1))
+	data, err := io.ReadAll(io.LimitReader(file, sources.MaxFileBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > sources.MaxFileSize {
-		return nil, fmt.Errorf("%s is larger than %d bytes, the maximum for a test file: split it", name, sources.MaxFileSize)
+	if len(data) > sources.MaxFileBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes, the maximum for a test file: split it", name, sources.MaxFileBytes)
 	}
 	return data, nil
 }

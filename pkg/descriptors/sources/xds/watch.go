@@ -18,8 +18,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// maxDetail bounds the error text in a rejection, in bytes.
-const maxDetail = 4096
+// maxDetailBytes bounds the error text in a rejection.
+const maxDetailBytes = 4096
 
 // rejectionWaits delays repeated rejections of a version. Some servers, such as those of go-control-plane, answer a rejection with
 // the same push immediately, which would be a busy loop.
@@ -142,12 +142,12 @@ func (w *watch) accept(e Event, fingerprint string) {
 	w.notify(e)
 }
 
-// detail returns err as valid UTF-8 of at most maxDetail bytes.
+// detail returns err as valid UTF-8 of at most maxDetailBytes.
 func detail(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	if len(text) <= maxDetail {
+	if len(text) <= maxDetailBytes {
 		return text
 	}
 	const more = "\n..."
-	return strings.ToValidUTF8(text[:maxDetail-len(more)], "") + more
+	return strings.ToValidUTF8(text[:maxDetailBytes-len(more)], "") + more
 }

@@ -119,8 +119,8 @@ func (y *yaml) policy(p *conf.RateLimitPolicy) {
 	y.add("}")
 }
 
-// maxSimpleKey bounds a key without an explicit '?' indicator. The limit of YAML is 1024.
-const maxSimpleKey = 1000
+// maxSimpleKeyBytes bounds a key without an explicit '?' indicator. The limit of YAML is 1024.
+const maxSimpleKeyBytes = 1000
 
 func (y *yaml) fields(s *structpb.Struct) {
 	y.add("{")
@@ -129,7 +129,7 @@ func (y *yaml) fields(s *structpb.Struct) {
 			y.add(", ")
 		}
 		quoted := strconv.Quote(key)
-		if len(quoted) > maxSimpleKey {
+		if len(quoted) > maxSimpleKeyBytes {
 			y.add("? ")
 		}
 		y.add(quoted).add(": ")
