@@ -68,7 +68,7 @@ func framed(flags byte, size int, message []byte) []byte {
 }
 
 // A message arrives as it was sent, whatever its size. Every other stream has an error. In the end no byte is counted as unfinished.
-func TestMessagesAreReceived(t *testing.T) {
+func TestMessagesOfAnySizeArriveAsSent(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456"), maxMessageBytes/7+1)[:maxMessageBytes]
 	canceled := status.Error(codes.Canceled, "canceled")
 	for name, c := range map[string]struct {
@@ -180,7 +180,7 @@ func (s *blockedStream) WriteStatus(st *status.Status) error {
 
 // Each request without a message ends with DEADLINE_EXCEEDED: those with timers of their own after 10 s, and the others within 20 s.
 // Requests that arrive in between get the slots of others, and their own time.
-func TestSilentRequestsEnd(t *testing.T) {
+func TestRequestsWithoutAMessageTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, start := Receiver{Codec: rawCodec{}}, time.Now()
 		var all sync.WaitGroup

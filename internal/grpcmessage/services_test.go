@@ -35,7 +35,7 @@ func serve(t *testing.T) *grpc.ClientConn {
 }
 
 // A release of grpc-go may change the type of its transport streams, which is internal. Then every call here gets errTransport.
-func TestStreamsOfGRPCsTransportAreKnown(t *testing.T) {
+func TestTransportStreamTypeOfGRPCIsKnown(t *testing.T) {
 	conn := serve(t)
 	packed := grpc.UseCompressor(gzip.Name)
 	received := func(size int, options ...grpc.CallOption) error {

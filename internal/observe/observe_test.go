@@ -131,7 +131,7 @@ func TestKeysAreHiddenUnderASecret(t *testing.T) {
 }
 
 // Counts are those of the current window and of the last one.
-func TestCountsOfKeysAge(t *testing.T) {
+func TestKeyCountsCoverCurrentAndLastWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := observing(t, Options{TopKeys: 10})
 		ctx, cancel := context.WithCancel(context.Background())
@@ -236,7 +236,7 @@ func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 }
 
 // A sample has all decisions of some keys, and the same keys in every process.
-func TestSampleIsByKey(t *testing.T) {
+func TestSampleHasAllDecisionsOfItsKeys(t *testing.T) {
 	a, b := observing(t, Options{}), observing(t, Options{})
 	seen := [2]map[string]int{}
 	for i, f := range []*fixture{a, b} {

@@ -247,7 +247,7 @@ func TestBoundsUseTheWeightOfBothWindows(t *testing.T) {
 
 // Additions of the last window may arrive in the current one, and double its weight. The current window keeps that weight although the last
 // one is forgotten.
-func TestWeightDoubledByLateAdditionsCounts(t *testing.T) {
+func TestWeightDoubledByLateAdditionsIsKept(t *testing.T) {
 	s := newSampler()
 	s.beginWindow(1)
 	s.note(countedPerSecond + 1) // from now on, additions of window 1 have the weight 2

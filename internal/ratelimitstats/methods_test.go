@@ -102,7 +102,7 @@ func TestCountingACallAllocatesNothing(t *testing.T) {
 }
 
 // Of more response times than maxTimes, a uniform sample is kept.
-func TestSampleOfResponseTimesIsFair(t *testing.T) {
+func TestResponseTimesAreSampledUniformly(t *testing.T) {
 	var s sample
 	const n = 20 * maxTimes
 	for i := range n {

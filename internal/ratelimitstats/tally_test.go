@@ -124,7 +124,7 @@ func TestTallyNeverUnderflows(t *testing.T) {
 }
 
 // Over one window the tallies add up: each hit is within_limit or over_limit, except the part of the crossing hit that fitted.
-func TestTalliesAddUp(t *testing.T) {
+func TestEveryHitIsTalliedWithinOrOverLimit(t *testing.T) {
 	limit := limitOf(t, fixed(100))
 	states := make([]limiters.State, 1)
 	var sum tally

@@ -50,7 +50,7 @@ func TestReplicasAreCountedByDNS(t *testing.T) {
 	})
 }
 
-func TestNumberWithoutNameStays(t *testing.T) {
+func TestReplicasWithoutDNSNameKeepTheNumber(t *testing.T) {
 	c := New(Options{Number: 3, lookup: func(context.Context, string) ([]string, error) { return []string{"::1"}, nil }})
 	c.Run(t.Context())
 	if got := c.Number(); got != 3 {

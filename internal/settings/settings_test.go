@@ -300,7 +300,7 @@ func TestSettingsOfAFeatureThatIsOffAreReported(t *testing.T) {
 	}
 }
 
-func TestInertVariablesAreReported(t *testing.T) {
+func TestVariablesWithoutEffectAreReported(t *testing.T) {
 	s := defaults()
 	found := ineffective(t, &s, "EXPIRATION_JITTER_MAX_SECONDS=300", "REDIS_PIPELINE_WINDOW=")
 	if len(found) != 1 || found[0].Setting != "EXPIRATION_JITTER_MAX_SECONDS" || !found[0].Expected {
@@ -345,7 +345,7 @@ func TestUnknownVariablesAreReportedOnlyIfMisspelled(t *testing.T) {
 }
 
 // Every prefix begins a setting.
-func TestPrefixesBeginSettings(t *testing.T) {
+func TestEveryPrefixBeginsASetting(t *testing.T) {
 	for _, p := range prefixes {
 		if !slices.ContainsFunc(variables(), func(v string) bool { return strings.HasPrefix(v, p) }) {
 			t.Errorf("no setting begins with %s", p)

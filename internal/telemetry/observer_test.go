@@ -61,7 +61,7 @@ func TestRulesInfoHasTheVersionInForce(t *testing.T) {
 	}
 }
 
-func TestDenialLogLine(t *testing.T) {
+func TestDenialLogLineHasEveryField(t *testing.T) {
 	var out bytes.Buffer
 	log := DenialLog(NewLog(&out, zapcore.InfoLevel, "json"))
 	log(&observe.Denial{

@@ -98,7 +98,7 @@ func TestServerReloadsChangedCertificates(t *testing.T) {
 }
 
 // Without the second CA, its clients would be rejected until the file is complete.
-func TestHalfWrittenCAsStayUnused(t *testing.T) {
+func TestHalfWrittenCAFileIsIgnored(t *testing.T) {
 	first, second := certtest.New(t), certtest.New(t)
 	pair, bundle := first.Issue(t, "weir"), filepath.Join(t.TempDir(), "cas.pem")
 	both := read(t, first.File) + read(t, second.File)

@@ -360,7 +360,7 @@ func listen(t *testing.T) net.Listener {
 }
 
 // A choice that the protocol leaves to a service is observed, and fails no check.
-func TestChoicesAreObserved(t *testing.T) {
+func TestChoicesOfAServiceFailNoCheck(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		options decide.Options

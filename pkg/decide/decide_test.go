@@ -403,7 +403,7 @@ func TestHitsAreChargedPeekedAndRefunded(t *testing.T) {
 	}
 }
 
-func TestRequestSetsTheTime(t *testing.T) {
+func TestDecideUsesTheTimeOfTheRequest(t *testing.T) {
 	d := newDecider(t, modes, Options{})
 	var result Result
 	for i, want := range []int64{99, 98, 99} {
@@ -425,7 +425,7 @@ func (noStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []li
 	return nil
 }
 
-func TestReusedResultCostsOnlyKeys(t *testing.T) {
+func TestReusedResultAllocatesOnlyKeys(t *testing.T) {
 	d := newDeciderOn(t, noStore{}, modes, Options{AllOrNothing: true})
 	r := request("free quota_free named full!")
 	var result Result

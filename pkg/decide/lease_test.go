@@ -257,7 +257,7 @@ func TestTooManyReservationsAreDenied(t *testing.T) {
 }
 
 // The end of a lease is in no group: it succeeds even if another descriptor of its request is denied.
-func TestEndIsInNoGroup(t *testing.T) {
+func TestEndSucceedsBesideADeniedDescriptor(t *testing.T) {
 	for _, o := range []Options{{}, {AllOrNothing: true}, {QuotaMode: true}} {
 		store := newLeaseStore()
 		d := newLeaseDecider(t, store, o)
@@ -308,7 +308,7 @@ func TestDeniedRequestEndsItsLeases(t *testing.T) {
 }
 
 // A request that a limit with leases denies holds no lease, so Weir ends none.
-func TestDenialByItsLeasesIsCertain(t *testing.T) {
+func TestRequestDeniedByALeaseLimitEndsNoLease(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})
 	decideReasons(t, d, "user=u lease=a")

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-func TestParseEntries(t *testing.T) {
+func TestParseEntriesReadsEscapes(t *testing.T) {
 	for text, want := range map[string][]descriptors.Entry{
 		"":                                nil,
 		"a=1":                             {{Key: "a", Value: "1"}},

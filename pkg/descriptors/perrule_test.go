@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
-func TestPerRuleHoldsPointersOfTheLastReset(t *testing.T) {
+func TestPerRuleKeepsOnlyRulesOfTheLastReset(t *testing.T) {
 	const text = "domain: d\ndescriptors:\n" +
 		"- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n" +
 		"- {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n"

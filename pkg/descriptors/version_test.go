@@ -174,7 +174,7 @@ func TestHashIdentifiesLimit(t *testing.T) {
 	}
 }
 
-func TestSourceOfRule(t *testing.T) {
+func TestRuleSourceNamesFileAndLine(t *testing.T) {
 	overlay, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o.yaml", Data: []byte(
 		"domain: d\ndescriptors:\n- key: k\n  rate_limit: {algorithm: funnel}\n")})
 	if err != nil {

@@ -79,7 +79,7 @@ func check(s *descriptors.Step, request []descriptors.Entry, i int, unmatched bo
 	return ""
 }
 
-func TestWalkOfEachResult(t *testing.T) {
+func TestWalkReportsEachKindOfStep(t *testing.T) {
 	rules := rulesfiletest.ParseFile(t, "testdata/walked.yaml")
 	for request, want := range map[string]string{
 		"user_id=7 action=login":     "user_id rules.yaml:3 key | action=login rules.yaml:5 value",

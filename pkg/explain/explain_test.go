@@ -69,7 +69,7 @@ var requests = []string{
 }
 
 // The texts are in testdata/texts.txt. The flag -update writes them.
-func TestTextsOfEachReason(t *testing.T) {
+func TestReasonTextsAreAsRecorded(t *testing.T) {
 	const file = "testdata/texts.txt"
 	rules := shop(t)
 	var got bytes.Buffer

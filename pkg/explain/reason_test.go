@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-func TestReasonOfEachStep(t *testing.T) {
+func TestEveryStepHasAReason(t *testing.T) {
 	rules := rulesfiletest.ParseFile(t, "../descriptors/testdata/walked.yaml")
 	for text, want := range map[string]string{
 		"user_id=7 action=login": "user_id rules.yaml:3 the key matches any value | action=login rules.yaml:5 key and value are equal",

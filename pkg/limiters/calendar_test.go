@@ -20,7 +20,7 @@ func mustZone(t *testing.T, name string) *time.Location {
 }
 
 // Each case has a time, and the start and the end of its window in UTC.
-func TestCalendarWindow(t *testing.T) {
+func TestCalendarWindowStartsAndEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name, zone string
 		unit       calendarUnit

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestDeniedFrom(t *testing.T) {
+func TestDeniedFromReportsOnlyCertainDenials(t *testing.T) {
 	log, counting := Spec{Algorithm: "sliding_log", Max: 5}, Spec{Algorithm: "fixed_window", Max: 5, CountDenied: true}
 	logged := log
 	logged.CountDenied = true

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-func TestIsUncharged(t *testing.T) {
+func TestIsUnchargedReadsTheWholeErrorChain(t *testing.T) {
 	broken := errors.New("broken")
 	busy := limiters.Uncharged(errors.New("busy"))
 	wrapped := fmt.Errorf("a store: %w", busy)

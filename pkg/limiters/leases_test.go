@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestNewLeaseID(t *testing.T) {
+func TestLeaseIDDependsOnTextAndSecret(t *testing.T) {
 	a, b := NewLeaseID(nil, "a"), NewLeaseID(nil, "b")
 	secret := NewLeaseID([]byte("s"), "a")
 	if a == b || a == secret || a == (LeaseID{}) || a != NewLeaseID(nil, "a") || secret != NewLeaseID([]byte("s"), "a") {
@@ -179,7 +179,7 @@ func TestHitAfterItsEndNeedsRoom(t *testing.T) {
 	}
 }
 
-func TestConcurrencySpec(t *testing.T) {
+func TestConcurrencySpecIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		spec Spec
 		err  bool

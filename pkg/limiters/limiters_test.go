@@ -224,7 +224,7 @@ func TestScriptOfACalendarAllocatesNothing(t *testing.T) {
 }
 
 // Algorithms and limits read no clock: the caller passes the time.
-func TestNoClockIsRead(t *testing.T) {
+func TestLimitersReadNoClock(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("%d files, %v", len(files), err)

@@ -95,7 +95,7 @@ func TestAlgorithmsHaveTheirParametersInOneOrder(t *testing.T) {
 	}
 }
 
-func TestScaledSpec(t *testing.T) {
+func TestScaledSpecScalesItsParameters(t *testing.T) {
 	half := func(n int64) int64 { return n / 2 }
 	penalty := Params{Penalty: PenaltySpec{After: 4, Within: time.Minute, For: 10 * time.Minute}}
 	for _, c := range []struct {

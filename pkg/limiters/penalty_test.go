@@ -15,7 +15,7 @@ func mustPenalty(t *testing.T, p PenaltySpec) *PenaltySpec {
 	return l.penalty
 }
 
-func TestPenaltyParameters(t *testing.T) {
+func TestPenaltyParametersAreChecked(t *testing.T) {
 	const minute = time.Minute
 	base := func(change func(*PenaltySpec)) PenaltySpec {
 		p := PenaltySpec{After: 20, Within: minute, For: 10 * minute}
@@ -82,7 +82,7 @@ func TestPenaltyLevelIsBounded(t *testing.T) {
 	}
 }
 
-func TestPenaltyResetTime(t *testing.T) {
+func TestPenaltyResetTimeIncludesForget(t *testing.T) {
 	spec := mustPenalty(t, PenaltySpec{After: 2, Within: 10 * time.Millisecond, For: 20 * time.Millisecond, Forget: 30 * time.Millisecond})
 	const now = int64(1_000_000)
 	var once PenaltyState

@@ -40,7 +40,7 @@ func TestEstimateContainsTheNumber(t *testing.T) {
 	}
 }
 
-func TestEstimateAtTheEdges(t *testing.T) {
+func TestEstimateOfExtremeSharesIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		count     int64
 		share     float64

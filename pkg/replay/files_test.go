@@ -134,7 +134,7 @@ func TestOpenNamesTheFaultyFile(t *testing.T) {
 }
 
 // A folder stands for the files of a recorder in it. Other files and folders are left out.
-func TestFolderStandsForItsRecordings(t *testing.T) {
+func TestFolderOpensItsRecordings(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"weir-20261122T100001.000000Z-b.ndjson":     line(1, "second") + "\n" + line(2, "third"),

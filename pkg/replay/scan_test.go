@@ -15,7 +15,7 @@ var plainLines = []string{
 	`{"t":1795341600000002,"domain":"ugc","descriptors":[[]]}`,
 }
 
-func TestScannerTakesPlainLines(t *testing.T) {
+func TestScannerReadsExactlyPlainLines(t *testing.T) {
 	for _, text := range plainLines {
 		got, ok := scan([]byte(text))
 		want, kind := decodeLine([]byte(text))

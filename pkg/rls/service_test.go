@@ -460,7 +460,7 @@ func (slowStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []
 	return nil
 }
 
-func TestLongestWaitIsNotNegative(t *testing.T) {
+func TestLongestWaitDoesNotOverflow(t *testing.T) {
 	s := New(decide.New(parsed(t, standard), slowStore{}, decide.Options{}), Options{Headers: Headers{"limit", "remaining", "reset"}})
 	r := decideKeys(t, s, "minute")
 	const want = math.MaxInt64 / 1_000_000_000

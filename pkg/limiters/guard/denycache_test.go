@@ -191,7 +191,7 @@ func TestFailedRenewalEndsNoDenial(t *testing.T) {
 	})
 }
 
-func TestCloseRenewsNothing(t *testing.T) {
+func TestCloseRenewsNoDenial(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		for i := range 120 {
@@ -276,7 +276,7 @@ func TestDenialCoversAsManyHitsOrMore(t *testing.T) {
 	})
 }
 
-func TestRetryAfterOfMoreHitsOfAFunnel(t *testing.T) {
+func TestCachedFunnelDenialWaitsLongerForMoreHits(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second, Params: limiters.Params{Capacity: 5}}) // one in 142857.14 µs
@@ -293,7 +293,7 @@ func TestRetryAfterOfMoreHitsOfAFunnel(t *testing.T) {
 }
 
 // A call takes 100 ms to the store and 200 ms back. The client is not denied for too long, and its retry time is not too short.
-func TestExpiryFromTheStartOfTheCallRetryFromItsEnd(t *testing.T) {
+func TestDenialExpiresFromCallStartAndRetriesFromCallEnd(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})
 		a.link.set(100*time.Millisecond, 200*time.Millisecond, nil)
@@ -469,7 +469,7 @@ func TestStoreDataLossTakesEffectWithinMaxAge(t *testing.T) {
 }
 
 // A reload raises the limit in one replica. The other replica still denies under its own.
-func TestRaisedLimitHasNoDenials(t *testing.T) {
+func TestDenialsOfTheOldLimitDoNotDenyARaisedOne(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a, b, raised := w.replica(defaults), w.replica(defaults), limit(limiters.Spec{Max: 20, CountDenied: true})
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
@@ -600,7 +600,7 @@ func TestDeniedHitDeniesNoPeekUnderPeekOver(t *testing.T) {
 	})
 }
 
-func TestDenialsThatAreNotCached(t *testing.T) {
+func TestPermanentAndProlongedDenialsAreNotCached(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		a.mustTake("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
@@ -697,7 +697,7 @@ func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 var errBroken = errors.New("broken")
 
 // The store decides groups of several hits as a whole. A group of one hit is an ordinary hit.
-func TestGroupIsForwarded(t *testing.T) {
+func TestGroupOfSeveralHitsIsForwarded(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		one := func(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: counted, N: 1} }
@@ -832,7 +832,7 @@ func TestCloseSendsDebts(t *testing.T) {
 	})
 }
 
-func TestEndedContextIsNotAnswered(t *testing.T) {
+func TestCanceledTakeIsNotAnsweredFromCache(t *testing.T) {
 	withFixture(t, func(w *fixture) {
 		a := w.replica(defaults)
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")

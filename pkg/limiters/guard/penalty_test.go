@@ -56,7 +56,7 @@ func TestPenaltyIsNotRenewed(t *testing.T) {
 }
 
 // A cached penalty ends at the same time for several hits as for one, unless the limit itself denies them for longer.
-func TestRememberedPenaltyOfSeveralHits(t *testing.T) {
+func TestCachedPenaltyEndsAtOneTimeForAnyHits(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{
 		Algorithm: "fixed_window", Max: 10, Window: time.Hour,
 		Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Penalty: limiters.PenaltySpec{After: 1, Within: time.Minute, For: 90 * time.Second}},

@@ -87,7 +87,7 @@ func TestShareOfLargeHitsCoversThem(t *testing.T) {
 }
 
 // For large limits an exact sum takes too long. The normal distribution is close.
-func TestShareOfLargeLimits(t *testing.T) {
+func TestShareOfLargeLimitsIsNearTheNormalQuantile(t *testing.T) {
 	for _, n := range []int64{1e6, 1e9, math.MaxUint32} {
 		for _, replicas := range []int64{2, 50, 1000} {
 			q := 1 / float64(replicas)
@@ -101,7 +101,7 @@ func TestShareOfLargeLimits(t *testing.T) {
 }
 
 // The share of a limit that is too large for a sum is a bound: it covers the normal distribution, and is not much larger.
-func TestShareOfLimitsBeyond32Bits(t *testing.T) {
+func TestShareBeyond32BitsCoversTheNormalQuantile(t *testing.T) {
 	for _, n := range []int64{maxExactTrials + 1, 1 << 40, limiters.LargestMax} {
 		for _, replicas := range []int64{2, 50, 1000} {
 			q := 1 / float64(replicas)
@@ -178,7 +178,7 @@ func TestShareRarelyDeniesAClientAtItsLimit(t *testing.T) {
 }
 
 // The table of docs/design.md.
-func TestSharesInTheDocs(t *testing.T) {
+func TestSharesOfTheDocsAreCurrent(t *testing.T) {
 	const path, begin, end = "../../../docs/design.md", " -update -->\n", "<!-- end -->"
 	limits, replicas := []int64{5, 60, 1000, 100_000}, []int64{2, 3, 10, 100}
 	var b strings.Builder

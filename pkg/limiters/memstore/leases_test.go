@@ -82,7 +82,7 @@ func TestReserveKeepsTheUsageOfARecordWithoutPointers(t *testing.T) {
 }
 
 // A release is never denied. On a full store the end of an unknown id is not remembered.
-func TestReleaseOnAFullStore(t *testing.T) {
+func TestFullStoreAllowsAReleaseOfAnUnknownLease(t *testing.T) {
 	s := New(Options{MaxKeys: 1})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
 	over := limiters.Hit{Key: "over", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "a")}
@@ -100,7 +100,7 @@ func TestReleaseOnAFullStore(t *testing.T) {
 }
 
 // On a full store, a key is in its penalty, and an end of an unknown id arrives. An end is allowed, so no penalty denies it.
-func TestEndDuringAPenaltyOnAFullStore(t *testing.T) {
+func TestFullStoreAllowsAnEndDuringAPenalty(t *testing.T) {
 	full, roomy := New(Options{}), New(Options{})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{
 		WindowStart: limiters.StartByFirstHit,

@@ -165,7 +165,7 @@ func TestExpiryIsTheLatestOfAllLimitsOfAKey(t *testing.T) {
 	}
 }
 
-func TestMemoryBound(t *testing.T) {
+func TestFullStoreNeverEvictsADenyingKey(t *testing.T) {
 	denying := hourly
 	denying.Max = 1
 

@@ -296,7 +296,7 @@ func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 }
 
 // Compares the heap and the accounted bytes per key of 40 bytes.
-func TestMemoryPerKey(t *testing.T) {
+func TestMemoryPerKeyIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures memory on one goroutine: not with -short")
 	}

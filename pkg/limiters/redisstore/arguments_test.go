@@ -12,7 +12,7 @@ import (
 )
 
 // The arguments of a limit are a name and big-endian numbers, which the header of each script documents.
-func TestArgumentsOfLimits(t *testing.T) {
+func TestScriptArgumentsOfEveryLimit(t *testing.T) {
 	now := time.Date(2025, 11, 21, 1, 0, 0, 0, time.UTC)
 	const day, days = 86_400_000_000, 1_763_683_200_000_000
 	for _, tt := range []struct {

@@ -424,7 +424,7 @@ func checkedTake(t *testing.T, q *queue, r *randomRedis, name string, n int64, h
 
 // Calls succeed, time out, fail or panic at random. A rejected Take has charged nothing. A decided Take has its own verdicts
 // and has charged once. Every Take returns, and the queue continues.
-func TestQueueWithRandomFailures(t *testing.T) {
+func TestQueueSurvivesRandomFailures(t *testing.T) {
 	t.Parallel()
 	const timeout, clients, each = 5 * time.Millisecond, 24, 60
 	for seed := range uint64(6) {

@@ -138,7 +138,7 @@ func TestFirstWindowExpires(t *testing.T) {
 }
 
 // The records of reservations outlive the latest of them, though the key was written with an earlier expiry before.
-func TestReservationsOutliveTheLatest(t *testing.T) {
+func TestReservationRecordsOutliveTheLatestReservation(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server)

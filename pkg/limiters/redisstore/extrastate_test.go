@@ -26,7 +26,7 @@ func withExtraState(maximum int64) (limits []*limiters.Limit) {
 }
 
 // The extra keys of a hit are in the slot of its key, have an expiry, and are hidden with it.
-func TestExtraKeysAreLikeTheirKey(t *testing.T) {
+func TestExtraKeysShareSlotExpiryAndHiding(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)
 	for _, hidden := range []string{"", secret} {
@@ -116,7 +116,7 @@ func TestFullRedisFailsInspectionsOfUnsavedKeys(t *testing.T) {
 }
 
 // A settle moves an entry of a log with many later entries. With 10,000 of them or more, the estimate stays.
-func TestSettleInALongLog(t *testing.T) {
+func TestSettleMovesEntriesOfALongLogUpToABound(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server)

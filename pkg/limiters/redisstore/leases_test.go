@@ -182,7 +182,7 @@ func lengths(groups []limiters.Group) (n []int) {
 
 // A key has at most MaxLeases open reservations, and remembers as many ids that ended before they were opened. A further reservation is
 // denied: an error would let Envoy admit the request.
-func TestTooManyReservations(t *testing.T) {
+func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	limit := reserving("fixed_window", 1<<40)
@@ -307,7 +307,7 @@ func TestLeasesHaveAnExpiry(t *testing.T) {
 }
 
 // The key of leases expires after the last of them, also if the TTL of the rule becomes longer.
-func TestLeasesOutliveTheLatest(t *testing.T) {
+func TestLeaseKeyExpiresAfterItsLastLease(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	for id, ttl := range []time.Duration{time.Minute, time.Minute, time.Hour, time.Hour} {
@@ -554,7 +554,7 @@ func TestUnreadableReservationsFailTheirHits(t *testing.T) {
 
 // Opening and settling a reservation fail if its key has another type or an unreadable value. They leave the key and its reservations
 // as they were.
-func TestReservationOnUnreadableKey(t *testing.T) {
+func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	contents := map[string][]any{

@@ -54,7 +54,7 @@ func fill(tb testing.TB, c *redis.Client, key string, n int) {
 }
 
 // fill writes the same records as the script.
-func TestLogFormat(t *testing.T) {
+func TestFillWritesTheLogAsTheScriptDoes(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	hit := limiters.Hit{Key: "k", Limit: millionAMinute, N: 1}

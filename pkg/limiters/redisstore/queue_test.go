@@ -542,7 +542,7 @@ func TestRunsEncodeAllHits(t *testing.T) {
 }
 
 // Hits that are alone on their keys have their own limits and counts. A hit on an unreadable key is the only one to fail.
-func TestMixedRunsDecideEachHit(t *testing.T) {
+func TestRunsOfDifferentKindsDecideEachHit(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s, reference := openAt(t, connect.Options{Addr: server.Addr}), limiterstest.NewReference()

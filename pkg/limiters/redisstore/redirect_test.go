@@ -104,7 +104,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 }
 
 // Calls with keys on both nodes, and groups over them, are decided in each state of the move.
-func TestCallsOverTwoNodesWhileASlotMoves(t *testing.T) {
+func TestCallsOverTwoNodesAreDecidedWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	slot, home := slotAndOwner(c)

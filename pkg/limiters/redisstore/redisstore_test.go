@@ -94,7 +94,7 @@ func TestFlushedScriptIsSentAgain(t *testing.T) {
 }
 
 // A host name may point to a new master while the old one still answers, as its replica.
-func TestDemotedMasterIsLeft(t *testing.T) {
+func TestDemotedMasterIsDisconnected(t *testing.T) {
 	old, master := redistest.Start(t), redistest.Start(t)
 	name := redistest.NewProxy(t)
 	name.SetTarget(old.Addr)

@@ -46,7 +46,7 @@ func TestTLSPassesTheSuite(t *testing.T) {
 	})
 }
 
-func TestTLSVerification(t *testing.T) {
+func TestTLSRejectsUntrustedServersAndClients(t *testing.T) {
 	authority, other := certtest.New(t), certtest.New(t)
 	here := redistest.StartTLS(t, authority, "127.0.0.1")
 	elsewhere := redistest.StartTLS(t, authority, "elsewhere.test")

@@ -102,7 +102,7 @@ func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
 	}
 }
 
-func TestSubsetWithHitsThatAreNotInTheWhole(t *testing.T) {
+func TestSubsetMayHaveHitsOfItsOwn(t *testing.T) {
 	var s split.Subset
 	s.AddHits(hits(10, 2, 11), -1, 2, -1)
 	s.Add(hits(0), 0)

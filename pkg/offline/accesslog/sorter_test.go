@@ -35,7 +35,7 @@ func TestSorterKeepsFewFilesOpen(t *testing.T) {
 }
 
 // A run that ends within a record is an error, not the end of the run.
-func TestCutRunIsAnError(t *testing.T) {
+func TestTruncatedSortRunIsAnError(t *testing.T) {
 	s := sorter{max: 1, dir: t.TempDir()}
 	for _, line := range []string{"first\n", "second\n"} {
 		must.Succeed(t, s.add(1, []byte(line)))

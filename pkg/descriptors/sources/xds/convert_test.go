@@ -118,7 +118,7 @@ func TestEveryModifierIsParsed(t *testing.T) {
 	}
 }
 
-func TestSourceIsResource(t *testing.T) {
+func TestRuleSourceIsItsXDSResource(t *testing.T) {
 	value, err := proto.Marshal(configOf(t, `{"name": "gateway/default", "domain": "d", "descriptors": [
 		{"key": "k", "rateLimit": {"unit": "HOUR", "requestsPerUnit": 7}}]}`))
 	if err != nil {

@@ -28,7 +28,7 @@ func TestSetAuth(t *testing.T) {
 	}
 }
 
-func TestAuthFileErrors(t *testing.T) {
+func TestInvalidAuthFilesAreRejectedAndNotQuoted(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)

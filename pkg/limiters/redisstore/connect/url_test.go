@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestParseType(t *testing.T) {
+func TestParseTypeIgnoresCase(t *testing.T) {
 	for text, want := range map[string]Type{
 		"": Single, "SINGLE": Single, "single": Single, "Sentinel": Sentinel, "CLUSTER": Cluster, "ring": "",
 	} {
