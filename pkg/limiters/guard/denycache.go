@@ -186,7 +186,7 @@ func (c *DenyCache) answer(
 		for i := range g {
 			l := &lookups[first+i]
 			l.forward = keyIsForwarded(lookups, l.hash)
-			if debts = c.shard(l.hash).lookUp(now, &g[i], l, &out[first+i], debts); l.forward {
+			if debts = c.shard(l.hash).answerOrForward(now, &g[i], l, &out[first+i], debts); l.forward {
 				forwarded++
 			}
 		}

@@ -91,8 +91,8 @@ func (s *denyShard) chainOf(hash uint64) iter.Seq[*denyEntry] {
 	}
 }
 
-// lookUp answers h from memory, or marks it to be forwarded and moves the debts of its key to debts.
-func (s *denyShard) lookUp(now int64, h *limiters.Hit, l *lookup, v *limiters.Verdict, debts []debt) []debt {
+// answerOrForward answers h from memory, or marks l to be forwarded and moves the debts of its key to debts.
+func (s *denyShard) answerOrForward(now int64, h *limiters.Hit, l *lookup, v *limiters.Verdict, debts []debt) []debt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.N >= 0 && h.Op == limiters.OpCharge {
