@@ -53,7 +53,7 @@ func (p *process) openStore() (err error) {
 	s := p.settings
 	st := &store{replicas: countReplicas(s, p.log)}
 	p.store = st
-	options := guard.FallbackOptions{Replicas: st.replicas.Number, FalseLimit: s.LocalFalseLimit}
+	options := guard.FallbackOptions{Replicas: st.replicas.Number, FalseLimitProbability: s.LocalFalseLimit}
 	options.Failed, options.Recovered = telemetry.StoreLog(p.log)
 	if s.BackendType == settings.Memory {
 		m := p.openMemory()

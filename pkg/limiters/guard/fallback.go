@@ -33,8 +33,8 @@ type FallbackOptions struct {
 	Local limiters.Store
 	// Replicas returns the current number of processes that share a limit; default 1.
 	Replicas func() int
-	// FalseLimit bounds the probability that a client at exactly its limit is denied by some replica; default 0.001.
-	FalseLimit float64
+	// FalseLimitProbability bounds the probability that a client at exactly its limit is denied by some replica; default 0.001.
+	FalseLimitProbability float64
 	// Failed is called with the reason when the store fails. Failed and Recovered may be called concurrently.
 	Failed func(reason error)
 	// Recovered is called when the store recovers: it decides a hit and has not failed for a second, or CheckIdle succeeds.
@@ -52,8 +52,8 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 	if o.Replicas == nil {
 		o.Replicas = func() int { return 1 }
 	}
-	if o.FalseLimit == 0 {
-		o.FalseLimit = 0.001
+	if o.FalseLimitProbability == 0 {
+		o.FalseLimitProbability = 0.001
 	}
 	if o.Failed == nil {
 		o.Failed = func(error) {}
@@ -63,7 +63,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 	}
 	return &Fallback{
 		store:   store,
-		local:   localFallback{store: o.Local, replicas: o.Replicas, shares: shareCache{p: o.FalseLimit}},
+		local:   localFallback{store: o.Local, replicas: o.Replicas, shares: shareCache{p: o.FalseLimitProbability}},
 		outages: outageDetector{failed: o.Failed, recovered: o.Recovered},
 	}
 }

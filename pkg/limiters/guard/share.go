@@ -7,10 +7,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ReplicaLimit returns the limit by which a replica decides hits of 1 under [limiters.OnErrorLocal]. It admits the share of l. p bounds
-// the probability that a client at exactly its limit is denied by some replica.
-func ReplicaLimit(l *limiters.Limit, replicas int64, p float64) (*limiters.Limit, error) {
-	return l.Scaled(func(whole int64) int64 { return share(whole, replicas, p) })
+// ReplicaLimit returns the limit by which a replica decides hits of 1 under [limiters.OnErrorLocal]. It admits the share of l.
+// falseLimitProbability is that of [FallbackOptions].
+func ReplicaLimit(l *limiters.Limit, replicas int64, falseLimitProbability float64) (*limiters.Limit, error) {
+	return l.Scaled(func(whole int64) int64 { return share(whole, replicas, falseLimitProbability) })
 }
 
 // share returns the number of requests that each replica may admit by itself under a limit of n. A client at exactly its limit, whose
