@@ -47,8 +47,8 @@ var reasonNames = [...]string{
 // PenaltyReason names a denial by a penalty in receipts and responses. It replaces the Reason of the decision.
 const PenaltyReason = "penalty"
 
-// Reasons returns all reasons in snake_case.
-func Reasons() []string { return slices.Clone(reasonNames[:]) }
+// ReasonNames returns all reasons in snake_case.
+func ReasonNames() []string { return slices.Clone(reasonNames[:]) }
 
 // String returns the reason in snake_case.
 func (r Reason) String() string { return reasonNames[r] }

@@ -39,8 +39,8 @@ const (
 
 var onErrorNames = []string{"", "error", "allow", "deny", "local"}
 
-// OnErrors returns the names of all values but OnErrorUnset, the default first.
-func OnErrors() []string { return slices.Clone(onErrorNames[OnErrorFail:]) }
+// OnErrorNames returns the names of all values but OnErrorUnset, the default first.
+func OnErrorNames() []string { return slices.Clone(onErrorNames[OnErrorFail:]) }
 
 // ParseOnError returns the value with a name, or OnErrorUnset if there is none.
 func ParseOnError(name string) OnError { return OnError(max(0, slices.Index(onErrorNames, name))) }

@@ -52,7 +52,7 @@ func (r *reader) limitSettings(n *yaml.Node, f fields) *limitSettings {
 		}
 	}
 	set("count_denied", func(f field) string { return strconv.FormatBool(r.boolean(f, false)) })
-	set("on_store_error", func(f field) string { name, _ := r.choice(f, limiters.OnErrors()...); return name })
+	set("on_store_error", func(f field) string { name, _ := r.choice(f, limiters.OnErrorNames()...); return name })
 	set("on_deny", func(f field) string { s.onDeny = r.onDeny(f); return "" })
 	return s
 }
@@ -62,7 +62,7 @@ func (r *reader) onError(f field) limiters.OnError {
 	if f.key == nil {
 		return limiters.OnErrorUnset
 	}
-	name, _ := r.choice(f, limiters.OnErrors()...)
+	name, _ := r.choice(f, limiters.OnErrorNames()...)
 	return limiters.ParseOnError(name)
 }
 

@@ -11,7 +11,7 @@ import (
 const page = "docs/test.md"
 
 // reasons are those that a test can expect. Its store never fails.
-var reasons = slices.DeleteFunc(decide.Reasons(), func(reason string) bool {
+var reasons = slices.DeleteFunc(decide.ReasonNames(), func(reason string) bool {
 	return reason == decide.StorePolicy.String() || reason == decide.StoreError.String()
 })
 
