@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// LogMax is the maximum of a sliding log, which stores every hit. For larger limits use a funnel, whose state has a constant size.
-const LogMax = 1_000_000
+// LargestLogMax is the maximum of a sliding log, which stores every hit. For larger limits use a funnel, whose state has a constant size.
+const LargestLogMax = 1_000_000
 
 // A logLimit is a sliding log. A hit fits if it and the hits in (t - window, t] are at most the maximum, so no window, wherever it
 // begins, admits more. Denied hits are logged only if the limit counts them, up to twice the maximum.
@@ -23,12 +23,12 @@ type logLimit struct {
 var slidingLogDefinition = definition{
 	name:       "sliding_log",
 	parameters: counterParameters,
-	largest:    LogMax,
+	largest:    LargestLogMax,
 	hasWindow:  true,
 	grows:      true,
 	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
-		if spec.Max > LogMax {
-			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", LogMax)
+		if spec.Max > LargestLogMax {
+			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", LargestLogMax)
 			return nil, specError(remedy, "a sliding log of %d hits is too large", spec.Max)
 		}
 		return &logLimit{max: spec.Max, window: spec.Window.Microseconds()}, nil

@@ -318,7 +318,7 @@ func BenchmarkSave(b *testing.B) {
 	many, log := New(Options{}), New(Options{})
 	fill(b, many, n)
 	groups, out := []limiters.Group{{{Key: "k", Limit: benchLog, N: 1}}}, make([]limiters.Verdict, 1)
-	for i := range limiters.LogMax {
+	for i := range limiters.LargestLogMax {
 		now := time.Now().Add(time.Duration(i) * time.Microsecond)
 		if err := log.Take(context.Background(), now, groups, out); err != nil {
 			b.Fatal(err)
@@ -346,7 +346,7 @@ func BenchmarkSave(b *testing.B) {
 	}
 }
 
-var benchLog = limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limiters.LogMax, Window: 24 * time.Hour})
+var benchLog = limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limiters.LargestLogMax, Window: 24 * time.Hour})
 
 // lockTimes returns how long a Save holds each lock, in ns. Each is the shortest of three Saves, because the machine is shared.
 func lockTimes(s *Store) []int64 {
