@@ -102,8 +102,8 @@ func (r *Result) clearDecisions() {
 	r.Decisions = r.Decisions[:0]
 }
 
-// Size returns the capacity of r in elements, so that pools can discard large Results.
-func (r *Result) Size() int { return max(cap(r.Decisions), cap(r.hits)) }
+// Cap returns the capacity of r in elements, so that pools can discard large Results.
+func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.hits)) }
 
 // setOutcomes sets the outcome of each descriptor from its verdicts, and Denied from the outcomes, or Shadowed in shadow mode.
 func (r *Result) setOutcomes(shadowMode bool) {

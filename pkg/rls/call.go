@@ -36,7 +36,7 @@ const (
 
 // release returns c to the pool. A call that panicked must not be released, because it may still be in use.
 func (c *call) release() {
-	if cap(c.message.descriptors) > maxPooledDescriptors || c.observation.Size() > 2*maxPooledDescriptors {
+	if cap(c.message.descriptors) > maxPooledDescriptors || c.observation.Cap() > 2*maxPooledDescriptors {
 		return
 	}
 	for i := range c.message.descriptors {
