@@ -36,20 +36,20 @@ func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 	}
 }
 
-// RetryBound returns an upper bound on the wait of m hits, given that n <= m hits wait for retryAfter and the key has fully reset
-// after resetAfter. Pass the minHits of [Limit.DeniedFrom] as n. The bound is negative if m hits can never fit. For a sliding log it
-// returns resetAfter, because only its entries would give a tighter bound.
-func (l *Limit) RetryBound(m, n int64, retryAfter, resetAfter time.Duration) time.Duration {
-	m, n = max(1, m), max(1, n) // a peek waits as long as one hit
+// RetryBound returns an upper bound on the wait of n hits, given that minHits <= n hits wait for retryAfter and the key has fully
+// reset after resetAfter, see [Limit.DeniedFrom]. The bound is negative if n hits can never fit. For a sliding log it returns resetAfter,
+// because only its entries would give a tighter bound.
+func (l *Limit) RetryBound(n, minHits int64, retryAfter, resetAfter time.Duration) time.Duration {
+	n, minHits = max(1, n), max(1, minHits) // a peek waits as long as one hit
 	switch {
-	case m > l.capacity:
+	case n > l.capacity:
 		return micros(-1)
-	case m <= n:
+	case n <= minHits:
 		return retryAfter
 	case l.HasPenalty():
-		// The limit itself may allow n hits that its penalty denies.
+		// The limit itself may allow minHits hits that its penalty denies.
 		return resetAfter
 	default:
-		return min(resetAfter, retryAfter+micros(l.algorithm.extraWait(m-n)))
+		return min(resetAfter, retryAfter+micros(l.algorithm.extraWait(n-minHits)))
 	}
 }
