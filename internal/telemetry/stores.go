@@ -75,9 +75,9 @@ func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
 		counter("weir_deny_cache_refused_total", "Denials that were not remembered because the deny cache was full.",
 			func(s guard.DenyCacheStats) int64 { return s.NotCached }),
 		counter("weir_deny_cache_sent_hits_total", "Hits that the deny cache denied and then sent to the store to be counted.",
-			func(s guard.DenyCacheStats) int64 { return s.Sent }),
+			func(s guard.DenyCacheStats) int64 { return s.SentHits }),
 		counter("weir_deny_cache_lost_hits_total", "Hits that the deny cache sent in calls that failed. They may not have been counted.",
-			func(s guard.DenyCacheStats) int64 { return s.Lost }),
+			func(s guard.DenyCacheStats) int64 { return s.LostHits }),
 	)
 }
 

@@ -35,12 +35,12 @@ func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict) {
 	for i := range debts {
 		d, err := &debts[i], out[i].Err
 		if err == nil {
-			c.sent.Add(d.n)
+			c.sentHits.Add(d.n)
 			continue
 		}
 		restored := limiters.IsUncharged(err) && c.shard(d.hash).restore(c.clock(), d)
 		if !restored {
-			c.lost.Add(d.n)
+			c.lostHits.Add(d.n)
 		}
 	}
 }

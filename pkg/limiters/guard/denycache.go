@@ -30,7 +30,7 @@ type DenyCache struct {
 	shards []denyShard
 	budget int64 // maximum bytes of a shard
 
-	sent, lost atomic.Int64
+	sentHits, lostHits atomic.Int64
 
 	worker
 }
@@ -47,8 +47,8 @@ type DenyCacheStats struct {
 	Lookups        int64 // calls of Take for a [limiters.Hit], without refunds, ends of leases and inspections
 	Answered       int64 // lookups answered from memory
 	NotCached      int64 // denials, because the cache was full
-	Sent           int64 // sum of N of denied hits that were sent to the store
-	Lost           int64 // sum of N of denied hits that may not have been counted, because the call that sent them failed
+	SentHits       int64 // denied hits that were sent to the store
+	LostHits       int64 // denied hits that may not have been counted, because the call that sent them failed
 }
 
 const (
@@ -112,7 +112,7 @@ func (c *DenyCache) eachShard(f func(*denyShard)) {
 
 // Stats returns the size and the counters.
 func (c *DenyCache) Stats() DenyCacheStats {
-	stats := DenyCacheStats{Sent: c.sent.Load(), Lost: c.lost.Load()}
+	stats := DenyCacheStats{SentHits: c.sentHits.Load(), LostHits: c.lostHits.Load()}
 	c.eachShard(func(s *denyShard) {
 		stats.Entries += s.count
 		stats.Bytes += s.bytes

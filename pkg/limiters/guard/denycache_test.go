@@ -185,7 +185,7 @@ func TestFailedRenewalEndsNoDenial(t *testing.T) {
 		a.link.setBadKey("bad")
 		time.Sleep(900 * time.Millisecond)
 		a.mustTake("bad", counted, 1, "cached: denied used=7 remaining=0 retry=59.1s reset=59.1s")
-		if got := a.Stats(); got.Sent != 2 || got.Lost != 2 {
+		if got := a.Stats(); got.SentHits != 2 || got.LostHits != 2 {
 			t.Errorf("%+v, want two hits sent, and two lost", got)
 		}
 	})
@@ -328,7 +328,7 @@ func TestDenialOfACountingWindowCoversAnyHits(t *testing.T) {
 		w.mustHaveUsage("k", counted, 13) // sent by the goroutine
 		a.mustTake("k", counted, 1, "cached: denied used=14 remaining=0 retry=58.9s reset=58.9s")
 		b.mustTake("k", counted, 1, "cached: denied used=6 remaining=0 retry=58.9s reset=58.9s")
-		if got := a.Stats(); got.Sent != 8 || got.Lost != 0 || got.Lookups != 8 || got.Answered != 5 || got.Entries != 1 {
+		if got := a.Stats(); got.SentHits != 8 || got.LostHits != 0 || got.Lookups != 8 || got.Answered != 5 || got.Entries != 1 {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -367,7 +367,7 @@ func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 			t.Errorf("%d calls, want 4, of 50 keys each", got)
 		}
 		time.Sleep(2 * time.Second)
-		if got := a.Stats(); got.Entries != 0 || got.Bytes != 0 || got.Sent != 200 {
+		if got := a.Stats(); got.Entries != 0 || got.Bytes != 0 || got.SentHits != 200 {
 			t.Errorf("when all is over: %+v", got)
 		}
 	})
@@ -394,7 +394,7 @@ func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 				if !v.Allowed || v.Used != 1 {
 					t.Errorf("in the next window: %s, want that it is empty", describe(v))
 				}
-				if got := a.Stats(); got.Sent != 2800 {
+				if got := a.Stats(); got.SentHits != 2800 {
 					t.Errorf("%+v: the sum was not sent", got)
 				}
 				time.Sleep(5 * time.Second)
@@ -413,7 +413,7 @@ func TestDebtOfAnEndedWindowIsNotSent(t *testing.T) {
 		a.mustTake("k", counted, 9, "cached: denied used=13 remaining=0 retry=never reset=100ms")
 		calls := a.link.calls.Load()
 		time.Sleep(time.Minute)
-		if got := a.Stats(); got.Sent != 0 || got.Entries != 0 || a.link.calls.Load() != calls {
+		if got := a.Stats(); got.SentHits != 0 || got.Entries != 0 || a.link.calls.Load() != calls {
 			t.Errorf("%+v, and %d calls", got, a.link.calls.Load()-calls)
 		}
 		a.mustTake("k", counted, 1, "ok used=1 remaining=1 reset=100ms")
@@ -445,7 +445,7 @@ func TestDebtOfAKeyBelowItsLimitIsNotCounted(t *testing.T) {
 		b.mustTake("k", counted, -2, "ok used=2 remaining=0 reset=60s") // just full
 		time.Sleep(3 * time.Second)
 		w.mustHaveUsage("k", counted, 2)
-		if got := a.Stats(); got.Entries != 0 || got.Sent != 9 {
+		if got := a.Stats(); got.Entries != 0 || got.SentHits != 9 {
 			t.Errorf("%+v, want what is old to be forgotten", got)
 		}
 	})
@@ -739,7 +739,7 @@ func TestDebtIsSentAtMostOnce(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		w.mustHaveUsage("with a call", counted, 4)
 		w.mustHaveUsage("by itself", counted, 4)
-		if got := a.Stats(); got.Lost != 18 || got.Sent != 0 {
+		if got := a.Stats(); got.LostHits != 18 || got.SentHits != 0 {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -764,7 +764,7 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		w.mustHaveUsage("with a call", counted, 13)
 		w.mustHaveUsage("by itself", counted, 13)
-		if got := a.Stats(); got.Lost != 0 || got.Sent != 18 {
+		if got := a.Stats(); got.LostHits != 0 || got.SentHits != 18 {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -786,7 +786,7 @@ func TestDebtCountsInNoLaterWindow(t *testing.T) {
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=59.9s reset=59.9s")
 		time.Sleep(5 * time.Second)
 		w.mustHaveUsage("k", counted, 4)
-		if got := a.Stats(); got.Lost != 5 || got.Sent != 0 {
+		if got := a.Stats(); got.LostHits != 5 || got.SentHits != 0 {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -802,7 +802,7 @@ func TestPanicOfTheStoreDoesNotEndTheProcess(t *testing.T) {
 		a.link.setPanic(true)
 		time.Sleep(700 * time.Millisecond)
 		a.link.setPanic(false)
-		if got := a.Stats(); got.Lost != 1 {
+		if got := a.Stats(); got.LostHits != 1 {
 			t.Errorf("%+v, want one hit lost", got)
 		}
 	})
