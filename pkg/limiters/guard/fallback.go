@@ -24,7 +24,7 @@ type Fallback struct {
 	store   limiters.Store
 	local   localFallback
 	outages outageDetector
-	decided [limiters.OnErrorLocal + 1]atomic.Int64
+	hits    [limiters.OnErrorLocal + 1]atomic.Int64
 }
 
 // FallbackOptions configures a Fallback. Zero fields have defaults.
@@ -43,8 +43,8 @@ type FallbackOptions struct {
 
 // FallbackStats are the state and the counters of a Fallback.
 type FallbackStats struct {
-	Down    bool                             // the store has failed and not recovered
-	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store failed to decide, by the on_store_error applied
+	Down bool                             // the store has failed and not recovered
+	Hits [limiters.OnErrorLocal + 1]int64 // hits that the store failed to decide, by the on_store_error applied
 }
 
 // NewFallback returns a Fallback that wraps store. It owns neither store nor the local one.
@@ -71,8 +71,8 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 // Stats returns the state and the counters.
 func (f *Fallback) Stats() FallbackStats {
 	s := FallbackStats{Down: f.outages.isDown()}
-	for i := range s.Decided {
-		s.Decided[i] = f.decided[i].Load()
+	for i := range s.Hits {
+		s.Hits[i] = f.hits[i].Load()
 	}
 	return s
 }
@@ -169,7 +169,7 @@ func (f *Fallback) count(t fallbackTake) {
 			case v.By != limiters.ByShare && v.By != limiters.ByPolicy:
 				continue
 			}
-			f.decided[onError].Add(1)
+			f.hits[onError].Add(1)
 			f.outages.countHit()
 		}
 	}

@@ -114,7 +114,7 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	decided := [...]int64{limiters.OnErrorFail: 2, limiters.OnErrorAllow: 1, limiters.OnErrorDeny: 3, limiters.OnErrorLocal: 1}
-	if got, want := f.Stats(), (guard.FallbackStats{Down: true, Decided: decided}); got != want {
+	if got, want := f.Stats(), (guard.FallbackStats{Down: true, Hits: decided}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -154,7 +154,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 			Local:  memory(),
 			Failed: func(reason error) { changes = append(changes, reason.Error()) },
 			Recovered: func(o guard.Outage) {
-				changes = append(changes, fmt.Sprintf("recovered after %s, %d hits", o.Duration, o.FallbackHits))
+				changes = append(changes, fmt.Sprintf("recovered after %s, %d hits", o.Duration, o.Hits))
 			},
 		})
 		var got []string
@@ -193,7 +193,7 @@ func TestOutageCountsConcurrentHits(t *testing.T) {
 			takes.Go(func() { take(t, withOnError(f, limiters.OnErrorAllow), hit("k")) })
 		}
 		takes.Wait()
-		if want := []guard.Outage{{Duration: time.Second, FallbackHits: hits}}; !slices.Equal(outages, want) {
+		if want := []guard.Outage{{Duration: time.Second, Hits: hits}}; !slices.Equal(outages, want) {
 			t.Errorf("got %v, want %v", outages, want)
 		}
 	})
@@ -355,7 +355,7 @@ func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := f.Stats().Decided[limiters.OnErrorLocal]; n != 1600 {
+	if n := f.Stats().Hits[limiters.OnErrorLocal]; n != 1600 {
 		t.Errorf("%d decided, want 1600", n)
 	}
 }

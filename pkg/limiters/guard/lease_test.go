@@ -82,7 +82,7 @@ func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {
 		if out[0].At, out[0].Order = 0, 0; out[0] != want {
 			t.Errorf("on_store_error %v: %+v, want %+v", on, out[0], want)
 		}
-		if got := f.Stats().Decided; got != [limiters.OnErrorLocal + 1]int64{limiters.OnErrorAllow: 1} {
+		if got := f.Stats().Hits; got != [limiters.OnErrorLocal + 1]int64{limiters.OnErrorAllow: 1} {
 			t.Errorf("on_store_error %v: decided %v, want the other hit only", on, got)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 
 // An Outage is the time from a failure of the store to its recovery.
 type Outage struct {
-	Duration     time.Duration
-	FallbackHits int64 // hits that the store failed to decide, including those that fail
+	Duration time.Duration
+	Hits     int64 // hits that the store failed to decide, including those that fail
 }
 
 // An outageDetector notices the begin and the end of outages from the results of store calls, and counts their hits.
