@@ -84,7 +84,7 @@ func (m *memoryBackend) load(o memstore.Options) {
 	case err == nil:
 		m.Store = store
 		m.stats.Loaded = loaded.Keys
-		m.log.Info("counters loaded", zap.Int64("keys", loaded.Keys), zap.Time("saved_at", loaded.Saved),
+		m.log.Info("counters loaded", zap.Int64("keys", loaded.Keys), zap.Time("saved_at", loaded.SavedAt),
 			zap.Int64("expired", loaded.Expired), zap.Int64("left_out", loaded.NotLoaded), zap.Duration("took_seconds", time.Since(since)))
 	case rejected == nil:
 		m.log.Info("no snapshot yet, counters start at zero")

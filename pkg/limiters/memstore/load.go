@@ -22,8 +22,8 @@ var (
 
 // Loaded is the result of loading a snapshot.
 type Loaded struct {
-	Saved time.Time // when the snapshot was saved, by the clock of the store that saved it
-	Keys  int64     // keys that the store now holds
+	SavedAt time.Time // when the snapshot was saved, by the clock of the store that saved it
+	Keys    int64     // keys that the store now holds
 	// Expired counts keys that have expired, or that are too far ahead of the clock to count.
 	Expired   int64
 	NotLoaded int64 // keys without room, or under a limit that this version of Weir does not know
@@ -50,7 +50,7 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 	if err != nil {
 		return Loaded{}, err
 	}
-	l.names, l.loaded.Saved = names, saved
+	l.names, l.loaded.SavedAt = names, saved
 	for count := uint64(0); ; count++ {
 		n, err := in.next(4)
 		if err != nil {
