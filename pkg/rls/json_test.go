@@ -3,6 +3,7 @@ package rls
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -164,5 +165,22 @@ func TestParseRequestHasTheMeaningOfJSON(t *testing.T) {
 		if _, err := ParseRequest([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", body, err, want)
 		}
+	}
+}
+
+// Calls are pooled, so a call by gRPC may be reused for a request in JSON.
+func TestObservationHasTheProtocolOfItsRequest(t *testing.T) {
+	f := newFixture(t)
+	for _, body := range []string{`{"domain":"ugc","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`, "no JSON"} {
+		f.ObserveRejected(errors.New("too large"))
+		f.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
+	}
+	for i, o := range f.observed {
+		if want := i%2 == 0; o.GRPC != want {
+			t.Errorf("observation %d: GRPC is %t, want %t", i, o.GRPC, want)
+		}
+	}
+	if len(f.observed) != 4 {
+		t.Errorf("%d observations, want 4", len(f.observed))
 	}
 }
