@@ -77,6 +77,9 @@ const (
 
 var waiterPool = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
 
+// maxPooledHits bounds the hits of a waiter that is reused.
+const maxPooledHits = 256
+
 // Take decides groups, in a call of their own or shared with other Takes.
 func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
@@ -242,7 +245,9 @@ func (w *waiter) result(out []limiters.Verdict) error {
 	clear(w.groups)
 	clear(w.verdicts)
 	w.err = nil
-	waiterPool.Put(w)
+	if cap(w.hits) <= maxPooledHits {
+		waiterPool.Put(w)
+	}
 	return err
 }
 
