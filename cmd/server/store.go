@@ -49,23 +49,20 @@ type store struct {
 	replicas  *replicas.Counter // the number of replicas, from which fallback computes its share of a limit
 }
 
-func (p *process) openStore() (err error) {
+func (p *process) openStore() error {
 	s := p.settings
 	st := &store{replicas: countReplicas(s, p.log)}
-	p.store = st
 	options := guard.FallbackOptions{Replicas: st.replicas.Number, FalseLimitProbability: s.LocalFalseLimit}
 	options.Failed, options.Recovered = telemetry.StoreLog(p.log)
 	if s.BackendType == settings.Memory {
 		m := p.openMemory()
-		st.backend, st.memory = m, m.Store
-		st.primary = p.traced(m)
+		st.backend, st.memory, st.primary = m, m.Store, p.traced(m)
 	} else {
 		st.memory = memstore.New(memoryOptions(s))
 		options.Local = st.memory
-		err = p.openRedisStore()
-	}
-	if err != nil {
-		return err
+		if err := p.openRedisStore(st); err != nil {
+			return err
+		}
 	}
 	p.metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.memory.Stats()) })
 	st.fallback = guard.NewFallback(st.primary, options)
@@ -76,6 +73,7 @@ func (p *process) openStore() (err error) {
 		// Without requests, only CheckIdle notices that the backend is up again.
 		everySecond(func(ctx context.Context) { st.fallback.CheckIdle(ctx, st.backend.check) }),
 	)
+	p.store = st
 	return nil
 }
 
@@ -90,24 +88,24 @@ func (p *process) traced(b backend) limiters.Store {
 // closeTimeout bounds the last writes of each part.
 const closeTimeout = time.Second
 
-// openRedisStore opens the backend on Redis and the parts between it and the fallback.
-func (p *process) openRedisStore() (err error) {
-	s, st := p.settings, p.store
-	st.backend, err = p.openRedisBackend()
+// openRedisStore opens the backend of st on Redis, and the parts between it and the fallback.
+func (p *process) openRedisStore(st *store) error {
+	s := p.settings
+	redis, err := p.openRedisBackend()
 	if err != nil {
 		return err
 	}
-	st.primary = p.traced(st.backend)
+	calls := p.traced(redis)
 	if s.LocalCacheSize != 0 {
-		st.denyCache = guard.NewDenyCache(st.primary, guard.DenyCacheOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})
+		st.denyCache = guard.NewDenyCache(calls, guard.DenyCacheOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})
 		p.metrics.RegisterDenyCache(st.denyCache.Stats)
 		p.flushAtClose(st.denyCache.Close, closeTimeout, "denied hits not counted in redis")
-		st.primary = st.denyCache
+		calls = st.denyCache
 	}
-	ends := guard.NewEndRetrier(st.primary)
+	ends := guard.NewEndRetrier(calls)
 	p.metrics.RegisterEnds(ends.Stats)
 	p.flushAtClose(ends.Close, closeTimeout, "leases not ended in redis")
-	st.primary = ends
+	st.backend, st.primary = redis, ends
 	// While Redis answers, no request accesses the memory, so only Sweep removes its expired keys.
 	p.tasks = append(p.tasks, everySecond(func(context.Context) { st.memory.Sweep() }))
 	return nil
