@@ -47,7 +47,7 @@ type process struct {
 	servers   *servers
 
 	// Each part adds its functions when it is opened.
-	observers []func(*rls.Observation) // called with each decided request
+	observers []func(*rls.Observation) // called with each finished request
 	tasks     []func(context.Context)  // run until their context ends
 	reloads   []func()                 // called at SIGHUP
 	closers   []func()                 // called in reverse order

@@ -177,8 +177,8 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 				t.Errorf("%v: %d requests, want %d", k.Key, k.Requests, keys[k.KeyHash])
 			}
 		}
-		if r.DroppedShare != 0 || r.Panics != 0 {
-			t.Errorf("%+v, want no drop and no panic", r)
+		if seen := s.current.Load().seen; seen != 5000 || r.DroppedShare != 0 || r.Panics != 0 {
+			t.Errorf("%d seen, %+v, want 5000, no drop and no panic", seen, r)
 		}
 	})
 }

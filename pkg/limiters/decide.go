@@ -19,7 +19,7 @@ func (h *Hit) NeedsRoom(s *State, now int64) bool {
 	switch {
 	case !ok && l.HasPenalty():
 		return true
-	case !ok && !(l.UsesLeases() && s.hasExpiredLease(now)):
+	case !ok && (l.spec.Max == 0 || !l.UsesLeases() || !s.hasExpiredLease(now)):
 		return l.countedIfDenied(h.N) > 0
 	}
 	return n > 0 || effect == leaseOpens || effect == leaseEnded

@@ -58,7 +58,7 @@ var funnelDefinition = definition{
 	newAlgorithm: func(spec, whole Spec) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
-			capacity: cmp.Or(spec.Params.Capacity, spec.Max), drain: drain{den: 1},
+			capacity: cmp.Or(spec.Params.Capacity, spec.Max), drain: newDrain(spec),
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {
@@ -69,7 +69,6 @@ var funnelDefinition = definition{
 		if l.capacity > maxCapacity {
 			return nil, specError(fmt.Sprintf("want a capacity of at most %d", maxCapacity), "a funnel of %d hits is too large", l.capacity)
 		}
-		l.drain = newDrain(spec)
 		d := &l.drain
 		if d.den > maxDen {
 			return nil, impreciseError(spec)
@@ -228,9 +227,12 @@ func funnelStateOf(s CounterState) funnelState {
 // A drain is the time to drain one hit: num/den µs, in lowest terms.
 type drain struct{ num, den uint64 }
 
-// newDrain returns the drain of a limit, whose maximum is not 0.
+// newDrain returns the drain of a limit. Under a limit of 0, which never charges, a hit takes no time.
 func newDrain(spec Spec) drain {
 	maximum, window := spec.Max, spec.Window.Microseconds()
+	if maximum == 0 {
+		return drain{den: 1}
+	}
 	g := gcd(maximum, window)
 	return drain{num: uint64(window / g), den: uint64(maximum / g)}
 }

@@ -7,29 +7,23 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // write writes a file and creates its folders.
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte(text), 0o600))
+	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // link creates or replaces a symbolic link by a rename, as ln -sfn and Kubernetes do.
 func link(t testing.TB, target, path string) {
 	t.Helper()
-	must(t, os.Symlink(target, path+".new"))
-	must(t, os.Rename(path+".new", path))
+	must.Succeed(t, os.Symlink(target, path+".new"))
+	must.Succeed(t, os.Rename(path+".new", path))
 }
 
 // text returns "name=text name=text".
@@ -52,7 +46,7 @@ func TestReadFolderSkipsDotfiles(t *testing.T) {
 	link(t, "..data/c.yaml", dir+"/c.yaml")
 	write(t, other+"/deep/d.yaml", "5")
 	link(t, other, dir+"/linked")
-	must(t, syscall.Mkfifo(dir+"/pipe", 0o600))
+	must.Succeed(t, syscall.Mkfifo(dir+"/pipe", 0o600))
 	files, err := sources.Read(dir)
 	if want := "a.txt=3 a/z.yaml=2 b.yaml=1 c.yaml=4 linked/deep/d.yaml=5"; err != nil || text(files) != want {
 		t.Errorf("got %q, %v\nwant %q", text(files), err, want)
@@ -75,7 +69,7 @@ func TestReadErrorsNameThePath(t *testing.T) {
 		make func(t *testing.T, dir string)
 		want string // the error, without the path of the folder
 	}{
-		{"missing", func(t *testing.T, dir string) { must(t, os.Remove(dir)) }, "read : no such file or directory"},
+		{"missing", func(t *testing.T, dir string) { must.Succeed(t, os.Remove(dir)) }, "read : no such file or directory"},
 		{"empty", func(*testing.T, string) {}, "read : no rules file in this folder"},
 		{"only hidden", func(t *testing.T, dir string) { write(t, dir+"/.a", "") },
 			"read : no rules file in this folder"},
@@ -88,18 +82,18 @@ func TestReadErrorsNameThePath(t *testing.T) {
 			link(t, "..", dir+"/a/up")
 		}, "read /a/up: a symbolic link to one of its own parent folders: remove the link"},
 		{"not a file", func(t *testing.T, dir string) {
-			must(t, os.Remove(dir))
-			must(t, syscall.Mkfifo(dir, 0o600))
+			must.Succeed(t, os.Remove(dir))
+			must.Succeed(t, syscall.Mkfifo(dir, 0o600))
 		}, "read : neither a file nor a folder: name a rules file or a folder of rules files"},
 		{"large", func(t *testing.T, dir string) {
 			write(t, dir+"/a", "")
-			must(t, os.Truncate(dir+"/a", sources.MaxFileBytes+1))
+			must.Succeed(t, os.Truncate(dir+"/a", sources.MaxFileBytes+1))
 		}, "read /a: larger than 16777216 bytes, the maximum for a rules file: split it"},
 		{"many", func(t *testing.T, dir string) {
 			write(t, dir+"/0/file", "")
 			for i := range 5 {
 				// Eight links a level: 8^5 paths to the file.
-				must(t, os.Mkdir(dir+"/"+string(rune('1'+i)), 0o755))
+				must.Succeed(t, os.Mkdir(dir+"/"+string(rune('1'+i)), 0o755))
 				for j := range 8 {
 					link(t, "../"+string(rune('0'+i)), dir+"/"+string(rune('1'+i))+"/"+string(rune('a'+j)))
 				}
@@ -108,7 +102,7 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir() + "/rules"
-			must(t, os.Mkdir(dir, 0o755))
+			must.Succeed(t, os.Mkdir(dir, 0o755))
 			tt.make(t, dir)
 			files, err := sources.Read(dir)
 			if err == nil || files != nil || !strings.Contains(strings.ReplaceAll(err.Error(), dir, ""), tt.want) {

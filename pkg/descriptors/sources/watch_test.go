@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
@@ -100,7 +101,7 @@ func TestWatchReportsChangesAfterRead(t *testing.T) {
 		write(t, path, "1")
 		f := sources.NewFile(path)
 		_, err := f.Read()
-		must(t, err)
+		must.Succeed(t, err)
 		write(t, path, "2")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -152,7 +153,7 @@ func TestStableNeedsEqualModificationTimes(t *testing.T) {
 		for i := range 10 {
 			write(t, path, firstHalf)
 			modified := time.Unix(int64(i), 0)
-			must(t, os.Chtimes(path, modified, modified))
+			must.Succeed(t, os.Chtimes(path, modified, modified))
 			time.Sleep(900 * time.Millisecond)
 		}
 		w.want("while the same half is written again and again")
@@ -209,10 +210,10 @@ func TestWatchReportsEqualFilesOnlyOnce(t *testing.T) {
 		move := func(name, text string) {
 			other := t.TempDir() + "/" + name
 			write(t, other, text)
-			must(t, os.Rename(other, dir+"/"+name))
+			must.Succeed(t, os.Rename(other, dir+"/"+name))
 			time.Sleep(3 * time.Second)
 		}
-		must(t, os.Chmod(dir+"/a", 0o644))
+		must.Succeed(t, os.Chmod(dir+"/a", 0o644))
 		move("a", "1")
 		w.want("the same content in another file")
 		move("b", "2")
@@ -224,7 +225,7 @@ func TestWatchReportsAMissingFileOnce(t *testing.T) {
 	path := t.TempDir() + "/a"
 	write(t, path, "1")
 	watch(t, path, func(w *watched) {
-		must(t, os.Remove(path))
+		must.Succeed(t, os.Remove(path))
 		time.Sleep(time.Minute)
 		w.want("the file is removed", "error read "+path+": no such file or directory")
 		write(t, path, "1")
@@ -254,7 +255,7 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 			path:  "rules.yaml",
 			change: func(t *testing.T, dir string) {
 				write(t, dir+"/tmp", "2")
-				must(t, os.Rename(dir+"/tmp", dir+"/rules.yaml"))
+				must.Succeed(t, os.Rename(dir+"/tmp", dir+"/rules.yaml"))
 			},
 			want: "rules.yaml=2",
 		},
@@ -276,7 +277,7 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 			name:   "a file is removed",
 			setup:  func(t *testing.T, dir string) { write(t, dir+"/rules/a", "1"); write(t, dir+"/rules/b", "2") },
 			path:   "rules",
-			change: func(t *testing.T, dir string) { must(t, os.Remove(dir+"/rules/a")) },
+			change: func(t *testing.T, dir string) { must.Succeed(t, os.Remove(dir+"/rules/a")) },
 			want:   "b=2",
 		},
 		{
@@ -290,7 +291,7 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 			change: func(t *testing.T, dir string) {
 				write(t, dir+"/rules/..2/a.yaml", "2")
 				link(t, "..2", dir+"/rules/..data")
-				must(t, os.RemoveAll(dir+"/rules/..1"))
+				must.Succeed(t, os.RemoveAll(dir+"/rules/..1"))
 			},
 			want: "a.yaml=2",
 		},
@@ -348,7 +349,7 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 			name:   "the path is removed",
 			setup:  func(t *testing.T, dir string) { write(t, dir+"/x/rules/a", "1") },
 			path:   "x/rules",
-			change: func(t *testing.T, dir string) { must(t, os.RemoveAll(dir+"/x")) },
+			change: func(t *testing.T, dir string) { must.Succeed(t, os.RemoveAll(dir+"/x")) },
 			want:   "error read x/rules: no such file or directory",
 		},
 		{
@@ -363,8 +364,8 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 			setup: func(t *testing.T, dir string) { write(t, dir+"/x/rules/a", "1"); write(t, dir+"/y/rules/a", "2") },
 			path:  "x/rules",
 			change: func(t *testing.T, dir string) {
-				must(t, os.Rename(dir+"/x", dir+"/z"))
-				must(t, os.Rename(dir+"/y", dir+"/x"))
+				must.Succeed(t, os.Rename(dir+"/x", dir+"/z"))
+				must.Succeed(t, os.Rename(dir+"/y", dir+"/x"))
 			},
 			want: "a=2",
 		},

@@ -164,6 +164,28 @@ func TestHitsAfterAnExpiredReservationNeedRoom(t *testing.T) {
 	}
 }
 
+// The hit finds an expired reservation from before the limit became 0. It is denied in any case, so no key may go for it.
+func TestLimitOf0EvictsNothing(t *testing.T) {
+	spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Hour}
+	spec.Params.Reserve = limiters.ReserveSpec{TTL: time.Minute}
+	limit := limiterstest.MustLimit(spec)
+	spec.Max = 0
+	zero := limiterstest.MustLimit(spec)
+	s := New(Options{})
+	mustTake(t, s, leaseHit(limit, "a", 5, false))
+	for i := range 200 {
+		mustTake(t, s, limiters.Hit{Key: fmt.Sprint(i), Limit: limit, N: 1})
+	}
+	s.options.MaxBytes = 1 // from here on, the store is full
+	advance(s, 2*time.Minute)
+	if v := mustTake(t, s, limiters.Hit{Key: "k", Limit: zero, N: 1}); v.Allowed || v.Err != nil {
+		t.Errorf("%+v, want a denial", v)
+	}
+	if stats := s.Stats(); stats.Evicted != 0 {
+		t.Errorf("%d keys were evicted, want none", stats.Evicted)
+	}
+}
+
 // The limits share a record, which has one of them as its own.
 func TestSnapshotKeepsThePenaltyOfASharedRecord(t *testing.T) {
 	s := New(Options{})

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
@@ -40,13 +41,6 @@ func mustReceiveNothing[T any](t *testing.T, from <-chan T, what string) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A server is a control plane whose test sends each message.
 type server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
@@ -70,7 +64,7 @@ type stream struct {
 func serve(t *testing.T, address string, options ...grpc.ServerOption) *server {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
-	must(t, err)
+	must.Succeed(t, err)
 	s := &server{
 		t: t, address: listener.Addr().String(), grpc: grpc.NewServer(options...), streams: make(chan *stream, 100),
 	}
@@ -79,7 +73,7 @@ func serve(t *testing.T, address string, options ...grpc.ServerOption) *server {
 	go func() { done <- s.grpc.Serve(listener) }()
 	t.Cleanup(func() {
 		s.stop()
-		must(t, <-done)
+		must.Succeed(t, <-done)
 	})
 	return s
 }
@@ -175,7 +169,7 @@ func mustReject(t *testing.T, answer *discovery.DiscoveryRequest, oldVersion str
 func pack(t *testing.T, m proto.Message) *anypb.Any {
 	t.Helper()
 	value, err := proto.Marshal(m)
-	must(t, err)
+	must.Succeed(t, err)
 	return &anypb.Any{TypeUrl: xds.TypeURL, Value: value}
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
 )
@@ -71,13 +72,13 @@ func TestReplacedCertificatesAreUsed(t *testing.T) {
 	s := serveTLS(t, young)
 	w := start(t, &xds.Source{Server: s.address, TLS: files.Config})
 	w.next(xds.Disconnected)
-	must(t, os.Remove(files.Key))
+	must.Succeed(t, os.Remove(files.Key))
 	for {
 		if e := w.next(xds.Disconnected); strings.Contains(e.Err.Error(), files.Key) {
 			break
 		}
 	}
-	must(t, os.Rename(young.File, files.CA))
+	must.Succeed(t, os.Rename(young.File, files.CA))
 	young.IssueTo(t, certtest.Pair{Cert: files.Cert, Key: files.Key}, "envoy-ratelimit")
 	st, _ := s.accept()
 	acknowledged(t, st.send("1", domain(t, "ugc", 5)), "1")

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
@@ -315,7 +316,7 @@ func TestBackoffResetsAfterAUsefulStream(t *testing.T) {
 func TestSilentServerTimesOut(t *testing.T) {
 	// The kernel accepts connections, and no process reads from them.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	defer func() { _ = listener.Close() }()
 	source := &xds.Source{Server: listener.Addr().String()}
 	source.SetTimeouts(50*time.Millisecond, 0)
@@ -352,12 +353,12 @@ func TestUnresolvedNameTimesOut(t *testing.T) {
 
 func TestWatchReturnsWhenItsContextEnds(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	defer func() { _ = listener.Close() }()
 	t.Run("connecting", func(t *testing.T) {
 		w := start(t, &xds.Source{Server: listener.Addr().String()})
 		conn, err := listener.Accept()
-		must(t, err)
+		must.Succeed(t, err)
 		defer func() { _ = conn.Close() }()
 		w.stop()
 		if e := w.next(xds.Disconnected); e.Err != nil {
