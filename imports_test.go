@@ -47,9 +47,10 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
 	{"pkg/receipt", "seals and opens receipts of denials", "pkg/decide"},
-	{"pkg/admin", "serves the admin API, on any store", "internal/recovery internal/reloadfile internal/spelling pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
+	{"pkg/admin/api", "declares the requests and responses of the admin API", "pkg/explain"},
+	{"pkg/admin", "serves the admin API, on any store", "internal/recovery internal/reloadfile internal/spelling pkg/admin/api pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"pkg/admin/page", "contains the page of the admin API", ""},
-	{"pkg/admin/client", "calls the admin API", "pkg/admin pkg/explain"},
+	{"pkg/admin/client", "calls the admin API", "pkg/admin/api pkg/explain"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/socket", "reads and writes sockets by raw system calls", ""},
 	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},
@@ -73,13 +74,13 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/reloadfile", "keeps a value read from files, and reads changed files again", ""},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", "internal/reloadfile"},
 	{"internal/tracing", "exports spans of requests and store calls", "internal/settings pkg/limiters"},
-	{"internal/telemetry", "exports Weir's metrics and log, without knowing a store", "internal/admission internal/observe internal/shadow pkg/admin pkg/decide pkg/descriptors pkg/limiters pkg/limiters/guard pkg/recorder pkg/rls"},
+	{"internal/telemetry", "exports Weir's metrics and log, without knowing a store", "internal/admission internal/observe internal/shadow pkg/admin/api pkg/decide pkg/descriptors pkg/limiters pkg/limiters/guard pkg/recorder pkg/rls"},
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions", "pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
 	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
 	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
 	{"internal/keysample", "selects a share of all keys by their hashes", "pkg/decide pkg/descriptors"},
-	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log", "internal/keysample internal/spacesaving pkg/admin pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
-	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences", "internal/spacesaving pkg/admin pkg/decide pkg/descriptors pkg/explain pkg/limiters pkg/limiters/memstore"},
+	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log", "internal/keysample internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
+	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences", "internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain pkg/limiters pkg/limiters/memstore"},
 	{"internal/randomrules", "makes random rules and requests for tests", "pkg/descriptors"},
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
 	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest"},
@@ -90,7 +91,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"internal/terminal " +
 		"internal/tlsfiles " +
 		"pkg/offline/accesslog " +
-		"pkg/admin " +
+		"pkg/admin/api " +
 		"pkg/admin/client " +
 		"pkg/conform " +
 		"pkg/decide " +
@@ -110,7 +111,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/offline/suggest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/grpcmessage internal/grpcrecovery internal/listeners " +
 		"internal/observe internal/ratelimitstats internal/recovery internal/replicas internal/resets internal/ruleload internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
-		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
+		"pkg/admin pkg/admin/api pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff internal/must"},
 	{"e2e/demo", "shows the algorithms behind a real Envoy", "e2e/harness internal/redistest"},

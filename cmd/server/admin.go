@@ -15,6 +15,7 @@ import (
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/admin/page"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -83,7 +84,7 @@ func (p *process) adminOptions() admin.Options {
 		Panicked:     p.panicked,
 	}
 	if p.shadow != nil {
-		o.Shadow = func(limits, keys int) admin.Shadow { return p.shadow.report(limits, keys, p.store.replicas.Number()) }
+		o.Shadow = func(limits, keys int) api.Shadow { return p.shadow.report(limits, keys, p.store.replicas.Number()) }
 	}
 	if *s.TopKeys > 0 {
 		o.Top = p.observer.Top
@@ -138,16 +139,16 @@ func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener,
 }
 
 // status returns the status for the admin API.
-func (p *process) status() admin.Status {
+func (p *process) status() api.Status {
 	load := p.gate.Stats()
-	status := admin.Status{
+	status := api.Status{
 		Replica: hostname(), Ready: p.ready.isReady(), InFlight: load.InFlight, Shed: load.Shed,
-		Store: admin.StoreStatus{Kind: p.settings.BackendType, Mode: admin.ModeOK, Keys: p.store.memory.Stats().Keys},
+		Store: api.StoreStatus{Kind: p.settings.BackendType, Mode: api.ModeOK, Keys: p.store.memory.Stats().Keys},
 	}
 	if p.store.fallback.Stats().Down {
-		status.Store.Mode = admin.ModeLost
+		status.Store.Mode = api.ModeLost
 		if canDecideWithoutStore(p.rules.Rules()) {
-			status.Store.Mode = admin.ModeFallback
+			status.Store.Mode = api.ModeFallback
 		}
 	}
 	return status

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-rls/weir/internal/ruleload"
 	"github.com/weir-rls/weir/internal/shadow"
 	"github.com/weir-rls/weir/internal/telemetry"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -48,9 +48,9 @@ func (f *shadowFile) stats() telemetry.ShadowStats {
 const maxShadowSeries = 1000
 
 // report returns the comparison for the admin API.
-func (f *shadowFile) report(limits, keys, replicas int) admin.Shadow {
+func (f *shadowFile) report(limits, keys, replicas int) api.Shadow {
 	r := f.Report(limits, keys)
-	r.File, r.Replica, r.Scope, r.Replicas = f.path, hostname(), admin.ScopeReplica, replicas
+	r.File, r.Replica, r.Scope, r.Replicas = f.path, hostname(), api.ScopeReplica, replicas
 	if err := f.file.State().Err; err != nil {
 		r.Error = err.Error()
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/internal/tlsfiles"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/admin/client"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
@@ -116,13 +116,13 @@ func domainsOf(ctx context.Context, c *client.Client) string {
 }
 
 // request returns the key that the arguments name.
-func (k *adminKey) request(ctx context.Context, c *client.Client) (admin.KeyRequest, error) {
+func (k *adminKey) request(ctx context.Context, c *client.Client) (api.KeyRequest, error) {
 	entries, err := descriptors.ParseEntries(k.Descriptor)
 	if err != nil {
-		return admin.KeyRequest{}, err
+		return api.KeyRequest{}, err
 	}
 	domain, err := k.domain(ctx, c)
-	return admin.KeyRequest{Domain: domain, Descriptor: explain.EntriesOf(entries)}, err
+	return api.KeyRequest{Domain: domain, Descriptor: explain.EntriesOf(entries)}, err
 }
 
 // failedIfNotFound gives the exit code [Failed] to an error of a server that does not know the key or the domain.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
@@ -184,7 +184,7 @@ func (e *Explain) live(ctx context.Context, stdin io.Reader) (*explain.Record, e
 	if err != nil {
 		return nil, err
 	}
-	sent := admin.ExplainRequest{Live: true}
+	sent := api.ExplainRequest{Live: true}
 	if e.Request != "" { // the server reports its faults
 		name, body, err := e.body(stdin)
 		if err != nil {

@@ -8,9 +8,10 @@ import (
 	"strings"
 
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/admin/client"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
 // Reset resets a key in a running server and all its replicas, or every key that contains an entry.
@@ -99,16 +100,16 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 	if err := r.confirm(domain, to); err != nil {
 		return err
 	}
-	sum := admin.EntryReset{Cursor: r.Cursor, Notified: true}
+	sum := api.EntryReset{Cursor: r.Cursor, Notified: true}
 	for !sum.Done {
-		step, err := c.ResetByEntry(ctx, admin.EntryRequest{Domain: domain, Entry: admin.Entry{entry.Key, entry.Value}, Cursor: sum.Cursor})
+		step, err := c.ResetByEntry(ctx, api.EntryRequest{Domain: domain, Entry: explain.Entry{entry.Key, entry.Value}, Cursor: sum.Cursor})
 		if err != nil {
 			if sum.Cursor != "" {
 				fmt.Fprintf(to.Err, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, terminal.Printable(sum.Cursor))
 			}
 			return err
 		}
-		sum = admin.EntryReset{
+		sum = api.EntryReset{
 			Scanned: sum.Scanned + step.Scanned, Reset: sum.Reset + step.Reset, Cursor: step.Cursor, Done: step.Done,
 			Notified: sum.Notified && step.Notified,
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/admin/client"
 	"github.com/weir-rls/weir/pkg/explain"
 )
@@ -57,17 +57,17 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	t.warnUnknown(ctx, conn, to)
-	filter := admin.Filter{Domain: t.Domain, Rule: t.Rule, Outcome: t.Outcome, Sample: t.Sample}
+	filter := api.Filter{Domain: t.Domain, Rule: t.Rule, Outcome: t.Outcome, Sample: t.Sample}
 	if t.Entry != "" {
 		entry, err := parseEntry(t.Entry)
 		if err != nil {
 			return err
 		}
-		filter.Entry = admin.Entry{entry.Key, entry.Value}
+		filter.Entry = explain.Entry{entry.Key, entry.Value}
 	}
 	for failures := 0; ; failures++ {
 		var unwritten error
-		err := conn.Decisions(ctx, filter, func(d admin.Decision) error {
+		err := conn.Decisions(ctx, filter, func(d api.Decision) error {
 			failures = 0
 			unwritten = t.write(to.Out, &d)
 			return unwritten
@@ -125,7 +125,7 @@ func didYouMean(word string, words []string) string {
 	return ""
 }
 
-func (t *Tail) write(w io.Writer, d *admin.Decision) error {
+func (t *Tail) write(w io.Writer, d *api.Decision) error {
 	if t.Output == "json" {
 		return printLine(w, d)
 	}
@@ -141,7 +141,7 @@ func printLine(w io.Writer, v any) error {
 }
 
 // decisionText returns a decision as a line.
-func decisionText(d *admin.Decision) string {
+func decisionText(d *api.Decision) string {
 	outcome := d.Outcome
 	if outcome == "denied" && !d.Enforced {
 		outcome = "denied(shadow)"

@@ -15,8 +15,9 @@ import (
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/admin/client"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
 // Top shows the busiest or the most denied keys of a running server. In a terminal it refreshes them until q; into a pipe it prints
@@ -64,7 +65,7 @@ func (t *Top) Run(ctx context.Context, to Streams) error {
 	return t.print(ctx, conn, to)
 }
 
-func (t *Top) fetch(ctx context.Context, conn *client.Client, by string) (admin.Top, error) {
+func (t *Top) fetch(ctx context.Context, conn *client.Client, by string) (api.Top, error) {
 	return conn.Top(ctx, by == "denied", t.Domain, t.N)
 }
 
@@ -95,7 +96,7 @@ func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error 
 	}
 }
 
-func (t *Top) write(w io.Writer, top *admin.Top) error {
+func (t *Top) write(w io.Writer, top *api.Top) error {
 	if t.Output == "json" {
 		return printLine(w, top)
 	}
@@ -109,7 +110,7 @@ func (t *Top) write(w io.Writer, top *admin.Top) error {
 }
 
 // summary describes the counts and their largest error.
-func summary(top *admin.Top, by string, now time.Time) string {
+func summary(top *api.Top, by string, now time.Time) string {
 	what := "hits"
 	if by == "denied" {
 		what = "denied hits"
@@ -121,7 +122,7 @@ func summary(top *admin.Top, by string, now time.Time) string {
 	return fmt.Sprintf("%d %s in %v; %s", top.Total, what, age(top, now), accuracy)
 }
 
-func age(top *admin.Top, now time.Time) time.Duration {
+func age(top *api.Top, now time.Time) time.Duration {
 	return max(now.Sub(top.Since), time.Second).Round(time.Second)
 }
 
@@ -131,7 +132,7 @@ type row [6]string
 var header = row{"COUNT", "ERROR", "PER_SECOND", "DOMAIN", "RULE", "KEY"}
 
 // rows returns the table with its header.
-func rows(top *admin.Top, now time.Time) []row {
+func rows(top *api.Top, now time.Time) []row {
 	all := []row{header}
 	for i := range top.Keys {
 		k := &top.Keys[i]
@@ -145,7 +146,7 @@ func rows(top *admin.Top, now time.Time) []row {
 }
 
 // keyText returns the entries of a key, or its hash where the server hides keys.
-func keyText(key []admin.Entry, hash string) string {
+func keyText(key []explain.Entry, hash string) string {
 	if len(key) == 0 {
 		return "#" + terminal.Printable(hash)
 	}

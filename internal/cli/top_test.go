@@ -20,8 +20,10 @@ import (
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
 const topToken = "0123456789abcdef0123456789abcdef"
@@ -29,10 +31,10 @@ const topToken = "0123456789abcdef0123456789abcdef"
 // observedKeys has the heaviest keys and the decisions of an admin API.
 type observedKeys struct{ stop chan struct{} }
 
-func (observedKeys) Top(denied bool, domain string, n int) admin.Top {
-	top := admin.Top{Since: time.Now().Add(-100 * time.Second), Total: 1234, Error: 3, Keys: []admin.TopKey{
-		{Domain: "shop", Rule: "user_id.action=login", Key: []admin.Entry{{"user_id", "42"}, {"action", "login"}}, KeyHash: "0011223344556677", Count: 900, Error: 2},
-		{Domain: "shop", Rule: "ip", Key: []admin.Entry{{"ip", "\x1b]0;evil\x07"}}, KeyHash: "8899aabbccddeeff", Count: 100},
+func (observedKeys) Top(denied bool, domain string, n int) api.Top {
+	top := api.Top{Since: time.Now().Add(-100 * time.Second), Total: 1234, Error: 3, Keys: []api.TopKey{
+		{Domain: "shop", Rule: "user_id.action=login", Key: []explain.Entry{{"user_id", "42"}, {"action", "login"}}, KeyHash: "0011223344556677", Count: 900, Error: 2},
+		{Domain: "shop", Rule: "ip", Key: []explain.Entry{{"ip", "\x1b]0;evil\x07"}}, KeyHash: "8899aabbccddeeff", Count: 100},
 		{Domain: "shop", Rule: "hidden", KeyHash: "0123456789abcdef", Count: 7},
 	}}
 	if denied {
@@ -43,19 +45,19 @@ func (observedKeys) Top(denied bool, domain string, n int) admin.Top {
 	return top
 }
 
-func (o observedKeys) Subscribe(f admin.Filter) (*admin.Subscription, error) {
-	decisions := make(chan admin.Decision, 10)
-	decisions <- admin.Decision{
+func (o observedKeys) Subscribe(f api.Filter) (*api.Subscription, error) {
+	decisions := make(chan api.Decision, 10)
+	decisions <- api.Decision{
 		Time: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), Domain: "shop", Rule: "user_id.action=login", Limit: "burst", Algorithm: "funnel",
-		Key: []admin.Entry{{"user_id", "4\n2"}, {f.Entry[0], f.Entry[1]}}, KeyHash: "0011223344556677", Enforced: true, Outcome: "denied", Reason: "over_limit", Hits: 1, Used: 5,
+		Key: []explain.Entry{{"user_id", "4\n2"}, {f.Entry[0], f.Entry[1]}}, KeyHash: "0011223344556677", Enforced: true, Outcome: "denied", Reason: "over_limit", Hits: 1, Used: 5,
 		RetryAfter: "12.5s", ResetAfter: "1m0s", By: "cache",
 	}
-	decisions <- admin.Decision{Domain: "shop", Rule: "user_id", Limit: "0", KeyHash: "0123456789abcdef", Outcome: "denied", By: "store", RetryAfter: "never"}
-	decisions <- admin.Decision{Domain: "shop", Key: []admin.Entry{{"a", "b"}}, Outcome: "allowed", Reason: "no_rule", Hits: 1}
+	decisions <- api.Decision{Domain: "shop", Rule: "user_id", Limit: "0", KeyHash: "0123456789abcdef", Outcome: "denied", By: "store", RetryAfter: "never"}
+	decisions <- api.Decision{Domain: "shop", Key: []explain.Entry{{"a", "b"}}, Outcome: "allowed", Reason: "no_rule", Hits: 1}
 	if o.stop != nil {
 		close(decisions)
 	}
-	return &admin.Subscription{C: decisions, Dropped: func() int64 { return 7 }, Close: func() {}}, nil
+	return &api.Subscription{C: decisions, Dropped: func() int64 { return 7 }, Close: func() {}}, nil
 }
 
 // observing returns a running admin API and the flags to reach it. While down is set, it answers 503.
@@ -67,8 +69,8 @@ func observing(t *testing.T, o observedKeys) (flags AdminServer, down *atomic.Bo
 	must.Succeed(t, err)
 	rules := rulesfiletest.Parse(t, "domain: shop\ndescriptors: [{key: user_id, descriptors: "+
 		"[{key: action, value: login, rate_limit: {name: burst, unit: minute, requests_per_unit: 5, algorithm: funnel}}]}]")
-	api := admin.New(admin.Options{
-		Rules: func() *descriptors.Rules { return rules }, Status: func() admin.Status { return admin.Status{} }, Auth: admin.Auth{Tokens: tokens}, Top: o.Top, Subscribe: o.Subscribe,
+	handler := admin.New(admin.Options{
+		Rules: func() *descriptors.Rules { return rules }, Status: func() api.Status { return api.Status{} }, Auth: admin.Auth{Tokens: tokens}, Top: o.Top, Subscribe: o.Subscribe,
 	})
 	down = &atomic.Bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +78,7 @@ func observing(t *testing.T, o observedKeys) (flags AdminServer, down *atomic.Bo
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		api.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
 	return AdminServer{Server: server.URL, adminCredentials: adminCredentials{TokenFile: path}}, down
@@ -111,14 +113,14 @@ func TestTopPrintsOneTableIntoAPipe(t *testing.T) {
 	}
 	top.By, top.N, top.Output = "denied", 1, "json"
 	out, _, code = runWithInput("", top.Run)
-	var got admin.Top
+	var got api.Top
 	if code != 0 || strings.Count(out, "\n") != 1 || json.Unmarshal([]byte(out), &got) != nil || got.Total != 55 || len(got.Keys) != 1 {
 		t.Errorf("exit code %d %s, want one line of JSON with a total of 55 and one key", code, out)
 	}
 }
 
 func TestTopReportsExactCounts(t *testing.T) {
-	got := summary(&admin.Top{Total: 2, Since: time.Now()}, "denied", time.Now())
+	got := summary(&api.Top{Total: 2, Since: time.Now()}, "denied", time.Now())
 	if want := "2 denied hits in 1s; counts are exact"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -227,7 +229,7 @@ func TestTailPrintsJSONLines(t *testing.T) {
 		t.Error(err)
 	}
 	for line := range strings.Lines(out.String()) {
-		var d admin.Decision
+		var d api.Decision
 		if err := json.Unmarshal([]byte(line), &d); err != nil || d.Domain != "shop" {
 			t.Errorf("%v: %s", err, line)
 		}
@@ -300,7 +302,7 @@ func TestTopInATerminal(t *testing.T) {
 func TestTopFitsTheTerminal(t *testing.T) {
 	m := topModel{top: &Top{}, width: 40, height: 6, fetchedAt: time.Now()}
 	for i := range 100 {
-		m.found.Keys = append(m.found.Keys, admin.TopKey{Domain: "日本語", Key: []admin.Entry{{"user_id", fmt.Sprint(strings.Repeat("x", i))}}})
+		m.found.Keys = append(m.found.Keys, api.TopKey{Domain: "日本語", Key: []explain.Entry{{"user_id", fmt.Sprint(strings.Repeat("x", i))}}})
 	}
 	lines := m.lines()
 	if len(lines) > 6 {

@@ -10,7 +10,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/admin/client"
 )
 
@@ -22,7 +22,7 @@ type topModel struct {
 
 	sortBy        string
 	width, height int // of the terminal; 0: not known yet
-	found         admin.Top
+	found         api.Top
 	fetchedAt     time.Time // of found; zero: nothing yet
 	err           error     // of the last fetch
 	failures      int
@@ -32,7 +32,7 @@ type topModel struct {
 
 type (
 	fetched struct {
-		top        admin.Top
+		top        api.Top
 		err        error
 		generation int
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/internal/must"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 )
 
 // A fullDisk fails every write.
@@ -30,8 +30,8 @@ func TestUnwrittenOutputIsAnError(t *testing.T) {
 	tests := write("rules_test.yaml", "rules: rules.yaml\ntests:\n- {name: n, steps: [{request: user_id=1, expect: allowed}]}\n")
 	limits := write("limits.yaml", "- {namespace: d, max_value: 1, seconds: 60, conditions: [], variables: [user_id]}\n")
 	url, _ := newFakeAdmin(t, map[string]any{
-		"/v1/keys/peek": admin.KeyState{Limits: []admin.LimitState{{}}}, "/v1/keys/reset": admin.KeyReset{}, "/v1/top": admin.Top{},
-		"/v1/keys/reset-by-entry": &[]admin.EntryReset{{Done: true, Reset: 1}},
+		"/v1/keys/peek": api.KeyState{Limits: []api.LimitState{{}}}, "/v1/keys/reset": api.KeyReset{}, "/v1/top": api.Top{},
+		"/v1/keys/reset-by-entry": &[]api.EntryReset{{Done: true, Reset: 1}},
 	})
 	server, key := AdminServer{Server: url}, adminKey{Domain: "d", Descriptor: "user_id=1"}
 	flags := rulesFlags{Config: []string{rules}}

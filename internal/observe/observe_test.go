@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -115,7 +115,7 @@ func TestKeysAreHiddenUnderASecret(t *testing.T) {
 	secret := []byte("a secret of 16 bytes")
 	var logged []*Denial
 	f := observing(t, Options{TopKeys: 10, Secret: secret, LogDenial: func(d *Denial) { logged = append(logged, d) }, DenialShare: 1, DenialsPerSecond: 10})
-	s, err := f.Subscribe(admin.Filter{})
+	s, err := f.Subscribe(api.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,13 +170,13 @@ func TestKeyCountsCoverCurrentAndLastWindow(t *testing.T) {
 
 func TestSubscriptionAppliesItsFilter(t *testing.T) {
 	for _, tt := range []struct {
-		filter admin.Filter
+		filter api.Filter
 		want   int
 	}{
-		{admin.Filter{}, 8}, {admin.Filter{Domain: "shop"}, 8}, {admin.Filter{Domain: "other"}, 0}, {admin.Filter{Rule: "user_id"}, 5},
-		{admin.Filter{Outcome: Denied}, 3}, {admin.Filter{Outcome: Allowed}, 5}, {admin.Filter{Outcome: Undecided}, 0},
-		{admin.Filter{Entry: explain.Entry{"user_id", "42"}}, 4}, {admin.Filter{Entry: explain.Entry{"user_id", ""}}, 5},
-		{admin.Filter{Entry: explain.Entry{"action", "login"}}, 1}, {admin.Filter{Outcome: Denied, Rule: "shadow"}, 1},
+		{api.Filter{}, 8}, {api.Filter{Domain: "shop"}, 8}, {api.Filter{Domain: "other"}, 0}, {api.Filter{Rule: "user_id"}, 5},
+		{api.Filter{Outcome: Denied}, 3}, {api.Filter{Outcome: Allowed}, 5}, {api.Filter{Outcome: Undecided}, 0},
+		{api.Filter{Entry: explain.Entry{"user_id", "42"}}, 4}, {api.Filter{Entry: explain.Entry{"user_id", ""}}, 5},
+		{api.Filter{Entry: explain.Entry{"action", "login"}}, 1}, {api.Filter{Outcome: Denied, Rule: "shadow"}, 1},
 	} {
 		f := observing(t, Options{})
 		s, err := f.Subscribe(tt.filter)
@@ -199,7 +199,7 @@ func TestSubscriptionAppliesItsFilter(t *testing.T) {
 
 func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 	f := observing(t, Options{})
-	s, err := f.Subscribe(admin.Filter{})
+	s, err := f.Subscribe(api.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 	f.decide(2, "shadow=x")
 	f.decide(1, "quota=x") // the only one, so it denies the request
 	f.decide(1, "none=x")
-	for _, want := range []admin.Decision{
+	for _, want := range []api.Decision{
 		{Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, Hits: 3, Outcome: Allowed, Reason: "within_limit",
 			Limit: "burst", Algorithm: "fixed_window", Used: 3, By: "store"},
 		{Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, Hits: 1, Outcome: Denied, Reason: "over_limit", Enforced: true,
@@ -241,7 +241,7 @@ func TestSampleHasAllDecisionsOfItsKeys(t *testing.T) {
 	seen := [2]map[string]int{}
 	for i, f := range []*fixture{a, b} {
 		seen[i] = map[string]int{}
-		s, err := f.Subscribe(admin.Filter{Sample: .25})
+		s, err := f.Subscribe(api.Filter{Sample: .25})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,11 +268,11 @@ func TestSampleHasAllDecisionsOfItsKeys(t *testing.T) {
 func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := observing(t, Options{})
-		slow, err := f.Subscribe(admin.Filter{})
+		slow, err := f.Subscribe(api.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		fast, err := f.Subscribe(admin.Filter{})
+		fast, err := f.Subscribe(api.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,19 +309,19 @@ func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 
 func TestSubscribersAreBounded(t *testing.T) {
 	f := observing(t, Options{})
-	var all []*admin.Subscription
+	var all []*api.Subscription
 	for range MaxSubscribers {
-		s, err := f.Subscribe(admin.Filter{})
+		s, err := f.Subscribe(api.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, s)
 	}
-	if _, err := f.Subscribe(admin.Filter{}); !errors.Is(err, ErrTooManySubscribers) || f.Stats().Subscribers != MaxSubscribers {
+	if _, err := f.Subscribe(api.Filter{}); !errors.Is(err, ErrTooManySubscribers) || f.Stats().Subscribers != MaxSubscribers {
 		t.Errorf("%v with %+v", err, f.Stats())
 	}
 	all[3].Close()
-	if _, err := f.Subscribe(admin.Filter{}); err != nil {
+	if _, err := f.Subscribe(api.Filter{}); err != nil {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -340,7 +340,7 @@ func TestSubscriptionsCloseUnderLoad(t *testing.T) {
 	for range 4 {
 		readers.Go(func() {
 			for range 50 {
-				s, err := f.Subscribe(admin.Filter{Outcome: Denied})
+				s, err := f.Subscribe(api.Filter{Outcome: Denied})
 				if err != nil {
 					t.Error(err)
 					return

@@ -16,7 +16,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
@@ -58,7 +58,7 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 					t.Errorf("total %d and error %d, want %d and at most %d", top.Total, top.Error, requests, requests/size)
 				}
 				outliers := 0
-				listed := map[string]admin.TopKey{}
+				listed := map[string]api.TopKey{}
 				for _, k := range top.Keys {
 					key := "4:shop|7:user_id*7:" + k.Key[0][1]
 					listed[key] = k
@@ -86,7 +86,7 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 }
 
 // withinBounds reports whether count is within the bounds of k.
-func withinBounds(k *admin.TopKey, count int64) bool {
+func withinBounds(k *api.TopKey, count int64) bool {
 	return k.Count-k.Error <= count && count <= k.Count
 }
 

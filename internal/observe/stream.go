@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/keysample"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
@@ -27,7 +27,7 @@ const (
 // ErrTooManySubscribers is the error of [Observer.Subscribe] beyond MaxSubscribers.
 var ErrTooManySubscribers = fmt.Errorf("%d subscribers already: close another stream first", MaxSubscribers)
 
-// The outcomes of a decision, see [admin.Decision].
+// The outcomes of a decision, see [api.Decision].
 const (
 	Allowed   = "allowed"
 	Denied    = "denied"    // by a limit, in shadow mode too
@@ -36,9 +36,9 @@ const (
 
 // A subscription receives decisions.
 type subscription struct {
-	filter  admin.Filter
+	filter  api.Filter
 	keep    uint64 // the highest sample hash
-	queue   chan admin.Decision
+	queue   chan api.Decision
 	dropped atomic.Int64
 	owner   *subscribers
 
@@ -56,9 +56,9 @@ type subscribers struct {
 
 // Subscribe returns a stream of the decisions that f selects. It drops and counts decisions if the queue of the subscription is
 // full, or beyond MaxPerSecond.
-func (o *Observer) Subscribe(f admin.Filter) (*admin.Subscription, error) {
+func (o *Observer) Subscribe(f api.Filter) (*api.Subscription, error) {
 	s := &subscription{
-		filter: f, keep: keysample.Threshold(cmp.Or(f.Sample, 1)), queue: make(chan admin.Decision, queueSize), owner: &o.subscribers,
+		filter: f, keep: keysample.Threshold(cmp.Or(f.Sample, 1)), queue: make(chan api.Decision, queueSize), owner: &o.subscribers,
 		rate: rate{perSecond: MaxPerSecond},
 	}
 	err := o.subscribers.change(func(all []*subscription) ([]*subscription, error) {
@@ -70,7 +70,7 @@ func (o *Observer) Subscribe(f admin.Filter) (*admin.Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &admin.Subscription{C: s.queue, Dropped: s.dropped.Load, Close: s.close}, nil
+	return &api.Subscription{C: s.queue, Dropped: s.dropped.Load, Close: s.close}, nil
 }
 
 // change replaces the list of subscriptions by an edited copy.
@@ -107,7 +107,7 @@ func (s *subscription) close() {
 }
 
 // send queues the decision that made returns, or drops it.
-func (s *subscription) send(now time.Time, made func() *admin.Decision) {
+func (s *subscription) send(now time.Time, made func() *api.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -125,7 +125,7 @@ func (o *Observer) publish(all []*subscription, r *decide.Result, i, denying int
 	d := &r.Decisions[i]
 	outcome := outcomeOf(d, denying)
 	var hash uint64 // 0: not yet computed
-	var made *admin.Decision
+	var made *api.Decision
 	now := time.Now()
 	for _, s := range all {
 		if !selects(&s.filter, d, outcome) {
@@ -137,7 +137,7 @@ func (o *Observer) publish(all []*subscription, r *decide.Result, i, denying int
 		if hash > s.keep {
 			continue
 		}
-		s.send(now, func() *admin.Decision {
+		s.send(now, func() *api.Decision {
 			if made == nil {
 				made = o.decision(now, r, i, denying, outcome)
 			}
@@ -157,7 +157,7 @@ func outcomeOf(d *decide.Decision, denying int) string {
 }
 
 // selects reports whether f selects d, apart from the sample.
-func selects(f *admin.Filter, d *decide.Decision, outcome string) bool {
+func selects(f *api.Filter, d *decide.Decision, outcome string) bool {
 	if f.Domain != "" && f.Domain != d.Domain || f.Rule != "" && f.Rule != d.RuleName() || f.Outcome != "" && f.Outcome != outcome {
 		return false
 	}
@@ -171,9 +171,9 @@ func selects(f *admin.Filter, d *decide.Decision, outcome string) bool {
 }
 
 // decision copies descriptor i, so that the result does not refer to r, which is reused.
-func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, outcome string) *admin.Decision {
+func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, outcome string) *api.Decision {
 	d := &r.Decisions[i]
-	made := &admin.Decision{
+	made := &api.Decision{
 		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{}, KeyHash: o.hash(keyOf(r, i)), Hits: d.Hits,
 		Outcome: outcome,
 		Reason:  d.Reason.String(), Enforced: outcome == Denied && r.Enforced(d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/spacesaving"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
@@ -160,8 +160,8 @@ func (s *topShard) beginWindow(current uint64) {
 
 // Top returns the n heaviest keys of a domain, or of all domains if domain is "". Keys are ordered by their requested hits or, if
 // denied, by their denied hits, in shadow mode too, with a denied peek as one hit. Without sketches the list is empty.
-func (o *Observer) Top(denied bool, domain string, n int) admin.Top {
-	top := admin.Top{Keys: []admin.TopKey{}}
+func (o *Observer) Top(denied bool, domain string, n int) api.Top {
+	top := api.Top{Keys: []api.TopKey{}}
 	if o.top == nil {
 		return top
 	}
@@ -178,8 +178,8 @@ func (o *Observer) Top(denied bool, domain string, n int) admin.Top {
 	return top
 }
 
-func (o *Observer) topKey(item spacesaving.Item[keyInfo]) admin.TopKey {
-	k := admin.TopKey{
+func (o *Observer) topKey(item spacesaving.Item[keyInfo]) api.TopKey {
+	k := api.TopKey{
 		Domain: item.Value.domain, Rule: item.Value.rule, Key: []explain.Entry{}, KeyHash: o.hash(item.Value.key),
 		Count: signed(item.Count), Error: signed(item.Error),
 	}
@@ -192,7 +192,7 @@ func (o *Observer) topKey(item spacesaving.Item[keyInfo]) admin.TopKey {
 
 func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// list returns all keys, heaviest first, the total of all counts, and the largest error of a count, see [admin.Top].
+// list returns all keys, heaviest first, the total of all counts, and the largest error of a count, see [api.Top].
 func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, all []spacesaving.Item[keyInfo]) {
 	t.mu.Lock() // no window begins
 	defer t.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/spacesaving"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -43,7 +43,7 @@ type candidate struct {
 type diff struct {
 	since         time.Time
 	version       string // of the rules in force
-	counts        admin.ShadowRequests
+	counts        api.ShadowRequests
 	limits        map[limitID]*limitCounts
 	denied, freed *spacesaving.Sketch[denyingLimit] // keys with newly denied and with newly allowed requests
 }

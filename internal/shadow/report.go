@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/spacesaving"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
 )
@@ -31,12 +31,12 @@ func (s *Shadow) Stats() Stats {
 }
 
 // Report returns the diff, without the fields about the shadow file and the replica. The parameters bound the lengths of its lists.
-func (s *Shadow) Report(limits, keys int) admin.Shadow {
-	none := admin.DiffKeys{Worst: []admin.DiffKey{}}
+func (s *Shadow) Report(limits, keys int) api.Shadow {
+	none := api.DiffKeys{Worst: []api.DiffKey{}}
 	stats := s.Stats()
-	r := admin.Shadow{
+	r := api.Shadow{
 		Evicted: stats.Evicted + stats.Rejected, Panics: stats.Panics,
-		Limits: []admin.LimitDiff{}, NewlyDeniedKeys: none, NewlyAllowedKeys: none,
+		Limits: []api.LimitDiff{}, NewlyDeniedKeys: none, NewlyAllowedKeys: none,
 	}
 	c := s.current.Load()
 	if c == nil {
@@ -56,7 +56,7 @@ func (s *Shadow) Report(limits, keys int) admin.Shadow {
 	for id, n := range d.limits {
 		r.Limits = append(r.Limits, n.report(id, c.loaded, now))
 	}
-	slices.SortFunc(r.Limits, func(a, b admin.LimitDiff) int {
+	slices.SortFunc(r.Limits, func(a, b api.LimitDiff) int {
 		return cmp.Or(cmp.Compare(b.NewlyDenied, a.NewlyDenied), cmp.Compare(b.NewlyAllowed, a.NewlyAllowed),
 			cmp.Compare(b.BothDenied, a.BothDenied),
 			cmp.Compare(b.Shadowed, a.Shadowed), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Limit, b.Limit))
@@ -66,8 +66,8 @@ func (s *Shadow) Report(limits, keys int) admin.Shadow {
 	return r
 }
 
-func (n *limitCounts) report(id limitID, loaded, now time.Time) admin.LimitDiff {
-	l := admin.LimitDiff{
+func (n *limitCounts) report(id limitID, loaded, now time.Time) api.LimitDiff {
+	l := api.LimitDiff{
 		Domain: id.domain, Rule: id.rule, Limit: id.limit, NewlyDenied: n.newlyDenied, NewlyAllowed: n.newlyAllowed, BothDenied: n.both,
 		Shadowed: n.shadowed, Warm: true,
 	}
@@ -78,11 +78,11 @@ func (n *limitCounts) report(id limitID, loaded, now time.Time) admin.LimitDiff 
 	return l
 }
 
-func (s *Shadow) keys(sketch *spacesaving.Sketch[denyingLimit], n int) admin.DiffKeys {
+func (s *Shadow) keys(sketch *spacesaving.Sketch[denyingLimit], n int) api.DiffKeys {
 	list := sketch.List()
-	found := admin.DiffKeys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys, Worst: []admin.DiffKey{}}
+	found := api.DiffKeys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys, Worst: []api.DiffKey{}}
 	for _, item := range spacesaving.Top(n, list) {
-		k := admin.DiffKey{
+		k := api.DiffKey{
 			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitID.limit, Key: []explain.Entry{},
 			KeyHash: descriptors.KeyHash(s.options.Secret, item.Value.key), Requests: int64(item.Count), Error: int64(item.Error),
 		}

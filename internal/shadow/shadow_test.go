@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -98,7 +98,7 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 		live := replay.New(rulesfiletest.Parse(t, liveRules), replay.Options{})
 		candidate := replay.New(rulesfiletest.Parse(t, candidateRules), replay.Options{})
 		random := rand.New(rand.NewPCG(1, 2))
-		want := admin.ShadowRequests{Compared: 5000}
+		want := api.ShadowRequests{Compared: 5000}
 		limits, keys := map[string]*[3]int64{}, map[string]int64{} // keys by their hashes
 		row := func(d *decide.Decision, limit int) *[3]int64 {
 			id := fmt.Sprint(d.RuleName(), " ", d.LimitLabel(limit))
@@ -286,19 +286,19 @@ func TestCandidateKeepsItsModes(t *testing.T) {
 	for _, tt := range []struct {
 		name, live, candidate string
 		options               decide.Options
-		want                  admin.ShadowRequests
+		want                  api.ShadowRequests
 		shadowed              int64
 	}{
-		{"denied", allowAll, denyAll, decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
-		{"allowed", denyAll, allowAll, decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyAllowed: 1}, 0},
-		{"no rule", denyAll, "\ndomain: other\ndescriptors: [{key: a}]\n", decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyAllowed: 1}, 0},
-		{"shadow mode", allowAll, strings.ReplaceAll(denyAll, ", rate_limit", ", shadow_mode: true, rate_limit"), decide.Options{}, admin.ShadowRequests{Compared: 1, BothAllowed: 1}, 2},
-		{"shadow mode in force", strings.ReplaceAll(denyAll, ", rate_limit", ", shadow_mode: true, rate_limit"), denyAll, decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
-		{"quota, one is free", allowAll, strings.Replace(strings.ReplaceAll(denyAll, ", rate_limit", ", quota_mode: true, rate_limit"), "0}", "5}", 1), decide.Options{}, admin.ShadowRequests{Compared: 1, BothAllowed: 1}, 0},
-		{"quota, both are full", allowAll, strings.ReplaceAll(denyAll, ", rate_limit", ", quota_mode: true, rate_limit"), decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
-		{"unlimited", denyAll, "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unlimited: true}}\n", decide.Options{}, admin.ShadowRequests{Compared: 1, NewlyAllowed: 1}, 0},
-		{"SHADOW_MODE", allowAll, denyAll, decide.Options{ShadowMode: true}, admin.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
-		{"SHADOW_MODE, both", denyAll, denyAll + " ", decide.Options{ShadowMode: true}, admin.ShadowRequests{Compared: 1, BothDenied: 1}, 0},
+		{"denied", allowAll, denyAll, decide.Options{}, api.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
+		{"allowed", denyAll, allowAll, decide.Options{}, api.ShadowRequests{Compared: 1, NewlyAllowed: 1}, 0},
+		{"no rule", denyAll, "\ndomain: other\ndescriptors: [{key: a}]\n", decide.Options{}, api.ShadowRequests{Compared: 1, NewlyAllowed: 1}, 0},
+		{"shadow mode", allowAll, strings.ReplaceAll(denyAll, ", rate_limit", ", shadow_mode: true, rate_limit"), decide.Options{}, api.ShadowRequests{Compared: 1, BothAllowed: 1}, 2},
+		{"shadow mode in force", strings.ReplaceAll(denyAll, ", rate_limit", ", shadow_mode: true, rate_limit"), denyAll, decide.Options{}, api.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
+		{"quota, one is free", allowAll, strings.Replace(strings.ReplaceAll(denyAll, ", rate_limit", ", quota_mode: true, rate_limit"), "0}", "5}", 1), decide.Options{}, api.ShadowRequests{Compared: 1, BothAllowed: 1}, 0},
+		{"quota, both are full", allowAll, strings.ReplaceAll(denyAll, ", rate_limit", ", quota_mode: true, rate_limit"), decide.Options{}, api.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
+		{"unlimited", denyAll, "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unlimited: true}}\n", decide.Options{}, api.ShadowRequests{Compared: 1, NewlyAllowed: 1}, 0},
+		{"SHADOW_MODE", allowAll, denyAll, decide.Options{ShadowMode: true}, api.ShadowRequests{Compared: 1, NewlyDenied: 1}, 0},
+		{"SHADOW_MODE, both", denyAll, denyAll + " ", decide.Options{ShadowMode: true}, api.ShadowRequests{Compared: 1, BothDenied: 1}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -352,12 +352,12 @@ func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 			s.Observe(r, result)
 		}
 		synctest.Wait()
-		if r := s.Report(10, 10); r.Requests != (admin.ShadowRequests{Undecided: 3}) || s.Stats().Keys == 0 {
+		if r := s.Report(10, 10); r.Requests != (api.ShadowRequests{Undecided: 3}) || s.Stats().Keys == 0 {
 			t.Errorf("%+v, want 3 undecided requests, and a key", r)
 		}
 		s.decide(request(1, "user_id=1")) // the candidate allows two in a second
 		synctest.Wait()
-		if r := s.Report(10, 10); r.Requests != (admin.ShadowRequests{Undecided: 3, Compared: 1, NewlyDenied: 1}) {
+		if r := s.Report(10, 10); r.Requests != (api.ShadowRequests{Undecided: 3, Compared: 1, NewlyDenied: 1}) {
 			t.Errorf("%+v, want 3 undecided requests and 1 newly denied", r)
 		}
 	})
@@ -367,7 +367,7 @@ func TestCandidateMayChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{}, liveRules, candidateRules)
 		defer s.stop()
-		deny := func() admin.Shadow {
+		deny := func() api.Shadow {
 			for range 3 {
 				s.decide(request(1, "user_id=1"))
 			}
@@ -386,18 +386,18 @@ func TestCandidateMayChange(t *testing.T) {
 		if !s.Use(rulesfiletest.Parse(t, strings.Replace(candidateRules, "2}", "1}", 1))) {
 			t.Error("another candidate is the same")
 		}
-		if second := deny(); second.Requests != (admin.ShadowRequests{Compared: 3, BothAllowed: 1, NewlyDenied: 2}) || second.CandidateVersion == first.CandidateVersion || second.Since.Equal(*first.Since) {
+		if second := deny(); second.Requests != (api.ShadowRequests{Compared: 3, BothAllowed: 1, NewlyDenied: 2}) || second.CandidateVersion == first.CandidateVersion || second.Since.Equal(*first.Since) {
 			t.Errorf("the second denial: %+v, want new counts of a new candidate", second)
 		}
 		// Other rules in force begin another diff. The counters of the candidate stay.
 		s.rules = rulesfiletest.Parse(t, strings.Replace(liveRules, "4}", "5}", 1))
-		if third := deny(); third.Requests != (admin.ShadowRequests{Compared: 3, NewlyDenied: 2, BothDenied: 1}) || third.RulesVersion != s.rules.Version() {
+		if third := deny(); third.Requests != (api.ShadowRequests{Compared: 3, NewlyDenied: 2, BothDenied: 1}) || third.RulesVersion != s.rules.Version() {
 			t.Errorf("the third denial: %+v, want counts for the new rules in force", third)
 		}
 		s.Use(nil)
 		s.decide(request(1, "user_id=1"))
 		synctest.Wait()
-		if r := s.Report(10, 10); r.Running || r.Requests != (admin.ShadowRequests{}) || s.Stats().Keys != 0 {
+		if r := s.Report(10, 10); r.Running || r.Requests != (api.ShadowRequests{}) || s.Stats().Keys != 0 {
 			t.Errorf("without a candidate: %+v, want nothing", r)
 		}
 	})

@@ -24,7 +24,7 @@ import (
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -335,7 +335,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.RegisterLoad(func() admission.Stats { return admission.Stats{} })
 	m.RegisterAdmin()("/v1/status", 200)
 	m.RegisterShadow(func() telemetry.ShadowStats {
-		return telemetry.ShadowStats{Report: admin.Shadow{Limits: []admin.LimitDiff{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}}
+		return telemetry.ShadowStats{Report: api.Shadow{Limits: []api.LimitDiff{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}}
 	})
 	m.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
 	m.RegisterFallback(func() guard.FallbackStats { return guard.FallbackStats{} }, func() *descriptors.Rules { return rules })

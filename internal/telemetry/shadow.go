@@ -4,12 +4,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-rls/weir/internal/shadow"
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 )
 
 // ShadowStats holds the report of the candidate rules of a shadow file, and counts the loads of the file.
 type ShadowStats struct {
-	Report        admin.Shadow
+	Report        api.Shadow
 	Stats         shadow.Stats
 	Loads, Faults int64 // loads without faults, and with faults
 }

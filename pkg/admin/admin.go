@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/weir-rls/weir/internal/recovery"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -40,7 +41,7 @@ type Options struct {
 	// ParseRequest reads a request of Envoy in JSON.
 	ParseRequest func(body []byte) (*decide.Request, error)
 	// Status returns the state of the process. The API fills in the fields about itself.
-	Status func() Status
+	Status func() api.Status
 	// Hits returns how many hits of a rule were allowed and denied since the start.
 	Hits func(*descriptors.Rule) (allowed, denied uint64)
 	// StoreCalls returns the number of store calls since the start, and their total duration in seconds.
@@ -60,11 +61,11 @@ type Options struct {
 	// Page serves every path that is not part of the API, without credentials. It must contain no data of the process.
 	Page http.Handler
 	// Top returns at most n keys, the heaviest first: by hits, or by denied hits if denied is true. An empty domain means all domains.
-	Top func(denied bool, domain string, n int) Top
+	Top func(denied bool, domain string, n int) api.Top
 	// Subscribe returns a stream of the decisions that a filter selects. The error reports too many subscribers.
-	Subscribe func(Filter) (*Subscription, error)
+	Subscribe func(api.Filter) (*api.Subscription, error)
 	// Shadow returns the comparison of the candidate rules with the rules in force. The parameters bound the lengths of its lists.
-	Shadow func(limits, keys int) Shadow
+	Shadow func(limits, keys int) api.Shadow
 }
 
 // The bounds of a call.
@@ -177,7 +178,7 @@ func (a *API) registerObserved() {
 			Description: "Server-sent events", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
 		}},
 	}, a.decisions)
-	a.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Decision](), true, "Decision")
+	a.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[api.Decision](), true, "Decision")
 }
 
 // notFound answers calls that have no route.

@@ -20,6 +20,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -80,7 +81,9 @@ func newFixture(t *testing.T, change func(*Options)) *fixture {
 	live := func() *descriptors.Rules { return rules }
 	o := Options{
 		Version: "v1.2.3", Rules: live, Store: w.store, Auth: Auth{Tokens: tokens},
-		Status: func() Status { return Status{Replica: "here", Store: StoreStatus{Kind: "memory", Mode: ModeOK}} },
+		Status: func() api.Status {
+			return api.Status{Replica: "here", Store: api.StoreStatus{Kind: "memory", Mode: api.ModeOK}}
+		},
 		Audit: func(c Change) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -203,9 +206,9 @@ func (w *fixture) hit(n int64, pairs ...string) bool {
 	return !result.Denied
 }
 
-func (w *fixture) peek(descriptor string) KeyState {
+func (w *fixture) peek(descriptor string) api.KeyState {
 	w.t.Helper()
-	var state KeyState
+	var state api.KeyState
 	if code, text := w.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":`+descriptor+`}`, &state); code != 200 {
 		w.t.Fatalf("peek of %s: %d %s, want 200", descriptor, code, text)
 	}
@@ -213,12 +216,12 @@ func (w *fixture) peek(descriptor string) KeyState {
 }
 
 func TestStatusIsServed(t *testing.T) {
-	var status Status
+	var status api.Status
 	w := newFixture(t, nil)
 	if code, text := w.call("GET", "/v1/status", "", &status); code != 200 {
 		t.Fatal(code, text)
 	}
-	if status.Version != "v1.2.3" || status.Replica != "here" || status.Rules != 6 || status.Domains != 1 || status.Store.Mode != ModeOK {
+	if status.Version != "v1.2.3" || status.Replica != "here" || status.Rules != 6 || status.Domains != 1 || status.Store.Mode != api.ModeOK {
 		t.Errorf("status %+v, want version v1.2.3 of replica here with 6 rules of 1 domain, and a store that works", status)
 	}
 }
@@ -228,7 +231,7 @@ func TestRulesHaveLiveRates(t *testing.T) {
 	w := newFixture(t, func(o *Options) {
 		o.Hits = func(r *descriptors.Rule) (uint64, uint64) { return counts[r.Name], 2 * counts[r.Name] }
 	})
-	rules := func(query string) (all []Rule) {
+	rules := func(query string) (all []api.Rule) {
 		if code, text := w.call("GET", "/v1/rules"+query, "", &all); code != 200 {
 			t.Fatal(code, text)
 		}
@@ -249,7 +252,7 @@ func TestRulesHaveLiveRates(t *testing.T) {
 	if all = rules("?offset=5"); len(all) != 1 || all[0].Path != "tokens.lease" {
 		t.Errorf("rules from offset 5: %+v, want only tokens.lease", all)
 	}
-	var status Status
+	var status api.Status
 	if code, text := w.call("GET", "/v1/status", "", &status); code != 200 || status.Allowed != 15 || status.Denied != 30 {
 		t.Errorf("%d %s, want the rates of all rules", code, text)
 	}
@@ -342,7 +345,7 @@ func TestCallsWithoutRules(t *testing.T) {
 	const shop = `{"domain":"shop","descriptors":[[["user_id","42"]]]}`
 	none := newFixture(t, func(o *Options) {
 		o.Rules = func() *descriptors.Rules { return nil }
-		o.Top = func(bool, string, int) Top { return Top{} }
+		o.Top = func(bool, string, int) api.Top { return api.Top{} }
 	})
 	for _, c := range [][3]string{
 		{"GET", "/v1/rules?domain=shop", ""},
@@ -440,7 +443,7 @@ func TestPagesOfOtherOriginsAreRejected(t *testing.T) {
 }
 
 func TestPanicFailsOneCallOnly(t *testing.T) {
-	w := newFixture(t, func(o *Options) { o.Status = func() Status { panic("a bug") } })
+	w := newFixture(t, func(o *Options) { o.Status = func() api.Status { panic("a bug") } })
 	if code, text := w.call("GET", "/v1/status", "", nil); code != 500 || strings.Contains(text, "a bug\"") {
 		t.Error(code, text)
 	}
@@ -452,10 +455,10 @@ func TestPanicFailsOneCallOnly(t *testing.T) {
 // A stream has no status code before its first event, but it has begun.
 func TestPanicAbortsAStreamThatHasBegun(t *testing.T) {
 	w := newFixture(t, func(o *Options) {
-		o.Subscribe = func(Filter) (*Subscription, error) {
-			decisions := make(chan Decision, 1)
-			decisions <- Decision{}
-			return &Subscription{C: decisions, Dropped: func() int64 { panic("a bug") }, Close: func() {}}, nil
+		o.Subscribe = func(api.Filter) (*api.Subscription, error) {
+			decisions := make(chan api.Decision, 1)
+			decisions <- api.Decision{}
+			return &api.Subscription{C: decisions, Dropped: func() int64 { panic("a bug") }, Close: func() {}}, nil
 		}
 	})
 	r := httptest.NewRequest("GET", "/v1/decisions", nil)
@@ -476,10 +479,10 @@ func TestPanicAbortsAStreamThatHasBegun(t *testing.T) {
 func TestCallsInFlightAreBounded(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	w := newFixture(t, func(o *Options) {
-		o.Status = func() Status {
+		o.Status = func() api.Status {
 			entered <- struct{}{}
 			<-leave
-			return Status{Store: StoreStatus{Kind: "memory", Mode: ModeOK}}
+			return api.Status{Store: api.StoreStatus{Kind: "memory", Mode: api.ModeOK}}
 		}
 	})
 	var calls sync.WaitGroup

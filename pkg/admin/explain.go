@@ -2,26 +2,18 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
 const explainPath = "/v1/explain"
 
-// An ExplainRequest asks which limits a request is under, and why. It has either descriptors, or a request in Envoy's form.
-type ExplainRequest struct {
-	Domain      string          `json:"domain,omitempty" maxLength:"4096" example:"shop" doc:"The domain; not together with request."`
-	Descriptors [][]Entry       `json:"descriptors,omitempty" maxItems:"100" example:"[[[\"user_id\",\"42\"]]]" doc:"Lists of entries; not together with request."`
-	Request     json.RawMessage `json:"request,omitempty" doc:"A RateLimitRequest of Envoy as JSON, instead of domain and descriptors."`
-	Live        bool            `json:"live,omitempty" doc:"Whether each limit has the state of its key. This charges nothing."`
-}
-
-type explainInput struct{ Body ExplainRequest }
+type explainInput struct{ Body api.ExplainRequest }
 
 type explainOutput struct{ Body *explain.Record }
 
@@ -47,7 +39,7 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 }
 
 // requestOf returns the request to explain. Its hits are 1, unless the request in Envoy's form sets them.
-func (a *API) requestOf(in *ExplainRequest) (*decide.Request, error) {
+func (a *API) requestOf(in *api.ExplainRequest) (*decide.Request, error) {
 	switch {
 	case len(in.Request) == 0:
 	case in.Domain != "" || len(in.Descriptors) > 0:

@@ -8,46 +8,18 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-func entryOf(e Entry) descriptors.Entry { return descriptors.Entry{Key: e[0], Value: e[1]} }
+func entryOf(e explain.Entry) descriptors.Entry { return descriptors.Entry{Key: e[0], Value: e[1]} }
 
-// A KeyRequest names a key by its descriptor.
-type KeyRequest struct {
-	Domain     string  `json:"domain" minLength:"1" maxLength:"4096" example:"shop" doc:"The domain of the request."`
-	Descriptor []Entry `json:"descriptor" minItems:"1" maxItems:"64" nullable:"false" example:"[[\"user_id\",\"42\"]]" doc:"The entries of the descriptor, in order. The id of a lease may be left out."`
-}
+type keyInput struct{ Body api.KeyRequest }
 
-// A KeyState is the state of a key.
-type KeyState struct {
-	Domain       string       `json:"domain" doc:"The domain of the request."`
-	Descriptor   []Entry      `json:"descriptor" nullable:"false" doc:"The descriptor of the request."`
-	RulesVersion string       `json:"rules_version" doc:"The version of the rules in force."`
-	Limits       []LimitState `json:"limits" nullable:"false" doc:"The limits of the descriptor. A rule that limits nothing has none: see reason."`
-	Unlimited    bool         `json:"unlimited" doc:"The rule of the descriptor allows everything."`
-	Reason       string       `json:"reason" doc:"Why there is no limit; empty if there is one."`
-	Hint         string       `json:"hint,omitempty" doc:"The probable misspelling of a key, if there is no limit because of it."`
-}
-
-// A LimitState is a limit with the state of a key under it.
-type LimitState struct {
-	RuleLimit
-	Rule    string        `json:"rule" doc:"The path of the rule."`
-	Source  string        `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
-	Mode    string        `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the rule can deny requests."`
-	Key     string        `json:"key" doc:"The key of the counter; empty where KEY_HASH_SECRET hides keys."`
-	KeyHash string        `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits. Logs name a key by it."`
-	Allowed bool          `json:"allowed" doc:"Whether one more hit is allowed now."`
-	State   explain.State `json:"state" doc:"The state of the key under this limit."`
-}
-
-type keyInput struct{ Body KeyRequest }
-
-type keyOutput struct{ Body KeyState }
+type keyOutput struct{ Body api.KeyState }
 
 // A target is a rule that limits a descriptor, with the key of its counters.
 type target struct {
@@ -87,7 +59,7 @@ func leaseKeys(rules *descriptors.Rules, domain string) (keys []string) {
 }
 
 // find returns the targets of a request.
-func (a *API) find(in *KeyRequest) (rules *descriptors.Rules, targets []target, err error) {
+func (a *API) find(in *api.KeyRequest) (rules *descriptors.Rules, targets []target, err error) {
 	rules = a.options.Rules()
 	domain, err := requireDomain(rules, in.Domain)
 	if err != nil {
@@ -108,8 +80,8 @@ func (a *API) peek(ctx context.Context, in *keyInput) (*keyOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &keyOutput{KeyState{
-		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: []LimitState{},
+	out := &keyOutput{api.KeyState{
+		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: []api.LimitState{},
 	}}
 	for _, t := range targets {
 		out.Body.Unlimited = out.Body.Unlimited || t.rule.Unlimited
@@ -130,7 +102,7 @@ func (a *API) peek(ctx context.Context, in *keyInput) (*keyOutput, error) {
 }
 
 // keyHint returns a sentence about a probably misspelled key of the descriptor, or "".
-func keyHint(rules *descriptors.Rules, in *KeyRequest) string {
+func keyHint(rules *descriptors.Rules, in *api.KeyRequest) string {
 	unknown, nearest := nearestKey(rules, in.Domain, in.Descriptor)
 	if nearest == "" {
 		return ""
@@ -144,7 +116,7 @@ var (
 )
 
 // states returns the limits of a target with their states. It charges nothing.
-func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
+func (a *API) states(ctx context.Context, t target) ([]api.LimitState, error) {
 	if len(t.rule.Limits) == 0 {
 		return nil, nil
 	}
@@ -154,9 +126,9 @@ func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 	if err != nil {
 		return nil, errStore
 	}
-	states := make([]LimitState, len(verdicts))
+	states := make([]api.LimitState, len(verdicts))
 	for i, v := range verdicts {
-		states[i] = LimitState{
+		states[i] = api.LimitState{
 			RuleLimit: limitOf(&t.rule.Limits[i]), Rule: t.rule.Name, Source: t.rule.Source(), Mode: t.rule.Mode(),
 			KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key), Allowed: v.Allowed, State: stateOf(v),
 		}

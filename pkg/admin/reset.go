@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -43,45 +44,11 @@ type Resets interface {
 	ResetEntry(ctx context.Context, domain string, entry descriptors.Entry, cursor string) (done limiters.Progress, notified bool, err error)
 }
 
-// A KeyReset is the result of a reset.
-type KeyReset struct {
-	Domain       string       `json:"domain" doc:"The domain of the request."`
-	Descriptor   []Entry      `json:"descriptor" nullable:"false" doc:"The descriptor of the request."`
-	RulesVersion string       `json:"rules_version" doc:"The version of the rules in force."`
-	Limits       []LimitReset `json:"limits" nullable:"false" doc:"The limits of the descriptor. A limit that came with a request is not one of them: its state stays."`
-	Notified     bool         `json:"replicas_notified" doc:"Whether the other replicas were notified to forget the key. If not, they may deny it until DENY_CACHE_MAX has passed."`
-}
+type resetOutput struct{ Body api.KeyReset }
 
-// A LimitReset is a limit whose state was reset.
-type LimitReset struct {
-	Rule    string `json:"rule" doc:"The path of the rule."`
-	Name    string `json:"name" doc:"The name of the limit in the rules, or empty."`
-	Source  string `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
-	KeyHash string `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
-	Reset   bool   `json:"reset" doc:"Whether the key had a state under this limit."`
-}
+type entryInput struct{ Body api.EntryRequest }
 
-// An EntryRequest asks to reset every key that contains an entry.
-type EntryRequest struct {
-	Domain string `json:"domain" minLength:"1" maxLength:"4096" example:"shop" doc:"The domain of the keys."`
-	Entry  Entry  `json:"entry" example:"[\"user_id\",\"42\"]" doc:"The entry: a key and a value."`
-	Cursor string `json:"cursor,omitempty" maxLength:"1024" doc:"The cursor of the previous step; empty for the first step."`
-}
-
-// An EntryReset is the result of one step.
-type EntryReset struct {
-	Scanned  int64  `json:"scanned" doc:"Keys that this step has seen."`
-	Reset    int64  `json:"reset" doc:"Keys that this step has reset."`
-	Cursor   string `json:"cursor" doc:"Send it in the next step; empty when the pass is complete."`
-	Done     bool   `json:"done" doc:"Whether the pass is complete."`
-	Notified bool   `json:"replicas_notified" doc:"Whether the other replicas were notified to forget these keys."`
-}
-
-type resetOutput struct{ Body KeyReset }
-
-type entryInput struct{ Body EntryRequest }
-
-type entryOutput struct{ Body EntryReset }
+type entryOutput struct{ Body api.EntryReset }
 
 var errNoResets = huma.Error501NotImplemented("the store cannot reset keys")
 
@@ -107,15 +74,15 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 		a.audit(ctx, change)
 		return nil, err
 	}
-	out := &resetOutput{KeyReset{
-		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: []LimitReset{},
+	out := &resetOutput{api.KeyReset{
+		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: []api.LimitReset{},
 	}}
 	var keys []limiters.StateName
 	for _, t := range targets {
 		for i := range t.rule.Limits {
 			l := &t.rule.Limits[i]
 			keys = append(keys, l.Compiled.StateName(t.key))
-			out.Body.Limits = append(out.Body.Limits, LimitReset{
+			out.Body.Limits = append(out.Body.Limits, api.LimitReset{
 				Rule: t.rule.Name, Name: l.Name, Source: t.rule.Source(), KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key),
 			})
 		}
@@ -180,6 +147,6 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t",
 		descriptors.TruncateWithHash(entry.Key, 100), done.Scanned, done.Reset, done.Cursor == "", notified)
 	a.audit(ctx, change)
-	return &entryOutput{EntryReset{Scanned: done.Scanned, Reset: done.Reset, Cursor: done.Cursor, Done: done.Cursor == "",
+	return &entryOutput{api.EntryReset{Scanned: done.Scanned, Reset: done.Reset, Cursor: done.Cursor, Done: done.Cursor == "",
 		Notified: notified}}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -45,7 +46,7 @@ func TestResetEndsUsagePenaltyAndLeases(t *testing.T) {
 	}
 	w.hit(3, "user_id", "42", "lease", "a")
 	for descriptor, want := range map[string]int{`[["user_id","42"]]`: 3, `[["banned","42"]]`: 1} {
-		var reset KeyReset
+		var reset api.KeyReset
 		if code, text := w.call("POST", resetPath, `{"domain":"shop","descriptor":`+descriptor+`}`, &reset); code != 200 {
 			t.Fatal(code, text)
 		}
@@ -78,7 +79,7 @@ func TestResetByEntryResetsEveryKeyThatContainsIt(t *testing.T) {
 	w.hit(1, "user_id", "42", "lease", "a")
 	w.hit(1, "user_id", "421")
 	w.hit(1, "banned", "42")
-	var reset EntryReset
+	var reset api.EntryReset
 	if code, text := w.call("POST", resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, &reset); code != 200 {
 		t.Fatal(code, text)
 	}

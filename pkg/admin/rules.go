@@ -7,32 +7,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/weir-rls/weir/internal/spelling"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
 )
-
-// A Rule is a rule in force.
-type Rule struct {
-	Domain           string      `json:"domain" doc:"The domain of the rule."`
-	Path             string      `json:"path" doc:"The path of the rule: its keys, with values where the rule has some, joined by dots. It is the label rule of the metrics."`
-	Source           string      `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
-	Limits           []RuleLimit `json:"limits" nullable:"false" doc:"The limits of the rule. If one denies a request, the others are not charged. An unlimited rule has none."`
-	Unlimited        bool        `json:"unlimited" doc:"The rule allows everything."`
-	Mode             string      `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the rule can deny requests."`
-	AllowedPerSecond float64     `json:"allowed_per_second" doc:"Allowed hits in a second, over the last 10 s, by this process."`
-	DeniedPerSecond  float64     `json:"denied_per_second" doc:"Denied hits in a second, over the last 10 s, by this process."`
-}
-
-// A RuleLimit is a limit of a rule.
-type RuleLimit struct {
-	Name            string `json:"name" doc:"The name of the limit in the rules, or empty."`
-	Algorithm       string `json:"algorithm" doc:"The algorithm of the limit."`
-	RequestsPerUnit int64  `json:"requests_per_unit" doc:"Hits in a unit; under concurrency, slots."`
-	Unit            string `json:"unit" doc:"The unit of the limit; empty if it has no window."`
-	UnitMultiplier  uint32 `json:"unit_multiplier" doc:"The number of units in a window."`
-	Window          string `json:"window" example:"1h0m0s" doc:"The length of the window; 0s if there is none."`
-	Params          string `json:"params" doc:"Further parameters of the algorithm, such as capacity=15."`
-}
 
 type rulesInput struct {
 	Domain string `query:"domain" maxLength:"4096" doc:"Only the rules of this domain."`
@@ -41,8 +19,8 @@ type rulesInput struct {
 }
 
 type rulesOutput struct {
-	Total int    `header:"X-Total-Count" doc:"How many rules there are in all."`
-	Body  []Rule `nullable:"false"`
+	Total int        `header:"X-Total-Count" doc:"How many rules there are in all."`
+	Body  []api.Rule `nullable:"false"`
 }
 
 func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
@@ -52,7 +30,7 @@ func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 			return nil, err
 		}
 	}
-	rates, out := a.rates.ruleRates(rules), &rulesOutput{Body: []Rule{}}
+	rates, out := a.rates.ruleRates(rules), &rulesOutput{Body: []api.Rule{}}
 	i := -1
 	for rule := range rules.All() {
 		i++
@@ -70,18 +48,18 @@ func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 	return out, nil
 }
 
-func ruleOf(rule *descriptors.Rule) Rule {
-	shown := Rule{Domain: rule.Domain, Path: rule.Name, Source: rule.Source(), Unlimited: rule.Unlimited, Mode: rule.Mode(),
-		Limits: []RuleLimit{}}
+func ruleOf(rule *descriptors.Rule) api.Rule {
+	shown := api.Rule{Domain: rule.Domain, Path: rule.Name, Source: rule.Source(), Unlimited: rule.Unlimited, Mode: rule.Mode(),
+		Limits: []api.RuleLimit{}}
 	for i := range rule.Limits {
 		shown.Limits = append(shown.Limits, limitOf(&rule.Limits[i]))
 	}
 	return shown
 }
 
-func limitOf(l *descriptors.RateLimit) RuleLimit {
+func limitOf(l *descriptors.RateLimit) api.RuleLimit {
 	spec := l.Compiled.Spec()
-	shown := RuleLimit{
+	shown := api.RuleLimit{
 		Name: l.Name, Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Compiled.Window().String(),
 		Params: spec.Params.String(),
 	}
@@ -119,7 +97,7 @@ const maxSuggestedKeys = 1000
 
 // nearestKey returns the first key of entries that no rule of the domain has, and the key of a rule that it probably misspells. It
 // returns "" for both if there is none.
-func nearestKey(rules *descriptors.Rules, domain string, entries []Entry) (unknown, nearest string) {
+func nearestKey(rules *descriptors.Rules, domain string, entries []explain.Entry) (unknown, nearest string) {
 	known := map[string]bool{}
 	var keys []string
 	for rule := range rules.All() {

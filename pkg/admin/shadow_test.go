@@ -4,32 +4,35 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/pkg/admin/api"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
 func TestShadowMatchesItsDocument(t *testing.T) {
 	now := time.Now()
-	full := Shadow{
+	full := api.Shadow{
 		File: "candidate.yaml", Running: true, CandidateVersion: "0123456789abcdef", RulesVersion: "fedcba9876543210", Replica: "weir-0",
-		Scope: ScopeReplica, Replicas: 3, LoadedAt: &now, Since: &now, DroppedShare: .25,
-		Requests: ShadowRequests{Compared: 10, BothAllowed: 4, BothDenied: 3, NewlyDenied: 2, NewlyAllowed: 1},
-		Limits:   []LimitDiff{{Domain: "shop", Rule: "user_id", Limit: "burst", Algorithm: "fixed_window", NewlyDenied: 2}},
-		NewlyDeniedKeys: DiffKeys{Keys: 1, Exact: true, Worst: []DiffKey{
-			{Domain: "shop", Rule: "user_id", Limit: "burst", Key: []Entry{{"user_id", "42"}}, KeyHash: "0123456789abcdef", Requests: 2},
+		Scope: api.ScopeReplica, Replicas: 3, LoadedAt: &now, Since: &now, DroppedShare: .25,
+		Requests: api.ShadowRequests{Compared: 10, BothAllowed: 4, BothDenied: 3, NewlyDenied: 2, NewlyAllowed: 1},
+		Limits:   []api.LimitDiff{{Domain: "shop", Rule: "user_id", Limit: "burst", Algorithm: "fixed_window", NewlyDenied: 2}},
+		NewlyDeniedKeys: api.DiffKeys{Keys: 1, Exact: true, Worst: []api.DiffKey{
+			{Domain: "shop", Rule: "user_id", Limit: "burst", Key: []explain.Entry{{"user_id", "42"}}, KeyHash: "0123456789abcdef", Requests: 2},
 		}},
-		NewlyAllowedKeys: DiffKeys{Exact: true, Worst: []DiffKey{}},
+		NewlyAllowedKeys: api.DiffKeys{Exact: true, Worst: []api.DiffKey{}},
 	}
 	var bounds [2]int
 	answer := full
 	w := newFixture(t, func(o *Options) {
-		o.Shadow = func(limits, keys int) Shadow { bounds = [2]int{limits, keys}; return answer }
+		o.Shadow = func(limits, keys int) api.Shadow { bounds = [2]int{limits, keys}; return answer }
 	})
-	var got Shadow
+	var got api.Shadow
 	if code, text := w.call("GET", "/v1/shadow", "", &got); code != 200 || bounds != [2]int{100, 20} || got.Limits[0] != full.Limits[0] ||
 		got.NewlyDeniedKeys.Worst[0].Requests != 2 || !got.Since.Equal(now) {
 		t.Errorf("%d %s, bounds %v", code, text, bounds)
 	}
-	answer = Shadow{File: "candidate.yaml", Error: "no such file", Scope: ScopeReplica, Limits: []LimitDiff{},
-		NewlyDeniedKeys: DiffKeys{Worst: []DiffKey{}}, NewlyAllowedKeys: DiffKeys{Worst: []DiffKey{}}}
+	answer = api.Shadow{File: "candidate.yaml", Error: "no such file", Scope: api.ScopeReplica, Limits: []api.LimitDiff{},
+		NewlyDeniedKeys: api.DiffKeys{Worst: []api.DiffKey{}}, NewlyAllowedKeys: api.DiffKeys{Worst: []api.DiffKey{}}}
 	if code, text := w.call("GET", "/v1/shadow?limits=0&keys=7", "", nil); code != 200 || bounds != [2]int{0, 7} || strings.Contains(text, "since") {
 		t.Errorf("%d %s, bounds %v", code, text, bounds)
 	}

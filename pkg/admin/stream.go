@@ -11,27 +11,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/weir-rls/weir/pkg/admin/api"
+	"github.com/weir-rls/weir/pkg/explain"
 )
-
-type topInput struct {
-	By     string `query:"by" enum:"hits,denied" default:"hits" doc:"hits: the heaviest keys. denied: those with the most denied hits."`
-	Domain string `query:"domain" maxLength:"4096" doc:"Only keys of this domain."`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"20" doc:"How many keys to return at most."`
-}
-
-type topOutput struct{ Body Top }
-
-func (a *API) top(_ context.Context, in *topInput) (*topOutput, error) {
-	if a.options.Top == nil {
-		return nil, huma.Error404NotFound("this process does not count heavy keys: set TOP_KEYS, for example to 1000")
-	}
-	if in.Domain != "" {
-		if _, err := requireDomain(a.options.Rules(), in.Domain); err != nil {
-			return nil, err
-		}
-	}
-	return &topOutput{a.options.Top(in.By == "denied", in.Domain, in.Limit)}, nil
-}
 
 type decisionsInput struct {
 	Domain  string  `query:"domain" maxLength:"4096" doc:"Only decisions of this domain."`
@@ -58,8 +41,8 @@ func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResp
 		return nil, huma.Error422UnprocessableEntity("sample is NaN: want a number from 0 to 1")
 	}
 	key, value, _ := strings.Cut(in.Entry, "=")
-	subscription, err := a.options.Subscribe(Filter{
-		Domain: in.Domain, Rule: in.Rule, Outcome: in.Outcome, Sample: in.Sample, Entry: Entry{key, value},
+	subscription, err := a.options.Subscribe(api.Filter{
+		Domain: in.Domain, Rule: in.Rule, Outcome: in.Outcome, Sample: in.Sample, Entry: explain.Entry{key, value},
 	})
 	if err != nil {
 		return nil, huma.Error503ServiceUnavailable(err.Error())
@@ -85,7 +68,7 @@ type stream struct {
 }
 
 // send sends decisions until the client leaves, decisions or stopping is closed, or the caller's credentials are no longer valid.
-func (s *stream) send(ctx context.Context, decisions <-chan Decision, stopping <-chan struct{}, valid func() bool) {
+func (s *stream) send(ctx context.Context, decisions <-chan api.Decision, stopping <-chan struct{}, valid func() bool) {
 	ping, check := time.NewTicker(pingInterval), time.NewTicker(checkInterval)
 	defer ping.Stop()
 	defer check.Stop()

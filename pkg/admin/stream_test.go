@@ -14,35 +14,38 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weir-rls/weir/pkg/admin/api"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
 // scripted are top keys and decisions for tests.
 type scripted struct {
 	mu      sync.Mutex
-	filter  Filter
-	out     chan Decision
+	filter  api.Filter
+	out     chan api.Decision
 	drops   atomic.Int64
 	cancels atomic.Int64
 	err     error
 }
 
-func (s *scripted) Top(denied bool, domain string, n int) Top {
+func (s *scripted) Top(denied bool, domain string, n int) api.Top {
 	if denied {
-		return Top{Total: 9, Keys: []TopKey{{Domain: domain, Rule: "user_id", Key: []Entry{{"user_id", "42"}}, KeyHash: "0123456789abcdef", Count: int64(n)}}}
+		return api.Top{Total: 9, Keys: []api.TopKey{{Domain: domain, Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, KeyHash: "0123456789abcdef", Count: int64(n)}}}
 	}
-	return Top{Keys: []TopKey{}}
+	return api.Top{Keys: []api.TopKey{}}
 }
 
-func (s *scripted) Subscribe(f Filter) (*Subscription, error) {
+func (s *scripted) Subscribe(f api.Filter) (*api.Subscription, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.filter = f
-	return &Subscription{C: s.out, Dropped: s.drops.Load, Close: func() { s.cancels.Add(1) }}, s.err
+	return &api.Subscription{C: s.out, Dropped: s.drops.Load, Close: func() { s.cancels.Add(1) }}, s.err
 }
 
 func TestTopIsServed(t *testing.T) {
 	w := newFixture(t, func(o *Options) { o.Top = (&scripted{}).Top })
-	var top Top
+	var top api.Top
 	if code, text := w.call("GET", "/v1/top?by=denied&domain=shop&limit=7", "", &top); code != 200 || top.Total != 9 || top.Keys[0].Count != 7 {
 		t.Errorf("the most denied keys of shop: %d %s, want 200, a total of 9, and first a key with 7", code, text)
 	}
@@ -130,21 +133,21 @@ func next(lines *bufio.Scanner, text string) (string, bool) {
 func TestDecisionsAreStreamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{out: make(chan Decision)}
+		s := &scripted{out: make(chan api.Decision)}
 		w := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
 		lines, end := streamOf(t, w, "domain=shop&outcome=denied&sample=0.5&entry=user_id=4=2")
-		s.decide(t, Decision{Domain: "shop", Rule: "user_id", Outcome: "denied", Key: []Entry{{"user_id", "42"}}})
+		s.decide(t, api.Decision{Domain: "shop", Rule: "user_id", Outcome: "denied", Key: []explain.Entry{{"user_id", "42"}}})
 		if line, _ := next(lines, "data: "); !strings.Contains(line, `"outcome":"denied"`) || !strings.Contains(line, `"key":[["user_id","42"]]`) {
 			t.Error(line)
 		}
 		// The stream outlasts the timeouts of its request.
 		time.Sleep(2 * readTimeout)
 		s.drops.Store(3)
-		s.decide(t, Decision{Domain: "shop"})
+		s.decide(t, api.Decision{Domain: "shop"})
 		if line, _ := next(lines, "dropped\":"); line != `data: {"dropped":3}` {
 			t.Error(line)
 		}
-		if want := (Filter{Domain: "shop", Outcome: "denied", Sample: .5, Entry: Entry{"user_id", "4=2"}}); s.filter != want {
+		if want := (api.Filter{Domain: "shop", Outcome: "denied", Sample: .5, Entry: explain.Entry{"user_id", "4=2"}}); s.filter != want {
 			t.Errorf("filter %+v, want %+v", s.filter, want)
 		}
 		end()
@@ -162,7 +165,7 @@ func TestDecisionsAreStreamed(t *testing.T) {
 }
 
 // decide sends a decision to the stream, which must not have ended.
-func (s *scripted) decide(t *testing.T, d Decision) {
+func (s *scripted) decide(t *testing.T, d api.Decision) {
 	t.Helper()
 	synctest.Wait()
 	select {
@@ -197,7 +200,7 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &scripted{out: make(chan Decision)}
+		s := &scripted{out: make(chan api.Decision)}
 		w := newFixture(t, func(o *Options) { o.Subscribe, o.Auth = s.Subscribe, Auth{Tokens: tokens} })
 		lines, _ := streamOf(t, w, "")
 		if _, more := next(lines, ": decisions"); !more {
@@ -216,7 +219,7 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{out: make(chan Decision)}
+		s := &scripted{out: make(chan api.Decision)}
 		w := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
 		for range maxStreams {
 			lines, _ := streamOf(t, w, "")

@@ -1,7 +1,7 @@
 // Package client calls the admin API of a running Weir.
 //
 //	c, err := client.New(client.Options{Server: "http://127.0.0.1:6071", Token: token})
-//	state, err := c.Peek(ctx, admin.KeyRequest{Domain: "shop", Descriptor: []admin.Entry{{"user_id", "42"}}})
+//	state, err := c.Peek(ctx, api.KeyRequest{Domain: "shop", Descriptor: []explain.Entry{{"user_id", "42"}}})
 package client
 
 import (
@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
@@ -92,45 +92,45 @@ func IsNotFound(err error) bool {
 }
 
 // Status returns the state of the process.
-func (c *Client) Status(ctx context.Context) (admin.Status, error) {
-	return call[admin.Status](ctx, c, http.MethodGet, "/v1/status", nil, nil)
+func (c *Client) Status(ctx context.Context) (api.Status, error) {
+	return call[api.Status](ctx, c, http.MethodGet, "/v1/status", nil, nil)
 }
 
 // Rules returns at most limit rules in force, and skips the first offset of them. An empty domain means all domains.
-func (c *Client) Rules(ctx context.Context, domain string, limit, offset int) ([]admin.Rule, error) {
+func (c *Client) Rules(ctx context.Context, domain string, limit, offset int) ([]api.Rule, error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}, "offset": {strconv.Itoa(offset)}}
 	set(query, "domain", domain)
-	return call[[]admin.Rule](ctx, c, http.MethodGet, "/v1/rules", query, nil)
+	return call[[]api.Rule](ctx, c, http.MethodGet, "/v1/rules", query, nil)
 }
 
 // Explain returns which limits a request is under, and why.
-func (c *Client) Explain(ctx context.Context, r admin.ExplainRequest) (explain.Record, error) {
+func (c *Client) Explain(ctx context.Context, r api.ExplainRequest) (explain.Record, error) {
 	return call[explain.Record](ctx, c, http.MethodPost, "/v1/explain", nil, r)
 }
 
 // Peek returns the state of every limit of a key. It charges nothing.
-func (c *Client) Peek(ctx context.Context, key admin.KeyRequest) (admin.KeyState, error) {
-	return call[admin.KeyState](ctx, c, http.MethodPost, "/v1/keys/peek", nil, key)
+func (c *Client) Peek(ctx context.Context, key api.KeyRequest) (api.KeyState, error) {
+	return call[api.KeyState](ctx, c, http.MethodPost, "/v1/keys/peek", nil, key)
 }
 
 // Reset resets every limit of a key. If the key has no state, [IsNotFound] reports true for the error.
-func (c *Client) Reset(ctx context.Context, key admin.KeyRequest) (admin.KeyReset, error) {
-	return call[admin.KeyReset](ctx, c, http.MethodPost, "/v1/keys/reset", nil, key)
+func (c *Client) Reset(ctx context.Context, key api.KeyRequest) (api.KeyReset, error) {
+	return call[api.KeyReset](ctx, c, http.MethodPost, "/v1/keys/reset", nil, key)
 }
 
 // ResetByEntry makes one step of a pass over all keys. The next step needs the cursor of the result, unless the pass is done.
-func (c *Client) ResetByEntry(ctx context.Context, r admin.EntryRequest) (admin.EntryReset, error) {
-	return call[admin.EntryReset](ctx, c, http.MethodPost, "/v1/keys/reset-by-entry", nil, r)
+func (c *Client) ResetByEntry(ctx context.Context, r api.EntryRequest) (api.EntryReset, error) {
+	return call[api.EntryReset](ctx, c, http.MethodPost, "/v1/keys/reset-by-entry", nil, r)
 }
 
 // Top returns the n keys with the most hits, or with the most denied hits. An empty domain means all domains.
-func (c *Client) Top(ctx context.Context, denied bool, domain string, n int) (admin.Top, error) {
+func (c *Client) Top(ctx context.Context, denied bool, domain string, n int) (api.Top, error) {
 	query := url.Values{"limit": {strconv.Itoa(n)}, "by": {"hits"}}
 	if denied {
 		query.Set("by", "denied")
 	}
 	set(query, "domain", domain)
-	return call[admin.Top](ctx, c, http.MethodGet, "/v1/top", query, nil)
+	return call[api.Top](ctx, c, http.MethodGet, "/v1/top", query, nil)
 }
 
 func set(query url.Values, name, value string) {

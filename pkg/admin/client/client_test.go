@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/admin/client"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/explain"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
@@ -25,7 +27,7 @@ const token = "a-token-of-the-tests-0123456789"
 // A fake has the parts of an API that need a process.
 type fake struct {
 	limiters.Store
-	decisions chan admin.Decision
+	decisions chan api.Decision
 }
 
 func (f fake) Reset(ctx context.Context, keys []limiters.StateName) ([]bool, bool, error) {
@@ -38,15 +40,15 @@ func (f fake) ResetEntry(ctx context.Context, domain string, e descriptors.Entry
 	return done, true, err
 }
 
-func (f fake) Top(denied bool, domain string, n int) admin.Top {
-	return admin.Top{Total: int64(n), Keys: []admin.TopKey{{Domain: domain, Key: []admin.Entry{{"denied", strings.Repeat("x", map[bool]int{true: 1}[denied])}}}}}
+func (f fake) Top(denied bool, domain string, n int) api.Top {
+	return api.Top{Total: int64(n), Keys: []api.TopKey{{Domain: domain, Key: []explain.Entry{{"denied", strings.Repeat("x", map[bool]int{true: 1}[denied])}}}}}
 }
 
-func (f fake) Subscribe(admin.Filter) (*admin.Subscription, error) {
-	return &admin.Subscription{C: f.decisions, Dropped: func() int64 { return 5 }, Close: func() {}}, nil
+func (f fake) Subscribe(api.Filter) (*api.Subscription, error) {
+	return &api.Subscription{C: f.decisions, Dropped: func() int64 { return 5 }, Close: func() {}}, nil
 }
 
-func serve(t *testing.T) (c *client.Client, f fake, api *admin.API, url string) {
+func serve(t *testing.T) (c *client.Client, f fake, handler *admin.API, url string) {
 	t.Helper()
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "r.yaml", Data: []byte(
 		"domain: shop\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 3}}\n")})
@@ -61,14 +63,14 @@ func serve(t *testing.T) (c *client.Client, f fake, api *admin.API, url string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	f = fake{memstore.New(memstore.Options{}), make(chan admin.Decision)}
-	api = admin.New(admin.Options{
+	f = fake{memstore.New(memstore.Options{}), make(chan api.Decision)}
+	handler = admin.New(admin.Options{
 		Rules: func() *descriptors.Rules { return rules }, Store: f.Store, Auth: admin.Auth{Tokens: tokens}, Resets: f, Top: f.Top, Subscribe: f.Subscribe,
-		Status: func() admin.Status {
-			return admin.Status{Replica: "r", Store: admin.StoreStatus{Kind: "memory", Mode: admin.ModeOK}}
+		Status: func() api.Status {
+			return api.Status{Replica: "r", Store: api.StoreStatus{Kind: "memory", Mode: api.ModeOK}}
 		},
 	})
-	server := httptest.NewServer(api)
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	read, err := client.ReadToken(path)
 	if err != nil || read != token {
@@ -78,7 +80,7 @@ func serve(t *testing.T) (c *client.Client, f fake, api *admin.API, url string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, f, api, server.URL
+	return c, f, handler, server.URL
 }
 
 func hit(t *testing.T, s limiters.Store, key string) {
@@ -96,7 +98,7 @@ func hit(t *testing.T, s limiters.Store, key string) {
 func TestClientSpeaksWithTheServer(t *testing.T) {
 	c, f, _, _ := serve(t)
 	ctx := t.Context()
-	key := admin.KeyRequest{Domain: "shop", Descriptor: []admin.Entry{{"user_id", "42"}}}
+	key := api.KeyRequest{Domain: "shop", Descriptor: []explain.Entry{{"user_id", "42"}}}
 	hit(t, f.Store, "4:shop|7:user_id*2:42")
 	if s, err := c.Status(ctx); err != nil || s.Replica != "r" || s.Rules != 1 {
 		t.Errorf("Status returns %+v %v, want replica r with 1 rule", s, err)
@@ -107,7 +109,7 @@ func TestClientSpeaksWithTheServer(t *testing.T) {
 	if state, err := c.Peek(ctx, key); err != nil || state.Limits[0].State.Used != 1 {
 		t.Errorf("Peek returns %+v %v, want 1 hit used", state, err)
 	}
-	record, err := c.Explain(ctx, admin.ExplainRequest{Domain: "shop", Descriptors: [][]admin.Entry{key.Descriptor}, Live: true})
+	record, err := c.Explain(ctx, api.ExplainRequest{Domain: "shop", Descriptors: [][]explain.Entry{key.Descriptor}, Live: true})
 	if err != nil || record.Descriptors[0].Limits[0].State.Used != 1 {
 		t.Errorf("Explain returns %+v %v, want 1 hit used", record, err)
 	}
@@ -118,7 +120,7 @@ func TestClientSpeaksWithTheServer(t *testing.T) {
 		t.Error(err)
 	}
 	hit(t, f.Store, "4:shop|7:user_id*2:42")
-	if step, err := c.ResetByEntry(ctx, admin.EntryRequest{Domain: "shop", Entry: admin.Entry{"user_id", "42"}}); err != nil || step.Reset != 1 || !step.Done {
+	if step, err := c.ResetByEntry(ctx, api.EntryRequest{Domain: "shop", Entry: explain.Entry{"user_id", "42"}}); err != nil || step.Reset != 1 || !step.Done {
 		t.Errorf("ResetByEntry returns %+v %v, want one reset key, and the last step", step, err)
 	}
 	if top, err := c.Top(ctx, true, "shop", 7); err != nil || top.Total != 7 || top.Keys[0].Key[0][1] != "x" || top.Keys[0].Domain != "shop" {
@@ -127,27 +129,27 @@ func TestClientSpeaksWithTheServer(t *testing.T) {
 }
 
 func TestClientStreamsDecisions(t *testing.T) {
-	c, f, api, _ := serve(t)
+	c, f, handler, _ := serve(t)
 	enough := errors.New("enough")
-	go func() { f.decisions <- admin.Decision{Rule: "user_id"} }()
+	go func() { f.decisions <- api.Decision{Rule: "user_id"} }()
 	var drops int64
 	got := ""
-	err := c.Decisions(t.Context(), admin.Filter{Outcome: "denied", Entry: admin.Entry{"user_id", "42"}, Sample: .5},
-		func(d admin.Decision) error { got = d.Rule; return nil },
+	err := c.Decisions(t.Context(), api.Filter{Outcome: "denied", Entry: explain.Entry{"user_id", "42"}, Sample: .5},
+		func(d api.Decision) error { got = d.Rule; return nil },
 		func(n int64) error { drops = n; return enough })
 	if !errors.Is(err, enough) || got != "user_id" || drops != 5 {
 		t.Errorf("Decisions returns %v after %q and %d drops, want its callback's error after user_id and 5 drops", err, got, drops)
 	}
-	if err := c.Decisions(t.Context(), admin.Filter{Outcome: "no"}, nil, nil); err == nil || !strings.Contains(err.Error(), "query.outcome") {
+	if err := c.Decisions(t.Context(), api.Filter{Outcome: "no"}, nil, nil); err == nil || !strings.Contains(err.Error(), "query.outcome") {
 		t.Error(err)
 	}
-	api.Stop()
-	if err := c.Decisions(t.Context(), admin.Filter{}, nil, nil); !errors.Is(err, io.ErrUnexpectedEOF) {
+	handler.Stop()
+	if err := c.Decisions(t.Context(), api.Filter{}, nil, nil); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.Decisions(ctx, admin.Filter{}, nil, nil); !errors.Is(err, context.Canceled) {
+	if err := c.Decisions(ctx, api.Filter{}, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

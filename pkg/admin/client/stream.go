@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/api"
 )
 
 // maxLineBytes bounds a line of a stream.
@@ -22,7 +22,7 @@ const maxLineBytes = 1 << 20
 // stream ends. dropped gets the number of decisions that the client was too slow for. A nil dropped is not called.
 //
 // At the end of ctx the error is that of ctx. If the server ends the stream, it is [io.ErrUnexpectedEOF].
-func (c *Client) Decisions(ctx context.Context, f admin.Filter, decided func(admin.Decision) error, dropped func(int64) error) error {
+func (c *Client) Decisions(ctx context.Context, f api.Filter, decided func(api.Decision) error, dropped func(int64) error) error {
 	query := url.Values{}
 	set(query, "domain", f.Domain)
 	set(query, "rule", f.Rule)
@@ -62,10 +62,10 @@ func (c *Client) Decisions(ctx context.Context, f admin.Filter, decided func(adm
 	return io.ErrUnexpectedEOF
 }
 
-func dispatch(event, data string, decided func(admin.Decision) error, dropped func(int64) error) error {
+func dispatch(event, data string, decided func(api.Decision) error, dropped func(int64) error) error {
 	switch event {
 	case "decision":
-		var d admin.Decision
+		var d api.Decision
 		if err := json.Unmarshal([]byte(data), &d); err != nil {
 			return fmt.Errorf("the stream is not that of an admin API: check the address (%w)", err)
 		}

@@ -1,10 +1,9 @@
-package admin
+package api
 
 import (
-	"context"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
 // A Shadow is the comparison of the candidate rules of SHADOW_CONFIG with the rules in force.
@@ -66,25 +65,11 @@ type DiffKeys struct {
 
 // A DiffKey is a key with the number of its requests.
 type DiffKey struct {
-	Domain   string  `json:"domain" doc:"The domain of the key."`
-	Rule     string  `json:"rule" doc:"The path of the rule."`
-	Limit    string  `json:"limit" doc:"The limit that denied the first of the requests."`
-	Key      []Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty where KEY_HASH_SECRET hides keys."`
-	KeyHash  string  `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
-	Requests int64   `json:"requests" doc:"The estimated requests: at least the true number."`
-	Error    int64   `json:"error" doc:"By how much requests may be too large."`
-}
-
-type shadowInput struct {
-	Limits int `query:"limits" minimum:"0" maximum:"1000" default:"100" doc:"How many limits to return at most."`
-	Keys   int `query:"keys" minimum:"0" maximum:"1000" default:"20" doc:"How many keys of each kind to return at most."`
-}
-
-type shadowOutput struct{ Body Shadow }
-
-func (a *API) shadow(_ context.Context, in *shadowInput) (*shadowOutput, error) {
-	if a.options.Shadow == nil {
-		return nil, huma.Error404NotFound("this process has no shadow file: set SHADOW_CONFIG to a file of candidate rules")
-	}
-	return &shadowOutput{a.options.Shadow(in.Limits, in.Keys)}, nil
+	Domain   string          `json:"domain" doc:"The domain of the key."`
+	Rule     string          `json:"rule" doc:"The path of the rule."`
+	Limit    string          `json:"limit" doc:"The limit that denied the first of the requests."`
+	Key      []explain.Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty where KEY_HASH_SECRET hides keys."`
+	KeyHash  string          `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
+	Requests int64           `json:"requests" doc:"The estimated requests: at least the true number."`
+	Error    int64           `json:"error" doc:"By how much requests may be too large."`
 }
