@@ -17,7 +17,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -57,7 +56,7 @@ type Options struct {
 	// Answered is called for every finished call, with the path of its route or "other".
 	Answered func(route string, code int)
 	// Panicked is called with the route and the value of a panic, which is a bug. The call gets 500.
-	Panicked recovery.Report
+	Panicked func(route string, value any)
 	// Page serves every path that is not part of the API, without credentials. It must contain no data of the process.
 	Page http.Handler
 	// Top returns at most n keys, the heaviest first: by hits, or by denied hits if denied is true. An empty domain means all domains.

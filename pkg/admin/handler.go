@@ -22,7 +22,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a.options.Answered != nil {
 		defer func() { a.options.Answered(route, max(response.Code, http.StatusOK)) }()
 	}
-	a.options.Panicked.Serve(response, route, func() { a.serve(response, r, route) }, func() {
+	recovery.Report(a.options.Panicked).Serve(response, route, func() { a.serve(response, r, route) }, func() {
 		writeProblem(response, http.StatusInternalServerError, "a bug in Weir: its log has the details")
 	})
 }
