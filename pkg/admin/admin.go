@@ -81,7 +81,7 @@ type API struct {
 	options  Options
 	started  time.Time
 	rates    rates
-	api      huma.API
+	routes   huma.API
 	mux      *http.ServeMux
 	inFlight chan struct{}
 	streams  chan struct{}
@@ -104,7 +104,7 @@ func New(o Options) *API {
 		inFlight: make(chan struct{}, maxInFlight), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
 	}
 	a.rates.options = &a.options
-	a.api = humago.New(a.mux, a.config())
+	a.routes = humago.New(a.mux, a.config())
 	a.register()
 	a.mux.HandleFunc("/", a.notFound)
 	return a
@@ -142,7 +142,7 @@ func explainInvalid(_ huma.Context, _ string, response any) (any, error) {
 
 // route adds a route. Its handler finds the caller in the context, see callerOf.
 func route[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), errors ...int) {
-	huma.Register(a.api, huma.Operation{
+	huma.Register(a.routes, huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBodyBytes, BodyReadTimeout: bodyTimeout,
 		Errors: append([]int{http.StatusUnauthorized, http.StatusServiceUnavailable}, errors...),
 	}, handle)
@@ -169,7 +169,7 @@ func (a *API) registerObserved() {
 	const invalid, unknown = http.StatusUnprocessableEntity, http.StatusNotFound
 	route(a, http.MethodGet, "/v1/top", "top", "The heaviest or the most denied keys", a.top, invalid, unknown)
 	route(a, http.MethodGet, "/v1/shadow", "shadow", "What the candidate rules of SHADOW_CONFIG would change", a.shadow, invalid, unknown)
-	huma.Register(a.api, huma.Operation{
+	huma.Register(a.routes, huma.Operation{
 		OperationID: "decisions", Method: http.MethodGet, Path: decisionsPath, Summary: "A stream of decisions",
 		Description: "Events of type decision have a Decision as data. An event of type dropped has the number of decisions that the client was too slow for.",
 		Errors:      []int{http.StatusUnauthorized, unknown, invalid, http.StatusServiceUnavailable},
@@ -177,12 +177,12 @@ func (a *API) registerObserved() {
 			Description: "Server-sent events", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
 		}},
 	}, a.decisions)
-	a.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[api.Decision](), true, "Decision")
+	a.routes.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[api.Decision](), true, "Decision")
 }
 
 // notFound answers calls that have no route.
 func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
-	if item := a.api.OpenAPI().Paths[r.URL.Path]; item != nil {
+	if item := a.routes.OpenAPI().Paths[r.URL.Path]; item != nil {
 		allowed := http.MethodGet
 		if item.Get == nil {
 			allowed = http.MethodPost

@@ -112,7 +112,7 @@ const decisionsPath = "/v1/decisions"
 
 // routeOf returns the path of a route, or one name for all other paths, so that the number of names is bounded.
 func (a *API) routeOf(path string) string {
-	if a.api.OpenAPI().Paths[path] != nil {
+	if a.routes.OpenAPI().Paths[path] != nil {
 		return path
 	}
 	return "other"
