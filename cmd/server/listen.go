@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/internal/listeners"
 )
 
-// A listenerSet has the open listeners of the process. prometheus and admin may be nil.
+// A listenerSet holds the open listeners of the process. prometheus and admin may be nil.
 type listenerSet struct{ grpc, http, debug, prometheus, admin net.Listener }
 
 // openListeners opens the ports. A draining process may still hold a port, so openListeners retries for slightly longer than

@@ -131,7 +131,7 @@ func TestReportShowsABurstAtABoundary(t *testing.T) {
 	b.await("/sliding_log 60/.test(document.querySelector('#limit-3 .lines').innerText)")
 	b.text("#clients-title", "clients")
 	b.text("main", "Skipped in")
-	// A tooltip has the counts at the pointer.
+	// A tooltip shows the counts at the pointer.
 	b.run(chromedp.Evaluate(`(() => {
   const chart = document.querySelector("svg.bars"), box = chart.getBoundingClientRect();
   chart.dispatchEvent(new PointerEvent("pointermove", {clientX: box.left + box.width / 2, clientY: box.top + 5}));

@@ -1,4 +1,4 @@
-// Package cli has the commands of weir except serve. A command is a struct with kong's tags and a method Run, which calls a package
+// Package cli contains the commands of weir except serve. A command is a struct with kong's tags and a method Run, which calls a package
 // under pkg and prints its result.
 package cli
 

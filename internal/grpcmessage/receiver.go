@@ -54,8 +54,8 @@ var (
 	errTransport = status.Error(codes.Internal, "the transport of grpc-go has changed: build Weir with the version in its go.mod")
 )
 
-// A transportStream has the methods that Weir uses of the stream of a request in grpc-go's transport. The stream's type is internal to
-// grpc-go (ADR 18). The errors of its methods are io.EOF, io.ErrUnexpectedEOF and statuses.
+// A transportStream is the stream of a request in grpc-go's transport, with the methods that Weir calls. The stream's type is internal
+// to grpc-go (ADR 18). The errors of its methods are io.EOF, io.ErrUnexpectedEOF and statuses.
 type transportStream interface {
 	ReadMessageHeader(header []byte) error
 	Read(n int) (mem.BufferSlice, error)

@@ -125,7 +125,7 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 	}
 }
 
-// A request has its domain, its descriptors, and the user in each.
+// A request carries its domain, its descriptors, and the user in each.
 func TestRequestCarriesDomainDescriptorsAndUser(t *testing.T) {
 	t.Parallel()
 	for _, spread := range []bool{false, true} {

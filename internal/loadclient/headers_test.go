@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// A reference has the meaning of the current table, not of an earlier one.
+// A reference is looked up in the current table, not in an earlier one.
 func TestHPACKReferencesUseCurrentTable(t *testing.T) {
 	var b bytes.Buffer
 	encoder, h := hpack.NewEncoder(&b), newHeaders()

@@ -27,7 +27,7 @@ func TestTimetableMatchesRate(t *testing.T) {
 	}
 }
 
-// Each write has all requests that are due, and no other. A tick has at most one write, because a client that wakes for each request
+// Each write contains all requests that are due, and no other. A tick makes at most one write, because a client that wakes for each request
 // takes CPU from the server.
 func TestDueRequestsShareOneWrite(t *testing.T) {
 	const rate, writes = 20_000, 300

@@ -26,7 +26,7 @@ type Request struct {
 	actions  []string
 }
 
-// A call has separate templates for the first request of a connection, which fills HPACK's table, and for later ones, whose headers
+// A call keeps separate templates for the first request of a connection, which fills HPACK's table, and for later ones, whose headers
 // take one byte each.
 type call struct{ first, later template }
 

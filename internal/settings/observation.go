@@ -1,6 +1,6 @@
 package settings
 
-// Observation has the settings of reports about decisions, besides the response.
+// Observation holds the settings of reports about decisions, besides the response.
 type Observation struct {
 	DenialLog          float64 `env:"DENIAL_LOG" default:"0" placeholder:"FRACTION" help:"Log the denials of this fraction of the keys, from 0 to 1, at level info. The lines have hashes of keys instead of the values that users sent. All replicas log the same keys. 0: none."`
 	DenialLogPerSecond int     `env:"DENIAL_LOG_PER_SECOND" default:"10" help:"The most lines of DENIAL_LOG in a second. The next line reports how many denials were left out."`

@@ -1,4 +1,4 @@
-// Package socket has connections and readers whose system calls bypass Go's scheduler.
+// Package socket provides connections and readers whose system calls bypass Go's scheduler.
 //
 // The scheduler assumes that a system call may block. It records the start, and a thread checks every 20 µs whether to hand the
 // processor to another thread, which must be woken. A non-blocking socket needs none of this, and a server that becomes idle

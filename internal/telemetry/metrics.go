@@ -1,4 +1,4 @@
-// Package telemetry has Weir's own metrics and its log. It observes finished results, and depends on no store.
+// Package telemetry contains Weir's own metrics and its log. It observes finished results, and depends on no store.
 //
 // All labels come from the rules, so the number of series is bounded.
 package telemetry

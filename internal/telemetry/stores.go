@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// MemoryStats has the fields of memstore.Stats, so that one converts to the other. This package imports decorators of stores, such as those
+// MemoryStats repeats the fields of memstore.Stats, so that one converts to the other. This package imports decorators of stores, such as those
 // in guard, but no store.
 type MemoryStats struct {
 	Keys, Bytes int64
@@ -32,7 +32,7 @@ func (m *Metrics) RegisterMemory(stats func() MemoryStats) {
 	)
 }
 
-// RedisStats has the fields of redisstore.Stats, see [MemoryStats].
+// RedisStats repeats the fields of redisstore.Stats, see [MemoryStats].
 type RedisStats struct {
 	Calls, Hits     int64
 	QueueRejected   int64 // hits that failed because the queue was full

@@ -1,4 +1,4 @@
-// Package tracing exports traces by OTLP. A request has a span from the instrumentation of grpc-go, and a child span for the store
+// Package tracing exports traces over OTLP. Each request gets a span from the instrumentation of grpc-go, and a child span for the store
 // call. Without TRACING_ENABLED, none of this code runs.
 package tracing
 

@@ -10,7 +10,7 @@
 //	var result decide.Result
 //	err := decider.Decide(ctx, &request, &result)
 //
-// A decision has four steps: validate the request, match each descriptor to its limits, charge all limits in one call of
+// Decide takes four steps: validate the request, match each descriptor to its limits, charge all limits in one call of
 // the store, and combine the verdicts. If a denied request opened leases, a second call ends them. Only the store does I/O.
 package decide
 

@@ -42,7 +42,7 @@ func (d *Decision) matchEnd(domain *descriptors.Domain) {
 	}
 }
 
-// completeEnd restricts an end to the limits with leases, so that it refunds nothing else. A release has no hits.
+// completeEnd restricts an end to the limits with leases, so that it refunds nothing else. A release charges no hits.
 func (d *Decision) completeEnd() {
 	d.Limits = withLeases(d.Limits)
 	if d.Reason == Released {

@@ -39,7 +39,7 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 		{Options{}, "named replacing replacing_replacing", "ok: ok ok ok(9/10)"},
 		{Options{}, "named unlimited_replacing", "ok: ok ok(unlimited)"},
 		{Options{}, "named shadowed_replacing", "ok: ok ok(0/0)"}, // as in envoyproxy/ratelimit
-		// An override has no name and no mode.
+		// An override carries no name and no mode.
 		{Options{}, "shadowed!", "over: over(0/0)"},
 		{Options{}, "quota_full! quota_free", "over: over(0/0) ok(99/100)"},
 		{Options{}, "named! replacing", "over: over(0/0) ok(49/50 big)"},

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// A plan has the rules and the limits of a decision, and charges nothing.
+// A plan contains the rules and the limits of a decision, and charges nothing.
 func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(5, 6))

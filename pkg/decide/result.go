@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Result has the decisions of a request, and reports whether it is denied. The zero Result is ready for [Decider.Decide].
+// A Result holds the decisions of a request, and reports whether it is denied. The zero Result is ready for [Decider.Decide].
 //
 // These fields and methods report denials:
 //   - Denied: Weir denies the request.
@@ -23,7 +23,7 @@ type Result struct {
 	UnknownDomain bool               // no rules have the domain, so nothing is limited
 	Denied        bool
 	Shadowed      bool
-	// Decisions has one element for each descriptor, in request order. It is empty if the request is invalid.
+	// Decisions holds one element for each descriptor, in request order. It is empty if the request is invalid.
 	Decisions []Decision
 	// StoreErr is the first error of the store, even if the request was decided without that verdict. It may contain keys, and so
 	// data of users, and must only be logged.
@@ -55,7 +55,7 @@ func (r *Result) Denies(d *Decision) bool {
 // denies the request.
 func (r *Result) Enforced(d *Decision) bool { return r.Denied && !d.ShadowMode }
 
-// A Decision has the outcome of one descriptor and its reason.
+// A Decision holds the outcome of one descriptor and its reason.
 type Decision struct {
 	Domain   string
 	Entries  []descriptors.Entry // the entries of the descriptor, without a last entry that only ends a lease

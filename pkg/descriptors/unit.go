@@ -11,7 +11,7 @@ import (
 // A Unit is a unit of time of a limit.
 type Unit uint8
 
-// Envoy's units. A Month has 30 days and a Year 365.
+// Envoy's units. A Month is 30 days, and a Year 365.
 const (
 	UnitUnknown Unit = iota
 	Second

@@ -77,7 +77,7 @@ type Hidden struct {
 
 // Options configures [ForRequest] and [ForEnvoy]. The zero value is the default configuration.
 type Options struct {
-	// Decide has the settings of the server.
+	// Decide holds the settings of the server.
 	Decide decide.Options
 	// KeySecret, if not empty, replaces keys by their [descriptors.KeyHash].
 	KeySecret []byte

@@ -16,13 +16,13 @@ import (
 // The retry-after of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back or the
 // TTL was shortened, each hit shortens at most [LeasesPerHit] later expiries to now plus the TTL.
 //
-// A State under this limit has only leases.
+// A State under this limit uses only its leases.
 type concurrencyLimit struct {
 	leasesOnly
 	max, ttl int64 // ttl in µs
 }
 
-// leasesOnly has the methods of an algorithm that charges nothing to a [CounterState].
+// leasesOnly provides the methods of an algorithm that charges nothing to a [CounterState].
 type leasesOnly struct{}
 
 func (leasesOnly) charge(s CounterState, _, _ int64) CounterState { return s }

@@ -15,7 +15,7 @@ const LargestLogMax = 1_000_000
 // A logLimit is a sliding log. A hit fits if it and the hits in (t - window, t] are at most the maximum, so no window, wherever it
 // begins, admits more. Denied hits are logged only if the limit counts them, up to twice the maximum.
 //
-// A State has a Log and no words.
+// A State uses its Log and no words.
 type logLimit struct {
 	max, window int64 // window in µs
 }
@@ -137,7 +137,7 @@ func (l *logLimit) appendScript(b []byte, _ int64) []byte { return b }
 
 // A Log records when hits were charged.
 //
-// Hits of the same microsecond share an entry. An entry has the cumulative count, so that the hits between two times are a
+// Hits of the same microsecond share an entry. An entry holds the cumulative count, so that the hits between two times are a
 // difference, and every query is a binary search.
 type Log struct {
 	entries deque

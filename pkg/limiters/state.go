@@ -52,7 +52,7 @@ func (l *Limit) ResetTime(s *State) int64 {
 	return resetTime
 }
 
-// An ExtraState has the penalties of a key and its leases. It is independent of the algorithm.
+// An ExtraState holds the penalties of a key and its leases. It is independent of the algorithm.
 type ExtraState struct {
 	penalty PenaltyState
 	leases  Leases

@@ -1,4 +1,4 @@
-// Package redisscripts has the Lua code that runs inside Redis: a twin of each algorithm of pkg/limiters, and a driver that decides
+// Package redisscripts contains the Lua code that runs inside Redis: a twin of each algorithm of pkg/limiters, and a driver that decides
 // a batch of hits in one call. All of it is one script, so Redis caches a single one, and it needs no Redis module.
 //
 // The header of batch.lua documents the arguments and the reply. The header of each algorithm documents its keys and its arguments.
@@ -25,7 +25,7 @@ var extraFiles = []string{
 // verdictsPerPack is the number of verdicts that one call of struct.pack encodes. Each takes four values on Lua's stack.
 const verdictsPerPack = 64
 
-// constants has the value of each name such as $MAX_HITS in the Lua files. Source writes the value in the place of the name, because a
+// constants holds the value of each name such as $MAX_HITS in the Lua files. Source replaces the name by its value, because a
 // Lua local that closures capture costs time in every call.
 var constants = map[string]any{
 	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,

@@ -21,7 +21,7 @@ import (
 
 // Options configures a [Replayer]. The zero value is the default configuration.
 type Options struct {
-	// Decide has the settings of the server that is replayed.
+	// Decide holds the settings of the server that is replayed.
 	Decide decide.Options
 	// MaxKeys and MaxBytes bound the counters, as in [memstore.Options]. The defaults are 10,000,000 keys and 768 MiB.
 	MaxKeys, MaxBytes int64

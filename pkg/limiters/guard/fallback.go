@@ -118,7 +118,7 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	return nil
 }
 
-// A fallbackTake has the arguments of a Take. Its verdicts are those of the wrapped store, until they are replaced.
+// A fallbackTake holds the arguments of a Take. Its verdicts are those of the wrapped store, until they are replaced.
 type fallbackTake struct {
 	now    time.Time
 	groups []limiters.Group

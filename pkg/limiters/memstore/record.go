@@ -25,7 +25,7 @@ const (
 	pointersFlag = 1 << 9
 	limitShift   = 10
 	maxLimits    = 1 << 22
-	// lengths is the number of possible lengths in words. An algorithm has at most three words and pointers.
+	// lengths is the number of possible lengths in words. A state takes at most three words and pointers.
 	lengths = headLen/8 + maxTextBytes/8 + 4 + 1
 )
 

@@ -29,7 +29,7 @@ func newCluster(s *shared, client *redis.ClusterClient) *cluster {
 	return &cluster{shared: s, client: client, slots: slotLearner{timeout: s.timeout}, nodes: map[string]*node{}}
 }
 
-// maxNodes is the number of nodes from which a new node drops the idle ones. A cluster has at most 1,000 nodes, but addresses change.
+// maxNodes is the number of nodes from which a new node drops the idle ones. A cluster is limited to 1,000 nodes, but addresses change.
 // A node with a call in flight stays, until its timeout at most. A dropped node still serves a Take that has found it.
 const maxNodes = 1024
 

@@ -180,7 +180,7 @@ func lengths(groups []limiters.Group) (n []int) {
 	return n
 }
 
-// A key has at most MaxLeases open reservations, and remembers as many ids that ended before they were opened. A further reservation is
+// A key holds at most MaxLeases open reservations, and remembers as many ids that ended before they were opened. A further reservation is
 // denied: an error would let Envoy admit the request.
 func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 	server := redistest.Start(t)

@@ -24,7 +24,7 @@ func slotAndOwner(c *redistest.Cluster) (slot, home int) {
 	return slot, c.Owner(slot)
 }
 
-// A slot moves while hits arrive from three stores. No hit fails, none is lost, and none is charged twice. A call has keys
+// A slot moves while hits arrive from three stores. No hit fails, none is lost, and none is charged twice. A call contains keys
 // that have not moved yet, keys that have moved, and new ones.
 func TestMovingSlotLosesNoHit(t *testing.T) {
 	t.Parallel()

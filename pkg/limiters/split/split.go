@@ -19,7 +19,7 @@ type Taker interface {
 	Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 }
 
-// A Subset has some of the hits of a Take. A decorator adds the groups that it does not answer itself, calls Take with a store, and
+// A Subset holds some of the hits of a Take. A decorator adds the groups that it does not answer itself, calls Take with a store, and
 // writes the verdicts back with Scatter. The zero Subset is empty.
 type Subset struct {
 	Groups   []limiters.Group

@@ -25,7 +25,7 @@ import (
 // Options configures New. Service is required, and Upstream for a bootstrap.
 type Options struct {
 	Domain string // the domain of the rules; may be empty if there is only one
-	// From has the sources of keys, such as user_id=header:x-user-id. A key that is not in From has a default source.
+	// From lists the sources of keys, such as user_id=header:x-user-id. A key that is not in From has a default source.
 	From []string
 	// Hits and Cost set the hits that a descriptor charges at the beginning and at the end of a request, such as
 	// tenant=%BYTES_SENT%. The keys of a descriptor, such as user_id.action, name it.

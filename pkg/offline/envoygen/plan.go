@@ -14,7 +14,7 @@ import (
 // maxDescriptors bounds the descriptors of a route. Envoy evaluates all of them for each request.
 const maxDescriptors = 1000
 
-// A route has the descriptors that Envoy sends for its requests.
+// A route lists the descriptors that Envoy sends for its requests.
 type route struct {
 	match  string            // a prefix of the path or, in an EnvoyFilter, the name of a route; "" for every request
 	values map[string]string // of keys that are constants on this route

@@ -50,7 +50,7 @@ func (c *Config) Part(name string) ([]byte, error) {
 // EnvoyFilter returns an EnvoyFilter for Istio.
 func (c *Config) EnvoyFilter() ([]byte, error) { return c.execute("envoyfilter.yaml") }
 
-// A page has the values that the templates show.
+// A page holds the values that the templates show.
 type page struct {
 	Leases, Path      bool // of the Config
 	Address, AtEnd    bool
@@ -71,7 +71,7 @@ type page struct {
 	ClusterText       string
 }
 
-// A pageRoute has the rate limits of a route, "" without any.
+// A pageRoute holds the rate limits of a route, "" without any.
 type pageRoute struct{ Match, RateLimits, PerRoute string }
 
 // An endpoint is an address of a cluster.

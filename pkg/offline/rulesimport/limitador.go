@@ -93,7 +93,7 @@ func (p *limitador) read(n *yaml.Node) {
 		return
 	}
 	if len(l.values) == 0 {
-		// A descriptor has at least one entry.
+		// A descriptor needs at least one entry.
 		p.flag("--from generic_key=constant")
 		l.values["generic_key"] = l.namespace
 		p.order = append(p.order, "generic_key")

@@ -41,7 +41,7 @@ const (
 
 // Options configures [Run]. The zero value is the default configuration.
 type Options struct {
-	// Replay has the settings of the server. Here its MaxBytes defaults to 512 MiB, for each client model.
+	// Replay holds the settings of the server. Here its MaxBytes defaults to 512 MiB, for each client model.
 	Replay replay.Options
 	// Clients are the client models besides Drop, which is always simulated.
 	Clients []Model

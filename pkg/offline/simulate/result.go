@@ -209,14 +209,14 @@ type TopKey struct {
 // Usage describes the keys of a limit by their demand, which is the largest number of hits, allowed or denied, in any interval as
 // long as the window.
 type Usage struct {
-	// Demand has the quantiles of the demand over the keys, in hits, and Requests the quantiles of the number of requests.
+	// Demand holds the quantiles of the demand over the keys, in hits, and Requests the quantiles of the number of requests.
 	Demand   Quantiles `json:"demand"`
 	Requests Quantiles `json:"requests"`
-	// Histogram has the number of keys by demand in percent of the limit. The bins are contiguous.
+	// Histogram counts the keys by demand in percent of the limit. The bins are contiguous.
 	Histogram []UsageBin `json:"histogram"`
 }
 
-// Quantiles has, for some shares of the keys, the value that this share does not exceed.
+// Quantiles holds, for some shares of the keys, the value that this share does not exceed.
 type Quantiles struct {
 	Min  int64 `json:"min"`
 	P50  int64 `json:"p50"`
@@ -236,7 +236,7 @@ type UsageBin struct {
 	Keys         int64 `json:"keys"`
 }
 
-// A Comparison has the outcome of each algorithm on the requests that reach a limit, at the same numbers. It ignores all other
+// A Comparison holds the outcome of each algorithm on the requests that reach a limit, at the same numbers. It ignores all other
 // limits, so the counts of the limit's own algorithm may differ from those of the LimitResult.
 type Comparison struct {
 	Algorithms []AlgorithmResult `json:"algorithms"` // fixed_window, sliding_log, funnel

@@ -35,7 +35,7 @@ type load struct {
 //
 //	poisson rate=50 users=1000 zipf=1.1 duration=1h seed=1 descriptor=user_id={user},action={login|post}
 //
-// A load has a shape and fields; " + " joins several loads. A further load takes domain, descriptor, start, duration and seed from
+// A load consists of a shape and fields; " + " joins several loads. A further load takes domain, descriptor, start, duration and seed from
 // the first one, unless it sets them. The domain and descriptor default to those of the first rule with a limit. docs/simulate.md
 // lists shapes and fields.
 func ParseSynthetic(description string, rules *descriptors.Rules) (*Synthetic, error) {

@@ -15,7 +15,7 @@ var widths = func() []time.Duration {
 	return all
 }()
 
-// A series has one count for each bucket. It may be shorter than the timeline.
+// A series holds one count for each bucket. It may be shorter than the timeline.
 type series []int64
 
 // count adds 1 to a bucket.

@@ -51,20 +51,20 @@ type Rule struct {
 	target *target
 }
 
-// A Window has the needs of the keys for one length of window.
+// A Window holds the needs of the keys for one length of window.
 type Window struct {
 	Unit       string  `json:"unit"`
 	Multiplier uint32  `json:"unit_multiplier"`
 	Recorded   float64 `json:"recorded"` // the length of the recording, in windows
 	TooShort   bool    `json:"too_short"`
-	// Algorithms has the three algorithms. An algorithm occurs more than once if the rule uses it with several settings.
+	// Algorithms lists the three algorithms. An algorithm occurs more than once if the rule uses it with several settings.
 	Algorithms []Algorithm `json:"algorithms"`
 
 	unit   descriptors.Unit
 	length time.Duration
 }
 
-// An Algorithm has the needs of the keys under one algorithm.
+// An Algorithm holds the needs of the keys under one algorithm.
 type Algorithm struct {
 	Algorithm string `json:"algorithm"`
 	Settings  string `json:"settings,omitempty"` // settings of the rule, such as window_start=first_hit

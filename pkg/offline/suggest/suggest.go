@@ -40,7 +40,7 @@ const MaxRuns = 72
 type Options struct {
 	// Rules are the rules for which to find limits. They may be nil if Paths is not empty.
 	Rules *descriptors.Rules
-	// Decide has the settings of the server that the rules are for.
+	// Decide holds the settings of the server that the rules are for.
 	Decide decide.Options
 	// Domain, if not empty, is the only domain of Rules for which to find limits.
 	Domain string

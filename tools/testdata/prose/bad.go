@@ -6,3 +6,6 @@ package bad
 // longer than thirty words because it says the same thing again and again until nobody listens.
 var a = 1 // whoever asks
 /* It stands before the store, and gives hits back in vain. */
+
+// A T has the fields of a row. A row has no bound.
+type T struct{}

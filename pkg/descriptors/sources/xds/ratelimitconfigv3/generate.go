@@ -1,4 +1,4 @@
-// Package ratelimitconfigv3 has the Go types of rls_conf.proto: the messages in which a gateway serves rules by xDS.
+// Package ratelimitconfigv3 contains the Go types of rls_conf.proto: the messages in which a gateway serves rules over xDS.
 //
 // The module github.com/envoyproxy/go-control-plane/ratelimit has them too, but no tagged version has WEEK, quota_mode and
 // metadata. A program must not link both: they register the same names with protobuf, which panics at start.
