@@ -224,10 +224,10 @@ func TestRetryAfterOfBadLeaseID(t *testing.T) {
 	d := newLeaseDecider(t, newLeaseStore(), Options{})
 	wantReasons(t, d, "ok: within_limit1 within_limit0", "quota=u lease=a", "quota=u lease=c")
 	for _, c := range []struct {
-		texts   []string
-		by      int
-		waits   bool
-		canWait bool
+		texts      []string
+		descriptor int
+		waits      bool
+		canWait    bool
 	}{
 		{[]string{"user=u lease=", "quota=u lease=b"}, 0, true, false},
 		{[]string{"quota=u lease=", "quota=u lease=b"}, 1, true, true},
@@ -238,9 +238,9 @@ func TestRetryAfterOfBadLeaseID(t *testing.T) {
 		if err := d.Decide(t.Context(), leaseRequest(c.texts...), &r); err != nil {
 			t.Fatal(err)
 		}
-		wait, by := r.RetryAfter()
-		if by != c.by || wait > 0 != c.waits || by >= 0 && r.Decisions[by].CanWait() != c.canWait {
-			t.Errorf("%q: %s: wait %v by descriptor %d, want %+v", c.texts, reasons(&r), wait, by, c)
+		wait, descriptor := r.RetryAfter()
+		if descriptor != c.descriptor || wait > 0 != c.waits || descriptor >= 0 && r.Decisions[descriptor].CanWait() != c.canWait {
+			t.Errorf("%q: %s: wait %v by descriptor %d, want %+v", c.texts, reasons(&r), wait, descriptor, c)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 // RetryAfter returns how long the client of a denied request should wait, and the index of the descriptor that explains the denial: the
 // one with the longest wait. Descriptors in quota mode deny a request only together, so the shortest of their waits counts. A wait of 0
 // is unknown. The index is -1 if no descriptor denies the request.
-func (r *Result) RetryAfter() (wait time.Duration, by int) {
-	by, quota := -1, -1
+func (r *Result) RetryAfter() (wait time.Duration, descriptor int) {
+	descriptor, quota := -1, -1
 	longer := func(i, j int) bool { return j < 0 || r.Decisions[i].untilAllowed() > r.Decisions[j].untilAllowed() }
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
@@ -20,8 +20,8 @@ func (r *Result) RetryAfter() (wait time.Duration, by int) {
 		case !r.Denies(d):
 		case !d.QuotaMode:
 			wait = max(wait, d.retryAfter())
-			if longer(i, by) {
-				by = i
+			if longer(i, descriptor) {
+				descriptor = i
 			}
 		case quota < 0 || longer(quota, i):
 			quota = i
@@ -29,11 +29,11 @@ func (r *Result) RetryAfter() (wait time.Duration, by int) {
 	}
 	if quota >= 0 {
 		wait = max(wait, r.Decisions[quota].retryAfter())
-		if longer(quota, by) {
-			by = quota
+		if longer(quota, descriptor) {
+			descriptor = quota
 		}
 	}
-	return wait, by
+	return wait, descriptor
 }
 
 // untilAllowed returns a wait that orders denied descriptors. It is the longest if waiting does not help.

@@ -25,9 +25,9 @@ func TestRetryAfterIsTheLongestWait(t *testing.T) {
 	}
 	const short, long = time.Second, time.Minute
 	for name, c := range map[string]struct {
-		decisions []Decision
-		want      time.Duration
-		by        int
+		decisions  []Decision
+		want       time.Duration
+		descriptor int
 	}{
 		"the longer wait first": {[]Decision{denied(false, long), denied(false, short)}, long, 0},
 		"the longer wait last":  {[]Decision{denied(false, short), denied(false, long)}, long, 1},
@@ -39,8 +39,8 @@ func TestRetryAfterIsTheLongestWait(t *testing.T) {
 		for i := range r.Decisions {
 			r.combined.Add(&r.Decisions[i])
 		}
-		if wait, by := r.RetryAfter(); wait != c.want || by != c.by {
-			t.Errorf("%s: %v by descriptor %d, want %v by %d", name, wait, by, c.want, c.by)
+		if wait, descriptor := r.RetryAfter(); wait != c.want || descriptor != c.descriptor {
+			t.Errorf("%s: %v by descriptor %d, want %v by %d", name, wait, descriptor, c.want, c.descriptor)
 		}
 	}
 }

@@ -181,10 +181,10 @@ func (x *ruleIndex) entryOf(id recordID) Entry {
 
 // explainSelection fills s with the child that its entry selects.
 func (x *ruleIndex) explainSelection(parent, id recordID, s *Step) {
-	var in *list
+	var nodeList *list
 	s.Rule = x.ruleOf(id)
 	if s.Rule != nil {
-		s.Source, in = s.Rule.Source(), s.Rule.path[len(s.Rule.path)-1].list
+		s.Source, nodeList = s.Rule.Source(), s.Rule.path[len(s.Rule.path)-1].list
 	} else {
 		target := x.target(id)
 		if i, found := slices.BinarySearchFunc(x.bare, target, func(b bareNode, id recordID) int { return cmp.Compare(b.id, id) }); found {
@@ -193,19 +193,19 @@ func (x *ruleIndex) explainSelection(parent, id recordID, s *Step) {
 				s.Source = x.sources[b.source-1].text(b.line)
 			}
 			if b.list > 0 {
-				in = x.lists[b.list-1]
+				nodeList = x.lists[b.list-1]
 			}
 		}
 	}
 	inexact, isWild := x.inexactOf(parent), func(w wildRecord) bool { return w.id == id }
 	switch {
-	case in != nil && in.siblings != nil:
-		s.Result, s.Node = MatchedPrefix, s.Entry.Key+"="+in.name()
+	case nodeList != nil && nodeList.siblings != nil:
+		s.Result, s.Node = MatchedPrefix, s.Entry.Key+"="+nodeList.name()
 		if address, ok := parseAddress(s.Entry.Value); ok {
-			s.Prefix = in.siblings.longest(address)
+			s.Prefix = nodeList.siblings.longest(address)
 		}
-	case in != nil:
-		s.Result, s.Node = MatchedList, s.Entry.Key+"="+in.name()
+	case nodeList != nil:
+		s.Result, s.Node = MatchedList, s.Entry.Key+"="+nodeList.name()
 	case slices.ContainsFunc(inexact.wild, isWild):
 		s.Result, s.Node = MatchedWildcard, x.entryOf(id).text()
 	case inexact.keyOnly[s.Entry.Key] == id:

@@ -18,12 +18,12 @@ type denial struct {
 
 // denialOf returns the denial to report, see [decide.Result.RetryAfter]. It returns false if no descriptor denies the request.
 func denialOf(r *decide.Result) (denial, bool) {
-	wait, by := r.RetryAfter()
-	if by < 0 {
+	wait, descriptor := r.RetryAfter()
+	if descriptor < 0 {
 		return denial{}, false
 	}
-	d := &r.Decisions[by]
-	return denial{Decision: d, descriptor: by, limit: d.DenyingLimit(), wait: wait}, true
+	d := &r.Decisions[descriptor]
+	return denial{Decision: d, descriptor: descriptor, limit: d.DenyingLimit(), wait: wait}, true
 }
 
 func (d *denial) reason() string {

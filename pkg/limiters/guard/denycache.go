@@ -170,9 +170,9 @@ type lookup struct {
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			h, l := &g[i], &lookups[first+i]
-			l.hash = maphash.String(c.seed, h.Key)
-			l.forward = h.N < 0 || len(g) > 1 || h.Op != limiters.OpCharge
+			h, lookup := &g[i], &lookups[first+i]
+			lookup.hash = maphash.String(c.seed, h.Key)
+			lookup.forward = h.N < 0 || len(g) > 1 || h.Op != limiters.OpCharge
 		}
 	}
 }
@@ -184,9 +184,9 @@ func (c *DenyCache) answer(
 ) (forwarded int, debts []debt) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			l := &lookups[first+i]
-			l.forward = keyIsForwarded(lookups, l.hash)
-			if debts = c.shard(l.hash).answerOrForward(now, &g[i], l, &out[first+i], debts); l.forward {
+			lookup := &lookups[first+i]
+			lookup.forward = keyIsForwarded(lookups, lookup.hash)
+			if debts = c.shard(lookup.hash).answerOrForward(now, &g[i], lookup, &out[first+i], debts); lookup.forward {
 				forwarded++
 			}
 		}
@@ -230,18 +230,18 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 	ended := int64(0)
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			h, l, v := &g[i], &lookups[first+i], &out[first+i]
+			h, lookup, v := &g[i], &lookups[first+i], &out[first+i]
 			if h.N < 0 {
-				c.forgetDenialsOf(l.hash, h.Key)
+				c.forgetDenialsOf(lookup.hash, h.Key)
 			}
-			if v.Allowed || v.Err != nil || !l.forward || h.Op != limiters.OpCharge || len(g) > 1 {
+			if v.Allowed || v.Err != nil || !lookup.forward || h.Op != limiters.OpCharge || len(g) > 1 {
 				continue
 			}
 			if ended == 0 {
 				ended = c.clock()
 			}
 			if d, certain := c.denialOf(began, ended, h.Limit, h.N, v); certain {
-				c.cacheDenial(l, h, d, ended)
+				c.cacheDenial(lookup, h, d, ended)
 			}
 		}
 	}
@@ -273,14 +273,14 @@ func (c *DenyCache) forgetDenialsOf(hash uint64, key string) {
 	s.forgetDenialsOf(hash, key)
 }
 
-func (c *DenyCache) cacheDenial(l *lookup, h *limiters.Hit, d denial, now int64) {
+func (c *DenyCache) cacheDenial(lookup *lookup, h *limiters.Hit, d denial, now int64) {
 	if d.expires <= now {
 		return
 	}
-	s := c.shard(l.hash)
+	s := c.shard(lookup.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.generation == l.generation {
-		s.add(now, l.hash, h, d, c.budget)
+	if s.generation == lookup.generation {
+		s.add(now, lookup.hash, h, d, c.budget)
 	}
 }

@@ -20,8 +20,8 @@ var (
 )
 
 func TestDenyCacheAnswersRepeatedDenials(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
@@ -35,8 +35,8 @@ func TestDenyCacheAnswersRepeatedDenials(t *testing.T) {
 }
 
 func TestDenialIsRememberedForMaxAge(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(time.Second - 1)
@@ -54,9 +54,9 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 		"a log": twoALog, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: limiters.Params{Capacity: 2}}), "a window that counts": counted,
 	} {
 		t.Run(name, func(t *testing.T) {
-			withFixture(t, func(w *fixture) {
+			withFixture(t, func(f *fixture) {
 				const every, keys = 70*time.Millisecond + 1, 40 // no request is at the time of a renewal
-				a, b := w.replica(defaults), w.replica(defaults)
+				a, b := f.replica(defaults), f.replica(defaults)
 				hits := func(n int64) (all []limiters.Hit) {
 					for i := range keys {
 						all = append(all, limiters.Hit{Key: fmt.Sprint(i), Limit: l, N: n})
@@ -97,8 +97,8 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 
 // A peek shows nothing about three hits if one hit fits.
 func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("k", twoALog, 1, "ok used=1 remaining=1 reset=60s")
 		a.mustTake("k", twoALog, 2, "denied used=1 remaining=1 retry=60s reset=60s")
 		a.mustTake("k", twoALog, 2, "cached: denied used=1 remaining=1 retry=60s reset=60s")
@@ -111,8 +111,8 @@ func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
 
 // A renewal that the store allows ends the denial immediately.
 func TestDenialEndsIfTheStoreAllowsTheRenewal(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, b := w.replica(defaults), w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a, b := f.replica(defaults), f.replica(defaults)
 		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
@@ -128,8 +128,8 @@ func TestDenialEndsIfTheStoreAllowsTheRenewal(t *testing.T) {
 func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
-			withFixture(t, func(w *fixture) {
-				a := w.replica(defaults)
+			withFixture(t, func(f *fixture) {
+				a := f.replica(defaults)
 				take(t, a, limiters.Hit{Key: "k", Limit: l, N: 2})
 				for i := range 50 {
 					v := take(t, a, limiters.Hit{Key: "k", Limit: l, N: 1})[0]
@@ -145,8 +145,8 @@ func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 
 // The verdict of a renewal is of its start, here 1.4 s. It arrives at 1.7 s.
 func TestRenewedDenialExpiresFromTheStartOfTheRenewal(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 2 * time.Second})
+	withFixture(t, func(f *fixture) {
+		a, one := f.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 2 * time.Second})
 		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=2s")
 		time.Sleep(900 * time.Millisecond)
 		a.mustTake("k", one, 1, "denied used=1 remaining=0 retry=1.1s reset=1.1s")
@@ -160,8 +160,8 @@ func TestRenewedDenialExpiresFromTheStartOfTheRenewal(t *testing.T) {
 }
 
 func TestEndedDenialIsNotRenewed(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 300 * time.Millisecond})
+	withFixture(t, func(f *fixture) {
+		a, one := f.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 300 * time.Millisecond})
 		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=300ms")
 		a.mustTake("k", one, 1, "denied used=1 remaining=0 retry=300ms reset=300ms")
 		a.mustTake("k", one, 1, "cached: denied used=1 remaining=0 retry=300ms reset=300ms")
@@ -175,8 +175,8 @@ func TestEndedDenialIsNotRenewed(t *testing.T) {
 
 // An error for a key neither ends nor renews its denial, and its debt may not have been counted.
 func TestFailedRenewalEndsNoDenial(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		for _, key := range []string{"bad", "good"} {
 			a.mustTake(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 			a.mustTake(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
@@ -192,15 +192,15 @@ func TestFailedRenewalEndsNoDenial(t *testing.T) {
 }
 
 func TestCloseRenewsNoDenial(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		for i := range 120 {
 			key := fmt.Sprint(i)
 			take(t, a, limiters.Hit{Key: key, Limit: twoALog, N: 2}, limiters.Hit{Key: key, Limit: twoALog, N: 1})
 			a.mustTake(key, twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		}
 		calls := a.link.calls.Load()
-		if err := a.Close(w.Context()); err != nil || a.link.calls.Load() != calls {
+		if err := a.Close(f.Context()); err != nil || a.link.calls.Load() != calls {
 			t.Errorf("%v, %d calls", err, a.link.calls.Load()-calls)
 		}
 	})
@@ -210,8 +210,8 @@ func TestCloseRenewsNoDenial(t *testing.T) {
 func TestExpiredDenialsAreEvicted(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
-			withFixture(t, func(w *fixture) {
-				a := w.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10, MaxAge: time.Hour})
+			withFixture(t, func(f *fixture) {
+				a := f.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10, MaxAge: time.Hour})
 				for i := range 500 {
 					hit := limiters.Hit{Key: fmt.Sprint(i), Limit: l, N: 1}
 					take(t, a, hit, hit, hit)
@@ -233,8 +233,8 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 
 // During a renewal there is a refund, or the rules are replaced. The verdict is from before.
 func TestForgottenDenialIsNotRenewed(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
@@ -254,8 +254,8 @@ func TestForgottenDenialIsNotRenewed(t *testing.T) {
 }
 
 func TestDenialCoversAsManyHitsOrMore(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, five := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 5})
+	withFixture(t, func(f *fixture) {
+		a, five := f.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 5})
 		a.mustTake("k", five, 3, "ok used=3 remaining=2 reset=60s")
 		time.Sleep(10 * time.Second)
 		a.mustTake("k", five, 1, "ok used=4 remaining=1 reset=60s")
@@ -277,8 +277,8 @@ func TestDenialCoversAsManyHitsOrMore(t *testing.T) {
 }
 
 func TestCachedFunnelDenialWaitsLongerForMoreHits(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second, Params: limiters.Params{Capacity: 5}}) // one in 142857.14 µs
 		a.mustTake("k", funnel, 5, "ok used=5 remaining=0 reset=714.286ms")
 		a.mustTake("k", funnel, 1, "denied used=5 remaining=0 retry=142.858ms reset=714.286ms")
@@ -294,8 +294,8 @@ func TestCachedFunnelDenialWaitsLongerForMoreHits(t *testing.T) {
 
 // A call takes 100 ms to the store and 200 ms back. The client is not denied for too long, and its retry time is not too short.
 func TestDenialExpiresFromCallStartAndRetriesFromCallEnd(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})
+	withFixture(t, func(f *fixture) {
+		a, one := f.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})
 		a.link.set(100*time.Millisecond, 200*time.Millisecond, nil)
 		a.mustTake("k", one, 1, "ok used=1 remaining=0 reset=1s")                            // at 0.1: it leaves at 1.1
 		a.mustTake("k", one, 1, "denied used=1 remaining=0 retry=700ms reset=700ms")         // sent at 0.3, answered at 0.6
@@ -309,8 +309,8 @@ func TestDenialExpiresFromCallStartAndRetriesFromCallEnd(t *testing.T) {
 }
 
 func TestDenialOfACountingWindowCoversAnyHits(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, b := w.replica(defaults), w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a, b := f.replica(defaults), f.replica(defaults)
 		time.Sleep(100 * time.Millisecond)
 		a.mustTake("k", counted, 2, "ok used=2 remaining=0 reset=59.9s")
 		a.mustTake("k", counted, 2, "denied used=4 remaining=0 retry=59.9s reset=59.9s")
@@ -318,14 +318,14 @@ func TestDenialOfACountingWindowCoversAnyHits(t *testing.T) {
 		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=59.8s reset=59.8s")
 		a.mustTake("k", counted, 5, "cached: denied used=10 remaining=0 retry=never reset=59.8s") // more than it ever allows
 		a.mustTake("k", counted, 0, "cached: denied used=10 remaining=0 retry=59.8s reset=59.8s")
-		w.mustHaveUsage("k", counted, 4)
+		f.mustHaveUsage("k", counted, 4)
 		b.mustTake("k", counted, 1, "denied used=5 remaining=0 retry=59.8s reset=59.8s") // b has not seen them
 		a.mustTake("k", counted, -1, "ok used=10 remaining=0 reset=59.8s")               // after the debt of 6
-		w.mustHaveUsage("k", counted, 10)
+		f.mustHaveUsage("k", counted, 10)
 		a.mustTake("k", counted, 1, "denied used=11 remaining=0 retry=59.8s reset=59.8s")
 		a.mustTake("k", counted, 2, "cached: denied used=13 remaining=0 retry=59.8s reset=59.8s")
 		time.Sleep(900 * time.Millisecond)
-		w.mustHaveUsage("k", counted, 13) // sent by the goroutine
+		f.mustHaveUsage("k", counted, 13) // sent by the goroutine
 		a.mustTake("k", counted, 1, "cached: denied used=14 remaining=0 retry=58.9s reset=58.9s")
 		b.mustTake("k", counted, 1, "cached: denied used=6 remaining=0 retry=58.9s reset=58.9s")
 		if got := a.Stats(); got.SentHits != 8 || got.LostHits != 0 || got.Lookups != 8 || got.Answered != 5 || got.Entries != 1 {
@@ -335,21 +335,21 @@ func TestDenialOfACountingWindowCoversAnyHits(t *testing.T) {
 }
 
 func TestDeniedPeekIsRemembered(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, b := w.replica(defaults), w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a, b := f.replica(defaults), f.replica(defaults)
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		b.mustTake("k", counted, 0, "denied used=3 remaining=0 retry=60s reset=60s")
 		b.mustTake("k", counted, 0, "cached: denied used=3 remaining=0 retry=60s reset=60s")
 		b.mustTake("k", counted, 7, "cached: denied used=10 remaining=0 retry=never reset=60s")
-		_ = b.Close(w.Context())
-		w.mustHaveUsage("k", counted, 10)
+		_ = b.Close(f.Context())
+		f.mustHaveUsage("k", counted, 10)
 	})
 }
 
 // The key is not requested again. Its debt is in the store after half of MaxAge.
 func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(guard.DenyCacheOptions{MaxAge: 2 * time.Second})
+	withFixture(t, func(f *fixture) {
+		a := f.replica(guard.DenyCacheOptions{MaxAge: 2 * time.Second})
 		for i := range 200 {
 			key := fmt.Sprint(i)
 			take(t, a, limiters.Hit{Key: key, Limit: counted, N: 2}, limiters.Hit{Key: key, Limit: counted, N: 2})
@@ -361,7 +361,7 @@ func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 		calls := a.link.calls.Load()
 		time.Sleep(2 * time.Second)
 		for i := range 200 {
-			w.mustHaveUsage(fmt.Sprint(i), counted, 5)
+			f.mustHaveUsage(fmt.Sprint(i), counted, 5)
 		}
 		if got := a.link.calls.Load() - calls; got != 4 {
 			t.Errorf("%d calls, want 4, of 50 keys each", got)
@@ -380,17 +380,17 @@ func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 		"from the first hit": {Max: 1000, CountDenied: true, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withFixture(t, func(w *fixture) {
-				a, held, more := w.replica(defaults), limit(key), key
+			withFixture(t, func(f *fixture) {
+				a, held, more := f.replica(defaults), limit(key), key
 				more.Max++
-				take(w, a, limiters.Hit{Key: "k", Limit: held, N: 1000})
+				take(f, a, limiters.Hit{Key: "k", Limit: held, N: 1000})
 				time.Sleep(59900 * time.Millisecond)
 				a.mustTake("k", held, 1, "denied used=1001 remaining=0 retry=100ms reset=100ms")
 				for range 7 {
-					take(w, a, limiters.Hit{Key: "k", Limit: held, N: 400})
+					take(f, a, limiters.Hit{Key: "k", Limit: held, N: 400})
 				}
 				a.link.set(150*time.Millisecond, 0, nil)
-				v := take(w, a, limiters.Hit{Key: "k", Limit: limit(more), N: 1})[0] // with the debt
+				v := take(f, a, limiters.Hit{Key: "k", Limit: limit(more), N: 1})[0] // with the debt
 				if !v.Allowed || v.Used != 1 {
 					t.Errorf("in the next window: %s, want that it is empty", describe(v))
 				}
@@ -398,15 +398,15 @@ func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 					t.Errorf("%+v: the sum was not sent", got)
 				}
 				time.Sleep(5 * time.Second)
-				w.mustHaveUsage("k", held, 1)
+				f.mustHaveUsage("k", held, 1)
 			})
 		})
 	}
 }
 
 func TestDebtOfAnEndedWindowIsNotSent(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		time.Sleep(59900 * time.Millisecond)
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=100ms")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=100ms reset=100ms")
@@ -421,8 +421,8 @@ func TestDebtOfAnEndedWindowIsNotSent(t *testing.T) {
 }
 
 func TestRefundByAnotherReplicaTakesEffectWithinMaxAge(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, b := w.replica(defaults), w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a, b := f.replica(defaults), f.replica(defaults)
 		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		b.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=60s")
@@ -435,8 +435,8 @@ func TestRefundByAnotherReplicaTakesEffectWithinMaxAge(t *testing.T) {
 
 // A debt is counted only while the key is over its limit.
 func TestDebtOfAKeyBelowItsLimitIsNotCounted(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, b := w.replica(defaults), w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a, b := f.replica(defaults), f.replica(defaults)
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
@@ -444,7 +444,7 @@ func TestDebtOfAKeyBelowItsLimitIsNotCounted(t *testing.T) {
 		a.mustTake("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		b.mustTake("k", counted, -2, "ok used=2 remaining=0 reset=60s") // just full
 		time.Sleep(3 * time.Second)
-		w.mustHaveUsage("k", counted, 2)
+		f.mustHaveUsage("k", counted, 2)
 		if got := a.Stats(); got.Entries != 0 || got.SentHits != 9 {
 			t.Errorf("%+v, want what is old to be forgotten", got)
 		}
@@ -452,14 +452,14 @@ func TestDebtOfAKeyBelowItsLimitIsNotCounted(t *testing.T) {
 }
 
 func TestStoreDataLossTakesEffectWithinMaxAge(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		for _, key := range []string{"quiet", "busy"} {
 			a.mustTake(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 			a.mustTake(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		}
 		a.mustTake("busy", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
-		w.store.clear()
+		f.store.clear()
 		time.Sleep(time.Second - 1)
 		a.mustTake("quiet", counted, 1, "cached: denied used=5 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond)
@@ -470,8 +470,8 @@ func TestStoreDataLossTakesEffectWithinMaxAge(t *testing.T) {
 
 // A reload raises the limit in one replica. The other replica still denies under its own.
 func TestDenialsOfTheOldLimitDoNotDenyARaisedOne(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, b, raised := w.replica(defaults), w.replica(defaults), limit(limiters.Spec{Max: 20, CountDenied: true})
+	withFixture(t, func(f *fixture) {
+		a, b, raised := f.replica(defaults), f.replica(defaults), limit(limiters.Spec{Max: 20, CountDenied: true})
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", counted, 6, "cached: denied used=10 remaining=0 retry=never reset=60s")
@@ -484,8 +484,8 @@ func TestDenialsOfTheOldLimitDoNotDenyARaisedOne(t *testing.T) {
 }
 
 func TestRefundRemovesTheDenialsOfItsKey(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, day := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
+	withFixture(t, func(f *fixture) {
+		a, day := f.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 		a.mustTake("k", counted, 2, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("k", counted, 1, "denied used=3 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", counted, 1, "cached: denied used=4 remaining=0 retry=60s reset=60s")
@@ -499,8 +499,8 @@ func TestRefundRemovesTheDenialsOfItsKey(t *testing.T) {
 
 // The store denies the hit, then takes the refund, and then the verdict on the hit arrives: it is from before.
 func TestRefundRemovesTheDenialOfACallInFlight(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.link.set(10*time.Millisecond, 50*time.Millisecond, nil)
 		go a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=59.99s reset=59.99s")
@@ -514,8 +514,8 @@ func TestRefundRemovesTheDenialOfACallInFlight(t *testing.T) {
 
 // While a refund is under way, only the store knows the usage.
 func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.link.set(10*time.Millisecond, 50*time.Millisecond, nil)
@@ -530,15 +530,15 @@ func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 // A hit is denied while a refund is under way. When the refund is done, the denial is not cached.
 func TestDenialDuringARefundIsNotCached(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
-		withFixture(t, func(w *fixture) {
-			a := w.replica(defaults)
+		withFixture(t, func(f *fixture) {
+			a := f.replica(defaults)
 			a.mustTake("k", counted, 2, "ok used=2 remaining=0 reset=60s")
 			a.link.set(50*time.Millisecond, 10*time.Millisecond, nil)
 			if unheard {
 				a.link.setReplyErr(errBroken)
 			}
 			go func() {
-				if err := takeError(w.Context(), a, limiters.Hit{Key: "k", Limit: counted, N: -2}); unheard != (err != nil) {
+				if err := takeError(f.Context(), a, limiters.Hit{Key: "k", Limit: counted, N: -2}); unheard != (err != nil) {
 					t.Error(err)
 				}
 			}()
@@ -555,8 +555,8 @@ func TestDenialDuringARefundIsNotCached(t *testing.T) {
 }
 
 func TestForgetRemovesAllDenials(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
@@ -575,15 +575,15 @@ func TestForgetRemovesAllDenials(t *testing.T) {
 		time.Sleep(60 * time.Millisecond)
 		a.mustTake("under way", counted, 1, "denied used=5 remaining=0 retry=59.94s reset=59.94s")
 		time.Sleep(940 * time.Millisecond)
-		w.mustHaveUsage("k", counted, 5)
+		f.mustHaveUsage("k", counted, 5)
 		a.mustTake("k", counted, 1, "denied used=6 remaining=0 retry=59s reset=59s")
 	})
 }
 
 // A denied hit denies a peek only with peek=would_fit: with peek=over and without count_denied, a peek at the limit is allowed.
 func TestDeniedHitDeniesNoPeekUnderPeekOver(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		for _, algorithm := range []string{"fixed_window", "sliding_log"} {
 			over := limit(limiters.Spec{Algorithm: algorithm, Max: 2, Params: limiters.Params{Peek: limiters.PeekOver}})
 			a.mustTake(algorithm, over, 2, "ok used=2 remaining=0 reset=60s")
@@ -601,8 +601,8 @@ func TestDeniedHitDeniesNoPeekUnderPeekOver(t *testing.T) {
 }
 
 func TestPermanentAndProlongedDenialsAreNotCached(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
 		a.mustTake("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
 		zero := limit(limiters.Spec{Max: 0, CountDenied: true})
@@ -630,11 +630,11 @@ func TestPermanentAndProlongedDenialsAreNotCached(t *testing.T) {
 }
 
 func TestCallWithATimeBypassesTheCache(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		groups, out := []limiters.Group{{{Key: "k", Limit: twoALog, N: 2}}}, make([]limiters.Verdict, 1)
 		for i := range 4 {
-			if err := a.Take(w.Context(), time.Now(), groups, out); err != nil || out[0].Allowed != (i == 0) || out[0].By == limiters.ByCache {
+			if err := a.Take(f.Context(), time.Now(), groups, out); err != nil || out[0].Allowed != (i == 0) || out[0].By == limiters.ByCache {
 				t.Errorf("%s, %v", describe(out[0]), err)
 			}
 		}
@@ -645,21 +645,21 @@ func TestCallWithATimeBypassesTheCache(t *testing.T) {
 }
 
 func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		hit := func(key string, n int64) limiters.Hit { return limiters.Hit{Key: key, Limit: twoALog, N: n} }
-		w.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2), hit("k", 1)},
+		f.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2), hit("k", 1)},
 			"ok used=1 remaining=1 reset=60s",
 			"denied used=1 remaining=1 retry=60s reset=60s",
 			"ok used=2 remaining=0 reset=60s")
 		// One hit goes to the store, and so do all hits on its key.
-		w.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
+		f.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
 			"denied used=2 remaining=0 retry=60s reset=60s",
 			"denied used=2 remaining=0 retry=60s reset=60s")
-		w.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
+		f.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
 			"cached: denied used=2 remaining=0 retry=60s reset=60s",
 			"cached: denied used=2 remaining=0 retry=60s reset=60s")
-		w.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", -1), hit("k", 1)},
+		f.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", -1), hit("k", 1)},
 			"denied used=2 remaining=0 retry=60s reset=60s",
 			"ok used=1 remaining=1 reset=60s",
 			"ok used=2 remaining=0 reset=60s")
@@ -667,15 +667,15 @@ func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
 }
 
 func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		full, free := limiters.Hit{Key: "full", Limit: counted, N: 3}, limiters.Hit{Key: "free", Limit: twoALog, N: 1}
 		over, one := limiters.Hit{Key: "over", Limit: counted, N: 3}, limiters.Hit{Key: "over", Limit: counted, N: 1}
 		take(t, a, full, over)
 		full.N = 1
 		take(t, a, full, one)
 		hits := a.link.hits.Load()
-		w.mustTake(a, []limiters.Hit{full, free, one, free, full},
+		f.mustTake(a, []limiters.Hit{full, free, one, free, full},
 			"cached: denied used=5 remaining=0 retry=60s reset=60s",
 			"ok used=1 remaining=1 reset=60s",
 			"cached: denied used=5 remaining=0 retry=60s reset=60s",
@@ -686,9 +686,9 @@ func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 		}
 		// If the store fails, a denial from memory stands. If all hits fail, the call fails.
 		a.link.set(0, 0, errBroken)
-		w.mustTake(a, []limiters.Hit{{Key: "new", Limit: counted, N: 1}, full},
+		f.mustTake(a, []limiters.Hit{{Key: "new", Limit: counted, N: 1}, full},
 			"error broken", "cached: denied used=7 remaining=0 retry=60s reset=60s")
-		if err := takeError(w.Context(), a, free, free); !errors.Is(err, errBroken) {
+		if err := takeError(f.Context(), a, free, free); !errors.Is(err, errBroken) {
 			t.Errorf("%v, want %v", err, errBroken)
 		}
 	})
@@ -698,23 +698,23 @@ var errBroken = errors.New("broken")
 
 // The store decides groups of several hits as a whole. A group of one hit is an ordinary hit.
 func TestGroupOfSeveralHitsIsForwarded(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		one := func(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: counted, N: 1} }
 		a.mustTake("full", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		w.mustTake(a, []limiters.Hit{one("full")}, "denied used=4 remaining=0 retry=60s reset=60s")
-		w.mustTake(a, []limiters.Hit{one("full")}, "cached: denied used=5 remaining=0 retry=60s reset=60s")
+		f.mustTake(a, []limiters.Hit{one("full")}, "denied used=4 remaining=0 retry=60s reset=60s")
+		f.mustTake(a, []limiters.Hit{one("full")}, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		// The debt goes before it.
-		w.mustTakeGroups(a, []limiters.Group{{one("full"), one("free")}, {one("other")}},
+		f.mustTakeGroups(a, []limiters.Group{{one("full"), one("free")}, {one("other")}},
 			"denied used=6 remaining=0 retry=60s reset=60s",
 			"ok used=0 remaining=2 reset=60s",
 			"ok used=1 remaining=1 reset=60s")
 		a.mustTake("full", counted, 1, "cached: denied used=6 remaining=0 retry=60s reset=60s") // with the hit of the group
 		raised := limit(limiters.Spec{Max: 20, CountDenied: true})
-		w.mustTakeGroups(a, []limiters.Group{{{Key: "full", Limit: raised, N: 1}, {Key: "third", Limit: raised, N: 1}}},
+		f.mustTakeGroups(a, []limiters.Group{{{Key: "full", Limit: raised, N: 1}, {Key: "third", Limit: raised, N: 1}}},
 			"ok used=8 remaining=12 reset=60s", "ok used=1 remaining=19 reset=60s")
 		// A hit on a key of the group is decided after it.
-		w.mustTakeGroups(a, []limiters.Group{{one("free"), {Key: "full", Limit: counted, N: -8}}, {one("full")}},
+		f.mustTakeGroups(a, []limiters.Group{{one("free"), {Key: "full", Limit: counted, N: -8}}, {one("full")}},
 			"ok used=1 remaining=1 reset=60s",
 			"ok used=0 remaining=2 reset=60s",
 			"ok used=1 remaining=1 reset=60s")
@@ -723,22 +723,22 @@ func TestGroupOfSeveralHitsIsForwarded(t *testing.T) {
 
 // A debt that may have been counted is not sent again.
 func TestDebtIsSentAtMostOnce(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		for _, key := range []string{"with a call", "by itself"} {
 			a.mustTake(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 			a.mustTake(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.link.set(0, 0, errBroken)
-		if err := takeError(w.Context(), a, limiters.Hit{Key: "with a call", Limit: counted, N: -1}); !errors.Is(err, errBroken) {
+		if err := takeError(f.Context(), a, limiters.Hit{Key: "with a call", Limit: counted, N: -1}); !errors.Is(err, errBroken) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)
 		a.link.set(0, 0, nil)
 		time.Sleep(5 * time.Second)
-		w.mustHaveUsage("with a call", counted, 4)
-		w.mustHaveUsage("by itself", counted, 4)
+		f.mustHaveUsage("with a call", counted, 4)
+		f.mustHaveUsage("by itself", counted, 4)
 		if got := a.Stats(); got.LostHits != 18 || got.SentHits != 0 {
 			t.Errorf("%+v", got)
 		}
@@ -747,23 +747,23 @@ func TestDebtIsSentAtMostOnce(t *testing.T) {
 
 // While the breaker of a store is open nothing is charged, and debts wait.
 func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		for _, key := range []string{"with a call", "by itself"} {
 			a.mustTake(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 			a.mustTake(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.link.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
-		if err := takeError(w.Context(), a, limiters.Hit{Key: "with a call", Limit: counted, Op: limiters.OpChargeDenied, N: 1}); !limiters.IsUncharged(err) {
+		if err := takeError(f.Context(), a, limiters.Hit{Key: "with a call", Limit: counted, Op: limiters.OpChargeDenied, N: 1}); !limiters.IsUncharged(err) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)
-		w.mustHaveUsage("by itself", counted, 4)
+		f.mustHaveUsage("by itself", counted, 4)
 		a.link.set(0, 0, nil)
 		time.Sleep(5 * time.Second)
-		w.mustHaveUsage("with a call", counted, 13)
-		w.mustHaveUsage("by itself", counted, 13)
+		f.mustHaveUsage("with a call", counted, 13)
+		f.mustHaveUsage("by itself", counted, 13)
 		if got := a.Stats(); got.LostHits != 0 || got.SentHits != 18 {
 			t.Errorf("%+v", got)
 		}
@@ -772,8 +772,8 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 
 // The call with a debt fails after its window has ended, and the next window already denies the key.
 func TestDebtCountsInNoLaterWindow(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		time.Sleep(59200 * time.Millisecond)
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=800ms")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=800ms reset=800ms")
@@ -785,7 +785,7 @@ func TestDebtCountsInNoLaterWindow(t *testing.T) {
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=59.9s")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=59.9s reset=59.9s")
 		time.Sleep(5 * time.Second)
-		w.mustHaveUsage("k", counted, 4)
+		f.mustHaveUsage("k", counted, 4)
 		if got := a.Stats(); got.LostHits != 5 || got.SentHits != 0 {
 			t.Errorf("%+v", got)
 		}
@@ -794,8 +794,8 @@ func TestDebtCountsInNoLaterWindow(t *testing.T) {
 
 // A panic of the store on the cache's goroutine must not end the process.
 func TestPanicOfTheStoreDoesNotEndTheProcess(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
@@ -809,35 +809,35 @@ func TestPanicOfTheStoreDoesNotEndTheProcess(t *testing.T) {
 }
 
 func TestCloseSendsDebts(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		for i := range 120 {
 			key := fmt.Sprint(i)
 			take(t, a, limiters.Hit{Key: key, Limit: counted, N: 2}, limiters.Hit{Key: key, Limit: counted, N: 2})
 			a.mustTake(key, counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		}
-		if err := a.Close(w.Context()); err != nil {
+		if err := a.Close(f.Context()); err != nil {
 			t.Error(err)
 		}
 		for i := range 120 {
-			w.mustHaveUsage(fmt.Sprint(i), counted, 5)
+			f.mustHaveUsage(fmt.Sprint(i), counted, 5)
 		}
-		b := w.replica(defaults)
+		b := f.replica(defaults)
 		b.mustTake("0", counted, 1, "denied used=6 remaining=0 retry=60s reset=60s")
 		b.mustTake("0", counted, 1, "cached: denied used=7 remaining=0 retry=60s reset=60s")
 		b.link.set(0, 0, errBroken)
-		if err := b.Close(w.Context()); !errors.Is(err, errBroken) {
+		if err := b.Close(f.Context()); !errors.Is(err, errBroken) {
 			t.Errorf("%v, want %v", err, errBroken)
 		}
 	})
 }
 
 func TestCanceledTakeIsNotAnsweredFromCache(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		ctx, cancel := context.WithCancel(w.Context())
+		ctx, cancel := context.WithCancel(f.Context())
 		cancel()
 		if err := takeError(ctx, a, limiters.Hit{Key: "k", Limit: counted, N: 1}); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want %v", err, context.Canceled)

@@ -91,21 +91,21 @@ func (s *denyShard) chainOf(hash uint64) iter.Seq[*denyEntry] {
 	}
 }
 
-// answerOrForward answers h from memory, or marks l to be forwarded and moves the debts of its key to debts.
-func (s *denyShard) answerOrForward(now int64, h *limiters.Hit, l *lookup, v *limiters.Verdict, debts []debt) []debt {
+// answerOrForward answers h from memory, or marks its lookup to be forwarded and moves the debts of its key to debts.
+func (s *denyShard) answerOrForward(now int64, h *limiters.Hit, lookup *lookup, v *limiters.Verdict, debts []debt) []debt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.N >= 0 && h.Op == limiters.OpCharge {
 		s.lookups++
-		if !l.forward && s.answer(now, l.hash, h, v) {
+		if !lookup.forward && s.answer(now, lookup.hash, h, v) {
 			s.answered++
 			return debts
 		}
 	}
-	l.forward, l.generation = true, s.generation
-	debts = s.popDebts(now, l.hash, h.Key, debts)
+	lookup.forward, lookup.generation = true, s.generation
+	debts = s.popDebts(now, lookup.hash, h.Key, debts)
 	if h.N < 0 {
-		s.forgetDenialsOf(l.hash, h.Key)
+		s.forgetDenialsOf(lookup.hash, h.Key)
 	}
 	return debts
 }

@@ -13,26 +13,26 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-func (w *fixture) endRetrier() *guard.EndRetrier {
-	r := guard.NewEndRetrier(w.store)
-	w.Cleanup(func() { _ = r.Close(context.Background()) })
+func (f *fixture) endRetrier() *guard.EndRetrier {
+	r := guard.NewEndRetrier(f.store)
+	f.Cleanup(func() { _ = r.Close(context.Background()) })
 	return r
 }
 
 // endFails sends the ends of ids, and checks that each fails.
-func (w *fixture) endFails(r *guard.EndRetrier, ids ...string) {
-	w.Helper()
+func (f *fixture) endFails(r *guard.EndRetrier, ids ...string) {
+	f.Helper()
 	for _, id := range ids {
 		out := make([]limiters.Verdict, 1)
 		if err := r.Take(context.Background(), time.Time{}, limiters.Singles(lease(id, end)), out); err == nil && out[0].Err == nil {
-			w.Errorf("the end of %s did not fail: %+v", id, out[0])
+			f.Errorf("the end of %s did not fail: %+v", id, out[0])
 		}
 	}
 }
 
 // usage returns the slots held in the store itself.
-func (w *fixture) usage() int64 {
-	return takeGroups(w, w.store.Store, limiters.Group{lease("z", peek)})[0].Used
+func (f *fixture) usage() int64 {
+	return takeGroups(f, f.store.Store, limiters.Group{lease("z", peek)})[0].Used
 }
 
 func TestEndRetrierPassesTheSuite(t *testing.T) {
@@ -45,29 +45,29 @@ func TestEndRetrierPassesTheSuite(t *testing.T) {
 
 // A stream ends while the store is down. Its slot is free soon after the store is back, long before its TTL.
 func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
-	for name, fail := range map[string]func(w *fixture, yes bool){
-		"unreachable": func(w *fixture, yes bool) { w.store.set(0, 0, map[bool]error{true: errGone}[yes]) },
-		"lost reply":  func(w *fixture, yes bool) { w.store.setReplyErr(map[bool]error{true: errGone}[yes]) },
-		"one key":     func(w *fixture, yes bool) { w.store.setBadKey(map[bool]string{true: "k"}[yes]) },
+	for name, fail := range map[string]func(f *fixture, yes bool){
+		"unreachable": func(f *fixture, yes bool) { f.store.set(0, 0, map[bool]error{true: errGone}[yes]) },
+		"lost reply":  func(f *fixture, yes bool) { f.store.setReplyErr(map[bool]error{true: errGone}[yes]) },
+		"one key":     func(f *fixture, yes bool) { f.store.setBadKey(map[bool]string{true: "k"}[yes]) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			withFixture(t, func(w *fixture) {
-				r := w.endRetrier()
-				w.mustTake(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
-				fail(w, true)
-				w.endFails(r, "a")
+			withFixture(t, func(f *fixture) {
+				r := f.endRetrier()
+				f.mustTake(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+				fail(f, true)
+				f.endFails(r, "a")
 				time.Sleep(3 * time.Second)
 				if got := r.Stats(); got != (guard.EndRetrierStats{Pending: 1}) {
 					t.Errorf("during the failure: %+v, want one pending", got)
 				}
-				fail(w, false)
+				fail(f, false)
 				time.Sleep(time.Second)
-				if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 1}) || w.usage() != 1 {
-					t.Errorf("after the failure: %+v and %d slots held, want one repeated and one slot of the other", got, w.usage())
+				if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 1}) || f.usage() != 1 {
+					t.Errorf("after the failure: %+v and %d slots held, want one repeated and one slot of the other", got, f.usage())
 				}
-				calls := w.store.calls.Load()
+				calls := f.store.calls.Load()
 				time.Sleep(time.Minute)
-				if got := w.store.calls.Load(); got != calls {
+				if got := f.store.calls.Load(); got != calls {
 					t.Errorf("%d calls without a pending end", got-calls)
 				}
 			})
@@ -77,9 +77,9 @@ func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 
 // Only ends are repeated: a lease that is opened later would hold a slot for a request that is long over.
 func TestEndRetrierRepeatsOnlyEnds(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		r := w.endRetrier()
-		w.store.set(0, 0, errGone)
+	withFixture(t, func(f *fixture) {
+		r := f.endRetrier()
+		f.store.set(0, 0, errGone)
 		for _, h := range []limiters.Hit{lease("a"), {Key: "k", Limit: twoALog, N: -1}, {Key: "k", Limit: twoALog, N: 1}} {
 			_ = takeError(context.Background(), r, h)
 		}
@@ -91,12 +91,12 @@ func TestEndRetrierRepeatsOnlyEnds(t *testing.T) {
 }
 
 func TestEndRetrierIsBounded(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		r := w.endRetrier()
-		w.store.set(0, 0, errGone)
+	withFixture(t, func(f *fixture) {
+		r := f.endRetrier()
+		f.store.set(0, 0, errGone)
 		const maximum, more = 50_000, 7
 		for i := range maximum + more {
-			w.endFails(r, fmt.Sprint(i))
+			f.endFails(r, fmt.Sprint(i))
 		}
 		if got := r.Stats(); got.Pending+got.Lost != maximum+more || got.Lost < more || got.Pending > maximum {
 			t.Errorf("%+v, want %d pending and %d lost", got, maximum, more)
@@ -109,38 +109,38 @@ func TestEndRetrierIsBounded(t *testing.T) {
 }
 
 func TestEndRetrierSurvivesPanic(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		r := w.endRetrier()
-		w.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
-		w.store.set(0, 0, errGone)
-		w.endFails(r, "a")
-		w.store.setPanic(true)
+	withFixture(t, func(f *fixture) {
+		r := f.endRetrier()
+		f.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+		f.store.set(0, 0, errGone)
+		f.endFails(r, "a")
+		f.store.setPanic(true)
 		time.Sleep(time.Second)
-		w.store.setPanic(false)
-		w.store.set(0, 0, nil)
+		f.store.setPanic(false)
+		f.store.set(0, 0, nil)
 		time.Sleep(time.Second)
-		if got := w.usage(); got != 0 {
+		if got := f.usage(); got != 0 {
 			t.Errorf("%d slots held, want none", got)
 		}
 	})
 }
 
 func TestEndRetrierRepeatsOnceMoreWhenClosed(t *testing.T) {
-	withFixture(t, func(w *fixture) {
+	withFixture(t, func(f *fixture) {
 		for _, back := range []bool{true, false} {
-			r := guard.NewEndRetrier(w.store)
-			w.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
-			w.store.set(0, 0, errGone)
-			w.endFails(r, "a")
+			r := guard.NewEndRetrier(f.store)
+			f.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+			f.store.set(0, 0, errGone)
+			f.endFails(r, "a")
 			synctest.Wait()
 			if back {
-				w.store.set(0, 0, nil)
+				f.store.set(0, 0, nil)
 			}
 			if err := r.Close(context.Background()); (err == nil) != back {
 				t.Errorf("the store is back: %t, Close: %v", back, err)
 			}
-			w.store.set(0, 0, nil)
-			if got := w.usage(); (got == 0) != back {
+			f.store.set(0, 0, nil)
+			if got := f.usage(); (got == 0) != back {
 				t.Errorf("the store is back: %t, %d slots held", back, got)
 			}
 			time.Sleep(20 * time.Second)
@@ -150,12 +150,12 @@ func TestEndRetrierRepeatsOnceMoreWhenClosed(t *testing.T) {
 
 // A release is repeated by Envoy or by a request that gives up. It is pending once.
 func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		r := w.endRetrier()
-		w.mustTake(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
-		w.store.set(0, 0, errGone)
+	withFixture(t, func(f *fixture) {
+		r := f.endRetrier()
+		f.mustTake(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+		f.store.set(0, 0, errGone)
 		for range 3 {
-			w.endFails(r, "a", "b", "a")
+			f.endFails(r, "a", "b", "a")
 			time.Sleep(time.Second) // they are retried meanwhile
 		}
 		reserved := limiters.Hit{Key: "k", Limit: reserves, Lease: lease("a").Lease, Op: limiters.OpEnd}
@@ -167,13 +167,13 @@ func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
 		if got := r.Stats(); got != (guard.EndRetrierStats{Pending: 4}) {
 			t.Errorf("%+v, want two ids of a key, one under another limit and one of another key", got)
 		}
-		w.store.set(0, 0, nil)
+		f.store.set(0, 0, nil)
 		time.Sleep(time.Second)
-		if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 4}) || w.usage() != 0 {
-			t.Errorf("%+v and %d slots held, want all repeated once", got, w.usage())
+		if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 4}) || f.usage() != 0 {
+			t.Errorf("%+v and %d slots held, want all repeated once", got, f.usage())
 		}
-		w.store.set(0, 0, errGone)
-		w.endFails(r, "a")
+		f.store.set(0, 0, errGone)
+		f.endFails(r, "a")
 		if got := r.Stats().Pending; got != 1 {
 			t.Errorf("%d pending, want the end once more", got)
 		}
@@ -204,20 +204,20 @@ func (m *muted) Take(ctx context.Context, now time.Time, groups []limiters.Group
 // Close returns when its context ends, even if a call is under way as it begins.
 func TestCloseIsBounded(t *testing.T) {
 	const bound = 300 * time.Millisecond
-	for name, open := range map[string]func(w *fixture, store limiters.Store) interface{ Close(context.Context) error }{
-		"ends": func(w *fixture, store limiters.Store) interface{ Close(context.Context) error } {
+	for name, open := range map[string]func(f *fixture, store limiters.Store) interface{ Close(context.Context) error }{
+		"ends": func(f *fixture, store limiters.Store) interface{ Close(context.Context) error } {
 			r := guard.NewEndRetrier(store)
-			ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
+			ctx, cancel := context.WithTimeout(f.Context(), time.Millisecond)
 			defer cancel()
 			_ = takeError(ctx, r, lease("a", end))
 			return r
 		},
-		"denials": func(w *fixture, _ limiters.Store) interface{ Close(context.Context) error } {
-			through := &muted{Store: w.store}
+		"denials": func(f *fixture, _ limiters.Store) interface{ Close(context.Context) error } {
+			through := &muted{Store: f.store}
 			c := guard.NewDenyCache(through, guard.DenyCacheOptions{MaxAge: time.Second})
 			counted := limit(limiters.Spec{Max: 2, CountDenied: true})
 			for range 5 {
-				take(w, c, limiters.Hit{Key: "k", Limit: counted, N: 2})
+				take(f, c, limiters.Hit{Key: "k", Limit: counted, N: 2})
 			}
 			through.mute.Store(true) // the cache calls the store in a goroutine of its own
 			return c
@@ -225,8 +225,8 @@ func TestCloseIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, after := range []time.Duration{0, 10 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond} {
-				withFixture(t, func(w *fixture) {
-					part := open(w, deaf{})
+				withFixture(t, func(f *fixture) {
+					part := open(f, deaf{})
 					time.Sleep(after)
 					synctest.Wait()
 					begin := time.Now()

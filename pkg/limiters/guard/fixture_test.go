@@ -22,10 +22,10 @@ type fixture struct {
 	store *faultyLink
 }
 
-func withFixture(t *testing.T, f func(w *fixture)) {
+func withFixture(t *testing.T, test func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f(&fixture{t, &faultyLink{Store: memstore.New(memstore.Options{})}})
+		test(&fixture{t, &faultyLink{Store: memstore.New(memstore.Options{})}})
 	})
 }
 
@@ -105,14 +105,14 @@ func (l *faultyLink) clear() {
 // A replica is a cache that wraps the store of the fixture, over a link of its own.
 type replica struct {
 	*guard.DenyCache
-	w    *fixture
+	f    *fixture
 	link *faultyLink
 }
 
-func (w *fixture) replica(o guard.DenyCacheOptions) *replica {
-	l := &faultyLink{Store: w.store}
-	r := &replica{guard.NewDenyCache(l, o), w, l}
-	w.Cleanup(func() { _ = r.Close(context.Background()) })
+func (f *fixture) replica(o guard.DenyCacheOptions) *replica {
+	l := &faultyLink{Store: f.store}
+	r := &replica{guard.NewDenyCache(l, o), f, l}
+	f.Cleanup(func() { _ = r.Close(context.Background()) })
 	return r
 }
 
@@ -125,33 +125,33 @@ func describe(v limiters.Verdict) string {
 }
 
 // mustTake decides hits in one call and checks their verdicts.
-func (w *fixture) mustTake(store limiters.Store, hits []limiters.Hit, want ...string) {
-	w.Helper()
-	w.mustTakeGroups(store, limiters.Singles(hits...), want...)
+func (f *fixture) mustTake(store limiters.Store, hits []limiters.Hit, want ...string) {
+	f.Helper()
+	f.mustTakeGroups(store, limiters.Singles(hits...), want...)
 }
 
-func (w *fixture) mustTakeGroups(store limiters.Store, groups []limiters.Group, want ...string) {
-	w.Helper()
+func (f *fixture) mustTakeGroups(store limiters.Store, groups []limiters.Group, want ...string) {
+	f.Helper()
 	hits := slices.Concat(groups...)
-	for i, v := range takeGroups(w, store, groups...) {
+	for i, v := range takeGroups(f, store, groups...) {
 		if got := describe(v); got != want[i] {
-			w.Errorf("at %v: hit %d of %d, of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, hits[i].N, hits[i].Key, got, want[i])
+			f.Errorf("at %v: hit %d of %d, of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, hits[i].N, hits[i].Key, got, want[i])
 		}
 	}
 }
 
 // mustTake decides n hits of a key in one call, and checks the verdict.
 func (r *replica) mustTake(key string, limit *limiters.Limit, n int64, want string) {
-	r.w.Helper()
-	r.w.mustTake(r, []limiters.Hit{{Key: key, Limit: limit, N: n}}, want)
+	r.f.Helper()
+	r.f.mustTake(r, []limiters.Hit{{Key: key, Limit: limit, N: n}}, want)
 }
 
 // mustHaveUsage checks the usage of a key in the store itself.
-func (w *fixture) mustHaveUsage(key string, limit *limiters.Limit, want int64) {
-	w.Helper()
+func (f *fixture) mustHaveUsage(key string, limit *limiters.Limit, want int64) {
+	f.Helper()
 	synctest.Wait()
-	if got := take(w, w.store.Store, limiters.Hit{Key: key, Limit: limit})[0].Used; got != want {
-		w.Errorf("at %v: the store holds %d of %q, want %d", time.Now().Format("15:04:05.999999"), got, key, want)
+	if got := take(f, f.store.Store, limiters.Hit{Key: key, Limit: limit})[0].Used; got != want {
+		f.Errorf("at %v: the store holds %d of %q, want %d", time.Now().Format("15:04:05.999999"), got, key, want)
 	}
 }
 

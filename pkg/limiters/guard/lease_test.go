@@ -89,31 +89,31 @@ func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {
 }
 
 func TestDenyCachePassesOnLeases(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		for range 2 {
-			w.mustTake(a, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+			f.mustTake(a, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 		}
-		w.mustTake(a, []limiters.Hit{lease("b")}, "ok used=2 remaining=0 reset=10s")
+		f.mustTake(a, []limiters.Hit{lease("b")}, "ok used=2 remaining=0 reset=10s")
 		calls, lookups := a.link.calls.Load(), a.Stats().Lookups
 		for range 2 {
-			w.mustTake(a, []limiters.Hit{lease("c")}, "denied used=2 remaining=0 retry=1s reset=10s")
+			f.mustTake(a, []limiters.Hit{lease("c")}, "denied used=2 remaining=0 retry=1s reset=10s")
 		}
 		if got := a.link.calls.Load() - calls; got != 2 {
 			t.Errorf("%d calls of the store for two denials by leases, want 2", got)
 		}
-		w.mustTake(a, []limiters.Hit{lease("a", end), lease("c")},
+		f.mustTake(a, []limiters.Hit{lease("a", end), lease("c")},
 			"ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
 		if got := a.Stats().Lookups - lookups; got != 3 {
 			t.Errorf("%d further lookups, want 3: an end is not looked up", got)
 		}
 		// An end brings no answer from memory, and forgets none.
 		twoALogKey := limiters.Hit{Key: "k", Limit: twoALog, N: 1}
-		w.mustTake(a, []limiters.Hit{twoALogKey}, "ok used=1 remaining=1 reset=60s")
-		w.mustTake(a, []limiters.Hit{twoALogKey}, "ok used=2 remaining=0 reset=60s")
-		w.mustTake(a, []limiters.Hit{twoALogKey}, "denied used=2 remaining=0 retry=60s reset=60s")
-		w.mustTake(a, []limiters.Hit{lease("c", end)}, "ok used=1 remaining=1 reset=10s")
-		w.mustTake(a, []limiters.Hit{twoALogKey}, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+		f.mustTake(a, []limiters.Hit{twoALogKey}, "ok used=1 remaining=1 reset=60s")
+		f.mustTake(a, []limiters.Hit{twoALogKey}, "ok used=2 remaining=0 reset=60s")
+		f.mustTake(a, []limiters.Hit{twoALogKey}, "denied used=2 remaining=0 retry=60s reset=60s")
+		f.mustTake(a, []limiters.Hit{lease("c", end)}, "ok used=1 remaining=1 reset=10s")
+		f.mustTake(a, []limiters.Hit{twoALogKey}, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 	})
 }
 

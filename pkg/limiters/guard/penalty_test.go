@@ -16,8 +16,8 @@ var twoAPenalty = limiterstest.MustLimit(limiters.Spec{
 
 // Each offence reaches the store. During the penalty the cache answers, until MaxAge or the penalty's end.
 func TestOffencesAreForwardedAndPenaltiesRemembered(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a, b := w.replica(defaults), w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a, b := f.replica(defaults), f.replica(defaults)
 		a.mustTake("k", twoAPenalty, 2, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("k", twoAPenalty, 1, "denied used=3 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", twoAPenalty, 1, "denied used=4 remaining=0 retry=60s reset=60s")
@@ -36,15 +36,15 @@ func TestOffencesAreForwardedAndPenaltiesRemembered(t *testing.T) {
 
 // The goroutine renews no penalty: a peek that arrives after its end could be denied, and would be an offence.
 func TestPenaltyIsNotRenewed(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("k", twoAPenalty, 2, "ok used=2 remaining=0 reset=60s")
 		for range 3 {
-			take(w, a, limiters.Hit{Key: "k", Limit: twoAPenalty, N: 1})
+			take(f, a, limiters.Hit{Key: "k", Limit: twoAPenalty, N: 1})
 		}
 		calls := a.link.calls.Load()
 		for range 9 {
-			if v := take(w, a, limiters.Hit{Key: "k", Limit: twoAPenalty, N: 1})[0]; !v.Penalized || v.By != limiters.ByCache {
+			if v := take(f, a, limiters.Hit{Key: "k", Limit: twoAPenalty, N: 1})[0]; !v.Penalized || v.By != limiters.ByCache {
 				t.Errorf("%s: want a penalty from memory", describe(v))
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -61,8 +61,8 @@ func TestCachedPenaltyEndsAtOneTimeForAnyHits(t *testing.T) {
 		Algorithm: "fixed_window", Max: 10, Window: time.Hour,
 		Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Penalty: limiters.PenaltySpec{After: 1, Within: time.Minute, For: 90 * time.Second}},
 	})
-	withFixture(t, func(w *fixture) {
-		a := w.replica(defaults)
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
 		a.mustTake("k", limit, 3, "ok used=3 remaining=7 reset=3600s")
 		a.mustTake("k", limit, 8, "denied used=3 remaining=0 retry=3600s reset=3600s")
 		a.mustTake("k", limit, 1, "penalized used=3 remaining=0 retry=90s reset=3600s")

@@ -114,19 +114,19 @@ func TestFailedResetLosesNoEnds(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withFixture(t, func(w *fixture) {
-				r := guard.NewEndRetrier(resetless{w.store})
-				w.Cleanup(func() { _ = r.Close(context.Background()) })
-				w.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
-				w.store.set(0, 0, errGone)
-				w.endFails(r, "a")
+			withFixture(t, func(f *fixture) {
+				r := guard.NewEndRetrier(resetless{f.store})
+				f.Cleanup(func() { _ = r.Close(context.Background()) })
+				f.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+				f.store.set(0, 0, errGone)
+				f.endFails(r, "a")
 				if err := reset(r); err == nil {
 					t.Error("no error, and the store is unreachable")
 				}
-				w.store.set(0, 0, nil)
+				f.store.set(0, 0, nil)
 				time.Sleep(time.Second)
-				if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 1}) || w.usage() != 0 {
-					t.Errorf("%+v and %d slots held, want the end repeated", got, w.usage())
+				if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 1}) || f.usage() != 0 {
+					t.Errorf("%+v and %d slots held, want the end repeated", got, f.usage())
 				}
 			})
 		})

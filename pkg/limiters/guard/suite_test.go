@@ -220,12 +220,12 @@ func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out 
 
 // Entries with debt are not evicted. New denials are not cached then.
 func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
-	withFixture(t, func(w *fixture) {
-		a := w.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10})
+	withFixture(t, func(f *fixture) {
+		a := f.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10})
 		const keys = 500
 		for i := range keys {
-			take(w, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2}, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2})
-			take(w, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 1})
+			take(f, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2}, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2})
+			take(f, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 1})
 		}
 		full := a.Stats()
 		if full.Bytes > 16<<10 || full.NotCached < 100 || full.Answered != full.Entries {
@@ -233,10 +233,10 @@ func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for i := range keys {
-			w.mustHaveUsage(fmt.Sprint(i), counted, 5)
+			f.mustHaveUsage(fmt.Sprint(i), counted, 5)
 		}
 		time.Sleep(time.Second)
-		take(w, a, limiters.Hit{Key: "late", Limit: counted, N: 2}, limiters.Hit{Key: "late", Limit: counted, N: 2})
+		take(f, a, limiters.Hit{Key: "late", Limit: counted, N: 2}, limiters.Hit{Key: "late", Limit: counted, N: 2})
 		a.mustTake("late", counted, 1, "cached: denied used=5 remaining=0 retry=58s reset=58s")
 	})
 }

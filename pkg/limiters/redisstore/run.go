@@ -77,54 +77,54 @@ func (b *batch) appendRun(r *hitRun) {
 	if r.times == 0 {
 		return
 	}
-	to := binary.BigEndian.AppendUint16(b.runs, uint16(r.times))
-	to = appendIndex(to, r.key)
+	buf := binary.BigEndian.AppendUint16(b.runs, uint16(r.times))
+	buf = appendIndex(buf, r.key)
 	kind := r.kind
 	if r.isChargeDenied {
 		kind |= redisscripts.ChargeDeniedFlag
 	}
-	to = append(to, byte(kind))
-	to = appendIndex(to, r.limit)
-	to = binary.BigEndian.AppendUint16(to, r.group)
-	to = binary.BigEndian.AppendUint64(to, uint64(r.n))
+	buf = append(buf, byte(kind))
+	buf = appendIndex(buf, r.limit)
+	buf = binary.BigEndian.AppendUint16(buf, r.group)
+	buf = binary.BigEndian.AppendUint64(buf, uint64(r.n))
 	switch r.kind {
 	case redisscripts.KindExtra:
-		to = b.appendLease(to, r.first)
+		buf = b.appendLease(buf, r.first)
 		for _, kind := range []keyKind{reservationsKey, penaltyKey} {
 			key, limit := b.keyAndLimit(r.first, kind)
-			to = appendIndex(appendIndex(to, key), limit)
+			buf = appendIndex(appendIndex(buf, key), limit)
 		}
 	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		for i := r.first; i < r.first+r.times; i++ {
-			to = appendIndex(b.appendLease(to, i), b.keyOf[i])
-			to = b.appendAmount(appendIndex(to, b.limitOf[i]), i)
+			buf = appendIndex(b.appendLease(buf, i), b.keyOf[i])
+			buf = b.appendAmount(appendIndex(buf, b.limitOf[i]), i)
 			if r.kind == redisscripts.KindReservations {
 				key, _ := b.keyAndLimit(i, reservationsKey)
-				to = appendIndex(to, key)
+				buf = appendIndex(buf, key)
 			}
 		}
 	default:
 		for i := r.first; r.limit == noIndex && i < r.first+r.times; i++ {
-			to = b.appendAmount(appendIndex(to, b.limitOf[i]), i)
+			buf = b.appendAmount(appendIndex(buf, b.limitOf[i]), i)
 		}
 	}
-	b.runs = to
+	b.runs = buf
 }
 
 // noIndex is the index of nothing.
 const noIndex = -1
 
 // appendIndex appends an index of a key or a limit, as the script counts: from 1, with 0 for noIndex.
-func appendIndex(to []byte, i int) []byte { return binary.BigEndian.AppendUint16(to, uint16(i+1)) }
+func appendIndex(buf []byte, i int) []byte { return binary.BigEndian.AppendUint16(buf, uint16(i+1)) }
 
-func (b *batch) appendAmount(to []byte, i int) []byte {
-	return binary.BigEndian.AppendUint64(to, uint64(limiters.ClampHits(b.hits[i].N)))
+func (b *batch) appendAmount(buf []byte, i int) []byte {
+	return binary.BigEndian.AppendUint64(buf, uint64(limiters.ClampHits(b.hits[i].N)))
 }
 
 // appendLease appends the operation and the lease id of hit i.
-func (b *batch) appendLease(to []byte, i int) []byte {
+func (b *batch) appendLease(buf []byte, i int) []byte {
 	h := b.hits[i]
-	return append(append(to, byte(h.Op)), h.Lease[:]...)
+	return append(append(buf, byte(h.Op)), h.Lease[:]...)
 }
 
 // keyAndLimit returns the indices of the key of a kind of hit i and of its limit, or noIndex if the hit has no such key.

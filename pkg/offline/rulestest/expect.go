@@ -157,8 +157,8 @@ func verdictOf(denied bool) string {
 // deciding returns the decision that explains the answer to a request. If the request is denied, see [decide.Result.RetryAfter].
 // Otherwise it is a full quota, or else the decision with the fewest remaining hits. Of equal decisions it is the first.
 func deciding(r *decide.Result) *decide.Decision {
-	if _, by := r.RetryAfter(); by >= 0 {
-		return &r.Decisions[by]
+	if _, descriptor := r.RetryAfter(); descriptor >= 0 {
+		return &r.Decisions[descriptor]
 	}
 	best := 0
 	for i := range r.Decisions {

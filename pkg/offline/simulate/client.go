@@ -105,12 +105,12 @@ func (c *client) retry(r retry) {
 // retryAfter returns the wait that Retry-After gives a client, in whole seconds. It returns false if waiting does not help, or if no
 // descriptor denies the request.
 func retryAfter(result *decide.Result) (time.Duration, bool) {
-	wait, by := result.RetryAfter()
-	if by < 0 {
+	wait, descriptor := result.RetryAfter()
+	if descriptor < 0 {
 		return 0, false
 	}
 	seconds := (wait + time.Second - 1) / time.Second
-	return max(seconds, 1) * time.Second, result.Decisions[by].CanWait()
+	return max(seconds, 1) * time.Second, result.Decisions[descriptor].CanWait()
 }
 
 // countLimits counts the verdicts of the last attempt.
