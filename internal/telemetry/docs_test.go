@@ -201,8 +201,8 @@ Prometheus scrapes ~/metrics~ on the HTTP port, or ~PROMETHEUS_ADDR~. Weir serve
 The metrics of the Go runtime (~go_*~) and of the process (~process_*~) are included. statsd receives only the metrics of envoyproxy/ratelimit, under
 the names that they have there.
 
-Counters of failures should stay constant: their names contain ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~, ~failures~ or ~panics~. If an
-[alert](runbooks.md) watches a metric, the row names it. [Labels](#labels) explains the labels.
+Some counters count failures, and should stay constant. Such a counter has one of these words in its name: ~refused~, ~left~, ~lost~, ~dropped~,
+~broken~, ~bad~, ~failures~ or ~panics~. If an [alert](runbooks.md) watches a metric, the row names it. [Labels](#labels) explains the labels.
 `, "~", "`")
 
 // alertsOn returns the names of the alerts whose expressions contain a metric.

@@ -1,11 +1,12 @@
 // Package limiters is the core of Weir: it decides whether a hit fits under a limit.
 //
 // A [Limit] is a number of hits and the algorithm that counts them, such as 100 per minute in a fixed window; [New] makes it from a
-// [Spec]. A [Hit] asks to charge a number of hits to a key under a Limit. A [Store] is the limiter: it keeps a [State] for each key and
-// decides hits. It returns a [Verdict] for each hit: allowed, or denied with the wait.
+// [Spec]. A hit is the unit that a Limit counts. The type [Hit] is one operation on one key under a Limit, and its N is the number of
+// hits. A [Store] is the limiter: it keeps a [State] for each key, decides Hits, and returns a [Verdict] for each: allowed, or denied
+// with the wait.
 //
-// An algorithm computes the next State from a State, the time and a number of hits, and may change a [Log] and [Leases] in place. It
-// does no I/O. [Decide] is the work of a Store without the storage. Package memstore stores the States that Decide works on, redisstore
+// An algorithm computes the next State from a State, the time and a number of hits, without I/O. It may change a [Log] and [Leases] in
+// place. [Decide] is the work of a Store without the storage. Package memstore stores the States that Decide works on, redisstore
 // runs a twin of each algorithm in Lua (pkg/redisscripts), and the stores of guard wrap another one. The suite in limiterstest
 // compares every store with Decide, verdict by verdict.
 //
@@ -35,8 +36,8 @@ const (
 	// OpCharge charges N > 0 hits, peeks (checks without charging) if N = 0, or refunds if N < 0.
 	OpCharge Op = iota
 	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit ignores N. Such a hit is always
-	// allowed. It must be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a hit
-	// with the id within that time opens no lease, and a reservation is charged its actual cost.
+	// allowed. The hit must be the only one of its group, and its limit must use leases. The store remembers the end of an unknown id
+	// for [EndedTTL]: within that time, a hit with the id opens no lease, and a reservation is charged its actual cost.
 	OpEnd
 	// OpInspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N and Lease are ignored. The
 	// hit is allowed if one more hit would be, even with peek=over. The hits of its group must inspect too.
@@ -47,7 +48,7 @@ const (
 	OpChargeDenied
 )
 
-// A Hit is one operation on Key under Limit.
+// A Hit is one operation on Key under Limit. N is the number of hits.
 type Hit struct {
 	// Key names the client or resource under limit, such as a domain with the entries that matched a rule. A store keeps one state
 	// for each key, algorithm and window, so limits that differ only in their maximum share a state.
