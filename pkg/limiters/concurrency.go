@@ -6,9 +6,13 @@ import (
 	"time"
 )
 
-// A concurrencyLimit bounds the slots that requests hold at one time. A hit of n > 0 with a [LeaseID] takes n slots under the
-// id, until the end of the id or until the lease expires. A hit with a held id is allowed and changes nothing. A peek asks
-// whether one more slot is free. A hit without an id is checked and holds nothing.
+// A concurrencyLimit bounds the slots that requests hold at one time. A hit of n > 0 with a [LeaseID] takes n slots until the id ends
+// or its lease expires. The four kinds of hits are:
+//
+//   - with a new id: it opens a lease of n slots if they are free
+//   - with the id of an open lease: it is allowed and changes nothing
+//   - a peek: it is allowed if one more slot is free
+//   - without an id: it is allowed if n slots are free, but takes none
 //
 // A hit removes at most [LeasesPerHit] expired leases, the earliest first, and the expired lease of its own id. The other expired
 // leases hold their slots until a later hit removes them. A key whose leases and ended ids have all expired holds no slot.

@@ -11,12 +11,12 @@ import (
 )
 
 // A DenyCache is a Store that answers repeated denials from memory, so that clients over their limits cost the wrapped store almost
-// nothing. It never allows a hit. After the store has denied n hits of a key, it denies n or more hits of that key until the denial
-// ends, and at most for [DenyCacheOptions].MaxAge. If the limit counts denied hits, a goroutine sends them to the store later, as the
-// key's debt, and renews the denials of keys that are still requested.
+// nothing, but never allows a hit. Once the store has denied n hits of a key, the cache denies n or more hits of that key until the
+// denial ends, at most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys that are still requested. If the limit
+// counts denied hits, the goroutine also sends those hits to the store, as the key's debt.
 //
-// A refund through the cache removes the denials of its key. Refunds by other replicas, raised limits and data loss in the store
-// take effect within MaxAge. Hits under a limit with leases are never answered from memory, because a lease may end at any time.
+// A refund through the cache removes the denials of its key, whereas refunds by other replicas, raised limits and data loss in the
+// store take effect within MaxAge. Under a limit with leases, the cache answers no hit, because a lease may end at any time.
 //
 // On a nil DenyCache, ForgetDenials, ForgetKeys and ForgetMatching do nothing.
 //

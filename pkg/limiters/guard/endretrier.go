@@ -14,10 +14,10 @@ import (
 
 // An EndRetrier is a Store that retries ends of leases that the wrapped store failed to decide. Otherwise, each request that ends
 // during an outage would hold its slot until its lease expires. A goroutine retries each end until the store decides it or the
-// lease has expired. The verdict of the failed end remains an error.
+// lease has expired, but the verdict of the failed end remains an error.
 //
-// At most 50,000 ends are pending, each once. They are in memory, so a restart loses them. Retrying an end
-// that the store has decided is harmless. A reset keeps pending ends, because the reset may fail.
+// At most 50,000 ends are pending in memory, each once, and a restart loses them. A retry of an end that the store has decided is
+// harmless, so a reset, which may fail, keeps pending ends.
 type EndRetrier struct {
 	limiters.Store // Reset and ResetMatching are its own
 

@@ -10,16 +10,16 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A Fallback is a Store that decides hits for which the wrapped store failed. By their OnError, it allows them, denies them, or decides
-// them by this process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic.
+// A Fallback is a Store that decides hits that the wrapped store failed to decide. It applies the OnError of each: it allows the hit,
+// denies it, or decides it under this process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic.
 //
-// Local and remote counts are never merged. In one window, the replicas together admit at most the limit through the store plus
+// Local and remote counts are never merged, so in one window the replicas together admit at most the limit through the store plus
 // replicas times the share. The share depends on the size of hits, because few large hits are distributed less evenly over replicas
 // than many small ones.
 //
 // Once the local store has decided a hit with a lease, ends under OnErrorLocal go to both stores, because the lease may be in
-// either. Ends are never denied and not counted in FallbackStats. If a Take is canceled, it fails, but its ends still reach the local
-// store.
+// either. Ends are never denied, and FallbackStats does not count them. A canceled Take returns an error, but the local store still
+// receives its lease ends.
 type Fallback struct {
 	store   limiters.Store
 	local   localFallback
@@ -29,7 +29,7 @@ type Fallback struct {
 
 // FallbackOptions configures a Fallback. Zero fields have defaults.
 type FallbackOptions struct {
-	// Local decides by this process's share. If nil, hits under OnErrorLocal fail.
+	// Local decides hits under this process's share. If nil, hits under OnErrorLocal fail.
 	Local limiters.Store
 	// Replicas returns the current number of processes that share a limit; default 1.
 	Replicas func() int

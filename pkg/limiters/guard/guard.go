@@ -2,7 +2,7 @@
 //
 //   - [DenyCache] answers repeated denials from memory.
 //   - [EndRetrier] retries ends of leases.
-//   - [Fallback] decides by on_store_error when the store fails.
+//   - [Fallback] applies on_store_error when the store fails.
 //   - [PerSecond] divides hits between two stores.
 //
 // Each is a Store. An end is a hit with [limiters.OpEnd]: it releases or settles a lease.

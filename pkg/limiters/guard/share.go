@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ReplicaLimit returns the limit by which a replica decides hits of 1 under [limiters.OnErrorLocal]. It admits the share of l.
+// ReplicaLimit returns the limit that a replica applies to hits of 1 under [limiters.OnErrorLocal]. It admits the share of l.
 // falseLimitProbability is that of [FallbackOptions].
 func ReplicaLimit(l *limiters.Limit, replicas int64, falseLimitProbability float64) (*limiters.Limit, error) {
 	return l.Scaled(func(whole int64) int64 { return share(whole, replicas, falseLimitProbability) })
@@ -34,7 +34,7 @@ func share(n, replicas int64, p float64) int64 {
 // maxExactTrials bounds the trials whose tail is summed. Logarithms of larger factorials lack precision.
 const maxExactTrials = 1 << 32
 
-// deviation returns an upper bound, by Bernstein's inequality, of the deviation from the mean n*q that is exceeded with probability
+// deviation returns an upper bound, from Bernstein's inequality, of the deviation from the mean n*q that is exceeded with probability
 // p. It is below 1 % of the mean for n above maxExactTrials and up to a thousand replicas.
 func deviation(n int64, q, p float64) float64 {
 	l := -math.Log(p)

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A shareCache computes shares, and the limits by which a replica admits its share. It caches both.
+// A shareCache computes and caches shares, and the limits that admit them.
 type shareCache struct {
 	p      float64                               // the largest probability of a wrong denial, see share
 	limits memo.Cache[limitKey, *limiters.Limit] // for hits of 1 only, because each size would need its own entry
@@ -26,7 +26,7 @@ func (c *shareCache) forget() {
 	c.shares.Clear()
 }
 
-// replicaLimit returns the limit by which each of replicas decides hits of n > 0 under l.
+// replicaLimit returns the limit that each of replicas applies to hits of n > 0 under l.
 func (c *shareCache) replicaLimit(l *limiters.Limit, n, replicas int64) (*limiters.Limit, error) {
 	if n > 1 {
 		return l.Scaled(func(whole int64) int64 { return c.shareForHits(whole, n, replicas) })
