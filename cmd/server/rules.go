@@ -17,7 +17,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// openRules loads the rules from files. Rules by xDS arrive later.
+// openRules loads the rules from files. Rules from xDS arrive later.
 func (p *process) openRules() (err error) {
 	s := p.settings
 	o := ruleload.Options{

@@ -43,7 +43,7 @@ type Options struct {
 type Loader struct {
 	options     Options
 	log         *zap.Logger
-	file        *sources.File // nil if the rules come by xDS
+	file        *sources.File // nil if the rules come over xDS
 	overlayFile *sources.File // nil without an overlay
 	live        atomic.Pointer[descriptors.Rules]
 
@@ -59,7 +59,7 @@ type Loader struct {
 // ErrNoRules is returned by [Open] if the file or folder of the rules cannot be read.
 var ErrNoRules = errors.New("no rules")
 
-// Open loads the rules from files. Rules by xDS arrive during [Loader.Watch]; until then, the rules of ReceivedPath are in force.
+// Open loads the rules from files. Rules from xDS arrive during [Loader.Watch]; until then, the rules of ReceivedPath are in force.
 func Open(o Options) (*Loader, error) {
 	l := &Loader{
 		options: o, log: o.Log, received: receivedRules{path: o.ReceivedPath, log: o.Log}, replaced: func(*descriptors.Rules) {},

@@ -45,7 +45,7 @@ func (r *Rules) Path() string {
 	return filepath.Join(r.RuntimeRoot, r.RuntimeSubdirectory, r.RuntimeAppdirectory)
 }
 
-// XDS are the settings of rules by xDS.
+// XDS are the settings of rules from xDS.
 type XDS struct {
 	NodeID            string        `env:"CONFIG_GRPC_XDS_NODE_ID" name:"xds-node-id" default:"default" help:"The node id that Weir sends to the control plane, which selects the rules for this id."`
 	NodeMetadata      string        `env:"CONFIG_GRPC_XDS_NODE_METADATA" name:"xds-node-metadata" placeholder:"K=V,..." help:"The node metadata that Weir sends to the control plane."`

@@ -1,4 +1,4 @@
-// Package conform grades a rate limit service for Envoy from outside. It sends requests by gRPC to a service that holds the rules of
+// Package conform grades a rate limit service for Envoy from outside. It sends requests over gRPC to a service that holds the rules of
 // [Rules], and compares the answers with the protocol and with models of the algorithms.
 package conform
 

@@ -75,7 +75,7 @@ type algorithm interface {
 	extraWait(k int64) int64
 	// mostAdmitted returns [Limit.MostAdmitted].
 	mostAdmitted() int64
-	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time by which settle finds the charge.
+	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time that identifies the charge for settle.
 	reserve(s CounterState, now, n int64) (CounterState, int64)
 	// settle applies corrections in order, to charges that still count.
 	settle(s CounterState, now int64, corrections []correction) CounterState

@@ -273,7 +273,7 @@ local function deciders_of(batch)
 
   local function report_hit(key, run) report(key, run.first, run.limit, run.allowed, run.retry) end
 
-  -- Decides a group, a list of runs of one hit. The hits are charged only if all of them are allowed. By decide_extra.lua, a hit of a
+  -- Decides a group, a list of runs of one hit. The hits are charged only if all of them are allowed. In decide_extra.lua, a hit of a
   -- group would cost 9 to 23 % more (ADR 3).
   local function decide_group(group)
     local allowed, on = true, {}
@@ -317,7 +317,7 @@ local function deciders_of(batch)
     return modules.settle[limit.algorithm.name]
   end
 
-  -- Decides a group by decide_extra.lua, whose functions are created once.
+  -- Decides a group with decide_extra.lua, whose functions are created once.
   local extra
   local function decide_extra(group)
     extra = extra or module_of('decide_extra')(now, server, {

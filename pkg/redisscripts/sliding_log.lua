@@ -9,7 +9,7 @@
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
 -- The cost of a call does not grow with the number of hits. One LTRIM removes expired records of a list, and a binary search
--- by LINDEX finds the others.
+-- with LINDEX finds the others.
 --
 -- A state has the stored records from first to tail, followed by the unstored records in pend. Its base is the sum before the
 -- first of them, used is their number of hits, and newest the time of the last one. When the oldest records expire, the last of

@@ -18,7 +18,7 @@ type Admission interface {
 	Leave()
 }
 
-// A PendingRequest is a request by gRPC, empty until it is decoded.
+// A PendingRequest is a request over gRPC, empty until it is decoded.
 type PendingRequest interface {
 	// Ends reports whether the request refunds hits, ends a lease or settles a reservation. It may be true for other requests too,
 	// because ordinary keys may be named release or settle.

@@ -168,7 +168,7 @@ func TestParseRequestHasTheMeaningOfJSON(t *testing.T) {
 	}
 }
 
-// Calls are pooled, so a call by gRPC may be reused for a request in JSON.
+// Calls are pooled, so a call over gRPC may be reused for a request in JSON.
 func TestObservationHasTheProtocolOfItsRequest(t *testing.T) {
 	f := newFixture(t)
 	for _, body := range []string{`{"domain":"ugc","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`, "no JSON"} {

@@ -1,4 +1,4 @@
-// Package rls serves Envoy's RateLimitService by gRPC, and as JSON by HTTP. It decodes a request, calls package decide, and encodes
+// Package rls serves Envoy's RateLimitService over gRPC, and as JSON over HTTP. It decodes a request, calls package decide, and encodes
 // the result. Metrics and logs read an [Observation] of the finished request.
 package rls
 
@@ -51,8 +51,8 @@ type Observation struct {
 	decide.Result
 	// Request is the decoded request. If the request is invalid, it may be incomplete.
 	Request *decide.Request
-	GRPC    bool       // the request came by gRPC, not as JSON
-	Code    codes.Code // of the gRPC status; also for a request by JSON
+	GRPC    bool       // the request came over gRPC, not as JSON
+	Code    codes.Code // of the gRPC status; also for a request as JSON
 	// Undecodable reports that the message was malformed or too large, so that nothing was decided.
 	Undecodable bool
 	// Err explains a Code other than OK. With Code OK, it is the Result's StoreErr. It may contain keys, and so data of users, and
