@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -228,14 +227,12 @@ func adminReplicas(t *testing.T, settings ...string) (a, b *server) {
 		"ADMIN_TOKEN_FILE=" + tokenFile(t), "DENY_CACHE_MAX=1h",
 	}, settings...)
 	a, b = startServer(t, settings...), startServer(t, settings...)
-	for deadline := time.Now().Add(redistest.LongestWait(t, maxWait)); ; time.Sleep(20 * time.Millisecond) {
-		if n, err := redis.Client(t).PubSubNumSub(context.Background(), "w2:resets").Result(); err == nil && n["w2:resets"] == 2 {
-			return a, b
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the replicas do not subscribe")
-		}
-	}
+	client := redis.Client(t)
+	a.await("two subscribed replicas", func() bool {
+		n, err := client.PubSubNumSub(context.Background(), "w2:resets").Result()
+		return err == nil && n["w2:resets"] == 2
+	})
+	return a, b
 }
 
 // awaitAllowed returns once a hit of a user is allowed.

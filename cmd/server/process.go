@@ -24,6 +24,7 @@ import (
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tracing"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -99,10 +100,7 @@ func (p *process) openParts(ctx context.Context) error {
 	if err := p.openListeners(ctx); err != nil {
 		return err
 	}
-	if err := p.openTracing(ctx); err != nil {
-		return err
-	}
-	if err := p.openStore(); err != nil {
+	if err := p.openStore(ctx); err != nil {
 		return err
 	}
 	if err := p.openRecorder(); err != nil {
@@ -143,17 +141,19 @@ func statsdDestination(s *settings.Stats) (statsd.Destination, error) {
 // tracesTimeout bounds the export of the last spans.
 const tracesTimeout = 5 * time.Second
 
-// openTracing starts the exporter of spans, if the settings enable it.
-func (p *process) openTracing(ctx context.Context) (err error) {
+// openTracing returns a store with a span for each call of b, if the settings enable tracing; otherwise b. It is called after b was
+// opened, so that the last spans are sent before b closes, which may wait for a Redis that hangs.
+func (p *process) openTracing(ctx context.Context, b backend) (limiters.Store, error) {
 	if !p.settings.TracingEnabled {
-		return nil
+		return b, nil
 	}
-	p.tracing, err = tracing.Start(ctx, p.settings.Tracing, func(err error) { p.log.Warn("tracing failed", zap.Error(err)) })
+	t, err := tracing.Start(ctx, p.settings.Tracing, func(err error) { p.log.Warn("tracing failed", zap.Error(err)) })
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p.flushAtClose(p.tracing.Stop, tracesTimeout, "last traces not sent")
-	return nil
+	p.tracing = t
+	p.flushAtClose(t.Stop, tracesTimeout, "last traces not sent")
+	return t.Store(b), nil
 }
 
 // flushAtClose makes close call flush, which writes the unwritten data of a part. It logs failure if flush returns an error.

@@ -49,20 +49,22 @@ type store struct {
 	replicas  *replicas.Counter // the number of replicas, from which fallback computes its share of a limit
 }
 
-func (p *process) openStore() error {
+func (p *process) openStore(ctx context.Context) (err error) {
 	s := p.settings
 	st := &store{replicas: countReplicas(s, p.log)}
 	options := guard.FallbackOptions{Replicas: st.replicas.Number, FalseLimitProbability: s.LocalFalseLimit}
 	options.Failed, options.Recovered = telemetry.StoreLog(p.log)
 	if s.BackendType == settings.Memory {
 		m := p.openMemory()
-		st.backend, st.memory, st.primary = m, m.Store, p.traced(m)
+		st.backend, st.memory = m, m.Store
+		st.primary, err = p.openTracing(ctx, m)
 	} else {
 		st.memory = memstore.New(memoryOptions(s))
 		options.Local = st.memory
-		if err := p.openRedisStore(st); err != nil {
-			return err
-		}
+		err = p.openRedisStore(ctx, st)
+	}
+	if err != nil {
+		return err
 	}
 	p.metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.memory.Stats()) })
 	st.fallback = guard.NewFallback(st.primary, options)
@@ -77,25 +79,20 @@ func (p *process) openStore() error {
 	return nil
 }
 
-// traced returns a store with a span for each call of b, if tracing is enabled.
-func (p *process) traced(b backend) limiters.Store {
-	if p.tracing == nil {
-		return b
-	}
-	return p.tracing.Store(b)
-}
-
 // closeTimeout bounds the last writes of each part.
 const closeTimeout = time.Second
 
 // openRedisStore opens the backend of st on Redis, and the parts between it and the fallback.
-func (p *process) openRedisStore(st *store) error {
+func (p *process) openRedisStore(ctx context.Context, st *store) error {
 	s := p.settings
 	redis, err := p.openRedisBackend()
 	if err != nil {
 		return err
 	}
-	calls := p.traced(redis)
+	calls, err := p.openTracing(ctx, redis)
+	if err != nil {
+		return err
+	}
 	if s.LocalCacheSize != 0 {
 		st.denyCache = guard.NewDenyCache(calls, guard.DenyCacheOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})
 		p.metrics.RegisterDenyCache(st.denyCache.Stats)
