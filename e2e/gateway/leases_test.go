@@ -140,13 +140,10 @@ func (s *setup) together(t *testing.T, path, user string, requests int) (arrived
 func (s *setup) slots(t *testing.T, path, user string, want int) {
 	t.Helper()
 	begin := time.Now()
-	for s.together(t, path, user, want) != want {
-		if time.Since(begin) > 2*time.Minute {
-			t.Fatalf("%s: %d slots are not free %v after the last request", path, want, time.Since(begin))
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Logf("%s: all slots free and used again after %v", path, time.Since(begin))
+	free := harness.Until(t, fmt.Sprintf("%s: %d slots are free after the last request", path, want), func() bool {
+		return s.together(t, path, user, want) == want
+	})
+	t.Logf("%s: all slots free and used again after %v", path, free.Sub(begin))
 }
 
 // The policies and the overlay of the page limit the requests in flight.

@@ -104,7 +104,6 @@ func (c *candidate) newVersion(j *job) {
 
 func (c *candidate) count(j *job) {
 	d, live, proposed := &c.diff, &j.live, &c.denials
-	d.counts.Compared++
 	switch {
 	case live.denied && proposed.denied:
 		d.counts.BothDenied++

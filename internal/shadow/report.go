@@ -48,6 +48,7 @@ func (s *Shadow) Report(limits, keys int) api.Shadow {
 	d := &c.diff
 	since := d.since
 	r.RulesVersion, r.Since, r.Requests, r.LimitsTotal = d.version, &since, d.counts, len(d.limits)
+	r.Requests.Compared = d.counts.BothAllowed + d.counts.BothDenied + d.counts.NewlyDenied + d.counts.NewlyAllowed
 	r.Requests.Dropped = c.dropped.Load()
 	if all := r.Requests.Dropped + c.seen; all > 0 {
 		r.DroppedShare = float64(r.Requests.Dropped) / float64(all)

@@ -219,7 +219,7 @@ func (w *wanted) problems(prefix string, d *decide.Decision, last bool) []Proble
 		count("used", w.used, 0)
 	}
 	if w.retryAfter != nil {
-		differ("retry_after", wait(*w.retryAfter), retryAfter(d))
+		differ("retry_after", explain.WaitText(*w.retryAfter), retryAfter(d))
 	}
 	if w.resetAfter != nil {
 		got := "no limit"
@@ -229,13 +229,6 @@ func (w *wanted) problems(prefix string, d *decide.Decision, last bool) []Proble
 		differ("reset_after", w.resetAfter.String(), got)
 	}
 	return all
-}
-
-func wait(d time.Duration) string {
-	if d == never {
-		return "never"
-	}
-	return d.String()
 }
 
 // retryAfter returns the time at which a denied hit fits. It also has a value for a rule in shadow mode, which denies nothing.
