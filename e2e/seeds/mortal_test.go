@@ -122,12 +122,12 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 		{Algorithm: "sliding_log", Max: 10, Window: day},
 		{Algorithm: "funnel", Max: 10, Window: day},
 	}
-	hitsOn := func(key string) []limiters.Group {
-		hits := make([]limiters.Hit, len(specs))
+	groupsOn := func(key string) []limiters.Group {
+		ops := make([]limiters.Op, len(specs))
 		for i, spec := range specs {
-			hits[i] = limiters.Hit{Key: key, Limit: newLimit(t, spec), N: 1}
+			ops[i] = limiters.Op{Key: key, Limit: newLimit(t, spec), N: 1}
 		}
-		return limiters.Singles(hits...)
+		return limiters.Singles(ops...)
 	}
 	// One call on one connection, by Redis' own clock as in production.
 	call := func(key string, arm func(*mortal)) error {
@@ -136,9 +136,9 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 		store := redisstore.New(connect.Options{Addr: wire.addr(), Timeout: time.Minute}, redisstore.Options{})
 		defer store.Close()
 		out := make([]limiters.Verdict, len(specs))
-		must.Succeed(t, store.Take(t.Context(), time.Time{}, hitsOn("warm"), out))
+		must.Succeed(t, store.Take(t.Context(), time.Time{}, groupsOn("warm"), out))
 		arm(wire)
-		return store.Take(t.Context(), time.Time{}, hitsOn(key), out)
+		return store.Take(t.Context(), time.Time{}, groupsOn(key), out)
 	}
 
 	var wire *mortal

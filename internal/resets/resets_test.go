@@ -59,7 +59,7 @@ func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Service, t
 	on := func(store limiters.Store) func(string) limiters.Verdict {
 		return func(key string) limiters.Verdict {
 			out := make([]limiters.Verdict, 1)
-			if err := store.Take(t.Context(), time.Time{}, limiters.Singles(limiters.Hit{Key: key, Limit: limit, N: 1}), out); err != nil {
+			if err := store.Take(t.Context(), time.Time{}, limiters.Singles(limiters.Op{Key: key, Limit: limit, N: 1}), out); err != nil {
 				t.Fatal(err)
 			}
 			return out[0]

@@ -30,7 +30,7 @@ func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func(
 			}
 		}
 		for mode := limiters.OnErrorFail; mode <= limiters.OnErrorLocal; mode++ {
-			to <- constMetric(hits, prometheus.CounterValue, float64(stats.Hits[mode]), mode.String())
+			to <- constMetric(hits, prometheus.CounterValue, float64(stats.Ops[mode]), mode.String())
 		}
 	}))
 }

@@ -51,7 +51,7 @@ func StoreLog(log *zap.Logger) (failed func(reason error), recovered func(guard.
 	sampled := OncePerSecond(log)
 	failed = func(reason error) { sampled.Error("store failed: on_store_error decides", zap.Error(reason)) }
 	recovered = func(o guard.Outage) {
-		sampled.Info("store recovered", zap.Duration("outage_seconds", o.Duration), zap.Int64("fallback_hits", o.Hits))
+		sampled.Info("store recovered", zap.Duration("outage_seconds", o.Duration), zap.Int64("fallback_hits", o.Ops))
 	}
 	return failed, recovered
 }

@@ -34,7 +34,7 @@ func (m *Metrics) RegisterMemory(stats func() MemoryStats) {
 
 // RedisStats repeats the fields of redisstore.Stats, see [MemoryStats].
 type RedisStats struct {
-	Calls, Hits     int64
+	Calls, Ops      int64
 	QueueRejected   int64 // hits that failed because the queue was full
 	TimedOut        int64 // hits that were not sent in time
 	BreakerRejected int64 // hits that failed because the breaker was open
@@ -48,7 +48,7 @@ func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 		counter("weir_redis_calls_total", "Calls to Redis. One call decides all hits that arrived during the previous call.",
 			func(s RedisStats) int64 { return s.Calls }),
 		counter("weir_redis_hits_total", "Hits decided by calls to Redis. Divided by weir_redis_calls_total, it is the mean size of a batch.",
-			func(s RedisStats) int64 { return s.Hits }),
+			func(s RedisStats) int64 { return s.Ops }),
 		counter("weir_redis_refused_hits_total", "Hits that failed immediately because the queue for Redis was full.",
 			func(s RedisStats) int64 { return s.QueueRejected }),
 		counter("weir_redis_broken_hits_total", "Hits that failed immediately because the breaker was open.",

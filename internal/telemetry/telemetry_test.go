@@ -197,7 +197,7 @@ func TestLogReportsStoreFailureAndRecovery(t *testing.T) {
 	failed, recovered := StoreLog(NewLog(&out, zapcore.InfoLevel, "text"))
 	for range 1000 {
 		failed(errors.New("no redis"))
-		recovered(guard.Outage{Duration: 90 * time.Second, Hits: 12})
+		recovered(guard.Outage{Duration: 90 * time.Second, Ops: 12})
 	}
 	// One line a second of each kind is logged. Three allow for a machine on which the loop takes two seconds.
 	lost, back := strings.Count(out.String(), "store failed"), strings.Count(out.String(), "store recovered")
@@ -240,7 +240,7 @@ func TestDomainModeFollowsStoreOutage(t *testing.T) {
 	if got, want := collected(), "d deny 0; d local 0; d store 1; e error 0; e store 1; allow 0; deny 0; error 0; local 0; "; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	stats.Down, stats.Hits[limiters.OnErrorLocal] = true, 7
+	stats.Down, stats.Ops[limiters.OnErrorLocal] = true, 7
 	if got, want := collected(), "d deny 1; d local 1; d store 0; e error 1; e store 0; allow 0; deny 0; error 0; local 7; "; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -46,7 +46,7 @@ type Options struct {
 	EndTimeout time.Duration
 	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and StoreUncharged. Set it to that of the
 	// guard.Fallback, if there is one; by default, such leases last until their TTL.
-	EndLocally func(ctx context.Context, now time.Time, ends []limiters.Hit)
+	EndLocally func(ctx context.Context, now time.Time, ends []limiters.Op)
 	// CalendarMonths makes month a calendar month in UTC for limits in requests, unless the rule sets window_start.
 	CalendarMonths bool
 }
@@ -55,7 +55,7 @@ type Options struct {
 // fails, unless store is a guard.Fallback, which applies its on_store_error.
 func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
 	if o.EndLocally == nil {
-		o.EndLocally = func(context.Context, time.Time, []limiters.Hit) {}
+		o.EndLocally = func(context.Context, time.Time, []limiters.Op) {}
 	}
 	return &Decider{rules: rules, store: store, options: o}
 }
@@ -104,7 +104,7 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 		return err
 	}
 	failure := "the store could not decide every descriptor"
-	if len(result.hits) > 0 {
+	if len(result.ops) > 0 {
 		start := now()
 		err := d.store.Take(ctx, r.Now, result.groups, result.verdicts)
 		result.decidedAt = now()

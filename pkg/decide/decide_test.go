@@ -60,8 +60,8 @@ func (s *testStore) Take(ctx context.Context, now time.Time, groups []limiters.G
 		now = start
 	}
 	err := s.Store.Take(ctx, now, groups, out)
-	for i, hit := range slices.Concat(groups...) {
-		if s.failKey != "" && strings.Contains(hit.Key, s.failKey) {
+	for i, op := range slices.Concat(groups...) {
+		if s.failKey != "" && strings.Contains(op.Key, s.failKey) {
 			out[i] = limiters.Verdict{Err: errStore}
 		}
 	}
@@ -221,8 +221,8 @@ type onErrorRecorder struct {
 
 func (r *onErrorRecorder) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	var onErrors []limiters.OnError
-	for _, h := range slices.Concat(groups...) {
-		onErrors = append(onErrors, h.OnError)
+	for _, op := range slices.Concat(groups...) {
+		onErrors = append(onErrors, op.OnError)
 	}
 	r.got = append(r.got, fmt.Sprintf("%d: %v", len(out), onErrors))
 	return r.Store.Take(ctx, now, groups, out)

@@ -115,18 +115,18 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 
 // ends returns hits that end the leases that r may have opened; local ends those that only this process granted. With retryEnds, ends
 // includes the ends of r that the store may not have decided.
-func (r *Result) ends(retryEnds bool) (ends, local []limiters.Hit) {
+func (r *Result) ends(retryEnds bool) (ends, local []limiters.Op) {
 	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, isCertainDenial)
-		for i, h := range g {
-			v, end := &verdicts[i], h
-			end.N, end.Op = 0, limiters.OpEnd
+		for i, op := range g {
+			v, end := &verdicts[i], op
+			end.N, end.Kind = 0, limiters.OpEnd
 			switch {
-			case h.Lease == limiters.LeaseID{}:
-			case h.Op == limiters.OpEnd && retryEnds && v.Err != nil:
-				ends = append(ends, h)
-			case denied || !h.MayOpenLease() || limiters.IsUncharged(v.Err):
+			case op.Lease == limiters.LeaseID{}:
+			case op.Kind == limiters.OpEnd && retryEnds && v.Err != nil:
+				ends = append(ends, op)
+			case denied || !op.MayOpenLease() || limiters.IsUncharged(v.Err):
 			case !v.StoreUncharged:
 				ends = append(ends, end)
 			case v.By == limiters.ByShare:

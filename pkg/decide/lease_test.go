@@ -63,7 +63,7 @@ func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 // A leaseStore is a testStore whose calls a test intercepts. It keeps the hits of each call.
 type leaseStore struct {
 	*testStore
-	calls [][]limiters.Hit
+	calls [][]limiters.Op
 	// intercept, if not nil, decides the call of an index instead of take.
 	intercept func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error
 }
@@ -71,11 +71,11 @@ type leaseStore struct {
 func newLeaseStore() *leaseStore { return &leaseStore{testStore: newStore()} }
 
 func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	var hits []limiters.Hit
+	var ops []limiters.Op
 	for _, g := range groups {
-		hits = append(hits, g...)
+		ops = append(ops, g...)
 	}
-	s.calls = append(s.calls, hits)
+	s.calls = append(s.calls, ops)
 	take := func(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -179,8 +179,8 @@ func TestReleaseTouchesOnlyLimitsWithLeases(t *testing.T) {
 	if rate := result.Decisions[0].Verdicts[1]; rate.Used != 2 {
 		t.Errorf("the limit beside the leases has %d hits, want 2: no release refunds them", rate.Used)
 	}
-	if hits := store.calls[0]; hits[0].Key != hits[1].Key || strings.Contains(hits[0].Key, "1:a") {
-		t.Errorf("keys %q and %q, want one key without the lease id", hits[0].Key, hits[1].Key)
+	if ops := store.calls[0]; ops[0].Key != ops[1].Key || strings.Contains(ops[0].Key, "1:a") {
+		t.Errorf("keys %q and %q, want one key without the lease id", ops[0].Key, ops[1].Key)
 	}
 }
 
@@ -423,7 +423,7 @@ func TestPossiblyChargedLeasesAreEnded(t *testing.T) {
 			}
 			if c.want > 0 {
 				opened, end := store.calls[0][0], store.calls[1][0]
-				if end.Op != limiters.OpEnd || end.N != 0 || end.Key != opened.Key || end.Lease != opened.Lease || end.Limit != opened.Limit {
+				if end.Kind != limiters.OpEnd || end.N != 0 || end.Key != opened.Key || end.Lease != opened.Lease || end.Limit != opened.Limit {
 					t.Errorf("%+v ends %+v", end, opened)
 				}
 			}
@@ -459,7 +459,7 @@ func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); err != nil || result.EndedLeases != 1 {
 		t.Fatalf("%v, %d ends repeated, want 1", err, result.EndedLeases)
 	}
-	if again := store.calls[2][0]; again.Op != limiters.OpEnd || again.N != 7 {
+	if again := store.calls[2][0]; again.Kind != limiters.OpEnd || again.N != 7 {
 		t.Errorf("repeated as %+v, want the actual cost of 7", again)
 	}
 	wantReasons(t, d, "ok: within_limit2", "0 user=u lease=z")
@@ -574,8 +574,8 @@ func TestEndThatOnErrorDecidesIsAnError(t *testing.T) {
 func TestUnchargedTakesAreEndedOnlyLocally(t *testing.T) {
 	for by, want := range map[limiters.DecidedBy]int{limiters.ByPolicy: 0, limiters.ByShare: 1} {
 		store := newLeaseStore()
-		var local []limiters.Hit
-		d := newLeaseDecider(t, store, Options{EndLocally: func(_ context.Context, _ time.Time, ends []limiters.Hit) {
+		var local []limiters.Op
+		d := newLeaseDecider(t, store, Options{EndLocally: func(_ context.Context, _ time.Time, ends []limiters.Op) {
 			local = append(local, ends...)
 		}})
 		store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
@@ -590,7 +590,7 @@ func TestUnchargedTakesAreEndedOnlyLocally(t *testing.T) {
 		if !result.Denied || result.EndedLeases != want || result.EndErr != nil || len(store.calls) != 1 {
 			t.Errorf("%v: denied %v, ended %d: %v, %d calls", by, result.Denied, result.EndedLeases, result.EndErr, len(store.calls))
 		}
-		if len(local) != want || want > 0 && (local[0].Op != limiters.OpEnd || local[0].Lease != store.calls[0][0].Lease) {
+		if len(local) != want || want > 0 && (local[0].Kind != limiters.OpEnd || local[0].Lease != store.calls[0][0].Lease) {
 			t.Errorf("%v: local ends %+v, want %d of the open lease", by, local, want)
 		}
 	}

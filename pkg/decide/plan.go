@@ -36,7 +36,7 @@ func (d *Decider) planDescriptors(rules *descriptors.Rules, r *Request, result *
 		removeReplaced(result.Decisions)
 	}
 	d.setModes(result.Decisions)
-	return d.listHits(domain, result)
+	return d.listOps(domain, result)
 }
 
 // resize returns a slice of n zero elements, reusing s if possible. Elements beyond len(s) must be zero.
@@ -129,7 +129,7 @@ func (d *Decider) setModes(decisions []Decision) {
 }
 
 // listHits lists the hits of all limits, with a group for each descriptor.
-func (d *Decider) listHits(domain *descriptors.Domain, result *Result) error {
+func (d *Decider) listOps(domain *descriptors.Domain, result *Result) error {
 	limits := 0
 	for i := range result.Decisions {
 		limits += len(result.Decisions[i].Limits)
@@ -138,9 +138,9 @@ func (d *Decider) listHits(domain *descriptors.Domain, result *Result) error {
 		}
 	}
 	// The groups are slices of hits, so hits must not be reallocated. The additional hit is for addRequestGroup.
-	result.hits = slices.Grow(result.hits, limits+1)
+	result.ops = slices.Grow(result.ops, limits+1)
 	d.addGroups(domain, result)
-	result.verdicts = resize(result.verdicts, len(result.hits))
+	result.verdicts = resize(result.verdicts, len(result.ops))
 	return nil
 }
 
@@ -149,52 +149,52 @@ func (d *Decider) listHits(domain *descriptors.Domain, result *Result) error {
 func (d *Decider) addGroups(domain *descriptors.Domain, result *Result) {
 	shared := false
 	for i := range result.Decisions {
-		first := len(result.hits)
+		first := len(result.ops)
 		switch decision := &result.Decisions[i]; {
 		case len(decision.Limits) == 0:
 			continue
 		case decision.End:
-			d.addHits(result, decision, domain)
-			result.groups = append(result.groups, limiters.Singles(result.hits[first:]...)...)
+			d.addOps(result, decision, domain)
+			result.groups = append(result.groups, limiters.Singles(result.ops[first:]...)...)
 			continue
 		case !decision.inRequestGroup:
-			d.addHits(result, decision, domain)
+			d.addOps(result, decision, domain)
 		case shared:
 			continue
 		default:
 			shared = true
 			d.addRequestGroup(result, domain)
 		}
-		result.groups = append(result.groups, result.hits[first:len(result.hits):len(result.hits)])
+		result.groups = append(result.groups, result.ops[first:len(result.ops):len(result.ops)])
 	}
 }
 
 // addRequestGroup adds the hits of all descriptors that can deny the request. A bad lease id adds a hit that denies them all.
 func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain) {
-	first, denied := len(result.hits), false
+	first, denied := len(result.ops), false
 	for i := range result.Decisions {
 		if decision := &result.Decisions[i]; decision.inRequestGroup {
-			d.addHits(result, decision, domain)
+			d.addOps(result, decision, domain)
 			denied = denied || decision.Outcome == Denied
 		}
 	}
-	if denied && first < len(result.hits) {
+	if denied && first < len(result.ops) {
 		// This hit has no decision.
-		result.hits = append(result.hits, limiters.DenyingHit(result.hits[first].Key))
+		result.ops = append(result.ops, limiters.DenyingOp(result.ops[first].Key))
 	}
 }
 
 // addHits appends the hits of a descriptor.
-func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Domain) {
-	decision.first = len(r.hits)
+func (d *Decider) addOps(r *Result, decision *Decision, domain *descriptors.Domain) {
+	decision.first = len(r.ops)
 	if len(decision.Limits) == 0 {
 		return
 	}
 	r.key = decision.appendKey(r.key[:0])
 	key := string(r.key)
-	op := limiters.OpCharge
+	kind := limiters.OpCharge
 	if decision.End {
-		op = limiters.OpEnd
+		kind = limiters.OpEnd
 	}
 	var lease limiters.LeaseID
 	if decision.Rule != nil && decision.Rule.UsesLeases() {
@@ -202,11 +202,11 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	}
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
-		r.hits = append(r.hits, limiters.Hit{
-			Key: key, Limit: l.Compiled, Op: op, N: decision.Hits, OnError: domain.OnError(l),
+		r.ops = append(r.ops, limiters.Op{
+			Key: key, Limit: l.Compiled, Kind: kind, N: decision.Hits, OnError: domain.OnError(l),
 		})
 		if l.Compiled.UsesLeases() {
-			r.hits[len(r.hits)-1].Lease = lease
+			r.ops[len(r.ops)-1].Lease = lease
 		}
 	}
 }

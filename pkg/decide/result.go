@@ -35,7 +35,7 @@ type Result struct {
 	EndedLeases int
 	EndErr      error
 
-	hits      []limiters.Hit
+	ops       []limiters.Op
 	groups    []limiters.Group // the groups of the store call: slices of hits
 	verdicts  []limiters.Verdict
 	key       []byte // scratch space for building keys
@@ -91,10 +91,10 @@ type Decision struct {
 // Clear clears r and keeps its memory.
 func (r *Result) Clear() {
 	r.clearDecisions()
-	clear(r.hits)
+	clear(r.ops)
 	clear(r.groups)
 	clear(r.verdicts)
-	*r = Result{Decisions: r.Decisions, hits: r.hits[:0], groups: r.groups[:0], verdicts: r.verdicts[:0], key: r.key[:0]}
+	*r = Result{Decisions: r.Decisions, ops: r.ops[:0], groups: r.groups[:0], verdicts: r.verdicts[:0], key: r.key[:0]}
 }
 
 func (r *Result) clearDecisions() {
@@ -103,7 +103,7 @@ func (r *Result) clearDecisions() {
 }
 
 // Cap returns the capacity of r in elements, so that pools can discard large Results.
-func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.hits)) }
+func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.ops)) }
 
 // setOutcomes sets the outcome of each descriptor from its verdicts, and Denied from the outcomes, or Shadowed in shadow mode.
 func (r *Result) setOutcomes(shadowMode bool) {
@@ -135,10 +135,10 @@ func (d *Decision) storeErr(i int) error {
 // Key returns the key of descriptor i, see [descriptors.Key]; "" if it has no limits. The result may be retained.
 func (r *Result) Key(i int) string {
 	d := &r.Decisions[i]
-	if len(d.Limits) == 0 || d.first >= len(r.hits) {
+	if len(d.Limits) == 0 || d.first >= len(r.ops) {
 		return ""
 	}
-	return r.hits[d.first].Key
+	return r.ops[d.first].Key
 }
 
 // DenyingLimit returns the index of the denying limit with the longest wait, even in shadow mode; -1 if none denies.

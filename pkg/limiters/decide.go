@@ -3,15 +3,15 @@ package limiters
 // NeedsRoom reports whether s may need more memory after h at now, in µs since 1970. Expired leases of s are removed only when h is
 // decided, so a hit that does not fit now may fit then. For the end of an open reservation, it returns false even if the actual cost
 // exceeds the estimate, because an end must not fail for lack of memory.
-func (h *Hit) NeedsRoom(s *State, now int64) bool {
-	l, n := h.Limit, h.checkedHits()
-	if h.Op == OpInspect {
+func (op *Op) NeedsRoom(s *State, now int64) bool {
+	l, n := op.Limit, op.checkedHits()
+	if op.Kind == OpInspect {
 		return false
 	}
-	if h.Op == OpEnd {
-		return l.UsesLeases() && h.Lease != LeaseID{} && !s.hasOpenLease(h.Lease)
+	if op.Kind == OpEnd {
+		return l.UsesLeases() && op.Lease != LeaseID{} && !s.hasOpenLease(op.Lease)
 	}
-	effect := h.leaseEffect(s, now)
+	effect := op.leaseEffect(s, now)
 	if n < 0 || effect == leaseHeld {
 		return false
 	}
@@ -20,7 +20,7 @@ func (h *Hit) NeedsRoom(s *State, now int64) bool {
 	case !ok && l.HasPenalty():
 		return true
 	case !ok && (l.spec.Max == 0 || !l.UsesLeases() || !s.hasExpiredLease(now)):
-		return l.countedIfDenied(h.N) > 0
+		return l.countedIfDenied(op.N) > 0
 	}
 	return n > 0 || effect == leaseOpens || effect == leaseEnded
 }
@@ -33,20 +33,20 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 
 // Check returns the verdict on h at now, in µs since 1970, for a store without room for its result: h is not charged, and an end is not
 // remembered. It removes expired leases of s, as every decision does.
-func (h *Hit) Check(s *State, now int64) Verdict {
-	h.expireLeases(s, now)
-	if h.Op == OpEnd {
-		return verdict(now, h.Limit, s, true, 0) // no penalty denies an end
+func (op *Op) Check(s *State, now int64) Verdict {
+	op.expireLeases(s, now)
+	if op.Kind == OpEnd {
+		return verdict(now, op.Limit, s, true, 0) // no penalty denies an end
 	}
-	return h.Limit.Check(s, now, h.checkedHits())
+	return op.Limit.Check(s, now, op.checkedHits())
 }
 
 // checkedHits returns how many hits must fit for h to be allowed; 0 for a peek.
-func (h *Hit) checkedHits() int64 {
-	if h.Op == OpChargeDenied {
+func (op *Op) checkedHits() int64 {
+	if op.Kind == OpChargeDenied {
 		return 0
 	}
-	return ClampHits(h.N)
+	return ClampHits(op.N)
 }
 
 // Decide charges groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage. Hits,
@@ -55,7 +55,7 @@ func (h *Hit) checkedHits() int64 {
 // sliding logs, leases and penalties.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
-		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Op != OpInspect {
+		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Kind != OpInspect {
 			if stateIndex[0] >= 0 {
 				takeSingle(now, &g[0], &states[stateIndex[0]], &out[0])
 			}
@@ -69,14 +69,14 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 
 // takeSingle decides an ungrouped hit under a limit without extra state, as most hits are. It is a short form of groupDecision,
 // which takes several times as long.
-func takeSingle(now int64, h *Hit, s *State, v *Verdict) {
-	l, n := h.Limit, h.checkedHits()
+func takeSingle(now int64, op *Op, s *State, v *Verdict) {
+	l, n := op.Limit, op.checkedHits()
 	ok, retryAfter := l.fits(s, now, n)
 	if ok {
 		if n != 0 {
 			s.charge(l, now, n)
 		}
-	} else if counted := l.countedIfDenied(ClampHits(h.N)); counted > 0 {
+	} else if counted := l.countedIfDenied(ClampHits(op.N)); counted > 0 {
 		s.charge(l, now, counted)
 		// The retry-after must include what this hit added.
 		_, retryAfter = l.fits(s, now, n)
@@ -116,9 +116,9 @@ type groupDecision struct {
 // take checks all hits of the group before it charges any.
 func (d *groupDecision) take() {
 	switch {
-	case d.group[0].Op == OpInspect:
+	case d.group[0].Kind == OpInspect:
 		d.inspect()
-	case len(d.group) == 1 && d.group[0].Op == OpEnd:
+	case len(d.group) == 1 && d.group[0].Kind == OpEnd:
 		d.end()
 	case d.check():
 		d.charge()
@@ -130,11 +130,11 @@ func (d *groupDecision) take() {
 // inspect decides a group of hits that inspect.
 func (d *groupDecision) inspect() {
 	for i := range d.group {
-		if h, s := &d.group[i], d.state(i); s != nil {
-			h.expireLeases(s, d.now)
-			ok, retryAfter := h.Limit.fits(s, d.now, 1)
-			left := h.Limit.penaltyLeft(s, d.now)
-			d.out[i] = verdict(d.now, h.Limit, s, ok, retryAfter).WithPenalty(left)
+		if op, s := &d.group[i], d.state(i); s != nil {
+			op.expireLeases(s, d.now)
+			ok, retryAfter := op.Limit.fits(s, d.now, 1)
+			left := op.Limit.penaltyLeft(s, d.now)
+			d.out[i] = verdict(d.now, op.Limit, s, ok, retryAfter).WithPenalty(left)
 			d.out[i].PenaltyLeft = left
 		}
 	}
@@ -167,26 +167,26 @@ func (d *groupDecision) check() bool {
 	allowed := true
 	for i := range d.group {
 		if s := d.state(i); s != nil {
-			d.out[i].Allowed, d.out[i].TooManyReservations = d.checkHit(i, s)
+			d.out[i].Allowed, d.out[i].TooManyReservations = d.checkOp(i, s)
 		}
 		allowed = allowed && d.out[i].Allowed && d.stateIndex[i] >= 0
 	}
 	return allowed
 }
 
-func (d *groupDecision) checkHit(i int, s *State) (ok, tooMany bool) {
-	h := &d.group[i]
-	effect := h.leaseEffect(s, d.now)
+func (d *groupDecision) checkOp(i int, s *State) (ok, tooMany bool) {
+	op := &d.group[i]
+	effect := op.leaseEffect(s, d.now)
 	switch {
-	case h.N < 0:
+	case op.N < 0:
 		return true, false
-	case h.Limit.penaltyLeft(s, d.now) > 0:
+	case op.Limit.penaltyLeft(s, d.now) > 0:
 		return false, false
 	case effect == leaseHeld:
 		return true, false
 	}
 	sum, opens := d.sums(i)
-	ok, _ = h.Limit.fits(s, d.now, sum)
+	ok, _ = op.Limit.fits(s, d.now, sum)
 	tooMany = ok && effect == leaseOpens && s.extraOrEmpty().leases.open.len()+opens > MaxLeases
 	return ok && !tooMany, tooMany
 }
@@ -221,12 +221,12 @@ func (d *groupDecision) charge() {
 // deny charges the denied hits whose limit counts them, records offences, and completes the verdicts.
 func (d *groupDecision) deny() {
 	for i := range d.group {
-		h, s := &d.group[i], d.state(i)
-		if s == nil || d.out[i].Allowed || h.Limit.penaltyLeft(s, d.now) > 0 {
+		op, s := &d.group[i], d.state(i)
+		if s == nil || d.out[i].Allowed || op.Limit.penaltyLeft(s, d.now) > 0 {
 			continue
 		}
-		if counted := h.Limit.countedIfDenied(ClampHits(h.N)); counted > 0 {
-			s.charge(h.Limit, d.now, counted)
+		if counted := op.Limit.countedIfDenied(ClampHits(op.N)); counted > 0 {
+			s.charge(op.Limit, d.now, counted)
 		}
 	}
 	for i := range d.group {

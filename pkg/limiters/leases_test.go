@@ -91,11 +91,11 @@ func TestLeasesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s State
-	take := func(op Op, i, n int) Verdict {
+	take := func(kind OpKind, i, n int) Verdict {
 		out := make([]Verdict, 1)
-		h := Hit{Limit: l, N: int64(n), Lease: NewLeaseID(nil, strconv.Itoa(i)), Op: op}
+		op := Op{Limit: l, N: int64(n), Lease: NewLeaseID(nil, strconv.Itoa(i)), Kind: kind}
 		states := []State{s}
-		Decide(1_000_000, Singles(h), []int{0}, states, out)
+		Decide(1_000_000, Singles(op), []int{0}, states, out)
 		s = states[0]
 		return out[0]
 	}
@@ -128,7 +128,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 	states := []State{s}
 	for range MaxLeases / LeasesPerHit {
-		Decide(1_000_000+EndedTTL.Microseconds(), Singles(Hit{Limit: l}), []int{0}, states, make([]Verdict, 1))
+		Decide(1_000_000+EndedTTL.Microseconds(), Singles(Op{Limit: l}), []int{0}, states, make([]Verdict, 1))
 	}
 	if !states[0].IsZero() || states[0].GrownBytes() != 0 {
 		t.Errorf("all ended: %+v", states[0])
@@ -145,7 +145,7 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 	states, out := make([]State, 1), make([]Verdict, 1)
 	id := NewLeaseID(nil, "a")
 	states[0].withExtraState().leases.addEnded(id, lease{expires: 2 * now, n: 1})
-	if Decide(now, Singles(Hit{Limit: l, N: 1, Lease: id}), []int{0}, states, out); !out[0].Allowed || out[0].Used != 0 {
+	if Decide(now, Singles(Op{Limit: l, N: 1, Lease: id}), []int{0}, states, out); !out[0].Allowed || out[0].Used != 0 {
 		t.Errorf("%+v: want it allowed, without a slot", out[0])
 	}
 }
@@ -159,23 +159,23 @@ func TestHitAfterItsEndNeedsRoom(t *testing.T) {
 		}
 		const now = 1_000_000
 		states, out := make([]State, 1), make([]Verdict, 1)
-		decide := func(what string, h Hit, needsRoom bool, used int64) {
+		decide := func(what string, op Op, needsRoom bool, used int64) {
 			t.Helper()
-			h.Limit = l
-			if got := h.NeedsRoom(&states[0], now); got != needsRoom {
+			op.Limit = l
+			if got := op.NeedsRoom(&states[0], now); got != needsRoom {
 				t.Errorf("%s: %s needs room: %t, want %t", algorithm, what, got, needsRoom)
 			}
-			Decide(now, Singles(h), []int{0}, states, out)
+			Decide(now, Singles(op), []int{0}, states, out)
 			if !out[0].Allowed || out[0].Used != used {
 				t.Errorf("%s: %s: %+v, want allowed with %d used", algorithm, what, out[0], used)
 			}
 		}
 		early, late := NewLeaseID(nil, "early"), NewLeaseID(nil, "late")
-		decide("an end that arrives first", Hit{Lease: early, Op: OpEnd, N: 3}, true, 0)
-		decide("its hit", Hit{Lease: early}, true, 3)
-		decide("another hit", Hit{Lease: late}, true, 3)
-		decide("the same hit again", Hit{Lease: late}, false, 3)
-		decide("an end above its estimate", Hit{Lease: late, Op: OpEnd, N: 2}, false, 5) // must not fail
+		decide("an end that arrives first", Op{Lease: early, Kind: OpEnd, N: 3}, true, 0)
+		decide("its hit", Op{Lease: early}, true, 3)
+		decide("another hit", Op{Lease: late}, true, 3)
+		decide("the same hit again", Op{Lease: late}, false, 3)
+		decide("an end above its estimate", Op{Lease: late, Kind: OpEnd, N: 2}, false, 5) // must not fail
 	}
 }
 

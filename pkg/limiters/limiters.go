@@ -30,11 +30,11 @@ import (
 const MaxHits = 1 << 52
 
 // An Op is the operation of a hit.
-type Op uint8
+type OpKind uint8
 
 const (
 	// OpCharge charges N > 0 hits, peeks (checks without charging) if N = 0, or refunds if N < 0.
-	OpCharge Op = iota
+	OpCharge OpKind = iota
 	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit ignores N. Such a hit is always
 	// allowed. The hit must be the only one of its group, and its limit must use leases. The store remembers the end of an unknown id
 	// for [EndedTTL]: within that time, a hit with the id opens no lease, and a reservation is charged its actual cost.
@@ -49,12 +49,12 @@ const (
 )
 
 // A Hit is one operation on Key under Limit. N is the number of hits.
-type Hit struct {
+type Op struct {
 	// Key names the client or resource under limit, such as a domain with the entries that matched a rule. A store keeps one state
 	// for each key, algorithm and window, so limits that differ only in their maximum share a state.
 	Key   string
 	Limit *Limit
-	Op    Op
+	Kind  OpKind
 	N     int64
 	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for other limits.
 	Lease LeaseID
@@ -65,11 +65,11 @@ type Hit struct {
 // A Group is a non-empty list of hits. All are charged if each of them is allowed; otherwise the group is denied. Positive hits on one
 // key are checked by their sum. If the group is denied, those limits that deny and count denied hits charge their hits; nothing else
 // is charged or refunded.
-type Group []Hit
+type Group []Op
 
 // DenyingHit returns a hit that denies its group, because its limit is 0, and writes nothing. The other hits are still checked, and
 // counted if their limit counts denied hits. Ignore the verdict of the denying hit.
-func DenyingHit(key string) Hit { return Hit{Key: key, Limit: denyingLimit()} }
+func DenyingOp(key string) Op { return Op{Key: key, Limit: denyingLimit()} }
 
 var denyingLimit = sync.OnceValue(func() *Limit {
 	l, err := New(Spec{Algorithm: DefaultAlgorithm, Window: time.Second})
@@ -80,10 +80,10 @@ var denyingLimit = sync.OnceValue(func() *Limit {
 })
 
 // Singles returns a group for each hit. The groups are slices of hits.
-func Singles(hits ...Hit) []Group {
-	groups := make([]Group, len(hits))
-	for i := range hits {
-		groups[i] = hits[i : i+1 : i+1]
+func Singles(ops ...Op) []Group {
+	groups := make([]Group, len(ops))
+	for i := range ops {
+		groups[i] = ops[i : i+1 : i+1]
 	}
 	return groups
 }

@@ -172,11 +172,11 @@ func TestDeniedHitsNeedRoomOnlyIfTheyCount(t *testing.T) {
 	}
 	const now = 1_000_000
 	states, out := make([]State, 1), make([]Verdict, 1)
-	denied := Hit{Limit: l, Op: OpChargeDenied, N: 3}
+	denied := Op{Limit: l, Kind: OpChargeDenied, N: 3}
 	if denied.NeedsRoom(&states[0], now) {
 		t.Error("a peek that is allowed needs room")
 	}
-	Decide(now, Singles(Hit{Limit: l, N: 1}), []int{0}, states, out)
+	Decide(now, Singles(Op{Limit: l, N: 1}), []int{0}, states, out)
 	if !denied.NeedsRoom(&states[0], now) {
 		t.Error("hits that count need no room")
 	}

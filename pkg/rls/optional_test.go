@@ -59,8 +59,8 @@ type closing struct{ limiters.Store }
 
 func (c closing) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := c.Store.Take(ctx, now, groups, out)
-	for i, h := range slices.Concat(groups...) {
-		if strings.Contains(h.Key, "closed") {
+	for i, op := range slices.Concat(groups...) {
+		if strings.Contains(op.Key, "closed") {
 			out[i] = limiters.Verdict{By: limiters.ByPolicy}
 		}
 	}

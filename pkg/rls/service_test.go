@@ -59,11 +59,11 @@ func (c *clocked) Take(ctx context.Context, now time.Time, groups []limiters.Gro
 		return errors.New("the service set a time: want the zero time, which is the store's clock")
 	}
 	err := c.Store.Take(ctx, c.now, groups, out)
-	for i, h := range slices.Concat(groups...) {
+	for i, op := range slices.Concat(groups...) {
 		if c.fail == nil {
 			continue
 		}
-		if err := c.fail(h.Key); err != nil {
+		if err := c.fail(op.Key); err != nil {
 			out[i] = limiters.Verdict{Err: err}
 		}
 	}

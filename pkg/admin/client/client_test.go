@@ -90,7 +90,7 @@ func hit(t *testing.T, s limiters.Store, key string) {
 		t.Fatal(err)
 	}
 	out := make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(limiters.Hit{Key: key, Limit: limit, N: 1}), out); err != nil {
+	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(limiters.Op{Key: key, Limit: limit, N: 1}), out); err != nil {
 		t.Fatal(err)
 	}
 }

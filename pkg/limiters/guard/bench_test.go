@@ -90,23 +90,23 @@ func BenchmarkDenyCache(b *testing.B) {
 // While the store works, a Fallback must cost nearly nothing.
 func BenchmarkFallback(b *testing.B) {
 	f := guard.NewFallback(allows{}, guard.FallbackOptions{Local: memory()})
-	h, out := hit("k"), make([]limiters.Verdict, 1)
-	h.OnError = limiters.OnErrorLocal
-	groups := limiters.Singles(h)
+	op, out := op("k"), make([]limiters.Verdict, 1)
+	op.OnError = limiters.OnErrorLocal
+	groups := limiters.Singles(op)
 	b.ReportAllocs()
 	for b.Loop() {
 		_ = f.Take(context.Background(), time.Time{}, groups, out)
 	}
 }
 
-func take(tb testing.TB, store limiters.Store, hits ...limiters.Hit) []limiters.Verdict {
+func take(tb testing.TB, store limiters.Store, ops ...limiters.Op) []limiters.Verdict {
 	tb.Helper()
-	return takeGroups(tb, store, limiters.Singles(hits...)...)
+	return takeGroups(tb, store, limiters.Singles(ops...)...)
 }
 
 // takeError decides hits in one call, and returns the error of the call.
-func takeError(ctx context.Context, store limiters.Store, hits ...limiters.Hit) error {
-	return store.Take(ctx, time.Time{}, limiters.Singles(hits...), make([]limiters.Verdict, len(hits)))
+func takeError(ctx context.Context, store limiters.Store, ops ...limiters.Op) error {
+	return store.Take(ctx, time.Time{}, limiters.Singles(ops...), make([]limiters.Verdict, len(ops)))
 }
 
 func takeGroups(tb testing.TB, store limiters.Store, groups ...limiters.Group) []limiters.Verdict {

@@ -21,11 +21,11 @@ func TestCachedDenialIsDatedAfterItsDenial(t *testing.T) {
 	began := c.clock()
 	var denial [1]limiters.Verdict
 	for range 2 {
-		if err := c.Take(t.Context(), time.Time{}, limiters.Singles(limiters.Hit{Key: "k", Limit: l, N: 1}), denial[:]); err != nil {
+		if err := c.Take(t.Context(), time.Time{}, limiters.Singles(limiters.Op{Key: "k", Limit: l, N: 1}), denial[:]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	groups := limiters.Singles(limiters.Hit{Key: "k", Limit: l, N: 1})
+	groups := limiters.Singles(limiters.Op{Key: "k", Limit: l, N: 1})
 	var cached [1]limiters.Verdict
 	var lookups [1]lookup
 	c.classify(groups, lookups[:])

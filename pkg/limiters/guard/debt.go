@@ -26,8 +26,8 @@ type debt struct {
 // maxDebtHits bounds a debt: further hits go to the store. A restored debt may double it, which is far below limiters.MaxHits.
 const maxDebtHits = 1<<32 - 1
 
-func (d *debt) hit() limiters.Hit {
-	return limiters.Hit{Key: d.key, Limit: d.limit, Op: limiters.OpChargeDenied, N: d.n}
+func (d *debt) op() limiters.Op {
+	return limiters.Op{Key: d.key, Limit: d.limit, Kind: limiters.OpChargeDenied, N: d.n}
 }
 
 // countSent updates the statistics after a call. It restores debts that the store certainly did not charge.
@@ -126,12 +126,12 @@ func (c *DenyCache) sendDebts(debts []debt) error {
 	if len(debts) == 0 {
 		return nil
 	}
-	hits := make([]limiters.Hit, len(debts))
+	ops := make([]limiters.Op, len(debts))
 	for i := range debts {
-		hits[i] = debts[i].hit()
+		ops[i] = debts[i].op()
 	}
 	began := c.clock()
-	out, err := c.send(c.store, hits)
+	out, err := c.send(c.store, ops)
 	c.countSent(debts, out)
 	if err != nil {
 		return fmt.Errorf("guard: denied hits of %d keys may not have been counted: %w", len(debts), err)

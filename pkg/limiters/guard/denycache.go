@@ -170,9 +170,9 @@ type lookup struct {
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			h, lookup := &g[i], &lookups[first+i]
-			lookup.hash = maphash.String(c.seed, h.Key)
-			lookup.forward = h.N < 0 || len(g) > 1 || h.Op != limiters.OpCharge
+			op, lookup := &g[i], &lookups[first+i]
+			lookup.hash = maphash.String(c.seed, op.Key)
+			lookup.forward = op.N < 0 || len(g) > 1 || op.Kind != limiters.OpCharge
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (c *DenyCache) forward(
 ) error {
 	var forwarded split.Subset
 	for i := range debts {
-		forwarded.AddHits(limiters.Group{debts[i].hit()}, -1)
+		forwarded.AddOps(limiters.Group{debts[i].op()}, -1)
 	}
 	for first, g := range limiters.EachGroup(groups) {
 		// The hits of a group are marked all or none.
@@ -230,18 +230,18 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 	ended := int64(0)
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			h, lookup, v := &g[i], &lookups[first+i], &out[first+i]
-			if h.N < 0 {
-				c.forgetDenialsOf(lookup.hash, h.Key)
+			op, lookup, v := &g[i], &lookups[first+i], &out[first+i]
+			if op.N < 0 {
+				c.forgetDenialsOf(lookup.hash, op.Key)
 			}
-			if v.Allowed || v.Err != nil || !lookup.forward || h.Op != limiters.OpCharge || len(g) > 1 {
+			if v.Allowed || v.Err != nil || !lookup.forward || op.Kind != limiters.OpCharge || len(g) > 1 {
 				continue
 			}
 			if ended == 0 {
 				ended = c.clock()
 			}
-			if d, certain := c.denialOf(began, ended, h.Limit, h.N, v); certain {
-				c.cacheDenial(lookup, h, d, ended)
+			if d, certain := c.denialOf(began, ended, op.Limit, op.N, v); certain {
+				c.cacheDenial(lookup, op, d, ended)
 			}
 		}
 	}
@@ -273,7 +273,7 @@ func (c *DenyCache) forgetDenialsOf(hash uint64, key string) {
 	s.forgetDenialsOf(hash, key)
 }
 
-func (c *DenyCache) cacheDenial(lookup *lookup, h *limiters.Hit, d denial, now int64) {
+func (c *DenyCache) cacheDenial(lookup *lookup, op *limiters.Op, d denial, now int64) {
 	if d.expires <= now {
 		return
 	}
@@ -281,6 +281,6 @@ func (c *DenyCache) cacheDenial(lookup *lookup, h *limiters.Hit, d denial, now i
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.generation == lookup.generation {
-		s.add(now, lookup.hash, h, d, c.budget)
+		s.add(now, lookup.hash, op, d, c.budget)
 	}
 }

@@ -57,18 +57,18 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				const every, keys = 70*time.Millisecond + 1, 40 // no request is at the time of a renewal
 				a, b := f.replica(defaults), f.replica(defaults)
-				hits := func(n int64) (all []limiters.Hit) {
+				ops := func(n int64) (all []limiters.Op) {
 					for i := range keys {
-						all = append(all, limiters.Hit{Key: fmt.Sprint(i), Limit: l, N: n})
+						all = append(all, limiters.Op{Key: fmt.Sprint(i), Limit: l, N: n})
 					}
 					return all
 				}
-				take(t, a, hits(2)...)
-				take(t, a, hits(1)...)
+				take(t, a, ops(2)...)
+				take(t, a, ops(1)...)
 				calls, storeHits := a.link.calls.Load(), a.link.hits.Load()
 				for range int(20 * time.Second / every) {
 					time.Sleep(every)
-					for i, v := range take(t, a, hits(1)...) {
+					for i, v := range take(t, a, ops(1)...) {
 						if v.Allowed || v.By != limiters.ByCache {
 							t.Fatalf("at %v: key %d: %s", time.Now().Format("05.000"), i, describe(v))
 						}
@@ -79,13 +79,13 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 				if calls != 39 || storeHits != 39*keys {
 					t.Errorf("%d calls with %d hits, want 39 calls with all %d keys each", calls, storeHits, keys)
 				}
-				for _, v := range take(t, b, hits(-300)...) {
+				for _, v := range take(t, b, ops(-300)...) {
 					if !v.Allowed {
 						t.Errorf("a refund: %s", describe(v))
 					}
 				}
 				time.Sleep(time.Second)
-				for i, v := range take(t, a, hits(1)...) {
+				for i, v := range take(t, a, ops(1)...) {
 					if !v.Allowed {
 						t.Errorf("key %d, a second after its refund: %s", i, describe(v))
 					}
@@ -130,9 +130,9 @@ func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				a := f.replica(defaults)
-				take(t, a, limiters.Hit{Key: "k", Limit: l, N: 2})
+				take(t, a, limiters.Op{Key: "k", Limit: l, N: 2})
 				for i := range 50 {
-					v := take(t, a, limiters.Hit{Key: "k", Limit: l, N: 1})[0]
+					v := take(t, a, limiters.Op{Key: "k", Limit: l, N: 1})[0]
 					if v.Allowed || (v.By == limiters.ByCache) != (i > 0) {
 						t.Errorf("at %v: %s", time.Now().Format("05.000"), describe(v))
 					}
@@ -196,7 +196,7 @@ func TestCloseRenewsNoDenial(t *testing.T) {
 		a := f.replica(defaults)
 		for i := range 120 {
 			key := fmt.Sprint(i)
-			take(t, a, limiters.Hit{Key: key, Limit: twoALog, N: 2}, limiters.Hit{Key: key, Limit: twoALog, N: 1})
+			take(t, a, limiters.Op{Key: key, Limit: twoALog, N: 2}, limiters.Op{Key: key, Limit: twoALog, N: 1})
 			a.mustTake(key, twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		}
 		calls := a.link.calls.Load()
@@ -213,15 +213,15 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				a := f.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10, MaxAge: time.Hour})
 				for i := range 500 {
-					hit := limiters.Hit{Key: fmt.Sprint(i), Limit: l, N: 1}
-					take(t, a, hit, hit, hit)
-					take(t, a, hit)
+					op := limiters.Op{Key: fmt.Sprint(i), Limit: l, N: 1}
+					take(t, a, op, op, op)
+					take(t, a, op)
 				}
 				if got := a.Stats(); got.NotCached == 0 {
 					t.Fatalf("%+v: it is not full", got)
 				}
 				time.Sleep(2 * time.Minute)
-				late := limiters.Hit{Key: "late", Limit: l, N: 1}
+				late := limiters.Op{Key: "late", Limit: l, N: 1}
 				take(t, a, late, late, late)
 				if v := take(t, a, late)[0]; v.By != limiters.ByCache {
 					t.Errorf("%s, want a cached denial", describe(v))
@@ -352,7 +352,7 @@ func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 		a := f.replica(guard.DenyCacheOptions{MaxAge: 2 * time.Second})
 		for i := range 200 {
 			key := fmt.Sprint(i)
-			take(t, a, limiters.Hit{Key: key, Limit: counted, N: 2}, limiters.Hit{Key: key, Limit: counted, N: 2})
+			take(t, a, limiters.Op{Key: key, Limit: counted, N: 2}, limiters.Op{Key: key, Limit: counted, N: 2})
 		}
 		time.Sleep(1500 * time.Millisecond)
 		for i := range 200 {
@@ -383,14 +383,14 @@ func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				a, held, more := f.replica(defaults), limit(key), key
 				more.Max++
-				take(f, a, limiters.Hit{Key: "k", Limit: held, N: 1000})
+				take(f, a, limiters.Op{Key: "k", Limit: held, N: 1000})
 				time.Sleep(59900 * time.Millisecond)
 				a.mustTake("k", held, 1, "denied used=1001 remaining=0 retry=100ms reset=100ms")
 				for range 7 {
-					take(f, a, limiters.Hit{Key: "k", Limit: held, N: 400})
+					take(f, a, limiters.Op{Key: "k", Limit: held, N: 400})
 				}
 				a.link.set(150*time.Millisecond, 0, nil)
-				v := take(f, a, limiters.Hit{Key: "k", Limit: limit(more), N: 1})[0] // with the debt
+				v := take(f, a, limiters.Op{Key: "k", Limit: limit(more), N: 1})[0] // with the debt
 				if !v.Allowed || v.Used != 1 {
 					t.Errorf("in the next window: %s, want that it is empty", describe(v))
 				}
@@ -538,7 +538,7 @@ func TestDenialDuringARefundIsNotCached(t *testing.T) {
 				a.link.setReplyErr(errBroken)
 			}
 			go func() {
-				if err := takeError(f.Context(), a, limiters.Hit{Key: "k", Limit: counted, N: -2}); unheard != (err != nil) {
+				if err := takeError(f.Context(), a, limiters.Op{Key: "k", Limit: counted, N: -2}); unheard != (err != nil) {
 					t.Error(err)
 				}
 			}()
@@ -611,7 +611,7 @@ func TestPermanentAndProlongedDenialsAreNotCached(t *testing.T) {
 		for _, name := range []string{"sliding_log", "funnel"} {
 			l := limit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, CountDenied: true})
 			for i := range 5 {
-				if v := take(t, a, limiters.Hit{Key: name, Limit: l, N: 1})[0]; v.Allowed != (i < 2) || v.By == limiters.ByCache {
+				if v := take(t, a, limiters.Op{Key: name, Limit: l, N: 1})[0]; v.Allowed != (i < 2) || v.By == limiters.ByCache {
 					t.Errorf("hit %d of a %s: %s", i, name, describe(v))
 				}
 			}
@@ -647,19 +647,19 @@ func TestCallWithATimeBypassesTheCache(t *testing.T) {
 func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		hit := func(key string, n int64) limiters.Hit { return limiters.Hit{Key: key, Limit: twoALog, N: n} }
-		f.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2), hit("k", 1)},
+		op := func(key string, n int64) limiters.Op { return limiters.Op{Key: key, Limit: twoALog, N: n} }
+		f.mustTake(a, []limiters.Op{op("k", 1), op("k", 2), op("k", 1)},
 			"ok used=1 remaining=1 reset=60s",
 			"denied used=1 remaining=1 retry=60s reset=60s",
 			"ok used=2 remaining=0 reset=60s")
 		// One hit goes to the store, and so do all hits on its key.
-		f.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
+		f.mustTake(a, []limiters.Op{op("k", 1), op("k", 2)},
 			"denied used=2 remaining=0 retry=60s reset=60s",
 			"denied used=2 remaining=0 retry=60s reset=60s")
-		f.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
+		f.mustTake(a, []limiters.Op{op("k", 1), op("k", 2)},
 			"cached: denied used=2 remaining=0 retry=60s reset=60s",
 			"cached: denied used=2 remaining=0 retry=60s reset=60s")
-		f.mustTake(a, []limiters.Hit{hit("k", 1), hit("k", -1), hit("k", 1)},
+		f.mustTake(a, []limiters.Op{op("k", 1), op("k", -1), op("k", 1)},
 			"denied used=2 remaining=0 retry=60s reset=60s",
 			"ok used=1 remaining=1 reset=60s",
 			"ok used=2 remaining=0 reset=60s")
@@ -669,13 +669,13 @@ func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
 func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		full, free := limiters.Hit{Key: "full", Limit: counted, N: 3}, limiters.Hit{Key: "free", Limit: twoALog, N: 1}
-		over, one := limiters.Hit{Key: "over", Limit: counted, N: 3}, limiters.Hit{Key: "over", Limit: counted, N: 1}
+		full, free := limiters.Op{Key: "full", Limit: counted, N: 3}, limiters.Op{Key: "free", Limit: twoALog, N: 1}
+		over, one := limiters.Op{Key: "over", Limit: counted, N: 3}, limiters.Op{Key: "over", Limit: counted, N: 1}
 		take(t, a, full, over)
 		full.N = 1
 		take(t, a, full, one)
 		hits := a.link.hits.Load()
-		f.mustTake(a, []limiters.Hit{full, free, one, free, full},
+		f.mustTake(a, []limiters.Op{full, free, one, free, full},
 			"cached: denied used=5 remaining=0 retry=60s reset=60s",
 			"ok used=1 remaining=1 reset=60s",
 			"cached: denied used=5 remaining=0 retry=60s reset=60s",
@@ -686,7 +686,7 @@ func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 		}
 		// If the store fails, a denial from memory stands. If all hits fail, the call fails.
 		a.link.set(0, 0, errBroken)
-		f.mustTake(a, []limiters.Hit{{Key: "new", Limit: counted, N: 1}, full},
+		f.mustTake(a, []limiters.Op{{Key: "new", Limit: counted, N: 1}, full},
 			"error broken", "cached: denied used=7 remaining=0 retry=60s reset=60s")
 		if err := takeError(f.Context(), a, free, free); !errors.Is(err, errBroken) {
 			t.Errorf("%v, want %v", err, errBroken)
@@ -700,10 +700,10 @@ var errBroken = errors.New("broken")
 func TestGroupOfSeveralHitsIsForwarded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		one := func(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: counted, N: 1} }
+		one := func(key string) limiters.Op { return limiters.Op{Key: key, Limit: counted, N: 1} }
 		a.mustTake("full", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		f.mustTake(a, []limiters.Hit{one("full")}, "denied used=4 remaining=0 retry=60s reset=60s")
-		f.mustTake(a, []limiters.Hit{one("full")}, "cached: denied used=5 remaining=0 retry=60s reset=60s")
+		f.mustTake(a, []limiters.Op{one("full")}, "denied used=4 remaining=0 retry=60s reset=60s")
+		f.mustTake(a, []limiters.Op{one("full")}, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		// The debt goes before it.
 		f.mustTakeGroups(a, []limiters.Group{{one("full"), one("free")}, {one("other")}},
 			"denied used=6 remaining=0 retry=60s reset=60s",
@@ -731,7 +731,7 @@ func TestDebtIsSentAtMostOnce(t *testing.T) {
 			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.link.set(0, 0, errBroken)
-		if err := takeError(f.Context(), a, limiters.Hit{Key: "with a call", Limit: counted, N: -1}); !errors.Is(err, errBroken) {
+		if err := takeError(f.Context(), a, limiters.Op{Key: "with a call", Limit: counted, N: -1}); !errors.Is(err, errBroken) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)
@@ -755,7 +755,7 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.link.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
-		if err := takeError(f.Context(), a, limiters.Hit{Key: "with a call", Limit: counted, Op: limiters.OpChargeDenied, N: 1}); !limiters.IsUncharged(err) {
+		if err := takeError(f.Context(), a, limiters.Op{Key: "with a call", Limit: counted, Kind: limiters.OpChargeDenied, N: 1}); !limiters.IsUncharged(err) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)
@@ -813,7 +813,7 @@ func TestCloseSendsDebts(t *testing.T) {
 		a := f.replica(defaults)
 		for i := range 120 {
 			key := fmt.Sprint(i)
-			take(t, a, limiters.Hit{Key: key, Limit: counted, N: 2}, limiters.Hit{Key: key, Limit: counted, N: 2})
+			take(t, a, limiters.Op{Key: key, Limit: counted, N: 2}, limiters.Op{Key: key, Limit: counted, N: 2})
 			a.mustTake(key, counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		}
 		if err := a.Close(f.Context()); err != nil {
@@ -839,7 +839,7 @@ func TestCanceledTakeIsNotAnsweredFromCache(t *testing.T) {
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		ctx, cancel := context.WithCancel(f.Context())
 		cancel()
-		if err := takeError(ctx, a, limiters.Hit{Key: "k", Limit: counted, N: 1}); !errors.Is(err, context.Canceled) {
+		if err := takeError(ctx, a, limiters.Op{Key: "k", Limit: counted, N: 1}); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want %v", err, context.Canceled)
 		}
 		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")

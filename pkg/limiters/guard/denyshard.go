@@ -92,54 +92,54 @@ func (s *denyShard) chainOf(hash uint64) iter.Seq[*denyEntry] {
 }
 
 // answerOrForward answers h from memory, or marks its lookup to be forwarded and moves the debts of its key to debts.
-func (s *denyShard) answerOrForward(now int64, h *limiters.Hit, lookup *lookup, v *limiters.Verdict, debts []debt) []debt {
+func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *lookup, v *limiters.Verdict, debts []debt) []debt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.N >= 0 && h.Op == limiters.OpCharge {
+	if op.N >= 0 && op.Kind == limiters.OpCharge {
 		s.lookups++
-		if !lookup.forward && s.answer(now, lookup.hash, h, v) {
+		if !lookup.forward && s.answer(now, lookup.hash, op, v) {
 			s.answered++
 			return debts
 		}
 	}
 	lookup.forward, lookup.generation = true, s.generation
-	debts = s.popDebts(now, lookup.hash, h.Key, debts)
-	if h.N < 0 {
-		s.forgetDenialsOf(lookup.hash, h.Key)
+	debts = s.popDebts(now, lookup.hash, op.Key, debts)
+	if op.N < 0 {
+		s.forgetDenialsOf(lookup.hash, op.Key)
 	}
 	return debts
 }
 
 // answer denies a hit if that is certain. It reports whether it wrote v.
-func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.Verdict) bool {
-	e := s.find(hash, h.Key, h.Limit)
-	if e == nil || now >= e.expires || h.N < e.minHits {
+func (s *denyShard) answer(now int64, hash uint64, op *limiters.Op, v *limiters.Verdict) bool {
+	e := s.find(hash, op.Key, op.Limit)
+	if e == nil || now >= e.expires || op.N < e.minHits {
 		return false
 	}
-	if e.owes && h.N > 0 {
-		if h.N > maxDebtHits-e.debt {
+	if e.owes && op.N > 0 {
+		if op.N > maxDebtHits-e.debt {
 			return false
 		}
-		e.debt += h.N
+		e.debt += op.N
 	}
 	// The store renews a denial by its verdict on a peek. A peek may be allowed while several hits are denied, or while the limit
 	// allows peeks. Under a penalty, a denied peek could be an offence.
-	if !e.pending && e.minHits == 0 && !h.Limit.HasPenalty() {
+	if !e.pending && e.minHits == 0 && !op.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}
-	e.deny(now, h, v)
+	e.deny(now, op, v)
 	return true
 }
 
 // deny writes the verdict on h.
-func (e *denyEntry) deny(now int64, h *limiters.Hit, v *limiters.Verdict) {
-	l := h.Limit
+func (e *denyEntry) deny(now int64, op *limiters.Op, v *limiters.Verdict) {
+	l := op.Limit
 	retryAfter, resetAfter := ceilMicros(e.retryAt-now), ceilMicros(e.resetAt-now)
 	used := min(e.used+e.debt, limiters.MaxHits)
 	*v = limiters.Verdict{
 		Used:       used,
 		Remaining:  max(0, l.Capacity()-used),
-		RetryAfter: l.RetryBound(h.N, e.minHits, retryAfter, resetAfter),
+		RetryAfter: l.RetryBound(op.N, e.minHits, retryAfter, resetAfter),
 		ResetAfter: resetAfter,
 		By:         limiters.ByCache,
 	}
@@ -148,7 +148,7 @@ func (e *denyEntry) deny(now int64, h *limiters.Hit, v *limiters.Verdict) {
 		v.At, v.Order = (e.offset+max(now, e.recorded))/int64(time.Microsecond), math.MaxUint16
 	}
 	if l.HasPenalty() { // and the denial ends no later than the penalty of the key
-		if max(1, h.N) <= v.Remaining {
+		if max(1, op.N) <= v.Remaining {
 			v.RetryAfter = 0 // the limit itself may allow the hits
 		}
 		*v = v.WithPenalty(retryAfter)
@@ -167,10 +167,10 @@ func ceilMicros(ns int64) time.Duration {
 }
 
 // add records the denial of h, unless the shard has one of fewer hits, or of as many hits that lasts longer.
-func (s *denyShard) add(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
-	e := s.find(hash, h.Key, h.Limit)
+func (s *denyShard) add(now int64, hash uint64, op *limiters.Op, d denial, budget int64) {
+	e := s.find(hash, op.Key, op.Limit)
 	if e == nil {
-		s.insert(now, hash, h, d, budget)
+		s.insert(now, hash, op, d, budget)
 		return
 	}
 	if now < e.expires && (e.minHits < d.minHits || e.minHits == d.minHits && e.expires > d.expires) {
@@ -213,10 +213,10 @@ func (s *denyShard) restore(now int64, removed *debt) bool {
 	return true
 }
 
-func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
+func (s *denyShard) insert(now int64, hash uint64, op *limiters.Op, d denial, budget int64) {
 	e := &denyEntry{
-		denial: d, key: strings.Clone(h.Key), // which may be part of a larger string
-		limit: h.Limit, hash: hash, owes: h.Limit.Spec().CountDenied && !h.Limit.HasPenalty(),
+		denial: d, key: strings.Clone(op.Key), // which may be part of a larger string
+		limit: op.Limit, hash: hash, owes: op.Limit.Spec().CountDenied && !op.Limit.HasPenalty(),
 	}
 	for s.bytes+e.size() > budget {
 		victim := s.victim(now)

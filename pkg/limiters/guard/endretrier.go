@@ -32,7 +32,7 @@ type EndRetrier struct {
 }
 
 type pendingEnd struct {
-	hit     limiters.Hit
+	op      limiters.Op
 	expires time.Time // when the lease expires at the latest
 }
 
@@ -41,7 +41,7 @@ type endID struct {
 	lease      limiters.LeaseID
 }
 
-func (e *pendingEnd) id() endID { return endID{e.hit.Key, e.hit.Limit.StateID(), e.hit.Lease} }
+func (e *pendingEnd) id() endID { return endID{e.op.Key, e.op.Limit.StateID(), e.op.Lease} }
 
 // EndRetrierStats are the counters of an EndRetrier.
 type EndRetrierStats struct {
@@ -98,9 +98,9 @@ func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.
 func (r *EndRetrier) addFailed(groups []limiters.Group, out []limiters.Verdict) {
 	var ends []pendingEnd
 	for first, g := range limiters.EachGroup(groups) {
-		for i, h := range g {
-			if h.Op == limiters.OpEnd && out[first+i].Err != nil {
-				ends = append(ends, pendingEnd{h, time.Now().Add(h.Limit.LeaseTTL())})
+		for i, op := range g {
+			if op.Kind == limiters.OpEnd && out[first+i].Err != nil {
+				ends = append(ends, pendingEnd{op, time.Now().Add(op.Limit.LeaseTTL())})
 			}
 		}
 	}
@@ -189,11 +189,11 @@ func (r *EndRetrier) popOldest() []pendingEnd {
 
 // retry sends ends in one call. It returns the failed ends, and the error of a call that failed as a whole.
 func (r *EndRetrier) retry(ends []pendingEnd) (remaining []pendingEnd, err error) {
-	hits := make([]limiters.Hit, len(ends))
+	ops := make([]limiters.Op, len(ends))
 	for i := range ends {
-		hits[i] = ends[i].hit
+		ops[i] = ends[i].op
 	}
-	out, err := r.send(r.Store, hits)
+	out, err := r.send(r.Store, ops)
 	for i := range out {
 		if out[i].Err != nil {
 			remaining = append(remaining, ends[i])

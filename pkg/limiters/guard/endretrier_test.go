@@ -53,7 +53,7 @@ func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				r := f.endRetrier()
-				f.mustTake(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+				f.mustTake(r, []limiters.Op{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
 				fail(f, true)
 				f.endFails(r, "a")
 				time.Sleep(3 * time.Second)
@@ -80,8 +80,8 @@ func TestEndRetrierRepeatsOnlyEnds(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		r := f.endRetrier()
 		f.store.set(0, 0, errGone)
-		for _, h := range []limiters.Hit{lease("a"), {Key: "k", Limit: twoALog, N: -1}, {Key: "k", Limit: twoALog, N: 1}} {
-			_ = takeError(context.Background(), r, h)
+		for _, op := range []limiters.Op{lease("a"), {Key: "k", Limit: twoALog, N: -1}, {Key: "k", Limit: twoALog, N: 1}} {
+			_ = takeError(context.Background(), r, op)
 		}
 		_ = r.Take(context.Background(), time.Now(), limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
 		if got := r.Stats(); got != (guard.EndRetrierStats{}) {
@@ -111,7 +111,7 @@ func TestEndRetrierIsBounded(t *testing.T) {
 func TestEndRetrierSurvivesPanic(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		r := f.endRetrier()
-		f.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+		f.mustTake(r, []limiters.Op{lease("a")}, "ok used=1 remaining=1 reset=10s")
 		f.store.set(0, 0, errGone)
 		f.endFails(r, "a")
 		f.store.setPanic(true)
@@ -129,7 +129,7 @@ func TestEndRetrierRepeatsOnceMoreWhenClosed(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		for _, back := range []bool{true, false} {
 			r := guard.NewEndRetrier(f.store)
-			f.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+			f.mustTake(r, []limiters.Op{lease("a")}, "ok used=1 remaining=1 reset=10s")
 			f.store.set(0, 0, errGone)
 			f.endFails(r, "a")
 			synctest.Wait()
@@ -152,13 +152,13 @@ func TestEndRetrierRepeatsOnceMoreWhenClosed(t *testing.T) {
 func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		r := f.endRetrier()
-		f.mustTake(r, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+		f.mustTake(r, []limiters.Op{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
 		f.store.set(0, 0, errGone)
 		for range 3 {
 			f.endFails(r, "a", "b", "a")
 			time.Sleep(time.Second) // they are retried meanwhile
 		}
-		reserved := limiters.Hit{Key: "k", Limit: reserves, Lease: lease("a").Lease, Op: limiters.OpEnd}
+		reserved := limiters.Op{Key: "k", Limit: reserves, Lease: lease("a").Lease, Kind: limiters.OpEnd}
 		other := lease("a", end)
 		other.Key = "other"
 		for range 2 {
@@ -217,7 +217,7 @@ func TestCloseIsBounded(t *testing.T) {
 			c := guard.NewDenyCache(through, guard.DenyCacheOptions{MaxAge: time.Second})
 			counted := limit(limiters.Spec{Max: 2, CountDenied: true})
 			for range 5 {
-				take(f, c, limiters.Hit{Key: "k", Limit: counted, N: 2})
+				take(f, c, limiters.Op{Key: "k", Limit: counted, N: 2})
 			}
 			through.mute.Store(true) // the cache calls the store in a goroutine of its own
 			return c

@@ -24,7 +24,7 @@ type Fallback struct {
 	store   limiters.Store
 	local   localFallback
 	outages outageDetector
-	hits    [limiters.OnErrorLocal + 1]atomic.Int64
+	ops     [limiters.OnErrorLocal + 1]atomic.Int64
 }
 
 // FallbackOptions configures a Fallback. Zero fields have defaults.
@@ -44,7 +44,7 @@ type FallbackOptions struct {
 // FallbackStats are the state and the counters of a Fallback.
 type FallbackStats struct {
 	Down bool                             // the store has failed and not recovered
-	Hits [limiters.OnErrorLocal + 1]int64 // hits that the store failed to decide, by the on_store_error applied
+	Ops  [limiters.OnErrorLocal + 1]int64 // hits that the store failed to decide, by the on_store_error applied
 }
 
 // NewFallback returns a Fallback that wraps store. It owns neither store nor the local one.
@@ -71,8 +71,8 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 // Stats returns the state and the counters.
 func (f *Fallback) Stats() FallbackStats {
 	s := FallbackStats{Down: f.outages.isDown()}
-	for i := range s.Hits {
-		s.Hits[i] = f.hits[i].Load()
+	for i := range s.Ops {
+		s.Ops[i] = f.ops[i].Load()
 	}
 	return s
 }
@@ -88,7 +88,7 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 
 // EndLocally ends leases in the local store only. It is for leases that the wrapped store has certainly not charged, so that nothing
 // retries their ends there. It ignores a canceled ctx, which must not keep a slot occupied.
-func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiters.Hit) {
+func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiters.Op) {
 	f.local.endLeases(ctx, now, ends)
 }
 
@@ -142,17 +142,17 @@ func (f *Fallback) applyOnErrors(ctx context.Context, t fallbackTake) {
 }
 
 // applyOnError replaces a failed verdict if the OnError of h allows or denies hits regardless of their keys.
-func applyOnError(h *limiters.Hit, v *limiters.Verdict) {
+func applyOnError(op *limiters.Op, v *limiters.Verdict) {
 	if v.Err == nil {
 		return
 	}
 	uncharged := limiters.IsUncharged(v.Err)
-	switch h.OnError {
+	switch op.OnError {
 	case limiters.OnErrorAllow:
-		*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy, StoreUncharged: uncharged}
+		*v = limiters.Verdict{Allowed: true, Remaining: op.Limit.Capacity(), By: limiters.ByPolicy, StoreUncharged: uncharged}
 	case limiters.OnErrorDeny:
 		// Refunds and ends of leases are never denied.
-		*v = limiters.Verdict{Allowed: h.N < 0 || h.Op == limiters.OpEnd, By: limiters.ByPolicy, StoreUncharged: uncharged}
+		*v = limiters.Verdict{Allowed: op.N < 0 || op.Kind == limiters.OpEnd, By: limiters.ByPolicy, StoreUncharged: uncharged}
 	}
 }
 
@@ -162,15 +162,15 @@ func (f *Fallback) count(t fallbackTake) {
 		for i := range g {
 			onError := g[i].OnError
 			switch v := &t.out[first+i]; {
-			case g[i].Op == limiters.OpEnd:
+			case g[i].Kind == limiters.OpEnd:
 				continue
 			case v.Err != nil:
 				onError = limiters.OnErrorFail
 			case v.By != limiters.ByShare && v.By != limiters.ByPolicy:
 				continue
 			}
-			f.hits[onError].Add(1)
-			f.outages.countHit()
+			f.ops[onError].Add(1)
+			f.outages.countOp()
 		}
 	}
 }
@@ -203,6 +203,6 @@ func addUncharged(retried *split.Subset, first int, g limiters.Group, verdicts [
 		}
 	}
 	if 0 < len(allowed) && len(allowed) < len(g) {
-		retried.AddHits(allowed, indices...)
+		retried.AddOps(allowed, indices...)
 	}
 }

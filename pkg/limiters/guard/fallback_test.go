@@ -34,8 +34,8 @@ func (f *flaky) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		return errGone
 	}
 	err := f.Store.Take(ctx, now, groups, out)
-	for i, h := range slices.Concat(groups...) {
-		if f.bad != "" && strings.Contains(h.Key, f.bad) {
+	for i, op := range slices.Concat(groups...) {
+		if f.bad != "" && strings.Contains(op.Key, f.bad) {
 			out[i] = limiters.Verdict{Err: errGone}
 		}
 	}
@@ -46,7 +46,7 @@ func memory() limiters.Store { return memstore.New(memstore.Options{}) }
 
 var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour, CountDenied: true})
 
-func hit(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: hourly, N: 1} }
+func op(key string) limiters.Op { return limiters.Op{Key: key, Limit: hourly, N: 1} }
 
 // withOnError returns f as a store that sets one OnError for all hits of a Take, or one for each.
 func withOnError(f *guard.Fallback, onErrors ...limiters.OnError) limiters.Store {
@@ -98,13 +98,13 @@ func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, 
 
 func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: memory()})
-	hits := []limiters.Hit{
-		hit("a"), hit("d"), hit("l"), hit("f"), hit("u"), {Key: "d", Limit: hourly, N: -1}, {Key: "d", Limit: hourly},
+	ops := []limiters.Op{
+		op("a"), op("d"), op("l"), op("f"), op("u"), {Key: "d", Limit: hourly, N: -1}, {Key: "d", Limit: hourly},
 	}
 	got := take(t, withOnError(f,
 		limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal, limiters.OnErrorFail, limiters.OnErrorUnset,
 		limiters.OnErrorDeny, limiters.OnErrorDeny,
-	), hits...)
+	), ops...)
 	got[2].ResetAfter, got[2].At = 0, 0 // depend on the clock
 	if want := []limiters.Verdict{
 		{Allowed: true, Remaining: 5, By: limiters.ByPolicy}, {By: limiters.ByPolicy},
@@ -114,7 +114,7 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	decided := [...]int64{limiters.OnErrorFail: 2, limiters.OnErrorAllow: 1, limiters.OnErrorDeny: 3, limiters.OnErrorLocal: 1}
-	if got, want := f.Stats(), (guard.FallbackStats{Down: true, Hits: decided}); got != want {
+	if got, want := f.Stats(), (guard.FallbackStats{Down: true, Ops: decided}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -123,13 +123,13 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
-	hits := limiters.Singles(hit("a"), hit("b"))
-	if err := withOnError(f, limiters.OnErrorFail, limiters.OnErrorLocal).Take(t.Context(), time.Time{}, hits, out); !errors.Is(err, errGone) {
+	groups := limiters.Singles(op("a"), op("b"))
+	if err := withOnError(f, limiters.OnErrorFail, limiters.OnErrorLocal).Take(t.Context(), time.Time{}, groups, out); !errors.Is(err, errGone) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := withOnError(f, limiters.OnErrorAllow).Take(ctx, time.Time{}, hits[:1], out[:1]); !errors.Is(err, context.Canceled) {
+	if err := withOnError(f, limiters.OnErrorAllow).Take(ctx, time.Time{}, groups[:1], out[:1]); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -137,7 +137,7 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 	store := &flaky{Store: memory(), bad: "bad"}
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
-	out := take(t, withOnError(f, limiters.OnErrorDeny, limiters.OnErrorDeny, limiters.OnErrorFail), hit("good"), hit("bad"), hit("bad2"))
+	out := take(t, withOnError(f, limiters.OnErrorDeny, limiters.OnErrorDeny, limiters.OnErrorFail), op("good"), op("bad"), op("bad2"))
 	if !out[0].Allowed || out[0].By != limiters.ByStore || out[1].Allowed || out[1].By != limiters.ByPolicy || out[2].Err == nil {
 		t.Errorf("got %+v", out)
 	}
@@ -154,7 +154,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 			Local:  memory(),
 			Failed: func(reason error) { changes = append(changes, reason.Error()) },
 			Recovered: func(o guard.Outage) {
-				changes = append(changes, fmt.Sprintf("recovered after %s, %d hits", o.Duration, o.Hits))
+				changes = append(changes, fmt.Sprintf("recovered after %s, %d hits", o.Duration, o.Ops))
 			},
 		})
 		var got []string
@@ -163,7 +163,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 			if !gone {
 				time.Sleep(time.Second)
 			}
-			v := take(t, withOnError(f, limiters.OnErrorLocal), hit("k"))[0]
+			v := take(t, withOnError(f, limiters.OnErrorLocal), op("k"))[0]
 			got = append(got, fmt.Sprintf("%d %t %t", v.Used, v.By == limiters.ByShare, f.Stats().Down))
 		}
 		// The local counts continue.
@@ -184,16 +184,16 @@ func TestOutageCountsConcurrentHits(t *testing.T) {
 		f := guard.NewFallback(store, guard.FallbackOptions{Recovered: func(o guard.Outage) { outages = append(outages, o) }})
 		var takes sync.WaitGroup
 		for range hits {
-			takes.Go(func() { take(t, withOnError(f, limiters.OnErrorAllow), hit("k")) })
+			takes.Go(func() { take(t, withOnError(f, limiters.OnErrorAllow), op("k")) })
 		}
 		takes.Wait()
 		store.unreachable = false
 		time.Sleep(time.Second)
 		for range hits {
-			takes.Go(func() { take(t, withOnError(f, limiters.OnErrorAllow), hit("k")) })
+			takes.Go(func() { take(t, withOnError(f, limiters.OnErrorAllow), op("k")) })
 		}
 		takes.Wait()
-		if want := []guard.Outage{{Duration: time.Second, Hits: hits}}; !slices.Equal(outages, want) {
+		if want := []guard.Outage{{Duration: time.Second, Ops: hits}}; !slices.Equal(outages, want) {
 			t.Errorf("got %v, want %v", outages, want)
 		}
 	})
@@ -209,7 +209,7 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 		})
 		for i := range 100 {
 			store.unreachable = i%2 == 0
-			take(t, withOnError(f, limiters.OnErrorLocal), hit("k"))
+			take(t, withOnError(f, limiters.OnErrorLocal), op("k"))
 			time.Sleep(100 * time.Millisecond)
 		}
 		if !f.Stats().Down || changes != 1 {
@@ -217,7 +217,7 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 		}
 		store.unreachable = false
 		time.Sleep(time.Second)
-		take(t, withOnError(f, limiters.OnErrorLocal), hit("k"))
+		take(t, withOnError(f, limiters.OnErrorLocal), op("k"))
 		if f.Stats().Down || changes != 2 {
 			t.Errorf("a second later: down %t after %d changes, want up after two", f.Stats().Down, changes)
 		}
@@ -237,7 +237,7 @@ func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 		check := func(context.Context) error {
 			checks++
 			if fails {
-				take(t, withOnError(f, limiters.OnErrorLocal), hit("k"))
+				take(t, withOnError(f, limiters.OnErrorLocal), op("k"))
 			}
 			return result
 		}
@@ -249,7 +249,7 @@ func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 			}
 		}
 		want("without a failure", false, 0, 0)
-		take(t, withOnError(f, limiters.OnErrorLocal), hit("k"))
+		take(t, withOnError(f, limiters.OnErrorLocal), op("k"))
 		want("after a failure", true, 0, 1)
 		time.Sleep(10*time.Second - 1)
 		want("just before 10s", true, 0, 1)
@@ -273,11 +273,11 @@ func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	defer cache.Close(t.Context())
 	f := guard.NewFallback(cache, guard.FallbackOptions{})
 	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
-	over, allowing := limiters.Hit{Key: "over", Limit: once, N: 1}, withOnError(f, limiters.OnErrorAllow)
+	over, allowing := limiters.Op{Key: "over", Limit: once, N: 1}, withOnError(f, limiters.OnErrorAllow)
 	take(t, allowing, over)
 	take(t, allowing, over)
 	store.unreachable = true
-	take(t, allowing, hit("new"))
+	take(t, allowing, op("new"))
 	if v := take(t, allowing, over)[0]; v.Allowed || v.By != limiters.ByCache || !f.Stats().Down {
 		t.Errorf("%+v, down: %v", v, f.Stats().Down)
 	}
@@ -302,9 +302,9 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 				})
 				now := time.Now()
 				for i := range int64(400) {
-					h := limiters.Hit{Key: "k", Limit: limit, N: n}
+					op := limiters.Op{Key: "k", Limit: limit, N: n}
 					var out [1]limiters.Verdict
-					if err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), now, []limiters.Group{{h}}, out[:]); err != nil {
+					if err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), now, []limiters.Group{{op}}, out[:]); err != nil {
 						t.Fatal(err)
 					}
 					if out[0].Allowed {
@@ -333,7 +333,7 @@ func TestShareFollowsTheNumberOfReplicas(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, CountDenied: true})
 	var got []int64
 	for _, replicas = range []int{1, 10, 3, 10, 1} {
-		v := take(t, withOnError(f, limiters.OnErrorLocal), limiters.Hit{Key: "k", Limit: limit})[0]
+		v := take(t, withOnError(f, limiters.OnErrorLocal), limiters.Op{Key: "k", Limit: limit})[0]
 		got = append(got, v.Remaining)
 	}
 	if want := []int64{1000, 137, 385, 137, 1000}; !slices.Equal(got, want) {
@@ -347,7 +347,7 @@ func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			for j := range 200 {
-				take(t, withOnError(f, limiters.OnErrorLocal), limiters.Hit{Key: "k", Limit: hourly, N: int64(j % 5)})
+				take(t, withOnError(f, limiters.OnErrorLocal), limiters.Op{Key: "k", Limit: hourly, N: int64(j % 5)})
 				if i == 0 {
 					f.ForgetShares()
 				}
@@ -355,7 +355,7 @@ func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := f.Stats().Hits[limiters.OnErrorLocal]; n != 1600 {
+	if n := f.Stats().Ops[limiters.OnErrorLocal]; n != 1600 {
 		t.Errorf("%d decided, want 1600", n)
 	}
 }
@@ -364,9 +364,9 @@ func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 // easily make keys for which the store has no room.
 func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	store := memstore.New(memstore.Options{MaxKeys: 1})
-	take(t, store, hit("k"))
+	take(t, store, op("k"))
 	for range 5 {
-		take(t, store, hit("k")) // the store is full, and its key is over its limit
+		take(t, store, op("k")) // the store is full, and its key is over its limit
 	}
 	larger := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 8, Window: time.Hour, CountDenied: true})
 	f := guard.NewFallback(store, guard.FallbackOptions{})
@@ -374,7 +374,7 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	for _, on := range []limiters.OnError{
 		limiters.OnErrorDeny, limiters.OnErrorFail, limiters.OnErrorAllow, limiters.OnErrorAllow, limiters.OnErrorAllow,
 	} {
-		v := takeGroups(t, withOnError(f, on), limiters.Group{{Key: "k", Limit: larger, N: 1}, hit("new")})
+		v := takeGroups(t, withOnError(f, on), limiters.Group{{Key: "k", Limit: larger, N: 1}, op("new")})
 		got = append(got, fmt.Sprint(v[0].Used, v[0].Allowed, v[0].By == limiters.ByStore, v[1].Allowed, v[1].Err != nil))
 	}
 	if want := []string{
@@ -396,10 +396,10 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 	}{
 		{limiters.OnErrorDeny, true, 0}, {limiters.OnErrorFail, true, 0}, {limiters.OnErrorDeny, false, 1}, {limiters.OnErrorAllow, true, 2},
 	} {
-		hits := []limiters.Hit{hit("local"), hit(fmt.Sprint(c.with))}
-		groups := limiters.Singles(hits...)
+		ops := []limiters.Op{op("local"), op(fmt.Sprint(c.with))}
+		groups := limiters.Singles(ops...)
 		if c.together {
-			groups = []limiters.Group{hits}
+			groups = []limiters.Group{ops}
 		}
 		v := takeGroups(t, withOnError(f, limiters.OnErrorLocal, c.with), groups...)
 		if !v[0].Allowed || v[0].By != limiters.ByShare || v[0].Used != c.want {
@@ -416,8 +416,8 @@ func TestHitLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
 	now := time.Now()
 	for i := range 3 {
 		var v [1]limiters.Verdict
-		h := limiters.Hit{Key: "k", Limit: limit, N: 600}
-		if err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Group{{h}}, v[:]); err != nil || !v[0].Allowed {
+		op := limiters.Op{Key: "k", Limit: limit, N: 600}
+		if err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Group{{op}}, v[:]); err != nil || !v[0].Allowed {
 			t.Errorf("hit %d: %+v, %v", i, v, err)
 		}
 	}

@@ -58,8 +58,8 @@ func (l *faultyLink) Take(ctx context.Context, now time.Time, groups []limiters.
 		return err
 	}
 	err = inner.Take(ctx, now, groups, out)
-	for i, h := range slices.Concat(groups...) {
-		if bad != "" && h.Key == bad {
+	for i, op := range slices.Concat(groups...) {
+		if bad != "" && op.Key == bad {
 			out[i] = limiters.Verdict{Err: errors.New("a bad key")}
 		}
 	}
@@ -125,17 +125,17 @@ func describe(v limiters.Verdict) string {
 }
 
 // mustTake decides hits in one call and checks their verdicts.
-func (f *fixture) mustTake(store limiters.Store, hits []limiters.Hit, want ...string) {
+func (f *fixture) mustTake(store limiters.Store, ops []limiters.Op, want ...string) {
 	f.Helper()
-	f.mustTakeGroups(store, limiters.Singles(hits...), want...)
+	f.mustTakeGroups(store, limiters.Singles(ops...), want...)
 }
 
 func (f *fixture) mustTakeGroups(store limiters.Store, groups []limiters.Group, want ...string) {
 	f.Helper()
-	hits := slices.Concat(groups...)
+	ops := slices.Concat(groups...)
 	for i, v := range takeGroups(f, store, groups...) {
 		if got := describe(v); got != want[i] {
-			f.Errorf("at %v: hit %d of %d, of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, hits[i].N, hits[i].Key, got, want[i])
+			f.Errorf("at %v: hit %d of %d, of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, ops[i].N, ops[i].Key, got, want[i])
 		}
 	}
 }
@@ -143,14 +143,14 @@ func (f *fixture) mustTakeGroups(store limiters.Store, groups []limiters.Group, 
 // mustTake decides n hits of a key in one call, and checks the verdict.
 func (r *replica) mustTake(key string, limit *limiters.Limit, n int64, want string) {
 	r.f.Helper()
-	r.f.mustTake(r, []limiters.Hit{{Key: key, Limit: limit, N: n}}, want)
+	r.f.mustTake(r, []limiters.Op{{Key: key, Limit: limit, N: n}}, want)
 }
 
 // mustHaveUsage checks the usage of a key in the store itself.
 func (f *fixture) mustHaveUsage(key string, limit *limiters.Limit, want int64) {
 	f.Helper()
 	synctest.Wait()
-	if got := take(f, f.store.Store, limiters.Hit{Key: key, Limit: limit})[0].Used; got != want {
+	if got := take(f, f.store.Store, limiters.Op{Key: key, Limit: limit})[0].Used; got != want {
 		f.Errorf("at %v: the store holds %d of %q, want %d", time.Now().Format("15:04:05.999999"), got, key, want)
 	}
 }

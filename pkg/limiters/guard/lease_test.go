@@ -15,17 +15,17 @@ var slots = limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 
 var reserves = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: 10 * time.Second}}})
 
 // lease returns a hit that opens a lease of k under an id. Options change it.
-func lease(id string, options ...func(*limiters.Hit)) limiters.Hit {
-	h := limiters.Hit{Key: "k", Limit: slots, N: 1, Lease: limiters.NewLeaseID(nil, id)}
+func lease(id string, options ...func(*limiters.Op)) limiters.Op {
+	op := limiters.Op{Key: "k", Limit: slots, N: 1, Lease: limiters.NewLeaseID(nil, id)}
 	for _, o := range options {
-		o(&h)
+		o(&op)
 	}
-	return h
+	return op
 }
 
-func end(h *limiters.Hit) { h.N, h.Op = 0, limiters.OpEnd }
+func end(op *limiters.Op) { op.N, op.Kind = 0, limiters.OpEnd }
 
-func peek(h *limiters.Hit) { h.N = 0 }
+func peek(op *limiters.Op) { op.N = 0 }
 
 // A lease that was opened here while the store was lost is in this process only. Its end may come when the store is back.
 func TestEndGoesToBothStores(t *testing.T) {
@@ -78,11 +78,11 @@ func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {
 	} {
 		f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: memory()})
 		// A second hit that is decided, so that the call does not fail as a whole.
-		out := take(t, withOnError(f, on, limiters.OnErrorAllow), lease("a", end), hit("other"))
+		out := take(t, withOnError(f, on, limiters.OnErrorAllow), lease("a", end), op("other"))
 		if out[0].At, out[0].Order = 0, 0; out[0] != want {
 			t.Errorf("on_store_error %v: %+v, want %+v", on, out[0], want)
 		}
-		if got := f.Stats().Hits; got != [limiters.OnErrorLocal + 1]int64{limiters.OnErrorAllow: 1} {
+		if got := f.Stats().Ops; got != [limiters.OnErrorLocal + 1]int64{limiters.OnErrorAllow: 1} {
 			t.Errorf("on_store_error %v: decided %v, want the other hit only", on, got)
 		}
 	}
@@ -92,28 +92,28 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
 		for range 2 {
-			f.mustTake(a, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+			f.mustTake(a, []limiters.Op{lease("a")}, "ok used=1 remaining=1 reset=10s")
 		}
-		f.mustTake(a, []limiters.Hit{lease("b")}, "ok used=2 remaining=0 reset=10s")
+		f.mustTake(a, []limiters.Op{lease("b")}, "ok used=2 remaining=0 reset=10s")
 		calls, lookups := a.link.calls.Load(), a.Stats().Lookups
 		for range 2 {
-			f.mustTake(a, []limiters.Hit{lease("c")}, "denied used=2 remaining=0 retry=1s reset=10s")
+			f.mustTake(a, []limiters.Op{lease("c")}, "denied used=2 remaining=0 retry=1s reset=10s")
 		}
 		if got := a.link.calls.Load() - calls; got != 2 {
 			t.Errorf("%d calls of the store for two denials by leases, want 2", got)
 		}
-		f.mustTake(a, []limiters.Hit{lease("a", end), lease("c")},
+		f.mustTake(a, []limiters.Op{lease("a", end), lease("c")},
 			"ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
 		if got := a.Stats().Lookups - lookups; got != 3 {
 			t.Errorf("%d further lookups, want 3: an end is not looked up", got)
 		}
 		// An end brings no answer from memory, and forgets none.
-		twoALogKey := limiters.Hit{Key: "k", Limit: twoALog, N: 1}
-		f.mustTake(a, []limiters.Hit{twoALogKey}, "ok used=1 remaining=1 reset=60s")
-		f.mustTake(a, []limiters.Hit{twoALogKey}, "ok used=2 remaining=0 reset=60s")
-		f.mustTake(a, []limiters.Hit{twoALogKey}, "denied used=2 remaining=0 retry=60s reset=60s")
-		f.mustTake(a, []limiters.Hit{lease("c", end)}, "ok used=1 remaining=1 reset=10s")
-		f.mustTake(a, []limiters.Hit{twoALogKey}, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+		twoALogKey := limiters.Op{Key: "k", Limit: twoALog, N: 1}
+		f.mustTake(a, []limiters.Op{twoALogKey}, "ok used=1 remaining=1 reset=60s")
+		f.mustTake(a, []limiters.Op{twoALogKey}, "ok used=2 remaining=0 reset=60s")
+		f.mustTake(a, []limiters.Op{twoALogKey}, "denied used=2 remaining=0 retry=60s reset=60s")
+		f.mustTake(a, []limiters.Op{lease("c", end)}, "ok used=1 remaining=1 reset=10s")
+		f.mustTake(a, []limiters.Op{twoALogKey}, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 	})
 }
 
@@ -149,7 +149,7 @@ func TestEndLocallyCallsNoStore(t *testing.T) {
 	store.unreachable = false
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	ends := []limiters.Hit{lease("a", end)}
+	ends := []limiters.Op{lease("a", end)}
 	f.EndLocally(ctx, time.Time{}, ends)
 	if ends[0] != lease("a", end) {
 		t.Errorf("the caller's hit has become %+v, want %+v", ends[0], lease("a", end))
@@ -164,7 +164,7 @@ func TestEndLocallyCallsNoStore(t *testing.T) {
 }
 
 func TestEndLocallyWithoutALocalStore(t *testing.T) {
-	guard.NewFallback(memory(), guard.FallbackOptions{}).EndLocally(t.Context(), time.Time{}, []limiters.Hit{lease("a", end)})
+	guard.NewFallback(memory(), guard.FallbackOptions{}).EndLocally(t.Context(), time.Time{}, []limiters.Op{lease("a", end)})
 }
 
 // A canceling store cancels the context of each call.

@@ -21,16 +21,16 @@ type localFallback struct {
 
 // takeFailed decides the failed hits of t under OnErrorLocal. A verdict keeps its error if store fails too.
 func (l *localFallback) takeFailed(ctx context.Context, t fallbackTake) {
-	var hits split.Subset
+	var subset split.Subset
 	for first, g := range limiters.EachGroup(t.groups) {
-		l.addFailed(&hits, first, g, t)
+		l.addFailed(&subset, first, g, t)
 	}
 	// The store does not block, and must end a lease even if ctx is canceled.
-	if hits.Len() == 0 || hits.Take(context.WithoutCancel(ctx), l.store, t.now) != nil {
+	if subset.Len() == 0 || subset.Take(context.WithoutCancel(ctx), l.store, t.now) != nil {
 		return
 	}
-	for i, v := range hits.Verdicts {
-		if index := hits.Index(i); index >= 0 && v.Err == nil {
+	for i, v := range subset.Verdicts {
+		if index := subset.Index(i); index >= 0 && v.Err == nil {
 			v.By, v.StoreUncharged = limiters.ByShare, limiters.IsUncharged(t.out[index].Err)
 			t.out[index] = v
 		}
@@ -39,14 +39,14 @@ func (l *localFallback) takeFailed(ctx context.Context, t fallbackTake) {
 
 // addFailed adds the failed hits of g under OnErrorLocal to hits. If another hit of g was denied or failed, it adds a denying hit, so
 // that no share is charged.
-func (l *localFallback) addFailed(hits *split.Subset, first int, g limiters.Group, t fallbackTake) {
+func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, t fallbackTake) {
 	var failed limiters.Group
 	var indices []int
 	denied := false
-	for i, h := range g {
+	for i, op := range g {
 		v := &t.out[first+i]
-		if v.Err != nil && h.OnError == limiters.OnErrorLocal && l.scale(&h) {
-			failed, indices = append(failed, h), append(indices, first+i)
+		if v.Err != nil && op.OnError == limiters.OnErrorLocal && l.scale(&op) {
+			failed, indices = append(failed, op), append(indices, first+i)
 		} else {
 			denied = denied || !v.Allowed
 		}
@@ -58,22 +58,22 @@ func (l *localFallback) addFailed(hits *split.Subset, first int, g limiters.Grou
 		l.hasLeases.Store(true)
 	}
 	if denied {
-		failed, indices = append(failed, limiters.DenyingHit(failed[0].Key)), append(indices, -1)
+		failed, indices = append(failed, limiters.DenyingOp(failed[0].Key)), append(indices, -1)
 	}
-	hits.AddHits(failed, indices...)
+	subset.AddOps(failed, indices...)
 }
 
-func hasLease(h limiters.Hit) bool { return h.Lease != limiters.LeaseID{} }
+func hasLease(op limiters.Op) bool { return op.Lease != limiters.LeaseID{} }
 
 // scale replaces the limit of h by this process's share of it. It reports whether the hit can be decided.
-func (l *localFallback) scale(h *limiters.Hit) bool {
+func (l *localFallback) scale(op *limiters.Op) bool {
 	replicas := int64(l.replicas())
 	if l.store == nil || replicas <= 1 {
 		return l.store != nil
 	}
-	share, err := l.shares.replicaLimit(h.Limit, max(h.N, 1), replicas)
+	share, err := l.shares.replicaLimit(op.Limit, max(op.N, 1), replicas)
 	if err == nil {
-		h.Limit = share
+		op.Limit = share
 	}
 	return err == nil
 }
@@ -82,11 +82,11 @@ func (l *localFallback) scale(h *limiters.Hit) bool {
 // canceled, it repeats those that failed too, because nothing else decides them.
 func (l *localFallback) mirrorEnds(ctx context.Context, t fallbackTake) {
 	canceled := ctx.Err() != nil
-	var ends []limiters.Hit
+	var ends []limiters.Op
 	for first, g := range limiters.EachGroup(t.groups) {
-		for i, h := range g {
-			if h.Op == limiters.OpEnd && h.OnError == limiters.OnErrorLocal && (canceled || t.out[first+i].Err == nil) {
-				ends = append(ends, h)
+		for i, op := range g {
+			if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || t.out[first+i].Err == nil) {
+				ends = append(ends, op)
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func (l *localFallback) mirrorEnds(ctx context.Context, t fallbackTake) {
 }
 
 // endLeases is [Fallback.EndLocally].
-func (l *localFallback) endLeases(ctx context.Context, now time.Time, ends []limiters.Hit) {
+func (l *localFallback) endLeases(ctx context.Context, now time.Time, ends []limiters.Op) {
 	if len(ends) == 0 || l.store == nil {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 // An Outage is the time from a failure of the store to its recovery.
 type Outage struct {
 	Duration time.Duration
-	Hits     int64 // hits that the store failed to decide, including those that fail
+	Ops      int64 // hits that the store failed to decide, including those that fail
 }
 
 // An outageDetector notices the begin and the end of outages from the results of store calls, and counts their hits.
@@ -19,7 +19,7 @@ type outageDetector struct {
 
 	began       atomic.Pointer[time.Time] // the begin of the outage; nil while the store works
 	lastFailure atomic.Pointer[time.Time]
-	hits        atomic.Int64 // hits of an outage, which no Outage has reported yet
+	ops         atomic.Int64 // hits of an outage, which no Outage has reported yet
 }
 
 func (d *outageDetector) isDown() bool { return d.began.Load() != nil }
@@ -34,9 +34,9 @@ func (d *outageDetector) noteFailure(reason error) {
 }
 
 // countHit counts a hit that the store failed to decide.
-func (d *outageDetector) countHit() {
+func (d *outageDetector) countOp() {
 	if d.isDown() {
-		d.hits.Add(1)
+		d.ops.Add(1)
 	}
 }
 
@@ -54,7 +54,7 @@ func (d *outageDetector) noteSuccess() {
 
 func (d *outageDetector) recover() {
 	if began := d.began.Swap(nil); began != nil {
-		d.recovered(Outage{time.Since(*began), d.hits.Swap(0)})
+		d.recovered(Outage{time.Since(*began), d.ops.Swap(0)})
 	}
 }
 

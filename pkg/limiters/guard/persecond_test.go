@@ -34,9 +34,9 @@ type recorder struct {
 
 func (r *recorder) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	r.calls++
-	for i, h := range slices.Concat(groups...) {
-		r.keys = append(r.keys, h.Key)
-		out[i] = limiters.Verdict{Allowed: true, Used: h.N}
+	for i, op := range slices.Concat(groups...) {
+		r.keys = append(r.keys, op.Key)
+		out[i] = limiters.Verdict{Allowed: true, Used: op.N}
 	}
 	return r.err
 }
@@ -52,22 +52,22 @@ var penalizedSecond = limit(limiters.Spec{
 })
 
 func TestPerSecondDividesHits(t *testing.T) {
-	hit := func(key string, l *limiters.Limit) limiters.Hit { return limiters.Hit{Key: key, Limit: l} }
+	op := func(key string, l *limiters.Limit) limiters.Op { return limiters.Op{Key: key, Limit: l} }
 	for _, c := range []struct {
 		name              string
 		groups            []limiters.Group
 		toMain, toSeconds string
 	}{
 		{"nothing", nil, "", ""},
-		{"no seconds", limiters.Singles(hit("a", minute), hit("b", twoSeconds)), "a b", ""},
-		{"only seconds", limiters.Singles(hit("a", second), hit("b", second)), "", "a b"},
-		{"both", limiters.Singles(hit("a", second), hit("b", minute), hit("c", second)), "b", "a c"},
-		{"a group of both", []limiters.Group{{hit("a", second), hit("b", minute)}, {hit("c", second)}}, "a b", "c"},
-		{"all in a group of both", []limiters.Group{{hit("a", second), hit("b", minute)}}, "a b", ""},
-		{"a second with a penalty", limiters.Singles(hit("a", second), hit("b", penalizedSecond)), "b", "a"},
-		{"only a second with a penalty", limiters.Singles(hit("a", penalizedSecond)), "a", ""},
+		{"no seconds", limiters.Singles(op("a", minute), op("b", twoSeconds)), "a b", ""},
+		{"only seconds", limiters.Singles(op("a", second), op("b", second)), "", "a b"},
+		{"both", limiters.Singles(op("a", second), op("b", minute), op("c", second)), "b", "a c"},
+		{"a group of both", []limiters.Group{{op("a", second), op("b", minute)}, {op("c", second)}}, "a b", "c"},
+		{"all in a group of both", []limiters.Group{{op("a", second), op("b", minute)}}, "a b", ""},
+		{"a second with a penalty", limiters.Singles(op("a", second), op("b", penalizedSecond)), "b", "a"},
+		{"only a second with a penalty", limiters.Singles(op("a", penalizedSecond)), "a", ""},
 		{"groups of their own", []limiters.Group{
-			{hit("a", second), hit("b", second)}, {hit("c", minute), hit("d", minute)},
+			{op("a", second), op("b", second)}, {op("c", minute), op("d", minute)},
 		}, "c d", "a b"},
 	} {
 		var main, seconds recorder
@@ -101,17 +101,17 @@ func TestPerSecondDividesHits(t *testing.T) {
 
 func TestPerSecondStoreThatFailsFailsItsHitsOnly(t *testing.T) {
 	broken := errors.New("broken")
-	hits := []limiters.Hit{{Key: "a", Limit: second, N: 1}, {Key: "b", Limit: minute, N: 2}}
+	ops := []limiters.Op{{Key: "a", Limit: second, N: 1}, {Key: "b", Limit: minute, N: 2}}
 	out := make([]limiters.Verdict, 2)
-	if err := guard.NewPerSecond(&recorder{}, &recorder{err: broken}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil ||
+	if err := guard.NewPerSecond(&recorder{}, &recorder{err: broken}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out); err != nil ||
 		!errors.Is(out[0].Err, broken) || out[0].Allowed || out[1].Err != nil || out[1].Used != 2 {
 		t.Errorf("%+v, %v: want the first to fail, the second to stand", out, err)
 	}
-	if err := guard.NewPerSecond(&recorder{err: broken}, &recorder{}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil ||
+	if err := guard.NewPerSecond(&recorder{err: broken}, &recorder{}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out); err != nil ||
 		out[0].Err != nil || out[0].Used != 1 || !errors.Is(out[1].Err, broken) {
 		t.Errorf("%+v, %v: want the second to fail, the first to stand", out, err)
 	}
-	err := guard.NewPerSecond(&recorder{err: broken}, &recorder{err: context.Canceled}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out)
+	err := guard.NewPerSecond(&recorder{err: broken}, &recorder{err: context.Canceled}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out)
 	if !errors.Is(err, broken) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want both errors", err)
 	}
@@ -119,7 +119,7 @@ func TestPerSecondStoreThatFailsFailsItsHitsOnly(t *testing.T) {
 
 // A panic in a store must not end the process: it is an error of that store's hits.
 func TestPerSecondPanicIsAnErrorOfItsHits(t *testing.T) {
-	groups := limiters.Singles(limiters.Hit{Key: "a", Limit: second, N: 1}, limiters.Hit{Key: "b", Limit: minute, N: 2})
+	groups := limiters.Singles(limiters.Op{Key: "a", Limit: second, N: 1}, limiters.Op{Key: "b", Limit: minute, N: 2})
 	out := make([]limiters.Verdict, 2)
 	if err := guard.NewPerSecond(&recorder{}, panicking{}).Take(t.Context(), time.Time{}, groups, out); err != nil ||
 		!errors.Is(out[0].Err, split.ErrPanic) || out[1].Used != 2 {

@@ -58,8 +58,8 @@ type comparison struct {
 	start   time.Time
 	last    time.Time // of the generator, as of the last call
 
-	hits    map[string]limiters.Hit // the last hit of each key
-	charged map[string]time.Time    // the last charge of each key
+	ops     map[string]limiters.Op // the last hit of each key
+	charged map[string]time.Time   // the last charge of each key
 	denied  int
 }
 
@@ -73,7 +73,7 @@ func newComparison(t *testing.T, name string, calls *limiterstest.Generator) *co
 		name: name, calls: calls, bare: memstore.New(memstore.Options{}), maxAge: maxAge,
 		cached: cached(t, memstore.New(memstore.Options{}), guard.DenyCacheOptions{MaxAge: maxAge, MaxBytes: 64 << 10}),
 		window: first.Window, penalty: first.Params.Penalty, start: time.Now(), last: last,
-		hits: map[string]limiters.Hit{}, charged: map[string]time.Time{},
+		ops: map[string]limiters.Op{}, charged: map[string]time.Time{},
 	}
 }
 
@@ -81,8 +81,8 @@ func newComparison(t *testing.T, name string, calls *limiterstest.Generator) *co
 func (c *comparison) step(t *testing.T) {
 	t.Helper()
 	now, groups := c.calls.Next()
-	hits := slices.Concat(groups...)
-	if slices.ContainsFunc(hits, func(h limiters.Hit) bool { return h.Limit.Spec().Params.Penalty != c.penalty }) {
+	ops := slices.Concat(groups...)
+	if slices.ContainsFunc(ops, func(op limiters.Op) bool { return op.Limit.Spec().Params.Penalty != c.penalty }) {
 		return // a lower max ends penalties, which caches see after MaxAge
 	}
 	const clockRange = 100 * 365 * 24 * time.Hour // beyond it clocks overflow
@@ -90,24 +90,24 @@ func (c *comparison) step(t *testing.T) {
 		time.Sleep(d)
 	}
 	c.last = now
-	want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+	want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
 	if err := c.bare.Take(context.Background(), time.Time{}, groups, want); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.cached.Take(context.Background(), time.Time{}, groups, got); err != nil {
 		t.Fatal(err)
 	}
-	for i, h := range hits {
-		c.hits[h.Key] = h
+	for i, op := range ops {
+		c.ops[op.Key] = op
 		if !want[i].Allowed {
 			c.denied++
 		}
-		if h.N > 0 && got[i].Allowed {
-			c.charged[h.Key] = time.Now()
+		if op.N > 0 && got[i].Allowed {
+			c.charged[op.Key] = time.Now()
 		}
-		if reason := contradiction(got[i], want[i], h, time.Since(c.charged[h.Key]) < c.maxAge); reason != "" {
+		if reason := contradiction(got[i], want[i], op, time.Since(c.charged[op.Key]) < c.maxAge); reason != "" {
 			t.Fatalf("%s: hit %d of %+v under %+v: %s:\n got %s\nwant %s",
-				c.name, i, hits, h.Limit.Spec(), reason, describe(got[i]), describe(want[i]))
+				c.name, i, ops, op.Limit.Spec(), reason, describe(got[i]), describe(want[i]))
 		}
 	}
 	c.calls.Observe(want)
@@ -115,7 +115,7 @@ func (c *comparison) step(t *testing.T) {
 
 // contradiction returns how got contradicts want, or "". The store with a cache decided got, and the store by itself decided want.
 // chargedLater reports whether the key may have been charged after its denial was cached.
-func contradiction(got, want limiters.Verdict, h limiters.Hit, chargedLater bool) string {
+func contradiction(got, want limiters.Verdict, op limiters.Op, chargedLater bool) string {
 	got.Order, want.Order = 0, 0 // two stores
 	if got == want {
 		return ""
@@ -133,7 +133,7 @@ func contradiction(got, want limiters.Verdict, h limiters.Hit, chargedLater bool
 	if !never && !chargedLater && got.RetryAfter < want.RetryAfter {
 		return "the retry time of the cache is too short"
 	}
-	if h.Limit.Spec().CountDenied && !h.Limit.HasPenalty() && got.ResetAfter != want.ResetAfter {
+	if op.Limit.Spec().CountDenied && !op.Limit.HasPenalty() && got.ResetAfter != want.ResetAfter {
 		return "the reset time of the cache differs although the limit counts denied hits"
 	}
 	return ""
@@ -145,12 +145,12 @@ func (c *comparison) compareUsage(t *testing.T) {
 	if err := c.cached.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range c.hits {
-		h.N = 0
-		want, got := take(t, c.bare, h)[0], take(t, c.cached, h)[0]
+	for _, op := range c.ops {
+		op.N = 0
+		want, got := take(t, c.bare, op)[0], take(t, c.cached, op)[0]
 		want.Order, got.Order = 0, 0 // two stores
 		if got.By != limiters.ByCache && got != want {
-			t.Fatalf("%s: %q in the end:\n got %s\nwant %s", c.name, h.Key, describe(got), describe(want))
+			t.Fatalf("%s: %q in the end:\n got %s\nwant %s", c.name, op.Key, describe(got), describe(want))
 		}
 	}
 }

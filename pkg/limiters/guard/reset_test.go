@@ -39,7 +39,7 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 		inner := memstore.New(memstore.Options{})
 		cache := guard.NewDenyCache(inner, guard.DenyCacheOptions{MaxAge: time.Hour})
 		charge := func(key string) limiters.Verdict {
-			return take(t, cache, limiters.Hit{Key: key, Limit: limit, N: 1})[0]
+			return take(t, cache, limiters.Op{Key: key, Limit: limit, N: 1})[0]
 		}
 		for range 10 {
 			charge("k")
@@ -60,7 +60,7 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 		if err := cache.Close(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if v := take(t, inner, limiters.Hit{Key: "k", Limit: limit})[0]; v.Used != 1 {
+		if v := take(t, inner, limiters.Op{Key: "k", Limit: limit})[0]; v.Used != 1 {
 			t.Errorf("%s: the store has %+v, want only the hit after the reset", name, v)
 		}
 	}
@@ -89,11 +89,11 @@ func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
 	} {
 		local := memory()
 		f := guard.NewFallback(resetless{memory()}, guard.FallbackOptions{Local: local})
-		take(t, local, hit("k"))
+		take(t, local, op("k"))
 		if err := reset(f); err == nil {
 			t.Errorf("%s: no error, and the store is unreachable", name)
 		}
-		if v := take(t, local, hit("k"))[0]; v.Used != 1 {
+		if v := take(t, local, op("k"))[0]; v.Used != 1 {
 			t.Errorf("%s: the local counter was not reset: %+v", name, v)
 		}
 	}
@@ -117,7 +117,7 @@ func TestFailedResetLosesNoEnds(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				r := guard.NewEndRetrier(resetless{f.store})
 				f.Cleanup(func() { _ = r.Close(context.Background()) })
-				f.mustTake(r, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
+				f.mustTake(r, []limiters.Op{lease("a")}, "ok used=1 remaining=1 reset=10s")
 				f.store.set(0, 0, errGone)
 				f.endFails(r, "a")
 				if err := reset(r); err == nil {

@@ -37,28 +37,28 @@ func TestHitsOfManySizesKeepToTheLimit(t *testing.T) {
 func mostAdmitted(t *testing.T, store limiters.Store, limit *limiters.Limit, rnd *rand.Rand) int64 {
 	t.Helper()
 	sizes, now := []int64{1, 1, 1, 2, 7, 20, 30, 60}, time.Now()
-	decide := func(h limiters.Hit) bool {
-		h.Key, h.Limit = "k", limit
+	decide := func(op limiters.Op) bool {
+		op.Key, op.Limit = "k", limit
 		var out [1]limiters.Verdict
-		if err := store.Take(t.Context(), now, limiters.Singles(h), out[:]); err != nil || out[0].Err != nil {
+		if err := store.Take(t.Context(), now, limiters.Singles(op), out[:]); err != nil || out[0].Err != nil {
 			t.Fatal(err, out[0].Err)
 		}
 		return out[0].Allowed
 	}
 	sum, most := int64(0), int64(0)
 	for i := range byte(250) {
-		h := limiters.Hit{N: sizes[rnd.IntN(len(sizes))]}
+		op := limiters.Op{N: sizes[rnd.IntN(len(sizes))]}
 		if limit.Reserves() {
-			h.Lease[0] = i + 1
+			op.Lease[0] = i + 1
 		}
-		if !decide(h) {
+		if !decide(op) {
 			continue
 		}
-		actual := rnd.Int64N(h.N + 1)
+		actual := rnd.Int64N(op.N + 1)
 		if limit.Reserves() {
-			decide(limiters.Hit{N: actual, Lease: h.Lease, Op: limiters.OpEnd})
+			decide(limiters.Op{N: actual, Lease: op.Lease, Kind: limiters.OpEnd})
 		} else {
-			decide(limiters.Hit{N: actual - h.N})
+			decide(limiters.Op{N: actual - op.N})
 		}
 		sum += actual
 		most = max(most, sum)

@@ -78,13 +78,13 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 					rnd := rand.New(rand.NewPCG(uint64(g), 0))
 					out := make([]limiters.Verdict, 3)
 					for range 200 {
-						hits := make([]limiters.Hit, 1+rnd.IntN(3))
-						for i := range hits {
+						ops := make([]limiters.Op, 1+rnd.IntN(3))
+						for i := range ops {
 							k, n := rnd.IntN(len(want)), rnd.Int64N(4)
-							hits[i] = limiters.Hit{Key: fmt.Sprint(k), Limit: day, N: n}
+							ops[i] = limiters.Op{Key: fmt.Sprint(k), Limit: day, N: n}
 							want[k].Add(n)
 						}
-						if err := replicas[g%2].Take(context.Background(), time.Time{}, limiters.Singles(hits...), out[:len(hits)]); err != nil {
+						if err := replicas[g%2].Take(context.Background(), time.Time{}, limiters.Singles(ops...), out[:len(ops)]); err != nil {
 							t.Error(err)
 						}
 						if rnd.IntN(1000) == 0 {
@@ -102,7 +102,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 				answered += c.Stats().Answered
 			}
 			for k := range want {
-				if v := take(t, store, limiters.Hit{Key: fmt.Sprint(k), Limit: day})[0]; v.Used != want[k].Load() {
+				if v := take(t, store, limiters.Op{Key: fmt.Sprint(k), Limit: day})[0]; v.Used != want[k].Load() {
 					t.Errorf("key %d holds %d, want %d", k, v.Used, want[k].Load())
 				}
 			}
@@ -122,15 +122,15 @@ func TestDenyCacheConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(g), 1))
 			for range 300 {
-				hits := make([]limiters.Hit, 1+rnd.IntN(12))
-				for i := range hits {
-					hits[i] = limiters.Hit{
+				ops := make([]limiters.Op, 1+rnd.IntN(12))
+				for i := range ops {
+					ops[i] = limiters.Op{
 						Key: fmt.Sprint(rnd.IntN(200)), Limit: limits[rnd.IntN(3)], N: rnd.Int64N(5) - 1,
 					}
 				}
-				groups := limiters.Singles(hits...)
+				groups := limiters.Singles(ops...)
 				if rnd.IntN(3) == 0 {
-					groups = []limiters.Group{hits}
+					groups = []limiters.Group{ops}
 				}
 				for _, v := range takeGroups(t, c, groups...) {
 					if v.By == limiters.ByCache && (v.Allowed || v.RetryAfter == 0 || v.ResetAfter <= 0 || v.Err != nil) {
@@ -156,20 +156,20 @@ func TestRefundsAndLossesInRedisAreSeen(t *testing.T) {
 	day := limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 	for _, again := range []func(){
 		func() { server.Client(t).FlushAll(context.Background()) },
-		func() { take(t, b, limiters.Hit{Key: "k", Limit: day, N: -1}) },
+		func() { take(t, b, limiters.Op{Key: "k", Limit: day, N: -1}) },
 	} {
-		take(t, a, limiters.Hit{Key: "k", Limit: day, N: 1})
-		if v := take(t, a, limiters.Hit{Key: "k", Limit: day, N: 1})[0]; v.Allowed {
+		take(t, a, limiters.Op{Key: "k", Limit: day, N: 1})
+		if v := take(t, a, limiters.Op{Key: "k", Limit: day, N: 1})[0]; v.Allowed {
 			t.Fatal("a second of one a day")
 		}
 		again()
 		start := time.Now()
-		for !take(t, a, limiters.Hit{Key: "k", Limit: day, N: 1})[0].Allowed {
+		for !take(t, a, limiters.Op{Key: "k", Limit: day, N: 1})[0].Allowed {
 			if time.Since(start) > 2*time.Minute {
 				t.Fatal("it is not seen")
 			}
 		}
-		take(t, a, limiters.Hit{Key: "k", Limit: day, N: -1})
+		take(t, a, limiters.Op{Key: "k", Limit: day, N: -1})
 	}
 }
 
@@ -186,10 +186,10 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	}
 	day := limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 	before := heap()
-	hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
+	ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 	for i := range 200_000 {
-		hits[0] = limiters.Hit{Key: fmt.Sprintf("4:shop|user_id=%08d", i), Limit: day, N: 1}
-		if err := c.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
+		ops[0] = limiters.Op{Key: fmt.Sprintf("4:shop|user_id=%08d", i), Limit: day, N: 1}
+		if err := c.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -203,7 +203,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 		t.Errorf("%d bytes of the heap, and %d by its own account", taken, stats.Bytes)
 	}
 	// The last are cached, the first are not.
-	if v := take(t, c, hits...)[0]; v.By != limiters.ByCache {
+	if v := take(t, c, ops...)[0]; v.By != limiters.ByCache {
 		t.Error("the last denial is not cached")
 	}
 }
@@ -212,8 +212,8 @@ func TestDenyCacheIsBounded(t *testing.T) {
 type denies struct{ limiters.Store }
 
 func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	for i, h := range slices.Concat(groups...) {
-		out[i] = limiters.Verdict{Used: h.Limit.Capacity() + 1, RetryAfter: time.Hour, ResetAfter: time.Hour}
+	for i, op := range slices.Concat(groups...) {
+		out[i] = limiters.Verdict{Used: op.Limit.Capacity() + 1, RetryAfter: time.Hour, ResetAfter: time.Hour}
 	}
 	return nil
 }
@@ -224,8 +224,8 @@ func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 		a := f.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10})
 		const keys = 500
 		for i := range keys {
-			take(f, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2}, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2})
-			take(f, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 1})
+			take(f, a, limiters.Op{Key: fmt.Sprint(i), Limit: counted, N: 2}, limiters.Op{Key: fmt.Sprint(i), Limit: counted, N: 2})
+			take(f, a, limiters.Op{Key: fmt.Sprint(i), Limit: counted, N: 1})
 		}
 		full := a.Stats()
 		if full.Bytes > 16<<10 || full.NotCached < 100 || full.Answered != full.Entries {
@@ -236,7 +236,7 @@ func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 			f.mustHaveUsage(fmt.Sprint(i), counted, 5)
 		}
 		time.Sleep(time.Second)
-		take(f, a, limiters.Hit{Key: "late", Limit: counted, N: 2}, limiters.Hit{Key: "late", Limit: counted, N: 2})
+		take(f, a, limiters.Op{Key: "late", Limit: counted, N: 2}, limiters.Op{Key: "late", Limit: counted, N: 2})
 		a.mustTake("late", counted, 1, "cached: denied used=5 remaining=0 retry=58s reset=58s")
 	})
 }
@@ -256,7 +256,7 @@ func TestDenyCacheOfAFullRedisDeniesNothingThatFits(t *testing.T) {
 			day := limit(limiters.Spec{Algorithm: name, Max: 5, Window: 365 * 24 * time.Hour, CountDenied: name != "sliding_log"})
 			key := fmt.Sprint(name, i)
 			c := cached(t, onRedis(t, server), guard.DenyCacheOptions{MaxAge: time.Hour})
-			of := func(n int64) limiters.Hit { return limiters.Hit{Key: key, Limit: day, N: n} }
+			of := func(n int64) limiters.Op { return limiters.Op{Key: key, Limit: day, N: n} }
 			take(t, c, of(3))
 			setFull("1")
 			if together {

@@ -33,11 +33,11 @@ func (w *worker) startWorker(run func(context.Context)) {
 
 // send sends hits to store in one call, each in a group of its own. If the call fails, each verdict gets the error too. It recovers,
 // because nothing else on the goroutine does.
-func (w *worker) send(store limiters.Store, hits []limiters.Hit) ([]limiters.Verdict, error) {
+func (w *worker) send(store limiters.Store, ops []limiters.Op) ([]limiters.Verdict, error) {
 	ctx, cancel := context.WithTimeout(w.calls, callTimeout)
 	defer cancel()
-	out := make([]limiters.Verdict, len(hits))
-	return out, split.TakeRecovering(ctx, store, time.Time{}, limiters.Singles(hits...), out)
+	out := make([]limiters.Verdict, len(ops))
+	return out, split.TakeRecovering(ctx, store, time.Time{}, limiters.Singles(ops...), out)
 }
 
 // stopWorker stops the goroutine and waits for it. Calls are canceled when ctx ends or the returned function is called.

@@ -25,18 +25,18 @@ func slotRaces(t *testing.T, replicas []limiters.Store) {
 	limit := MustLimit(limiters.Spec{Algorithm: "concurrency", Max: slots})
 	var held, admitted atomic.Int64
 	racers(replicas, func(store limiters.Store, id string) {
-		hit := limiters.Hit{Key: "slots", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, id)}
-		if v := takeOne(t, store, hit); v.Allowed {
+		op := limiters.Op{Key: "slots", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, id)}
+		if v := takeOne(t, store, op); v.Allowed {
 			admitted.Add(1)
 			if n := held.Add(1); n > slots {
 				t.Errorf("%d slots of %d are held", n, slots)
 			}
 			held.Add(-1)
 		}
-		hit.Op = limiters.OpEnd
-		takeOne(t, store, hit)
+		op.Kind = limiters.OpEnd
+		takeOne(t, store, op)
 	})
-	if v := takeOne(t, replicas[0], limiters.Hit{Key: "slots", Limit: limit}); v.Used != 0 || admitted.Load() < slots {
+	if v := takeOne(t, replicas[0], limiters.Op{Key: "slots", Limit: limit}); v.Used != 0 || admitted.Load() < slots {
 		t.Errorf("after all releases %d slots are held; %d hits were admitted", v.Used, admitted.Load())
 	}
 }
@@ -49,17 +49,17 @@ func reserveRaces(t *testing.T, replicas []limiters.Store, algorithm string) {
 	var number, actual atomic.Int64
 	racers(replicas, func(store limiters.Store, id string) {
 		n := number.Add(1)
-		hit := limiters.Hit{Key: "reserved", Limit: limit, N: n % 50, Lease: limiters.NewLeaseID(nil, id)}
-		if v := takeOne(t, store, hit); !v.Allowed {
+		op := limiters.Op{Key: "reserved", Limit: limit, N: n % 50, Lease: limiters.NewLeaseID(nil, id)}
+		if v := takeOne(t, store, op); !v.Allowed {
 			t.Errorf("%+v", v)
 		}
-		hit.Op, hit.N = limiters.OpEnd, n%70
+		op.Kind, op.N = limiters.OpEnd, n%70
 		for range 2 { // the second changes nothing
-			takeOne(t, store, hit)
+			takeOne(t, store, op)
 		}
-		actual.Add(hit.N)
+		actual.Add(op.N)
 	})
-	if v := takeOne(t, replicas[0], limiters.Hit{Key: "reserved", Limit: limit}); v.Used != actual.Load() {
+	if v := takeOne(t, replicas[0], limiters.Op{Key: "reserved", Limit: limit}); v.Used != actual.Load() {
 		t.Errorf("the usage is %d, want %d", v.Used, actual.Load())
 	}
 }
@@ -80,9 +80,9 @@ func racers(replicas []limiters.Store, f func(store limiters.Store, id string)) 
 	wg.Wait()
 }
 
-func takeOne(t *testing.T, store limiters.Store, hit limiters.Hit) limiters.Verdict {
+func takeOne(t *testing.T, store limiters.Store, op limiters.Op) limiters.Verdict {
 	out := make([]limiters.Verdict, 1)
-	if err := store.Take(context.Background(), time.Time{}, limiters.Singles(hit), out); err != nil || out[0].Err != nil {
+	if err := store.Take(context.Background(), time.Time{}, limiters.Singles(op), out); err != nil || out[0].Err != nil {
 		t.Errorf("take: %v %v", err, out[0].Err)
 	}
 	return out[0]

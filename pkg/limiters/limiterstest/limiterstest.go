@@ -86,12 +86,12 @@ func canceled(t *testing.T, store limiters.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
-	hits := []limiters.Group{{{Key: "k", Limit: limit, N: 1}}}
+	groups := []limiters.Group{{{Key: "k", Limit: limit, N: 1}}}
 	out := make([]limiters.Verdict, 1)
-	if err := store.Take(ctx, time.Time{}, hits, out); !errors.Is(err, context.Canceled) || !limiters.IsUncharged(err) {
+	if err := store.Take(ctx, time.Time{}, groups, out); !errors.Is(err, context.Canceled) || !limiters.IsUncharged(err) {
 		t.Errorf("Take of a canceled context: %v, want an uncharged %v", err, context.Canceled)
 	}
-	if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil || out[0].Err != nil {
+	if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil || out[0].Err != nil {
 		t.Fatal(err, out[0].Err)
 	}
 	if !out[0].Allowed {
@@ -110,9 +110,9 @@ func noHits(t *testing.T, store limiters.Store) {
 func ownClock(t *testing.T, store limiters.Store) {
 	for _, name := range Windowed() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour})
-		hits := []limiters.Group{{{Key: "k", Limit: limit, N: 2}}, {{Key: "k", Limit: limit, N: 1}}}
+		groups := []limiters.Group{{{Key: "k", Limit: limit, N: 2}}, {{Key: "k", Limit: limit, N: 1}}}
 		out := make([]limiters.Verdict, 2)
-		if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil {
+		if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
 			t.Fatal(name, err)
 		}
 		if !out[0].Allowed || out[1].Allowed {
@@ -139,18 +139,18 @@ func order(t *testing.T, store limiters.Store) {
 	for g := range goroutines {
 		wg.Go(func() {
 			for range takes {
-				hits := limiters.Singles(limiters.Hit{Key: "a", Limit: limit, N: 1}, limiters.Hit{Key: "b", Limit: limit, N: 1})
+				groups := limiters.Singles(limiters.Op{Key: "a", Limit: limit, N: 1}, limiters.Op{Key: "b", Limit: limit, N: 1})
 				if g%4 == 0 {
-					hits = hits[:1]
+					groups = groups[:1]
 				}
-				out := make([]limiters.Verdict, len(hits))
-				if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil {
+				out := make([]limiters.Verdict, len(groups))
+				if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
 					t.Error(err)
 					return
 				}
 				mu.Lock()
-				for i := range hits {
-					decided[hits[i][0].Key] = append(decided[hits[i][0].Key], out[i])
+				for i := range groups {
+					decided[groups[i][0].Key] = append(decided[groups[i][0].Key], out[i])
 				}
 				mu.Unlock()
 			}
@@ -182,9 +182,9 @@ func Races(t *testing.T, replicas []limiters.Store) {
 					wg.Go(func() {
 						for i := range 12 {
 							n := int64(1 + (g+i)%3)
-							hits := []limiters.Group{{{Key: "spent", Limit: limit, N: n}}}
+							groups := []limiters.Group{{{Key: "spent", Limit: limit, N: n}}}
 							out := make([]limiters.Verdict, 1)
-							if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil || out[0].Err != nil {
+							if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil || out[0].Err != nil {
 								t.Errorf("take: %v %v", err, out[0].Err)
 								return
 							}
@@ -198,9 +198,9 @@ func Races(t *testing.T, replicas []limiters.Store) {
 			}
 			wg.Wait()
 			// Less than the largest hit remains. Hits of 1 use up the rest.
-			hits, out := []limiters.Group{{{Key: "spent", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
+			groups, out := []limiters.Group{{{Key: "spent", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
 			for range 3 {
-				if err := replicas[0].Take(context.Background(), time.Time{}, hits, out); err != nil {
+				if err := replicas[0].Take(context.Background(), time.Time{}, groups, out); err != nil {
 					t.Fatal(err)
 				}
 				if out[0].Allowed {

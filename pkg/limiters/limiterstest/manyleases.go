@@ -47,23 +47,23 @@ func (m *manyLeasesOfKey) limit(algorithm string) *limiters.Limit {
 }
 
 // takeSingles decides ungrouped hits in both stores, compares the verdicts, and returns the last.
-func (m *manyLeasesOfKey) takeSingles(now time.Time, hits ...limiters.Hit) limiters.Verdict {
+func (m *manyLeasesOfKey) takeSingles(now time.Time, ops ...limiters.Op) limiters.Verdict {
 	m.t.Helper()
-	return m.take(now, hits, limiters.Singles(hits...))
+	return m.take(now, ops, limiters.Singles(ops...))
 }
 
 // takeGroup is takeSingles for the hits of one group.
-func (m *manyLeasesOfKey) takeGroup(now time.Time, group ...limiters.Hit) limiters.Verdict {
+func (m *manyLeasesOfKey) takeGroup(now time.Time, group ...limiters.Op) limiters.Verdict {
 	m.t.Helper()
 	return m.take(now, group, []limiters.Group{group})
 }
 
 // take decides hits in groups that are slices of hits.
-func (m *manyLeasesOfKey) take(now time.Time, hits []limiters.Hit, groups []limiters.Group) limiters.Verdict {
+func (m *manyLeasesOfKey) take(now time.Time, ops []limiters.Op, groups []limiters.Group) limiters.Verdict {
 	m.t.Helper()
-	got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-	for i := range hits {
-		hits[i].Key = m.prefix + hits[i].Key
+	got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
+	for i := range ops {
+		ops[i].Key = m.prefix + ops[i].Key
 	}
 	for store, out := range map[limiters.Store][]limiters.Verdict{m.store: got, m.reference: want} {
 		if err := store.Take(context.Background(), now, groups, out); err != nil {
@@ -83,11 +83,11 @@ func (m *manyLeasesOfKey) openLeases(limit *limiters.Limit, key string, leases i
 	m.t.Helper()
 	const calls = 10
 	for call := range calls {
-		hits := make([]limiters.Hit, leases/calls)
-		for i := range hits {
-			hits[i] = limiters.Hit{Key: key, Limit: limit, N: n, Lease: idOf(call, i)}
+		ops := make([]limiters.Op, leases/calls)
+		for i := range ops {
+			ops[i] = limiters.Op{Key: key, Limit: limit, N: n, Lease: idOf(call, i)}
 		}
-		m.takeSingles(traceStart.Add(time.Duration(call)*time.Microsecond), hits...)
+		m.takeSingles(traceStart.Add(time.Duration(call)*time.Microsecond), ops...)
 	}
 }
 
@@ -98,7 +98,7 @@ func (m *manyLeasesOfKey) shortens(algorithm string) {
 	m.t.Helper()
 	limit, back := m.limit(algorithm), traceStart.Add(-24*time.Hour)
 	m.openLeases(limit, "shorten", 2500, 1)
-	peek := limiters.Hit{Key: "shorten", Limit: limit}
+	peek := limiters.Op{Key: "shorten", Limit: limit}
 	if v := m.takeSingles(back, peek, peek); v.Used != 2500 {
 		m.t.Errorf("after a step back: %s, want 2500 used", Format(v))
 	}
@@ -120,35 +120,35 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 	for _, slots := range []int64{1, 2} {
 		key := fmt.Sprintf("end %d ", slots)
 		m.openLeases(limit, key, 4500, slots)
-		hit := func(n int64, id limiters.LeaseID) limiters.Hit {
-			return limiters.Hit{Key: key, Limit: limit, N: n, Lease: id}
+		op := func(n int64, id limiters.LeaseID) limiters.Op {
+			return limiters.Op{Key: key, Limit: limit, N: n, Lease: id}
 		}
-		m.takeSingles(late, hit(1, limiters.NewLeaseID(nil, "open")))
-		peek, ended := hit(0, limiters.LeaseID{}), hit(0, idOf(9, 449))
-		large := hit(limiters.MaxLeases-499*slots, limiters.NewLeaseID(nil, "large"))
-		ended.Op = limiters.OpEnd
+		m.takeSingles(late, op(1, limiters.NewLeaseID(nil, "open")))
+		peek, ended := op(0, limiters.LeaseID{}), op(0, idOf(9, 449))
+		large := op(limiters.MaxLeases-499*slots, limiters.NewLeaseID(nil, "large"))
+		ended.Kind = limiters.OpEnd
 		for _, step := range []struct {
-			hit  limiters.Hit
+			op   limiters.Op
 			want int64
 		}{
 			{peek, 3500*slots + 1},
 			{ended, 2499*slots + 1},
-			{hit(slots, idOf(9, 448)), 1499*slots + 1}, // the expired lease is removed, and the hit opens a new one
-			{large, 499*slots + 1},                     // denied: leases that have expired hold its slots
+			{op(slots, idOf(9, 448)), 1499*slots + 1}, // the expired lease is removed, and the hit opens a new one
+			{large, 499*slots + 1},                    // denied: leases that have expired hold its slots
 			{large, limiters.MaxLeases - 498*slots + 1},
 		} {
-			if v := m.takeSingles(later, step.hit); v.Used != step.want {
-				m.t.Errorf("%d slots, %+v: %s, want %d used", slots, step.hit, Format(v), step.want)
+			if v := m.takeSingles(later, step.op); v.Used != step.want {
+				m.t.Errorf("%d slots, %+v: %s, want %d used", slots, step.op, Format(v), step.want)
 			}
 		}
 		m.openLeases(limit, key+"one call", 3500, slots)
-		m.takeSingles(late, limiters.Hit{Key: key + "one call", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "open")})
+		m.takeSingles(late, limiters.Op{Key: key + "one call", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "open")})
 		peek.Key = key + "one call"
 		if v := m.takeSingles(later, peek, peek, peek); v.Used != 500*slots+1 {
 			m.t.Errorf("%d slots, three hits of one call: %s, want %d used", slots, Format(v), 500*slots+1)
 		}
 	}
-	back, peek := traceStart.Add(-24*time.Hour), limiters.Hit{Key: "shorten all", Limit: limit}
+	back, peek := traceStart.Add(-24*time.Hour), limiters.Op{Key: "shorten all", Limit: limit}
 	m.openLeases(limit, peek.Key, 2*limiters.LeasesPerHit, 1)
 	m.takeSingles(back, peek, peek)
 	if v := m.takeSingles(back.Add(time.Second), peek); v.Used != 0 {
@@ -157,13 +157,13 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 	for _, at := range []time.Duration{2 * time.Second, 5*time.Second + 500*time.Millisecond - 1, 5500 * time.Millisecond} {
 		key := fmt.Sprint("reset ", at)
 		m.openLeases(limit, key, 3500, 2)
-		end := limiters.Hit{Key: key, Limit: limit, Lease: limiters.NewLeaseID(nil, "unknown"), Op: limiters.OpEnd}
+		end := limiters.Op{Key: key, Limit: limit, Lease: limiters.NewLeaseID(nil, "unknown"), Kind: limiters.OpEnd}
 		m.takeSingles(traceStart.Add(500*time.Millisecond), end)
 		want := int64(5001)
 		if at == 5500*time.Millisecond {
 			want = 1 // the end of the unknown id is forgotten, too
 		}
-		if v := m.takeSingles(traceStart.Add(at), limiters.Hit{Key: key, Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "new")}); v.Used != want {
+		if v := m.takeSingles(traceStart.Add(at), limiters.Op{Key: key, Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "new")}); v.Used != want {
 			m.t.Errorf("after %v: %s, want %d used", at, Format(v), want)
 		}
 	}
@@ -174,20 +174,20 @@ func (m *manyLeasesOfKey) removes(algorithm string) {
 	m.t.Helper()
 	limit, later := m.limit(algorithm), traceStart.Add(2*time.Second)
 	m.openLeases(limit, "remove", 3500, 1)
-	named := limiters.Hit{Key: "remove", Limit: limit, N: 7, Lease: idOf(9, 349)}
+	named := limiters.Op{Key: "remove", Limit: limit, N: 7, Lease: idOf(9, 349)}
 	settled := named
-	settled.Op = limiters.OpEnd
+	settled.Kind = limiters.OpEnd
 	for _, step := range []struct {
-		hit  limiters.Hit
+		op   limiters.Op
 		want int64
 	}{
-		{limiters.Hit{Key: "remove", Limit: limit}, 3500 - limiters.LeasesPerHit},
+		{limiters.Op{Key: "remove", Limit: limit}, 3500 - limiters.LeasesPerHit},
 		{settled, 3500 - 2*limiters.LeasesPerHit - 1}, // expired: the actual cost is not charged, and is remembered
 		{named, 3500 - 3*limiters.LeasesPerHit - 1 + 7},
-		{limiters.Hit{Key: "remove", Limit: limit}, 7},
+		{limiters.Op{Key: "remove", Limit: limit}, 7},
 	} {
-		if v := m.takeSingles(later, step.hit); v.Used != step.want {
-			m.t.Errorf("%+v: %s, want %d used", step.hit, Format(v), step.want)
+		if v := m.takeSingles(later, step.op); v.Used != step.want {
+			m.t.Errorf("%+v: %s, want %d used", step.op, Format(v), step.want)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 	m.t.Helper()
 	limit, now := m.limit(algorithm), traceStart.Add(500*time.Millisecond)
 	m.openLeases(limit, "full", limiters.MaxLeases, 1)
-	further := limiters.Hit{Key: "full", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "further")}
+	further := limiters.Op{Key: "full", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "further")}
 	held := further
 	held.Lease = idOf(9, 0)
 	want := limiters.Verdict{
@@ -215,7 +215,7 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 		m.t.Errorf("a held reservation: %+v", v)
 	}
 	ended := held
-	ended.Op = limiters.OpEnd
+	ended.Kind = limiters.OpEnd
 	if v := m.takeSingles(now, ended, further); !v.Allowed || v.TooManyReservations {
 		m.t.Errorf("after one has ended: %+v", v)
 	}
@@ -234,15 +234,15 @@ func reservationsAfterRefund(t *testing.T, store limiters.Store) {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: limiters.MaxWindow, Params: params})
 		for _, older := range []int64{0, 2} {
 			m := &manyLeasesOfKey{t, store, NewReference(), fmt.Sprintf("%s after a refund %d ", name, older)}
-			hit := limiters.Hit{Limit: limit, N: 5}
-			reserved := limiters.Hit{Limit: limit, N: 3, Lease: limiters.NewLeaseID(nil, "id")}
-			settled, refund, old := reserved, hit, hit
-			settled.Op, settled.N, refund.N, old.N = limiters.OpEnd, 1, -5, older
+			op := limiters.Op{Limit: limit, N: 5}
+			reserved := limiters.Op{Limit: limit, N: 3, Lease: limiters.NewLeaseID(nil, "id")}
+			settled, refund, old := reserved, op, op
+			settled.Kind, settled.N, refund.N, old.N = limiters.OpEnd, 1, -5, older
 			m.takeGroup(traceStart, old)
-			m.takeGroup(traceStart.Add(time.Minute), hit)
+			m.takeGroup(traceStart.Add(time.Minute), op)
 			m.takeGroup(traceStart.Add(30*time.Second), refund, reserved)
 			m.takeGroup(traceStart.Add(31*time.Second), settled)
-			if v := m.takeGroup(traceStart.Add(31*time.Second), limiters.Hit{Limit: limit}); name != "funnel" && v.Used != older+1 {
+			if v := m.takeGroup(traceStart.Add(31*time.Second), limiters.Op{Limit: limit}); name != "funnel" && v.Used != older+1 {
 				t.Errorf("%s: %s, want %d used", m.prefix, Format(v), older+1)
 			}
 		}

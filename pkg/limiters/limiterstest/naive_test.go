@@ -21,11 +21,11 @@ type model interface {
 }
 
 // take decides h by a model.
-func take(m model, now int64, h limiters.Hit) limiters.Verdict {
-	if h.Op == limiters.OpChargeDenied {
-		return m.take(now, 0, h.N)
+func take(m model, now int64, op limiters.Op) limiters.Verdict {
+	if op.Kind == limiters.OpChargeDenied {
+		return m.take(now, 0, op.N)
 	}
-	return m.take(now, h.N, 0)
+	return m.take(now, op.N, 0)
 }
 
 var naiveModels = map[string]func(limiters.Spec) charged{
@@ -51,17 +51,17 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 				for range 80 {
 					now, groups := g.Next()
 					ops++
-					h := groups[0][0]
-					h.Key = "k"
+					op := groups[0][0]
+					op.Key = "k"
 					out := make([]limiters.Verdict, 1)
-					if err := core.Take(context.Background(), now, limiters.Singles(h), out); err != nil {
+					if err := core.Take(context.Background(), now, limiters.Singles(op), out); err != nil {
 						t.Fatal(err)
 					}
-					want := take(m, now.UnixMicro(), h)
+					want := take(m, now.UnixMicro(), op)
 					want.At = now.UnixMicro()
 					history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
-						t.Fatalf("seed %d, %+v, op=%d n=%d:\n%s\n got %s\nwant %s", seed, spec, h.Op, h.N,
+						t.Fatalf("seed %d, %+v, op=%d n=%d:\n%s\n got %s\nwant %s", seed, spec, op.Kind, op.N,
 							history[max(0, len(history)-10):], Format(out[0]), Format(want))
 					}
 					g.Observe(out)

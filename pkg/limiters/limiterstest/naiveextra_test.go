@@ -37,29 +37,29 @@ type charged interface {
 	settle(now, at, move int64)         // moves the charge that at identifies
 }
 
-func (m *naiveLeases) take(now int64, h limiters.Hit) limiters.Verdict {
-	m.expire(now, h.Lease)
-	is := func(l naiveLease) bool { return l.id == h.Lease }
+func (m *naiveLeases) take(now int64, op limiters.Op) limiters.Verdict {
+	m.expire(now, op.Lease)
+	is := func(l naiveLease) bool { return l.id == op.Lease }
 	open, ended := slices.IndexFunc(m.open, is), slices.IndexFunc(m.ended, is)
-	n, none := clamp(h.N), h.Lease == limiters.LeaseID{}
+	n, none := clamp(op.N), op.Lease == limiters.LeaseID{}
 	switch {
-	case h.Op == limiters.OpEnd && none:
-	case h.Op == limiters.OpEnd && open >= 0:
+	case op.Kind == limiters.OpEnd && none:
+	case op.Kind == limiters.OpEnd && open >= 0:
 		l := m.open[open]
 		m.open = slices.Delete(m.open, open, open+1)
 		m.of.settle(now, l.timeOfItsHits, max(0, n)-l.n)
-	case h.Op == limiters.OpEnd:
+	case op.Kind == limiters.OpEnd:
 		m.ended = append(slices.DeleteFunc(m.ended, is),
-			naiveLease{id: h.Lease, expires: now + limiters.EndedTTL.Microseconds(), n: max(0, n)})
+			naiveLease{id: op.Lease, expires: now + limiters.EndedTTL.Microseconds(), n: max(0, n)})
 	case none || n < 0 || n == 0 && !m.reserves:
-		return m.of.take(now, h.N, 0)
+		return m.of.take(now, op.N, 0)
 	case open >= 0:
 	default:
 		if v := m.of.fits(now, n); !v.Allowed {
 			return v
 		}
 		if ended < 0 {
-			m.open = append(m.open, naiveLease{h.Lease, now + m.ttl, n, m.of.time(now)})
+			m.open = append(m.open, naiveLease{op.Lease, now + m.ttl, n, m.of.time(now)})
 			m.of.charge(now, n)
 			break
 		}
@@ -246,17 +246,17 @@ func TestLeasesAgreeWithNaiveModels(t *testing.T) {
 				for range 120 {
 					now, groups := g.Next()
 					ops++
-					h := groups[0][0]
-					h.Key = "k"
+					op := groups[0][0]
+					op.Key = "k"
 					out := make([]limiters.Verdict, 1)
-					if err := core.Take(context.Background(), now, limiters.Singles(h), out); err != nil {
+					if err := core.Take(context.Background(), now, limiters.Singles(op), out); err != nil {
 						t.Fatal(err)
 					}
-					want := m.take(now.UnixMicro(), h)
+					want := m.take(now.UnixMicro(), op)
 					want.At = now.UnixMicro()
 					history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
-						t.Fatalf("seed %d, %+v, op=%d n=%d lease=%.2x:\n%s\n got %s\nwant %s", seed, spec, h.Op, h.N, h.Lease,
+						t.Fatalf("seed %d, %+v, op=%d n=%d lease=%.2x:\n%s\n got %s\nwant %s", seed, spec, op.Kind, op.N, op.Lease,
 							strings.Join(history[max(0, len(history)-10):], "\n"), Format(out[0]), Format(want))
 					}
 					g.Observe(out)

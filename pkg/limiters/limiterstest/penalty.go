@@ -75,9 +75,9 @@ func RacesWithPenalties(t *testing.T, replicas []limiters.Store) {
 			for _, store := range replicas {
 				for range goroutines {
 					wg.Go(func() {
-						hits, out := limiters.Singles(limiters.Hit{Key: "offended", Limit: limit, N: 1}), make([]limiters.Verdict, 1)
+						groups, out := limiters.Singles(limiters.Op{Key: "offended", Limit: limit, N: 1}), make([]limiters.Verdict, 1)
 						for range each {
-							if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil || out[0].Err != nil {
+							if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil || out[0].Err != nil {
 								t.Errorf("take: %v %v", err, out[0].Err)
 								return
 							}

@@ -159,14 +159,14 @@ func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
 				for range 80 {
 					now, groups := g.Next()
 					ops++
-					h := limiters.Hit{Key: "k", Limit: g.limits[0], N: groups[0][0].N}
+					op := limiters.Op{Key: "k", Limit: g.limits[0], N: groups[0][0].N}
 					out := make([]limiters.Verdict, 1)
-					if err := core.Take(context.Background(), now, limiters.Singles(h), out); err != nil {
+					if err := core.Take(context.Background(), now, limiters.Singles(op), out); err != nil {
 						t.Fatal(err)
 					}
-					want := m.take(now.UnixMicro(), clamp(h.N), 0)
+					want := m.take(now.UnixMicro(), clamp(op.N), 0)
 					want.At = now.UnixMicro()
-					history = append(history, now.Format(time.RFC3339Nano)+" "+strconv.FormatInt(h.N, 10)+" "+Format(want))
+					history = append(history, now.Format(time.RFC3339Nano)+" "+strconv.FormatInt(op.N, 10)+" "+Format(want))
 					if out[0] != want {
 						for _, line := range history[max(0, len(history)-14):] {
 							t.Log(line)

@@ -103,8 +103,8 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 	var history []func() string // formatted only if the stores disagree
 	for range steps {
 		now, groups := g.Next()
-		hits := slices.Concat(groups...)
-		want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+		ops := slices.Concat(groups...)
+		want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
 		if err := reference.Take(context.Background(), now, groups, want); err != nil {
 			t.Fatal(err)
 		}
@@ -112,10 +112,10 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 			t.Fatal(err)
 		}
 		sizes := sizes(groups)
-		for i, h := range hits {
+		for i, op := range ops {
 			history = append(history, func() string {
 				return fmt.Sprintf("%d %s %+v op=%d n=%d lease=%.2x groups of %v => %s",
-					now.UnixMicro(), h.Key, h.Limit.Spec(), h.Op, h.N, h.Lease, sizes, Format(want[i]))
+					now.UnixMicro(), op.Key, op.Limit.Spec(), op.Kind, op.N, op.Lease, sizes, Format(want[i]))
 			})
 			if got[i] != want[i] {
 				for _, line := range history[max(0, len(history)-12):] {
@@ -319,32 +319,32 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 	if g.rnd.IntN(12) == 0 {
 		limit = pick(g.rnd, g.limits...)
 	}
-	hits := make([]limiters.Hit, pick(g.rnd, 1, 1, 1, 1, 2, 3, 5))
-	for i := range hits {
+	ops := make([]limiters.Op, pick(g.rnd, 1, 1, 1, 1, 2, 3, 5))
+	for i := range ops {
 		if g.mixed {
 			limit = pick(g.rnd, g.limits...)
 		}
-		hits[i] = limiters.Hit{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
+		ops[i] = limiters.Op{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
 		if !limit.UsesExtraState() && g.rnd.IntN(12) == 0 {
-			hits[i].Op, hits[i].N = limiters.OpChargeDenied, max(0, hits[i].N)
+			ops[i].Kind, ops[i].N = limiters.OpChargeDenied, max(0, ops[i].N)
 		}
 		if limit.UsesLeases() && g.rnd.IntN(8) > 0 {
-			hits[i].Lease = limiters.NewLeaseID(nil, pick(g.rnd, "1", "2", "3", "4", "5", strconv.FormatInt(g.now, 10)))
+			ops[i].Lease = limiters.NewLeaseID(nil, pick(g.rnd, "1", "2", "3", "4", "5", strconv.FormatInt(g.now, 10)))
 			if g.rnd.IntN(3) == 0 {
-				hits[i].Op = limiters.OpEnd
+				ops[i].Kind = limiters.OpEnd
 			}
 		}
 	}
 	if g.rnd.IntN(3) > 0 {
-		return time.UnixMicro(g.now), limiters.Singles(hits...)
+		return time.UnixMicro(g.now), limiters.Singles(ops...)
 	}
 	var groups []limiters.Group
-	for len(hits) > 0 {
-		n := min(len(hits), pick(g.rnd, 1, 2, 3, 4))
-		if ungrouped := slices.IndexFunc(hits[:n], func(h limiters.Hit) bool { return h.Op != limiters.OpCharge }); ungrouped >= 0 {
+	for len(ops) > 0 {
+		n := min(len(ops), pick(g.rnd, 1, 2, 3, 4))
+		if ungrouped := slices.IndexFunc(ops[:n], func(op limiters.Op) bool { return op.Kind != limiters.OpCharge }); ungrouped >= 0 {
 			n = max(1, ungrouped)
 		}
-		groups, hits = append(groups, hits[:n]), hits[n:]
+		groups, ops = append(groups, ops[:n]), ops[n:]
 	}
 	return time.UnixMicro(g.now), groups
 }

@@ -34,8 +34,8 @@ func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.G
 	}
 	stateIndex := make([]int, 0, len(out))
 	for _, g := range groups {
-		for _, h := range g {
-			stateIndex = append(stateIndex, r.stateIndex(&h))
+		for _, op := range g {
+			stateIndex = append(stateIndex, r.stateIndex(&op))
 		}
 	}
 	limiters.Decide(now.UnixMicro(), groups, stateIndex, r.states, out)
@@ -46,8 +46,8 @@ func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.G
 }
 
 // stateIndex returns the index of the state of h, and adds a zero state if there is none.
-func (r *Reference) stateIndex(h *limiters.Hit) int {
-	id := [2]string{h.Key, h.Limit.StateID()}
+func (r *Reference) stateIndex(op *limiters.Op) int {
+	id := [2]string{op.Key, op.Limit.StateID()}
 	n, found := r.indexOf[id]
 	if !found {
 		n = len(r.states)

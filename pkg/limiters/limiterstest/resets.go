@@ -39,12 +39,12 @@ func Resets(t *testing.T, store limiters.Store) {
 		limit := MustLimit(spec)
 		take := func(key string, lease byte) limiters.Verdict {
 			t.Helper()
-			h := limiters.Hit{Key: key, Limit: limit, N: 1}
+			op := limiters.Op{Key: key, Limit: limit, N: 1}
 			if limit.UsesLeases() {
-				h.Lease = limiters.LeaseID{lease}
+				op.Lease = limiters.LeaseID{lease}
 			}
 			out := make([]limiters.Verdict, 1)
-			if err := store.Take(ctx, time.Time{}, limiters.Singles(h), out); err != nil || out[0].Err != nil {
+			if err := store.Take(ctx, time.Time{}, limiters.Singles(op), out); err != nil || out[0].Err != nil {
 				t.Fatal(spec, err, out[0].Err)
 			}
 			return out[0]
@@ -141,11 +141,11 @@ type resetting struct {
 }
 
 func (r *resetting) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	hit := groups[r.rnd.IntN(len(groups))][0]
+	op := groups[r.rnd.IntN(len(groups))][0]
 	if r.rnd.IntN(3) == 0 {
 		inspection := slices.Clone(groups[r.rnd.IntN(len(groups))])
 		for i := range inspection {
-			inspection[i].Op = limiters.OpInspect
+			inspection[i].Kind = limiters.OpInspect
 		}
 		verdicts := make([]limiters.Verdict, len(inspection))
 		if err := r.Store.Take(ctx, now, []limiters.Group{inspection}, verdicts); err != nil {
@@ -155,14 +155,14 @@ func (r *resetting) Take(ctx context.Context, now time.Time, groups []limiters.G
 	}
 	switch r.rnd.IntN(8) {
 	case 0:
-		if _, err := r.Store.Reset(ctx, []limiters.StateName{hit.Limit.StateName(hit.Key)}); err != nil {
+		if _, err := r.Store.Reset(ctx, []limiters.StateName{op.Limit.StateName(op.Key)}); err != nil {
 			return err
 		}
 	case 1:
 		if !r.canMatch {
 			break
 		}
-		prefix := strings.Clone(hit.Key[:len(hit.Key)/2])
+		prefix := strings.Clone(op.Key[:len(op.Key)/2])
 		cursor := ""
 		for {
 			done, err := r.Store.ResetMatching(ctx, func(key string) bool { return strings.HasPrefix(key, prefix) }, cursor)

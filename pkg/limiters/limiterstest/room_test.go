@@ -40,8 +40,8 @@ func (c *growthCheck) takeGroup(ctx context.Context, now time.Time, g limiters.G
 	if len(g) > 1 {
 		return take() // its hits depend on each other
 	}
-	h, i := &g[0], c.stateIndex(&g[0])
-	before, wasZero, needsRoom := c.states[i].GrownBytes(), c.states[i].IsZero(), h.NeedsRoom(&c.states[i], now.UnixMicro())
+	op, i := &g[0], c.stateIndex(&g[0])
+	before, wasZero, needsRoom := c.states[i].GrownBytes(), c.states[i].IsZero(), op.NeedsRoom(&c.states[i], now.UnixMicro())
 	if err := take(); err != nil {
 		return err
 	}
@@ -50,10 +50,10 @@ func (c *growthCheck) takeGroup(ctx context.Context, now time.Time, g limiters.G
 	if grew {
 		c.grown++
 	}
-	settlesReservation := h.Op == limiters.OpEnd && !wasZero // must not fail, so it grows without asking
+	settlesReservation := op.Kind == limiters.OpEnd && !wasZero // must not fail, so it grows without asking
 	if grew && !needsRoom && !settlesReservation {
-		c.t.Errorf("%d op=%d n=%d %s needs no room, and its state grows from %d to %d bytes: %s", now.UnixMicro(), h.Op, h.N,
-			h.Limit.Spec().Algorithm, before, after.GrownBytes(), Format(out[0]))
+		c.t.Errorf("%d op=%d n=%d %s needs no room, and its state grows from %d to %d bytes: %s", now.UnixMicro(), op.Kind, op.N,
+			op.Limit.Spec().Algorithm, before, after.GrownBytes(), Format(out[0]))
 	}
 	return nil
 }

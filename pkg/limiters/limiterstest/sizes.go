@@ -42,15 +42,15 @@ func (c SizeCase) Fill(keys int, take func(now time.Time, groups []limiters.Grou
 	for hit := range c.Hits {
 		at := now.Add(time.Duration(hit) * time.Second)
 		for first := 0; first < keys; first += len(out) {
-			hits := make([]limiters.Hit, min(len(out), keys-first))
-			for i := range hits {
-				hits[i] = limiters.Hit{Key: fmt.Sprintf("%040d", first+i), Limit: limit, N: 1}
+			ops := make([]limiters.Op, min(len(out), keys-first))
+			for i := range ops {
+				ops[i] = limiters.Op{Key: fmt.Sprintf("%040d", first+i), Limit: limit, N: 1}
 				if limit.UsesLeases() {
-					binary.BigEndian.PutUint64(hits[i].Lease[:], uint64(first+i+1))
-					binary.BigEndian.PutUint64(hits[i].Lease[8:], uint64(hit))
+					binary.BigEndian.PutUint64(ops[i].Lease[:], uint64(first+i+1))
+					binary.BigEndian.PutUint64(ops[i].Lease[8:], uint64(hit))
 				}
 			}
-			if err := take(at, limiters.Singles(hits...), out[:len(hits)]); err != nil {
+			if err := take(at, limiters.Singles(ops...), out[:len(ops)]); err != nil {
 				return err
 			}
 			if v := out[0]; v.Err != nil || !v.Allowed {

@@ -149,19 +149,19 @@ func (r *replayer) step(words []string, want string) (string, error) {
 		r.now, words = r.now.Add(d), words[1:]
 	}
 	text := strings.Join(words, " ")
-	var hits []limiters.Hit
+	var ops []limiters.Op
 	for _, part := range strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == '&' }) {
-		hit, err := r.hit(strings.Fields(part))
+		op, err := r.op(strings.Fields(part))
 		if err != nil {
 			return "", err
 		}
-		hits = append(hits, hit)
+		ops = append(ops, op)
 	}
-	groups := limiters.Singles(hits...)
+	groups := limiters.Singles(ops...)
 	if strings.Contains(text, " & ") {
-		groups = []limiters.Group{hits}
+		groups = []limiters.Group{ops}
 	}
-	out := make([]limiters.Verdict, len(hits))
+	out := make([]limiters.Verdict, len(ops))
 	if err := r.store.Take(context.Background(), r.now, groups, out); err != nil {
 		return "", err
 	}
@@ -172,51 +172,51 @@ func (r *replayer) step(words []string, want string) (string, error) {
 	return strings.Join(verdicts, ", "), nil
 }
 
-func (r *replayer) hit(words []string) (limiters.Hit, error) {
-	h := limiters.Hit{Key: r.prefix + "/" + r.trace + "/", Limit: r.usual}
+func (r *replayer) op(words []string) (limiters.Op, error) {
+	op := limiters.Op{Key: r.prefix + "/" + r.trace + "/", Limit: r.usual}
 	for len(words) > 0 {
 		switch {
 		case words[0] == "peek" && len(words) > 3 && words[1] == "for" && words[3] == "denied":
 			n, err := strconv.ParseInt(words[2], 10, 64)
 			if err != nil {
-				return h, err
+				return op, err
 			}
-			h.Op, h.N, words = limiters.OpChargeDenied, n, words[4:]
+			op.Kind, op.N, words = limiters.OpChargeDenied, n, words[4:]
 		case words[0] == "peek":
 			words = words[1:]
 		case words[0] == "inspect":
-			h.Op, words = limiters.OpInspect, words[1:]
+			op.Kind, words = limiters.OpInspect, words[1:]
 		case (words[0] == "take" || words[0] == "refund") && len(words) > 1:
 			n, err := strconv.ParseInt(words[1], 10, 64)
 			if err != nil {
-				return h, err
+				return op, err
 			}
 			if words[0] == "refund" {
 				n = -n
 			}
-			h.N, words = n, words[2:]
+			op.N, words = n, words[2:]
 		case words[0] == "as" && len(words) > 1:
-			h.Lease, words = limiters.NewLeaseID(nil, words[1]), words[2:]
+			op.Lease, words = limiters.NewLeaseID(nil, words[1]), words[2:]
 		case words[0] == "settle" && len(words) > 2:
 			n, err := strconv.ParseInt(words[2], 10, 64)
 			if err != nil {
-				return h, err
+				return op, err
 			}
-			h.Lease, h.Op, h.N, words = limiters.NewLeaseID(nil, words[1]), limiters.OpEnd, n, words[3:]
+			op.Lease, op.Kind, op.N, words = limiters.NewLeaseID(nil, words[1]), limiters.OpEnd, n, words[3:]
 		case words[0] == "release" && len(words) > 1:
-			h.Lease, h.Op, words = limiters.NewLeaseID(nil, words[1]), limiters.OpEnd, words[2:]
+			op.Lease, op.Kind, words = limiters.NewLeaseID(nil, words[1]), limiters.OpEnd, words[2:]
 		case words[0] == "of" && len(words) > 1:
-			h.Key, words = h.Key+words[1], words[2:]
+			op.Key, words = op.Key+words[1], words[2:]
 		case words[0] == "under" && len(words) > 1:
-			h.Limit, words = r.limits[words[1]], words[2:]
+			op.Limit, words = r.limits[words[1]], words[2:]
 		default:
-			return h, fmt.Errorf("unknown words %q: want take N, peek, peek for N denied, refund N, inspect, as ID, release ID, settle ID N, of KEY or under LIMIT", words)
+			return op, fmt.Errorf("unknown words %q: want take N, peek, peek for N denied, refund N, inspect, as ID, release ID, settle ID N, of KEY or under LIMIT", words)
 		}
 	}
-	if h.Limit == nil {
-		return h, fmt.Errorf("no such limit")
+	if op.Limit == nil {
+		return op, fmt.Errorf("no such limit")
 	}
-	return h, nil
+	return op, nil
 }
 
 // Format returns a verdict as the traces write it.

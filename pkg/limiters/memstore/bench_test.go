@@ -59,10 +59,10 @@ func charge(b *testing.B, s *Store, groups []limiters.Group, out []limiters.Verd
 
 // fill charges each of n keys, every eighth under a funnel.
 func fill(b *testing.B, s *Store, n int) {
-	hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
-	groups := limiters.Singles(hits...)
+	ops, out, k := make([]limiters.Op, 1), make([]limiters.Verdict, 1), newKey()
+	groups := limiters.Singles(ops...)
 	for i := range n {
-		hits[0] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: limitOf(i), N: 1}
+		ops[0] = limiters.Op{Key: string([]byte(k.of(i))), Limit: limitOf(i), N: 1}
 		charge(b, s, groups, out)
 	}
 }
@@ -85,16 +85,16 @@ func BenchmarkTake(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: time.Minute})
 			s, k := New(Options{}), newKey()
-			hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
-			groups := limiters.Singles(hits...)
+			ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
+			groups := limiters.Singles(ops...)
 			for i := range 10_000 {
-				hits[0] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: limit, N: 1}
+				ops[0] = limiters.Op{Key: string([]byte(k.of(i))), Limit: limit, N: 1}
 				charge(b, s, groups, out)
 			}
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				hits[0] = limiters.Hit{Key: k.of(i), Limit: limit, N: 1}
+				ops[0] = limiters.Op{Key: k.of(i), Limit: limit, N: 1}
 				charge(b, s, groups, out)
 				if i++; i == 10_000 {
 					i = 0
@@ -129,10 +129,10 @@ func BenchmarkFiveHits(b *testing.B) {
 		b.Run(fmt.Sprint("group ", together), func(b *testing.B) {
 			s := New(Options{})
 			fill(b, s, 10_000)
-			hits, out := make([]limiters.Hit, 5), make([]limiters.Verdict, 5)
-			groups := limiters.Singles(hits...)
+			ops, out := make([]limiters.Op, 5), make([]limiters.Verdict, 5)
+			groups := limiters.Singles(ops...)
 			if together {
-				groups = []limiters.Group{hits}
+				groups = []limiters.Group{ops}
 			}
 			var keys [5]*keyOf
 			for j := range keys {
@@ -141,8 +141,8 @@ func BenchmarkFiveHits(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				for j := range hits {
-					hits[j] = limiters.Hit{Key: keys[j].of(i), Limit: limitOf(i), N: 1}
+				for j := range ops {
+					ops[j] = limiters.Op{Key: keys[j].of(i), Limit: limitOf(i), N: 1}
 					if i++; i == 10_000 {
 						i = 0
 					}
@@ -171,11 +171,11 @@ func BenchmarkLock(b *testing.B) {
 	for _, n := range []int{1, 5} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			s := New(Options{})
-			hits, out, k := make([]limiters.Hit, n), make([]limiters.Verdict, n), newKey()
-			for i := range hits {
-				hits[i] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: benchWindow, N: 1}
+			ops, out, k := make([]limiters.Op, n), make([]limiters.Verdict, n), newKey()
+			for i := range ops {
+				ops[i] = limiters.Op{Key: string([]byte(k.of(i))), Limit: benchWindow, N: 1}
 			}
-			groups := limiters.Singles(hits...)
+			groups := limiters.Singles(ops...)
 			for b.Loop() {
 				t := takes.Get().(*take)
 				t.begin(s, out)
@@ -195,12 +195,12 @@ func BenchmarkManyKeys(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
-		hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
-		groups := limiters.Singles(hits...)
+		ops, out, k := make([]limiters.Op, 1), make([]limiters.Verdict, 1), newKey()
+		groups := limiters.Singles(ops...)
 		r := rand.New(rand.NewPCG(rand.Uint64(), 0))
 		for pb.Next() {
 			i := r.IntN(keys)
-			hits[0] = limiters.Hit{Key: k.of(i), Limit: limitOf(i), N: 1}
+			ops[0] = limiters.Op{Key: k.of(i), Limit: limitOf(i), N: 1}
 			charge(b, s, groups, out)
 		}
 	})
@@ -227,13 +227,13 @@ func BenchmarkKeysHeld(b *testing.B) {
 			}
 			at := 0 // over all runs, so that no run finds the keys of the last one in a cache
 			b.Run(fmt.Sprintf("%s/%d", draw.name, n), func(b *testing.B) {
-				hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
-				groups := limiters.Singles(hits...)
+				ops, out, k := make([]limiters.Op, 1), make([]limiters.Verdict, 1), newKey()
+				groups := limiters.Singles(ops...)
 				b.ReportAllocs()
 				for b.Loop() {
 					i := int(drawn[at%len(drawn)])
 					at++
-					hits[0] = limiters.Hit{Key: k.of(i), Limit: limitOf(i), N: 1}
+					ops[0] = limiters.Op{Key: k.of(i), Limit: limitOf(i), N: 1}
 					charge(b, s, groups, out)
 				}
 			})
@@ -247,14 +247,14 @@ func BenchmarkTail(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(30))
 	n := benchKeys(b)
 	s := New(Options{MaxKeys: int64(n)})
-	hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
-	groups := limiters.Singles(hits...)
+	ops, out, k := make([]limiters.Op, 1), make([]limiters.Verdict, 1), newKey()
+	groups := limiters.Singles(ops...)
 	b.Run("growing", func(b *testing.B) {
 		times := make([]int32, n)
 		for b.Loop() {
 			s = New(Options{MaxKeys: int64(n)})
 			for i := range n {
-				hits[0] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: limitOf(i), N: 1}
+				ops[0] = limiters.Op{Key: string([]byte(k.of(i))), Limit: limitOf(i), N: 1}
 				since := time.Now()
 				charge(b, s, groups, out)
 				times[i] = int32(time.Since(since))
@@ -281,7 +281,7 @@ func BenchmarkTail(b *testing.B) {
 			for b.Loop() {
 				for at := range times {
 					i := r.IntN(n)
-					hits[0] = limiters.Hit{Key: k.of(i), Limit: limitOf(i), N: 1}
+					ops[0] = limiters.Op{Key: k.of(i), Limit: limitOf(i), N: 1}
 					since := time.Now()
 					if c.groups != nil {
 						charge(b, s, c.groups, out)

@@ -14,21 +14,21 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-func opOf(end bool) limiters.Op {
+func endOrCharge(end bool) limiters.OpKind {
 	if end {
 		return limiters.OpEnd
 	}
 	return limiters.OpCharge
 }
 
-func leaseHit(l *limiters.Limit, id string, n int64, end bool) limiters.Hit {
-	return limiters.Hit{Key: "k", Limit: l, N: n, Lease: limiters.NewLeaseID(nil, id), Op: opOf(end)}
+func leaseOp(l *limiters.Limit, id string, n int64, end bool) limiters.Op {
+	return limiters.Op{Key: "k", Limit: l, N: n, Lease: limiters.NewLeaseID(nil, id), Kind: endOrCharge(end)}
 }
 
-func mustTake(t *testing.T, s *Store, h limiters.Hit) limiters.Verdict {
+func mustTake(t *testing.T, s *Store, op limiters.Op) limiters.Verdict {
 	t.Helper()
 	out := make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(h), out); err != nil {
+	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(op), out); err != nil {
 		t.Fatal(err)
 	}
 	return out[0]
@@ -38,17 +38,17 @@ func mustTake(t *testing.T, s *Store, h limiters.Hit) limiters.Verdict {
 func TestLeasesTakeMemoryUntilTheyEnd(t *testing.T) {
 	s := New(Options{})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1000})
-	mustTake(t, s, leaseHit(limit, "first", 1, false))
+	mustTake(t, s, leaseOp(limit, "first", 1, false))
 	one := s.Stats().Bytes
 	for i := range 500 {
-		mustTake(t, s, leaseHit(limit, strconv.Itoa(i), 1, false))
+		mustTake(t, s, leaseOp(limit, strconv.Itoa(i), 1, false))
 	}
 	if got := s.Stats(); got.Keys != 1 || got.Bytes < one+500*40 {
 		t.Errorf("501 leases take %+v, one takes %d bytes", got, one)
 	}
-	mustTake(t, s, leaseHit(limit, "first", 0, true))
+	mustTake(t, s, leaseOp(limit, "first", 0, true))
 	for i := range 500 {
-		mustTake(t, s, leaseHit(limit, strconv.Itoa(i), 0, true))
+		mustTake(t, s, leaseOp(limit, strconv.Itoa(i), 0, true))
 	}
 	if got := s.Stats(); got.Keys != 0 || got.Bytes != 0 {
 		t.Errorf("after all releases: %+v", got)
@@ -63,16 +63,16 @@ func TestReserveKeepsTheUsageOfARecordWithoutPointers(t *testing.T) {
 		plain := limiterstest.MustLimit(spec)
 		spec.Params.Reserve.TTL = time.Hour
 		reserves := limiterstest.MustLimit(spec)
-		other := limiters.Hit{Key: "other", Limit: plain, N: 1}
+		other := limiters.Op{Key: "other", Limit: plain, N: 1}
 		mustTake(t, s, other)
-		mustTake(t, s, limiters.Hit{Key: "k", Limit: plain, N: 3})
-		if v := mustTake(t, s, leaseHit(reserves, "a", 4, false)); !v.Allowed || v.Used != 7 {
+		mustTake(t, s, limiters.Op{Key: "k", Limit: plain, N: 3})
+		if v := mustTake(t, s, leaseOp(reserves, "a", 4, false)); !v.Allowed || v.Used != 7 {
 			t.Errorf("%s: %+v", name, v)
 		}
-		if v := mustTake(t, s, limiters.Hit{Key: "k", Limit: plain, N: 1}); v.Used != 8 {
+		if v := mustTake(t, s, limiters.Op{Key: "k", Limit: plain, N: 1}); v.Used != 8 {
 			t.Errorf("%s: %+v", name, v)
 		}
-		if v := mustTake(t, s, leaseHit(reserves, "a", 1, true)); v.Used != 5 {
+		if v := mustTake(t, s, leaseOp(reserves, "a", 1, true)); v.Used != 5 {
 			t.Errorf("%s: settled: %+v", name, v)
 		}
 		if v := mustTake(t, s, other); v.Used != 2 || s.Stats().Keys != 2 {
@@ -85,15 +85,15 @@ func TestReserveKeepsTheUsageOfARecordWithoutPointers(t *testing.T) {
 func TestFullStoreAllowsAReleaseOfAnUnknownLease(t *testing.T) {
 	s := New(Options{MaxKeys: 1})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
-	over := limiters.Hit{Key: "over", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "a")}
+	over := limiters.Op{Key: "over", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "a")}
 	mustTake(t, s, over) // over its limit, so it is not evicted
-	if v := mustTake(t, s, leaseHit(limit, "b", 1, false)); !errors.Is(v.Err, ErrFull) {
+	if v := mustTake(t, s, leaseOp(limit, "b", 1, false)); !errors.Is(v.Err, ErrFull) {
 		t.Errorf("a lease on a full store: %+v", v)
 	}
-	if v := mustTake(t, s, leaseHit(limit, "b", 0, true)); !v.Allowed || v.Err != nil {
+	if v := mustTake(t, s, leaseOp(limit, "b", 0, true)); !v.Allowed || v.Err != nil {
 		t.Errorf("a release of an unknown id: %+v", v)
 	}
-	over.Op = limiters.OpEnd
+	over.Kind = limiters.OpEnd
 	if v := mustTake(t, s, over); !v.Allowed || v.Used != 0 || s.Stats().Keys != 0 {
 		t.Errorf("a release: %+v, %+v", v, s.Stats())
 	}
@@ -108,13 +108,13 @@ func TestFullStoreAllowsAnEndDuringAPenalty(t *testing.T) {
 		Reserve:     limiters.ReserveSpec{TTL: time.Minute},
 	}})
 	for _, s := range []*Store{full, roomy} {
-		mustTake(t, s, leaseHit(limit, "a", 1, false))
-		if v := mustTake(t, s, leaseHit(limit, "b", 1, false)); !v.Penalized {
+		mustTake(t, s, leaseOp(limit, "a", 1, false))
+		if v := mustTake(t, s, leaseOp(limit, "b", 1, false)); !v.Penalized {
 			t.Fatalf("the denied hit: %+v, want a penalty", v)
 		}
 	}
 	full.options.MaxBytes = 1
-	unknown := leaseHit(limit, "unknown", 0, true)
+	unknown := leaseOp(limit, "unknown", 0, true)
 	got, want := mustTake(t, full, unknown), mustTake(t, roomy, unknown)
 	got.At, got.Order, want.At, want.Order = 0, 0, 0, 0
 	got.ResetAfter, want.ResetAfter = got.ResetAfter.Round(time.Minute), want.ResetAfter.Round(time.Minute)
@@ -126,8 +126,8 @@ func TestFullStoreAllowsAnEndDuringAPenalty(t *testing.T) {
 func TestReleaseIsAllowedAtMaxBytes(t *testing.T) {
 	s := New(Options{MaxBytes: 1}) // the first key uses them up
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
-	mustTake(t, s, leaseHit(limit, "a", 1, false))
-	if v := mustTake(t, s, leaseHit(limit, "a", 0, true)); v.Used != 0 || s.Stats().Keys != 0 {
+	mustTake(t, s, leaseOp(limit, "a", 1, false))
+	if v := mustTake(t, s, leaseOp(limit, "a", 0, true)); v.Used != 0 || s.Stats().Keys != 0 {
 		t.Errorf("a release: %+v, %+v", v, s.Stats())
 	}
 }
@@ -138,19 +138,19 @@ func TestHitsAfterAnExpiredReservationNeedRoom(t *testing.T) {
 	spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Hour}
 	spec.Params.Reserve = limiters.ReserveSpec{TTL: time.Minute, Unsettled: "release"}
 	limit := limiterstest.MustLimit(spec)
-	for name, hits := range map[string][]limiters.Hit{
-		"new reservations":            {leaseHit(limit, "b", 1, false), leaseHit(limit, "c", 1, false), leaseHit(limit, "d", 1, false)},
-		"the expired reservation":     {leaseHit(limit, "a", 1, false)},
+	for name, ops := range map[string][]limiters.Op{
+		"new reservations":            {leaseOp(limit, "b", 1, false), leaseOp(limit, "c", 1, false), leaseOp(limit, "d", 1, false)},
+		"the expired reservation":     {leaseOp(limit, "a", 1, false)},
 		"a hit without a reservation": {{Key: "k", Limit: limit, N: 1}},
 	} {
 		s := New(Options{MaxBytes: 1}) // the first key uses them up
-		mustTake(t, s, leaseHit(limit, "a", 5, false))
-		if v := mustTake(t, s, leaseHit(limit, "b", 1, false)); v.Allowed || v.Err != nil {
+		mustTake(t, s, leaseOp(limit, "a", 5, false))
+		if v := mustTake(t, s, leaseOp(limit, "b", 1, false)); v.Allowed || v.Err != nil {
 			t.Errorf("%s: before the reservation expires: %+v, want a denial", name, v)
 		}
 		advance(s, 2*time.Minute)
-		before, out := s.Stats().Bytes, make([]limiters.Verdict, len(hits))
-		if err := s.Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil {
+		before, out := s.Stats().Bytes, make([]limiters.Verdict, len(ops))
+		if err := s.Take(t.Context(), time.Time{}, limiters.Singles(ops...), out); err != nil {
 			t.Fatal(err)
 		}
 		for i, v := range out {
@@ -172,13 +172,13 @@ func TestLimitOf0EvictsNothing(t *testing.T) {
 	spec.Max = 0
 	zero := limiterstest.MustLimit(spec)
 	s := New(Options{})
-	mustTake(t, s, leaseHit(limit, "a", 5, false))
+	mustTake(t, s, leaseOp(limit, "a", 5, false))
 	for i := range 200 {
-		mustTake(t, s, limiters.Hit{Key: fmt.Sprint(i), Limit: limit, N: 1})
+		mustTake(t, s, limiters.Op{Key: fmt.Sprint(i), Limit: limit, N: 1})
 	}
 	s.options.MaxBytes = 1 // from here on, the store is full
 	advance(s, 2*time.Minute)
-	if v := mustTake(t, s, limiters.Hit{Key: "k", Limit: zero, N: 1}); v.Allowed || v.Err != nil {
+	if v := mustTake(t, s, limiters.Op{Key: "k", Limit: zero, N: 1}); v.Allowed || v.Err != nil {
 		t.Errorf("%+v, want a denial", v)
 	}
 	if stats := s.Stats(); stats.Evicted != 0 {
@@ -193,10 +193,10 @@ func TestSnapshotKeepsThePenaltyOfASharedRecord(t *testing.T) {
 	smaller := limiterstest.MustLimit(spec)
 	spec.Max, spec.Params.Penalty = 9, limiters.PenaltySpec{After: 1, Within: time.Minute, For: time.Hour}
 	penalizing := limiterstest.MustLimit(spec)
-	mustTake(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 10})
-	mustTake(t, s, limiters.Hit{Key: "k", Limit: smaller, N: 1})
+	mustTake(t, s, limiters.Op{Key: "k", Limit: penalizing, N: 10})
+	mustTake(t, s, limiters.Op{Key: "k", Limit: smaller, N: 1})
 	loaded, _ := reload(t, s, Options{})
-	if v := mustTake(t, loaded, limiters.Hit{Key: "k", Limit: penalizing, N: 1}); !v.Penalized {
+	if v := mustTake(t, loaded, limiters.Op{Key: "k", Limit: penalizing, N: 1}); !v.Penalized {
 		t.Errorf("after a restart: %+v, want a penalty", v)
 	}
 }
@@ -210,11 +210,11 @@ func TestSharedRecordRemembersDenials(t *testing.T) {
 	spec.Max, spec.Params.Penalty = 1, limiters.PenaltySpec{After: 2, Within: time.Hour, For: time.Hour}
 	penalizing := limiterstest.MustLimit(spec)
 	deny := func() limiters.Verdict {
-		mustTake(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 1})
-		return mustTake(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 1})
+		mustTake(t, s, limiters.Op{Key: "k", Limit: penalizing, N: 1})
+		return mustTake(t, s, limiters.Op{Key: "k", Limit: penalizing, N: 1})
 	}
 	deny()
-	mustTake(t, s, limiters.Hit{Key: "k", Limit: plain, N: 1})
+	mustTake(t, s, limiters.Op{Key: "k", Limit: plain, N: 1})
 	advance(s, 5*time.Minute)
 	s.Sweep()
 	if v := deny(); !v.PenaltyBegan {
@@ -237,11 +237,11 @@ func BenchmarkLeases(b *testing.B) {
 		for _, open := range []int{10, 1000, limiters.MaxLeases} {
 			b.Run(fmt.Sprintf("%s/%d", c.name, open), func(b *testing.B) {
 				s, rnd, out := New(Options{}), rand.New(rand.NewPCG(1, 2)), make([]limiters.Verdict, 1)
-				hit := limiters.Hit{Key: "domain|7:user_id=alice", Limit: limit, N: 1}
-				hits := []limiters.Hit{hit}
-				groups := limiters.Singles(hits...)
+				op := limiters.Op{Key: "domain|7:user_id=alice", Limit: limit, N: 1}
+				ops := []limiters.Op{op}
+				groups := limiters.Singles(ops...)
 				take := func(id limiters.LeaseID, end bool) {
-					hits[0].Lease, hits[0].Op = id, opOf(end)
+					ops[0].Lease, ops[0].Kind = id, endOrCharge(end)
 					if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil || !out[0].Allowed {
 						b.Fatal(err, out)
 					}

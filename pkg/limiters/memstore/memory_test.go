@@ -26,10 +26,10 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 			for b.Loop() {
 				before, s := heap(), New(Options{})
-				hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
+				ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 				for i := range keys {
-					hits[0] = limiters.Hit{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
-					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
+					ops[0] = limiters.Op{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
+					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -47,10 +47,10 @@ func BenchmarkMemoryOfALogOfAMillion(b *testing.B) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: million, Window: time.Minute})
 	for b.Loop() {
 		before, s := heap(), New(Options{})
-		hits, out := []limiters.Hit{{Key: "k", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
+		ops, out := []limiters.Op{{Key: "k", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
 		for i := range million {
 			now := time.UnixMicro(1_763_683_200_000_000 + int64(i)*50)
-			if err := s.Take(context.Background(), now, limiters.Singles(hits...), out); err != nil || !out[0].Allowed {
+			if err := s.Take(context.Background(), now, limiters.Singles(ops...), out); err != nil || !out[0].Allowed {
 				b.Fatal(err, out[0])
 			}
 		}

@@ -19,8 +19,8 @@ func TestStorePassesTheSuite(t *testing.T) {
 
 func hit(t *testing.T, s *Store, key string, n int64, spec limiters.Spec) limiters.Verdict {
 	t.Helper()
-	hits, out := []limiters.Hit{{Key: key, Limit: limiterstest.MustLimit(spec), N: n}}, make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
+	ops, out := []limiters.Op{{Key: key, Limit: limiterstest.MustLimit(spec), N: n}}, make([]limiters.Verdict, 1)
+	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
 		t.Fatal(err)
 	}
 	return out[0]
@@ -104,21 +104,21 @@ func expiryChangesNoVerdict(t *testing.T, what string, g *limiterstest.Generator
 	reference, s := limiterstest.NewReference(), storeAt(&now)
 	for range 60 {
 		next, groups := g.Next()
-		hits := slices.Concat(groups...)
+		ops := slices.Concat(groups...)
 		if next.After(now) {
 			now = next
 		}
-		want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+		want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
 		if err := reference.Take(context.Background(), now, groups, want); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Take(context.Background(), time.Time{}, groups, got); err != nil {
 			t.Fatal(err)
 		}
-		for i := range hits {
+		for i := range ops {
 			got[i].Order = 0 // two stores
 			if got[i] != want[i] {
-				t.Fatalf("%s: %+v of %+v\n got %s\nwant %s", what, hits[i], hits[i].Limit.Spec(),
+				t.Fatalf("%s: %+v of %+v\n got %s\nwant %s", what, ops[i], ops[i].Limit.Spec(),
 					limiterstest.Format(got[i]), limiterstest.Format(want[i]))
 			}
 		}
@@ -213,10 +213,10 @@ func TestFullStoreNeverEvictsADenyingKey(t *testing.T) {
 		s := New(Options{MaxKeys: 50})
 		wide := denying
 		wide.Max = 1000
-		hits := []limiters.Hit{
+		ops := []limiters.Op{
 			{Key: "mallory", Limit: limiterstest.MustLimit(wide), N: 1}, {Key: "mallory", Limit: limiterstest.MustLimit(denying), N: 1},
 		}
-		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), make([]limiters.Verdict, 2)); err != nil {
+		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), make([]limiters.Verdict, 2)); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 5000 {
@@ -276,9 +276,9 @@ func TestFullStoreNeverEvictsADenyingKey(t *testing.T) {
 	t.Run("keys of a call are not evicted for its later hits", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		limit := limiterstest.MustLimit(hourly)
-		hits := []limiters.Hit{{Key: "a", Limit: limit, N: 1}, {Key: "b", Limit: limit, N: 1}, {Key: "a", Limit: limit, N: 1}}
+		ops := []limiters.Op{{Key: "a", Limit: limit, N: 1}, {Key: "b", Limit: limit, N: 1}, {Key: "a", Limit: limit, N: 1}}
 		out := make([]limiters.Verdict, 3)
-		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
+		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
 			t.Fatal(err)
 		}
 		if out[0].Err != nil || out[2].Used != 2 {
@@ -293,8 +293,8 @@ func TestFullStoreNeverEvictsADenyingKey(t *testing.T) {
 			for _, key := range keys[:10] {
 				hit(t, s, key, 1, hourly)
 			}
-			hits, out := []limiters.Hit{{Key: keys[9], Limit: limit, N: 1}, {Key: keys[10], Limit: limit, N: 1}}, make([]limiters.Verdict, 2)
-			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil || out[1].Err != nil {
+			ops, out := []limiters.Op{{Key: keys[9], Limit: limit, N: 1}, {Key: keys[10], Limit: limit, N: 1}}, make([]limiters.Verdict, 2)
+			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil || out[1].Err != nil {
 				t.Fatal(err, out)
 			}
 			if v, w := hit(t, s, keys[9], 0, hourly), hit(t, s, keys[10], 0, hourly); v.Used != 2 || w.Used != 1 {
@@ -306,7 +306,7 @@ func TestFullStoreNeverEvictsADenyingKey(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		hit(t, s, "a", 1, denying)
 		out := make([]limiters.Verdict, 1)
-		inspection := limiters.Hit{Key: "b", Limit: limiterstest.MustLimit(denying), N: 1, Op: limiters.OpInspect}
+		inspection := limiters.Op{Key: "b", Limit: limiterstest.MustLimit(denying), N: 1, Kind: limiters.OpInspect}
 		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(inspection), out); err != nil || out[0].Err != nil {
 			t.Errorf("%v, %+v: want a verdict", err, out[0])
 		}
@@ -368,8 +368,8 @@ func TestBytesAreAccountedExactly(t *testing.T) {
 			for i := range 2000 {
 				spec := limiters.Spec{Algorithm: algorithms[(g+i)%len(algorithms)], Max: 20, Window: time.Hour}
 				limit := limiterstest.MustLimit(spec)
-				hits := []limiters.Hit{{Key: fmt.Sprint(i % 70), Limit: limit, N: 1}, {Key: fmt.Sprint(i % 7), Limit: limit, N: -1}}
-				_ = s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), make([]limiters.Verdict, 2))
+				ops := []limiters.Op{{Key: fmt.Sprint(i % 70), Limit: limit, N: 1}, {Key: fmt.Sprint(i % 7), Limit: limit, N: -1}}
+				_ = s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), make([]limiters.Verdict, 2))
 			}
 		})
 	}
@@ -431,11 +431,11 @@ func TestSweepFreesTheMemoryOfAnIdleStore(t *testing.T) {
 	var out [1]limiters.Verdict
 	const keys = 50_000
 	for i := range keys {
-		h := limiters.Hit{Key: fmt.Sprint(i), Limit: limit, N: 1}
+		op := limiters.Op{Key: fmt.Sprint(i), Limit: limit, N: 1}
 		if i == 0 {
-			h.Limit = later
+			op.Limit = later
 		}
-		if err := s.Take(t.Context(), time.Time{}, []limiters.Group{{h}}, out[:]); err != nil {
+		if err := s.Take(t.Context(), time.Time{}, []limiters.Group{{op}}, out[:]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -264,14 +264,14 @@ func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 	s := New(Options{})
 	for _, count := range []int{1, 5, 8, 100} {
 		for _, together := range []bool{false, true} {
-			hits, out := make([]limiters.Hit, count), make([]limiters.Verdict, count)
-			for i := range hits {
+			ops, out := make([]limiters.Op, count), make([]limiters.Verdict, count)
+			for i := range ops {
 				spec := limiters.Spec{Algorithm: []string{"fixed_window", "sliding_log", "funnel"}[i%3], Max: 100_000, Window: time.Millisecond}
-				hits[i] = limiters.Hit{Key: fmt.Sprint("key ", i), Limit: limiterstest.MustLimit(spec), N: 1}
+				ops[i] = limiters.Op{Key: fmt.Sprint("key ", i), Limit: limiterstest.MustLimit(spec), N: 1}
 			}
-			groups := limiters.Singles(hits...)
+			groups := limiters.Singles(ops...)
 			if together {
-				groups = []limiters.Group{hits}
+				groups = []limiters.Group{ops}
 			}
 			now := time.Now()
 			take := func() {
@@ -304,10 +304,10 @@ func TestMemoryPerKeyIsBounded(t *testing.T) {
 	for _, name := range []string{"fixed_window", "funnel"} {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 		before, s := heap(), New(Options{})
-		hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
+		ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 		for i := range keys {
-			hits[0] = limiters.Hit{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
-			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
+			ops[0] = limiters.Op{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
+			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -384,24 +384,24 @@ func checkSoonest(t *testing.T, sh *shard, seed uint64, step int) {
 // Records with equal hashes differ by their limits, in one call too.
 func TestAlgorithmsOfOneWindowShareNoState(t *testing.T) {
 	s := New(Options{})
-	var hits []limiters.Hit
+	var ops []limiters.Op
 	for _, name := range limiterstest.Windowed() {
-		hits = append(hits, limiters.Hit{Key: "k", N: 1,
+		ops = append(ops, limiters.Op{Key: "k", N: 1,
 			Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour})})
 	}
-	hits = append(hits, limiters.Hit{Key: "k", N: 1, Limit: limiterstest.MustLimit(hourly)})
+	ops = append(ops, limiters.Op{Key: "k", N: 1, Limit: limiterstest.MustLimit(hourly)})
 	for i := range int64(3) {
-		out := make([]limiters.Verdict, len(hits))
-		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
+		out := make([]limiters.Verdict, len(ops))
+		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
 			t.Fatal(err)
 		}
 		for j, v := range out {
-			if want := min(i+1, hits[j].Limit.Capacity()); v.Used != want {
-				t.Errorf("call %d, %s: %+v, want %d used", i, hits[j].Limit.StateID(), v, want)
+			if want := min(i+1, ops[j].Limit.Capacity()); v.Used != want {
+				t.Errorf("call %d, %s: %+v, want %d used", i, ops[j].Limit.StateID(), v, want)
 			}
 		}
 	}
-	if got := s.Stats().Keys; got != int64(len(hits)) {
-		t.Errorf("%d keys, want %d", got, len(hits))
+	if got := s.Stats().Keys; got != int64(len(ops)) {
+		t.Errorf("%d keys, want %d", got, len(ops))
 	}
 }

@@ -84,19 +84,19 @@ func restoresEveryVerdict(t *testing.T, what string, g *limiterstest.Generator) 
 			}
 		}
 		next, groups := g.Next()
-		hits := slices.Concat(groups...)
+		ops := slices.Concat(groups...)
 		if next.After(now) {
 			now = next
 		}
-		want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+		want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
 		if err := errors.Join(reference.Take(context.Background(), now, groups, want),
 			s.Take(context.Background(), time.Time{}, groups, got)); err != nil {
 			t.Fatal(err)
 		}
-		for i := range hits {
+		for i := range ops {
 			got[i].Order = 0 // two stores
 			if got[i] != want[i] {
-				t.Fatalf("%s, step %d: %+v of %+v\n got %s\nwant %s", what, step, hits[i], hits[i].Limit.Spec(),
+				t.Fatalf("%s, step %d: %+v of %+v\n got %s\nwant %s", what, step, ops[i], ops[i].Limit.Spec(),
 					limiterstest.Format(got[i]), limiterstest.Format(want[i]))
 			}
 		}
@@ -114,8 +114,8 @@ func filledStore(t testing.TB) *Store {
 	for i, name := range limiterstest.Windowed() {
 		for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
-			hits, out := []limiters.Hit{{Key: key, Limit: limit, N: 2}, {Key: key, Limit: limit, N: 2}}, make([]limiters.Verdict, 2)
-			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil || !out[0].Allowed || out[1].Allowed {
+			ops, out := []limiters.Op{{Key: key, Limit: limit, N: 2}, {Key: key, Limit: limit, N: 2}}, make([]limiters.Verdict, 2)
+			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil || !out[0].Allowed || out[1].Allowed {
 				t.Fatal(err, out)
 			}
 		}
@@ -212,9 +212,9 @@ func TestSnapshotRestoresHugeSettlements(t *testing.T) {
 		Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}},
 	})
 	s := New(Options{})
-	ends := make([]limiters.Hit, 2100)
+	ends := make([]limiters.Op, 2100)
 	for i := range ends {
-		ends[i] = limiters.Hit{Key: "k", Limit: budget, N: limiters.MaxHits, Lease: limiters.NewLeaseID(nil, fmt.Sprint(i)), Op: limiters.OpEnd}
+		ends[i] = limiters.Op{Key: "k", Limit: budget, N: limiters.MaxHits, Lease: limiters.NewLeaseID(nil, fmt.Sprint(i)), Kind: limiters.OpEnd}
 	}
 	if err := s.Take(t.Context(), time.Time{}, limiters.Singles(ends...), make([]limiters.Verdict, len(ends))); err != nil {
 		t.Fatal(err)
@@ -381,11 +381,11 @@ func FuzzLoad(f *testing.F) {
 			for i, name := range limiterstest.Windowed() {
 				for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
 					limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
-					hits, out := make([]limiters.Hit, 4), make([]limiters.Verdict, 4)
+					ops, out := make([]limiters.Op, 4), make([]limiters.Verdict, 4)
 					for j, n := range []int64{0, 1, 4, -1} {
-						hits[j] = limiters.Hit{Key: key, Limit: limit, N: n}
+						ops[j] = limiters.Op{Key: key, Limit: limit, N: n}
 					}
-					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
+					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
 						t.Fatal(err)
 					}
 				}

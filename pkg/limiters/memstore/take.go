@@ -14,7 +14,7 @@ import (
 type take struct {
 	store      *Store
 	out        []limiters.Verdict
-	records    []hitRecord      // one for each hit
+	records    []opRecord       // one for each hit
 	states     []limiters.State // one for each hit; the state of a key is that of its first hit
 	stateIndex []int            // index of each hit's state; -1: the hit cannot be decided
 	locked     shardSet
@@ -30,20 +30,20 @@ type take struct {
 var takes = sync.Pool{New: func() any { return &take{} }}
 
 // maxPooledHits bounds the hits of a take that is reused.
-const maxPooledHits = 256
+const maxPooledOps = 256
 
 func (t *take) begin(s *Store, out []limiters.Verdict) {
 	t.store, t.out = s, out
 	n := len(out)
 	if n > cap(t.records) {
-		t.records, t.states, t.stateIndex = make([]hitRecord, n), make([]limiters.State, n), make([]int, n)
+		t.records, t.states, t.stateIndex = make([]opRecord, n), make([]limiters.State, n), make([]int, n)
 	}
 	t.records, t.states, t.stateIndex = t.records[:n], t.states[:n], t.stateIndex[:n]
 }
 
 // done clears the take and returns it to the pool.
 func (t *take) done() {
-	if cap(t.records) > maxPooledHits {
+	if cap(t.records) > maxPooledOps {
 		return
 	}
 	clear(t.records)
@@ -53,8 +53,8 @@ func (t *take) done() {
 }
 
 // A hitRecord is a hit with the location of its record.
-type hitRecord struct {
-	hit        *limiters.Hit
+type opRecord struct {
+	op         *limiters.Op
 	shard      *shard
 	hash       uint32
 	position   position // the position of the record; 0: there is none
@@ -93,7 +93,7 @@ func (t *take) lock(now time.Time, groups []limiters.Group) {
 			hr := &records[i]
 			hash := t.store.hash(g[i].Key, g[i].Limit.Window())
 			n := hash % shardCount
-			hr.hit, hr.shard, hr.hash = &g[i], &t.store.shards[n], uint32(hash>>32)
+			hr.op, hr.shard, hr.hash = &g[i], &t.store.shards[n], uint32(hash>>32)
 			t.locked[n/64] |= 1 << (n % 64)
 		}
 		records = records[len(g):]
@@ -132,33 +132,33 @@ func (t *take) sweep() {
 
 // prepare reads the state of hit i and makes room for its result. If there is no room, a hit that would be allowed fails with ErrFull.
 func (t *take) prepare(i int) {
-	h, v, first := t.records[i].hit, &t.out[i], t.firstOf(i)
+	op, v, first := t.records[i].op, &t.out[i], t.firstOf(i)
 	hr, s := &t.records[first], &t.states[first]
 	*v, t.stateIndex[i] = limiters.Verdict{}, first
 	isNew := hr.position == 0
-	if h.Limit.UsesExtraState() && !isNew {
-		t.ensurePointers(hr, h)
+	if op.Limit.UsesExtraState() && !isNew {
+		t.ensurePointers(hr, op)
 	}
-	if (isNew || h.Limit.Grows()) && h.NeedsRoom(s, t.decidedAt) {
+	if (isNew || op.Limit.Grows()) && op.NeedsRoom(s, t.decidedAt) {
 		room := t.makeRoom(hr.shard, isNew)
 		if room && isNew {
-			hr.position, room = t.store.insert(hr.shard, hr.hash, h.Key, h.Limit, needsPointers(h.Limit))
+			hr.position, room = t.store.insert(hr.shard, hr.hash, op.Key, op.Limit, needsPointers(op.Limit))
 		}
 		if !room {
 			t.stateIndex[i] = -1
-			t.checkWithoutRoom(s, h, v)
+			t.checkWithoutRoom(s, op, v)
 		}
 	}
 }
 
 // ensurePointers gives the record of hr pointers, which the limit of h needs. It replaces a record that another limit made
 // without them. writeBack writes the words that were read before.
-func (t *take) ensurePointers(hr *hitRecord, h *limiters.Hit) {
+func (t *take) ensurePointers(hr *opRecord, op *limiters.Op) {
 	old := hr.position
 	if hr.shard.record(old).hasPointers() {
 		return
 	}
-	p, ok := t.store.insert(hr.shard, hr.hash, h.Key, h.Limit, true)
+	p, ok := t.store.insert(hr.shard, hr.hash, op.Key, op.Limit, true)
 	if !ok {
 		return
 	}
@@ -170,16 +170,16 @@ func (t *take) ensurePointers(hr *hitRecord, h *limiters.Hit) {
 // firstOf returns the first hit on the key of hit i. If it is hit i, firstOf reads the record and the state.
 func (t *take) firstOf(i int) int {
 	hr := &t.records[i]
-	h := hr.hit
+	op := hr.op
 	for j := range i {
 		e := &t.records[j]
-		if e.hash == hr.hash && e.first == j && e.hit.Key == h.Key && e.hit.Limit.StateID() == h.Limit.StateID() {
+		if e.hash == hr.hash && e.first == j && e.op.Key == op.Key && e.op.Limit.StateID() == op.Limit.StateID() {
 			hr.first = j
 			return j
 		}
 	}
 	hr.first = i
-	hr.position = hr.shard.find(hr.hash, h.Key, h.Limit.StateID())
+	hr.position = hr.shard.find(hr.hash, op.Key, op.Limit.StateID())
 	if hr.position != 0 {
 		hr.shard.load(hr.shard.record(hr.position), &t.states[i])
 		hr.grownBytes = t.states[i].GrownBytes()
@@ -188,8 +188,8 @@ func (t *take) firstOf(i int) int {
 }
 
 // checkWithoutRoom checks a hit if there is no room for its result.
-func (t *take) checkWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
-	if *v = h.Check(s, t.decidedAt); v.Allowed && h.Op != limiters.OpEnd {
+func (t *take) checkWithoutRoom(s *limiters.State, op *limiters.Op, v *limiters.Verdict) {
+	if *v = op.Check(s, t.decidedAt); v.Allowed && op.Kind != limiters.OpEnd {
 		*v = limiters.Verdict{Err: ErrFull}
 		t.store.rejected.Add(1)
 	}
@@ -198,7 +198,7 @@ func (t *take) checkWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters.
 // writeBack writes states and expiries, and removes records of zero states.
 func (t *take) writeBack() {
 	for i := range t.records {
-		l, first := t.records[i].hit.Limit, t.records[i].first
+		l, first := t.records[i].op.Limit, t.records[i].first
 		hr, s := &t.records[first], &t.states[first]
 		if hr.position == 0 {
 			continue

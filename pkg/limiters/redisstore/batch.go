@@ -14,7 +14,7 @@ import (
 type batch struct {
 	notAfter time.Time // the call charges nothing after this time of the local clock; zero: no deadline
 	now      time.Time
-	hits     []*limiters.Hit
+	ops      []*limiters.Op
 	group    []uint16 // the number of each hit's group, from 1; 0: the hit is alone in its group
 	keys     []string // the keys of the hits
 
@@ -28,7 +28,7 @@ type batch struct {
 	indexOfKey map[string]int // the index of each key in uniqueKeys
 	keyOf      []int          // the index of the key of each hit
 	limitOf    []int          // the index of the limit of each hit
-	hitsOnKey  []int          // number of hits on the key with this index
+	opsOnKey   []int          // number of hits on the key with this index
 	arguments  []any
 	limitArgs  []byte
 }
@@ -39,7 +39,7 @@ const wordSize = 8 // bytes of a number
 const maxKeys = math.MaxUint16
 
 // maxBatchHits is the largest number of hits, whatever their N, whose keys, including extra keys, fit in a batch.
-const maxBatchHits = maxKeys / len(keySuffixes)
+const maxBatchOps = maxKeys / len(keySuffixes)
 
 // countKeys returns an upper bound of the number of keys.
 func countKeys(groups []limiters.Group) (n int) {
@@ -72,7 +72,7 @@ func pooledBatch(notAfter, now time.Time, groups []limiters.Group, namer keyName
 
 // release clears the batch and returns it to the pool, unless it is unusually large.
 func (b *batch) release() {
-	if len(b.hits) > 4096 {
+	if len(b.ops) > 4096 {
 		return
 	}
 	clear(b.indexOfKey)
@@ -80,8 +80,8 @@ func (b *batch) release() {
 	clear(b.uniqueKeys)
 	clear(b.limits)
 	clear(b.arguments)
-	clear(b.hits)
-	b.hits, b.group, b.keys = b.hits[:0], b.group[:0], nil
+	clear(b.ops)
+	b.ops, b.group, b.keys = b.ops[:0], b.group[:0], nil
 	b.uniqueKeys, b.limits, b.limitOf, b.runs = b.uniqueKeys[:0], b.limits[:0], b.limitOf[:0], b.runs[:0]
 	batchPool.Put(b)
 }
@@ -96,17 +96,17 @@ func (b *batch) encode(groups []limiters.Group) {
 			groupNumber = number
 		}
 		for i := range g {
-			b.hits, b.group = append(b.hits, &g[i]), append(b.group, groupNumber)
+			b.ops, b.group = append(b.ops, &g[i]), append(b.group, groupNumber)
 		}
 	}
-	b.keyOf, b.hitsOnKey = b.keyOf[:0], b.hitsOnKey[:0]
+	b.keyOf, b.opsOnKey = b.keyOf[:0], b.opsOnKey[:0]
 	for _, key := range b.keys {
 		i := b.keyIndex(key)
 		b.keyOf = append(b.keyOf, i)
-		b.hitsOnKey[i]++
+		b.opsOnKey[i]++
 	}
-	for i := range b.hits {
-		b.limitOf = append(b.limitOf, b.limitIndex(scriptLimit{b.hits[i].Limit, usageKey}))
+	for i := range b.ops {
+		b.limitOf = append(b.limitOf, b.limitIndex(scriptLimit{b.ops[i].Limit, usageKey}))
 	}
 	b.encodeRuns()
 }
@@ -115,7 +115,7 @@ func (b *batch) keyIndex(key string) int {
 	i, found := b.indexOfKey[key]
 	if !found {
 		i = len(b.uniqueKeys)
-		b.uniqueKeys, b.hitsOnKey = append(b.uniqueKeys, key), append(b.hitsOnKey, 0)
+		b.uniqueKeys, b.opsOnKey = append(b.uniqueKeys, key), append(b.opsOnKey, 0)
 		b.indexOfKey[key] = i
 	}
 	return i
@@ -123,7 +123,7 @@ func (b *batch) keyIndex(key string) int {
 
 // verdictsOf returns the number of verdicts of hit i. An inspection under a limit with a penalty has a second one, of the penalty.
 func (b *batch) verdictsOf(i int) int {
-	if h := b.hits[i]; h.Op == limiters.OpInspect && h.Limit.HasPenalty() {
+	if op := b.ops[i]; op.Kind == limiters.OpInspect && op.Limit.HasPenalty() {
 		return 2
 	}
 	return 1

@@ -53,15 +53,15 @@ func BenchmarkCall(b *testing.B) {
 				for i := range keys {
 					keys[i] = fmt.Sprintf("3:ugc 7:user_id=12:user%08d 6:action=4:post", i)
 				}
-				hits, out := make([]limiters.Hit, size), make([]limiters.Verdict, size)
+				ops, out := make([]limiters.Op, size), make([]limiters.Verdict, size)
 				b.ReportAllocs()
 				before := cpu(b, s.client)
 				calls := 0
 				for b.Loop() {
-					for i := range hits {
-						hits[i] = limiters.Hit{Key: keys[rand.IntN(len(keys))], Limit: limit, N: 1}
+					for i := range ops {
+						ops[i] = limiters.Op{Key: keys[rand.IntN(len(keys))], Limit: limit, N: 1}
 					}
-					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
+					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
 						b.Fatal(err)
 					}
 					calls++
@@ -119,7 +119,7 @@ func BenchmarkQueue(b *testing.B) {
 			var all sync.WaitGroup
 			for client := range clients {
 				all.Go(func() {
-					groups := limiters.Singles(limiters.Hit{Key: "k", Limit: limit, N: 1})
+					groups := limiters.Singles(limiters.Op{Key: "k", Limit: limit, N: 1})
 					out := make([]limiters.Verdict, 1)
 					ctx, cancel := context.WithCancel(context.Background())
 					defer cancel()

@@ -26,7 +26,7 @@ import (
 func openBreaker(t *testing.T, s *Store) {
 	t.Helper()
 	for i := range failuresToOpen {
-		_, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+		_, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 		if err == nil || errors.Is(err, ErrBreakerOpen) {
 			t.Fatalf("call %d of a Redis that does not answer: %v", i, err)
 		}
@@ -36,7 +36,7 @@ func openBreaker(t *testing.T, s *Store) {
 func awaitRecovery(t *testing.T, s *Store) {
 	t.Helper()
 	redistest.Await(t, "the next call to Redis", func(context.Context) error {
-		_, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+		_, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 		return err
 	})
 }
@@ -45,7 +45,7 @@ func awaitRecovery(t *testing.T, s *Store) {
 func awaitRejection(t *testing.T, s *Store) (rejected error) {
 	t.Helper()
 	redistest.Await(t, "the breaker to open", func(context.Context) error {
-		_, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+		_, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 		if !errors.Is(err, ErrBreakerOpen) {
 			return fmt.Errorf("got %w, want ErrBreakerOpen", err)
 		}
@@ -367,11 +367,11 @@ func (r *randomRedis) pick() (o outcome) {
 func (r *randomRedis) call(ctx context.Context, _, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	r.mu.Lock()
 	o := r.pick()
-	for i, h := range slices.Concat(groups...) {
+	for i, op := range slices.Concat(groups...) {
 		if o.charged(i) {
-			r.charged[h.Key]++
+			r.charged[op.Key]++
 		}
-		out[i] = limiters.Verdict{Used: h.N}
+		out[i] = limiters.Verdict{Used: op.N}
 	}
 	r.mu.Unlock()
 	return o.end(ctx)
@@ -386,20 +386,20 @@ func (r *randomRedis) repair() {
 
 // check reports a Take that charged a hit twice, that charged a hit although its error denies it, or that was decided without its own
 // verdict and one charge.
-func (r *randomRedis) check(t *testing.T, hits []limiters.Hit, out []limiters.Verdict, err error) {
+func (r *randomRedis) check(t *testing.T, ops []limiters.Op, out []limiters.Verdict, err error) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	uncharged := errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrQueueFull) || errors.Is(err, errTimedOutWaiting)
-	for i, h := range hits {
-		times := r.charged[h.Key]
+	for i, op := range ops {
+		times := r.charged[op.Key]
 		switch {
 		case times > 1:
-			t.Errorf("%s: charged %d times, %v", h.Key, times, err)
+			t.Errorf("%s: charged %d times, %v", op.Key, times, err)
 		case times > 0 && uncharged:
-			t.Errorf("%s: charged, and yet %v", h.Key, err)
-		case err == nil && (times != 1 || out[i].Used != h.N):
-			t.Errorf("%s: decided with %+v and %d charges, want 1 charge of %d", h.Key, out[i], times, h.N)
+			t.Errorf("%s: charged, and yet %v", op.Key, err)
+		case err == nil && (times != 1 || out[i].Used != op.N):
+			t.Errorf("%s: decided with %+v and %d charges, want 1 charge of %d", op.Key, out[i], times, op.N)
 		}
 	}
 }
@@ -409,9 +409,9 @@ func checkedTake(t *testing.T, q *queue, r *randomRedis, name string, n int64, h
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	asked, out := make([]limiters.Hit, hits), make([]limiters.Verdict, hits)
+	asked, out := make([]limiters.Op, hits), make([]limiters.Verdict, hits)
 	for i := range asked {
-		asked[i] = limiters.Hit{Key: fmt.Sprint(name, " ", i), N: n + int64(i)}
+		asked[i] = limiters.Op{Key: fmt.Sprint(name, " ", i), N: n + int64(i)}
 	}
 	defer func() {
 		if recover() != nil {

@@ -19,7 +19,7 @@ func TestCloseWaitsForTakes(t *testing.T) {
 		for range 6 {
 			takes.Go(func() {
 				for {
-					out, err := take(t, s, hitsOf("k")...)
+					out, err := take(t, s, opsOf("k")...)
 					if errors.Is(err, ErrClosed) {
 						return
 					}
@@ -30,7 +30,7 @@ func TestCloseWaitsForTakes(t *testing.T) {
 				}
 			})
 		}
-		for s.Stats().Hits < 60 {
+		for s.Stats().Ops < 60 {
 			runtime.Gosched()
 		}
 		if err := s.Close(); err != nil {

@@ -36,21 +36,21 @@ func keysOn(c *redistest.Cluster, node, count int) []string {
 	var keys []string
 	seen := map[uint16]bool{}
 	for i := 0; len(keys) < count; i++ {
-		hit := limiters.Hit{Key: fmt.Sprint("k", i), Limit: hourly}
-		slot := slotOf(keyOf("", &hit))
+		op := limiters.Op{Key: fmt.Sprint("k", i), Limit: hourly}
+		slot := slotOf(keyOf("", &op))
 		if c.Owner(int(slot)) == node && !seen[slot] {
-			seen[slot], keys = true, append(keys, hit.Key)
+			seen[slot], keys = true, append(keys, op.Key)
 		}
 	}
 	return keys
 }
 
-func hitsOf(keys ...string) []limiters.Hit {
-	hits := make([]limiters.Hit, len(keys))
+func opsOf(keys ...string) []limiters.Op {
+	ops := make([]limiters.Op, len(keys))
 	for i, key := range keys {
-		hits[i] = limiters.Hit{Key: key, Limit: hourly, N: 1}
+		ops[i] = limiters.Op{Key: key, Limit: hourly, N: 1}
 	}
-	return hits
+	return ops
 }
 
 func TestClusterPassesTheSuite(t *testing.T) {
@@ -82,16 +82,16 @@ func randomWithoutGroups(t *testing.T, store limiters.Store) {
 			g, reference := limiterstest.NewGenerator(name, seed), limiterstest.NewReference()
 			for range 60 {
 				now, groups := g.Next()
-				hits := slices.Concat(groups...)
-				want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-				err := reference.Take(t.Context(), now, limiters.Singles(hits...), want)
-				err = errors.Join(err, store.Take(t.Context(), now, limiters.Singles(hits...), got))
+				ops := slices.Concat(groups...)
+				want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
+				err := reference.Take(t.Context(), now, limiters.Singles(ops...), want)
+				err = errors.Join(err, store.Take(t.Context(), now, limiters.Singles(ops...), got))
 				if err != nil {
 					t.Fatal(err)
 				}
-				for i := range hits {
+				for i := range ops {
 					if got[i] != want[i] {
-						t.Fatalf("seed %d of %s, %+v: got %s, want %s", seed, name, hits[i],
+						t.Fatalf("seed %d of %s, %+v: got %s, want %s", seed, name, ops[i],
 							limiterstest.Format(got[i]), limiterstest.Format(want[i]))
 					}
 				}
@@ -116,11 +116,11 @@ func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Cluster) {
 	c.FlushAll(t)
 	s := openCluster(t, c)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 2)...)
-	hits := hitsOf(keys[0], keys[2], keys[1], keys[3], keys[0], keys[0])
-	spanning := limiters.Group(hits[:2])
+	ops := opsOf(keys[0], keys[2], keys[1], keys[3], keys[0], keys[0])
+	spanning := limiters.Group(ops[:2])
 	// A group over one key is in one slot, even with several limits.
-	hits[5].Limit = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour})
-	out, err := takeGroups(t, s, spanning, hits[2:3], hits[3:4], hits[4:])
+	ops[5].Limit = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour})
+	out, err := takeGroups(t, s, spanning, ops[2:3], ops[3:4], ops[4:])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,14 +145,14 @@ func aBadKeyFailsAloneInACluster(t *testing.T, c *redistest.Cluster) {
 	c.FlushAll(t)
 	s := openCluster(t, c)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 2, 1)...)
-	hits := hitsOf(append(keys, keys[0])...)
-	c.Client(t).HSet(t.Context(), keyOf("", &hits[1]), "a", "b")
-	out, err := take(t, s, hits...)
+	ops := opsOf(append(keys, keys[0])...)
+	c.Client(t).HSet(t.Context(), keyOf("", &ops[1]), "a", "b")
+	out, err := take(t, s, ops...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var key *KeyError
-	if !errors.As(out[1].Err, &key) || key.Key != keyOf("", &hits[1]) {
+	if !errors.As(out[1].Err, &key) || key.Key != keyOf("", &ops[1]) {
 		t.Errorf("%+v: want an error of the key", out[1])
 	}
 	for i, used := range map[int]int64{0: 1, 2: 1, 3: 2} {
@@ -168,7 +168,7 @@ func aNodeThatForgotTheScriptIsSentIt(t *testing.T, c *redistest.Cluster) {
 	keys := append(append(keysOn(c, 0, 3), keysOn(c, 1, 3)...), keysOn(c, 2, 1)...)
 	for used := int64(1); used <= 4; used++ {
 		c.Servers[used%3].Client(t).ScriptFlush(t.Context())
-		out, err := take(t, s, hitsOf(keys...)...)
+		out, err := take(t, s, opsOf(keys...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func aUserOfTheACL(t *testing.T, c *redistest.Cluster) {
 		server.SetUser(t, "weir", append(aclRules, clusterRules...)...)
 	}
 	s := openCluster(t, c, func(c *connect.Options, o *Options) { o.Prefix = "weir:"; c.SetAuth("weir:secret") })
-	out, err := take(t, s, hitsOf("a", "b", "c", "d", "e", "f")...)
+	out, err := take(t, s, opsOf("a", "b", "c", "d", "e", "f")...)
 	for i, v := range out {
 		if err != nil || v.Err != nil || v.Used != 1 {
 			t.Errorf("hit %d: %+v, %v", i, v, err)
@@ -216,9 +216,9 @@ func TestClusterErrorsDoNotQuoteCommands(t *testing.T) {
 	c := redistest.StartCluster(t, 2, "--rename-command", "EVALSHA", "")
 	s := openCluster(t, c)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 2)...)
-	overTwoSlots := hitsOf(keys[0], keys[2]) // which fails by itself
-	hits := hitsOf(keys[1], keys[3])
-	out, err := takeGroups(t, s, overTwoSlots, hits[:1], hits[1:])
+	overTwoSlots := opsOf(keys[0], keys[2]) // which fails by itself
+	ops := opsOf(keys[1], keys[3])
+	out, err := takeGroups(t, s, overTwoSlots, ops[:1], ops[1:])
 	said := fmt.Sprint(err)
 	for _, v := range out {
 		said += fmt.Sprint(v.Err)
@@ -236,7 +236,7 @@ func TestClusterErrorsDoNotQuoteCommands(t *testing.T) {
 func TestSingleRedisIsNotACluster(t *testing.T) {
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{server.Addr}})
-	if _, err := take(t, s, hitsOf("a", "b")...); err == nil || !strings.Contains(err.Error(), "cluster support disabled") {
+	if _, err := take(t, s, opsOf("a", "b")...); err == nil || !strings.Contains(err.Error(), "cluster support disabled") {
 		t.Errorf("take: %v", err)
 	}
 	if _, err := s.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), server.Addr) {
@@ -256,7 +256,7 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	}, Options{})
 	defer s.Close()
 	mustReturn(t, "a Take of 50 ms", func() {
-		if _, err := take(t, s, hitsOf("k")...); !limiters.IsUncharged(err) {
+		if _, err := take(t, s, opsOf("k")...); !limiters.IsUncharged(err) {
 			t.Errorf("%v, want an error that nothing was charged", err)
 		}
 	})
@@ -343,7 +343,7 @@ func TestManySlotsAreFewRoundTrips(t *testing.T) {
 			c.ScriptFlush(t.Context())
 		}
 		before := reads()
-		out, err := take(t, s, hitsOf(keys...)...)
+		out, err := take(t, s, opsOf(keys...)...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,14 +47,14 @@ func (w *expiryFixture) setTo(now time.Time) {
 }
 
 // mustExpire checks that the key of a hit has an expiry, and that it is not before the key has fully reset.
-func (w *expiryFixture) mustExpire(s *Store, now time.Time, hit limiters.Hit) {
+func (w *expiryFixture) mustExpire(s *Store, now time.Time, op limiters.Op) {
 	w.t.Helper()
-	hit.N = 0
+	op.N = 0
 	out := make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), now, []limiters.Group{{hit}}, out); err != nil || out[0].Err != nil {
+	if err := s.Take(context.Background(), now, []limiters.Group{{op}}, out); err != nil || out[0].Err != nil {
 		w.t.Fatal(err, out[0].Err)
 	}
-	key := keyOf("", &hit)
+	key := keyOf("", &op)
 	expiresIn := w.c.PTTL(context.Background(), key).Val()
 	if expiresIn == -2 {
 		delete(w.ends, key)
@@ -62,7 +62,7 @@ func (w *expiryFixture) mustExpire(s *Store, now time.Time, hit limiters.Hit) {
 	}
 	took := time.Since(w.set)
 	if expiresIn < 0 || out[0].Used > 0 && expiresIn+took < out[0].ResetAfter {
-		w.t.Fatalf("%+v at %d: expires in %v, %s", hit.Limit.Spec(), now.UnixMicro(), expiresIn, limiterstest.Format(out[0]))
+		w.t.Fatalf("%+v at %d: expires in %v, %s", op.Limit.Spec(), now.UnixMicro(), expiresIn, limiterstest.Format(out[0]))
 	}
 	w.ends[key] = now.Add(expiresIn + took)
 }
@@ -88,13 +88,13 @@ func TestKeysExpireAfterReset(t *testing.T) {
 					break
 				}
 				w.setTo(now)
-				hits := slices.Concat(groups...)
-				out := make([]limiters.Verdict, len(hits))
+				ops := slices.Concat(groups...)
+				out := make([]limiters.Verdict, len(ops))
 				if err := s.Take(context.Background(), now, groups, out); err != nil {
 					t.Fatal(err)
 				}
-				for _, hit := range hits {
-					w.mustExpire(s, now, limiters.Hit{Key: hit.Key, Limit: usual})
+				for _, op := range ops {
+					w.mustExpire(s, now, limiters.Op{Key: op.Key, Limit: usual})
 				}
 				g.Observe(out)
 				now, groups = g.Next()
@@ -115,12 +115,12 @@ func TestLogThatBecomesAListExpires(t *testing.T) {
 		if i%150 == 149 {
 			n = -140
 		}
-		hit := limiters.Hit{Key: "k", Limit: limit, N: n}
+		op := limiters.Op{Key: "k", Limit: limit, N: n}
 		w.setTo(now)
-		if err := s.Take(context.Background(), now, []limiters.Group{{hit}}, make([]limiters.Verdict, 1)); err != nil {
+		if err := s.Take(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)); err != nil {
 			t.Fatal(err)
 		}
-		w.mustExpire(s, now, hit)
+		w.mustExpire(s, now, op)
 		now = now.Add(time.Duration(i) * time.Second)
 	}
 }
@@ -130,11 +130,11 @@ func TestFirstWindowExpires(t *testing.T) {
 	server := redistest.Start(t)
 	w := newExpiryFixture(t, server)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour})
-	s, hit, now := open(t, server), limiters.Hit{Key: "k", Limit: limit, N: 1}, time.UnixMicro(5)
-	if err := s.Take(context.Background(), now, []limiters.Group{{hit}}, make([]limiters.Verdict, 1)); err != nil {
+	s, op, now := open(t, server), limiters.Op{Key: "k", Limit: limit, N: 1}, time.UnixMicro(5)
+	if err := s.Take(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)); err != nil {
 		t.Fatal(err)
 	}
-	w.mustExpire(s, now, hit)
+	w.mustExpire(s, now, op)
 }
 
 // The records of reservations outlive the latest of them, though the key was written with an earlier expiry before.
@@ -147,7 +147,7 @@ func TestReservationRecordsOutliveTheLatestReservation(t *testing.T) {
 			Algorithm: "fixed_window", Max: 100, Window: 2 * time.Hour,
 			Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Reserve: limiters.ReserveSpec{TTL: ttl}},
 		})
-		if _, err := take(t, s, limiters.Hit{Key: "k", Limit: limit, N: 5, Lease: limiters.LeaseID{byte(i + 1)}}); err != nil {
+		if _, err := take(t, s, limiters.Op{Key: "k", Limit: limit, N: 5, Lease: limiters.LeaseID{byte(i + 1)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

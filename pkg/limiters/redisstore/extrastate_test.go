@@ -32,13 +32,13 @@ func TestExtraKeysShareSlotExpiryAndHiding(t *testing.T) {
 	for _, hidden := range []string{"", secret} {
 		s := openAt(t, connect.Options{Addr: server.Addr}, Options{Prefix: "p:", KeySecret: hidden})
 		for _, limit := range withExtraState(1) {
-			hit := limiters.Hit{Key: "alice", Limit: limit, N: 1, Lease: leaseID(1)}
-			over := hit
+			op := limiters.Op{Key: "alice", Limit: limit, N: 1, Lease: leaseID(1)}
+			over := op
 			over.Lease = leaseID(2)
-			if out, err := take(t, s, hit, over); err != nil || !out[0].Allowed || out[1].Allowed {
+			if out, err := take(t, s, op, over); err != nil || !out[0].Allowed || out[1].Allowed {
 				t.Fatal(out, err)
 			}
-			key := s.namer.key(&hit)
+			key := s.namer.key(&op)
 			for _, name := range []string{key, key + reservationsSuffix, key + penaltySuffix} {
 				if expiresIn := c.PTTL(t.Context(), name).Val(); expiresIn <= 0 {
 					t.Errorf("%s %q: expires in %v", limit.Spec().Algorithm, name, expiresIn)
@@ -62,11 +62,11 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	for _, limit := range withExtraState(1) {
-		hit := limiters.Hit{Key: "k" + limit.StateID(), Limit: limit, N: 1, Lease: leaseID(1)}
-		over, other := hit, hit
+		op := limiters.Op{Key: "k" + limit.StateID(), Limit: limit, N: 1, Lease: leaseID(1)}
+		over, other := op, op
 		over.Lease = leaseID(2)
 		other.Key += "other"
-		if out, err := take(t, s, hit, over); err != nil || out[1].Allowed || out[1].Penalized {
+		if out, err := take(t, s, op, over); err != nil || out[1].Allowed || out[1].Penalized {
 			t.Fatal(out, err)
 		}
 		setFull(t, c, true)
@@ -99,13 +99,13 @@ func TestFullRedisFailsInspectionsOfUnsavedKeys(t *testing.T) {
 			Algorithm: "fixed_window", Max: 2, Window: time.Hour, CountDenied: true,
 			Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Peek: peek, Penalty: limiters.PenaltySpec{After: 100, Within: time.Hour, For: time.Hour}},
 		})
-		hit := limiters.Hit{Key: name, Limit: limit, N: 1}
-		inspection := limiters.Hit{Key: name, Limit: limit, Op: limiters.OpInspect}
-		if out, err := take(t, s, hit, hit); err != nil || !out[1].Allowed {
+		op := limiters.Op{Key: name, Limit: limit, N: 1}
+		inspection := limiters.Op{Key: name, Limit: limit, Kind: limiters.OpInspect}
+		if out, err := take(t, s, op, op); err != nil || !out[1].Allowed {
 			t.Fatal(out, err)
 		}
 		setFull(t, c, true)
-		if out, err := take(t, s, hit, inspection); err != nil || out[1].Err == nil || out[1].PenaltyLeft != 0 {
+		if out, err := take(t, s, op, inspection); err != nil || out[1].Err == nil || out[1].PenaltyLeft != 0 {
 			t.Errorf("%s: %+v %v: want an error", name, out, err)
 		}
 		if out, err := take(t, s, inspection); err != nil || out[0].Err != nil || out[0].Allowed || out[0].PenaltyLeft != 0 {
@@ -128,9 +128,9 @@ func TestSettleMovesEntriesOfALongLogUpToABound(t *testing.T) {
 	for i, later := range numbers {
 		reference := limiterstest.NewReference()
 		key := fmt.Sprint("k", i)
-		takeAt := func(now time.Time, hits ...limiters.Hit) limiters.Verdict {
-			got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-			if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(hits...), got), reference.Take(t.Context(), now, limiters.Singles(hits...), want)); err != nil {
+		takeAt := func(now time.Time, ops ...limiters.Op) limiters.Verdict {
+			got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
+			if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(got, want) {
@@ -139,12 +139,12 @@ func TestSettleMovesEntriesOfALongLogUpToABound(t *testing.T) {
 			return got[len(got)-1]
 		}
 		now := logStart
-		takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 10, Lease: leaseID(1)})
+		takeAt(now, limiters.Op{Key: key, Limit: limit, N: 10, Lease: leaseID(1)})
 		for range later {
 			now = now.Add(time.Microsecond)
-			takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 1})
+			takeAt(now, limiters.Op{Key: key, Limit: limit, N: 1})
 		}
-		v := takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 25, Lease: leaseID(1), Op: limiters.OpEnd})
+		v := takeAt(now, limiters.Op{Key: key, Limit: limit, N: 25, Lease: leaseID(1), Kind: limiters.OpEnd})
 		charged := int64(25)
 		if later >= 10_000 {
 			charged = 10
@@ -152,12 +152,12 @@ func TestSettleMovesEntriesOfALongLogUpToABound(t *testing.T) {
 		if v.Err != nil || v.Used != charged+int64(later) {
 			t.Errorf("%d later entries: %+v, want %d hits of the reservation", later, v, charged)
 		}
-		if v := takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 25, Lease: leaseID(1), Op: limiters.OpEnd}); v.Used != charged+int64(later) {
+		if v := takeAt(now, limiters.Op{Key: key, Limit: limit, N: 25, Lease: leaseID(1), Kind: limiters.OpEnd}); v.Used != charged+int64(later) {
 			t.Errorf("%d later entries: settled again: %+v", later, v)
 		}
-		takeAt(logStart.Add(time.Hour-time.Microsecond), limiters.Hit{Key: key, Limit: limit, N: 30_000})
-		takeAt(logStart.Add(time.Hour), limiters.Hit{Key: key, Limit: limit, N: 30_000})
-		takeAt(logStart.Add(time.Hour), limiters.Hit{Key: key, Limit: limit, N: -int64(later) / 2})
+		takeAt(logStart.Add(time.Hour-time.Microsecond), limiters.Op{Key: key, Limit: limit, N: 30_000})
+		takeAt(logStart.Add(time.Hour), limiters.Op{Key: key, Limit: limit, N: 30_000})
+		takeAt(logStart.Add(time.Hour), limiters.Op{Key: key, Limit: limit, N: -int64(later) / 2})
 	}
 }
 
@@ -169,18 +169,18 @@ func TestSettleAfterTTLChangesNothing(t *testing.T) {
 			Algorithm: "fixed_window", Max: 100, Window: time.Hour,
 			Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute, Unsettled: unsettled}},
 		})
-		hit := limiters.Hit{Key: unsettled, Limit: limit, N: 40, Lease: leaseID(1)}
+		op := limiters.Op{Key: unsettled, Limit: limit, N: 40, Lease: leaseID(1)}
 		for _, step := range []struct {
 			after time.Duration
 			end   bool
 			used  int64
 		}{{0, false, 40}, {time.Minute, true, charged}, {time.Minute, true, charged}} {
 			out := make([]limiters.Verdict, 1)
-			hit.Op = opOf(step.end)
+			op.Kind = endOrCharge(step.end)
 			if step.end {
-				hit.N = 90
+				op.N = 90
 			}
-			if err := s.Take(t.Context(), logStart.Add(step.after), limiters.Singles(hit), out); err != nil || out[0].Used != step.used {
+			if err := s.Take(t.Context(), logStart.Add(step.after), limiters.Singles(op), out); err != nil || out[0].Used != step.used {
 				t.Errorf("%s, after %v: %+v, %v, want %d used", unsettled, step.after, out[0], err, step.used)
 			}
 		}
@@ -196,16 +196,16 @@ func TestSettleOfALostReservationChangesNothing(t *testing.T) {
 		params := limiterstest.FirstHit(name)
 		params.Reserve.TTL = time.Hour
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: 365 * 24 * time.Hour, Params: params})
-		hit := func(id int, n int64, end bool) limiters.Hit {
-			return limiters.Hit{Key: "k", Limit: limit, N: n, Lease: leaseID(id), Op: opOf(end)}
+		op := func(id int, n int64, end bool) limiters.Op {
+			return limiters.Op{Key: "k", Limit: limit, N: n, Lease: leaseID(id), Kind: endOrCharge(end)}
 		}
-		if out, err := take(t, s, hit(1, 60, false), hit(2, 40, false)); err != nil || out[1].Used != 100 {
+		if out, err := take(t, s, op(1, 60, false), op(2, 40, false)); err != nil || out[1].Used != 100 {
 			t.Fatal(out, err)
 		}
 		if err := c.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		out, err := take(t, s, hit(1, 90, true), hit(3, 100, false), hit(2, 70, true), hit(3, 80, true))
+		out, err := take(t, s, op(1, 90, true), op(3, 100, false), op(2, 70, true), op(3, 80, true))
 		if err != nil || out[0].Used != 0 || !out[1].Allowed || out[2].Used != 100 || out[3].Used != 80 {
 			t.Errorf("%s: %+v, %v, want only the reservation after the restart charged and settled", name, out, err)
 		}

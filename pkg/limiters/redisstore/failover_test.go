@@ -52,7 +52,7 @@ func (f *stream) run() {
 	for !f.stop.Load() {
 		n := f.next.Add(1)
 		out := make([]limiters.Verdict, 1)
-		err := f.store.Take(context.Background(), time.Time{}, limiters.Singles(hitsOf(fmt.Sprint("hit ", n))...), out)
+		err := f.store.Take(context.Background(), time.Time{}, limiters.Singles(opsOf(fmt.Sprint("hit ", n))...), out)
 		if err == nil {
 			err = out[0].Err
 		}
@@ -130,13 +130,13 @@ func (f *stream) check(now *Store) (lost int) {
 		if len(numbers) < many && n < f.next.Load() {
 			continue
 		}
-		hits, out := make([]limiters.Hit, len(numbers)), make([]limiters.Verdict, len(numbers))
+		ops, out := make([]limiters.Op, len(numbers)), make([]limiters.Verdict, len(numbers))
 		for i, n := range numbers {
-			hits[i] = limiters.Hit{Key: fmt.Sprint("hit ", n), Limit: hourly}
+			ops[i] = limiters.Op{Key: fmt.Sprint("hit ", n), Limit: hourly}
 		}
 		// A cluster with a short node timeout may be down for a moment on a busy machine.
 		redistest.Await(f.t, "the usage of all hits", func(ctx context.Context) error {
-			err := now.Take(ctx, time.Time{}, limiters.Singles(hits...), out)
+			err := now.Take(ctx, time.Time{}, limiters.Singles(ops...), out)
 			for i := range out {
 				err = cmp.Or(err, out[i].Err)
 			}
@@ -227,7 +227,7 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 			after, there := f.next.Load()+1, w.Replica.Client(t)
 			redistest.Await(t, "a hit at the new master", func(ctx context.Context) error {
 				for n := after; n <= f.next.Load(); n++ {
-					key := keyOf("", &limiters.Hit{Key: fmt.Sprint("hit ", n), Limit: hourly})
+					key := keyOf("", &limiters.Op{Key: fmt.Sprint("hit ", n), Limit: hourly})
 					if there.Exists(ctx, key).Val() == 1 {
 						return nil
 					}
@@ -272,7 +272,7 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 			replica := c.AddReplica(t, 1)
 			s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout, c.DialTimeout = timeout, time.Hour })
 			f := flow(t, s, func(n int64) bool {
-				return c.Owner(int(slotOf(keyOf("", &limiters.Hit{Key: fmt.Sprint("hit ", n), Limit: hourly})))) == 1
+				return c.Owner(int(slotOf(keyOf("", &limiters.Op{Key: fmt.Sprint("hit ", n), Limit: hourly})))) == 1
 			})
 			f.answered(100)
 			awaitMaster(t, replica, fail(t, c, replica))
@@ -324,7 +324,7 @@ func TestClusterRecoversAfterClusterDown(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	mine, other := newLedger(t, s, keysOn(c, 1, 1)[0]), newLedger(t, s, keysOn(c, 2, 1)[0])
-	slot := int(slotOf(keyOf("", &limiters.Hit{Key: keysOn(c, 1, 2)[1], Limit: hourly})))
+	slot := int(slotOf(keyOf("", &limiters.Op{Key: keysOn(c, 1, 2)[1], Limit: hourly})))
 	for _, l := range []*ledger{mine, other} {
 		if err := l.hit(); err != nil {
 			t.Fatal(err)
@@ -442,7 +442,7 @@ func TestTimeoutIncludesLoadingSlotsFromEveryNode(t *testing.T) {
 	}
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: addrs, Timeout: timeout})
 	start := time.Now()
-	if _, err := take(t, s, hitsOf("a")...); err == nil {
+	if _, err := take(t, s, opsOf("a")...); err == nil {
 		t.Error("want an error")
 	}
 	// The request to the first node uses up the timeout. A timeout for each node would end after nodes*timeout.

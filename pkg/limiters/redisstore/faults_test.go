@@ -81,7 +81,7 @@ func (l *ledger) awaitAnswer() {
 // usage returns the key's usage.
 func (l *ledger) usage() int64 {
 	l.t.Helper()
-	out, err := take(l.t, openAt(l.t, connect.Options{Addr: l.store.address}), limiters.Hit{Key: l.key, Limit: many})
+	out, err := take(l.t, openAt(l.t, connect.Options{Addr: l.store.address}), limiters.Op{Key: l.key, Limit: many})
 	if err != nil || out[0].Err != nil {
 		l.t.Fatal(out, err)
 	}
@@ -187,17 +187,17 @@ func TestConnectionToReplicaWithoutMasterIsDropped(t *testing.T) {
 func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	one := limiters.Hit{Key: "k", Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour}), N: 1}
+	one := limiters.Op{Key: "k", Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour}), N: 1}
 	if _, err := take(t, s, one); err != nil {
 		t.Fatal(err)
 	}
 	c.ConfigSet(t.Context(), "min-replicas-to-write", "1")
-	out, err := take(t, s, one, hitsOf("other")[0])
+	out, err := take(t, s, one, opsOf("other")[0])
 	if err != nil || out[0].Err != nil || out[0].Allowed || out[1].Err == nil || !strings.Contains(out[1].Err.Error(), "NOREPLICAS") {
 		t.Errorf("%+v, %v: want a denial, and NOREPLICAS", out, err)
 	}
 	c.ConfigSet(t.Context(), "min-replicas-to-write", "0")
-	if out, err := take(t, s, hitsOf("other")...); err != nil || out[0].Used != 1 {
+	if out, err := take(t, s, opsOf("other")...); err != nil || out[0].Used != 1 {
 		t.Errorf("afterwards: %+v, %v", out, err)
 	}
 }
@@ -243,9 +243,9 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 	s := open(t, server)
 	l := newLedger(t, s, "k")
 	l.awaitAnswer()
-	looks := make([]limiters.Hit, maxKeys)
+	looks := make([]limiters.Op, maxKeys)
 	for i := range looks {
-		looks[i] = limiters.Hit{Key: fmt.Sprint("other ", i), Limit: many}
+		looks[i] = limiters.Op{Key: fmt.Sprint("other ", i), Limit: many}
 	}
 	c := server.Client(t)
 	redistest.Await(t, "a call to be killed", func(context.Context) error {

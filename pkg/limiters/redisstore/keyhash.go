@@ -29,14 +29,14 @@ func newKeyHasher(secret string) *keyHasher {
 }
 
 // append appends the hidden tag and key of a hit. MACs have a fixed length and need no separator.
-func (h *keyHasher) append(dst []byte, tag, hitKey string) []byte {
+func (h *keyHasher) append(dst []byte, tag, opKey string) []byte {
 	m := h.macs.Get().(*mac)
 	defer h.macs.Put(m)
 	dst = append(dst, hashedMark, '{')
 	if tag != "" {
 		dst = append(m.append(dst, tag), '}')
 	}
-	return m.append(dst, hitKey)
+	return m.append(dst, opKey)
 }
 
 // derive returns a 32-byte key for another purpose. The purpose begins with a letter, unlike any key of a hit, so their MACs

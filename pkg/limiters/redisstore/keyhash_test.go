@@ -16,15 +16,15 @@ import (
 const secret = "0123456789abcdef0123456789abcdef"
 
 // hitsOfUser returns a hit for each algorithm, on keys that contain a user's name.
-func hitsOfUser(user string) []limiters.Hit {
-	var hits []limiters.Hit
+func opsOfUser(user string) []limiters.Op {
+	var ops []limiters.Op
 	for _, name := range limiterstest.Windowed() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
-		hits = append(hits,
-			limiters.Hit{Key: "5:realm|4:user=5:" + user, Limit: limit, N: 1},
-			limiters.Hit{Key: "5:realm|5:email=17:" + user + "@example.org", Limit: limit, N: 1})
+		ops = append(ops,
+			limiters.Op{Key: "5:realm|4:user=5:" + user, Limit: limit, N: 1},
+			limiters.Op{Key: "5:realm|5:email=17:" + user + "@example.org", Limit: limit, N: 1})
 	}
-	return hits
+	return ops
 }
 
 func domainOfKey(key string) string {
@@ -53,13 +53,13 @@ func TestHiddenKeysShowNoUserData(t *testing.T) {
 	for _, tag := range []func(string) string{nil, domainOfKey} {
 		s := openAt(t, connect.Options{Addr: server.Addr}, Options{Prefix: "weir:", Tag: tag, KeySecret: secret})
 		for _, user := range []string{"alice", "carol"} {
-			if _, err := take(t, s, hitsOfUser(user)...); err != nil {
+			if _, err := take(t, s, opsOfUser(user)...); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	keys := c.Keys(t.Context(), "*").Val()
-	if want := 2 * (len(hitsOfUser("alice")) + len(hitsOfUser("carol"))); len(keys) != want {
+	if want := 2 * (len(opsOfUser("alice")) + len(opsOfUser("carol"))); len(keys) != want {
 		t.Errorf("%d keys, want %d: one for each limit, user and way of placing", len(keys), want)
 	}
 	for _, key := range keys {
@@ -77,16 +77,16 @@ func TestHiddenKeysShowNoUserData(t *testing.T) {
 
 func TestOtherSecretMakesOtherKeys(t *testing.T) {
 	server := redistest.Start(t)
-	hits := hitsOfUser("alice")
+	ops := opsOfUser("alice")
 	for _, with := range []string{"", secret, secret[1:] + "x", strings.ToUpper(secret), secret + "\x01"} {
 		for used := int64(1); used <= 2; used++ {
-			out, err := take(t, openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: with}), hits...)
+			out, err := take(t, openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: with}), ops...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for i, v := range out {
 				if v.Used != used {
-					t.Errorf("secret %q, take %d of %s: %d used, want %d", with, used, hits[i].Limit.StateID(), v.Used, used)
+					t.Errorf("secret %q, take %d of %s: %d used, want %d", with, used, ops[i].Limit.StateID(), v.Used, used)
 				}
 			}
 		}
@@ -103,8 +103,8 @@ func TestHiddenKeyKeepsItsSlot(t *testing.T) {
 			names := keyNamer{prefix: "p:", tag: func(string) string { return tag }, hasher: newKeyHasher(secret)}
 			slot := -1
 			for _, limit := range []*limiters.Limit{hourly, funnel} {
-				hit := limiters.Hit{Key: key, Limit: limit}
-				shown, hidden := keyNamer{prefix: "p:", tag: names.tag}.key(&hit), names.key(&hit)
+				op := limiters.Op{Key: key, Limit: limit}
+				shown, hidden := keyNamer{prefix: "p:", tag: names.tag}.key(&op), names.key(&op)
 				what := fmt.Sprintf("%.20q of %q %s", key, tag, limit.StateID())
 				for _, name := range []string{shown, hidden} {
 					if seen[name] != "" {
@@ -131,9 +131,9 @@ func TestHiddenKeyKeepsItsSlot(t *testing.T) {
 func TestHiddenKeyErrorsShowNoUserData(t *testing.T) {
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})
-	hit := limiters.Hit{Key: "4:user=5:alice", Limit: hourly, N: 1}
-	server.Client(t).HSet(t.Context(), s.namer.key(&hit), "a", "b")
-	out, err := take(t, s, hit)
+	op := limiters.Op{Key: "4:user=5:alice", Limit: hourly, N: 1}
+	server.Client(t).HSet(t.Context(), s.namer.key(&op), "a", "b")
+	out, err := take(t, s, op)
 	var key *KeyError
 	if err != nil || !errors.As(out[0].Err, &key) {
 		t.Fatalf("%+v, %v: want an error of the key", out[0], err)
@@ -147,7 +147,7 @@ func TestHiddenKeyErrorsShowNoUserData(t *testing.T) {
 // The pool of MACs is not measured, because the race detector drops its entries at random.
 func TestHidingAllocatesNothing(t *testing.T) {
 	m := newKeyHasher(secret).macs.Get().(*mac)
-	key, text := hitsOfUser("alice")[0].Key, make([]byte, 0, 1024)
+	key, text := opsOfUser("alice")[0].Key, make([]byte, 0, 1024)
 	if got := testing.AllocsPerRun(1000, func() { m.append(text, key) }); got > 0 {
 		t.Errorf("%v allocations a key", got)
 	}
@@ -157,11 +157,11 @@ func TestHidingAllocatesNothing(t *testing.T) {
 func BenchmarkKeys(b *testing.B) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute})
 	for _, size := range []int{1, 16} {
-		hits := make([]limiters.Hit, size)
-		for i := range hits {
-			hits[i] = limiters.Hit{Key: fmt.Sprintf("3:ugc|7:user_id*12:user%08d|6:action=4:post", i), Limit: limit, N: 1}
+		ops := make([]limiters.Op, size)
+		for i := range ops {
+			ops[i] = limiters.Op{Key: fmt.Sprintf("3:ugc|7:user_id*12:user%08d|6:action=4:post", i), Limit: limit, N: 1}
 		}
-		groups := limiters.Singles(hits...)
+		groups := limiters.Singles(ops...)
 		for name, n := range map[string]keyNamer{
 			"shown": {}, "hidden": {hasher: newKeyHasher(secret)}, "hidden with a tag": {tag: domainOfKey, hasher: newKeyHasher(secret)},
 		} {

@@ -13,7 +13,7 @@ const keyFormat = "w2"
 // A keyNamer makes keys. In this package, a key is a key in Redis, and a hitKey is the key of a [limiters.Hit].
 type keyNamer struct {
 	prefix string
-	tag    func(hitKey string) string
+	tag    func(opKey string) string
 	hasher *keyHasher // nil: keys are readable
 }
 
@@ -24,36 +24,36 @@ type keyNamer struct {
 //	prefix keyFormat h{MAC of hitKey} limit       hidden; with a tag, the MAC of the tag is the hash tag
 //
 // Braces in the hit's key are harmless: they change the hash tag of all its limits in the same way.
-func (n keyNamer) append(text []byte, h *limiters.Hit) []byte {
-	return n.appendKey(text, h.Key, h.Limit.StateID())
+func (n keyNamer) append(text []byte, op *limiters.Op) []byte {
+	return n.appendKey(text, op.Key, op.Limit.StateID())
 }
 
-func (n keyNamer) appendKey(text []byte, hitKey, stateID string) []byte {
+func (n keyNamer) appendKey(text []byte, opKey, stateID string) []byte {
 	tag := ""
 	if n.tag != nil {
-		tag = n.tag(hitKey)
+		tag = n.tag(opKey)
 	}
 	text = append(text, n.prefix...)
 	text = append(text, keyFormat...)
 	switch {
 	case n.hasher != nil:
-		text = n.hasher.append(text, tag, hitKey)
+		text = n.hasher.append(text, tag, opKey)
 	case tag != "":
 		text = strconv.AppendInt(text, int64(len(tag)), 10)
 		text = append(text, '{')
 		text = append(text, tag...)
 		text = append(text, '}')
-		text = append(text, hitKey...)
+		text = append(text, opKey...)
 	default:
 		text = append(text, '{')
-		text = append(text, hitKey...)
+		text = append(text, opKey...)
 	}
 	text = append(text, '}')
 	return append(text, stateID...)
 }
 
 // parse returns the hit's key from the key of a state or from one of its extra keys. It returns false for other keys and for hidden keys.
-func (n keyNamer) parse(key string) (hitKey string, ok bool) {
+func (n keyNamer) parse(key string) (opKey string, ok bool) {
 	rest, ours := strings.CutPrefix(key, n.prefix+keyFormat)
 	end := strings.LastIndexByte(rest, '}') // the StateID that follows has no braces
 	if !ours || end < 0 {

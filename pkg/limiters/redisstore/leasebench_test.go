@@ -13,7 +13,7 @@ import (
 )
 
 // leaseHits returns hits that open and end leases. So many stay open on each key.
-type leaseHits struct {
+type leaseOps struct {
 	limit  *limiters.Limit
 	keys   []string
 	open   int
@@ -22,7 +22,7 @@ type leaseHits struct {
 }
 
 // next returns a hit that opens a lease, or the end of the oldest open lease; a limit without leases gets a charge instead.
-func (l *leaseHits) next(end bool) limiters.Hit {
+func (l *leaseOps) next(end bool) limiters.Op {
 	number := l.opened
 	if end && l.limit.UsesLeases() {
 		number = l.ended
@@ -33,17 +33,17 @@ func (l *leaseHits) next(end bool) limiters.Hit {
 	}
 	// The keys that a call opens leases on differ from those of its ends.
 	shift := number / (l.open * len(l.keys)) * (len(l.keys) / 2)
-	h := limiters.Hit{Key: l.keys[(number+shift)%len(l.keys)], Limit: l.limit, N: 1, Op: opOf(end)}
+	op := limiters.Op{Key: l.keys[(number+shift)%len(l.keys)], Limit: l.limit, N: 1, Kind: endOrCharge(end)}
 	if l.limit.UsesLeases() {
-		h.Lease = leaseID(number)
+		op.Lease = leaseID(number)
 	}
 	if !l.limit.IsConcurrency() {
-		h.N = estimate
+		op.N = estimate
 		if end {
-			h.N = actual
+			op.N = actual
 		}
 	}
-	return h
+	return op
 }
 
 // The hits that open a reservation and settle it, as in the row of bench that has a target.
@@ -69,16 +69,16 @@ func BenchmarkLeases(b *testing.B) {
 				server := redistest.Start(b)
 				s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 				defer s.Close()
-				l := &leaseHits{limit: limiterstest.MustLimit(subject.spec), open: open}
+				l := &leaseOps{limit: limiterstest.MustLimit(subject.spec), open: open}
 				for i := range 100 {
 					l.keys = append(l.keys, fmt.Sprintf("3:ugc 7:user_id=12:user%08d 6:action=4:post", i))
 				}
-				hits, out := make([]limiters.Hit, size), make([]limiters.Verdict, size)
+				ops, out := make([]limiters.Op, size), make([]limiters.Verdict, size)
 				call := func(ends int) {
-					for i := range hits {
-						hits[i] = l.next(i < ends)
+					for i := range ops {
+						ops[i] = l.next(i < ends)
 					}
-					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil || out[0].Err != nil {
+					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil || out[0].Err != nil {
 						b.Fatal(err, out[0].Err)
 					}
 				}

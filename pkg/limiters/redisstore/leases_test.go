@@ -16,7 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-func opOf(end bool) limiters.Op {
+func endOrCharge(end bool) limiters.OpKind {
 	if end {
 		return limiters.OpEnd
 	}
@@ -55,11 +55,11 @@ func newLeaseCalls(seed uint64) *leaseCalls {
 // The steps of the clock and the forms of a hit, each as often as its weight.
 var (
 	clockSteps = []string{"none", "none", "none", "short", "short", "long", "back", "to an edge", "to an edge", "to an edge"}
-	hitForms   = []string{"peek or several", "refund", "no id", "end", "end", "end", "end", "open", "open", "open", "open", "open"}
+	opForms    = []string{"peek or several", "refund", "no id", "end", "end", "end", "end", "open", "open", "open", "open", "open"}
 )
 
 // A hit is under another limit than the first, and a group has a further hit, with a probability of 1 in so many.
-const otherLimitIn, furtherHitIn = 4, 3
+const otherLimitIn, furtherOpIn = 4, 3
 
 func (c *leaseCalls) next() (time.Time, []limiters.Group) {
 	step := time.Duration(0)
@@ -80,40 +80,40 @@ func (c *leaseCalls) next() (time.Time, []limiters.Group) {
 	c.now = c.now.Add(step)
 	var groups []limiters.Group
 	for range 1 + c.rnd.IntN(4) {
-		hit := c.hit()
-		if hit.Op == limiters.OpEnd {
-			groups = append(groups, limiters.Group{hit})
+		op := c.op()
+		if op.Kind == limiters.OpEnd {
+			groups = append(groups, limiters.Group{op})
 			continue
 		}
-		g := limiters.Group{hit}
-		for c.rnd.IntN(furtherHitIn) == 0 {
-			hit = c.hit()
-			if hit.Op == limiters.OpEnd {
-				hit = limiters.Hit{Key: c.prefix + "beside", Limit: c.beside, N: int64(c.rnd.IntN(60))}
+		g := limiters.Group{op}
+		for c.rnd.IntN(furtherOpIn) == 0 {
+			op = c.op()
+			if op.Kind == limiters.OpEnd {
+				op = limiters.Op{Key: c.prefix + "beside", Limit: c.beside, N: int64(c.rnd.IntN(60))}
 			}
-			g = append(g, hit)
+			g = append(g, op)
 		}
 		groups = append(groups, g)
 	}
 	return c.now, groups
 }
 
-func (c *leaseCalls) hit() limiters.Hit {
-	h := limiters.Hit{Key: c.prefix + string("aaab"[c.rnd.IntN(4)]), Limit: c.limits[0], N: 1, Lease: leaseID(c.rnd.IntN(c.ids))}
+func (c *leaseCalls) op() limiters.Op {
+	op := limiters.Op{Key: c.prefix + string("aaab"[c.rnd.IntN(4)]), Limit: c.limits[0], N: 1, Lease: leaseID(c.rnd.IntN(c.ids))}
 	if c.rnd.IntN(otherLimitIn) == 0 {
-		h.Limit = c.limits[c.rnd.IntN(len(c.limits))]
+		op.Limit = c.limits[c.rnd.IntN(len(c.limits))]
 	}
-	switch hitForms[c.rnd.IntN(len(hitForms))] {
+	switch opForms[c.rnd.IntN(len(opForms))] {
 	case "peek or several":
-		h.N = int64(c.rnd.IntN(4))
+		op.N = int64(c.rnd.IntN(4))
 	case "refund":
-		h.N = -int64(c.rnd.IntN(4))
+		op.N = -int64(c.rnd.IntN(4))
 	case "no id":
-		h.Lease = limiters.LeaseID{}
+		op.Lease = limiters.LeaseID{}
 	case "end":
-		h.Op = limiters.OpEnd
+		op.Kind = limiters.OpEnd
 	}
-	return h
+	return op
 }
 
 // newReservationCalls is newLeaseCalls for reservations. With more ids, the key of the reservations grows from a hash to a sorted
@@ -153,14 +153,14 @@ func matchReference(t *testing.T, calls func(seed uint64) *leaseCalls) {
 		var said []string
 		for step := range steps {
 			now, groups := c.next()
-			hits := slices.Concat(groups...)
-			got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+			ops := slices.Concat(groups...)
+			got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
 			if err := errors.Join(s.Take(t.Context(), now, groups, got), reference.Take(t.Context(), now, groups, want)); err != nil {
 				t.Fatal(err)
 			}
-			for i, h := range hits {
-				said = append(said, fmt.Sprintf("step %d, %d: %s max=%d %+v id=%x n=%d end=%v, groups of %v => %s", step, now.UnixMicro(), h.Key, h.Limit.Spec().Max,
-					h.Limit.Spec().Params, h.Lease[:2], h.N, h.Op == limiters.OpEnd, lengths(groups), limiterstest.Format(want[i])))
+			for i, op := range ops {
+				said = append(said, fmt.Sprintf("step %d, %d: %s max=%d %+v id=%x n=%d end=%v, groups of %v => %s", step, now.UnixMicro(), op.Key, op.Limit.Spec().Max,
+					op.Limit.Spec().Params, op.Lease[:2], op.N, op.Kind == limiters.OpEnd, lengths(groups), limiterstest.Format(want[i])))
 				if got[i] != want[i] {
 					for _, line := range said[max(0, len(said)-20):] {
 						t.Log(line)
@@ -186,15 +186,15 @@ func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	limit := reserving("fixed_window", 1<<40)
-	hits := make([]limiters.Hit, limiters.MaxLeases+2)
+	ops := make([]limiters.Op, limiters.MaxLeases+2)
 	for _, end := range []bool{false, true} {
-		for i := range hits {
-			hits[i] = limiters.Hit{Key: fmt.Sprint("end ", end), Limit: limit, N: 1, Lease: leaseID(i), Op: opOf(end)}
+		for i := range ops {
+			ops[i] = limiters.Op{Key: fmt.Sprint("end ", end), Limit: limit, N: 1, Lease: leaseID(i), Kind: endOrCharge(end)}
 			if end {
-				hits[i].N = 0
+				ops[i].N = 0
 			}
 		}
-		out, err := take(t, s, hits...)
+		out, err := take(t, s, ops...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 		}
 	}
 	for _, i := range []int{0, limiters.MaxLeases - 1, limiters.MaxLeases} {
-		out, err := take(t, s, limiters.Hit{Key: "end true", Limit: limit, N: 1, Lease: leaseID(i)})
+		out, err := take(t, s, limiters.Op{Key: "end true", Limit: limit, N: 1, Lease: leaseID(i)})
 		if opens := i >= limiters.MaxLeases; err != nil || out[0].Err != nil || (out[0].Used > 0) != opens {
 			t.Errorf("hit with id %d, whose end came first: %+v %v", i, out[0], err)
 		}
@@ -216,9 +216,9 @@ func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 func TestLeasesNeedFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c, limit := open(t, server), server.Client(t), slotsOfKey(limiters.MaxLeases, time.Hour)
-	fill := make([]limiters.Hit, limiters.MaxLeases-10)
+	fill := make([]limiters.Op, limiters.MaxLeases-10)
 	for i := range fill {
-		fill[i] = limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(i)}
+		fill[i] = limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(i)}
 	}
 	if _, err := take(t, s, fill...); err != nil {
 		t.Fatal(err)
@@ -227,7 +227,7 @@ func TestLeasesNeedFewCommands(t *testing.T) {
 		if err := c.ConfigResetStat(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		out, err := take(t, s, limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(-1), Op: opOf(end)})
+		out, err := take(t, s, limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(-1), Kind: endOrCharge(end)})
 		if err != nil || out[0].Err != nil {
 			t.Fatal(err, out[0].Err)
 		}
@@ -247,13 +247,13 @@ func TestHitDropsFewExpiredLeases(t *testing.T) {
 	s, c, limit := open(t, server), server.Client(t), slotsOfKey(limiters.MaxLeases, time.Hour)
 	for _, slots := range []int64{1, 2} {
 		leases := limiters.MaxLeases / int(slots)
-		fill := make([]limiters.Hit, leases)
+		fill := make([]limiters.Op, leases)
 		for i := range fill {
-			fill[i] = limiters.Hit{Key: "k", Limit: limit, N: slots, Lease: leaseID(i)}
+			fill[i] = limiters.Op{Key: "k", Limit: limit, N: slots, Lease: leaseID(i)}
 		}
-		takeAt := func(now time.Time, hits ...limiters.Hit) int64 {
-			out := make([]limiters.Verdict, len(hits))
-			if err := s.Take(t.Context(), now, limiters.Singles(hits...), out); err != nil {
+		takeAt := func(now time.Time, ops ...limiters.Op) int64 {
+			out := make([]limiters.Verdict, len(ops))
+			if err := s.Take(t.Context(), now, limiters.Singles(ops...), out); err != nil {
 				t.Fatal(err)
 			}
 			return out[len(out)-1].Used
@@ -263,7 +263,7 @@ func TestHitDropsFewExpiredLeases(t *testing.T) {
 		key, later := keyOf("", &fill[0]), logStart.Add(time.Hour)
 		members := c.ZCard(t.Context(), key).Val()
 		for remaining := leases - 1000; remaining > 1000; remaining -= 1000 {
-			if used := takeAt(later, limiters.Hit{Key: "k", Limit: limit}); used != int64(remaining)*slots {
+			if used := takeAt(later, limiters.Op{Key: "k", Limit: limit}); used != int64(remaining)*slots {
 				t.Fatalf("%d slots used, want %d", used, int64(remaining)*slots)
 			}
 			rest := c.ZCard(t.Context(), key).Val()
@@ -272,7 +272,7 @@ func TestHitDropsFewExpiredLeases(t *testing.T) {
 			}
 			members = rest
 		}
-		if used := takeAt(later, limiters.Hit{Key: "k", Limit: limit}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(0), Op: limiters.OpEnd}); used != 0 {
+		if used := takeAt(later, limiters.Op{Key: "k", Limit: limit}, limiters.Op{Key: "k", Limit: limit, Lease: leaseID(0), Kind: limiters.OpEnd}); used != 0 {
 			t.Errorf("%d slots used after the last lease", used)
 		}
 		if n := c.Exists(t.Context(), key).Val(); n != 0 {
@@ -286,21 +286,21 @@ func TestLeasesHaveAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	limit := slotsOfKey(5, time.Hour)
-	hit := limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(1)}
+	op := limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(1)}
 	for range 2 {
-		out, err := take(t, s, hit, limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(2)})
+		out, err := take(t, s, op, limiters.Op{Key: "k", Limit: limit, N: 2, Lease: leaseID(2)})
 		if err != nil || out[1].Used != 3 {
 			t.Fatal(out, err)
 		}
-		expiresIn := c.PTTL(t.Context(), keyOf("", &hit)).Val()
+		expiresIn := c.PTTL(t.Context(), keyOf("", &op)).Val()
 		if expiresIn < 59*time.Minute || expiresIn > 76*time.Minute {
 			t.Errorf("expires in %v", expiresIn)
 		}
-		_, err = take(t, s, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(1), Op: limiters.OpEnd}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(2), Op: limiters.OpEnd})
+		_, err = take(t, s, limiters.Op{Key: "k", Limit: limit, Lease: leaseID(1), Kind: limiters.OpEnd}, limiters.Op{Key: "k", Limit: limit, Lease: leaseID(2), Kind: limiters.OpEnd})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := c.Exists(t.Context(), keyOf("", &hit)).Val(); n != 0 {
+		if n := c.Exists(t.Context(), keyOf("", &op)).Val(); n != 0 {
 			t.Error("the key exists without leases")
 		}
 	}
@@ -311,11 +311,11 @@ func TestLeaseKeyExpiresAfterItsLastLease(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	for id, ttl := range []time.Duration{time.Minute, time.Minute, time.Hour, time.Hour} {
-		hit, start := limiters.Hit{Key: "k", Limit: slotsOfKey(5, ttl), N: 1, Lease: leaseID(id)}, time.Now()
-		if out, err := take(t, s, hit); err != nil || out[0].Used != int64(id+1) {
+		op, start := limiters.Op{Key: "k", Limit: slotsOfKey(5, ttl), N: 1, Lease: leaseID(id)}, time.Now()
+		if out, err := take(t, s, op); err != nil || out[0].Used != int64(id+1) {
 			t.Fatal(err, out)
 		}
-		if expiresIn := c.PTTL(t.Context(), keyOf("", &hit)).Val(); expiresIn+time.Since(start) < ttl || expiresIn > 76*time.Minute {
+		if expiresIn := c.PTTL(t.Context(), keyOf("", &op)).Val(); expiresIn+time.Since(start) < ttl || expiresIn > 76*time.Minute {
 			t.Errorf("a lease of %v: the key expires in %v", ttl, expiresIn)
 		}
 	}
@@ -326,25 +326,25 @@ func TestFullRedisEndsLeases(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	limit := slotsOfKey(2, time.Hour)
-	hit := func(id int, end bool) limiters.Hit {
-		return limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(id), Op: opOf(end)}
+	op := func(id int, end bool) limiters.Op {
+		return limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
-	if _, err := take(t, s, hit(1, false), hit(2, false)); err != nil {
+	if _, err := take(t, s, op(1, false), op(2, false)); err != nil {
 		t.Fatal(err)
 	}
 	setFull(t, c, true)
 	for _, step := range []struct {
-		hit  limiters.Hit
+		op   limiters.Op
 		want string // "" for an error
 	}{
-		{hit(1, false), "ok used=2"}, {hit(3, false), "denied used=2"}, {hit(1, true), "ok used=1"}, {hit(3, false), ""}, {hit(2, true), "ok used=0"},
+		{op(1, false), "ok used=2"}, {op(3, false), "denied used=2"}, {op(1, true), "ok used=1"}, {op(3, false), ""}, {op(2, true), "ok used=0"},
 	} {
-		out, err := take(t, s, step.hit)
+		out, err := take(t, s, step.op)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := limiterstest.Format(out[0]); (out[0].Err != nil) != (step.want == "") || !strings.HasPrefix(got, step.want) {
-			t.Errorf("%+v: %s, want %q", step.hit, got, step.want)
+			t.Errorf("%+v: %s, want %q", step.op, got, step.want)
 		}
 	}
 }
@@ -370,31 +370,31 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	limit := reserving("funnel", 1000)
-	hit := func(key, id int, end bool) limiters.Hit {
-		return limiters.Hit{Key: fmt.Sprint("key ", key), Limit: limit, N: 2, Lease: leaseID(id), Op: opOf(end)}
+	op := func(key, id int, end bool) limiters.Op {
+		return limiters.Op{Key: fmt.Sprint("key ", key), Limit: limit, N: 2, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
 	const keys = 20
-	var opening, ends []limiters.Hit
+	var opening, ends []limiters.Op
 	for key := range keys {
 		for id := range 10 {
-			if _, err := take(t, s, hit(key, id, false)); err != nil {
+			if _, err := take(t, s, op(key, id, false)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		opening, ends = append(opening, hit(key, 10, false)), append(ends, hit(key, 3, true))
+		opening, ends = append(opening, op(key, 10, false)), append(ends, op(key, 3, true))
 	}
-	for _, hits := range [][]limiters.Hit{opening, ends} {
+	for _, ops := range [][]limiters.Op{opening, ends} {
 		if err := c.ConfigResetStat(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		out, err := take(t, s, hits...)
+		out, err := take(t, s, ops...)
 		if err != nil || out[0].Err != nil || !out[0].Allowed {
 			t.Fatal(err, out[0])
 		}
 		calls := commands(t, c)
 		writes := calls["set"] + calls["setrange"] + calls["hset"] + calls["hdel"] + calls["del"] + calls["pexpire"]
 		if calls["mget"] != 1 || calls["get"] != 0 || writes > 2*keys || calls["hmget"] > keys || calls["hgetall"] > 0 || calls["zmscore"]+calls["zadd"] > 0 {
-			t.Errorf("end %v: %v", hits[0].Op == limiters.OpEnd, calls)
+			t.Errorf("end %v: %v", ops[0].Kind == limiters.OpEnd, calls)
 		}
 	}
 }
@@ -406,16 +406,16 @@ func TestReservationsHaveAnExpiry(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	for _, penalty := range []limiters.PenaltySpec{{}, {After: 2, Within: time.Minute, For: time.Hour}} {
 		for id, ttl := range []time.Duration{time.Minute, time.Hour, time.Minute, time.Hour} {
-			hit := limiters.Hit{Key: fmt.Sprint("penalty for ", penalty.For), Limit: limiterstest.MustLimit(limiters.Spec{
+			op := limiters.Op{Key: fmt.Sprint("penalty for ", penalty.For), Limit: limiterstest.MustLimit(limiters.Spec{
 				Algorithm: "funnel", Max: 100, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: ttl}, Penalty: penalty},
 			}), N: 2, Lease: leaseID(id)}
 			start := time.Now()
-			if out, err := take(t, s, hit); err != nil || out[0].Err != nil || !out[0].Allowed {
+			if out, err := take(t, s, op); err != nil || out[0].Err != nil || !out[0].Allowed {
 				t.Fatal(err, out)
 			}
-			expiresIn := c.PTTL(t.Context(), keyOf("", &hit)+reservationsSuffix).Val()
+			expiresIn := c.PTTL(t.Context(), keyOf("", &op)+reservationsSuffix).Val()
 			if expiresIn+time.Since(start) < ttl || expiresIn > 76*time.Minute {
-				t.Errorf("%s, a reservation of %v: the hash expires in %v", hit.Key, ttl, expiresIn)
+				t.Errorf("%s, a reservation of %v: the hash expires in %v", op.Key, ttl, expiresIn)
 			}
 		}
 	}
@@ -426,20 +426,20 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	limit := reserving("funnel", 100_000)
-	hit := func(id int, end bool) limiters.Hit {
-		return limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(id), Op: opOf(end)}
+	op := func(id int, end bool) limiters.Op {
+		return limiters.Op{Key: "k", Limit: limit, N: 2, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
-	do := func(h limiters.Hit) {
+	do := func(op limiters.Op) {
 		t.Helper()
-		if out, err := take(t, s, h); err != nil || out[0].Err != nil || !out[0].Allowed {
+		if out, err := take(t, s, op); err != nil || out[0].Err != nil || !out[0].Allowed {
 			t.Fatal(err, out)
 		}
 	}
-	first := hit(0, false)
+	first := op(0, false)
 	name := keyOf("", &first) + reservationsSuffix
 	for range 3 {
-		do(hit(0, false))
-		do(hit(0, true))
+		do(op(0, false))
+		do(op(0, true))
 		if n := c.Exists(t.Context(), name).Val(); n != 0 {
 			t.Fatal("the hash of one reservation outlives it")
 		}
@@ -450,11 +450,11 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 	for _, order := range []string{"oldest first", "newest first", "random"} {
 		open := []int{}
 		for id := range 200 {
-			do(hit(id, false))
+			do(op(id, false))
 			open = append(open, id)
 			if len(open) == 5 {
 				at := map[string]int{"oldest first": 0, "newest first": 4, "random": rand.IntN(5)}[order]
-				do(hit(open[at], true))
+				do(op(open[at], true))
 				open = slices.Delete(open, at, at+1)
 			}
 			if n := c.HLen(t.Context(), name).Val(); n != int64(len(open))+1 { // with the head
@@ -462,7 +462,7 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 			}
 		}
 		for _, id := range open {
-			do(hit(id, true))
+			do(op(id, true))
 		}
 		if n := c.HLen(t.Context(), name).Val(); n > 1 {
 			t.Errorf("%s: %d fields, want at most the head", order, n)
@@ -490,13 +490,13 @@ func TestEndedIDsAreRemoved(t *testing.T) {
 		{0, 1, false, 2, 0}, {0, 2, false, 3, 0}, {0, 9, true, 4, 1}, {limiters.EndedTTL - time.Microsecond, 3, false, 5, 2},
 		{limiters.EndedTTL, 1, true, 3, 3}, {limiters.EndedTTL, 2, true, 2, 3},
 	} {
-		hit := limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(step.id), Op: opOf(step.end)}
+		op := limiters.Op{Key: "k", Limit: limit, N: 2, Lease: leaseID(step.id), Kind: endOrCharge(step.end)}
 		out := make([]limiters.Verdict, 1)
-		if err := s.Take(t.Context(), logStart.Add(step.after), limiters.Singles(hit), out); err != nil || out[0].Err != nil {
+		if err := s.Take(t.Context(), logStart.Add(step.after), limiters.Singles(op), out); err != nil || out[0].Err != nil {
 			t.Fatal(err, out)
 		}
 		reads := commands(t, c)["hgetall"]
-		if n := c.HLen(t.Context(), keyOf("", &hit)+reservationsSuffix).Val(); n != int64(step.fields) || reads != step.reads {
+		if n := c.HLen(t.Context(), keyOf("", &op)+reservationsSuffix).Val(); n != int64(step.fields) || reads != step.reads {
 			t.Errorf("%+v: %d fields and %d reads", step, n, reads)
 		}
 	}
@@ -507,20 +507,20 @@ func TestFullRedisSettlesReservations(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	limit := reserving("fixed_window", 100)
-	hit := func(id int, n int64, end bool) limiters.Hit {
-		return limiters.Hit{Key: "k", Limit: limit, N: n, Lease: leaseID(id), Op: opOf(end)}
+	op := func(id int, n int64, end bool) limiters.Op {
+		return limiters.Op{Key: "k", Limit: limit, N: n, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
-	if _, err := take(t, s, hit(1, 10, false), hit(2, 10, false), hit(3, 10, false)); err != nil {
+	if _, err := take(t, s, op(1, 10, false), op(2, 10, false), op(3, 10, false)); err != nil {
 		t.Fatal(err)
 	}
 	setFull(t, c, true)
-	for _, h := range []limiters.Hit{hit(1, 8, true), hit(2, 9, true)} {
-		if out, err := take(t, s, h); err != nil || out[0].Err != nil {
+	for _, op := range []limiters.Op{op(1, 8, true), op(2, 9, true)} {
+		if out, err := take(t, s, op); err != nil || out[0].Err != nil {
 			t.Errorf("settle: %+v %v", out[0], err)
 		}
 	}
 	setFull(t, c, false)
-	if out, err := take(t, s, limiters.Hit{Key: "k", Limit: limit}); err != nil || out[0].Used != 27 {
+	if out, err := take(t, s, limiters.Op{Key: "k", Limit: limit}); err != nil || out[0].Used != 27 {
 		t.Errorf("%+v %v, want the usage 27", out[0], err)
 	}
 }
@@ -538,14 +538,14 @@ func TestUnreadableReservationsFailTheirHits(t *testing.T) {
 		"another field":  {"h": head[:6] + "\x00\x01" + head[8:], "field": "value"},
 	} {
 		for _, end := range []bool{false, true} {
-			h := limiters.Hit{Key: name, Limit: limit, N: 2, Lease: id, Op: opOf(end)}
-			list := keyOf("", &h) + reservationsSuffix
+			op := limiters.Op{Key: name, Limit: limit, N: 2, Lease: id, Kind: endOrCharge(end)}
+			list := keyOf("", &op) + reservationsSuffix
 			c.HSet(t.Context(), list, fields)
-			out, err := take(t, s, h)
+			out, err := take(t, s, op)
 			if err != nil || out[0].Err == nil {
 				t.Errorf("%s, end %v: %+v %v, want an error", name, end, out[0], err)
 			}
-			if n := c.Exists(t.Context(), keyOf("", &h)).Val(); n != 0 || !maps.Equal(c.HGetAll(t.Context(), list).Val(), fields) {
+			if n := c.Exists(t.Context(), keyOf("", &op)).Val(); n != 0 || !maps.Equal(c.HGetAll(t.Context(), list).Val(), fields) {
 				t.Errorf("%s, end %v: the hit has changed something", name, end)
 			}
 		}
@@ -563,7 +563,7 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
 		limit := reserving(algorithm, 1000)
 		for content, command := range contents {
-			first := limiters.Hit{Key: algorithm + content, Limit: limit, N: 20, Lease: leaseID(1)}
+			first := limiters.Op{Key: algorithm + content, Limit: limit, N: 20, Lease: leaseID(1)}
 			if out, err := take(t, s, first); err != nil || !out[0].Allowed {
 				t.Fatal(out, err)
 			}
@@ -576,9 +576,9 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 			before := c.Dump(t.Context(), key).Val()
 			second, settle := first, first
 			second.Lease = leaseID(2)
-			settle.N, settle.Op = 8, limiters.OpEnd
-			for name, h := range map[string]limiters.Hit{"open": second, "settle": settle} {
-				if out, err := take(t, s, h); err != nil || out[0].Err == nil {
+			settle.N, settle.Kind = 8, limiters.OpEnd
+			for name, op := range map[string]limiters.Op{"open": second, "settle": settle} {
+				if out, err := take(t, s, op); err != nil || out[0].Err == nil {
 					t.Errorf("%s, %s, %s: %+v %v, want an error", algorithm, content, name, out[0], err)
 				}
 				if c.Dump(t.Context(), key).Val() != before || !maps.Equal(c.HGetAll(t.Context(), key+reservationsSuffix).Val(), reserved) {
@@ -596,7 +596,7 @@ func TestLargeGroupOnOneKeyNeedsFewCommands(t *testing.T) {
 	const hits = 100
 	var g limiters.Group
 	for i := range hits {
-		g = append(g, limiters.Hit{Key: "k", Limit: slotsOfKey(hits, time.Hour), N: 1, Lease: leaseID(i)})
+		g = append(g, limiters.Op{Key: "k", Limit: slotsOfKey(hits, time.Hour), N: 1, Lease: leaseID(i)})
 	}
 	out, err := takeGroups(t, s, g)
 	if err != nil || out[hits-1].Err != nil || out[hits-1].Used != hits {

@@ -57,15 +57,15 @@ func fill(tb testing.TB, c *redis.Client, key string, n int) {
 func TestFillWritesTheLogAsTheScriptDoes(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	hit := limiters.Hit{Key: "k", Limit: millionAMinute, N: 1}
+	op := limiters.Op{Key: "k", Limit: millionAMinute, N: 1}
 	for i := range 100 {
 		out := make([]limiters.Verdict, 1)
 		now := logStart.Add(time.Duration(i) * 50 * time.Microsecond)
-		if err := s.Take(context.Background(), now, []limiters.Group{{hit}}, out); err != nil || out[0].Err != nil {
+		if err := s.Take(context.Background(), now, []limiters.Group{{op}}, out); err != nil || out[0].Err != nil {
 			t.Fatal(err, out[0].Err)
 		}
 	}
-	got := c.LRange(context.Background(), keyOf("", &hit), 0, -1).Val()
+	got := c.LRange(context.Background(), keyOf("", &op), 0, -1).Val()
 	fill(t, c, "filled", 100)
 	want := c.LRange(context.Background(), "filled", 0, -1).Val()
 	if len(got) != 101 || !slices.Equal(got[1:], want[1:]) {
@@ -111,8 +111,8 @@ func TestLongLogNeedsFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	ctx := context.Background()
-	key := keyOf("", &limiters.Hit{Key: "k", Limit: millionAMinute})
-	if _, err := take(t, s, limiters.Hit{Key: "first", Limit: millionAMinute}); err != nil {
+	key := keyOf("", &limiters.Op{Key: "k", Limit: millionAMinute})
+	if _, err := take(t, s, limiters.Op{Key: "first", Limit: millionAMinute}); err != nil {
 		t.Fatal(err)
 	}
 	fill(t, c, "full", million)
@@ -175,8 +175,8 @@ func TestLongLogMatchesReference(t *testing.T) {
 		}
 		now := logStart
 		for step := range 1200 {
-			hits := make([]limiters.Hit, 1+rnd.IntN(2))
-			for i := range hits {
+			ops := make([]limiters.Op, 1+rnd.IntN(2))
+			for i := range ops {
 				n := int64(1)
 				switch rnd.IntN(60) {
 				case 0:
@@ -186,9 +186,9 @@ func TestLongLogMatchesReference(t *testing.T) {
 				case 3:
 					n = rnd.Int64N(120)
 				}
-				hits[i] = limiters.Hit{Key: fmt.Sprint("long ", seed), Limit: limits[0], N: n}
+				ops[i] = limiters.Op{Key: fmt.Sprint("long ", seed), Limit: limits[0], N: n}
 				if rnd.IntN(30) == 0 {
-					hits[i].Limit = limits[rnd.IntN(len(limits))]
+					ops[i].Limit = limits[rnd.IntN(len(limits))]
 				}
 			}
 			switch rnd.IntN(200) {
@@ -199,12 +199,12 @@ func TestLongLogMatchesReference(t *testing.T) {
 			default:
 				now = now.Add(time.Duration(rnd.Int64N(300_000)) * time.Microsecond)
 			}
-			got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-			if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(hits...), got), reference.Take(t.Context(), now, limiters.Singles(hits...), want)); err != nil {
+			got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
+			if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(got, want) {
-				t.Fatalf("seed %d, step %d, %+v:\n got %+v\nwant %+v", seed, step, hits, got, want)
+				t.Fatalf("seed %d, step %d, %+v:\n got %+v\nwant %+v", seed, step, ops, got, want)
 			}
 		}
 	}
@@ -216,7 +216,7 @@ func BenchmarkLongLog(b *testing.B) {
 	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 	defer s.Close()
 	c, ctx := server.Client(b), context.Background()
-	key := keyOf("", &limiters.Hit{Key: "k", Limit: millionAMinute})
+	key := keyOf("", &limiters.Op{Key: "k", Limit: millionAMinute})
 	fill(b, c, "full", million)
 	b.Logf("bytes a hit: %.2f", float64(c.MemoryUsage(ctx, "full", 0).Val())/million)
 	for _, step := range logSteps {
@@ -256,15 +256,15 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 	for _, name := range limiterstest.Windowed() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 		b.Run(name, func(b *testing.B) {
-			hit := limiters.Hit{Key: strings.Repeat("k", 40), Limit: limit, N: 1}
+			op := limiters.Op{Key: strings.Repeat("k", 40), Limit: limit, N: 1}
 			for b.Loop() {
 				for i := range 3 {
 					now := logStart.Add(time.Duration(i) * time.Second)
-					if err := s.Take(ctx, now, []limiters.Group{{hit}}, make([]limiters.Verdict, 1)); err != nil {
+					if err := s.Take(ctx, now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)); err != nil {
 						b.Fatal(err)
 					}
 				}
-				b.ReportMetric(float64(c.MemoryUsage(ctx, keyOf("", &hit), 0).Val()), "bytes/key")
+				b.ReportMetric(float64(c.MemoryUsage(ctx, keyOf("", &op), 0).Val()), "bytes/key")
 			}
 		})
 	}

@@ -23,12 +23,12 @@ func TestMGETIsOptional(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hits, verdicts := make([]limiters.Hit, 600), make([]limiters.Verdict, 600) // more than are read at once
-		for i := range hits {
-			hits[i] = limiters.Hit{Key: fmt.Sprint(algorithm, i), Limit: limit, N: 1}
+		ops, verdicts := make([]limiters.Op, 600), make([]limiters.Verdict, 600) // more than are read at once
+		for i := range ops {
+			ops[i] = limiters.Op{Key: fmt.Sprint(algorithm, i), Limit: limit, N: 1}
 		}
 		for used := int64(1); used <= 4; used++ {
-			if err := s.Take(t.Context(), now, limiters.Singles(hits...), verdicts); err != nil {
+			if err := s.Take(t.Context(), now, limiters.Singles(ops...), verdicts); err != nil {
 				t.Fatal(err)
 			}
 			for i, v := range verdicts {

@@ -22,7 +22,7 @@ func (o Options) withDefaults() Options {
 	if o.MaxBatch == 0 {
 		o.MaxBatch = 256
 	}
-	o.MaxBatch = min(o.MaxBatch, maxBatchHits)
+	o.MaxBatch = min(o.MaxBatch, maxBatchOps)
 	if o.MaxWaiting == 0 {
 		o.MaxWaiting = 16_384
 	}

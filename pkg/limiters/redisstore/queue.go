@@ -35,12 +35,12 @@ type queue struct {
 	*shared
 	call callFunc
 
-	mu          sync.Mutex
-	breaker     breaker
-	busy        bool // a call is under way
-	waiters     []*waiter
-	waitingHits int  // the number of hits of the waiters
-	timerSet    bool // timeOutDue will run
+	mu         sync.Mutex
+	breaker    breaker
+	busy       bool // a call is under way
+	waiters    []*waiter
+	waitingOps int  // the number of hits of the waiters
+	timerSet   bool // timeOutDue will run
 
 	next nextCall // owned by the queue's goroutine, except that timeOutDue reads next.waiters
 }
@@ -49,7 +49,7 @@ type queue struct {
 type nextCall struct {
 	waiters  []*waiter        // written by the queue's goroutine under mu; timeOutDue reads it under mu
 	groups   []limiters.Group // the groups of the waiters
-	hits     int              // the number of hits in groups
+	ops      int              // the number of hits in groups
 	verdicts []limiters.Verdict
 	deadline time.Time // the latest deadline of the waiters
 }
@@ -59,7 +59,7 @@ type waiter struct {
 	now       time.Time
 	timeoutAt time.Time // the timeout of the queue after the Take began
 	deadline  time.Time // timeoutAt, or the earlier deadline of its context
-	hits      []limiters.Hit
+	ops       []limiters.Op
 	groups    []limiters.Group // slices of hits
 	verdicts  []limiters.Verdict
 	err       error
@@ -78,7 +78,7 @@ const (
 var waiterPool = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
 
 // maxPooledHits bounds the hits of a waiter that is reused.
-const maxPooledHits = 256
+const maxPooledOps = 256
 
 // Take decides groups, in a call of their own or shared with other Takes.
 func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -97,7 +97,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		q.mu.Unlock()
 		return q.callNow(ctx, now, groups, out)
 	}
-	if q.waitingHits > 0 && q.waitingHits+len(out) > q.maxWaiting {
+	if q.waitingOps > 0 && q.waitingOps+len(out) > q.maxWaiting {
 		q.mu.Unlock()
 		q.stats.queueRejected.Add(int64(len(out)))
 		return ErrQueueFull
@@ -109,7 +109,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	w.timeoutAt, w.deadline = start.Add(q.timeout), start.Add(timeLeft(ctx, q.timeout))
 	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
-	q.waitingHits += len(out)
+	q.waitingOps += len(out)
 	q.setTimer(q.timeout)
 	q.mu.Unlock()
 	return q.await(ctx, w, out)
@@ -136,7 +136,7 @@ func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 // its client has left, because a timeout closes the connection, which other clients share. A panic becomes an error.
 func (q *queue) makeCall(notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	q.stats.calls.Add(1)
-	q.stats.hits.Add(int64(len(out)))
+	q.stats.ops.Add(int64(len(out)))
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
 	err := split.CatchPanic(func() error { return q.call(ctx, notAfter, now, groups, out) })
@@ -163,7 +163,7 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 func (q *queue) timeOut(w *waiter, cause error) error {
 	switch {
 	case w.state.CompareAndSwap(stateWaiting, stateTimedOut):
-		q.stats.timedOut.Add(int64(len(w.hits)))
+		q.stats.timedOut.Add(int64(len(w.ops)))
 		return limiters.Uncharged(withCause(errTimedOutWaiting, cause))
 	case w.state.CompareAndSwap(stateSent, stateTimedOut):
 		return withCause(errTimedOutSent, cause)
@@ -193,7 +193,7 @@ func (q *queue) timeOutDue() {
 	q.timeOutFirst(q.next.waiters, now) // they came before the others
 	n := q.timeOutFirst(q.waiters, now)
 	for _, w := range q.waiters[:n] {
-		q.waitingHits -= len(w.hits)
+		q.waitingOps -= len(w.ops)
 	}
 	q.waiters = slices.Delete(q.waiters, 0, n)
 }
@@ -224,11 +224,11 @@ func withCause(err, cause error) error {
 
 // copy copies groups of n hits, because a Take must not retain its groups.
 func (w *waiter) copy(groups []limiters.Group, n int) {
-	w.hits, w.groups = slices.Grow(w.hits[:0], n), w.groups[:0]
+	w.ops, w.groups = slices.Grow(w.ops[:0], n), w.groups[:0]
 	for _, g := range groups {
-		first := len(w.hits)
-		w.hits = append(w.hits, g...)
-		w.groups = append(w.groups, w.hits[first:])
+		first := len(w.ops)
+		w.ops = append(w.ops, g...)
+		w.groups = append(w.groups, w.ops[first:])
 	}
 	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
 }
@@ -241,11 +241,11 @@ func (w *waiter) result(out []limiters.Verdict) error {
 		return err
 	}
 	copy(out, w.verdicts)
-	clear(w.hits)
+	clear(w.ops)
 	clear(w.groups)
 	clear(w.verdicts)
 	w.err = nil
-	if cap(w.hits) <= maxPooledHits {
+	if cap(w.ops) <= maxPooledOps {
 		waiterPool.Put(w)
 	}
 	return err
@@ -272,13 +272,13 @@ func (q *queue) record(err error) {
 	}
 	for _, w := range q.waiters {
 		if w.state.CompareAndSwap(stateWaiting, stateDone) {
-			q.stats.breakerRejected.Add(int64(len(w.hits)))
+			q.stats.breakerRejected.Add(int64(len(w.ops)))
 			w.err = ErrBreakerOpen
 			w.done <- struct{}{}
 		}
 	}
 	clear(q.waiters)
-	q.waiters, q.waitingHits = q.waiters[:0], 0
+	q.waiters, q.waitingOps = q.waiters[:0], 0
 }
 
 func (q *queue) idle() bool {
@@ -306,7 +306,7 @@ func (q *queue) awaitWaiters() {
 func (q *queue) countWaiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waitingHits
+	return q.waitingOps
 }
 
 // popWaiters moves waiters with the same now to the next call, up to maxBatch hits. If there are none, it marks the queue as idle and
@@ -316,14 +316,14 @@ func (q *queue) popWaiters() bool {
 	defer q.mu.Unlock()
 	next := &q.next
 	clear(next.groups)
-	next.groups, next.hits, next.deadline = next.groups[:0], 0, time.Time{}
+	next.groups, next.ops, next.deadline = next.groups[:0], 0, time.Time{}
 	n := 0
 	for _, w := range q.waiters {
-		if len(next.waiters) > 0 && (next.hits+len(w.hits) > q.maxBatch || !w.now.Equal(next.waiters[0].now)) {
+		if len(next.waiters) > 0 && (next.ops+len(w.ops) > q.maxBatch || !w.now.Equal(next.waiters[0].now)) {
 			break
 		}
 		n++
-		q.waitingHits -= len(w.hits)
+		q.waitingOps -= len(w.ops)
 		if w.state.CompareAndSwap(stateWaiting, stateSent) {
 			next.add(w)
 		}
@@ -338,12 +338,12 @@ func (next *nextCall) add(w *waiter) {
 	if w.deadline.After(next.deadline) {
 		next.deadline = w.deadline
 	}
-	next.groups, next.hits = append(next.groups, w.groups...), next.hits+len(w.hits)
+	next.groups, next.ops = append(next.groups, w.groups...), next.ops+len(w.ops)
 }
 
 func (q *queue) callNext() {
 	next := &q.next
-	next.verdicts = slices.Grow(next.verdicts[:0], next.hits)[:next.hits]
+	next.verdicts = slices.Grow(next.verdicts[:0], next.ops)[:next.ops]
 	err := q.makeCall(next.deadline, next.waiters[0].now, next.groups, next.verdicts)
 	q.mu.Lock()
 	q.record(err)
@@ -351,7 +351,7 @@ func (q *queue) callNext() {
 	next.waiters = make([]*waiter, 0, len(waiters))
 	q.mu.Unlock()
 	for _, w := range waiters {
-		n := len(w.hits)
+		n := len(w.ops)
 		if w.state.CompareAndSwap(stateSent, stateDone) {
 			w.err = err
 			copy(w.verdicts, verdicts)

@@ -35,13 +35,13 @@ type stalledRedis struct {
 // stall stops the server while a call is under way, so later Takes wait.
 func stall(t *testing.T, server *redistest.Server, s *Store) *stalledRedis {
 	t.Helper()
-	if _, err := take(t, s, limiters.Hit{Key: "first", Limit: hourly}); err != nil {
+	if _, err := take(t, s, limiters.Op{Key: "first", Limit: hourly}); err != nil {
 		t.Fatal(err)
 	}
 	st := &stalledRedis{t: t, server: server, store: s}
 	st.signal(syscall.SIGSTOP)
 	t.Cleanup(func() { st.signal(syscall.SIGCONT) })
-	st.takes.Go(func() { _, _ = take(t, s, limiters.Hit{Key: "first", Limit: hourly}) })
+	st.takes.Go(func() { _, _ = take(t, s, limiters.Op{Key: "first", Limit: hourly}) })
 	redistest.Await(t, "the call under way", func(context.Context) error {
 		if queueOf(s).idle() {
 			return errors.New("the queue is idle")
@@ -59,9 +59,9 @@ func (st *stalledRedis) signal(s syscall.Signal) {
 }
 
 // join makes a Take that waits behind the earlier ones.
-func (st *stalledRedis) join(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, err *error) {
+func (st *stalledRedis) join(ctx context.Context, now time.Time, ops []limiters.Op, out []limiters.Verdict, err *error) {
 	st.t.Helper()
-	st.joinGroups(ctx, now, limiters.Singles(hits...), out, err)
+	st.joinGroups(ctx, now, limiters.Singles(ops...), out, err)
 }
 
 func (st *stalledRedis) joinGroups(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, err *error) {
@@ -135,8 +135,8 @@ func TestBatchHasOneTimeAndAMaximumSize(t *testing.T) {
 		// Takes of two hits. Three have the same time.
 		at := now.Add(time.Duration(i/3) * time.Second)
 		got[i] = make([]limiters.Verdict, 2)
-		hit := limiters.Hit{Key: "k", Limit: limit, N: 1}
-		q.join(t.Context(), at, []limiters.Hit{hit, hit}, got[i], &failed[i])
+		op := limiters.Op{Key: "k", Limit: limit, N: 1}
+		q.join(t.Context(), at, []limiters.Op{op, op}, got[i], &failed[i])
 	}
 	before := s.Stats().Calls
 	q.resume()
@@ -178,10 +178,10 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 	q := stall(t, server, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	var gone, stays error
-	hits := []limiters.Hit{{Key: "k", Limit: hourly, N: 1}}
+	ops := []limiters.Op{{Key: "k", Limit: hourly, N: 1}}
 	out := make([]limiters.Verdict, 1)
-	q.join(ctx, time.Time{}, hits, make([]limiters.Verdict, 1), &gone)
-	q.join(t.Context(), time.Time{}, hits, out, &stays)
+	q.join(ctx, time.Time{}, ops, make([]limiters.Verdict, 1), &gone)
+	q.join(t.Context(), time.Time{}, ops, out, &stays)
 	cancel()
 	redistest.Await(t, "the Take to leave", func(context.Context) error {
 		if n := s.Stats().TimedOut; n != 1 {
@@ -205,7 +205,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 	q, out := &queue{shared: &shared{timeout: time.Hour}}, make([]limiters.Verdict, 1)
 	for range 100 { // a select with two ready cases chooses one at random
 		w := waiterPool.Get().(*waiter)
-		w.copy(limiters.Singles(limiters.Hit{Key: "k", Limit: hourly, N: 1}), 1)
+		w.copy(limiters.Singles(limiters.Op{Key: "k", Limit: hourly, N: 1}), 1)
 		w.state.Store(stateDone)
 		w.verdicts[0] = limiters.Verdict{Allowed: true, Used: 1}
 		w.done <- struct{}{}
@@ -239,11 +239,11 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 			if i < due {
 				w.timeoutAt = time.Now()
 			}
-			w.copy(limiters.Singles(hitsOf("k")...), 1)
+			w.copy(limiters.Singles(opsOf("k")...), 1)
 			w.state.Store(state)
 			all = append(all, w)
 		}
-		q.next.waiters, q.waiters, q.waitingHits = slices.Clone(all[:2]), slices.Clone(all[2:]), 2
+		q.next.waiters, q.waiters, q.waitingOps = slices.Clone(all[:2]), slices.Clone(all[2:]), 2
 		q.timeOutDue()
 		for i, w := range all {
 			if timedOut := len(w.done) > 0; timedOut != (i < due) {
@@ -299,7 +299,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 				}
 				return ctx.Err()
 			}
-			if err := q.Take(ctx, time.Time{}, limiters.Singles(hitsOf("k")...), make([]limiters.Verdict, 1)); !errors.Is(err, context.DeadlineExceeded) {
+			if err := q.Take(ctx, time.Time{}, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 			}
 		})
@@ -317,7 +317,7 @@ func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	now := time.Now()
 	for _, deadline := range []time.Duration{time.Second, 3 * time.Second, 2 * time.Second} {
 		w := &waiter{done: make(chan struct{}, 1), deadline: now.Add(deadline)}
-		w.copy(limiters.Singles(hitsOf("k")...), 1)
+		w.copy(limiters.Singles(opsOf("k")...), 1)
 		q.waiters = append(q.waiters, w)
 	}
 	q.popWaiters()
@@ -336,15 +336,15 @@ func TestFullQueueRejectsAtOnce(t *testing.T) {
 	var failed error
 	out := make([]limiters.Verdict, 2)
 	// One Take may always wait. Otherwise a large one would be rejected whenever Redis is busy.
-	q.join(t.Context(), time.Time{}, hitsOf("a", "b"), out, &failed)
-	if _, err := take(t, s, hitsOf("c")...); !errors.Is(err, ErrQueueFull) {
+	q.join(t.Context(), time.Time{}, opsOf("a", "b"), out, &failed)
+	if _, err := take(t, s, opsOf("c")...); !errors.Is(err, ErrQueueFull) {
 		t.Errorf("%v, want %v", err, ErrQueueFull)
 	}
 	q.resume()
 	if failed != nil || out[1].Used != 1 || s.Stats().QueueRejected != 1 {
 		t.Errorf("%v, %+v, %+v", failed, out, s.Stats())
 	}
-	if out, err := take(t, s, hitsOf("c")...); err != nil || out[0].Used != 1 {
+	if out, err := take(t, s, opsOf("c")...); err != nil || out[0].Used != 1 {
 		t.Errorf("afterwards: %+v, %v", out, err)
 	}
 }
@@ -355,7 +355,7 @@ func TestLateCallChargesNothing(t *testing.T) {
 	s := New(connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond}, Options{})
 	defer s.Close()
 	redistest.Await(t, "a first answer", func(context.Context) error {
-		_, err := take(t, s, hitsOf("k")...)
+		_, err := take(t, s, opsOf("k")...)
 		return err
 	})
 	before := peek(t, open(t, server), "k")
@@ -369,7 +369,7 @@ func TestLateCallChargesNothing(t *testing.T) {
 		var takes sync.WaitGroup
 		for range 20 {
 			takes.Go(func() {
-				if _, err := take(t, s, hitsOf("k")...); err == nil {
+				if _, err := take(t, s, opsOf("k")...); err == nil {
 					t.Error("a frozen Redis has answered")
 				}
 			})
@@ -391,7 +391,7 @@ func TestLateCallChargesNothing(t *testing.T) {
 
 func peek(t *testing.T, s *Store, key string) int64 {
 	t.Helper()
-	out, err := take(t, s, limiters.Hit{Key: key, Limit: hourly})
+	out, err := take(t, s, limiters.Op{Key: key, Limit: hourly})
 	if err != nil || out[0].Err != nil {
 		t.Fatal(out, err)
 	}
@@ -405,7 +405,7 @@ func TestChangedServerClockIsLearned(t *testing.T) {
 	for i, offset := range []time.Duration{-time.Hour, time.Hour, -24 * 365 * time.Hour, 0} {
 		clock := s.servers.(*single).server.clock
 		clock.offset.Store(clock.offset.Load() + offset.Microseconds())
-		if out, err := take(t, s, hitsOf("k")...); err != nil || out[0].Used != int64(i+1) {
+		if out, err := take(t, s, opsOf("k")...); err != nil || out[0].Used != int64(i+1) {
 			t.Errorf("off by %v: %+v, %v, want %d used", offset, out, err, i+1)
 		}
 	}
@@ -420,8 +420,8 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 		used++
 		s := open(t, server)
 		for _, name := range limiterstest.Windowed() {
-			h := limiters.Hit{Key: name, Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: 24 * time.Hour}), N: 1}
-			out, err := take(t, s, h)
+			op := limiters.Op{Key: name, Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: 24 * time.Hour}), N: 1}
+			out, err := take(t, s, op)
 			if err != nil || out[0].Err != nil || out[0].Allowed != (used <= 3) || out[0].RetryAfter > 24*time.Hour {
 				t.Errorf("%s, hit %d: %+v, %v", name, used, out, err)
 			}
@@ -451,7 +451,7 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	}
 	var takes sync.WaitGroup
 	takeOf := func(key string) error {
-		return q.Take(t.Context(), time.Time{}, limiters.Singles(hitsOf(key)...), make([]limiters.Verdict, 1))
+		return q.Take(t.Context(), time.Time{}, limiters.Singles(opsOf(key)...), make([]limiters.Verdict, 1))
 	}
 	takes.Go(func() { _ = takeOf("first") })
 	<-under
@@ -480,19 +480,19 @@ func TestRunsEncodeAllHits(t *testing.T) {
 	var seen [redisscripts.KindAlone + 1]int
 	withOwnLimit := 0
 	for range 2000 {
-		hits := make([]limiters.Hit, 1+rand.IntN(12))
-		keys, group := make([]string, len(hits)), make([]uint16, len(hits))
+		ops := make([]limiters.Op, 1+rand.IntN(12))
+		keys, group := make([]string, len(ops)), make([]uint16, len(ops))
 		known, grouped := 1+rand.IntN(3)*rand.IntN(50), rand.IntN(2) == 0
-		for i := range hits {
-			hits[i] = limiters.Hit{Limit: limits[rand.IntN(5)/4], N: rand.Int64N(3) - 1}
+		for i := range ops {
+			ops[i] = limiters.Op{Limit: limits[rand.IntN(5)/4], N: rand.Int64N(3) - 1}
 			keys[i] = fmt.Sprint(rand.IntN(known))
 			if i > 0 && rand.IntN(5) > 0 {
-				hits[i] = hits[i-1]
+				ops[i] = ops[i-1]
 			}
 		}
-		groups := limiters.Singles(hits...)
-		if n := len(hits) / 2; grouped && n > 1 {
-			groups = append([]limiters.Group{hits[:n]}, groups[n:]...)
+		groups := limiters.Singles(ops...)
+		if n := len(ops) / 2; grouped && n > 1 {
+			groups = append([]limiters.Group{ops[:n]}, groups[n:]...)
 			for i := range n {
 				group[i] = 1
 			}
@@ -500,7 +500,7 @@ func TestRunsEncodeAllHits(t *testing.T) {
 		b := newBatch(time.Time{}, time.Time{})
 		b.keys = keys
 		b.encode(groups)
-		var got []limiters.Hit
+		var got []limiters.Op
 		var gotGroup []uint16
 		var kinds []redisscripts.RunKind
 		for runs := b.runs; len(runs) > 0; {
@@ -513,7 +513,7 @@ func TestRunsEncodeAllHits(t *testing.T) {
 					limitAndN, runs = runs[:10], runs[10:]
 				}
 				kinds = append(kinds, redisscripts.RunKind(run[4]))
-				got = append(got, limiters.Hit{
+				got = append(got, limiters.Op{
 					Key: b.uniqueKeys[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1].limit,
 					N: int64(binary.BigEndian.Uint64(limitAndN[2:])),
 				})
@@ -522,18 +522,18 @@ func TestRunsEncodeAllHits(t *testing.T) {
 			}
 		}
 		times := map[string]int{}
-		for i := range hits {
-			hits[i].Key = keys[i]
+		for i := range ops {
+			ops[i].Key = keys[i]
 			times[keys[i]]++
 		}
 		for i, kind := range kinds {
 			seen[kind]++
 			if alone := times[keys[i]] == 1 && group[i] == 0; alone != (kind >= redisscripts.KindAlone) {
-				t.Fatalf("hit %d of %+v is of kind %d", i, hits, kind)
+				t.Fatalf("hit %d of %+v is of kind %d", i, ops, kind)
 			}
 		}
-		if !slices.Equal(got, hits) || !slices.Equal(gotGroup, group) {
-			t.Fatalf("\n got %+v %v\nwant %+v %v", got, gotGroup, hits, group)
+		if !slices.Equal(got, ops) || !slices.Equal(gotGroup, group) {
+			t.Fatalf("\n got %+v %v\nwant %+v %v", got, gotGroup, ops, group)
 		}
 	}
 	if slices.Contains(seen[:], 0) || withOwnLimit == 0 {
@@ -554,31 +554,31 @@ func TestRunsOfDifferentKindsDecideEachHit(t *testing.T) {
 	}
 	now := time.Unix(1_700_000_000, 0)
 	random := rand.New(rand.NewPCG(1, 2))
-	hits := make([]limiters.Hit, 600)
-	for i := range hits {
-		hits[i] = limiters.Hit{Key: fmt.Sprint("key", i), Limit: limits[random.IntN(len(limits))]}
+	ops := make([]limiters.Op, 600)
+	for i := range ops {
+		ops[i] = limiters.Op{Key: fmt.Sprint("key", i), Limit: limits[random.IntN(len(limits))]}
 		if random.IntN(3) == 0 && i > 20 {
-			hits[i].Limit = hits[i-1].Limit
+			ops[i].Limit = ops[i-1].Limit
 		}
 	}
 	const foreign = 300
-	if err := s.client.HSet(t.Context(), s.namer.keys(limiters.Singles(hits...))[foreign], "a", "hash").Err(); err != nil {
+	if err := s.client.HSet(t.Context(), s.namer.keys(limiters.Singles(ops...))[foreign], "a", "hash").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for range 6 {
-		for i := range hits {
-			hits[i].N = random.Int64N(4) - 1
+		for i := range ops {
+			ops[i].N = random.Int64N(4) - 1
 		}
-		got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-		if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(hits...), got), reference.Take(t.Context(), now, limiters.Singles(hits...), want)); err != nil {
+		got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
+		if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)); err != nil {
 			t.Fatal(err)
 		}
-		for i := range hits {
+		for i := range ops {
 			switch failed := got[i].Err != nil; {
 			case failed != (i == foreign):
-				t.Errorf("hit %d of %+v: %v", i, hits[i], got[i].Err)
+				t.Errorf("hit %d of %+v: %v", i, ops[i], got[i].Err)
 			case !failed && got[i] != want[i]:
-				t.Errorf("hit %d of %+v:\n got %+v\nwant %+v", i, hits[i], got[i], want[i])
+				t.Errorf("hit %d of %+v:\n got %+v\nwant %+v", i, ops[i], got[i], want[i])
 			}
 		}
 	}

@@ -19,8 +19,8 @@ import (
 
 // slotAndOwner returns the slot of the tag of oneSlot, and the node that has it.
 func slotAndOwner(c *redistest.Cluster) (slot, home int) {
-	hit := limiters.Hit{Limit: hourly}
-	slot = int(slotOf(keyNamer{tag: func(string) string { return "tag" }}.key(&hit)))
+	op := limiters.Op{Limit: hourly}
+	slot = int(slotOf(keyNamer{tag: func(string) string { return "tag" }}.key(&op)))
 	return slot, c.Owner(slot)
 }
 
@@ -34,7 +34,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 	many := limiterstest.MustLimit(limiters.Spec{
 		Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit},
 	})
-	hit := func(key any) limiters.Hit { return limiters.Hit{Key: fmt.Sprint(key), Limit: many, N: 1} }
+	op := func(key any) limiters.Op { return limiters.Op{Key: fmt.Sprint(key), Limit: many, N: 1} }
 
 	const shared = 40
 	var stop atomic.Bool
@@ -50,18 +50,18 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 				for !stop.Load() {
 					n := int(calls.Add(1))
 					keys := []int{n % shared, n * 7 % shared, n % shared}
-					hits := []limiters.Hit{hit(keys[0]), hit(keys[1]), hit(keys[2]), hit(fmt.Sprint("new ", n))}
+					ops := []limiters.Op{op(keys[0]), op(keys[1]), op(keys[2]), op(fmt.Sprint("new ", n))}
 					if n%3 == 0 {
-						hits, keys = hits[:1], keys[:1]
+						ops, keys = ops[:1], keys[:1]
 					}
-					out := make([]limiters.Verdict, len(hits))
-					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
+					out := make([]limiters.Verdict, len(ops))
+					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
 						t.Errorf("take: %v", err)
 						return
 					}
 					for i, v := range out {
 						if v.Err != nil || i == 3 && v.Used != 1 {
-							t.Errorf("hit on %s: %+v", hits[i].Key, v)
+							t.Errorf("hit on %s: %+v", ops[i].Key, v)
 							return
 						}
 					}
@@ -95,7 +95,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 	callers.Wait()
 	s := openCluster(t, c, oneSlot)
 	for key := range shared {
-		look := hit(key)
+		look := op(key)
 		look.N = 0
 		if out, err := take(t, s, look); err != nil || out[0].Err != nil || out[0].Used != charged[key].Load() {
 			t.Errorf("%s: %+v, %v, want %d used", look.Key, out[0], err, charged[key].Load())
@@ -121,9 +121,9 @@ func TestCallsOverTwoNodesAreDecidedWhileASlotMoves(t *testing.T) {
 			}
 		}
 	}
-	together := func(keys ...string) limiters.Group { return hitsOf(keys...) }
-	alone := func(keys ...string) []limiters.Group { return limiters.Singles(hitsOf(keys...)...) }
-	out, err := take(t, s, hitsOf("old")...)
+	together := func(keys ...string) limiters.Group { return opsOf(keys...) }
+	alone := func(keys ...string) []limiters.Group { return limiters.Singles(opsOf(keys...)...) }
+	out, err := take(t, s, opsOf("old")...)
 	want(out, err, 1)
 	c.OpenSlot(t, slot, home, away)
 	// Some keys of the group exist on one node, the others on none.
@@ -147,10 +147,10 @@ func TestCallsOverTwoNodesAreDecidedWhileASlotMoves(t *testing.T) {
 	want(out, err, 6, 3)
 	c.MoveKeys(t, slot, home, away)
 	// One slot of the pipeline gets ASK, and then MOVED.
-	out, err = take(t, untagged, hitsOf(keys[0], "alone", keys[1])...)
+	out, err = take(t, untagged, opsOf(keys[0], "alone", keys[1])...)
 	want(out, err, 2, 4, 2)
 	c.AssignSlot(t, slot, away)
-	out, err = take(t, untagged, hitsOf(keys[0], "alone", keys[1])...)
+	out, err = take(t, untagged, opsOf(keys[0], "alone", keys[1])...)
 	want(out, err, 3, 5, 3)
 	out, err = takeGroups(t, s, together("old", "new"))
 	want(out, err, 7, 4)
@@ -167,7 +167,7 @@ func behindProxies(t *testing.T) (*redistest.Cluster, []*redistest.Proxy, *Store
 		return w.Addr
 	})
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{wires[0].Addr, wires[1].Addr}})
-	out, err := take(t, s, hitsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0], keysOn(c, 2, 1)[0])...)
+	out, err := take(t, s, opsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0], keysOn(c, 2, 1)[0])...)
 	for _, v := range out {
 		if err != nil || v.Err != nil {
 			t.Fatal(out, err)
@@ -183,11 +183,11 @@ func TestLostConnectionNeverResends(t *testing.T) {
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 1)...)
 	look := func(want ...int64) {
 		t.Helper()
-		hits := hitsOf(keys...)
-		for i := range hits {
-			hits[i].N = 0
+		ops := opsOf(keys...)
+		for i := range ops {
+			ops[i].N = 0
 		}
-		out, err := take(t, s, hits...)
+		out, err := take(t, s, ops...)
 		for i, v := range out {
 			if err != nil || v.Err != nil || v.Used != want[i] {
 				t.Fatalf("%s: %+v, %v, want %d used", keys[i], v, err, want[i])
@@ -197,7 +197,7 @@ func TestLostConnectionNeverResends(t *testing.T) {
 	look(1, 0, 1)
 	wires[0].Cut(true)
 	before := wires[0].Calls()
-	out, err := take(t, s, hitsOf(keys...)...)
+	out, err := take(t, s, opsOf(keys...)...)
 	if err != nil || out[0].Err == nil || out[1].Err == nil || out[2].Err != nil || out[2].Used != 2 {
 		t.Errorf("%+v, %v: want errors of the first two, and the last to stand", out, err)
 	}
@@ -205,14 +205,14 @@ func TestLostConnectionNeverResends(t *testing.T) {
 		t.Errorf("%d scripts were sent for two slots, want 2", sent)
 	}
 	before = wires[0].Calls()
-	if _, err := take(t, s, hitsOf(keys[0])...); err == nil {
+	if _, err := take(t, s, opsOf(keys[0])...); err == nil {
 		t.Error("one slot: no error")
 	}
 	if sent := wires[0].Calls() - before; sent != 1 {
 		t.Errorf("%d scripts were sent for one slot, want 1", sent)
 	}
 	before = wires[0].Calls()
-	if _, err := take(t, s, hitsOf(keys[:2]...)...); err == nil || !strings.HasPrefix(err.Error(), "redis at ") {
+	if _, err := take(t, s, opsOf(keys[:2]...)...); err == nil || !strings.HasPrefix(err.Error(), "redis at ") {
 		t.Errorf("two slots of one node: %v, want the error of Take", err)
 	}
 	if sent := wires[0].Calls() - before; sent != 2 {
@@ -228,18 +228,18 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	s := openCluster(t, c)
 	keys := append(append(keysOn(c, 0, 2), keysOn(c, 1, 2)...), keysOn(c, 2, 1)...)
-	if _, err := take(t, s, hitsOf(keys...)...); err != nil {
+	if _, err := take(t, s, opsOf(keys...)...); err != nil {
 		t.Fatal(err)
 	}
 	c.Servers[1].Stop()
-	out, err := take(t, s, hitsOf(keys...)...)
+	out, err := take(t, s, opsOf(keys...)...)
 	for i, v := range out {
 		gone := i == 2 || i == 3
 		if err != nil || gone != (v.Err != nil) || !gone && v.Used != 2 {
 			t.Errorf("hit %d: %+v, %v", i, v, err)
 		}
 	}
-	if _, err := take(t, s, hitsOf(keys[2:4]...)...); err == nil {
+	if _, err := take(t, s, opsOf(keys[2:4]...)...); err == nil {
 		t.Error("of nothing but the node that is gone: no error")
 	}
 	// A node that hangs fails its hits at the deadline. Hits of other nodes are decided before.
@@ -251,7 +251,7 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	redistest.Await(t, "an answer of the other node", func(context.Context) error {
-		out, err := take(t, patient, hitsOf(keys[0], keys[4])...)
+		out, err := take(t, patient, opsOf(keys[0], keys[4])...)
 		if err != nil || out[0].Err == nil {
 			return fmt.Errorf("%+v, %w", out, err) // a busy machine delays the other node too
 		}
@@ -262,7 +262,7 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Take(ctx, time.Time{}, limiters.Singles(hitsOf(keys[:2]...)...), out[:2]); !errors.Is(err, context.Canceled) {
+	if err := s.Take(ctx, time.Time{}, limiters.Singles(opsOf(keys[:2]...)...), out[:2]); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want %v", err, context.Canceled)
 	}
 }

@@ -112,7 +112,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
-	if len(out) > maxBatchHits && countKeys(groups) > maxKeys {
+	if len(out) > maxBatchOps && countKeys(groups) > maxKeys {
 		return ErrTooManyKeys
 	}
 	if !s.enter() {
@@ -141,7 +141,7 @@ func (s *Store) failure(operation string, err error) error {
 
 // Stats are the counters of a Store since its creation.
 type Stats struct {
-	Calls, Hits     int64 // calls, and the hits in them
+	Calls, Ops      int64 // calls, and the hits in them
 	QueueRejected   int64 // hits that failed with ErrQueueFull
 	TimedOut        int64 // hits that timed out before they were sent; they were not charged
 	BreakerRejected int64 // hits that failed with ErrBreakerOpen
@@ -150,8 +150,8 @@ type Stats struct {
 
 // statCounters are the counters behind [Stats], over all queues of a store.
 type statCounters struct {
-	calls, hits atomic.Int64
-	panics      atomic.Int64
+	calls, ops atomic.Int64
+	panics     atomic.Int64
 
 	queueRejected, timedOut, breakerRejected atomic.Int64 // hits
 }
@@ -159,7 +159,7 @@ type statCounters struct {
 // Stats returns the counters.
 func (s *Store) Stats() Stats {
 	return Stats{
-		Calls: s.stats.calls.Load(), Hits: s.stats.hits.Load(),
+		Calls: s.stats.calls.Load(), Ops: s.stats.ops.Load(),
 		QueueRejected: s.stats.queueRejected.Load(), TimedOut: s.stats.timedOut.Load(),
 		BreakerRejected: s.stats.breakerRejected.Load(), Panics: s.stats.panics.Load(),
 	}

@@ -29,9 +29,9 @@ func open(t *testing.T, server *redistest.Server) *Store {
 }
 
 // keyOf returns the key of a hit's state in Redis.
-func keyOf(prefix string, h *limiters.Hit) string { return keyNamer{prefix: prefix}.key(h) }
+func keyOf(prefix string, op *limiters.Op) string { return keyNamer{prefix: prefix}.key(op) }
 
-func (n keyNamer) key(h *limiters.Hit) string { return string(n.append(nil, h)) }
+func (n keyNamer) key(op *limiters.Op) string { return string(n.append(nil, op)) }
 
 func TestStorePassesTheSuite(t *testing.T) {
 	t.Parallel()
@@ -68,9 +68,9 @@ func reserving(algorithm string, most int64) *limiters.Limit {
 	return limiterstest.MustLimit(spec)
 }
 
-func take(t *testing.T, s *Store, hits ...limiters.Hit) ([]limiters.Verdict, error) {
+func take(t *testing.T, s *Store, ops ...limiters.Op) ([]limiters.Verdict, error) {
 	t.Helper()
-	return takeGroups(t, s, limiters.Singles(hits...)...)
+	return takeGroups(t, s, limiters.Singles(ops...)...)
 }
 
 func takeGroups(t *testing.T, s *Store, groups ...limiters.Group) ([]limiters.Verdict, error) {
@@ -83,7 +83,7 @@ func TestFlushedScriptIsSentAgain(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for used := int64(1); used <= 3; used++ {
-		out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+		out, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 		if err != nil || out[0].Used != used {
 			t.Fatalf("take %d: %+v, %v", used, out[0], err)
 		}
@@ -100,7 +100,7 @@ func TestDemotedMasterIsDisconnected(t *testing.T) {
 	name.SetTarget(old.Addr)
 	s := New(connect.Options{Addr: name.Addr, Timeout: longTimeout}, Options{})
 	defer s.Close()
-	if _, err := take(t, s, hitsOf("k")...); err != nil {
+	if _, err := take(t, s, opsOf("k")...); err != nil {
 		t.Fatal(err)
 	}
 	host, port, err := net.SplitHostPort(master.Addr)
@@ -111,10 +111,10 @@ func TestDemotedMasterIsDisconnected(t *testing.T) {
 		t.Fatal(err)
 	}
 	name.SetTarget(master.Addr)
-	if _, err := take(t, s, hitsOf("k")...); err == nil || !strings.Contains(err.Error(), "READONLY") {
+	if _, err := take(t, s, opsOf("k")...); err == nil || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("of the replica: %v, want READONLY", err)
 	}
-	if out, err := take(t, s, hitsOf("k")...); err != nil || out[0].Err != nil || out[0].Used != 1 {
+	if out, err := take(t, s, opsOf("k")...); err != nil || out[0].Err != nil || out[0].Used != 1 {
 		t.Errorf("of the new master: %+v, %v", out, err)
 	}
 }
@@ -124,19 +124,19 @@ func TestTooManyHitsChargeNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	maximum := perHour(1 << 20)
-	hits := slices.Repeat([]limiters.Hit{{Key: "k", Limit: maximum, N: 1}}, 1<<16)
-	if _, err := take(t, s, hits...); !errors.Is(err, ErrTooManyKeys) {
-		t.Errorf("%d hits: %v, want %v", len(hits), err, ErrTooManyKeys)
+	ops := slices.Repeat([]limiters.Op{{Key: "k", Limit: maximum, N: 1}}, 1<<16)
+	if _, err := take(t, s, ops...); !errors.Is(err, ErrTooManyKeys) {
+		t.Errorf("%d hits: %v, want %v", len(ops), err, ErrTooManyKeys)
 	}
-	if out, err := take(t, s, hits[1:]...); err != nil || out[len(out)-1].Used != 1<<16-1 {
+	if out, err := take(t, s, ops[1:]...); err != nil || out[len(out)-1].Used != 1<<16-1 {
 		t.Errorf("one fewer: %v, want all charged, and none of the others", err)
 	}
 	penalized := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour, Params: limiters.Params{
 		Penalty: limiters.PenaltySpec{After: 1, Within: time.Hour, For: time.Hour},
 	}})
-	hits = slices.Repeat([]limiters.Hit{{Key: "p", Limit: penalized, N: 1}}, 40_000)
-	if _, err := take(t, s, hits...); !limiters.IsUncharged(err) || !strings.Contains(fmt.Sprint(err), "more than 65535 keys") {
-		t.Errorf("%d hits with two keys each: %v, want an error about the number of keys", len(hits), err)
+	ops = slices.Repeat([]limiters.Op{{Key: "p", Limit: penalized, N: 1}}, 40_000)
+	if _, err := take(t, s, ops...); !limiters.IsUncharged(err) || !strings.Contains(fmt.Sprint(err), "more than 65535 keys") {
+		t.Errorf("%d hits with two keys each: %v, want an error about the number of keys", len(ops), err)
 	}
 }
 
@@ -146,8 +146,8 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range limiterstest.Windowed() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
-		hit := func(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: limit, N: 1} }
-		wrong, unreadable, half := hit("wrong type"), hit("unreadable"), hit("good")
+		op := func(key string) limiters.Op { return limiters.Op{Key: key, Limit: limit, N: 1} }
+		wrong, unreadable, half := op("wrong type"), op("unreadable"), op("good")
 		half.Key = "unreadable records"
 		c.HSet(ctx, keyOf("", &wrong), "a", "b")
 		if name == "sliding_log" {
@@ -158,7 +158,7 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 			c.Set(ctx, keyOf("", &unreadable), "12345", 0)
 			c.Set(ctx, keyOf("", &half), "99999999999999999999 1 1 1", 0)
 		}
-		out, err := take(t, s, hit("good"), wrong, hit("good"), unreadable, half, hit("good"))
+		out, err := take(t, s, op("good"), wrong, op("good"), unreadable, half, op("good"))
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -184,7 +184,7 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 func TestGroupWithUnreadableKeyIsNotCharged(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	bad := limiters.Hit{Key: "bad", Limit: hourly, N: 1}
+	bad := limiters.Op{Key: "bad", Limit: hourly, N: 1}
 	c.HSet(context.Background(), keyOf("", &bad), "a", "b")
 	out, err := takeGroups(t, s, limiters.Group{{Key: "good", Limit: hourly, N: 1}, bad})
 	if err != nil || out[0].Err != nil || out[0].Used != 0 || out[1].Err == nil {
@@ -195,16 +195,16 @@ func TestGroupWithUnreadableKeyIsNotCharged(t *testing.T) {
 func TestFullRedisFailsCharges(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
-	if out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); err != nil || out[0].Err != nil {
+	if out, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1}); err != nil || out[0].Err != nil {
 		t.Fatal(out, err)
 	}
 	c.ConfigSet(context.Background(), "maxmemory", "1")
-	out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 0}, limiters.Hit{Key: "other", Limit: hourly, N: 1})
+	out, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 0}, limiters.Op{Key: "other", Limit: hourly, N: 1})
 	if err == nil && (out[0].Err != nil || out[0].Used != 1 || out[1].Err == nil || !strings.Contains(out[1].Err.Error(), "OOM")) {
 		t.Errorf("%+v, %v: want a peek that is answered and a charge that fails with OOM", out, err)
 	}
 	c.ConfigSet(context.Background(), "maxmemory", "0")
-	if out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 0}); err != nil || out[0].Used != 1 {
+	if out, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 0}); err != nil || out[0].Used != 1 {
 		t.Errorf("afterwards: %+v, %v", out, err)
 	}
 }
@@ -226,14 +226,14 @@ func TestFullRedisStillDenies(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	for _, name := range limiterstest.Windowed() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: 365 * 24 * time.Hour, CountDenied: true})
-		full := limiters.Hit{Key: "full", Limit: limit, N: 2}
+		full := limiters.Op{Key: "full", Limit: limit, N: 2}
 		if _, err := take(t, s, full); err != nil {
 			t.Fatal(err)
 		}
 		setFull(t, c, true)
-		one := limiters.Hit{Key: "full", Limit: limit, N: 1}
-		for _, hits := range [][]limiters.Hit{{one}, {one, one}} {
-			out, err := take(t, s, hits...)
+		one := limiters.Op{Key: "full", Limit: limit, N: 1}
+		for _, ops := range [][]limiters.Op{{one}, {one, one}} {
+			out, err := take(t, s, ops...)
 			for _, v := range out {
 				if err != nil || v.Err != nil || v.Allowed || v.RetryAfter <= 0 {
 					t.Errorf("%s: %+v, %v, want denials", name, out, err)
@@ -255,7 +255,7 @@ func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 				Algorithm: name, Max: 3, Window: 365 * 24 * time.Hour, Params: limiters.Params{Penalty: penalty},
 			})
 			for i, hits := range [][2]int64{{3, 1}, {2, 2}} { // equal hits are one run
-				one := limiters.Hit{Key: fmt.Sprint(penalty, i), Limit: limit, N: hits[0]}
+				one := limiters.Op{Key: fmt.Sprint(penalty, i), Limit: limit, N: hits[0]}
 				two := one
 				two.N = hits[1]
 				setFull(t, c, true)
@@ -283,11 +283,11 @@ func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	}
 	take := func(now time.Time, n int64) []limiters.Verdict {
 		t.Helper()
-		hits, out := limiters.Group{}, make([]limiters.Verdict, 3)
+		ops, out := limiters.Group{}, make([]limiters.Verdict, 3)
 		for _, name := range []string{"funnel", "sliding_log", "fixed_window"} {
-			hits = append(hits, limiters.Hit{Key: "k", Limit: limit(name), N: n})
+			ops = append(ops, limiters.Op{Key: "k", Limit: limit(name), N: n})
 		}
-		if err := s.Take(context.Background(), now, []limiters.Group{hits}, out); err != nil {
+		if err := s.Take(context.Background(), now, []limiters.Group{ops}, out); err != nil {
 			t.Fatal(err)
 		}
 		return out
@@ -324,7 +324,7 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 			})
 			for _, n := range []int64{1, 3, 4, -2, 0, -1, 9, 5, -100, 2} {
 				start := time.Now()
-				out, err := take(t, s, limiters.Hit{Key: fmt.Sprint(i, params), Limit: limit, N: n})
+				out, err := take(t, s, limiters.Op{Key: fmt.Sprint(i, params), Limit: limit, N: n})
 				if err != nil || out[0].Err != nil {
 					t.Fatal(out, err)
 				}
@@ -334,8 +334,8 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 						t.Fatalf("after %s n=%d: %q expires in %v", name, n, key, ttl)
 					}
 				}
-				hit := limiters.Hit{Key: fmt.Sprint(i, params), Limit: limit}
-				if ttl := c.PTTL(ctx, keyOf("", &hit)).Val(); ttl > 0 && ttl+time.Since(start) < out[0].ResetAfter {
+				op := limiters.Op{Key: fmt.Sprint(i, params), Limit: limit}
+				if ttl := c.PTTL(ctx, keyOf("", &op)).Val(); ttl > 0 && ttl+time.Since(start) < out[0].ResetAfter {
 					t.Fatalf("%s n=%d: expires in %v, fully reset in %v", name, n, ttl, out[0].ResetAfter)
 				}
 			}
@@ -351,7 +351,7 @@ func TestBracesInKeyDoNotChangeSlot(t *testing.T) {
 		return tag
 	}
 	for _, key := range []string{"k", "1}", "1{}2", "{", "1:}{a}", "1}}"} {
-		a, b := keyOf("eg:rl:", &limiters.Hit{Key: key, Limit: hourly}), keyOf("eg:rl:", &limiters.Hit{Key: key, Limit: long})
+		a, b := keyOf("eg:rl:", &limiters.Op{Key: key, Limit: hourly}), keyOf("eg:rl:", &limiters.Op{Key: key, Limit: long})
 		if a == b || tag(a) != tag(b) || tag(a) == "" {
 			t.Errorf("%q: %q and %q have the hash tags %q and %q", key, a, b, tag(a), tag(b))
 		}
@@ -367,7 +367,7 @@ func TestTagDecidesTheSlot(t *testing.T) {
 		slot := -1
 		for _, key := range []string{"k", "a}k", "}k", "a", "a}a}k", "}a}k"} {
 			for _, limit := range []*limiters.Limit{hourly, funnel} {
-				name := names.key(&limiters.Hit{Key: key, Limit: limit})
+				name := names.key(&limiters.Op{Key: key, Limit: limit})
 				what := fmt.Sprintf("%q of %q %s", tag, key, limit.StateID())
 				if seen[name] != "" {
 					t.Errorf("%s and %s are both %q", seen[name], what, name)
@@ -386,7 +386,7 @@ func TestUnreachableRedisErrorNamesItsAddress(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	s := New(connect.Options{Addr: addr, Timeout: time.Second}, Options{})
 	defer s.Close()
-	out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+	out, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 	if err == nil || !strings.Contains(err.Error(), addr) {
 		t.Errorf("%+v, %v: want an error that names %s", out, err, addr)
 	}
@@ -436,7 +436,7 @@ func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 	redistest.Await(t, "the script", func(context.Context) error {
 		s := New(connect.Options{Addr: l.Addr().String(), Timeout: 100 * time.Millisecond}, Options{})
 		defer s.Close()
-		_, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+		_, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 		if err == nil || !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "timeout") {
 			t.Fatalf("%v: want a deadline", err)
 		}

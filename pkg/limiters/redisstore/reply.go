@@ -52,7 +52,7 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		return errLate
 	}
 	count := 0
-	for i := range b.hits {
+	for i := range b.ops {
 		count += b.verdictsOf(i)
 	}
 	if len(r.verdicts) != verdictSize*count {
@@ -63,9 +63,9 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		decidedAt = b.now.UnixMicro()
 	}
 	text := r.verdicts
-	for i := range b.hits {
+	for i := range b.ops {
 		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
-		v := limiters.NewVerdict(b.hits[i].Limit, text[0] == redisscripts.ResultAllowed, used, retry, reset)
+		v := limiters.NewVerdict(b.ops[i].Limit, text[0] == redisscripts.ResultAllowed, used, retry, reset)
 		v.At = decidedAt
 		if b.now.IsZero() {
 			v.Order = uint16(i)

@@ -42,7 +42,7 @@ const (
 
 // ResetMatching implements [limiters.Store]. One call visits about 10,000 keys in up to about 1 s. In a cluster, it visits the
 // masters in the order of their addresses. It may miss a key whose slot moves to another master meanwhile.
-func (s *Store) ResetMatching(ctx context.Context, match func(hitKey string) bool, cursor string) (progress limiters.Progress, err error) {
+func (s *Store) ResetMatching(ctx context.Context, match func(opKey string) bool, cursor string) (progress limiters.Progress, err error) {
 	if s.namer.hasher != nil {
 		return progress, limiters.ErrHiddenKeys
 	}
@@ -97,7 +97,7 @@ func parseScan(text string) (p scanPosition, err error) {
 }
 
 // scan visits some keys and advances the position. If the cluster has lost the master at the position, the scan continues with the next.
-func (s *Store) scan(ctx context.Context, position *scanPosition, match func(hitKey string) bool, progress *limiters.Progress) error {
+func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opKey string) bool, progress *limiters.Progress) error {
 	masters, err := s.servers.masters(ctx)
 	if err != nil {
 		return err
@@ -119,12 +119,12 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(hit
 		return err
 	}
 	for _, key := range keys {
-		hitKey, ok := s.namer.parse(key)
+		opKey, ok := s.namer.parse(key)
 		if !ok {
 			continue
 		}
 		progress.Scanned++
-		if !match(hitKey) {
+		if !match(opKey) {
 			continue
 		}
 		// The scan also returns extra keys of a state. Removing one key of a state removes all.

@@ -20,7 +20,7 @@ func TestKeyNamesAreParsed(t *testing.T) {
 	tag := func(key string) string { return key[:len(key)/2] }
 	for _, n := range []keyNamer{{}, {prefix: "weir:"}, {tag: tag}, {prefix: "a{b}*", tag: tag}} {
 		for _, key := range []string{"1:d|4:user*1:a", "{", "}", "a}b{c", "3{abc}", "}}2{", "k"} {
-			name := n.key(&limiters.Hit{Key: key, Limit: hourly})
+			name := n.key(&limiters.Op{Key: key, Limit: hourly})
 			for _, suffix := range []string{"", reservationsSuffix, penaltySuffix} {
 				if got, ok := n.parse(name + suffix); !ok || got != key {
 					t.Errorf("%q: %q %v, want %q", name+suffix, got, ok, key)
@@ -30,7 +30,7 @@ func TestKeyNamesAreParsed(t *testing.T) {
 	}
 	n := keyNamer{prefix: "weir:"}
 	hidden := keyNamer{prefix: "weir:", hasher: newKeyHasher("a secret of 16 bytes")}
-	for _, name := range []string{"", "weir:w2", "weir:w1{k}f1", "weir:w2k", "weir:w2x{k}f1", "weir:w29{k}f1", hidden.key(&limiters.Hit{Key: "k", Limit: hourly})} {
+	for _, name := range []string{"", "weir:w2", "weir:w1{k}f1", "weir:w2k", "weir:w2x{k}f1", "weir:w29{k}f1", hidden.key(&limiters.Op{Key: "k", Limit: hourly})} {
 		if key, ok := n.parse(name); ok {
 			t.Errorf("%q is the name of %q", name, key)
 		}
@@ -42,7 +42,7 @@ func FuzzKeyNames(f *testing.F) {
 	f.Add("}{", "}", "{")
 	f.Fuzz(func(t *testing.T, key, tag, prefix string) {
 		n := keyNamer{prefix: prefix, tag: func(string) string { return tag }}
-		name := n.key(&limiters.Hit{Key: key, Limit: hourly})
+		name := n.key(&limiters.Op{Key: key, Limit: hourly})
 		if got, ok := n.parse(name); key != "" && (!ok || got != key) {
 			t.Errorf("%q: %q %v", name, got, ok)
 		}
@@ -54,15 +54,15 @@ func FuzzKeyNames(f *testing.F) {
 func fillTens(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
-		var hits []limiters.Hit
+		var ops []limiters.Op
 		for i := from; i < min(n, from+1000); i++ {
 			text := "one"
 			if i%10 == 0 {
 				text = "ten"
 			}
-			hits = append(hits, limiters.Hit{Key: fmt.Sprintf("1:d|1:k*%s%d", text, i), Limit: hourly, N: 1})
+			ops = append(ops, limiters.Op{Key: fmt.Sprintf("1:d|1:k*%s%d", text, i), Limit: hourly, N: 1})
 		}
-		if _, err := take(t, s, hits...); err != nil {
+		if _, err := take(t, s, ops...); err != nil {
 			t.Fatal(err)
 		}
 	}

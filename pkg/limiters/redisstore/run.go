@@ -8,7 +8,7 @@ import (
 )
 
 // A hitRun is consecutive hits of one kind.
-type hitRun struct {
+type opRun struct {
 	kind           redisscripts.RunKind
 	first          int // index of the first hit
 	times          int // number of hits; of an inspection, the number of its verdicts
@@ -25,21 +25,21 @@ const longRun = 8
 
 // encodeRuns appends the runs of all hits.
 func (b *batch) encodeRuns() {
-	var last hitRun
-	for i := range b.hits {
-		h := b.hits[i]
-		next := hitRun{first: i, times: 1, key: b.keyOf[i], limit: b.limitOf[i], group: b.group[i], n: limiters.ClampHits(h.N)}
-		next.isChargeDenied = h.Op == limiters.OpChargeDenied
+	var last opRun
+	for i := range b.ops {
+		op := b.ops[i]
+		next := opRun{first: i, times: 1, key: b.keyOf[i], limit: b.limitOf[i], group: b.group[i], n: limiters.ClampHits(op.N)}
+		next.isChargeDenied = op.Kind == limiters.OpChargeDenied
 		switch {
-		case h.Op == limiters.OpInspect:
+		case op.Kind == limiters.OpInspect:
 			next.kind, next.times = redisscripts.KindExtra, b.verdictsOf(i)
-		case b.group[i] == 0 && h.Limit.IsConcurrency():
+		case b.group[i] == 0 && op.Limit.IsConcurrency():
 			next.kind = redisscripts.KindConcurrency
-		case b.group[i] == 0 && h.Limit.UsesLeases() && !h.Limit.HasPenalty():
+		case b.group[i] == 0 && op.Limit.UsesLeases() && !op.Limit.HasPenalty():
 			next.kind = redisscripts.KindReservations
-		case h.Limit.UsesExtraState():
+		case op.Limit.UsesExtraState():
 			next.kind = redisscripts.KindExtra
-		case b.hitsOnKey[b.keyOf[i]] == 1 && b.group[i] == 0:
+		case b.opsOnKey[b.keyOf[i]] == 1 && b.group[i] == 0:
 			next.kind = redisscripts.KindAlone
 		}
 		if !last.join(next) {
@@ -51,7 +51,7 @@ func (b *batch) encodeRuns() {
 }
 
 // join adds the run next of one hit to r. It returns false if next does not belong to r.
-func (r *hitRun) join(next hitRun) bool {
+func (r *opRun) join(next opRun) bool {
 	if r.times == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind || r.isChargeDenied != next.isChargeDenied {
 		return false
 	}
@@ -73,7 +73,7 @@ func (r *hitRun) join(next hitRun) bool {
 	return joins
 }
 
-func (b *batch) appendRun(r *hitRun) {
+func (b *batch) appendRun(r *opRun) {
 	if r.times == 0 {
 		return
 	}
@@ -118,18 +118,18 @@ const noIndex = -1
 func appendIndex(buf []byte, i int) []byte { return binary.BigEndian.AppendUint16(buf, uint16(i+1)) }
 
 func (b *batch) appendAmount(buf []byte, i int) []byte {
-	return binary.BigEndian.AppendUint64(buf, uint64(limiters.ClampHits(b.hits[i].N)))
+	return binary.BigEndian.AppendUint64(buf, uint64(limiters.ClampHits(b.ops[i].N)))
 }
 
 // appendLease appends the operation and the lease id of hit i.
 func (b *batch) appendLease(buf []byte, i int) []byte {
-	h := b.hits[i]
-	return append(append(buf, byte(h.Op)), h.Lease[:]...)
+	op := b.ops[i]
+	return append(append(buf, byte(op.Kind)), op.Lease[:]...)
 }
 
 // keyAndLimit returns the indices of the key of a kind of hit i and of its limit, or noIndex if the hit has no such key.
 func (b *batch) keyAndLimit(i int, kind keyKind) (key, limit int) {
-	l := scriptLimit{b.hits[i].Limit, kind}
+	l := scriptLimit{b.ops[i].Limit, kind}
 	if !l.exists() {
 		return noIndex, noIndex
 	}

@@ -23,20 +23,20 @@ func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 	const roundTrip = 20 * time.Millisecond
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: redistest.SlowProxy(t, server.Addr, roundTrip)})
-	hit := limiters.Hit{Key: "k", Limit: hourly, N: 1}
-	if _, err := take(t, s, hit); err != nil {
+	op := limiters.Op{Key: "k", Limit: hourly, N: 1}
+	if _, err := take(t, s, op); err != nil {
 		t.Fatal(err)
 	}
 	connected := scriptConnection(t, server)
 	for range 20 {
 		ctx, cancel := context.WithTimeout(context.Background(), roundTrip/4)
 		var out [1]limiters.Verdict
-		err := s.Take(ctx, time.Time{}, limiters.Singles(hit), out[:])
+		err := s.Take(ctx, time.Time{}, limiters.Singles(op), out[:])
 		if cancel(); err == nil && out[0].Err == nil {
 			t.Fatalf("a hit with a deadline of %v is decided after a round trip of %v: %+v", roundTrip/4, roundTrip, out[0])
 		}
 	}
-	v, err := take(t, s, hit)
+	v, err := take(t, s, op)
 	if err != nil || v[0].Used != 2 {
 		t.Errorf("%+v, %v, want 2 used: late hits are not charged", v, err)
 	}
@@ -56,18 +56,18 @@ func TestLateHitsAreNotChargedInACluster(t *testing.T) {
 	})
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{far}})
 	keys := keysOn(c, 0, 2)
-	if _, err := take(t, s, hitsOf(keys...)...); err != nil {
+	if _, err := take(t, s, opsOf(keys...)...); err != nil {
 		t.Fatal(err)
 	}
-	for _, hits := range [][]limiters.Hit{hitsOf(keys[0]), hitsOf(keys...)} {
+	for _, ops := range [][]limiters.Op{opsOf(keys[0]), opsOf(keys...)} {
 		ctx, cancel := context.WithTimeout(context.Background(), roundTrip/4)
-		out := make([]limiters.Verdict, len(hits))
-		if err := s.Take(ctx, time.Time{}, limiters.Singles(hits...), out); err == nil {
-			t.Errorf("%d hits with a deadline of %v are decided after a round trip of %v: %+v", len(hits), roundTrip/4, roundTrip, out)
+		out := make([]limiters.Verdict, len(ops))
+		if err := s.Take(ctx, time.Time{}, limiters.Singles(ops...), out); err == nil {
+			t.Errorf("%d hits with a deadline of %v are decided after a round trip of %v: %+v", len(ops), roundTrip/4, roundTrip, out)
 		}
 		cancel()
 	}
-	out, err := take(t, s, hitsOf(keys...)...)
+	out, err := take(t, s, opsOf(keys...)...)
 	for i, v := range out {
 		if err != nil || v.Err != nil || v.Used != 2 {
 			t.Errorf("%s: %+v, %v, want 2 used", keys[i], v, err)
@@ -81,15 +81,15 @@ func TestLateCallIsSentOnce(t *testing.T) {
 	const roundTrip, takes = 20 * time.Millisecond, 10
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: redistest.SlowProxy(t, server.Addr, roundTrip)})
-	hit := limiters.Hit{Key: "k", Limit: hourly, N: 1}
-	if _, err := take(t, s, hit); err != nil {
+	op := limiters.Op{Key: "k", Limit: hourly, N: 1}
+	if _, err := take(t, s, op); err != nil {
 		t.Fatal(err)
 	}
 	before := scriptCalls(t, server)
 	for range takes {
 		ctx, cancel := context.WithTimeout(context.Background(), roundTrip/4)
 		var out [1]limiters.Verdict
-		if err := s.Take(ctx, time.Time{}, limiters.Singles(hit), out[:]); err == nil && out[0].Err == nil {
+		if err := s.Take(ctx, time.Time{}, limiters.Singles(op), out[:]); err == nil && out[0].Err == nil {
 			t.Errorf("%+v: the hit is decided after its deadline", out[0])
 		}
 		cancel()
@@ -104,7 +104,7 @@ func TestLateSlotsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 1)
 	n := nodeOf(openCluster(t, c))
-	groups := limiters.Singles(hitsOf(keysOn(c, 0, 3)...)...)
+	groups := limiters.Singles(opsOf(keysOn(c, 0, 3)...)...)
 	out := make([]limiters.Verdict, len(groups))
 	if err := n.call(t.Context(), time.Now().Add(longTimeout), time.Time{}, groups, out); err != nil {
 		t.Fatal(err)
@@ -141,9 +141,9 @@ func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond})
-	hit := limiters.Hit{Key: "k", Limit: hourly, N: 1}
+	op := limiters.Op{Key: "k", Limit: hourly, N: 1}
 	redistest.Await(t, "a decision", func(context.Context) error {
-		_, err := take(t, s, hit)
+		_, err := take(t, s, op)
 		return err
 	})
 	if err := server.Signal(syscall.SIGSTOP); err != nil {
@@ -153,7 +153,7 @@ func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
 	redistest.Await(t, "the breaker to open", func(context.Context) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
-		if err := s.Take(ctx, time.Time{}, limiters.Singles(hit), make([]limiters.Verdict, 1)); !errors.Is(err, ErrBreakerOpen) {
+		if err := s.Take(ctx, time.Time{}, limiters.Singles(op), make([]limiters.Verdict, 1)); !errors.Is(err, ErrBreakerOpen) {
 			return fmt.Errorf("it is closed: %w", err)
 		}
 		return nil

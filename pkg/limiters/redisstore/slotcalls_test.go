@@ -70,8 +70,8 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	s := openCluster(t, c)
 	user := keysOn(c, 0, 1)[0]
 	slots, day := slotsOfKey(10, time.Hour), window(1, 24*time.Hour)
-	lease := func(id int, end bool) limiters.Hit {
-		return limiters.Hit{Key: user, Limit: slots, N: 1, Lease: leaseID(id), Op: opOf(end)}
+	lease := func(id int, end bool) limiters.Op {
+		return limiters.Op{Key: user, Limit: slots, N: 1, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
 	used := func(state string, want int64, g limiters.Group) {
 		t.Helper()
@@ -89,7 +89,7 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 		used(state, 1, limiters.Group{lease(1, true)})
 	}
 	used("before", 1, limiters.Group{lease(0, false)})
-	slot := int(slotOf(s.namer.key(&limiters.Hit{Key: user, Limit: slots})))
+	slot := int(slotOf(s.namer.key(&limiters.Op{Key: user, Limit: slots})))
 	c.OpenSlot(t, slot, 0, 1)
 	moves("open")
 	c.MoveKeys(t, slot, 0, 1)
@@ -110,19 +110,19 @@ func TestHitsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 		limit := limits[i]
 		t.Run(limit.Spec().Algorithm, func(t *testing.T) {
 			week := window(1000, 7*24*time.Hour)
-			hit := func(id int) limiters.Hit { return limiters.Hit{Key: user, Limit: limit, N: 2, Lease: leaseID(id)} }
-			settle := hit(1)
-			settle.N, settle.Op = 1, limiters.OpEnd
-			if out, err := take(t, s, hit(1), limiters.Hit{Key: user, Limit: week, N: 1}); err != nil || out[0].Used != 2 {
+			op := func(id int) limiters.Op { return limiters.Op{Key: user, Limit: limit, N: 2, Lease: leaseID(id)} }
+			settle := op(1)
+			settle.N, settle.Kind = 1, limiters.OpEnd
+			if out, err := take(t, s, op(1), limiters.Op{Key: user, Limit: week, N: 1}); err != nil || out[0].Used != 2 {
 				t.Fatal(out, err)
 			}
 			fails := func(state string) {
 				t.Helper()
-				out, err := takeGroups(t, s, limiters.Group{settle}, limiters.Group{hit(2), {Key: user, Limit: week, N: 1}})
+				out, err := takeGroups(t, s, limiters.Group{settle}, limiters.Group{op(2), {Key: user, Limit: week, N: 1}})
 				if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) {
 					t.Errorf("%s: %+v, %v; want TRYAGAIN for the hits with extra keys", state, out, err)
 				}
-				out, err = take(t, s, limiters.Hit{Key: user, Limit: week})
+				out, err = take(t, s, limiters.Op{Key: user, Limit: week})
 				if err != nil || out[0].Err != nil || out[0].Used != 1 {
 					t.Errorf("%s: %+v, %v; want 1 used beside them", state, out, err)
 				}
@@ -133,7 +133,7 @@ func TestHitsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 			c.MoveKeys(t, slot, 0, 1)
 			fails("keys moved, slot not assigned")
 			c.AssignSlot(t, slot, 1)
-			out, err := take(t, s, settle, hit(2))
+			out, err := take(t, s, settle, op(2))
 			if err != nil || out[0].Err != nil || out[0].Used != 1 || out[1].Err != nil || out[1].Used != 3 {
 				t.Errorf("moved: %+v, %v; want the settle and a reservation", out, err)
 			}
@@ -152,7 +152,7 @@ func TestCallsOfUnknownSlotsAreUncharged(t *testing.T) {
 	_ = closed.Close()
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{closed.Addr().String()}, Timeout: 50 * time.Millisecond})
 	out := make([]limiters.Verdict, 2)
-	err = nodeOf(s).call(t.Context(), time.Time{}, time.Time{}, limiters.Singles(hitsOf("a", "b")...), out)
+	err = nodeOf(s).call(t.Context(), time.Time{}, time.Time{}, limiters.Singles(opsOf("a", "b")...), out)
 	for _, err := range []error{err, out[0].Err, out[1].Err} {
 		if !limiters.IsUncharged(err) {
 			t.Errorf("%v, want an error that nothing was charged", err)

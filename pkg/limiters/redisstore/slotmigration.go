@@ -49,9 +49,9 @@ func chargesOf(sc *slotCall) keyCalls {
 			}
 			var own limiters.Group
 			var indices []int
-			for j, hit := range g[i:] {
+			for j, op := range g[i:] {
 				if keys[i+j] == key {
-					own, indices = append(own, hit), append(indices, first+i+j)
+					own, indices = append(own, op), append(indices, first+i+j)
 				}
 			}
 			charges.add(key, own, indices...)
@@ -76,13 +76,13 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 		if len(deniedKeys) == 0 || !spansKeys(keys) {
 			continue
 		}
-		for i, hit := range g {
-			undo, needed := undoOf(hit)
+		for i, op := range g {
+			undo, needed := undoOf(op)
 			if !needed || slices.Contains(deniedKeys, keys[i]) {
 				continue
 			}
 			refund := refunds.add(keys[i], limiters.Group{undo}, first+i)
-			if sc.batch.now.IsZero() && undo.Op != limiters.OpEnd {
+			if sc.batch.now.IsZero() && undo.Kind != limiters.OpEnd {
 				// In the next fixed window, the refund would admit a hit too many.
 				refund.batch.notAfter = start.Add(sc.Verdicts[first+i].ResetAfter)
 			}
@@ -92,14 +92,14 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 }
 
 // undoOf returns the hit that undoes an allowed hit: the end of its lease, or a refund. It returns false if hit has changed nothing.
-func undoOf(hit limiters.Hit) (undo limiters.Hit, needed bool) {
-	undo = hit
-	if hit.Limit.UsesLeases() {
-		undo.N, undo.Op = 0, limiters.OpEnd
+func undoOf(op limiters.Op) (undo limiters.Op, needed bool) {
+	undo = op
+	if op.Limit.UsesLeases() {
+		undo.N, undo.Kind = 0, limiters.OpEnd
 	} else {
-		undo.N = -hit.N
+		undo.N = -op.N
 	}
-	return undo, hit.N > 0 || hit.MayOpenLease() // a reservation may have an estimate of 0
+	return undo, op.N > 0 || op.MayOpenLease() // a reservation may have an estimate of 0
 }
 
 func spansKeys(keys []string) bool {
@@ -108,8 +108,8 @@ func spansKeys(keys []string) bool {
 
 // isMixed reports whether a group has both refunds and other hits.
 func isMixed(g limiters.Group) bool {
-	refunds := func(h limiters.Hit) bool { return h.N < 0 }
-	return slices.ContainsFunc(g, refunds) && slices.ContainsFunc(g, func(h limiters.Hit) bool { return !refunds(h) })
+	refunds := func(op limiters.Op) bool { return op.N < 0 }
+	return slices.ContainsFunc(g, refunds) && slices.ContainsFunc(g, func(op limiters.Op) bool { return !refunds(op) })
 }
 
 // errorOfAll is [split.ErrorOfAll] for the errors of verdicts.
@@ -140,7 +140,7 @@ func (k *keyCalls) add(key string, g limiters.Group, indices ...int) *slotCall {
 		k.byKey[key] = sc
 		k.calls = append(k.calls, sc)
 	}
-	sc.AddHits(g, indices...)
+	sc.AddOps(g, indices...)
 	sc.batch.keys = append(sc.batch.keys, slices.Repeat([]string{key}, len(g))...)
 	return sc
 }

@@ -65,7 +65,7 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	user := keysOn(c, 0, 1)[0]
 	day, week := window(2, 24*time.Hour), window(1000, 7*24*time.Hour)
 	group := limiters.Group{{Key: user, Limit: week, N: 2}, {Key: user, Limit: day, N: 2}}
-	if _, err := take(t, s, limiters.Hit{Key: user, Limit: week, N: 1}); err != nil {
+	if _, err := take(t, s, limiters.Op{Key: user, Limit: week, N: 1}); err != nil {
 		t.Fatal(err)
 	}
 	c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
@@ -112,7 +112,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 				// Undecided hits have errors, and so may the Take.
 				_ = f.Take(context.Background(), time.Time{}, []limiters.Group{group}, out)
 			}
-			v, err := take(t, s, limiters.Hit{Key: user, Limit: week})
+			v, err := take(t, s, limiters.Op{Key: user, Limit: week})
 			if err != nil || v[0].Used > 1+3 {
 				t.Errorf("3 requests and 1 hit before: the week has used %d, %v", v[0].Used, err)
 			}
@@ -131,8 +131,8 @@ func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 	day, week := window(limit, 24*time.Hour), window(1000, 7*24*time.Hour)
 	day2 := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limit, Window: 24 * time.Hour})
 	user := keysOn(c, 0, 1)[0]
-	hits := limiters.Group{{Key: user, Limit: day, N: 1}, {Key: user, Limit: week, N: 1}, {Key: user, Limit: day2, N: 1}}
-	slot := int(slotOf(keyNamer{}.key(&hits[0])))
+	ops := limiters.Group{{Key: user, Limit: day, N: 1}, {Key: user, Limit: week, N: 1}, {Key: user, Limit: day2, N: 1}}
+	slot := int(slotOf(keyNamer{}.key(&ops[0])))
 	var admitted, decided atomic.Int64
 	var stop atomic.Bool
 	var takes sync.WaitGroup
@@ -141,7 +141,7 @@ func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 		takes.Go(func() {
 			for !stop.Load() {
 				out := make([]limiters.Verdict, 3)
-				if err := s.Take(context.Background(), time.Time{}, []limiters.Group{hits}, out); err != nil {
+				if err := s.Take(context.Background(), time.Time{}, []limiters.Group{ops}, out); err != nil {
 					t.Errorf("take: %v", err)
 					return
 				}
@@ -186,7 +186,7 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 	day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
 	// A mixed group is refused with TRYAGAIN as long as only one of its keys exists.
 	group := limiters.Group{{Key: user[0], Limit: day, N: 1}, {Key: user[0], Limit: week, N: -1}}
-	if _, err := take(t, s, limiters.Hit{Key: user[0], Limit: week, N: 1}); err != nil {
+	if _, err := take(t, s, limiters.Op{Key: user[0], Limit: week, N: 1}); err != nil {
 		t.Fatal(err)
 	}
 	c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
@@ -195,7 +195,7 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 			t.Fatalf("group %d: %v, want TRYAGAIN", i, err)
 		}
 	}
-	out, err := take(t, s, limiters.Hit{Key: user[1], Limit: day, N: 1})
+	out, err := take(t, s, limiters.Op{Key: user[1], Limit: day, N: 1})
 	if err != nil || out[0].Err != nil {
 		t.Errorf("a user in a slot that does not move: %v, %v", err, out[0].Err)
 	}
@@ -206,7 +206,7 @@ func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	s := openCluster(t, c)
-	lost := hitsOf(keysOn(c, 0, 2)[0])[0]
+	lost := opsOf(keysOn(c, 0, 2)[0])[0]
 	for _, server := range c.Servers {
 		// A node that has not heard of the slot's loss yet may refuse the second command.
 		_ = server.Client(t).Do(context.Background(), "cluster", "delslots", slotOf(s.namer.key(&lost))).Err()
@@ -217,7 +217,7 @@ func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 		}
 	}
 	for node := range 3 {
-		out, err := take(t, s, hitsOf(keysOn(c, node, 3)[2])...)
+		out, err := take(t, s, opsOf(keysOn(c, node, 3)[2])...)
 		if err != nil || out[0].Err != nil {
 			t.Errorf("node %d, a slot that is served: %v, %v", node, err, out[0].Err)
 		}
@@ -229,7 +229,7 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 	address := redistest.FreeAddr(t)
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{address}, Timeout: 100 * time.Millisecond})
 	redistest.Await(t, "the breaker to open", func(context.Context) error {
-		_, err := take(t, s, hitsOf("k", "l", "m")...)
+		_, err := take(t, s, opsOf("k", "l", "m")...)
 		if errors.Is(err, ErrBreakerOpen) {
 			return nil
 		}
@@ -247,7 +247,7 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 	}
 	t.Cleanup(server.Stop)
 	redistest.Await(t, "the next attempt", func(context.Context) error {
-		if _, err := take(t, s, hitsOf("k")...); !strings.Contains(fmt.Sprint(err), "cluster support disabled") {
+		if _, err := take(t, s, opsOf("k")...); !strings.Contains(fmt.Sprint(err), "cluster support disabled") {
 			return fmt.Errorf("%w; want the reply of a Redis that is not a cluster", err)
 		}
 		return nil
@@ -259,7 +259,7 @@ func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2)
 	s := openCluster(t, c)
-	groups := limiters.Singles(hitsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0])...)
+	groups := limiters.Singles(opsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0])...)
 	calls := splitBySlot(time.Time{}, time.Time{}, groups, s.namer.keys(groups))
 	good, bad := calls[0], calls[1]
 	bad.batch.limits = []scriptLimit{{}} // without a limit
@@ -303,7 +303,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 		if n := scriptCalls(t, server) - before; n != 1 {
 			t.Errorf("a refund valid until %v: %d calls, want 1", c.notAfter, n)
 		}
-		if out, err := take(t, s, limiters.Hit{Key: "k", Limit: day}); err != nil || out[0].Used != c.used {
+		if out, err := take(t, s, limiters.Op{Key: "k", Limit: day}); err != nil || out[0].Used != c.used {
 			t.Errorf("a refund valid until %v: %+v, %v; want %d used", c.notAfter, out[0], err, c.used)
 		}
 	}
@@ -320,7 +320,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	day, week := window(2, 24*time.Hour), window(1000, 7*24*time.Hour)
 	used := func(what string, limit *limiters.Limit, want int64) {
 		t.Helper()
-		if out, err := take(t, s, limiters.Hit{Key: user, Limit: limit}); err != nil || out[0].Err != nil || out[0].Used != want {
+		if out, err := take(t, s, limiters.Op{Key: user, Limit: limit}); err != nil || out[0].Err != nil || out[0].Used != want {
 			t.Errorf("%s: %+v, %v; want %d used", what, out[0], err, want)
 		}
 	}
@@ -340,7 +340,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	used("after the deadline", day, 0)
 
 	slots := slotsOfKey(10, time.Hour)
-	lease := limiters.Hit{Key: user, Limit: slots, N: 1, Lease: leaseID(1)}
+	lease := limiters.Op{Key: user, Limit: slots, N: 1, Lease: leaseID(1)}
 	if out, err := take(t, s, lease); err != nil || out[0].Used != 1 {
 		t.Fatal(out, err)
 	}

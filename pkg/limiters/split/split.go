@@ -36,7 +36,7 @@ func (s *Subset) Add(g limiters.Group, first int) {
 }
 
 // AddHits adds a group, with the index of each hit's verdict in the whole Take, or -1 for a hit that is not in it.
-func (s *Subset) AddHits(g limiters.Group, indices ...int) {
+func (s *Subset) AddOps(g limiters.Group, indices ...int) {
 	s.Groups = append(s.Groups, g)
 	s.indices = append(s.indices, indices...)
 }

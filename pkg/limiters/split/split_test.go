@@ -24,16 +24,16 @@ func (e *echo) Take(_ context.Context, _ time.Time, groups []limiters.Group, out
 		panic("out of order")
 	}
 	e.groups = groups
-	for i, h := range slices.Concat(groups...) {
-		out[i] = limiters.Verdict{Allowed: true, Used: h.N}
+	for i, op := range slices.Concat(groups...) {
+		out[i] = limiters.Verdict{Allowed: true, Used: op.N}
 	}
 	return e.err
 }
 
-func hits(ns ...int64) limiters.Group {
+func ops(ns ...int64) limiters.Group {
 	var g limiters.Group
 	for _, n := range ns {
-		g = append(g, limiters.Hit{N: n})
+		g = append(g, limiters.Op{N: n})
 	}
 	return g
 }
@@ -41,10 +41,10 @@ func hits(ns ...int64) limiters.Group {
 // divide decides groups of hits 0 1 2, 3, 4 5 and 6 by two stores in turn.
 func divide(a, b split.Taker) ([]limiters.Verdict, error) {
 	var s split.FanOut
-	s.Add(a, hits(0, 1, 2), 0)
-	s.Add(b, hits(3), 3)
-	s.Add(a, hits(4, 5), 4)
-	s.Add(b, hits(6), 6)
+	s.Add(a, ops(0, 1, 2), 0)
+	s.Add(b, ops(3), 3)
+	s.Add(a, ops(4, 5), 4)
+	s.Add(b, ops(6), 6)
 	out := make([]limiters.Verdict, 7)
 	return out, s.Take(context.Background(), time.Time{}, out)
 }
@@ -104,8 +104,8 @@ func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
 
 func TestSubsetMayHaveHitsOfItsOwn(t *testing.T) {
 	var s split.Subset
-	s.AddHits(hits(10, 2, 11), -1, 2, -1)
-	s.Add(hits(0), 0)
+	s.AddOps(ops(10, 2, 11), -1, 2, -1)
+	s.Add(ops(0), 0)
 	if err := s.Take(context.Background(), &echo{}, time.Time{}); err != nil || s.Len() != 4 || s.Verdicts[0].Used != 10 {
 		t.Fatal(err, s.Len(), s.Verdicts)
 	}

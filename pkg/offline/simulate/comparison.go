@@ -29,7 +29,7 @@ type comparison struct {
 	window  int64
 	burst   *Burst
 	pending *keyStats // with the largest burst of fixed windows, which is not in burst yet
-	hits    [len(compared)]limiters.Hit
+	ops     [len(compared)]limiters.Op
 	groups  []limiters.Group
 	states  [len(compared)]int // for each group, the algorithm and so the state that it uses
 	out     [len(compared)]limiters.Verdict
@@ -61,9 +61,9 @@ func newComparison(limit *limiters.Limit) (*comparison, string) {
 			c.errs[i] = err
 			continue
 		}
-		c.hits[len(c.groups)] = limiters.Hit{Limit: c.limits[i]}
+		c.ops[len(c.groups)] = limiters.Op{Limit: c.limits[i]}
 		c.states[len(c.groups)] = i
-		c.groups = append(c.groups, c.hits[len(c.groups):len(c.groups)+1])
+		c.groups = append(c.groups, c.ops[len(c.groups):len(c.groups)+1])
 	}
 	return c, ""
 }

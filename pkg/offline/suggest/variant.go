@@ -121,7 +121,7 @@ type keyStore struct {
 func newKeyStore(l *limiters.Limit) *keyStore {
 	return &keyStore{
 		state: make([]limiters.State, 1), index: make([]int, 1), verdict: make([]limiters.Verdict, 1),
-		groups: limiters.Singles(limiters.Hit{Limit: l}),
+		groups: limiters.Singles(limiters.Op{Limit: l}),
 	}
 }
 

@@ -2,8 +2,8 @@ package limiters
 
 // MayOpenLease reports whether h may open a lease. A hit of 0 is a peek under concurrency, and elsewhere a
 // reservation with an estimate of 0.
-func (h *Hit) MayOpenLease() bool {
-	return h.Limit.UsesLeases() && h.Lease != LeaseID{} && h.Op == OpCharge && (h.N > 0 || h.N == 0 && h.Limit.Reserves())
+func (op *Op) MayOpenLease() bool {
+	return op.Limit.UsesLeases() && op.Lease != LeaseID{} && op.Kind == OpCharge && (op.N > 0 || op.N == 0 && op.Limit.Reserves())
 }
 
 // A leaseEffect is the effect of an allowed hit on its lease.
@@ -17,15 +17,15 @@ const (
 )
 
 // leaseEffect returns the effect of h on its lease. h is no end.
-func (h *Hit) leaseEffect(s *State, now int64) leaseEffect {
-	if !h.MayOpenLease() {
+func (op *Op) leaseEffect(s *State, now int64) leaseEffect {
+	if !op.MayOpenLease() {
 		return leaseNone
 	}
 	leases := &s.extraOrEmpty().leases
-	if held, found := leases.open.byID[h.Lease]; found && held.expires > now {
+	if held, found := leases.open.byID[op.Lease]; found && held.expires > now {
 		return leaseHeld
 	}
-	if ended, found := leases.ended.byID[h.Lease]; found && ended.expires > now {
+	if ended, found := leases.ended.byID[op.Lease]; found && ended.expires > now {
 		return leaseEnded
 	}
 	return leaseOpens
@@ -43,8 +43,8 @@ func (s *State) hasExpiredLease(now int64) bool {
 
 // expireLeases removes the expired lease of h and up to [LeasesPerHit] others, the earliest first. It settles expired reservations to 0
 // if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
-func (h *Hit) expireLeases(s *State, now int64) {
-	l := h.Limit
+func (op *Op) expireLeases(s *State, now int64) {
+	l := op.Limit
 	if s.Extra == nil || !l.UsesLeases() {
 		return
 	}
@@ -60,8 +60,8 @@ func (h *Hit) expireLeases(s *State, now int64) {
 		}
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
-	if held, found := leases.open.byID[h.Lease]; found && held.expires <= now {
-		leases.open.remove(h.Lease)
+	if held, found := leases.open.byID[op.Lease]; found && held.expires <= now {
+		leases.open.remove(op.Lease)
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
@@ -77,16 +77,16 @@ func (h *Hit) expireLeases(s *State, now int64) {
 }
 
 // apply charges an allowed hit and opens its lease.
-func (h *Hit) apply(s *State, now int64) {
-	l, n := h.Limit, ClampHits(h.N)
-	switch h.leaseEffect(s, now) {
+func (op *Op) apply(s *State, now int64) {
+	l, n := op.Limit, ClampHits(op.N)
+	switch op.leaseEffect(s, now) {
 	case leaseNone:
 		if n != 0 {
 			s.charge(l, now, n)
 		}
 	case leaseHeld:
 	case leaseEnded:
-		ended, _ := s.withExtraState().leases.ended.remove(h.Lease)
+		ended, _ := s.withExtraState().leases.ended.remove(op.Lease)
 		s.removeEmptyExtraState()
 		if ended.n > 0 {
 			s.charge(l, now, ended.n)
@@ -94,24 +94,24 @@ func (h *Hit) apply(s *State, now int64) {
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
 		s.CounterState, opened.chargedAt = l.algorithm.reserve(s.CounterState, now, n)
-		s.withExtraState().leases.open.set(h.Lease, opened)
+		s.withExtraState().leases.open.set(op.Lease, opened)
 	}
 }
 
 // end ends the lease of h or settles its reservation. It remembers the end of an unknown id, because the hit that opens the
 // lease may arrive later.
-func (h *Hit) end(s *State, now int64) {
-	l := h.Limit
-	h.expireLeases(s, now)
-	if !l.UsesLeases() || h.Lease == (LeaseID{}) {
+func (op *Op) end(s *State, now int64) {
+	l := op.Limit
+	op.expireLeases(s, now)
+	if !l.UsesLeases() || op.Lease == (LeaseID{}) {
 		return
 	}
-	actual := max(0, ClampHits(h.N)) // concurrency charges nothing, whatever the cost
+	actual := max(0, ClampHits(op.N)) // concurrency charges nothing, whatever the cost
 	leases := &s.withExtraState().leases
-	if held, found := leases.open.remove(h.Lease); found {
+	if held, found := leases.open.remove(op.Lease); found {
 		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{held.chargedAt, actual - held.n}})
 	} else {
-		leases.addEnded(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
+		leases.addEnded(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	}
 	s.removeEmptyExtraState()
 }
