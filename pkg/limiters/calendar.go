@@ -222,8 +222,8 @@ func TimeZones() []string { return slices.Clone(timeZones()) }
 
 var timeZones = sync.OnceValue(func() []string { return strings.Fields(zoneNames) })
 
-// zones caches the [time.Location] of each name in TimeZones that was used, because a scaled limit is created for most hits of
-// more than 1 under on_store_error: local.
+// zones caches the [time.Location] of each name in TimeZones that was used, because a scaled limit is created for most charges of
+// more than 1 hit under on_store_error: local.
 var zones sync.Map
 
 // utc is the default time zone.

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// A concurrencyLimit bounds the slots that requests hold at one time. A hit of n > 0 with a [LeaseID] takes n slots until the id ends
-// or its lease expires. The four kinds of hits are:
+// A concurrencyLimit bounds the slots that requests hold at one time. A charge of n > 0 hits with a [LeaseID] takes n slots until the
+// id ends or its lease expires. There are four kinds of charges:
 //
 //   - with a new id: it opens a lease of n slots if they are free
 //   - with the id of an open lease: it is allowed and changes nothing
 //   - a peek: it is allowed if one more slot is free
 //   - without an id: it is allowed if n slots are free, but takes none
 //
-// A hit removes at most [LeasesPerHit] expired leases, the earliest first, and the expired lease of its own id. The other expired
-// leases hold their slots until a later hit removes them. A key whose leases and ended ids have all expired holds no slot.
+// An operation removes at most [LeasesPerOp] expired leases, the earliest first, and the expired lease of its own id. The other expired
+// leases hold their slots until a later operation removes them. A key whose leases and ended ids have all expired holds no slot.
 //
-// The retry-after of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back or the
-// TTL was shortened, each hit shortens at most [LeasesPerHit] later expiries to now plus the TTL.
+// The retry-after of a denial is at most one second, because a lease may end at any time. If the clock stepped back or the TTL was
+// shortened, each operation shortens at most [LeasesPerOp] later expiries to now plus the TTL.
 //
 // A State under this limit uses only its leases.
 type concurrencyLimit struct {
@@ -41,7 +41,7 @@ func (leasesOnly) extraWait(int64) int64 { return 0 }
 
 func (leasesOnly) mostAdmitted() int64 { return 0 }
 
-// maxLeaseRetryMicros bounds the retry-after of a hit that finds no slot.
+// maxLeaseRetryMicros bounds the retry-after of a request that finds no slot.
 const maxLeaseRetryMicros = int64(time.Second / time.Microsecond)
 
 // The bounds of a lease's TTL, in µs.
@@ -78,7 +78,7 @@ var concurrencyDefinition = definition{
 func (l *concurrencyLimit) idPrefix() string { return "s" }
 
 // heldSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds
-// its slots until a hit removes it, or until the key has fully reset.
+// its slots until an operation removes it, or until the key has fully reset.
 func (l *concurrencyLimit) heldSlots(s *State, now int64) (slots, first, last int64) {
 	leases := &s.extraOrEmpty().leases
 	if leases.latest() <= now {

@@ -1,7 +1,7 @@
 package limiters
 
-// NeedsRoom reports whether s may need more memory after h at now, in µs since 1970. Expired leases of s are removed only when h is
-// decided, so a hit that does not fit now may fit then. For the end of an open reservation, it returns false even if the actual cost
+// NeedsRoom reports whether s may need more memory after op at now, in µs since 1970. Expired leases of s are removed only when op is
+// decided, so hits that do not fit now may fit then. For the end of an open reservation, it returns false even if the actual cost
 // exceeds the estimate, because an end must not fail for lack of memory.
 func (op *Op) NeedsRoom(s *State, now int64) bool {
 	l, n := op.Limit, op.checkedHits()
@@ -31,8 +31,8 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 	return verdict(now, l, s, ok, retryAfter).WithPenalty(l.penaltyLeft(s, now))
 }
 
-// Check returns the verdict on h at now, in µs since 1970, for a store without room for its result: h is not charged, and an end is not
-// remembered. It removes expired leases of s, as every decision does.
+// Check returns the verdict on op at now, in µs since 1970, for a store without room for its result: nothing is charged, and an end is
+// not remembered. It removes expired leases of s, as every decision does.
 func (op *Op) Check(s *State, now int64) Verdict {
 	op.expireLeases(s, now)
 	if op.Kind == OpEnd {
@@ -41,7 +41,7 @@ func (op *Op) Check(s *State, now int64) Verdict {
 	return op.Limit.Check(s, now, op.checkedHits())
 }
 
-// checkedHits returns how many hits must fit for h to be allowed; 0 for a peek.
+// checkedHits returns how many hits must fit for op to be allowed; 0 for a peek.
 func (op *Op) checkedHits() int64 {
 	if op.Kind == OpChargeDenied {
 		return 0
@@ -49,10 +49,10 @@ func (op *Op) checkedHits() int64 {
 	return ClampHits(op.N)
 }
 
-// Decide charges groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage. Hits,
-// stateIndex and out are indexed across all groups. Hit i uses states[stateIndex[i]], and hits on one key share a state. If
-// stateIndex[i] is negative, hit i cannot be decided: its verdict is unchanged, and it denies its group. Decide allocates only for
-// sliding logs, leases and penalties.
+// Decide decides groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage.
+// Operations, stateIndex and out are indexed across all groups. Operation i uses states[stateIndex[i]], and operations on one key share
+// a state. If stateIndex[i] is negative, operation i cannot be decided: its verdict is unchanged, and it denies its group. Decide
+// allocates only for sliding logs, leases and penalties.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
 		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Kind != OpInspect {
@@ -67,8 +67,8 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 	}
 }
 
-// takeSingle decides an ungrouped hit under a limit without extra state, as most hits are. It is a short form of groupDecision,
-// which takes several times as long.
+// takeSingle decides an ungrouped operation under a limit without extra state, as most are. It is a short form of groupDecision, which
+// takes several times as long.
 func takeSingle(now int64, op *Op, s *State, v *Verdict) {
 	l, n := op.Limit, op.checkedHits()
 	ok, retryAfter := l.fits(s, now, n)
@@ -78,7 +78,7 @@ func takeSingle(now int64, op *Op, s *State, v *Verdict) {
 		}
 	} else if counted := l.countedIfDenied(ClampHits(op.N)); counted > 0 {
 		s.charge(l, now, counted)
-		// The retry-after must include what this hit added.
+		// The retry-after must include the hits that were just added.
 		_, retryAfter = l.fits(s, now, n)
 	}
 	*v = verdict(now, l, s, ok, retryAfter)
@@ -113,7 +113,7 @@ type groupDecision struct {
 	out        []Verdict
 }
 
-// take checks all hits of the group before it charges any.
+// take checks all operations of the group before it charges any.
 func (d *groupDecision) take() {
 	switch {
 	case d.group[0].Kind == OpInspect:
@@ -127,7 +127,7 @@ func (d *groupDecision) take() {
 	}
 }
 
-// inspect decides a group of hits that inspect.
+// inspect decides a group of inspections.
 func (d *groupDecision) inspect() {
 	for i := range d.group {
 		if op, s := &d.group[i], d.state(i); s != nil {
@@ -140,7 +140,7 @@ func (d *groupDecision) inspect() {
 	}
 }
 
-// end decides a group of one hit with OpEnd.
+// end decides a group of one end.
 func (d *groupDecision) end() {
 	if s := d.state(0); s != nil {
 		d.group[0].end(s, d.now)
@@ -148,7 +148,7 @@ func (d *groupDecision) end() {
 	}
 }
 
-// state returns the state of hit i; nil if the hit cannot be decided.
+// state returns the state of operation i; nil if it cannot be decided.
 func (d *groupDecision) state(i int) *State {
 	if d.stateIndex[i] < 0 {
 		return nil
@@ -156,7 +156,7 @@ func (d *groupDecision) state(i int) *State {
 	return &d.states[d.stateIndex[i]]
 }
 
-// check sets Allowed and TooManyReservations of each verdict. It reports whether all hits are allowed.
+// check sets Allowed and TooManyReservations of each verdict. It reports whether all operations are allowed.
 func (d *groupDecision) check() bool {
 	for i := range d.group {
 		if d.stateIndex[i] >= 0 {
@@ -191,7 +191,7 @@ func (d *groupDecision) checkOp(i int, s *State) (ok, tooMany bool) {
 	return ok && !tooMany, tooMany
 }
 
-// sums returns how many hits the group would charge to the key of hit i, and how many leases it would open.
+// sums returns how many hits the group would charge to the key of operation i, and how many leases it would open.
 func (d *groupDecision) sums(i int) (sum int64, opens int) {
 	s := &d.states[d.stateIndex[i]]
 	for j := range d.group {
@@ -209,7 +209,7 @@ func (d *groupDecision) sums(i int) (sum int64, opens int) {
 	return sum, opens
 }
 
-// charge charges an allowed group. Each verdict shows the state after its own hit.
+// charge charges an allowed group. Each verdict shows the state after its own operation.
 func (d *groupDecision) charge() {
 	for i := range d.group {
 		s := d.state(i)
@@ -248,7 +248,7 @@ func (d *groupDecision) deny() {
 	}
 }
 
-// denial returns the verdict of the denied hit i without its penalty.
+// denial returns the verdict of the denied operation i without its penalty.
 func (d *groupDecision) denial(i int, s *State) Verdict {
 	l := d.group[i].Limit
 	if d.out[i].TooManyReservations {
@@ -261,7 +261,7 @@ func (d *groupDecision) denial(i int, s *State) Verdict {
 	return verdict(d.now, l, s, false, retryAfter)
 }
 
-// isFirstOffence reports whether hit i is the first offence of the group on its key.
+// isFirstOffence reports whether operation i is the first offence of the group on its key.
 func (d *groupDecision) isFirstOffence(i int) bool {
 	for j := range i + 1 {
 		if d.stateIndex[j] == d.stateIndex[i] && d.state(j) != nil && !d.out[j].Allowed && d.group[j].Limit.HasPenalty() {
@@ -271,7 +271,7 @@ func (d *groupDecision) isFirstOffence(i int) bool {
 	return false
 }
 
-// verdict returns the verdict on a hit under l from the state after it; retryAfter is in µs.
+// verdict returns the verdict on an operation under l from the state after it; retryAfter is in µs.
 func verdict(now int64, l *Limit, s *State, ok bool, retryAfter int64) Verdict {
 	used, resetAfter := l.algorithm.usage(s, now)
 	return NewVerdict(l, ok, used, retryAfter, resetAfter)

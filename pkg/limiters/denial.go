@@ -2,7 +2,7 @@ package limiters
 
 import "time"
 
-// Denied reports whether v denies its hit. A hit that was not decided is neither allowed nor denied.
+// Denied reports whether v denies its operation. One that was not decided is neither allowed nor denied.
 func (v *Verdict) Denied() bool { return !v.Allowed && v.Err == nil }
 
 // DeniedFrom reports which further hits are certain to be denied after v, the verdict of n ungrouped hits. Until v.RetryAfter has

@@ -2,8 +2,8 @@ package limiters
 
 import "slices"
 
-// Uncharged wraps an error of a Take or of a hit to report that nothing was charged, for example because nothing was sent. After
-// any other error the hit may have been charged. [errors.Is] and [errors.As] see err.
+// Uncharged wraps an error of a Take or of an operation to report that nothing was charged, for example because nothing was sent.
+// After any other error hits may have been charged. [errors.Is] and [errors.As] see err.
 func Uncharged(err error) error { return &unchargedError{err} }
 
 // IsUncharged reports whether err or an error that it wraps was returned by [Uncharged]. An error that wraps several, such as that
@@ -25,13 +25,13 @@ type unchargedError struct{ error }
 func (e *unchargedError) Error() string { return e.error.Error() + ": nothing was charged" }
 func (e *unchargedError) Unwrap() error { return e.error }
 
-// An OnError is the on_store_error of a hit: it decides the hit if the store cannot. Hits of one Take may have different ones.
+// An OnError is the on_store_error of an operation, which it decides if the store cannot. It may differ within one Take.
 type OnError uint8
 
 // The values of OnError. OnErrorUnset defers to the domain, and then to OnErrorFail.
 const (
 	OnErrorUnset OnError = iota
-	OnErrorFail          // the hit's verdict is the error
+	OnErrorFail          // the verdict is the error
 	OnErrorAllow
 	OnErrorDeny
 	OnErrorLocal // decide in this process's memory by its share of the limit
@@ -48,7 +48,7 @@ func ParseOnError(name string) OnError { return OnError(max(0, slices.Index(onEr
 // String returns the name of o; "" for OnErrorUnset.
 func (o OnError) String() string { return onErrorNames[o] }
 
-// DecidedBy names the decider of a hit: the store with the counters, or this process in place of that store.
+// DecidedBy names the decider of an operation: the store with the counters, or this process in place of that store.
 type DecidedBy uint8
 
 // The values of DecidedBy.
@@ -59,7 +59,7 @@ const (
 	ByCache
 	// ByShare: the store failed, and this process decided by its share of the limit, which the verdict describes.
 	ByShare
-	// ByPolicy: the store failed, and [OnError] allowed or denied the hit regardless of the key.
+	// ByPolicy: the store failed, and [OnError] allowed or denied the operation regardless of the key.
 	ByPolicy
 )
 

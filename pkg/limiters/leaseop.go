@@ -1,22 +1,22 @@
 package limiters
 
-// MayOpenLease reports whether h may open a lease. A hit of 0 is a peek under concurrency, and elsewhere a
-// reservation with an estimate of 0.
+// MayOpenLease reports whether op may open a lease. A charge of 0 hits is a peek under concurrency, and elsewhere a reservation with an
+// estimate of 0.
 func (op *Op) MayOpenLease() bool {
 	return op.Limit.UsesLeases() && op.Lease != LeaseID{} && op.Kind == OpCharge && (op.N > 0 || op.N == 0 && op.Limit.Reserves())
 }
 
-// A leaseEffect is the effect of an allowed hit on its lease.
+// A leaseEffect is the effect of an allowed operation on its lease.
 type leaseEffect uint8
 
 const (
-	leaseNone  leaseEffect = iota // the hit has no lease, or is a peek or a refund
-	leaseOpens                    // the hit opens a lease
+	leaseNone  leaseEffect = iota // the operation has no lease, or is a peek or a refund
+	leaseOpens                    // the operation opens a lease
 	leaseHeld                     // the id has a lease already, so nothing changes
 	leaseEnded                    // the end arrived first: no lease, and a reservation is charged its actual cost
 )
 
-// leaseEffect returns the effect of h on its lease. h is no end.
+// leaseEffect returns the effect of op, which is no end, on its lease.
 func (op *Op) leaseEffect(s *State, now int64) leaseEffect {
 	if !op.MayOpenLease() {
 		return leaseNone
@@ -41,7 +41,7 @@ func (s *State) hasExpiredLease(now int64) bool {
 	return open.len() > 0 && open.earliest() <= now
 }
 
-// expireLeases removes the expired lease of h and up to [LeasesPerHit] others, the earliest first. It settles expired reservations to 0
+// expireLeases removes the expired lease of op and up to [LeasesPerOp] others, the earliest first. It settles expired reservations to 0
 // if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
 func (op *Op) expireLeases(s *State, now int64) {
 	l := op.Limit
@@ -53,7 +53,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 		*leases = Leases{} // the key has fully reset
 	}
 	var expired []correction
-	for range LeasesPerHit {
+	for range LeasesPerOp {
 		held, found := leases.open.popExpired(now)
 		if !found {
 			break
@@ -67,16 +67,16 @@ func (op *Op) expireLeases(s *State, now int64) {
 	if l.refundsExpired && len(expired) > 0 {
 		s.CounterState = l.algorithm.settle(s.CounterState, now, expired)
 	}
-	for range LeasesPerHit {
+	for range LeasesPerOp {
 		if _, found := leases.ended.popExpired(now); !found {
 			break
 		}
 	}
-	leases.open.shorten(now+l.ttl, LeasesPerHit)
+	leases.open.shorten(now+l.ttl, LeasesPerOp)
 	s.removeEmptyExtraState()
 }
 
-// apply charges an allowed hit and opens its lease.
+// apply charges the hits of an allowed operation and opens its lease.
 func (op *Op) apply(s *State, now int64) {
 	l, n := op.Limit, ClampHits(op.N)
 	switch op.leaseEffect(s, now) {
@@ -98,8 +98,8 @@ func (op *Op) apply(s *State, now int64) {
 	}
 }
 
-// end ends the lease of h or settles its reservation. It remembers the end of an unknown id, because the hit that opens the
-// lease may arrive later.
+// end ends the lease of op or settles its reservation. It remembers the end of an unknown id, because the charge that opens the lease
+// may arrive later.
 func (op *Op) end(s *State, now int64) {
 	l := op.Limit
 	op.expireLeases(s, now)

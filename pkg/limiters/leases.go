@@ -13,10 +13,10 @@ import (
 // [Verdict].TooManyReservations. It is also the maximum of a concurrency limit.
 const MaxLeases = 10_000
 
-// LeasesPerHit bounds the work of one hit: the expiries shortened, the expired leases removed, and the ended ids forgotten.
-const LeasesPerHit = 1000
+// LeasesPerOp bounds the work of one operation: the expiries shortened, the expired leases removed, and the ended ids forgotten.
+const LeasesPerOp = 1000
 
-// EndedTTL is how long a key remembers the end of an unknown id. The hit that opens its lease may still be in flight.
+// EndedTTL is how long a key remembers the end of an unknown id. The charge that opens its lease may still be in flight.
 const EndedTTL = 5 * time.Second
 
 // A LeaseID identifies a request under a limit with leases. The zero value means none.
@@ -126,7 +126,7 @@ func (s *leaseSet) remove(id LeaseID) (lease, bool) {
 		return l, true
 	}
 	if i := s.indexOf(expiry{l.expires, id}); i == 0 {
-		s.order = s.order[1:] // a hit removes up to LeasesPerHit expired leases, which must not move the others
+		s.order = s.order[1:] // an operation removes up to LeasesPerOp expired leases, which must not move the others
 	} else {
 		s.order = slices.Delete(s.order, i, i+1)
 	}

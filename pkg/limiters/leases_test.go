@@ -127,7 +127,7 @@ func TestLeasesAreBounded(t *testing.T) {
 		take(OpEnd, i, 0)
 	}
 	states := []State{s}
-	for range MaxLeases / LeasesPerHit {
+	for range MaxLeases / LeasesPerOp {
 		Decide(1_000_000+EndedTTL.Microseconds(), Singles(Op{Limit: l}), []int{0}, states, make([]Verdict, 1))
 	}
 	if !states[0].IsZero() || states[0].GrownBytes() != 0 {
@@ -150,8 +150,8 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 	}
 }
 
-// A hit whose end arrived first is charged the actual cost, so a store needs room for it even if its estimate is 0.
-func TestHitAfterItsEndNeedsRoom(t *testing.T) {
+// A charge whose end arrived first is replaced by the actual cost, so a store needs room for it even if its estimate is 0.
+func TestChargeAfterItsEndNeedsRoom(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
 		l, err := New(Spec{Algorithm: algorithm, Max: 10, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
 		if err != nil {
@@ -172,9 +172,9 @@ func TestHitAfterItsEndNeedsRoom(t *testing.T) {
 		}
 		early, late := NewLeaseID(nil, "early"), NewLeaseID(nil, "late")
 		decide("an end that arrives first", Op{Lease: early, Kind: OpEnd, N: 3}, true, 0)
-		decide("its hit", Op{Lease: early}, true, 3)
-		decide("another hit", Op{Lease: late}, true, 3)
-		decide("the same hit again", Op{Lease: late}, false, 3)
+		decide("its charge", Op{Lease: early}, true, 3)
+		decide("another charge", Op{Lease: late}, true, 3)
+		decide("the same charge again", Op{Lease: late}, false, 3)
 		decide("an end above its estimate", Op{Lease: late, Kind: OpEnd, N: 2}, false, 5) // must not fail
 	}
 }

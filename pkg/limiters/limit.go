@@ -57,7 +57,7 @@ type Limit struct {
 	refundsExpired bool         // expired reservations are settled to 0
 }
 
-// An algorithm decides whether a hit fits, and charges it to a [CounterState]. Its methods do no I/O and read no clock, and may modify a
+// An algorithm decides whether hits fit, and charges them to a [CounterState]. Its methods do no I/O and read no clock, and may modify a
 // [Log] in place. Times and durations are in µs. Concurrency charges nothing, because its slots are in [Leases].
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the state changes, and only then.
@@ -254,7 +254,7 @@ func (l *Limit) Capacity() int64 { return l.capacity }
 // UsesExtraState reports whether l uses the [ExtraState] of a State. Other limits ignore it.
 func (l *Limit) UsesExtraState() bool { return l.UsesLeases() || l.HasPenalty() }
 
-// UsesLeases reports whether hits under l open leases: of slots under concurrency, or of a cost, which are reservations.
+// UsesLeases reports whether charges under l open leases: of slots under concurrency, or of a cost, which are reservations.
 func (l *Limit) UsesLeases() bool { return l.ttl > 0 }
 
 // IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.

@@ -1,8 +1,8 @@
-// Package limiters is the core of Weir: it decides whether a hit fits under a limit.
+// Package limiters is the core of Weir: it decides whether the hits of a request fit under a limit.
 //
 // A [Limit] is a number of hits and the algorithm that counts them, such as 100 per minute in a fixed window; [New] makes it from a
-// [Spec]. A hit is the unit that a Limit counts. The type [Hit] is one operation on one key under a Limit, and its N is the number of
-// hits. A [Store] is the limiter: it keeps a [State] for each key, decides Hits, and returns a [Verdict] for each: allowed, or denied
+// [Spec]. A hit is the unit that a Limit counts. An [Op] is one operation on one key under a Limit, such as a charge of N hits. A
+// [Store] is the limiter: it keeps a [State] for each key, decides operations, and returns a [Verdict] for each: allowed, or denied
 // with the wait.
 //
 // An algorithm computes the next State from a State, the time and a number of hits, without I/O. It may change a [Log] and [Leases] in
@@ -29,26 +29,26 @@ import (
 // MaxHits bounds hits and counts, which saturate at it. The sum of two such numbers is exact in a double, Lua's only number type.
 const MaxHits = 1 << 52
 
-// An Op is the operation of a hit.
+// An OpKind is the kind of an operation.
 type OpKind uint8
 
 const (
 	// OpCharge charges N > 0 hits, peeks (checks without charging) if N = 0, or refunds if N < 0.
 	OpCharge OpKind = iota
-	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit ignores N. Such a hit is always
-	// allowed. The hit must be the only one of its group, and its limit must use leases. The store remembers the end of an unknown id
-	// for [EndedTTL]: within that time, a hit with the id opens no lease, and a reservation is charged its actual cost.
+	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit ignores N. An end is
+	// always allowed. It must be alone in its group, and its limit must use leases. The store remembers the end of an unknown id for
+	// [EndedTTL]: within that time, a charge with the id opens no lease, and a reservation is charged its actual cost.
 	OpEnd
-	// OpInspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N and Lease are ignored. The
-	// hit is allowed if one more hit would be, even with peek=over. The hits of its group must inspect too.
+	// OpInspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N and Lease are ignored. An
+	// inspection is allowed if one more hit would be, even with peek=over. The operations of its group must inspect too.
 	OpInspect
 	// OpChargeDenied peeks, and charges N >= 0 hits if the peek is denied and the limit counts denied hits: hits that the caller has
 	// denied from its cache. The store does both in one step, because the hits must not count in a window that began after the caller
-	// denied them. Such a hit must be ungrouped, under a limit without extra state.
+	// denied them. The operation must be ungrouped, under a limit without extra state.
 	OpChargeDenied
 )
 
-// A Hit is one operation on Key under Limit. N is the number of hits.
+// An Op is one operation on Key under Limit. N is its number of hits.
 type Op struct {
 	// Key names the client or resource under limit, such as a domain with the entries that matched a rule. A store keeps one state
 	// for each key, algorithm and window, so limits that differ only in their maximum share a state.
@@ -58,17 +58,17 @@ type Op struct {
 	N     int64
 	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for other limits.
 	Lease LeaseID
-	// OnError decides the hit if the store fails. A store ignores it: guard.Fallback applies it.
+	// OnError decides the operation if the store fails. A store ignores it: guard.Fallback applies it.
 	OnError OnError
 }
 
-// A Group is a non-empty list of hits. All are charged if each of them is allowed; otherwise the group is denied. Positive hits on one
-// key are checked by their sum. If the group is denied, those limits that deny and count denied hits charge their hits; nothing else
-// is charged or refunded.
+// A Group is a non-empty list of operations. If each of them is allowed, all take effect; otherwise the group is denied. Charges of one
+// key are checked by the sum of their hits. If the group is denied, those limits that deny and count denied hits charge their hits;
+// nothing else is charged or refunded.
 type Group []Op
 
-// DenyingHit returns a hit that denies its group, because its limit is 0, and writes nothing. The other hits are still checked, and
-// counted if their limit counts denied hits. Ignore the verdict of the denying hit.
+// DenyingOp returns an operation that denies its group, because its limit is 0, and writes nothing. The others are still checked, and
+// their hits counted if their limit counts denied hits. Ignore the verdict of the denying operation.
 func DenyingOp(key string) Op { return Op{Key: key, Limit: denyingLimit()} }
 
 var denyingLimit = sync.OnceValue(func() *Limit {
@@ -79,7 +79,7 @@ var denyingLimit = sync.OnceValue(func() *Limit {
 	return l
 })
 
-// Singles returns a group for each hit. The groups are slices of hits.
+// Singles returns a group for each operation. The groups are slices of ops.
 func Singles(ops ...Op) []Group {
 	groups := make([]Group, len(ops))
 	for i := range ops {
@@ -88,7 +88,7 @@ func Singles(ops ...Op) []Group {
 	return groups
 }
 
-// EachGroup yields each group with the index of its first hit among the hits of all groups.
+// EachGroup yields each group with the index of its first operation among those of all groups.
 func EachGroup(groups []Group) iter.Seq2[int, Group] {
 	return func(yield func(int, Group) bool) {
 		first := 0
@@ -108,39 +108,39 @@ func FailAll(out []Verdict, err error) {
 	}
 }
 
-// A Verdict is the result of one Hit.
+// A Verdict is the result of one [Op].
 type Verdict struct {
 	Allowed      bool
 	Penalized    bool // denied by a penalty, which ends at RetryAfter
-	PenaltyBegan bool // Penalized, and the penalty began with this hit
+	PenaltyBegan bool // Penalized, and the penalty began with this operation
 	// TooManyReservations reports a denial because the key has [MaxLeases] open reservations.
 	TooManyReservations bool
-	StoreUncharged      bool // this process decided because the store failed, and the store has certainly not charged the hit
+	StoreUncharged      bool // this process decided because the store failed, and the store has certainly charged nothing
 	By                  DecidedBy
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
-	// At is when the hit was decided, by the store's clock, in µs since 1970; 0 if on_store_error decided or the hit failed.
+	// At is when the operation was decided, by the store's clock, in µs since 1970; 0 if on_store_error decided or it failed.
 	At        int64
-	Used      int64 // the key's usage after this hit
+	Used      int64 // the key's usage after this operation
 	Remaining int64 // how many further hits fit; 0 during a penalty
-	// RetryAfter is the wait until a denied hit fits if nothing else is charged; negative if it never fits. Under concurrency, and with
+	// RetryAfter is the wait until the denied hits fit if nothing else is charged; negative if they never fit. Under concurrency, and with
 	// TooManyReservations, it is a suggested pause of at most a second, because a lease may end at any time.
 	RetryAfter  time.Duration
 	ResetAfter  time.Duration // the time until the key has fully reset
 	PenaltyLeft time.Duration // after an inspection, the time left of the key's penalty; 0 outside of a penalty
-	Err         error         // why this hit was not decided; other verdicts remain valid
+	Err         error         // why this operation was not decided; other verdicts remain valid
 }
 
-// A Store charges hits and resets keys. It is safe for concurrent use.
+// A Store decides operations and resets keys. It is safe for concurrent use.
 type Store interface {
-	// Take charges groups in order, all at the time now. It writes one verdict for each hit to out, in the order of the hits of all
-	// groups; len(out) must be the number of hits. If now is zero, the store uses its own clock. Otherwise now must be after 1970,
-	// and is truncated to microseconds. If a verdict has an error, its hit may or may not have been charged, but never twice. If
-	// Take returns an error, no hit was decided. Take does not retain groups or out. Without groups, Take returns nil unless ctx has
-	// ended or the store is closed.
+	// Take decides groups in order, all at the time now. It writes one verdict for each operation to out, in the order of the operations of
+	// all groups; len(out) must be their number. If now is zero, the store uses its own clock. Otherwise now must be after 1970, and is
+	// truncated to microseconds. If a verdict has an error, its operation may or may not have taken effect, but never twice. If Take returns
+	// an error, no operation was decided. Take does not retain groups or out. Without groups, Take returns nil unless ctx has ended or the
+	// store is closed.
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
-	// Reset removes the states of keys, including penalties and leases, so that each key is as if never used. A concurrent hit is
-	// charged either before or after. found reports for each key whether it had a state. On an error, some keys may have been
+	// Reset removes the states of keys, including penalties and leases, so that each key is as if never used. A concurrent operation
+	// takes effect either before or after. found reports for each key whether it had a state. On an error, some keys may have been
 	// reset.
 	Reset(ctx context.Context, keys []StateName) (found []bool, err error)
 	// ResetMatching resets the keys for which match returns true. A pass over all keys starts with an empty cursor and continues
@@ -173,7 +173,7 @@ var ErrHiddenKeys = errors.New("the store has hashes of keys only")
 // ErrCursor is returned for a cursor that the store cannot have returned.
 var ErrCursor = errors.New("invalid cursor")
 
-// NewVerdict returns the verdict on a hit under l from the key's usage after it and times in µs.
+// NewVerdict returns the verdict on an operation under l from the key's usage after it and times in µs.
 func NewVerdict(l *Limit, allowed bool, used, retryAfter, resetAfter int64) Verdict {
 	return Verdict{
 		Allowed:    allowed,
@@ -186,5 +186,5 @@ func NewVerdict(l *Limit, allowed bool, used, retryAfter, resetAfter int64) Verd
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// ClampHits limits n to the range from -[MaxHits] to MaxHits. Stores and decorators clamp [Hit].N themselves.
+// ClampHits limits n to the range from -[MaxHits] to MaxHits. Stores and decorators clamp [Op].N themselves.
 func ClampHits(n int64) int64 { return max(-MaxHits, min(n, MaxHits)) }

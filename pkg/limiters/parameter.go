@@ -204,8 +204,8 @@ func (d *definition) clearTextDefaults(params *Params) {
 	}
 }
 
-// defaultParams returns the Default of each parameter, parsed once, because a limit is created for most hits of more than 1 under
-// on_store_error: local.
+// defaultParams returns the Default of each parameter, parsed once, because a limit is created for most charges of more than 1 hit
+// under on_store_error: local.
 var defaultParams = sync.OnceValue(func() *Params {
 	defaults := &Params{}
 	for i := range allParameters {

@@ -127,7 +127,7 @@ func (l *Limit) penaltyLeft(s *State, now int64) time.Duration {
 }
 
 // WithPenalty returns v, the verdict by the limit alone, during a penalty of the key that ends after left; v if left is 0. The penalty
-// denies the hit, unless the limit itself denies it for longer or forever.
+// denies the hits, unless the limit itself denies them for longer or forever.
 func (v Verdict) WithPenalty(left time.Duration) Verdict {
 	if left == 0 {
 		return v

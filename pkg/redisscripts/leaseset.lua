@@ -17,7 +17,7 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   none of its own.
 --
--- The cost of a call does not grow with the open leases. A hit shortens at most $LEASES_PER_HIT expiries, and removes as many
+-- The cost of a call does not grow with the open leases. A hit shortens at most $LEASES_PER_OP expiries, and removes as many
 -- expired leases or reservations and as many ended ids. A state in Lua has only the counters; leases are read from and written
 -- to Redis immediately. A failed write is an error and leaves the state unchanged. The counters have few members, because a script
 -- reads each score as text, which costs more than to find its member.
@@ -102,17 +102,17 @@ local function first_score(key, low, high)
   return number(call('ZRANGEBYSCORE', key, low, high, 'WITHSCORES', 'LIMIT', '0', '1')[2])
 end
 
--- Removes $LEASES_PER_HIT expired leases or reservations, the earliest first, the expired one of the id, and $LEASES_PER_HIT ended ids.
+-- Removes $LEASES_PER_OP expired leases or reservations, the earliest first, the expired one of the id, and $LEASES_PER_OP ended ids.
 -- Later hits remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the estimate
 -- and the time of each removed reservation.
 local function remove_expired(s, now, id)
   local key, excess, ended, members, expired = s.key, s.excess, s.ended, {}, {}
-  local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits($LEASES_PER_HIT))
-  local backlog = #open >= $LEASES_PER_HIT
+  local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits($LEASES_PER_OP))
+  local backlog = #open >= $LEASES_PER_OP
   if backlog and (M.find(s, id) or math.huge) <= now then
     local named = id
     for _, expired_id in ipairs(open) do if expired_id == id then named = nil end end
-    open[$LEASES_PER_HIT + 1] = named
+    open[$LEASES_PER_OP + 1] = named
   end
   if excess > 0 or s.reserves then
     local costs, times = {}, {}
@@ -133,7 +133,7 @@ local function remove_expired(s, now, id)
   for _, expired_id in ipairs(open) do members[#members + 1] = expired_id end
   local count = s.count - #open
   if ended > 0 then
-    for _, ended_id in ipairs(call('ZRANGEBYSCORE', key, '(0', ended_score(now), 'LIMIT', '0', digits($LEASES_PER_HIT))) do
+    for _, ended_id in ipairs(call('ZRANGEBYSCORE', key, '(0', ended_score(now), 'LIMIT', '0', digits($LEASES_PER_OP))) do
       ended = ended - 1
       members[#members + 1] = ended_id
       members[#members + 1] = member(string.sub(ended_id, 1, 16), 'm')
@@ -168,12 +168,12 @@ function M.expire(s, now, id)
   return NONE
 end
 
--- Makes latest the expiry of leases that expire later: of the earliest ones, at most $LEASES_PER_HIT. A failure to write changes nothing.
+-- Makes latest the expiry of leases that expire later: of the earliest ones, at most $LEASES_PER_OP. A failure to write changes nothing.
 function M.shorten(s, latest)
   if s.count == 0 or s.latest <= latest then return end
   local members = {}
-  local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($LEASES_PER_HIT + 1))
-  local rest = table.remove(open, $LEASES_PER_HIT + 1)
+  local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($LEASES_PER_OP + 1))
+  local rest = table.remove(open, $LEASES_PER_OP + 1)
   for i, id in ipairs(open) do members[2 * i - 1], members[2 * i] = digits(latest), id end
   if not pcall(write, s, s.count, s.excess, s.ended, min(s.first, latest), rest and s.latest or latest, 0, 0, members) then return end
   for _, id in ipairs(open) do

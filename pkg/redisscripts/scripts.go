@@ -35,11 +35,11 @@ var constants = map[string]any{
 	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
 	"TOO_MANY_RESERVATIONS": ResultTooManyReservations, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,
 
-	"MAX_HITS":       int64(limiters.MaxHits),
-	"MAX_LEASES":     limiters.MaxLeases,
-	"LEASES_PER_HIT": limiters.LeasesPerHit,
-	"ENDED_TTL":      limiters.EndedTTL.Microseconds(),
-	"NO_ID":          "'" + strings.Repeat(`\0`, 16) + "'", // of a hit without a lease
+	"MAX_HITS":      int64(limiters.MaxHits),
+	"MAX_LEASES":    limiters.MaxLeases,
+	"LEASES_PER_OP": limiters.LeasesPerOp,
+	"ENDED_TTL":     limiters.EndedTTL.Microseconds(),
+	"NO_ID":         "'" + strings.Repeat(`\0`, 16) + "'", // of a hit without a lease
 
 	"HEAD_FIELD":       "'h'",   // the field of a hash of reservations that has its counts
 	"ONE_RECORD":       1 << 16, // a record in these counts

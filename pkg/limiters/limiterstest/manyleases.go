@@ -93,7 +93,7 @@ func (m *manyLeasesOfKey) openLeases(limit *limiters.Limit, key string, leases i
 
 func idOf(call, i int) limiters.LeaseID { return limiters.NewLeaseID(nil, fmt.Sprint(call, "/", i)) }
 
-// shortens checks that each hit shortens the expiry of at most [limiters.LeasesPerHit] leases, the earliest ones first.
+// shortens checks that each hit shortens the expiry of at most [limiters.LeasesPerOp] leases, the earliest ones first.
 func (m *manyLeasesOfKey) shortens(algorithm string) {
 	m.t.Helper()
 	limit, back := m.limit(algorithm), traceStart.Add(-24*time.Hour)
@@ -112,7 +112,7 @@ func (m *manyLeasesOfKey) shortens(algorithm string) {
 	}
 }
 
-// ends checks that each hit removes at most [limiters.LeasesPerHit] expired leases, the earliest ones first, and the one that it names. The
+// ends checks that each hit removes at most [limiters.LeasesPerOp] expired leases, the earliest ones first, and the one that it names. The
 // others hold their slots. A key that has fully reset holds none.
 func (m *manyLeasesOfKey) ends(algorithm string) {
 	m.t.Helper()
@@ -149,7 +149,7 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 		}
 	}
 	back, peek := traceStart.Add(-24*time.Hour), limiters.Op{Key: "shorten all", Limit: limit}
-	m.openLeases(limit, peek.Key, 2*limiters.LeasesPerHit, 1)
+	m.openLeases(limit, peek.Key, 2*limiters.LeasesPerOp, 1)
 	m.takeSingles(back, peek, peek)
 	if v := m.takeSingles(back.Add(time.Second), peek); v.Used != 0 {
 		m.t.Errorf("after the TTL of leases that are all shortened: %s, want 0 used", Format(v))
@@ -169,7 +169,7 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 	}
 }
 
-// removes checks that each hit removes at most [limiters.LeasesPerHit] expired reservations, and the one that it names.
+// removes checks that each hit removes at most [limiters.LeasesPerOp] expired reservations, and the one that it names.
 func (m *manyLeasesOfKey) removes(algorithm string) {
 	m.t.Helper()
 	limit, later := m.limit(algorithm), traceStart.Add(2*time.Second)
@@ -181,9 +181,9 @@ func (m *manyLeasesOfKey) removes(algorithm string) {
 		op   limiters.Op
 		want int64
 	}{
-		{limiters.Op{Key: "remove", Limit: limit}, 3500 - limiters.LeasesPerHit},
-		{settled, 3500 - 2*limiters.LeasesPerHit - 1}, // expired: the actual cost is not charged, and is remembered
-		{named, 3500 - 3*limiters.LeasesPerHit - 1 + 7},
+		{limiters.Op{Key: "remove", Limit: limit}, 3500 - limiters.LeasesPerOp},
+		{settled, 3500 - 2*limiters.LeasesPerOp - 1}, // expired: the actual cost is not charged, and is remembered
+		{named, 3500 - 3*limiters.LeasesPerOp - 1 + 7},
 		{limiters.Op{Key: "remove", Limit: limit}, 7},
 	} {
 		if v := m.takeSingles(later, step.op); v.Used != step.want {

@@ -73,7 +73,7 @@ func (m *naiveLeases) take(now int64, op limiters.Op) limiters.Verdict {
 	return v
 }
 
-// expire removes the first limiters.LeasesPerHit expired leases and the one of id. A key of leases alone is empty once all has expired.
+// expire removes the first limiters.LeasesPerOp expired leases and the one of id. A key of leases alone is empty once all has expired.
 func (m *naiveLeases) expire(now int64, id limiters.LeaseID) {
 	expired := func(l naiveLease) bool { return l.expires <= now }
 	isOver := !m.reserves && !slices.ContainsFunc(slices.Concat(m.open, m.ended), func(l naiveLease) bool { return !expired(l) })
@@ -86,7 +86,7 @@ func (m *naiveLeases) expire(now int64, id limiters.LeaseID) {
 		case !expired(l):
 			l.expires = min(l.expires, now+m.ttl)
 			remaining = append(remaining, l)
-		case i >= limiters.LeasesPerHit && l.id != id && !isOver:
+		case i >= limiters.LeasesPerOp && l.id != id && !isOver:
 			remaining = append(remaining, l)
 		case m.releases:
 			m.of.settle(now, l.timeOfItsHits, -l.n)
