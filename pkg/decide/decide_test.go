@@ -228,7 +228,7 @@ func (r *onErrorRecorder) Take(ctx context.Context, now time.Time, groups []limi
 	return r.Store.Take(ctx, now, groups, out)
 }
 
-func TestEachHitHasTheOnErrorOfItsLimit(t *testing.T) {
+func TestEachOpHasTheOnErrorOfItsLimit(t *testing.T) {
 	const rules = `
 domain: modes
 on_store_error: allow

@@ -360,7 +360,7 @@ func TestCanceledRequestEndsItsLease(t *testing.T) {
 }
 
 // The store opens the lease after the end, for instance because another connection was faster.
-func TestHitAfterItsEndOpensNoLease(t *testing.T) {
+func TestRequestAfterItsEndOpensNoLease(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	store := newLeaseStore()
 	var late func(context.Context) error

@@ -128,7 +128,7 @@ func (d *Decider) setModes(decisions []Decision) {
 	}
 }
 
-// listHits lists the hits of all limits, with a group for each descriptor.
+// listOps lists the hits of all limits, with a group for each descriptor.
 func (d *Decider) listOps(domain *descriptors.Domain, result *Result) error {
 	limits := 0
 	for i := range result.Decisions {
@@ -184,7 +184,7 @@ func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain) {
 	}
 }
 
-// addHits appends the hits of a descriptor.
+// addOps appends the operations of a descriptor.
 func (d *Decider) addOps(r *Result, decision *Decision, domain *descriptors.Domain) {
 	decision.first = len(r.ops)
 	if len(decision.Limits) == 0 {

@@ -104,7 +104,7 @@ func take(tb testing.TB, store limiters.Store, ops ...limiters.Op) []limiters.Ve
 	return takeGroups(tb, store, limiters.Singles(ops...)...)
 }
 
-// takeError decides hits in one call, and returns the error of the call.
+// takeError decides operations in one call, and returns the error of the call.
 func takeError(ctx context.Context, store limiters.Store, ops ...limiters.Op) error {
 	return store.Take(ctx, time.Time{}, limiters.Singles(ops...), make([]limiters.Verdict, len(ops)))
 }

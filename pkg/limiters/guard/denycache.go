@@ -11,12 +11,12 @@ import (
 )
 
 // A DenyCache is a Store that answers repeated denials from memory, so that clients over their limits cost the wrapped store almost
-// nothing, but never allows a hit. Once the store has denied n hits of a key, the cache denies n or more hits of that key until the
+// nothing, but never allows an operation. Once the store has denied n hits of a key, the cache denies n or more hits of that key until the
 // denial ends, at most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys that are still requested. If the limit
 // counts denied hits, the goroutine also sends those hits to the store, as the key's debt.
 //
 // A refund through the cache removes the denials of its key, whereas refunds by other replicas, raised limits and data loss in the
-// store take effect within MaxAge. Under a limit with leases, the cache answers no hit, because a lease may end at any time.
+// store take effect within MaxAge. Under a limit with leases, the cache answers no operation, because a lease may end at any time.
 //
 // On a nil DenyCache, ForgetDenials, ForgetKeys and ForgetMatching do nothing.
 //
@@ -44,7 +44,7 @@ type DenyCacheOptions struct {
 // DenyCacheStats are the size and the counters of a DenyCache.
 type DenyCacheStats struct {
 	Entries, Bytes int64
-	Lookups        int64 // calls of Take for a [limiters.Hit], without refunds, ends of leases and inspections
+	Lookups        int64 // calls of Take for a [limiters.Op], without refunds, ends of leases and inspections
 	Answered       int64 // lookups answered from memory
 	NotCached      int64 // denials, because the cache was full
 	SentHits       int64 // denied hits that were sent to the store
@@ -159,14 +159,14 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return nil
 }
 
-// A lookup decides about one hit: the cache answers it, or the store does, and the cache may then record its denial.
+// A lookup decides about one operation: the cache answers it, or the store does, and the cache may then record its denial.
 type lookup struct {
 	hash       uint64 // the hash of the key
 	generation uint32 // the generation of the shard before the store was called
-	forward    bool   // the hit goes to the store
+	forward    bool   // the operation goes to the store
 }
 
-// classify hashes the keys and marks hits that always go to the store: refunds, groups of several hits, and other operations.
+// classify hashes the keys and marks operations that always go to the store: refunds, groups of several, and all kinds but charges.
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
@@ -177,8 +177,8 @@ func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	}
 }
 
-// answer answers hits from memory and marks the others to be forwarded. It returns the number of marked hits and the debts of their
-// keys, which it removes.
+// answer answers operations from memory and marks the others to be forwarded. It returns the number of marked operations and the debts of
+// their keys, which it removes.
 func (c *DenyCache) answer(
 	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict,
 ) (forwarded int, debts []debt) {
@@ -194,7 +194,7 @@ func (c *DenyCache) answer(
 	return forwarded, debts
 }
 
-// keyIsForwarded reports whether a hit on a key goes to the store.
+// keyIsForwarded reports whether an operation on a key goes to the store.
 func keyIsForwarded(lookups []lookup, hash uint64) bool {
 	for i := range lookups {
 		if lookups[i].forward && lookups[i].hash == hash {
@@ -204,7 +204,7 @@ func keyIsForwarded(lookups []lookup, hash uint64) bool {
 	return false
 }
 
-// forward sends the marked hits to the store, after the debts of their keys.
+// forward sends the marked operations to the store, after the debts of their keys.
 func (c *DenyCache) forward(
 	ctx context.Context, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts []debt,
 ) error {
@@ -213,7 +213,7 @@ func (c *DenyCache) forward(
 		forwarded.AddOps(limiters.Group{debts[i].op()}, -1)
 	}
 	for first, g := range limiters.EachGroup(groups) {
-		// The hits of a group are marked all or none.
+		// The operations of a group are marked all or none.
 		if len(g) > 0 && lookups[first].forward {
 			forwarded.Add(g, first)
 		}

@@ -65,7 +65,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 				}
 				take(t, a, ops(2)...)
 				take(t, a, ops(1)...)
-				calls, storeHits := a.link.calls.Load(), a.link.hits.Load()
+				calls, storeOps := a.link.calls.Load(), a.link.ops.Load()
 				for range int(20 * time.Second / every) {
 					time.Sleep(every)
 					for i, v := range take(t, a, ops(1)...) {
@@ -74,10 +74,10 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 						}
 					}
 				}
-				calls, storeHits = a.link.calls.Load()-calls, a.link.hits.Load()-storeHits
+				calls, storeOps = a.link.calls.Load()-calls, a.link.ops.Load()-storeOps
 				// The first renewal is at 570 ms, half of MaxAge after the first answer. The others follow every 500 ms.
-				if calls != 39 || storeHits != 39*keys {
-					t.Errorf("%d calls with %d hits, want 39 calls with all %d keys each", calls, storeHits, keys)
+				if calls != 39 || storeOps != 39*keys {
+					t.Errorf("%d calls with %d operations, want 39 calls with all %d keys each", calls, storeOps, keys)
 				}
 				for _, v := range take(t, b, ops(-300)...) {
 					if !v.Allowed {
@@ -497,7 +497,7 @@ func TestRefundRemovesTheDenialsOfItsKey(t *testing.T) {
 	})
 }
 
-// The store denies the hit, then takes the refund, and then the verdict on the hit arrives: it is from before.
+// The store denies the charge, then takes the refund, and then the verdict on the charge arrives: it is from before.
 func TestRefundRemovesTheDenialOfACallInFlight(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
@@ -527,7 +527,7 @@ func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 	})
 }
 
-// A hit is denied while a refund is under way. When the refund is done, the denial is not cached.
+// A charge is denied while a refund is under way. When the refund is done, the denial is not cached.
 func TestDenialDuringARefundIsNotCached(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
 		withFixture(t, func(f *fixture) {
@@ -612,14 +612,14 @@ func TestPermanentAndProlongedDenialsAreNotCached(t *testing.T) {
 			l := limit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, CountDenied: true})
 			for i := range 5 {
 				if v := take(t, a, limiters.Op{Key: name, Limit: l, N: 1})[0]; v.Allowed != (i < 2) || v.By == limiters.ByCache {
-					t.Errorf("hit %d of a %s: %s", i, name, describe(v))
+					t.Errorf("operation %d of a %s: %s", i, name, describe(v))
 				}
 			}
 		}
 		if got := a.Stats(); got.Entries != 0 {
 			t.Errorf("%+v", got)
 		}
-		// The hit exceeds the largest debt: it goes to the store after the debt.
+		// The charge exceeds the largest debt: it goes to the store after the debt.
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", counted, 1<<32-2, "cached: denied used=4294967298 remaining=0 retry=never reset=60s")
@@ -644,7 +644,7 @@ func TestCallWithATimeBypassesTheCache(t *testing.T) {
 	})
 }
 
-func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
+func TestOpsOfOneCallAreDecidedInOrder(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
 		op := func(key string, n int64) limiters.Op { return limiters.Op{Key: key, Limit: twoALog, N: n} }
@@ -652,7 +652,7 @@ func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
 			"ok used=1 remaining=1 reset=60s",
 			"denied used=1 remaining=1 retry=60s reset=60s",
 			"ok used=2 remaining=0 reset=60s")
-		// One hit goes to the store, and so do all hits on its key.
+		// One operation goes to the store, and so do all operations on its key.
 		f.mustTake(a, []limiters.Op{op("k", 1), op("k", 2)},
 			"denied used=2 remaining=0 retry=60s reset=60s",
 			"denied used=2 remaining=0 retry=60s reset=60s")
@@ -666,7 +666,7 @@ func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
 	})
 }
 
-func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
+func TestOnlyOpsWithoutADenialAreForwarded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
 		full, free := limiters.Op{Key: "full", Limit: counted, N: 3}, limiters.Op{Key: "free", Limit: twoALog, N: 1}
@@ -674,17 +674,17 @@ func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 		take(t, a, full, over)
 		full.N = 1
 		take(t, a, full, one)
-		hits := a.link.hits.Load()
+		before := a.link.ops.Load()
 		f.mustTake(a, []limiters.Op{full, free, one, free, full},
 			"cached: denied used=5 remaining=0 retry=60s reset=60s",
 			"ok used=1 remaining=1 reset=60s",
 			"cached: denied used=5 remaining=0 retry=60s reset=60s",
 			"ok used=2 remaining=0 reset=60s",
 			"cached: denied used=6 remaining=0 retry=60s reset=60s")
-		if got := a.link.hits.Load() - hits; got != 2 {
-			t.Errorf("the store got %d hits, want 2", got)
+		if got := a.link.ops.Load() - before; got != 2 {
+			t.Errorf("the store got %d operations, want 2", got)
 		}
-		// If the store fails, a denial from memory stands. If all hits fail, the call fails.
+		// If the store fails, a denial from memory stands. If all operations fail, the call fails.
 		a.link.set(0, 0, errBroken)
 		f.mustTake(a, []limiters.Op{{Key: "new", Limit: counted, N: 1}, full},
 			"error broken", "cached: denied used=7 remaining=0 retry=60s reset=60s")
@@ -696,8 +696,8 @@ func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 
 var errBroken = errors.New("broken")
 
-// The store decides groups of several hits as a whole. A group of one hit is an ordinary hit.
-func TestGroupOfSeveralHitsIsForwarded(t *testing.T) {
+// The store decides groups of several operations as a whole. A group of one is an ordinary operation.
+func TestGroupOfSeveralOpsIsForwarded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
 		one := func(key string) limiters.Op { return limiters.Op{Key: key, Limit: counted, N: 1} }
@@ -713,7 +713,7 @@ func TestGroupOfSeveralHitsIsForwarded(t *testing.T) {
 		raised := limit(limiters.Spec{Max: 20, CountDenied: true})
 		f.mustTakeGroups(a, []limiters.Group{{{Key: "full", Limit: raised, N: 1}, {Key: "third", Limit: raised, N: 1}}},
 			"ok used=8 remaining=12 reset=60s", "ok used=1 remaining=19 reset=60s")
-		// A hit on a key of the group is decided after it.
+		// An operation on a key of the group is decided after it.
 		f.mustTakeGroups(a, []limiters.Group{{one("free"), {Key: "full", Limit: counted, N: -8}}, {one("full")}},
 			"ok used=1 remaining=1 reset=60s",
 			"ok used=0 remaining=2 reset=60s",

@@ -35,7 +35,7 @@ type denyEntry struct {
 	hash  uint64
 	chain *denyEntry
 
-	pending      bool  // answered hits since the last store call
+	pending      bool  // answered operations since the last store call
 	pendingSince int64 // when the first of them was answered
 	owes         bool  // answered hits add to the debt: the limit counts denied hits and has no penalty
 	debt         int64 // answered hits that the store has not counted
@@ -91,7 +91,7 @@ func (s *denyShard) chainOf(hash uint64) iter.Seq[*denyEntry] {
 	}
 }
 
-// answerOrForward answers h from memory, or marks its lookup to be forwarded and moves the debts of its key to debts.
+// answerOrForward answers op from memory, or marks its lookup to be forwarded and moves the debts of its key to debts.
 func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *lookup, v *limiters.Verdict, debts []debt) []debt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *lookup, 
 	return debts
 }
 
-// answer denies a hit if that is certain. It reports whether it wrote v.
+// answer denies an operation if that is certain. It reports whether it wrote v.
 func (s *denyShard) answer(now int64, hash uint64, op *limiters.Op, v *limiters.Verdict) bool {
 	e := s.find(hash, op.Key, op.Limit)
 	if e == nil || now >= e.expires || op.N < e.minHits {
@@ -131,7 +131,7 @@ func (s *denyShard) answer(now int64, hash uint64, op *limiters.Op, v *limiters.
 	return true
 }
 
-// deny writes the verdict on h.
+// deny writes the verdict on op.
 func (e *denyEntry) deny(now int64, op *limiters.Op, v *limiters.Verdict) {
 	l := op.Limit
 	retryAfter, resetAfter := ceilMicros(e.retryAt-now), ceilMicros(e.resetAt-now)
@@ -166,7 +166,7 @@ func ceilMicros(ns int64) time.Duration {
 	return time.Duration((ns + us - 1) / us * us)
 }
 
-// add records the denial of h, unless the shard has one of fewer hits, or of as many hits that lasts longer.
+// add records the denial of op, unless the shard has one of fewer hits, or of as many hits that lasts longer.
 func (s *denyShard) add(now int64, hash uint64, op *limiters.Op, d denial, budget int64) {
 	e := s.find(hash, op.Key, op.Limit)
 	if e == nil {

@@ -10,14 +10,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A Fallback is a Store that decides hits that the wrapped store failed to decide. It applies the OnError of each: it allows the hit,
-// denies it, or decides it under this process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic.
+// A Fallback is a Store that decides operations that the wrapped store failed to decide. It applies the OnError of each: it allows the
+// operation, denies it, or decides it under this process's share of the limit. Every operation goes to the wrapped store first, so
+// recovery is automatic.
 //
 // Local and remote counts are never merged, so in one window the replicas together admit at most the limit through the store plus
-// replicas times the share. The share depends on the size of hits, because few large hits are distributed less evenly over replicas
-// than many small ones.
+// replicas times the share. The share depends on the size of charges, because few large ones are distributed less evenly over
+// replicas than many small ones.
 //
-// Once the local store has decided a hit with a lease, ends under OnErrorLocal go to both stores, because the lease may be in
+// Once the local store has decided an operation with a lease, ends under OnErrorLocal go to both stores, because the lease may be in
 // either. Ends are never denied, and FallbackStats does not count them. A canceled Take returns an error, but the local store still
 // receives its lease ends.
 type Fallback struct {
@@ -29,7 +30,7 @@ type Fallback struct {
 
 // FallbackOptions configures a Fallback. Zero fields have defaults.
 type FallbackOptions struct {
-	// Local decides hits under this process's share. If nil, hits under OnErrorLocal fail.
+	// Local decides operations under this process's share. If nil, operations under OnErrorLocal fail.
 	Local limiters.Store
 	// Replicas returns the current number of processes that share a limit; default 1.
 	Replicas func() int
@@ -37,14 +38,14 @@ type FallbackOptions struct {
 	FalseLimitProbability float64
 	// Failed is called with the reason when the store fails. Failed and Recovered may be called concurrently.
 	Failed func(reason error)
-	// Recovered is called when the store recovers: it decides a hit and has not failed for a second, or CheckIdle succeeds.
+	// Recovered is called when the store recovers: it decides an operation and has not failed for a second, or CheckIdle succeeds.
 	Recovered func(Outage)
 }
 
 // FallbackStats are the state and the counters of a Fallback.
 type FallbackStats struct {
 	Down bool                             // the store has failed and not recovered
-	Ops  [limiters.OnErrorLocal + 1]int64 // hits that the store failed to decide, by the on_store_error applied
+	Ops  [limiters.OnErrorLocal + 1]int64 // operations that the store failed to decide, by the on_store_error applied
 }
 
 // NewFallback returns a Fallback that wraps store. It owns neither store nor the local one.
@@ -80,7 +81,7 @@ func (f *Fallback) Stats() FallbackStats {
 // ForgetShares clears the cached shares. Call it after rules were replaced.
 func (f *Fallback) ForgetShares() { f.local.shares.forget() }
 
-// CheckIdle calls check if the store is down and has received no hits for some time, and marks it as recovered if check returns nil.
+// CheckIdle calls check if the store is down and has received no operations for some time, and marks it as recovered if check returns nil.
 // Call CheckIdle periodically, because without requests nothing else notices a recovery.
 func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) error) {
 	f.outages.checkIdle(ctx, check)
@@ -130,7 +131,7 @@ func isUndecided(v limiters.Verdict) bool  { return v.Err != nil }
 func isNotAllowed(v limiters.Verdict) bool { return !v.Allowed } // denied or undecided
 func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
-// applyOnErrors applies on_store_error to the failed hits of t, and counts them.
+// applyOnErrors applies on_store_error to the failed operations of t, and counts them.
 func (f *Fallback) applyOnErrors(ctx context.Context, t fallbackTake) {
 	for first, g := range limiters.EachGroup(t.groups) {
 		for i := range g {
@@ -141,7 +142,7 @@ func (f *Fallback) applyOnErrors(ctx context.Context, t fallbackTake) {
 	f.count(t)
 }
 
-// applyOnError replaces a failed verdict if the OnError of h allows or denies hits regardless of their keys.
+// applyOnError replaces a failed verdict if the OnError of op allows or denies operations regardless of their keys.
 func applyOnError(op *limiters.Op, v *limiters.Verdict) {
 	if v.Err == nil {
 		return
@@ -156,7 +157,7 @@ func applyOnError(op *limiters.Op, v *limiters.Verdict) {
 	}
 }
 
-// count counts the hits of t that the store did not decide, without ends.
+// count counts the operations of t that the store did not decide, without ends.
 func (f *Fallback) count(t fallbackTake) {
 	for first, g := range limiters.EachGroup(t.groups) {
 		for i := range g {
@@ -175,7 +176,7 @@ func (f *Fallback) count(t fallbackTake) {
 	}
 }
 
-// chargeAllowed retries hits that the store allowed but did not charge because another hit of their group failed. Otherwise one
+// chargeAllowed retries operations that the store allowed but did not charge because another operation of their group failed. Otherwise one
 // failing limit would let a client pass uncharged under the others.
 func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
 	var retried split.Subset
@@ -190,7 +191,7 @@ func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
 	retried.Scatter(t.out)
 }
 
-// addUncharged adds the hits of g that the store allowed to retried, if on_store_error allowed the others.
+// addUncharged adds the operations of g that the store allowed to retried, if on_store_error allowed the others.
 func addUncharged(retried *split.Subset, first int, g limiters.Group, verdicts []limiters.Verdict) {
 	if slices.ContainsFunc(verdicts, isNotAllowed) {
 		return

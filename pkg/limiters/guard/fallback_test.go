@@ -23,7 +23,7 @@ var errGone = errors.New("the store is unreachable")
 type flaky struct {
 	limiters.Store
 	unreachable bool
-	bad         string // hits on keys with this text fail
+	bad         string // operations on keys with this text fail
 }
 
 func (f *flaky) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -48,7 +48,7 @@ var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max
 
 func op(key string) limiters.Op { return limiters.Op{Key: key, Limit: hourly, N: 1} }
 
-// withOnError returns f as a store that sets one OnError for all hits of a Take, or one for each.
+// withOnError returns f as a store that sets one OnError for all operations of a Take, or one for each.
 func withOnError(f *guard.Fallback, onErrors ...limiters.OnError) limiters.Store {
 	return &withOnErrors{f, onErrors}
 }
@@ -85,7 +85,7 @@ func TestFallbackOnLocalStorePassesTheSuite(t *testing.T) {
 	})
 }
 
-// sole hides that hits are decided locally.
+// sole hides that operations are decided locally.
 type sole struct{ *withOnErrors }
 
 func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -96,7 +96,7 @@ func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, 
 	return err
 }
 
-func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
+func TestFallbackAppliesOnErrorOfEachOp(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: memory()})
 	ops := []limiters.Op{
 		op("a"), op("d"), op("l"), op("f"), op("u"), {Key: "d", Limit: hourly, N: -1}, {Key: "d", Limit: hourly},
@@ -119,7 +119,7 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 	}
 }
 
-// If no hit is decided, Take returns the error of the store. It also fails if the context has ended.
+// If no operation is decided, Take returns the error of the store. It also fails if the context has ended.
 func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
@@ -154,7 +154,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 			Local:  memory(),
 			Failed: func(reason error) { changes = append(changes, reason.Error()) },
 			Recovered: func(o guard.Outage) {
-				changes = append(changes, fmt.Sprintf("recovered after %s, %d hits", o.Duration, o.Ops))
+				changes = append(changes, fmt.Sprintf("recovered after %s, %d operations", o.Duration, o.Ops))
 			},
 		})
 		var got []string
@@ -170,30 +170,30 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 		if want := []string{"1 false false", "1 true true", "2 true true", "2 false false", "3 false false", "3 true true", "4 false false"}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		if want := []string{"the store is unreachable", "recovered after 1s, 2 hits", "the store is unreachable", "recovered after 1s, 1 hits"}; !slices.Equal(changes, want) {
+		if want := []string{"the store is unreachable", "recovered after 1s, 2 operations", "the store is unreachable", "recovered after 1s, 1 operations"}; !slices.Equal(changes, want) {
 			t.Errorf("changes %q, want %q", changes, want)
 		}
 	})
 }
 
-func TestOutageCountsConcurrentHits(t *testing.T) {
+func TestOutageCountsConcurrentOps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const hits = 1000
+		const failed = 1000
 		store := &flaky{Store: memory(), unreachable: true}
 		var outages []guard.Outage
 		f := guard.NewFallback(store, guard.FallbackOptions{Recovered: func(o guard.Outage) { outages = append(outages, o) }})
 		var takes sync.WaitGroup
-		for range hits {
+		for range failed {
 			takes.Go(func() { take(t, withOnError(f, limiters.OnErrorAllow), op("k")) })
 		}
 		takes.Wait()
 		store.unreachable = false
 		time.Sleep(time.Second)
-		for range hits {
+		for range failed {
 			takes.Go(func() { take(t, withOnError(f, limiters.OnErrorAllow), op("k")) })
 		}
 		takes.Wait()
-		if want := []guard.Outage{{Duration: time.Second, Ops: hits}}; !slices.Equal(outages, want) {
+		if want := []guard.Outage{{Duration: time.Second, Ops: failed}}; !slices.Equal(outages, want) {
 			t.Errorf("got %v, want %v", outages, want)
 		}
 	})
@@ -224,7 +224,7 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 	})
 }
 
-// Without hits, a check notes that the store is back.
+// Without operations, a check notes that the store is back.
 func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &flaky{Store: memory(), unreachable: true}
@@ -257,9 +257,9 @@ func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 		result = errors.New("no answer")
 		want("a check without an answer", true, 1, 1)
 		result, fails = nil, true
-		want("a hit fails during the check", true, 2, 1)
+		want("an operation fails during the check", true, 2, 1)
 		fails = false
-		want("soon after that hit", true, 2, 1)
+		want("soon after that operation", true, 2, 1)
 		time.Sleep(10 * time.Second)
 		want("an answer", false, 3, 2)
 		want("afterwards", false, 3, 2)
@@ -283,7 +283,7 @@ func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	}
 }
 
-// Under every algorithm, for every size of hits, each replica admits its share and no more. If hits reach the replicas in turn,
+// Under every algorithm, for every size of charges, each replica admits its share and no more. If charges reach the replicas in turn,
 // a client that uses its limit exactly is never denied.
 func TestFallbackAdmitsTheShare(t *testing.T) {
 	const replicas = 4
@@ -315,10 +315,10 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 				}
 			}
 			if admitted < whole || admitted > replicas*whole {
-				t.Errorf("%s, hits of %d: %d admitted of %d", spec.Algorithm, n, admitted, whole)
+				t.Errorf("%s, charges of %d: %d admitted of %d", spec.Algorithm, n, admitted, whole)
 			}
 			if falsely > 0 {
-				t.Errorf("%s, hits of %d: %d were denied of a client that keeps to the limit", spec.Algorithm, n, falsely)
+				t.Errorf("%s, charges of %d: %d were denied of a client that keeps to the limit", spec.Algorithm, n, falsely)
 			}
 			if n == 1 && admitted == replicas*whole {
 				t.Errorf("%s: each replica admits all", spec.Algorithm)
@@ -378,14 +378,14 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 		got = append(got, fmt.Sprint(v[0].Used, v[0].Allowed, v[0].By == limiters.ByStore, v[1].Allowed, v[1].Err != nil))
 	}
 	if want := []string{
-		"6 true true false false", "6 true true false true", // the failed hit is not charged
+		"6 true true false false", "6 true true false true", // the failed operation charges nothing
 		"7 true true true false", "8 true true true false", "9 false true true false",
 	}; !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
 
-// If a hit of a group is denied or fails, no share that allows its hit is charged.
+// If an operation of a group is denied or fails, no share of the others is charged.
 func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 	local := memory()
 	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: local})
@@ -408,9 +408,9 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 	}
 }
 
-// A funnel may hold more than it leaks in a window. Rare hits of that size keep to the limit, and may reach the same replica
+// A funnel may hold more than it leaks in a window. Rare charges of that size keep to the limit, and may reach the same replica
 // twice in succession.
-func TestHitLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
+func TestChargeLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
 	f := guard.NewFallback(&flaky{unreachable: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: limiters.Params{Capacity: 600}, Window: time.Minute})
 	now := time.Now()
@@ -418,7 +418,7 @@ func TestHitLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
 		var v [1]limiters.Verdict
 		op := limiters.Op{Key: "k", Limit: limit, N: 600}
 		if err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Group{{op}}, v[:]); err != nil || !v[0].Allowed {
-			t.Errorf("hit %d: %+v, %v", i, v, err)
+			t.Errorf("operation %d: %+v, %v", i, v, err)
 		}
 	}
 }

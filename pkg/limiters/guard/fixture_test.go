@@ -29,7 +29,7 @@ func withFixture(t *testing.T, test func(f *fixture)) {
 	})
 }
 
-// A faultyLink is a store with latency or failures. It counts its calls and hits.
+// A faultyLink is a store with latency or failures. It counts its calls and operations.
 type faultyLink struct {
 	limiters.Store
 
@@ -41,12 +41,12 @@ type faultyLink struct {
 	badKey     string        // a key that fails
 	panic      bool
 
-	calls, hits atomic.Int64
+	calls, ops atomic.Int64
 }
 
 func (l *faultyLink) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	l.calls.Add(1)
-	l.hits.Add(int64(len(out)))
+	l.ops.Add(int64(len(out)))
 	l.mu.Lock()
 	inner, callDelay, replyDelay, err, lost, bad, panics := l.Store, l.callDelay, l.replyDelay, l.err, l.replyErr, l.badKey, l.panic
 	l.mu.Unlock()
@@ -89,7 +89,7 @@ func (l *faultyLink) setPanic(yes bool) {
 	l.panic = yes
 }
 
-// setBadKey makes hits on a key fail; "" none.
+// setBadKey makes operations on a key fail; "" none.
 func (l *faultyLink) setBadKey(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,7 @@ func describe(v limiters.Verdict) string {
 	return limiterstest.Format(v)
 }
 
-// mustTake decides hits in one call and checks their verdicts.
+// mustTake decides operations in one call and checks their verdicts.
 func (f *fixture) mustTake(store limiters.Store, ops []limiters.Op, want ...string) {
 	f.Helper()
 	f.mustTakeGroups(store, limiters.Singles(ops...), want...)
@@ -135,7 +135,7 @@ func (f *fixture) mustTakeGroups(store limiters.Store, groups []limiters.Group, 
 	ops := slices.Concat(groups...)
 	for i, v := range takeGroups(f, store, groups...) {
 		if got := describe(v); got != want[i] {
-			f.Errorf("at %v: hit %d of %d, of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, ops[i].N, ops[i].Key, got, want[i])
+			f.Errorf("at %v: operation %d of %d, of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, ops[i].N, ops[i].Key, got, want[i])
 		}
 	}
 }

@@ -14,7 +14,7 @@ var slots = limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 
 
 var reserves = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: 10 * time.Second}}})
 
-// lease returns a hit that opens a lease of k under an id. Options change it.
+// lease returns an operation that opens a lease of k under an id. Options change it.
 func lease(id string, options ...func(*limiters.Op)) limiters.Op {
 	op := limiters.Op{Key: "k", Limit: slots, N: 1, Lease: limiters.NewLeaseID(nil, id)}
 	for _, o := range options {
@@ -77,13 +77,13 @@ func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {
 		limiters.OnErrorLocal: {Allowed: true, By: limiters.ByShare, Remaining: 2},
 	} {
 		f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: memory()})
-		// A second hit that is decided, so that the call does not fail as a whole.
+		// A second operation that is decided, so that the call does not fail as a whole.
 		out := take(t, withOnError(f, on, limiters.OnErrorAllow), lease("a", end), op("other"))
 		if out[0].At, out[0].Order = 0, 0; out[0] != want {
 			t.Errorf("on_store_error %v: %+v, want %+v", on, out[0], want)
 		}
 		if got := f.Stats().Ops; got != [limiters.OnErrorLocal + 1]int64{limiters.OnErrorAllow: 1} {
-			t.Errorf("on_store_error %v: decided %v, want the other hit only", on, got)
+			t.Errorf("on_store_error %v: decided %v, want the other operation only", on, got)
 		}
 	}
 }
@@ -121,9 +121,9 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 	for name, fail := range map[string]func(f *flaky, cancel func()){
 		"the call fails":                        func(f *flaky, cancel func()) { f.unreachable = true; cancel() },
-		"the hit fails":                         func(f *flaky, _ func()) { f.bad = "k" },
+		"the end fails":                         func(f *flaky, _ func()) { f.bad = "k" },
 		"the reply is lost":                     func(_ *flaky, cancel func()) { cancel() },
-		"the hit fails during the cancellation": func(f *flaky, cancel func()) { f.bad, f.Store = "k", canceling{f.Store, cancel} },
+		"the end fails during the cancellation": func(f *flaky, cancel func()) { f.bad, f.Store = "k", canceling{f.Store, cancel} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, local := &flaky{Store: memory(), unreachable: true}, memory()
@@ -152,14 +152,14 @@ func TestEndLocallyCallsNoStore(t *testing.T) {
 	ends := []limiters.Op{lease("a", end)}
 	f.EndLocally(ctx, time.Time{}, ends)
 	if ends[0] != lease("a", end) {
-		t.Errorf("the caller's hit has become %+v, want %+v", ends[0], lease("a", end))
+		t.Errorf("the caller's operation has become %+v, want %+v", ends[0], lease("a", end))
 	}
 	if got := takeGroups(t, local, limiters.Group{lease("z", peek)})[0].Used; got != 0 {
 		t.Errorf("%d slots in the local store", got)
 	}
 	// A store that had got the end would remember it, and the lease would hold no slot.
 	if got := takeGroups(t, store, limiters.Group{lease("a")})[0].Used; got != 1 {
-		t.Errorf("%d slots in the store after the first hit, want 1: the end reached it", got)
+		t.Errorf("%d slots in the store after the charge, want 1: the end reached it", got)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestOnErrorVerdictIsUncharged(t *testing.T) {
 	}
 }
 
-// A failing store fails each call, or each hit.
+// A failing store fails each call, or each operation.
 type failing struct {
 	limiters.Store
 	err   error

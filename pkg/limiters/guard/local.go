@@ -10,16 +10,16 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A localFallback decides hits under OnErrorLocal in this process's memory, by its share of each limit.
+// A localFallback decides operations under OnErrorLocal in this process's memory, by its share of each limit.
 type localFallback struct {
-	store    limiters.Store // nil: it decides no hits
+	store    limiters.Store // nil: it decides no operations
 	replicas func() int
 	shares   shareCache
 
-	hasLeases atomic.Bool // store has decided a hit with a lease
+	hasLeases atomic.Bool // store has decided an operation with a lease
 }
 
-// takeFailed decides the failed hits of t under OnErrorLocal. A verdict keeps its error if store fails too.
+// takeFailed decides the failed operations of t under OnErrorLocal. A verdict keeps its error if store fails too.
 func (l *localFallback) takeFailed(ctx context.Context, t fallbackTake) {
 	var subset split.Subset
 	for first, g := range limiters.EachGroup(t.groups) {
@@ -37,8 +37,8 @@ func (l *localFallback) takeFailed(ctx context.Context, t fallbackTake) {
 	}
 }
 
-// addFailed adds the failed hits of g under OnErrorLocal to hits. If another hit of g was denied or failed, it adds a denying hit, so
-// that no share is charged.
+// addFailed adds the failed operations of g under OnErrorLocal to subset. If another operation of g was denied or failed, it adds a
+// denying operation, so that no share is charged.
 func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, t fallbackTake) {
 	var failed limiters.Group
 	var indices []int
@@ -65,7 +65,7 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 
 func hasLease(op limiters.Op) bool { return op.Lease != limiters.LeaseID{} }
 
-// scale replaces the limit of h by this process's share of it. It reports whether the hit can be decided.
+// scale replaces the limit of op by this process's share of it. It reports whether the operation can be decided.
 func (l *localFallback) scale(op *limiters.Op) bool {
 	replicas := int64(l.replicas())
 	if l.store == nil || replicas <= 1 {
@@ -102,6 +102,6 @@ func (l *localFallback) endLeases(ctx context.Context, now time.Time, ends []lim
 	for i := range ends {
 		l.scale(&ends[i])
 	}
-	// The local store fails only a hit that needs memory, which the end of a lease does not.
+	// The local store fails only an operation that needs memory, which the end of a lease does not.
 	_ = l.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), make([]limiters.Verdict, len(ends)))
 }

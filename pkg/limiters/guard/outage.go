@@ -9,22 +9,22 @@ import (
 // An Outage is the time from a failure of the store to its recovery.
 type Outage struct {
 	Duration time.Duration
-	Ops      int64 // hits that the store failed to decide, including those that fail
+	Ops      int64 // operations that the store failed to decide, including those that fail
 }
 
-// An outageDetector notices the begin and the end of outages from the results of store calls, and counts their hits.
+// An outageDetector notices the begin and the end of outages from the results of store calls, and counts their operations.
 type outageDetector struct {
 	failed    func(reason error)
 	recovered func(Outage)
 
 	began       atomic.Pointer[time.Time] // the begin of the outage; nil while the store works
 	lastFailure atomic.Pointer[time.Time]
-	ops         atomic.Int64 // hits of an outage, which no Outage has reported yet
+	ops         atomic.Int64 // operations of an outage, which no Outage has reported yet
 }
 
 func (d *outageDetector) isDown() bool { return d.began.Load() != nil }
 
-// noteFailure notes a store call that failed. Call it before countHit, so that the outage has all its hits.
+// noteFailure notes a store call that failed. Call it before countOp, so that the outage has all its operations.
 func (d *outageDetector) noteFailure(reason error) {
 	now := time.Now()
 	d.lastFailure.Store(&now)
@@ -33,7 +33,7 @@ func (d *outageDetector) noteFailure(reason error) {
 	}
 }
 
-// countHit counts a hit that the store failed to decide.
+// countOp counts an operation that the store failed to decide.
 func (d *outageDetector) countOp() {
 	if d.isDown() {
 		d.ops.Add(1)
@@ -44,7 +44,7 @@ func (d *outageDetector) countOp() {
 // one node of a cluster is down.
 const recoveryTime = time.Second
 
-// noteSuccess notes, while the store is down, a call that decided all its hits. It ends the outage unless the store has failed within
+// noteSuccess notes, while the store is down, a call that decided all its operations. It ends the outage unless the store has failed within
 // recoveryTime.
 func (d *outageDetector) noteSuccess() {
 	if time.Since(*d.lastFailure.Load()) >= recoveryTime {
@@ -59,7 +59,7 @@ func (d *outageDetector) recover() {
 }
 
 // idleTime is the time since the last failure after which checkIdle calls check. With requests, Take notices the recovery earlier,
-// and a store that fails only some hits stays down.
+// and a store that fails only some operations stays down.
 const idleTime = 10 * time.Second
 
 // checkIdle ends an outage without requests if check returns nil and no call fails meanwhile.

@@ -24,7 +24,7 @@ func TestPerSecondPassesTheSuite(t *testing.T) {
 	})
 }
 
-// A recorder is a store that records the keys of its hits. Its verdicts have each hit's N as Used.
+// A recorder is a store that records the keys of its operations. Its verdicts have each operation's N as Used.
 type recorder struct {
 	limiters.Store
 	keys  []string
@@ -51,7 +51,7 @@ var penalizedSecond = limit(limiters.Spec{
 	Algorithm: "fixed_window", Max: 5, Window: time.Second, Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 1, Within: time.Minute, For: 10 * time.Minute}},
 })
 
-func TestPerSecondDividesHits(t *testing.T) {
+func TestPerSecondDividesOps(t *testing.T) {
 	op := func(key string, l *limiters.Limit) limiters.Op { return limiters.Op{Key: key, Limit: l} }
 	for _, c := range []struct {
 		name              string
@@ -93,13 +93,13 @@ func TestPerSecondDividesHits(t *testing.T) {
 		}
 		for i, v := range out {
 			if v.Used != int64(i+1) {
-				t.Errorf("%s: verdict %d is of hit %d", c.name, i, v.Used-1)
+				t.Errorf("%s: verdict %d is of operation %d", c.name, i, v.Used-1)
 			}
 		}
 	}
 }
 
-func TestPerSecondStoreThatFailsFailsItsHitsOnly(t *testing.T) {
+func TestPerSecondStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 	broken := errors.New("broken")
 	ops := []limiters.Op{{Key: "a", Limit: second, N: 1}, {Key: "b", Limit: minute, N: 2}}
 	out := make([]limiters.Verdict, 2)
@@ -117,8 +117,8 @@ func TestPerSecondStoreThatFailsFailsItsHitsOnly(t *testing.T) {
 	}
 }
 
-// A panic in a store must not end the process: it is an error of that store's hits.
-func TestPerSecondPanicIsAnErrorOfItsHits(t *testing.T) {
+// A panic in a store must not end the process: it is an error of that store's operations.
+func TestPerSecondPanicIsAnErrorOfItsOps(t *testing.T) {
 	groups := limiters.Singles(limiters.Op{Key: "a", Limit: second, N: 1}, limiters.Op{Key: "b", Limit: minute, N: 2})
 	out := make([]limiters.Verdict, 2)
 	if err := guard.NewPerSecond(&recorder{}, panicking{}).Take(t.Context(), time.Time{}, groups, out); err != nil ||

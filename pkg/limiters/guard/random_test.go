@@ -14,7 +14,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// With one replica, a store with a cache decides exactly as the store by itself. The calls are random: hits, peeks, refunds and
+// With one replica, a store with a cache decides exactly as the store by itself. The calls are random: charges, peeks, refunds and
 // groups, under limits that change as in a reload. Once the debts are sent, the usage of the keys is the same too. The retry
 // time of a denial is never too short, except for hits charged after the denial was cached.
 func TestDenyCacheChangesNoDecision(t *testing.T) { changesNoDecision(t, limiterstest.NewGenerator) }
@@ -58,7 +58,7 @@ type comparison struct {
 	start   time.Time
 	last    time.Time // of the generator, as of the last call
 
-	ops     map[string]limiters.Op // the last hit of each key
+	ops     map[string]limiters.Op // the last operation on each key
 	charged map[string]time.Time   // the last charge of each key
 	denied  int
 }
@@ -106,7 +106,7 @@ func (c *comparison) step(t *testing.T) {
 			c.charged[op.Key] = time.Now()
 		}
 		if reason := contradiction(got[i], want[i], op, time.Since(c.charged[op.Key]) < c.maxAge); reason != "" {
-			t.Fatalf("%s: hit %d of %+v under %+v: %s:\n got %s\nwant %s",
+			t.Fatalf("%s: operation %d of %+v under %+v: %s:\n got %s\nwant %s",
 				c.name, i, ops, op.Limit.Spec(), reason, describe(got[i]), describe(want[i]))
 		}
 	}
@@ -128,7 +128,7 @@ func contradiction(got, want limiters.Verdict, op limiters.Op, chargedLater bool
 	}
 	never := want.RetryAfter < 0
 	if never != (got.RetryAfter < 0) {
-		return "only one of the verdicts denies the hit forever"
+		return "only one of the verdicts denies forever"
 	}
 	if !never && !chargedLater && got.RetryAfter < want.RetryAfter {
 		return "the retry time of the cache is too short"

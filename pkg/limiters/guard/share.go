@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ReplicaLimit returns the limit that a replica applies to hits of 1 under [limiters.OnErrorLocal]. It admits the share of l.
+// ReplicaLimit returns the limit that a replica applies to charges of 1 hit under [limiters.OnErrorLocal]. It admits the share of l.
 // falseLimitProbability is that of [FallbackOptions].
 func ReplicaLimit(l *limiters.Limit, replicas int64, falseLimitProbability float64) (*limiters.Limit, error) {
 	return l.Scaled(func(whole int64) int64 { return share(whole, replicas, falseLimitProbability) })

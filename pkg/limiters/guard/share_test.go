@@ -51,7 +51,7 @@ func TestShareIsTheSmallestThatIsRarelyExceeded(t *testing.T) {
 }
 
 // In an outage every request of another cost needs a share. Computing one for each would take a processor for itself.
-func TestShareIsNotComputedForEachSizeOfHits(t *testing.T) {
+func TestShareIsNotComputedForEachSizeOfCharges(t *testing.T) {
 	const whole, replicas, p = 1_000_000_000, 10, 0.001
 	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: whole, Window: time.Hour})
 	if err != nil {
@@ -69,7 +69,7 @@ func TestShareIsNotComputedForEachSizeOfHits(t *testing.T) {
 }
 
 // Rounding makes no share too small, and none much too large.
-func TestShareOfLargeHitsCoversThem(t *testing.T) {
+func TestShareOfLargeChargesCoversThem(t *testing.T) {
 	const replicas, p = 10, 0.001
 	for _, whole := range []int64{100, 1000, 12_345, 1_000_000_000} {
 		for _, n := range []int64{1, 2, 3, 7, 33, 50, 99, 100, 333, 999, 12_345, 777_777, 1_000_000_000} {
@@ -80,7 +80,7 @@ func TestShareOfLargeHitsCoversThem(t *testing.T) {
 			exact := max(share(whole, replicas, p), n*share(whole/n, replicas, p))
 			got := s.shareForHits(whole, n, replicas)
 			if n > 1 && (got < exact || got > exact+exact/10) || got > whole {
-				t.Errorf("hits of %d under %d: got %d, want %d or slightly more", n, whole, got, exact)
+				t.Errorf("charges of %d under %d: got %d, want %d or slightly more", n, whole, got, exact)
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func TestShareOfAFunnelBeyond32BitsIsValid(t *testing.T) {
 				continue
 			}
 			if got := float64(part.Spec().Max) / float64(spec.Max); got < 1./3 || got > 0.36 {
-				t.Errorf("%+v: the share of hits of %d is %.4f of it, want a little more than a third", spec, n, got)
+				t.Errorf("%+v: the share of charges of %d is %.4f of it, want a little more than a third", spec, n, got)
 			}
 		}
 	}

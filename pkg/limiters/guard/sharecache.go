@@ -10,7 +10,7 @@ import (
 // A shareCache computes and caches shares, and the limits that admit them.
 type shareCache struct {
 	p      float64                               // the largest probability of a wrong denial, see share
-	limits memo.Cache[limitKey, *limiters.Limit] // for hits of 1 only, because each size would need its own entry
+	limits memo.Cache[limitKey, *limiters.Limit] // for charges of 1 hit only, because each size would need its own entry
 	shares memo.Cache[shareKey, int64]
 }
 
@@ -26,7 +26,7 @@ func (c *shareCache) forget() {
 	c.shares.Clear()
 }
 
-// replicaLimit returns the limit that each of replicas applies to hits of n > 0 under l.
+// replicaLimit returns the limit that each of replicas applies to charges of n > 0 hits under l.
 func (c *shareCache) replicaLimit(l *limiters.Limit, n, replicas int64) (*limiters.Limit, error) {
 	if n > 1 {
 		return l.Scaled(func(whole int64) int64 { return c.shareForHits(whole, n, replicas) })
@@ -36,10 +36,10 @@ func (c *shareCache) replicaLimit(l *limiters.Limit, n, replicas int64) (*limite
 	})
 }
 
-// shareForHits returns the share of whole for hits of n: at least n times the share of whole/n requests.
+// shareForHits returns the share of whole for charges of n hits: at least n times the share of whole/n requests.
 func (c *shareCache) shareForHits(whole, n, replicas int64) int64 {
 	if n > whole {
-		// Such a hit never fits, or it fits a funnel whose capacity exceeds its rate.
+		// Such a charge never fits, or it fits a funnel whose capacity exceeds its rate.
 		return whole
 	}
 	byHits := min(whole, n*c.share(roundUp(whole/n), replicas))

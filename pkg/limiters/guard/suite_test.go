@@ -107,13 +107,13 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 				}
 			}
 			if answered < 1000 {
-				t.Errorf("%d hits were answered from memory: this tests nothing", answered)
+				t.Errorf("%d operations were answered from memory: this tests nothing", answered)
 			}
 		})
 	}
 }
 
-// Refunds, hits, peeks, groups and reloads at the same time, for the race detector.
+// Refunds, charges, peeks, groups and reloads at the same time, for the race detector.
 func TestDenyCacheConcurrentUse(t *testing.T) {
 	c := cached(t, memstore.New(memstore.Options{}), guard.DenyCacheOptions{MaxAge: 2 * time.Millisecond, MaxBytes: 40 << 10})
 	limits := []*limiters.Limit{counted, twoALog, limit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Second})}
@@ -208,7 +208,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	}
 }
 
-// denies is a store that denies every hit.
+// denies is a store that denies every operation.
 type denies struct{ limiters.Store }
 
 func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {

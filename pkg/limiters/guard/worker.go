@@ -12,7 +12,7 @@ import (
 const callTimeout = time.Second
 
 // A worker is the goroutine of a decorator that calls a store. Stopping the goroutine does not cancel a call in flight, because the
-// hits of the call would be undecided. Only the context of stopWorker cancels the call.
+// operations of the call would be undecided. Only the context of stopWorker cancels the call.
 type worker struct {
 	calls       context.Context // the calls of a goroutine belong to no request
 	cancelCalls context.CancelFunc
@@ -31,7 +31,7 @@ func (w *worker) startWorker(run func(context.Context)) {
 	}()
 }
 
-// send sends hits to store in one call, each in a group of its own. If the call fails, each verdict gets the error too. It recovers,
+// send sends operations to store in one call, each in a group of its own. If the call fails, each verdict gets the error too. It recovers,
 // because nothing else on the goroutine does.
 func (w *worker) send(store limiters.Store, ops []limiters.Op) ([]limiters.Verdict, error) {
 	ctx, cancel := context.WithTimeout(w.calls, callTimeout)

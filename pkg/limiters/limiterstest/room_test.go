@@ -9,7 +9,7 @@ import (
 )
 
 // A store whose memory is full decides a hit that needs no room without asking for any.
-func TestStateGrowsOnlyByHitsThatNeedRoom(t *testing.T) {
+func TestStateGrowsOnlyByOpsThatNeedRoom(t *testing.T) {
 	store := &growthCheck{Reference: NewReference(), t: t}
 	Random(t, store)
 	randomLeases(t, store, sequences)

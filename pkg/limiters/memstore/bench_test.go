@@ -123,8 +123,8 @@ func BenchmarkTakeOfMovingLog(b *testing.B) {
 	}
 }
 
-// BenchmarkFiveHits is one call with five known keys, alone and as a group.
-func BenchmarkFiveHits(b *testing.B) {
+// BenchmarkFiveOps is one call with five known keys, alone and as a group.
+func BenchmarkFiveOps(b *testing.B) {
 	for _, together := range []bool{false, true} {
 		b.Run(fmt.Sprint("group ", together), func(b *testing.B) {
 			s := New(Options{})

@@ -134,7 +134,7 @@ func TestReleaseIsAllowedAtMaxBytes(t *testing.T) {
 
 // An expired reservation filled its log, so hits fit although the state says otherwise until the reservation is removed. They need
 // room, as other hits do.
-func TestHitsAfterAnExpiredReservationNeedRoom(t *testing.T) {
+func TestChargesAfterAnExpiredReservationNeedRoom(t *testing.T) {
 	spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Hour}
 	spec.Params.Reserve = limiters.ReserveSpec{TTL: time.Minute, Unsettled: "release"}
 	limit := limiterstest.MustLimit(spec)

@@ -29,7 +29,7 @@ type take struct {
 // takes is a pool, so that a Take of known keys does not allocate.
 var takes = sync.Pool{New: func() any { return &take{} }}
 
-// maxPooledHits bounds the hits of a take that is reused.
+// maxPooledOps bounds the hits of a take that is reused.
 const maxPooledOps = 256
 
 func (t *take) begin(s *Store, out []limiters.Verdict) {
@@ -52,13 +52,13 @@ func (t *take) done() {
 	takes.Put(t)
 }
 
-// A hitRecord is a hit with the location of its record.
+// A opRecord is a hit with the location of its record.
 type opRecord struct {
 	op         *limiters.Op
 	shard      *shard
 	hash       uint32
 	position   position // the position of the record; 0: there is none
-	first      int      // the first hit of the same key, whose hitRecord has the position and the size
+	first      int      // the first hit of the same key, whose opRecord has the position and the size
 	grownBytes int      // [limiters.State.GrownBytes] of the state when it was read
 }
 

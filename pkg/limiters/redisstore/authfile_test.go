@@ -77,7 +77,7 @@ func awaitAnswer(t *testing.T, s *Store, key string) int64 {
 }
 
 // While the password is rotated, open connections continue, new ones use the new password, and no hit fails.
-func TestPasswordRotationFailsNoHit(t *testing.T) {
+func TestPasswordRotationFailsNoOp(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", aclRules...)
 	secret := mount(t, "weir:secret\n")

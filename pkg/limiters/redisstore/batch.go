@@ -38,7 +38,7 @@ const wordSize = 8 // bytes of a number
 // maxKeys is the largest number of keys in a batch, because an index has two bytes.
 const maxKeys = math.MaxUint16
 
-// maxBatchHits is the largest number of hits, whatever their N, whose keys, including extra keys, fit in a batch.
+// maxBatchOps is the largest number of hits, whatever their N, whose keys, including extra keys, fit in a batch.
 const maxBatchOps = maxKeys / len(keySuffixes)
 
 // countKeys returns an upper bound of the number of keys.

@@ -10,7 +10,7 @@ import (
 // keyFormat is the version of keys and values. Counters do not survive a change of format.
 const keyFormat = "w2"
 
-// A keyNamer makes keys. In this package, a key is a key in Redis, and a hitKey is the key of a [limiters.Hit].
+// A keyNamer makes keys. In this package, a key is a key in Redis, and a opKey is the key of a [limiters.Op].
 type keyNamer struct {
 	prefix string
 	tag    func(opKey string) string
@@ -19,9 +19,9 @@ type keyNamer struct {
 
 // append appends the key of a hit's state to text:
 //
-//	prefix keyFormat {hitKey} limit               the hit's key is the hash tag, so its limits are in one slot
-//	prefix keyFormat length {tag} hitKey } limit  with a tag; its length keeps tag and hitKey apart
-//	prefix keyFormat h{MAC of hitKey} limit       hidden; with a tag, the MAC of the tag is the hash tag
+//	prefix keyFormat {opKey} limit               the hit's key is the hash tag, so its limits are in one slot
+//	prefix keyFormat length {tag} opKey } limit  with a tag; its length keeps tag and opKey apart
+//	prefix keyFormat h{MAC of opKey} limit       hidden; with a tag, the MAC of the tag is the hash tag
 //
 // Braces in the hit's key are harmless: they change the hash tag of all its limits in the same way.
 func (n keyNamer) append(text []byte, op *limiters.Op) []byte {

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// leaseHits returns hits that open and end leases. So many stay open on each key.
+// leaseOps returns hits that open and end leases. So many stay open on each key.
 type leaseOps struct {
 	limit  *limiters.Limit
 	keys   []string

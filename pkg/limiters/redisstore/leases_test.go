@@ -242,7 +242,7 @@ func TestLeasesNeedFewCommands(t *testing.T) {
 }
 
 // A hit drops at most 1,000 expired leases, so it never blocks Redis for long.
-func TestHitDropsFewExpiredLeases(t *testing.T) {
+func TestOpDropsFewExpiredLeases(t *testing.T) {
 	server := redistest.Start(t)
 	s, c, limit := open(t, server), server.Client(t), slotsOfKey(limiters.MaxLeases, time.Hour)
 	for _, slots := range []int64{1, 2} {
@@ -526,7 +526,7 @@ func TestFullRedisSettlesReservations(t *testing.T) {
 }
 
 // A hash in another form fails the hits of its key: neither opening nor settling a reservation changes anything.
-func TestUnreadableReservationsFailTheirHits(t *testing.T) {
+func TestUnreadableReservationsFailTheirOps(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	limit := reserving("fixed_window", 1000)

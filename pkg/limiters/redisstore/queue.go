@@ -77,7 +77,7 @@ const (
 
 var waiterPool = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
 
-// maxPooledHits bounds the hits of a waiter that is reused.
+// maxPooledOps bounds the hits of a waiter that is reused.
 const maxPooledOps = 256
 
 // Take decides groups, in a call of their own or shared with other Takes.

@@ -475,7 +475,7 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 }
 
 // Decoded runs are the hits, for random sequences.
-func TestRunsEncodeAllHits(t *testing.T) {
+func TestRunsEncodeAllOps(t *testing.T) {
 	limits := []*limiters.Limit{hourly, millionAMinute}
 	var seen [redisscripts.KindAlone + 1]int
 	withOwnLimit := 0
@@ -542,7 +542,7 @@ func TestRunsEncodeAllHits(t *testing.T) {
 }
 
 // Hits that are alone on their keys have their own limits and counts. A hit on an unreadable key is the only one to fail.
-func TestRunsOfDifferentKindsDecideEachHit(t *testing.T) {
+func TestRunsOfDifferentKindsDecideEachOp(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s, reference := openAt(t, connect.Options{Addr: server.Addr}), limiterstest.NewReference()

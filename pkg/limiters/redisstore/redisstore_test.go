@@ -120,7 +120,7 @@ func TestDemotedMasterIsDisconnected(t *testing.T) {
 }
 
 // Indices in a call have two bytes, so a call has at most 65,535 hits.
-func TestTooManyHitsChargeNothing(t *testing.T) {
+func TestTooManyOpsChargeNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	maximum := perHour(1 << 20)

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// A hitRun is consecutive hits of one kind.
+// A opRun is consecutive hits of one kind.
 type opRun struct {
 	kind           redisscripts.RunKind
 	first          int // index of the first hit

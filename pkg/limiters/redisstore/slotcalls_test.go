@@ -101,7 +101,7 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 
 // While a slot moves, a hit with extra keys of which some do not exist fails with TRYAGAIN. It charges nothing, and neither
 // does its group. A settle that failed can be repeated.
-func TestHitsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
+func TestOpsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c)

@@ -132,7 +132,7 @@ func newKeyCalls(notAfter, now time.Time) keyCalls {
 	return keyCalls{notAfter: notAfter, now: now, byKey: map[string]*slotCall{}}
 }
 
-// add adds a group of hits on key to the call of the key, and returns the call. See [split.Subset.AddHits].
+// add adds a group of hits on key to the call of the key, and returns the call. See [split.Subset.AddOps].
 func (k *keyCalls) add(key string, g limiters.Group, indices ...int) *slotCall {
 	sc := k.byKey[key]
 	if sc == nil {

@@ -255,7 +255,7 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 }
 
 // A panic on a goroutine that a call has started must not end the process.
-func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
+func TestPanicInSendIsAnErrorOfItsOps(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2)
 	s := openCluster(t, c)

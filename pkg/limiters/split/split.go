@@ -14,20 +14,20 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Taker is the part of a [limiters.Store] that decides hits.
+// A Taker is the part of a [limiters.Store] that decides operations.
 type Taker interface {
 	Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 }
 
-// A Subset holds some of the hits of a Take. A decorator adds the groups that it does not answer itself, calls Take with a store, and
+// A Subset holds some of the operations of a Take. A decorator adds the groups that it does not answer itself, calls Take with a store, and
 // writes the verdicts back with Scatter. The zero Subset is empty.
 type Subset struct {
 	Groups   []limiters.Group
-	Verdicts []limiters.Verdict // one per hit of Groups, set by Take
-	indices  []int              // the index of each hit's verdict in the whole Take; -1: the whole Take has no such hit
+	Verdicts []limiters.Verdict // one per operation of Groups, set by Take
+	indices  []int              // the index of each operation's verdict in the whole Take; -1: the whole Take has no such operation
 }
 
-// Add adds a group of the whole Take, whose first hit has the verdict out[first] there.
+// Add adds a group of the whole Take, whose first operation has the verdict out[first] there.
 func (s *Subset) Add(g limiters.Group, first int) {
 	s.Groups = append(s.Groups, g)
 	for i := range g {
@@ -35,19 +35,19 @@ func (s *Subset) Add(g limiters.Group, first int) {
 	}
 }
 
-// AddHits adds a group, with the index of each hit's verdict in the whole Take, or -1 for a hit that is not in it.
+// AddOps adds a group, with the index of each operation's verdict in the whole Take, or -1 for an operation that is not in it.
 func (s *Subset) AddOps(g limiters.Group, indices ...int) {
 	s.Groups = append(s.Groups, g)
 	s.indices = append(s.indices, indices...)
 }
 
-// Index returns the index of hit i in the whole Take, or -1.
+// Index returns the index of operation i in the whole Take, or -1.
 func (s *Subset) Index(i int) int { return s.indices[i] }
 
-// Len returns the number of hits.
+// Len returns the number of operations.
 func (s *Subset) Len() int { return len(s.indices) }
 
-// Take is [Take] with the hits of s.
+// Take is [Take] with the operations of s.
 func (s *Subset) Take(ctx context.Context, store Taker, now time.Time) error {
 	s.Verdicts = make([]limiters.Verdict, len(s.indices))
 	return Take(ctx, store, now, s.Groups, s.Verdicts)
@@ -114,7 +114,7 @@ type storeSubset struct {
 	err   error
 }
 
-// Add adds a group for store, which must be comparable. The first hit of the group has the verdict out[first] of the whole Take.
+// Add adds a group for store, which must be comparable. The first operation of the group has the verdict out[first] of the whole Take.
 func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
 	i := slices.IndexFunc(f.subsets, func(s storeSubset) bool { return s.store == store })
 	if i < 0 {
@@ -125,7 +125,7 @@ func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
 }
 
 // Take calls the stores concurrently and writes their verdicts to out. The error or panic (see [ErrPanic]) of a store becomes the
-// error of its hits. Take returns an error, joined from all, only if every store fails.
+// error of its operations. Take returns an error, joined from all, only if every store fails.
 func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict) error {
 	if len(f.subsets) == 0 {
 		return nil
@@ -149,10 +149,10 @@ func (s *storeSubset) take(ctx context.Context, now time.Time) {
 	s.err = TakeRecovering(ctx, s.store, now, s.Groups, s.Verdicts)
 }
 
-// ErrPanic is the error of hits whose store panicked. They may have been charged.
+// ErrPanic is the error of operations whose store panicked. Hits may have been charged.
 var ErrPanic = errors.New("a bug, please report it: panic")
 
-// CatchPanic calls f. A panic becomes an error with the stack that wraps [ErrPanic]. Every goroutine that decides hits must use
+// CatchPanic calls f. A panic becomes an error with the stack that wraps [ErrPanic]. Every goroutine that decides operations must use
 // CatchPanic.
 func CatchPanic(f func() error) (err error) {
 	defer func() {

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// echo is a store whose verdicts have each hit's N as Used.
+// echo is a store whose verdicts have each operation's N as Used.
 type echo struct {
 	err    error
 	panics bool
@@ -38,7 +38,7 @@ func ops(ns ...int64) limiters.Group {
 	return g
 }
 
-// divide decides groups of hits 0 1 2, 3, 4 5 and 6 by two stores in turn.
+// divide decides groups of operations 0 1 2, 3, 4 5 and 6 by two stores in turn.
 func divide(a, b split.Taker) ([]limiters.Verdict, error) {
 	var s split.FanOut
 	s.Add(a, ops(0, 1, 2), 0)
@@ -57,12 +57,12 @@ func TestSplitScattersVerdicts(t *testing.T) {
 	}
 	for i, v := range out {
 		if v.Used != int64(i) || !v.Allowed {
-			t.Errorf("hit %d: %+v", i, v)
+			t.Errorf("operation %d: %+v", i, v)
 		}
 	}
 }
 
-func TestSplitStoreThatFailsFailsItsHitsOnly(t *testing.T) {
+func TestSplitStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 	broken := errors.New("broken")
 	for _, bad := range []*echo{{err: broken}, {panics: true}} {
 		want := broken
@@ -81,7 +81,7 @@ func TestSplitStoreThatFailsFailsItsHitsOnly(t *testing.T) {
 			for i, v := range out {
 				ofBad := (i == 3 || i == 6) != badIsFirst
 				if ofBad != errors.Is(v.Err, want) || ofBad == v.Allowed {
-					t.Errorf("bad first: %t: hit %d: %+v", badIsFirst, i, v)
+					t.Errorf("bad first: %t: operation %d: %+v", badIsFirst, i, v)
 				}
 			}
 		}
@@ -102,7 +102,7 @@ func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
 	}
 }
 
-func TestSubsetMayHaveHitsOfItsOwn(t *testing.T) {
+func TestSubsetMayHaveOpsOfItsOwn(t *testing.T) {
 	var s split.Subset
 	s.AddOps(ops(10, 2, 11), -1, 2, -1)
 	s.Add(ops(0), 0)
