@@ -37,7 +37,7 @@ func slotRaces(t *testing.T, replicas []limiters.Store) {
 		takeOne(t, store, op)
 	})
 	if v := takeOne(t, replicas[0], limiters.Op{Key: "slots", Limit: limit}); v.Used != 0 || admitted.Load() < slots {
-		t.Errorf("after all releases %d slots are held; %d hits were admitted", v.Used, admitted.Load())
+		t.Errorf("after all releases %d slots are held; %d requests were admitted", v.Used, admitted.Load())
 	}
 }
 

@@ -55,12 +55,12 @@ func run(t *testing.T, openUnchecked func(t *testing.T) limiters.Store, sequence
 	t.Run("resets", func(t *testing.T) { Resets(t, open(t)) })
 	t.Run("random resets", func(t *testing.T) { randomResets(t, open(t), sequences) })
 	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })
-	t.Run("no hits", func(t *testing.T) { noHits(t, open(t)) })
+	t.Run("no operations", func(t *testing.T) { noOps(t, open(t)) })
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
 	t.Run("order", func(t *testing.T) { order(t, open(t)) })
 }
 
-// A checkedStore fails t if a verdict contradicts itself: a penalty denies, and only a denied hit waits.
+// A checkedStore fails t if a verdict contradicts itself: a penalty denies, and only a denied operation waits.
 type checkedStore struct {
 	limiters.Store
 	t *testing.T
@@ -95,14 +95,14 @@ func canceled(t *testing.T, store limiters.Store) {
 		t.Fatal(err, out[0].Err)
 	}
 	if !out[0].Allowed {
-		t.Fatal("the canceled call charged its hit")
+		t.Fatal("the canceled call charged")
 	}
 }
 
 // noHits checks that a call without groups succeeds.
-func noHits(t *testing.T, store limiters.Store) {
+func noOps(t *testing.T, store limiters.Store) {
 	if err := store.Take(context.Background(), time.Time{}, nil, nil); err != nil {
-		t.Errorf("Take without hits: %v", err)
+		t.Errorf("Take without operations: %v", err)
 	}
 }
 
@@ -127,8 +127,8 @@ func ownClock(t *testing.T, store limiters.Store) {
 	}
 }
 
-// order checks that At and Order give the order in which a store decided the hits of a key. Each hit adds 1 to the usage of a key
-// that never resets, so the usages ascend in that order.
+// order checks that At and Order give the order in which a store decided the operations of a key. Each charge adds 1 to the usage of a
+// key that never resets, so the usages ascend in that order.
 func order(t *testing.T, store limiters.Store) {
 	const goroutines, takes = 64, 100
 	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: limiters.LargestMax, Window: limiters.MaxWindow})
@@ -197,7 +197,7 @@ func Races(t *testing.T, replicas []limiters.Store) {
 				}
 			}
 			wg.Wait()
-			// Less than the largest hit remains. Hits of 1 use up the rest.
+			// Less than the largest charge remains. Charges of 1 use up the rest.
 			groups, out := []limiters.Group{{{Key: "spent", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
 			for range 3 {
 				if err := replicas[0].Take(context.Background(), time.Time{}, groups, out); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// manyLeases checks keys with more leases than one hit shortens or removes. Like random sequences, it takes ten times as long
+// manyLeases checks keys with more leases than one operation shortens or removes. Like random sequences, it takes ten times as long
 // with the race detector, and finds no more.
 func manyLeases(t *testing.T, store limiters.Store) {
 	if testing.Short() {
@@ -46,19 +46,19 @@ func (m *manyLeasesOfKey) limit(algorithm string) *limiters.Limit {
 	return MustLimit(limiters.Spec{Algorithm: algorithm, Max: 1_000_000, Window: limiters.MaxWindow, Params: params})
 }
 
-// takeSingles decides ungrouped hits in both stores, compares the verdicts, and returns the last.
+// takeSingles decides ungrouped operations in both stores, compares the verdicts, and returns the last.
 func (m *manyLeasesOfKey) takeSingles(now time.Time, ops ...limiters.Op) limiters.Verdict {
 	m.t.Helper()
 	return m.take(now, ops, limiters.Singles(ops...))
 }
 
-// takeGroup is takeSingles for the hits of one group.
+// takeGroup is takeSingles for the operations of one group.
 func (m *manyLeasesOfKey) takeGroup(now time.Time, group ...limiters.Op) limiters.Verdict {
 	m.t.Helper()
 	return m.take(now, group, []limiters.Group{group})
 }
 
-// take decides hits in groups that are slices of hits.
+// take decides ops in groups that are slices of ops.
 func (m *manyLeasesOfKey) take(now time.Time, ops []limiters.Op, groups []limiters.Group) limiters.Verdict {
 	m.t.Helper()
 	got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
@@ -93,7 +93,7 @@ func (m *manyLeasesOfKey) openLeases(limit *limiters.Limit, key string, leases i
 
 func idOf(call, i int) limiters.LeaseID { return limiters.NewLeaseID(nil, fmt.Sprint(call, "/", i)) }
 
-// shortens checks that each hit shortens the expiry of at most [limiters.LeasesPerOp] leases, the earliest ones first.
+// shortens checks that each operation shortens the expiry of at most [limiters.LeasesPerOp] leases, the earliest ones first.
 func (m *manyLeasesOfKey) shortens(algorithm string) {
 	m.t.Helper()
 	limit, back := m.limit(algorithm), traceStart.Add(-24*time.Hour)
@@ -112,8 +112,8 @@ func (m *manyLeasesOfKey) shortens(algorithm string) {
 	}
 }
 
-// ends checks that each hit removes at most [limiters.LeasesPerOp] expired leases, the earliest ones first, and the one that it names. The
-// others hold their slots. A key that has fully reset holds none.
+// ends checks that each operation removes at most [limiters.LeasesPerOp] expired leases, the earliest ones first, and the one that it
+// names. The others hold their slots. A key that has fully reset holds none.
 func (m *manyLeasesOfKey) ends(algorithm string) {
 	m.t.Helper()
 	limit, late, later := m.limit(algorithm), traceStart.Add(900*time.Millisecond), traceStart.Add(1500*time.Millisecond)
@@ -133,7 +133,7 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 		}{
 			{peek, 3500*slots + 1},
 			{ended, 2499*slots + 1},
-			{op(slots, idOf(9, 448)), 1499*slots + 1}, // the expired lease is removed, and the hit opens a new one
+			{op(slots, idOf(9, 448)), 1499*slots + 1}, // the expired lease is removed, and the charge opens a new one
 			{large, 499*slots + 1},                    // denied: leases that have expired hold its slots
 			{large, limiters.MaxLeases - 498*slots + 1},
 		} {
@@ -145,7 +145,7 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 		m.takeSingles(late, limiters.Op{Key: key + "one call", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "open")})
 		peek.Key = key + "one call"
 		if v := m.takeSingles(later, peek, peek, peek); v.Used != 500*slots+1 {
-			m.t.Errorf("%d slots, three hits of one call: %s, want %d used", slots, Format(v), 500*slots+1)
+			m.t.Errorf("%d slots, three operations of one call: %s, want %d used", slots, Format(v), 500*slots+1)
 		}
 	}
 	back, peek := traceStart.Add(-24*time.Hour), limiters.Op{Key: "shorten all", Limit: limit}
@@ -169,7 +169,7 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 	}
 }
 
-// removes checks that each hit removes at most [limiters.LeasesPerOp] expired reservations, and the one that it names.
+// removes checks that each operation removes at most [limiters.LeasesPerOp] expired reservations, and the one that it names.
 func (m *manyLeasesOfKey) removes(algorithm string) {
 	m.t.Helper()
 	limit, later := m.limit(algorithm), traceStart.Add(2*time.Second)
@@ -193,7 +193,7 @@ func (m *manyLeasesOfKey) removes(algorithm string) {
 }
 
 // full checks a key with as many open reservations as it may have. A further one is denied, which is an offence. The group of the
-// hit is denied with it.
+// operation is denied with it.
 func (m *manyLeasesOfKey) full(algorithm string) {
 	m.t.Helper()
 	limit, now := m.limit(algorithm), traceStart.Add(500*time.Millisecond)
@@ -225,7 +225,7 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 	}
 }
 
-// reservationsAfterRefund checks a reservation in a group whose first hit refunds the newest hits of its key, while the clock is
+// reservationsAfterRefund checks a reservation in a group whose first operation refunds the newest hits of its key, while the clock is
 // behind these hits. A settle must find the time that the reservation charged.
 func reservationsAfterRefund(t *testing.T, store limiters.Store) {
 	for _, name := range Windowed() {

@@ -14,13 +14,13 @@ import (
 // The models here are the definitions of the algorithms in their plainest form. Windows are an integer division, a log is a
 // list with one element per hit, and a funnel is a fraction of big integers. The core is compared with them.
 
-// A model decides hits of one key, under one limit, at times in µs.
+// A model decides operations of one key, under one limit, at times in µs.
 type model interface {
 	// take charges n hits. If n is 0 and the peek is denied, it charges debt.
 	take(now, n, debt int64) limiters.Verdict
 }
 
-// take decides h by a model.
+// take decides op by a model.
 func take(m model, now int64, op limiters.Op) limiters.Verdict {
 	if op.Kind == limiters.OpChargeDenied {
 		return m.take(now, 0, op.N)
@@ -61,7 +61,7 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 					want.At = now.UnixMicro()
 					history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
-						t.Fatalf("seed %d, %+v, op=%d n=%d:\n%s\n got %s\nwant %s", seed, spec, op.Kind, op.N,
+						t.Fatalf("seed %d, %+v, kind=%d n=%d:\n%s\n got %s\nwant %s", seed, spec, op.Kind, op.N,
 							history[max(0, len(history)-10):], Format(out[0]), Format(want))
 					}
 					g.Observe(out)

@@ -256,7 +256,7 @@ func TestLeasesAgreeWithNaiveModels(t *testing.T) {
 					want.At = now.UnixMicro()
 					history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
-						t.Fatalf("seed %d, %+v, op=%d n=%d lease=%.2x:\n%s\n got %s\nwant %s", seed, spec, op.Kind, op.N, op.Lease,
+						t.Fatalf("seed %d, %+v, kind=%d n=%d lease=%.2x:\n%s\n got %s\nwant %s", seed, spec, op.Kind, op.N, op.Lease,
 							strings.Join(history[max(0, len(history)-10):], "\n"), Format(out[0]), Format(want))
 					}
 					g.Observe(out)

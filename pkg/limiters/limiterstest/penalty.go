@@ -98,12 +98,12 @@ func RacesWithPenalties(t *testing.T, replicas []limiters.Store) {
 			}
 			wg.Wait()
 			if n := began.Load(); n != 1 {
-				t.Errorf("%d hits began a penalty, want 1", n)
+				t.Errorf("%d operations began a penalty, want 1", n)
 			}
 			// The last offence is denied by the penalty that it begins.
 			want := [3]int64{maximum, after - 1, int64(len(replicas)*goroutines*each) - maximum - after + 1}
 			if got := [3]int64{admitted.Load(), offences.Load(), penalized.Load()}; got != want {
-				t.Errorf("%v hits were admitted, denied by the limit and denied by the penalty: want %v", got, want)
+				t.Errorf("%v operations were admitted, denied by the limit and denied by the penalty: want %v", got, want)
 			}
 		})
 	}

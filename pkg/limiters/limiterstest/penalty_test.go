@@ -50,7 +50,7 @@ func (p *penalized) take(now, n, _ int64) limiters.Verdict {
 		v.PenaltyBegan = v.Penalized && len(p.penalties) > penalties
 		return v
 	}
-	// Nothing is charged: one copy of the limit gives the wait of the hit, and another the usage.
+	// Nothing is charged: one copy of the limit gives the wait of the hits, and another the usage.
 	shown, attempt := clone(p.limit).take(now, 0, 0), uncounted(p.limit).take(now, n, 0)
 	shown.Allowed, shown.RetryAfter = false, attempt.RetryAfter
 	return p.deny(now, shown)
@@ -178,7 +178,7 @@ func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
 				begun += uint64(len(m.penalties))
 			}
 			if begun < ops/30 {
-				t.Errorf("only %d penalties in %d hits", begun, ops)
+				t.Errorf("only %d penalties in %d operations", begun, ops)
 			}
 		})
 	}

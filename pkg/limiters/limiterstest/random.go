@@ -57,7 +57,7 @@ func FirstSeed() uint64 {
 	return seed
 }
 
-// Random compares a store with the reference over random sequences. Calls have several hits, some in groups, on a few keys,
+// Random compares a store with the reference over random sequences. Calls have several operations, some in groups, on a few keys,
 // under limits whose maximum changes as in a reload. Time stands still, goes on to an edge, jumps ahead and steps back.
 func Random(t *testing.T, store limiters.Store) {
 	random(t, store, sequences, NewGenerator)
@@ -89,7 +89,7 @@ func randomLeases(t *testing.T, store limiters.Store, sequences uint64) {
 	}
 }
 
-// randomMixed is [Random] for calls whose hits are under limits of several algorithms, with penalties, leases and reservations. A
+// randomMixed is [Random] for calls whose operations are under limits of several algorithms, with penalties, leases and reservations. A
 // group may have any of them.
 func randomMixed(t *testing.T, store limiters.Store, sequences uint64) {
 	for seed := range Seeds(sequences) {
@@ -114,7 +114,7 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 		sizes := sizes(groups)
 		for i, op := range ops {
 			history = append(history, func() string {
-				return fmt.Sprintf("%d %s %+v op=%d n=%d lease=%.2x groups of %v => %s",
+				return fmt.Sprintf("%d %s %+v kind=%d n=%d lease=%.2x groups of %v => %s",
 					now.UnixMicro(), op.Key, op.Limit.Spec(), op.Kind, op.N, op.Lease, sizes, Format(want[i]))
 			})
 			if got[i] != want[i] {
@@ -130,7 +130,7 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 	return true
 }
 
-// sizes returns the number of hits in each group.
+// sizes returns the number of operations in each group.
 func sizes(groups []limiters.Group) []int {
 	all := make([]int, len(groups))
 	for i, g := range groups {
@@ -146,7 +146,7 @@ type Generator struct {
 	limits   []*limiters.Limit // all with one StateID; the first is used most
 	reloaded int               // how many of the last limits addReloaded has added
 	spans    []int64           // times at whose edges something happens, in µs
-	mixed    bool              // each hit has a limit of its own; otherwise all hits of a call have the same
+	mixed    bool              // each operation has a limit of its own; otherwise all operations of a call have the same
 	now      int64
 	last     []limiters.Verdict
 }
@@ -172,7 +172,7 @@ func NewGenerator(algorithm string, seed uint64) *Generator {
 	return newGenerator(rnd, fmt.Sprintf("%s %d ", algorithm, seed), spec)
 }
 
-// NewMixedGenerator returns a Generator of calls whose hits are under several limits, for a seed.
+// NewMixedGenerator returns a Generator of calls whose operations are under several limits, for a seed.
 func NewMixedGenerator(seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	g := &Generator{rnd: rnd, prefix: fmt.Sprintf("mixed %d ", seed), mixed: true, now: traceStart.UnixMicro() + rnd.Int64N(1e12)}
@@ -369,7 +369,7 @@ func (g *Generator) step() int64 {
 		return pick(g.rnd, -window, -window-1, 2*window, -1, 2*window+1) % g.now
 	}
 	for _, v := range g.last {
-		// After RetryAfter the hit fits, and a microsecond earlier it does not.
+		// After RetryAfter the hits fit, and a microsecond earlier they do not.
 		if v.RetryAfter > 0 {
 			return v.RetryAfter.Microseconds() - g.rnd.Int64N(2)
 		}

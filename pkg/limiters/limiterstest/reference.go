@@ -45,7 +45,7 @@ func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return nil
 }
 
-// stateIndex returns the index of the state of h, and adds a zero state if there is none.
+// stateIndex returns the index of the state of op, and adds a zero state if there is none.
 func (r *Reference) stateIndex(op *limiters.Op) int {
 	id := [2]string{op.Key, op.Limit.StateID()}
 	n, found := r.indexOf[id]

@@ -27,8 +27,8 @@ func resettable() []limiters.Spec {
 	return specs
 }
 
-// Resets checks that a key that was reset is like one never hit, and that other keys keep their states. It checks that an invalid cursor
-// is an error. The time is the store's.
+// Resets checks that a key that was reset is like one never used, and that other keys keep their states. It checks that an invalid
+// cursor is an error. The time is the store's.
 func Resets(t *testing.T, store limiters.Store) {
 	ctx := context.Background()
 	_, err := store.ResetMatching(ctx, func(string) bool { return false }, "invalid")
@@ -52,7 +52,7 @@ func Resets(t *testing.T, store limiters.Store) {
 		key, other := fmt.Sprintf("1:d|4:user=2:a%d", n%10), fmt.Sprintf("1:d|4:user=2:b%d", n%10)
 		for round, reset := range []func() bool{
 			func() bool {
-				found, err := store.Reset(ctx, []limiters.StateName{limit.StateName(key), limit.StateName("never hit")})
+				found, err := store.Reset(ctx, []limiters.StateName{limit.StateName(key), limit.StateName("never used")})
 				if err != nil || len(found) != 2 || found[1] {
 					t.Fatalf("%+v: %v %v", spec, found, err)
 				}

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A store whose memory is full decides a hit that needs no room without asking for any.
+// A store whose memory is full decides an operation that needs no room without asking for any.
 func TestStateGrowsOnlyByOpsThatNeedRoom(t *testing.T) {
 	store := &growthCheck{Reference: NewReference(), t: t}
 	Random(t, store)
@@ -38,7 +38,7 @@ func (c *growthCheck) Take(ctx context.Context, now time.Time, groups []limiters
 func (c *growthCheck) takeGroup(ctx context.Context, now time.Time, g limiters.Group, out []limiters.Verdict) error {
 	take := func() error { return c.Reference.Take(ctx, now, []limiters.Group{g}, out) }
 	if len(g) > 1 {
-		return take() // its hits depend on each other
+		return take() // its operations depend on each other
 	}
 	op, i := &g[0], c.stateIndex(&g[0])
 	before, wasZero, needsRoom := c.states[i].GrownBytes(), c.states[i].IsZero(), op.NeedsRoom(&c.states[i], now.UnixMicro())
@@ -52,7 +52,7 @@ func (c *growthCheck) takeGroup(ctx context.Context, now time.Time, g limiters.G
 	}
 	settlesReservation := op.Kind == limiters.OpEnd && !wasZero // must not fail, so it grows without asking
 	if grew && !needsRoom && !settlesReservation {
-		c.t.Errorf("%d op=%d n=%d %s needs no room, and its state grows from %d to %d bytes: %s", now.UnixMicro(), op.Kind, op.N,
+		c.t.Errorf("%d kind=%d n=%d %s needs no room, and its state grows from %d to %d bytes: %s", now.UnixMicro(), op.Kind, op.N,
 			op.Limit.Spec().Algorithm, before, after.GrownBytes(), Format(out[0]))
 	}
 	return nil

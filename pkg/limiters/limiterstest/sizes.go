@@ -35,7 +35,7 @@ func SizeCases() []SizeCase {
 	return all
 }
 
-// Fill calls take with the hits of the case on a number of keys of 40 bytes, in calls of at most 1000 hits.
+// Fill calls take with the hits of the case on a number of keys of 40 bytes, in calls of at most 1000 operations.
 func (c SizeCase) Fill(keys int, take func(now time.Time, groups []limiters.Group, out []limiters.Verdict) error) error {
 	limit, now := MustLimit(c.spec), time.Now().Truncate(time.Hour)
 	out := make([]limiters.Verdict, 1000)

@@ -23,14 +23,14 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 // Traces runs the traces of testdata on a store. Each trace has keys of its own.
 //
 //	trace NAME                                  begins a trace, at traceStart
-//	limit [NAME] ALGORITHM max=N window=D ...   sets the limit that hits are under; count_denied, and the parameters of the algorithm
+//	limit [NAME] ALGORITHM max=N window=D ...   sets the limit that operations are under; count_denied, and the parameters of the algorithm
 //	at TIME                                     sets the clock, in the form of RFC 3339
-//	[+D|-D] HIT => VERDICT                      moves the clock, takes a hit, expects a verdict
-//	[+D|-D] HIT, HIT => VERDICT, VERDICT        two hits of one call
-//	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
+//	[+D|-D] OP => VERDICT                       moves the clock, takes an operation, expects a verdict
+//	[+D|-D] OP, OP => VERDICT, VERDICT          two operations of one call
+//	[+D|-D] OP & OP => VERDICT, VERDICT         two operations of one group
 //
-// The forms of a HIT are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits), `refund N` and `inspect`. Under a limit
-// with leases, `take N as ID` has a lease, `release ID` ends it, and `settle ID N` settles a reservation. A HIT may have `of KEY`
+// The forms of an OP are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits), `refund N` and `inspect`. Under a limit
+// with leases, `take N as ID` has a lease, `release ID` ends it, and `settle ID N` settles a reservation. An OP may have `of KEY`
 // and `under LIMIT`. A VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry
 // may be "never". A denial whose retry is the end of a penalty is "penalized". An inspection during a penalty adds "penalty=D".
 func Traces(t *testing.T, store limiters.Store) {
@@ -98,7 +98,7 @@ func (r *replayer) line(line string) (string, error) {
 	}
 	step, want, found := strings.Cut(line, "=>")
 	if !found {
-		return "", fmt.Errorf("want a hit, =>, and its verdict")
+		return "", fmt.Errorf("want an operation, =>, and its verdict")
 	}
 	step = strings.TrimRight(step, " ")
 	verdicts, err := r.step(strings.Fields(step), strings.TrimSpace(want))
@@ -139,7 +139,7 @@ func (r *replayer) limit(words []string) error {
 	return err
 }
 
-// step takes the hits of a line and returns their verdicts, or what is wanted if the line is skipped.
+// step takes the operations of a line and returns their verdicts, or what is wanted if the line is skipped.
 func (r *replayer) step(words []string, want string) (string, error) {
 	if len(words) > 0 && strings.ContainsAny(words[0][:1], "+-") {
 		d, err := time.ParseDuration(words[0])

@@ -33,7 +33,7 @@ func benchKeys(b *testing.B) int {
 	return n
 }
 
-// A keyOf is a key of 40 bytes whose digits are overwritten for each hit. So its text is in the processor's cache, as that of
+// A keyOf is a key of 40 bytes whose digits are overwritten for each operation. So its text is in the processor's cache, as that of
 // a request is.
 type keyOf [40]byte
 
@@ -79,7 +79,7 @@ func limitOf(i int) *limiters.Limit {
 	return benchWindow
 }
 
-// BenchmarkTake is a hit on a known key.
+// BenchmarkTake is an operation on a known key.
 func BenchmarkTake(b *testing.B) {
 	for _, name := range limiterstest.Windowed() {
 		b.Run(name, func(b *testing.B) {
@@ -104,7 +104,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// BenchmarkTakeOfMovingLog is a hit on a log that older hits leave.
+// BenchmarkTakeOfMovingLog is an operation on a log that older hits leave.
 func BenchmarkTakeOfMovingLog(b *testing.B) {
 	for _, held := range []int{1, 5, 2000} {
 		b.Run(strconv.Itoa(held), func(b *testing.B) {
@@ -187,7 +187,7 @@ func BenchmarkLock(b *testing.B) {
 	}
 }
 
-// BenchmarkManyKeys is a hundred thousand keys, hit by all goroutines.
+// BenchmarkManyKeys is a hundred thousand keys, used by all goroutines.
 func BenchmarkManyKeys(b *testing.B) {
 	const keys = 100_000
 	s := New(Options{})
@@ -206,7 +206,7 @@ func BenchmarkManyKeys(b *testing.B) {
 	})
 }
 
-// BenchmarkKeysHeld is a hit on one of many keys: drawn evenly, which no processor cache helps, and by Zipf, like traffic.
+// BenchmarkKeysHeld is an operation on one of many keys: drawn evenly, which no processor cache helps, and by Zipf, like traffic.
 func BenchmarkKeysHeld(b *testing.B) {
 	for n := 10_000; n <= benchKeys(b); n *= 10 {
 		s := New(Options{MaxKeys: int64(n)})

@@ -95,17 +95,17 @@ func (sh *shard) randomRecord() position {
 	return positionOf(uint32(n), rand.IntN(int(pages[n].n)))
 }
 
-// keepMostProtective replaces the record's limit with l, the limit of a hit, unless the record's limit protects the key more. So
-// eviction spares a client that is over any of its limits. If the record's limit had no hits for a window, l replaces it in any case,
+// keepMostProtective replaces the record's limit with l, the limit of an operation, unless the record's limit protects the key more. So
+// eviction spares a client that is over any of its limits. If the record's limit had no operations for a window, l replaces it in any case,
 // because new rules may have raised the limit. A limit of 0 replaces none, because its keys need no protection.
 func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, storeNow int64) {
 	entry := &sh.limits.table.items[r.limit()]
 	held := entry.limit
 	if held == l || held.Capacity() == l.Capacity() && held.HasPenalty() == l.HasPenalty() {
-		entry.hitAt = storeNow
+		entry.usedAt = storeNow
 		return
 	}
-	inUse := storeNow-entry.hitAt <= held.Window().Microseconds()
+	inUse := storeNow-entry.usedAt <= held.Window().Microseconds()
 	if l.Capacity() == 0 || inUse && protectsMore(held, l) {
 		return
 	}
@@ -116,7 +116,7 @@ func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, store
 	}
 	less := sh.limits.release(r.limit())
 	r.setLimit(i)
-	sh.limits.table.items[i].hitAt = storeNow
+	sh.limits.table.items[i].usedAt = storeNow
 	if more != less {
 		s.bytes.Add(int64(more - less))
 	}

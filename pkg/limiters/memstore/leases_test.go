@@ -110,7 +110,7 @@ func TestFullStoreAllowsAnEndDuringAPenalty(t *testing.T) {
 	for _, s := range []*Store{full, roomy} {
 		mustTake(t, s, leaseOp(limit, "a", 1, false))
 		if v := mustTake(t, s, leaseOp(limit, "b", 1, false)); !v.Penalized {
-			t.Fatalf("the denied hit: %+v, want a penalty", v)
+			t.Fatalf("the denied charge: %+v, want a penalty", v)
 		}
 	}
 	full.options.MaxBytes = 1
@@ -132,16 +132,16 @@ func TestReleaseIsAllowedAtMaxBytes(t *testing.T) {
 	}
 }
 
-// An expired reservation filled its log, so hits fit although the state says otherwise until the reservation is removed. They need
-// room, as other hits do.
+// An expired reservation filled its log, so hits fit although the state says otherwise until the reservation is removed. They need room,
+// as other hits do.
 func TestChargesAfterAnExpiredReservationNeedRoom(t *testing.T) {
 	spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Hour}
 	spec.Params.Reserve = limiters.ReserveSpec{TTL: time.Minute, Unsettled: "release"}
 	limit := limiterstest.MustLimit(spec)
 	for name, ops := range map[string][]limiters.Op{
-		"new reservations":            {leaseOp(limit, "b", 1, false), leaseOp(limit, "c", 1, false), leaseOp(limit, "d", 1, false)},
-		"the expired reservation":     {leaseOp(limit, "a", 1, false)},
-		"a hit without a reservation": {{Key: "k", Limit: limit, N: 1}},
+		"new reservations":               {leaseOp(limit, "b", 1, false), leaseOp(limit, "c", 1, false), leaseOp(limit, "d", 1, false)},
+		"the expired reservation":        {leaseOp(limit, "a", 1, false)},
+		"a charge without a reservation": {{Key: "k", Limit: limit, N: 1}},
 	} {
 		s := New(Options{MaxBytes: 1}) // the first key uses them up
 		mustTake(t, s, leaseOp(limit, "a", 5, false))
@@ -155,7 +155,7 @@ func TestChargesAfterAnExpiredReservationNeedRoom(t *testing.T) {
 		}
 		for i, v := range out {
 			if !errors.Is(v.Err, ErrFull) {
-				t.Errorf("%s: hit %d: %+v, want ErrFull", name, i, v)
+				t.Errorf("%s: operation %d: %+v, want ErrFull", name, i, v)
 			}
 		}
 		if after := s.Stats().Bytes; after > before {
@@ -164,7 +164,7 @@ func TestChargesAfterAnExpiredReservationNeedRoom(t *testing.T) {
 	}
 }
 
-// The hit finds an expired reservation from before the limit became 0. It is denied in any case, so no key may go for it.
+// The charge finds an expired reservation from before the limit became 0. It is denied in any case, so no key may go for it.
 func TestLimitOf0EvictsNothing(t *testing.T) {
 	spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Hour}
 	spec.Params.Reserve = limiters.ReserveSpec{TTL: time.Minute}
@@ -201,8 +201,8 @@ func TestSnapshotKeepsThePenaltyOfASharedRecord(t *testing.T) {
 	}
 }
 
-// The limits share a record. A hit under the one without a penalty does not shorten the life of the record to its own window. The record
-// has the denials that lead to a penalty.
+// The limits share a record. An operation under the one without a penalty does not shorten the life of the record to its own window. The
+// record has the denials that lead to a penalty.
 func TestSharedRecordRemembersDenials(t *testing.T) {
 	s := New(Options{})
 	spec := limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Minute}

@@ -13,7 +13,7 @@ type limits struct {
 type limitEntry struct {
 	limit   *limiters.Limit
 	records int
-	hitAt   int64 // time of the last hit under it, by the store's clock, in µs
+	usedAt  int64 // time of the last operation under it, by the store's clock, in µs
 }
 
 // limitBytes approximates the memory of a limit that only this shard refers to, in bytes.

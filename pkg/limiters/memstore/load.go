@@ -205,7 +205,7 @@ func (f *keyReader) uvarint() uint64 {
 // A loader adds keys to a store that is not in use yet.
 type loader struct {
 	store  *Store
-	take   take // a take without hits, to make room
+	take   take // a take without operations, to make room
 	names  []string
 	limits map[limitFields]*limiters.Limit // the limits by their fields; nil: no such limit
 	loaded Loaded
@@ -323,7 +323,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 	}
 	r := sh.record(p)
 	sh.save(r, state)
-	sh.limits.table.items[r.limit()].hitAt = storeNow
+	sh.limits.table.items[r.limit()].usedAt = storeNow
 	s.bytes.Add(size)
 	sh.setExpiry(p, expiry)
 }

@@ -1,7 +1,7 @@
 // Package memstore implements [limiters.Store] in memory, for one process. Counters end with the process unless they are saved, see
 // [Store.Save] and [Load].
 //
-// Keys are divided among shards, each with a lock. A Take locks the shards of all its keys, so its hits are decided atomically.
+// Keys are divided among shards, each with a lock. A Take locks the shards of all its keys, so its operations are decided atomically.
 // Every Take also checks a few records for expiry. [Options] bounds the number of keys and their memory.
 //
 // A key is a record without pointers, in a page of equally long records. An index of hashes finds it. So the garbage collector
@@ -20,8 +20,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrFull is the error of a hit that needs memory, for a new key, a longer log or extra state, while the store is at a bound. It means that no
-// sampled record can be evicted. The hit was not charged.
+// ErrFull is the error of an operation that needs memory, for a new key, a longer log or extra state, while the store is at a bound. It
+// means that no sampled record can be evicted. Nothing was charged.
 var ErrFull = limiters.Uncharged(errors.New("memstore: store full: no evictable key found (every sampled key is over its limit)"))
 
 // Options configures a Store. Zero fields have defaults.
@@ -36,7 +36,7 @@ type Options struct {
 type Stats struct {
 	Keys, Bytes int64
 	Evicted     int64 // keys evicted before they expired
-	Rejected    int64 // hits that failed with ErrFull
+	Rejected    int64 // operations that failed with ErrFull
 }
 
 // A Store is a [limiters.Store] in memory.
@@ -54,8 +54,8 @@ type Store struct {
 // shardCount is the number of locks, see docs/adr/0007.
 const shardCount = 256
 
-// callerKeep is added to the expiry of a key after a hit with the caller's own time, in µs. The caller's clock may stop or step back,
-// and would then miss the state if it had expired.
+// callerKeep is added to the expiry of a key after an operation with the caller's own time, in µs. The caller's clock may stop or step
+// back, and would then miss the state if it had expired.
 const callerKeep = int64(time.Hour / time.Microsecond)
 
 // New returns an empty Store.

@@ -226,7 +226,7 @@ func TestFullStoreNeverEvictsADenyingKey(t *testing.T) {
 			t.Errorf("mallory was let back in: %+v", v)
 		}
 	})
-	t.Run("hits that are denied anyway are denied, and evict nothing", func(t *testing.T) {
+	t.Run("charges that are denied anyway are denied, and evict nothing", func(t *testing.T) {
 		s := New(Options{MaxKeys: 100})
 		for i := range 100 {
 			hit(t, s, fmt.Sprint(i), 1, hourly)
@@ -273,7 +273,7 @@ func TestFullStoreNeverEvictsADenyingKey(t *testing.T) {
 			t.Errorf("%+v, want at most a chunk of a log above 256 KiB, and keys evicted for it", got)
 		}
 	})
-	t.Run("keys of a call are not evicted for its later hits", func(t *testing.T) {
+	t.Run("keys of a call are not evicted for its later operations", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		limit := limiterstest.MustLimit(hourly)
 		ops := []limiters.Op{{Key: "a", Limit: limit, N: 1}, {Key: "b", Limit: limit, N: 1}, {Key: "a", Limit: limit, N: 1}}
@@ -326,7 +326,7 @@ func TestFullStoreNeverEvictsADenyingKey(t *testing.T) {
 	})
 }
 
-// A record is protected by the smallest limit that its key is hit under. A limit that a reload has raised must not protect
+// A record is protected by the smallest limit that its key is used under. A limit that a reload has raised must not protect
 // records for longer than its window.
 func TestRaisedLimitDoesNotProtectItsKeys(t *testing.T) {
 	s := New(Options{MaxKeys: 1})
@@ -410,14 +410,14 @@ func TestTakeThatWaitsForALockUsesTheLatestTime(t *testing.T) {
 			if waiting {
 				waiting = false
 				if v := hit(t, s, "k", 1, spec); !v.Allowed {
-					t.Errorf("%s: the first hit: %+v", name, v)
+					t.Errorf("%s: the first charge: %+v", name, v)
 				}
 				return start.Add(time.Second)
 			}
 			return start.Add(time.Minute)
 		}
 		if v := hit(t, s, "k", 1, spec); v.Allowed || v.RetryAfter > time.Millisecond {
-			t.Errorf("%s: the hit that was late: %+v, want it denied", name, v)
+			t.Errorf("%s: the charge that was late: %+v, want it denied", name, v)
 		}
 	}
 }

@@ -289,7 +289,7 @@ func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 				n = min(n, testing.AllocsPerRun(3, take))
 			}
 			if n > 0 {
-				t.Errorf("%d hits, one group: %t: %v allocations", count, together, n)
+				t.Errorf("%d operations, one group: %t: %v allocations", count, together, n)
 			}
 		}
 	}

@@ -206,7 +206,7 @@ func TestSnapshotLeavesOutUnknownLimits(t *testing.T) {
 	}
 }
 
-// The costs of ended ids are kept until the hits that open them arrive. Their sum may be too large for an int64.
+// The costs of ended ids are kept until the charges that open them arrive. Their sum may be too large for an int64.
 func TestSnapshotRestoresHugeSettlements(t *testing.T) {
 	budget := limiterstest.MustLimit(limiters.Spec{
 		Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}},

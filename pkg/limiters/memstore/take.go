@@ -10,13 +10,13 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A take decides the hits of one call, while it holds the locks of their shards.
+// A take decides the operations of one call, while it holds the locks of their shards.
 type take struct {
 	store      *Store
 	out        []limiters.Verdict
-	records    []opRecord       // one for each hit
-	states     []limiters.State // one for each hit; the state of a key is that of its first hit
-	stateIndex []int            // index of each hit's state; -1: the hit cannot be decided
+	records    []opRecord       // one for each operation
+	states     []limiters.State // one for each operation; the state of a key is that of its first operation
+	stateIndex []int            // index of each operation's state; -1: the operation cannot be decided
 	locked     shardSet
 	decidedAt  int64 // the time of the decision
 	storeNow   int64 // the time by the store's clock
@@ -29,7 +29,7 @@ type take struct {
 // takes is a pool, so that a Take of known keys does not allocate.
 var takes = sync.Pool{New: func() any { return &take{} }}
 
-// maxPooledOps bounds the hits of a take that is reused.
+// maxPooledOps bounds the operations of a take that is reused.
 const maxPooledOps = 256
 
 func (t *take) begin(s *Store, out []limiters.Verdict) {
@@ -52,13 +52,13 @@ func (t *take) done() {
 	takes.Put(t)
 }
 
-// A opRecord is a hit with the location of its record.
+// An opRecord is an operation with the location of its record.
 type opRecord struct {
 	op         *limiters.Op
 	shard      *shard
 	hash       uint32
 	position   position // the position of the record; 0: there is none
-	first      int      // the first hit of the same key, whose opRecord has the position and the size
+	first      int      // the first operation of the same key, whose opRecord has the position and the size
 	grownBytes int      // [limiters.State.GrownBytes] of the state when it was read
 }
 
@@ -130,7 +130,8 @@ func (t *take) sweep() {
 	}
 }
 
-// prepare reads the state of hit i and makes room for its result. If there is no room, a hit that would be allowed fails with ErrFull.
+// prepare reads the state of operation i and makes room for its result. If there is no room, an operation that would be allowed fails
+// with ErrFull.
 func (t *take) prepare(i int) {
 	op, v, first := t.records[i].op, &t.out[i], t.firstOf(i)
 	hr, s := &t.records[first], &t.states[first]
@@ -167,7 +168,7 @@ func (t *take) ensurePointers(hr *opRecord, op *limiters.Op) {
 	t.remove(hr.shard, old)
 }
 
-// firstOf returns the first hit on the key of hit i. If it is hit i, firstOf reads the record and the state.
+// firstOf returns the first operation on the key of operation i. If it is operation i, firstOf reads the record and the state.
 func (t *take) firstOf(i int) int {
 	hr := &t.records[i]
 	op := hr.op
@@ -187,7 +188,7 @@ func (t *take) firstOf(i int) int {
 	return i
 }
 
-// checkWithoutRoom checks a hit if there is no room for its result.
+// checkWithoutRoom checks an operation if there is no room for its result.
 func (t *take) checkWithoutRoom(s *limiters.State, op *limiters.Op, v *limiters.Verdict) {
 	if *v = op.Check(s, t.decidedAt); v.Allowed && op.Kind != limiters.OpEnd {
 		*v = limiters.Verdict{Err: ErrFull}
