@@ -68,8 +68,8 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 	}
 }
 
-// An ACL of a version before leases and reservations suffices for all other limits, also with penalties. It fails the hits of limits
-// with leases or reservations, and no other hit of their call.
+// An ACL of a version before leases and reservations suffices for all other limits, also with penalties. It fails the operations of limits
+// with leases or reservations, and no other operation of their call.
 func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 	server := redistest.Start(t)
 	old := slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool {

@@ -76,7 +76,7 @@ func awaitAnswer(t *testing.T, s *Store, key string) int64 {
 	return used
 }
 
-// While the password is rotated, open connections continue, new ones use the new password, and no hit fails.
+// While the password is rotated, open connections continue, new ones use the new password, and no operation fails.
 func TestPasswordRotationFailsNoOp(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", aclRules...)
@@ -159,7 +159,7 @@ func TestPasswordFileIsReadForEachConnection(t *testing.T) {
 			out, err := take(t, s, opsOf(keys...)...)
 			for i, v := range out {
 				if err != nil || v.Err != nil || v.Used != used {
-					t.Fatalf("hit %d: %+v, %v, want %d used", i, v, err, used)
+					t.Fatalf("operation %d: %+v, %v, want %d used", i, v, err, used)
 				}
 			}
 			next := fmt.Sprint("next", used)

@@ -15,8 +15,8 @@ type batch struct {
 	notAfter time.Time // the call charges nothing after this time of the local clock; zero: no deadline
 	now      time.Time
 	ops      []*limiters.Op
-	group    []uint16 // the number of each hit's group, from 1; 0: the hit is alone in its group
-	keys     []string // the keys of the hits
+	group    []uint16 // the number of each operation's group, from 1; 0: the operation is alone in its group
+	keys     []string // the keys of the operations
 
 	uniqueKeys []string
 	limits     []scriptLimit
@@ -26,9 +26,9 @@ type batch struct {
 	buffer keyBuffer
 	// For encode.
 	indexOfKey map[string]int // the index of each key in uniqueKeys
-	keyOf      []int          // the index of the key of each hit
-	limitOf    []int          // the index of the limit of each hit
-	opsOnKey   []int          // number of hits on the key with this index
+	keyOf      []int          // the index of the key of each operation
+	limitOf    []int          // the index of the limit of each operation
+	opsOnKey   []int          // number of operations on the key with this index
 	arguments  []any
 	limitArgs  []byte
 }
@@ -38,7 +38,7 @@ const wordSize = 8 // bytes of a number
 // maxKeys is the largest number of keys in a batch, because an index has two bytes.
 const maxKeys = math.MaxUint16
 
-// maxBatchOps is the largest number of hits, whatever their N, whose keys, including extra keys, fit in a batch.
+// maxBatchOps is the largest number of operations whose keys, including extra keys, fit in a batch.
 const maxBatchOps = maxKeys / len(keySuffixes)
 
 // countKeys returns an upper bound of the number of keys.
@@ -55,7 +55,7 @@ func countKeys(groups []limiters.Group) (n int) {
 	return n
 }
 
-// newBatch returns a batch without hits. Add keys, and then encode the groups of their hits.
+// newBatch returns a batch without operations. Add keys, and then encode the groups of their operations.
 func newBatch(notAfter, now time.Time) *batch {
 	return &batch{notAfter: notAfter, now: now, indexOfKey: map[string]int{}}
 }
@@ -86,7 +86,7 @@ func (b *batch) release() {
 	batchPool.Put(b)
 }
 
-// encode adds the hits of groups to a batch that has only their keys.
+// encode adds the operations of groups to a batch that has only their keys.
 func (b *batch) encode(groups []limiters.Group) {
 	number := uint16(0)
 	for _, g := range groups {
@@ -121,7 +121,7 @@ func (b *batch) keyIndex(key string) int {
 	return i
 }
 
-// verdictsOf returns the number of verdicts of hit i. An inspection under a limit with a penalty has a second one, of the penalty.
+// verdictsOf returns the number of verdicts of operation i. An inspection under a limit with a penalty has a second one, of the penalty.
 func (b *batch) verdictsOf(i int) int {
 	if op := b.ops[i]; op.Kind == limiters.OpInspect && op.Limit.HasPenalty() {
 		return 2
@@ -167,11 +167,11 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	return b.arguments
 }
 
-// A keyKind is the content of a key of a hit.
+// A keyKind is the content of a key of an operation.
 type keyKind byte
 
 const (
-	usageKey        keyKind = iota // the state of the algorithm; every hit has this key
+	usageKey        keyKind = iota // the state of the algorithm; every operation has this key
 	reservationsKey                // the open reservations; only under a limit that reserves
 	penaltyKey                     // the penalty; only under a limit with a penalty
 )
@@ -184,7 +184,7 @@ type scriptLimit struct {
 	kind  keyKind
 }
 
-// exists reports whether hits under the limit have a key of the kind.
+// exists reports whether operations under the limit have a key of the kind.
 func (l scriptLimit) exists() bool {
 	switch l.kind {
 	case reservationsKey:

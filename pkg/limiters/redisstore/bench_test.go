@@ -40,7 +40,7 @@ func cpu(b *testing.B, c redis.UniversalClient) time.Duration {
 	return time.Duration(sum * float64(time.Second))
 }
 
-// BenchmarkCall measures the cost of a hit for Redis and Weir, by the number of hits in a call, over 10,000 users.
+// BenchmarkCall measures the cost of an operation for Redis and Weir, by the number of operations in a call, over 10,000 users.
 func BenchmarkCall(b *testing.B) {
 	for _, name := range limiterstest.Windowed() {
 		for _, size := range []int{1, 16, 32, 64, 256} {
@@ -73,8 +73,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkGroups measures the cost for Redis of a hit in a group of two limits, with 12 groups in a call. A large limit allows the
-// hits, or a small one denies nearly all.
+// BenchmarkGroups measures the cost for Redis of an operation in a group of two limits, with 12 groups in a call. A large limit allows the
+// operations, or a small one denies nearly all.
 func BenchmarkGroups(b *testing.B) {
 	for _, name := range limiterstest.Windowed() {
 		for _, maximum := range []int64{1, 10_000} {
@@ -87,7 +87,7 @@ func BenchmarkGroups(b *testing.B) {
 				users := int(min(100*maximum, 10_000))
 				groups, out := make([]limiters.Group, 12), make([]limiters.Verdict, 24)
 				before := cpu(b, s.client)
-				hits := 0
+				decided := 0
 				for b.Loop() {
 					for i := range groups {
 						key := fmt.Sprintf("3:ugc 7:user_id=12:user%08d 6:action=4:post", rand.IntN(users))
@@ -96,9 +96,9 @@ func BenchmarkGroups(b *testing.B) {
 					if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil {
 						b.Fatal(err)
 					}
-					hits += len(out)
+					decided += len(out)
 				}
-				b.ReportMetric(float64(cpu(b, s.client)-before)/float64(hits), "redis-ns/hit")
+				b.ReportMetric(float64(cpu(b, s.client)-before)/float64(decided), "redis-ns/hit")
 			})
 		}
 	}

@@ -25,8 +25,8 @@ const (
 	openDuration = 200 * time.Millisecond
 )
 
-// A breaker rejects hits while Redis fails, so that they need not wait for a timeout. It opens after consecutive failures. After
-// openDuration it lets one call pass and rejects all other hits until that call has ended. The lock of its queue guards it.
+// A breaker rejects operations while Redis fails, so that they need not wait for a timeout. It opens after consecutive failures. After
+// openDuration it lets one call pass and rejects all other operations until that call has ended. The lock of its queue guards it.
 type breaker struct {
 	failures int       // the number of consecutive failures
 	last     time.Time // when the last failure was recorded
@@ -34,7 +34,7 @@ type breaker struct {
 
 func (b *breaker) open() bool { return b.failures >= failuresToOpen }
 
-// rejects reports whether to reject a hit. busy reports whether a call is in flight.
+// rejects reports whether to reject an operation. busy reports whether a call is in flight.
 func (b *breaker) rejects(busy bool) bool {
 	return b.open() && (busy || time.Since(b.last) < openDuration)
 }

@@ -70,7 +70,7 @@ func TestBreakerOpensForAStoppedRedis(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if s.Stats().BreakerRejected == 0 {
-		t.Error("no hit was counted as rejected")
+		t.Error("no operation was counted as rejected")
 	}
 	if err := server.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func newBreakerFixture() *breakerFixture {
 	return f
 }
 
-// take takes one hit. The call of the hit, if there is one, has the result of call.
+// take takes one operation. The call of the operation, if there is one, has the result of call.
 func (f *breakerFixture) take(t *testing.T, call func() error) error {
 	t.Helper()
 	f.call = call
@@ -123,7 +123,7 @@ func (f *breakerFixture) open(t *testing.T) {
 
 var errNoRoute = errors.New("no route")
 
-// For openDuration, an open breaker rejects hits without a call.
+// For openDuration, an open breaker rejects operations without a call.
 func TestOpenBreakerMakesNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBreakerFixture()
@@ -132,15 +132,15 @@ func TestOpenBreakerMakesNoCall(t *testing.T) {
 		for i := range many {
 			time.Sleep((openDuration - 1) / many)
 			err := f.take(t, func() error {
-				t.Errorf("hit %d: a call was made", i)
+				t.Errorf("operation %d: a call was made", i)
 				return nil
 			})
 			if !errors.Is(err, ErrBreakerOpen) {
-				t.Errorf("hit %d: %v, want ErrBreakerOpen", i, err)
+				t.Errorf("operation %d: %v, want ErrBreakerOpen", i, err)
 			}
 		}
 		if got := f.queue.stats.breakerRejected.Load(); got != many {
-			t.Errorf("%d hits were counted as rejected, want %d", got, many)
+			t.Errorf("%d operations were counted as rejected, want %d", got, many)
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	waiting := func(n int) {
 		redistest.Await(t, "Takes to wait", func(context.Context) error {
 			if got := q.countWaiting(); got != n {
-				return fmt.Errorf("%d hits wait, want %d", got, n)
+				return fmt.Errorf("%d operations wait, want %d", got, n)
 			}
 			return nil
 		})
@@ -315,13 +315,13 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 // An outcome is an end of a fake call to Redis.
 type outcome struct {
 	weight  int              // the outcome is chosen with a probability in proportion to its weight
-	charged func(i int) bool // whether the call charges its hit i
+	charged func(i int) bool // whether the call charges its operation i
 	end     func(ctx context.Context) error
 }
 
-func chargesAll(int) bool       { return true }
-func chargesNone(int) bool      { return false }
-func chargesEvenHit(i int) bool { return i%2 == 0 }
+func chargesAll(int) bool    { return true }
+func chargesNone(int) bool   { return false }
+func chargesEven(i int) bool { return i%2 == 0 }
 
 func succeeds(context.Context) error     { return nil }
 func panics(context.Context) error       { panic("of a test") }
@@ -338,7 +338,7 @@ var (
 		{1, chargesAll, failsOneCall},
 		{1, chargesNone, losesRoute},
 	}
-	mostlyFailures = append(slices.Clone(mixedOutcomes), outcome{16, chargesEvenHit, losesRoute})
+	mostlyFailures = append(slices.Clone(mixedOutcomes), outcome{16, chargesEven, losesRoute})
 )
 
 // A randomRedis is a fake Redis whose calls have random outcomes.
@@ -384,8 +384,8 @@ func (r *randomRedis) repair() {
 	r.outcomes = wellOutcomes
 }
 
-// check reports a Take that charged a hit twice, that charged a hit although its error denies it, or that was decided without its own
-// verdict and one charge.
+// check reports a Take with an operation that was charged twice, that was charged although its error denies it, or that was decided
+// without its own verdict and one charge.
 func (r *randomRedis) check(t *testing.T, ops []limiters.Op, out []limiters.Verdict, err error) {
 	t.Helper()
 	r.mu.Lock()
@@ -404,12 +404,12 @@ func (r *randomRedis) check(t *testing.T, ops []limiters.Op, out []limiters.Verd
 	}
 }
 
-// checkedTake takes hits with the keys "name 0", "name 1" and so on, the first with n, and checks the charges.
-func checkedTake(t *testing.T, q *queue, r *randomRedis, name string, n int64, hits int, within time.Duration) (err error) {
+// checkedTake takes operations with the keys "name 0", "name 1" and so on, the first with n, and checks the charges.
+func checkedTake(t *testing.T, q *queue, r *randomRedis, name string, n int64, size int, within time.Duration) (err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	asked, out := make([]limiters.Op, hits), make([]limiters.Verdict, hits)
+	asked, out := make([]limiters.Op, size), make([]limiters.Verdict, size)
 	for i := range asked {
 		asked[i] = limiters.Op{Key: fmt.Sprint(name, " ", i), N: n + int64(i)}
 	}

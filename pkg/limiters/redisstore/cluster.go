@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A cluster is a Redis Cluster. Each node has a queue, so a slow node delays only its own hits.
+// A cluster is a Redis Cluster. Each node has a queue, so a slow node delays only its own operations.
 type cluster struct {
 	*shared
 	client *redis.ClusterClient
@@ -72,7 +72,7 @@ func (c *cluster) route(ctx context.Context, groups []limiters.Group) ([]*queue,
 			continue
 		}
 		if j := slices.Index(slots[:i], slots[i]); j >= 0 && queues[j] != nil {
-			queues[i] = queues[j] // keep the order of hits of one slot
+			queues[i] = queues[j] // keep the order of operations of one slot
 			continue
 		}
 		n, err := c.nodeOf(ctx, own[0])

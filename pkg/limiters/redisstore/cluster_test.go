@@ -127,7 +127,7 @@ func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Cluster) {
 	for i, v := range out {
 		spans := i < 2
 		if spans != errors.Is(v.Err, ErrGroupSpansSlots) || spans != limiters.IsUncharged(v.Err) || !spans && (v.Err != nil || v.Used != 1) {
-			t.Errorf("hit %d: %+v", i, v)
+			t.Errorf("operation %d: %+v", i, v)
 		}
 	}
 	if out, err := takeGroups(t, s, spanning); err != nil || out[0].Err == nil || out[1].Err == nil {
@@ -157,7 +157,7 @@ func aBadKeyFailsAloneInACluster(t *testing.T, c *redistest.Cluster) {
 	}
 	for i, used := range map[int]int64{0: 1, 2: 1, 3: 2} {
 		if out[i].Err != nil || out[i].Used != used {
-			t.Errorf("hit %d: %+v, want %d used", i, out[i], used)
+			t.Errorf("operation %d: %+v, want %d used", i, out[i], used)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func aUserOfTheACL(t *testing.T, c *redistest.Cluster) {
 	out, err := take(t, s, opsOf("a", "b", "c", "d", "e", "f")...)
 	for i, v := range out {
 		if err != nil || v.Err != nil || v.Used != 1 {
-			t.Errorf("hit %d: %+v, %v", i, v, err)
+			t.Errorf("operation %d: %+v, %v", i, v, err)
 		}
 	}
 	if r, err := s.Probe(t.Context()); r.RoundTrip <= 0 || err != nil {

@@ -119,12 +119,12 @@ func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 	t.Cleanup(next.Stop)
 	z.set("redis.weir.test", "127.0.0.1")
 	l := newLedger(t, openAt(t, connect.Options{Addr: "redis.weir.test:" + port}), "k")
-	if err := l.hit(); err != nil {
+	if err := l.charge(); err != nil {
 		t.Fatal(err)
 	}
 	z.set("redis.weir.test", "127.0.0.2")
 	// An open connection continues after the name has changed.
-	if err := l.hit(); err != nil || l.last != 2 {
+	if err := l.charge(); err != nil || l.last != 2 {
 		t.Errorf("%v, %d used, want 2", err, l.last)
 	}
 	old.Stop()
@@ -135,7 +135,7 @@ func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 	// While the name does not exist, calls that must connect fail.
 	z.set("redis.weir.test", "")
 	disconnect(t, next)
-	_ = l.hit()
+	_ = l.charge()
 	l.mustFail("no such host")
 	z.set("redis.weir.test", "127.0.0.2")
 	l.charged = 1
@@ -167,12 +167,12 @@ func TestHostNamesOfClusterNodesAreResolved(t *testing.T) {
 	}
 	s := openCluster(t, c)
 	l := newLedger(t, s, keysOn(c, 1, 1)[0])
-	if err := l.hit(); err != nil {
+	if err := l.charge(); err != nil {
 		t.Fatal(err)
 	}
 	z.set("node1.weir.test", "127.0.0.3") // nobody is there
 	disconnect(t, c.Servers[1])
-	_ = l.hit()
+	_ = l.charge()
 	l.mustFail("connection refused")
 	z.set("node1.weir.test", "127.0.0.1")
 	l.awaitAnswer()

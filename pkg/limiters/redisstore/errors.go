@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// ErrTooManyKeys is returned by a Take whose hits have more keys than a call can carry.
-	ErrTooManyKeys = limiters.Uncharged(fmt.Errorf("redisstore: the hits of one Take have more than %d keys", maxKeys))
+	// ErrTooManyKeys is returned by a Take whose operations have more keys than a call can carry.
+	ErrTooManyKeys = limiters.Uncharged(fmt.Errorf("redisstore: the operations of one Take have more than %d keys", maxKeys))
 	// ErrClosed is returned by a Take after Close.
 	ErrClosed = limiters.Uncharged(errors.New("redisstore: the store is closed"))
 	// ErrAuth reports that Redis or a Sentinel rejected the password.
@@ -24,7 +24,7 @@ var (
 		"they need a common hash tag"))
 )
 
-// A KeyError is the error of hits on a key that Redis could not decide, for example because the key has another type. Its text
+// A KeyError is the error of operations on a key that Redis could not decide, for example because the key has another type. Its text
 // omits the key, which contains data of users.
 type KeyError struct {
 	Key   string // the name of the key in Redis

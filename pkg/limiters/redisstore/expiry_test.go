@@ -46,7 +46,7 @@ func (w *expiryFixture) setTo(now time.Time) {
 	}
 }
 
-// mustExpire checks that the key of a hit has an expiry, and that it is not before the key has fully reset.
+// mustExpire checks that the key of an operation has an expiry, and that it is not before the key has fully reset.
 func (w *expiryFixture) mustExpire(s *Store, now time.Time, op limiters.Op) {
 	w.t.Helper()
 	op.N = 0

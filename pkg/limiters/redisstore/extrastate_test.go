@@ -25,7 +25,7 @@ func withExtraState(maximum int64) (limits []*limiters.Limit) {
 	return limits
 }
 
-// The extra keys of a hit are in the slot of its key, have an expiry, and are hidden with it.
+// The extra keys of an operation are in the slot of its key, have an expiry, and are hidden with it.
 func TestExtraKeysShareSlotExpiryAndHiding(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)
@@ -90,7 +90,7 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 	}
 }
 
-// The hit that an inspection follows in a call is not charged on a full Redis, so the inspection does not know the state.
+// The operation that an inspection follows in a call is not charged on a full Redis, so the inspection does not know the state.
 func TestFullRedisFailsInspectionsOfUnsavedKeys(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A stream is hits from several callers, each on its own key, so the fate of each hit can be checked afterwards.
+// A stream is operations from several callers, each on its own key, so the fate of each operation can be checked afterwards.
 type stream struct {
 	t     *testing.T
 	store *Store
@@ -32,11 +32,11 @@ type stream struct {
 	runs  sync.WaitGroup
 
 	mu      sync.Mutex
-	charged map[int64]bool // by number: whether the hit's Take succeeded
-	right   int64          // how many hits that matter have succeeded
+	charged map[int64]bool // by number: whether the operation's Take succeeded
+	right   int64          // how many operations that matter have succeeded
 	errs    map[string]int
 
-	matters func(n int64) bool // whether a hit is of the node that fails
+	matters func(n int64) bool // whether an operation is of the node that fails
 }
 
 func flow(t *testing.T, s *Store, matters func(n int64) bool) *stream {
@@ -52,7 +52,7 @@ func (f *stream) run() {
 	for !f.stop.Load() {
 		n := f.next.Add(1)
 		out := make([]limiters.Verdict, 1)
-		err := f.store.Take(context.Background(), time.Time{}, limiters.Singles(opsOf(fmt.Sprint("hit ", n))...), out)
+		err := f.store.Take(context.Background(), time.Time{}, limiters.Singles(opsOf(fmt.Sprint("op ", n))...), out)
 		if err == nil {
 			err = out[0].Err
 		}
@@ -85,7 +85,7 @@ func kindOf(err error) string {
 	return text[max(0, len(text)-60):]
 }
 
-// answered waits until a number of further hits that matter succeed.
+// answered waits until a number of further operations that matter succeed.
 func (f *stream) answered(many int64) {
 	f.t.Helper()
 	f.mu.Lock()
@@ -95,7 +95,7 @@ func (f *stream) answered(many int64) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.right < target {
-			return fmt.Errorf("%d of %d hits, %v", f.right, target, f.errs)
+			return fmt.Errorf("%d of %d operations, %v", f.right, target, f.errs)
 		}
 		return nil
 	})
@@ -118,8 +118,8 @@ func (f *stream) end() {
 	f.runs.Wait()
 }
 
-// check ends the stream and checks with another store that no hit was charged twice. It returns the number of hits that
-// were answered as charged but are not: the master had not replicated them.
+// check ends the stream and checks with another store that no operation was charged twice. It returns the number of operations that were
+// answered as charged but are not: the master had not replicated them.
 func (f *stream) check(now *Store) (lost int) {
 	f.t.Helper()
 	f.end()
@@ -132,10 +132,10 @@ func (f *stream) check(now *Store) (lost int) {
 		}
 		ops, out := make([]limiters.Op, len(numbers)), make([]limiters.Verdict, len(numbers))
 		for i, n := range numbers {
-			ops[i] = limiters.Op{Key: fmt.Sprint("hit ", n), Limit: hourly}
+			ops[i] = limiters.Op{Key: fmt.Sprint("op ", n), Limit: hourly}
 		}
 		// A cluster with a short node timeout may be down for a moment on a busy machine.
-		redistest.Await(f.t, "the usage of all hits", func(ctx context.Context) error {
+		redistest.Await(f.t, "the usage of all keys", func(ctx context.Context) error {
 			err := now.Take(ctx, time.Time{}, limiters.Singles(ops...), out)
 			for i := range out {
 				err = cmp.Or(err, out[i].Err)
@@ -145,14 +145,14 @@ func (f *stream) check(now *Store) (lost int) {
 		for i, n := range numbers {
 			switch v := out[i]; {
 			case v.Used > 1:
-				f.t.Errorf("hit %d was charged %d times", n, v.Used)
+				f.t.Errorf("operation %d was charged %d times", n, v.Used)
 			case f.charged[n] && v.Used == 0:
 				lost++
 			}
 		}
 		numbers = numbers[:0]
 	}
-	f.t.Logf("%d hits, %d failed, %d lost; errors: %v", f.next.Load(), f.failures(), lost, f.errs)
+	f.t.Logf("%d operations, %d failed, %d lost; errors: %v", f.next.Load(), f.failures(), lost, f.errs)
 	return lost
 }
 
@@ -225,9 +225,9 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 			}
 			// Until then the old master continues to answer, and its charges are lost.
 			after, there := f.next.Load()+1, w.Replica.Client(t)
-			redistest.Await(t, "a hit at the new master", func(ctx context.Context) error {
+			redistest.Await(t, "an operation at the new master", func(ctx context.Context) error {
 				for n := after; n <= f.next.Load(); n++ {
-					key := keyOf("", &limiters.Op{Key: fmt.Sprint("hit ", n), Limit: hourly})
+					key := keyOf("", &limiters.Op{Key: fmt.Sprint("op ", n), Limit: hourly})
 					if there.Exists(ctx, key).Val() == 1 {
 						return nil
 					}
@@ -272,7 +272,7 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 			replica := c.AddReplica(t, 1)
 			s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout, c.DialTimeout = timeout, time.Hour })
 			f := flow(t, s, func(n int64) bool {
-				return c.Owner(int(slotOf(keyOf("", &limiters.Op{Key: fmt.Sprint("hit ", n), Limit: hourly})))) == 1
+				return c.Owner(int(slotOf(keyOf("", &limiters.Op{Key: fmt.Sprint("op ", n), Limit: hourly})))) == 1
 			})
 			f.answered(100)
 			awaitMaster(t, replica, fail(t, c, replica))
@@ -286,7 +286,7 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 			}
 			lost := f.check(openCluster(t, c, func(c *connect.Options, _ *Options) { c.Addrs = append(c.Addrs[:1], c.Addrs[2:]...) }))
 			if name == "handed over" && lost > 0 {
-				t.Errorf("%d hits were lost while the master handed over: %v", lost, f.errs)
+				t.Errorf("%d operations were lost while the master handed over: %v", lost, f.errs)
 			}
 		})
 	}
@@ -326,7 +326,7 @@ func TestClusterRecoversAfterClusterDown(t *testing.T) {
 	mine, other := newLedger(t, s, keysOn(c, 1, 1)[0]), newLedger(t, s, keysOn(c, 2, 1)[0])
 	slot := int(slotOf(keyOf("", &limiters.Op{Key: keysOn(c, 1, 2)[1], Limit: hourly})))
 	for _, l := range []*ledger{mine, other} {
-		if err := l.hit(); err != nil {
+		if err := l.charge(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -335,13 +335,13 @@ func TestClusterRecoversAfterClusterDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	redistest.Await(t, "CLUSTERDOWN", func(context.Context) error {
-		if err := mine.hit(); !redis.IsClusterDownError(err) {
+		if err := mine.charge(); !redis.IsClusterDownError(err) {
 			return errors.Join(errors.New("want CLUSTERDOWN"), err)
 		}
 		return nil
 	})
 	mine.mustFail("CLUSTERDOWN")
-	if err := other.hit(); err != nil {
+	if err := other.charge(); err != nil {
 		t.Errorf("of another node: %v", err)
 	}
 	if err := node.ClusterAddSlots(t.Context(), slot).Err(); err != nil {
@@ -375,7 +375,7 @@ func TestLateConnectionsAreNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	redistest.Await(t, "connections to be begun", func(context.Context) error {
-		if err := l.hit(); err == nil {
+		if err := l.charge(); err == nil {
 			t.Fatal("a frozen Redis has answered")
 		}
 		if n := s.client.PoolStats().TotalConns; s.Stats().Calls < 10 {

@@ -26,7 +26,7 @@ var many = limiterstest.MustLimit(limiters.Spec{
 	Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit},
 })
 
-// A ledger makes hits on one key of a store, and records their results.
+// A ledger charges one key of a store, and records the results.
 type ledger struct {
 	t     *testing.T
 	store *Store
@@ -43,8 +43,8 @@ func newLedger(t *testing.T, s *Store, key string) *ledger {
 	return &ledger{t: t, store: s, key: key, errs: map[string]int{}}
 }
 
-// hit makes one hit and records its result.
-func (l *ledger) hit() error {
+// charge charges one hit and records the result.
+func (l *ledger) charge() error {
 	out := make([]limiters.Verdict, 1)
 	err := l.store.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: l.key, Limit: many, N: 1}}}, out)
 	if err == nil {
@@ -64,18 +64,18 @@ func (l *ledger) hit() error {
 	return err
 }
 
-// mustFail makes a hit that must fail with this text, or with ErrBreakerOpen after earlier failures.
+// mustFail makes a charge that must fail with this text, or with ErrBreakerOpen after earlier failures.
 func (l *ledger) mustFail(want string) {
 	l.t.Helper()
-	if err := l.hit(); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, ErrBreakerOpen) {
+	if err := l.charge(); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, ErrBreakerOpen) {
 		l.t.Errorf("%v, want %q", err, want)
 	}
 }
 
-// awaitAnswer makes hits until one is answered.
+// awaitAnswer makes charges until one is answered.
 func (l *ledger) awaitAnswer() {
 	l.t.Helper()
-	redistest.Await(l.t, "an answer", func(context.Context) error { return l.hit() })
+	redistest.Await(l.t, "an answer", func(context.Context) error { return l.charge() })
 }
 
 // usage returns the key's usage.
@@ -109,7 +109,7 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	}
 	t.Cleanup(server.Stop)
 	l := newLedger(t, openAt(t, connect.Options{Addr: addr}), "k")
-	if err := l.hit(); err != nil {
+	if err := l.charge(); err != nil {
 		t.Fatal(err)
 	}
 	// Each of these keys takes 3 ms to load, until the test sets the delay to 0. Redis accepts connections after every 2 MB.
@@ -134,7 +134,7 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	t.Cleanup(again.Stop)
 	loading := false
 	redistest.Await(t, "LOADING", func(context.Context) error {
-		err := l.hit()
+		err := l.charge()
 		loading = redis.IsLoadingError(err)
 		if loading || err == nil {
 			return nil
@@ -168,7 +168,7 @@ func TestConnectionToReplicaWithoutMasterIsDropped(t *testing.T) {
 	old, master := redistest.Start(t, "--replica-serve-stale-data", "no"), redistest.Start(t)
 	s, name := openByName(t, old.Addr)
 	l := newLedger(t, s, "k")
-	if err := l.hit(); err != nil {
+	if err := l.charge(); err != nil {
 		t.Fatal(err)
 	}
 	host, port, _ := net.SplitHostPort(redistest.FreeAddr(t))
@@ -183,7 +183,7 @@ func TestConnectionToReplicaWithoutMasterIsDropped(t *testing.T) {
 	l.verify()
 }
 
-// A master without its replica (min-replicas-to-write) rejects charges, and still denies hits.
+// A master without its replica (min-replicas-to-write) rejects charges, and still denies operations.
 func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -236,7 +236,7 @@ func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 	l.verify()
 }
 
-// Weir's script can be killed as long as it has written nothing. It then charges nothing, and fails the hits of that call
+// Weir's script can be killed as long as it has written nothing. It then charges nothing, and fails the operations of that call
 // only.
 func TestKilledScriptChargesNothing(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "1")
@@ -276,7 +276,7 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 	l.verify()
 }
 
-// While scripts are flushed repeatedly, no hit fails and none is charged twice.
+// While scripts are flushed repeatedly, no operation fails and none is charged twice.
 func TestScriptFlushUnderTrafficLosesNoHit(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLedger(t, open(t, server), "k")
@@ -285,7 +285,7 @@ func TestScriptFlushUnderTrafficLosesNoHit(t *testing.T) {
 	for range 4 {
 		callers.Go(func() {
 			for !stop.Load() {
-				if err := l.hit(); err != nil {
+				if err := l.charge(); err != nil {
 					t.Error(err)
 					return
 				}

@@ -28,7 +28,7 @@ func newKeyHasher(secret string) *keyHasher {
 	return &keyHasher{macs: sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, key)} }}}
 }
 
-// append appends the hidden tag and key of a hit. MACs have a fixed length and need no separator.
+// append appends the hidden tag and key of an operation. MACs have a fixed length and need no separator.
 func (h *keyHasher) append(dst []byte, tag, opKey string) []byte {
 	m := h.macs.Get().(*mac)
 	defer h.macs.Put(m)
@@ -39,7 +39,7 @@ func (h *keyHasher) append(dst []byte, tag, opKey string) []byte {
 	return m.append(dst, opKey)
 }
 
-// derive returns a 32-byte key for another purpose. The purpose begins with a letter, unlike any key of a hit, so their MACs
+// derive returns a 32-byte key for another purpose. The purpose begins with a letter, unlike any key of an operation, so their MACs
 // differ.
 func (h *keyHasher) derive(purpose string) []byte {
 	m := h.macs.Get().(*mac)

@@ -15,7 +15,7 @@ import (
 
 const secret = "0123456789abcdef0123456789abcdef"
 
-// hitsOfUser returns a hit for each algorithm, on keys that contain a user's name.
+// opsOfUser returns an operation for each algorithm, on keys that contain a user's name.
 func opsOfUser(user string) []limiters.Op {
 	var ops []limiters.Op
 	for _, name := range limiterstest.Windowed() {

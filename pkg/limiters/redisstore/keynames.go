@@ -17,13 +17,13 @@ type keyNamer struct {
 	hasher *keyHasher // nil: keys are readable
 }
 
-// append appends the key of a hit's state to text:
+// append appends the key of an operation's state to text:
 //
-//	prefix keyFormat {opKey} limit               the hit's key is the hash tag, so its limits are in one slot
+//	prefix keyFormat {opKey} limit               the operation's key is the hash tag, so its limits are in one slot
 //	prefix keyFormat length {tag} opKey } limit  with a tag; its length keeps tag and opKey apart
 //	prefix keyFormat h{MAC of opKey} limit       hidden; with a tag, the MAC of the tag is the hash tag
 //
-// Braces in the hit's key are harmless: they change the hash tag of all its limits in the same way.
+// Braces in the operation's key are harmless: they change the hash tag of all its limits in the same way.
 func (n keyNamer) append(text []byte, op *limiters.Op) []byte {
 	return n.appendKey(text, op.Key, op.Limit.StateID())
 }
@@ -52,7 +52,8 @@ func (n keyNamer) appendKey(text []byte, opKey, stateID string) []byte {
 	return append(text, stateID...)
 }
 
-// parse returns the hit's key from the key of a state or from one of its extra keys. It returns false for other keys and for hidden keys.
+// parse returns the operation's key from the key of a state or from one of its extra keys. It returns false for other keys and for hidden
+// keys.
 func (n keyNamer) parse(key string) (opKey string, ok bool) {
 	rest, ours := strings.CutPrefix(key, n.prefix+keyFormat)
 	end := strings.LastIndexByte(rest, '}') // the StateID that follows has no braces
@@ -73,13 +74,13 @@ func (n keyNamer) parse(key string) (opKey string, ok bool) {
 	return rest[tag+1:], true
 }
 
-// Suffixes of the extra keys of a hit, which have its reservations and its penalty. No StateID ends with one.
+// Suffixes of the extra keys of an operation, which have its reservations and its penalty. No StateID ends with one.
 const (
 	reservationsSuffix = "h"
 	penaltySuffix      = "p"
 )
 
-// keys returns the keys of all hits, in one allocation.
+// keys returns the keys of all operations, in one allocation.
 func (n keyNamer) keys(groups []limiters.Group) []string {
 	var buffer keyBuffer
 	return n.keysIn(&buffer, groups)

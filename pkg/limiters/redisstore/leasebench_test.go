@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// leaseOps returns hits that open and end leases. So many stay open on each key.
+// leaseOps returns operations that open and end leases. So many stay open on each key.
 type leaseOps struct {
 	limit  *limiters.Limit
 	keys   []string
@@ -21,7 +21,7 @@ type leaseOps struct {
 	ended  int
 }
 
-// next returns a hit that opens a lease, or the end of the oldest open lease; a limit without leases gets a charge instead.
+// next returns an operation that opens a lease, or the end of the oldest open lease; a limit without leases gets a charge instead.
 func (l *leaseOps) next(end bool) limiters.Op {
 	number := l.opened
 	if end && l.limit.UsesLeases() {
@@ -46,11 +46,11 @@ func (l *leaseOps) next(end bool) limiters.Op {
 	return op
 }
 
-// The hits that open a reservation and settle it, as in the row of bench that has a target.
+// The operations that open a reservation and settle it, as in the row of bench that has a target.
 const estimate, actual = 10, 8
 
-// BenchmarkLeases measures the cost of a hit for Redis by the number of open leases of each key. Each call has 24 hits, half of
-// which end a lease.
+// BenchmarkLeases measures the cost of an operation for Redis by the number of open leases of each key. Each call has 24 operations, half
+// of which end a lease.
 func BenchmarkLeases(b *testing.B) {
 	const size = 24
 	window := func(params limiters.Params) limiters.Spec {
@@ -85,7 +85,7 @@ func BenchmarkLeases(b *testing.B) {
 				for l.opened < open*len(l.keys) {
 					call(0)
 				}
-				for range 2 * len(l.keys) { // then most hits find a key that lives long enough
+				for range 2 * len(l.keys) { // then most operations find a key that lives long enough
 					call(size / 2)
 				}
 				before, calls := cpu(b, s.client), 0

@@ -36,7 +36,7 @@ type leaseCalls struct {
 	prefix string
 	ids    int
 	limits []*limiters.Limit
-	beside *limiters.Limit // of hits in a group with those under limits
+	beside *limiters.Limit // of operations in a group with those under limits
 	now    time.Time
 	last   []limiters.Verdict
 }
@@ -52,13 +52,13 @@ func newLeaseCalls(seed uint64) *leaseCalls {
 	return c
 }
 
-// The steps of the clock and the forms of a hit, each as often as its weight.
+// The steps of the clock and the forms of an operation, each as often as its weight.
 var (
 	clockSteps = []string{"none", "none", "none", "short", "short", "long", "back", "to an edge", "to an edge", "to an edge"}
 	opForms    = []string{"peek or several", "refund", "no id", "end", "end", "end", "end", "open", "open", "open", "open", "open"}
 )
 
-// A hit is under another limit than the first, and a group has a further hit, with a probability of 1 in so many.
+// An operation is under another limit than the first, and a group has a further one, with a probability of 1 in so many.
 const otherLimitIn, furtherOpIn = 4, 3
 
 func (c *leaseCalls) next() (time.Time, []limiters.Group) {
@@ -200,19 +200,19 @@ func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 		}
 		for i, v := range out {
 			if full := !end && i >= limiters.MaxLeases; v.Err != nil || v.TooManyReservations != full || v.Allowed == full {
-				t.Fatalf("hit %d, end %v: %+v", i, end, v)
+				t.Fatalf("operation %d, end %v: %+v", i, end, v)
 			}
 		}
 	}
 	for _, i := range []int{0, limiters.MaxLeases - 1, limiters.MaxLeases} {
 		out, err := take(t, s, limiters.Op{Key: "end true", Limit: limit, N: 1, Lease: leaseID(i)})
 		if opens := i >= limiters.MaxLeases; err != nil || out[0].Err != nil || (out[0].Used > 0) != opens {
-			t.Errorf("hit with id %d, whose end came first: %+v %v", i, out[0], err)
+			t.Errorf("operation with id %d, whose end came first: %+v %v", i, out[0], err)
 		}
 	}
 }
 
-// A hit that opens or ends a lease runs as many commands on a key with 10,000 open leases as on one with 10.
+// An operation that opens or ends a lease runs as many commands on a key with 10,000 open leases as on one with 10.
 func TestLeasesNeedFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c, limit := open(t, server), server.Client(t), slotsOfKey(limiters.MaxLeases, time.Hour)
@@ -241,7 +241,7 @@ func TestLeasesNeedFewCommands(t *testing.T) {
 	}
 }
 
-// A hit drops at most 1,000 expired leases, so it never blocks Redis for long.
+// An operation drops at most 1,000 expired leases, so it never blocks Redis for long.
 func TestOpDropsFewExpiredLeases(t *testing.T) {
 	server := redistest.Start(t)
 	s, c, limit := open(t, server), server.Client(t), slotsOfKey(limiters.MaxLeases, time.Hour)
@@ -268,7 +268,7 @@ func TestOpDropsFewExpiredLeases(t *testing.T) {
 			}
 			rest := c.ZCard(t.Context(), key).Val()
 			if dropped := members - rest; dropped != 1000*slots { // a lease of several slots has two members
-				t.Fatalf("a hit dropped %d members of leases of %d slots, want %d", dropped, slots, 1000*slots)
+				t.Fatalf("an operation dropped %d members of leases of %d slots, want %d", dropped, slots, 1000*slots)
 			}
 			members = rest
 		}
@@ -321,7 +321,7 @@ func TestLeaseKeyExpiresAfterItsLastLease(t *testing.T) {
 	}
 }
 
-// A full Redis denies what does not fit, and fails a hit that opens a lease. It still ends a lease.
+// A full Redis denies what does not fit, and fails an operation that opens a lease. It still ends a lease.
 func TestFullRedisEndsLeases(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
@@ -357,7 +357,7 @@ func TestGroupWithALeaseFailsOnAFullRedis(t *testing.T) {
 	setFull(t, c, true)
 	out, err := takeGroups(t, s, group)
 	if err != nil || out[0].Err == nil || out[1].Err == nil {
-		t.Errorf("%+v %v: want an error for each hit", out, err)
+		t.Errorf("%+v %v: want an error for each operation", out, err)
 	}
 	setFull(t, c, false)
 	if n := c.DBSize(t.Context()).Val(); n > 1 {
@@ -399,7 +399,7 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 	}
 }
 
-// The hash of a key expires after its last reservation, also if the TTL of the rule becomes longer. That is so for each hit, with
+// The hash of a key expires after its last reservation, also if the TTL of the rule becomes longer. That is so for each operation, with
 // and without a penalty.
 func TestReservationsHaveAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
@@ -472,11 +472,11 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 		}
 	}
 	if calls := commands(t, c); calls["hgetall"] > 0 {
-		t.Errorf("%d hits have read the whole hash", calls["hgetall"])
+		t.Errorf("%d operations have read the whole hash", calls["hgetall"])
 	}
 }
 
-// The next hit after the time for which ids that ended are remembered removes them. Further hits need not read the whole hash.
+// The next operation after the time for which ids that ended are remembered removes them. Further operations need not read the whole hash.
 func TestEndedIDsAreRemoved(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -525,7 +525,7 @@ func TestFullRedisSettlesReservations(t *testing.T) {
 	}
 }
 
-// A hash in another form fails the hits of its key: neither opening nor settling a reservation changes anything.
+// A hash in another form fails the operations of its key: neither opening nor settling a reservation changes anything.
 func TestUnreadableReservationsFailTheirOps(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -546,7 +546,7 @@ func TestUnreadableReservationsFailTheirOps(t *testing.T) {
 				t.Errorf("%s, end %v: %+v %v, want an error", name, end, out[0], err)
 			}
 			if n := c.Exists(t.Context(), keyOf("", &op)).Val(); n != 0 || !maps.Equal(c.HGetAll(t.Context(), list).Val(), fields) {
-				t.Errorf("%s, end %v: the hit has changed something", name, end)
+				t.Errorf("%s, end %v: the operation has changed something", name, end)
 			}
 		}
 	}
@@ -582,31 +582,31 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 					t.Errorf("%s, %s, %s: %+v %v, want an error", algorithm, content, name, out[0], err)
 				}
 				if c.Dump(t.Context(), key).Val() != before || !maps.Equal(c.HGetAll(t.Context(), key+reservationsSuffix).Val(), reserved) {
-					t.Errorf("%s, %s, %s: the hit has changed the key or its reservations", algorithm, content, name)
+					t.Errorf("%s, %s, %s: the operation has changed the key or its reservations", algorithm, content, name)
 				}
 			}
 		}
 	}
 }
 
-// The work of a group grows with its hits, also if all of them are on one key.
+// The work of a group grows with its operations, also if all of them are on one key.
 func TestLargeGroupOnOneKeyNeedsFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	const hits = 100
+	const size = 100
 	var g limiters.Group
-	for i := range hits {
-		g = append(g, limiters.Op{Key: "k", Limit: slotsOfKey(hits, time.Hour), N: 1, Lease: leaseID(i)})
+	for i := range size {
+		g = append(g, limiters.Op{Key: "k", Limit: slotsOfKey(size, time.Hour), N: 1, Lease: leaseID(i)})
 	}
 	out, err := takeGroups(t, s, g)
-	if err != nil || out[hits-1].Err != nil || out[hits-1].Used != hits {
-		t.Fatal(err, out[hits-1])
+	if err != nil || out[size-1].Err != nil || out[size-1].Used != size {
+		t.Fatal(err, out[size-1])
 	}
 	sum := 0
 	for _, calls := range commands(t, c) {
 		sum += calls
 	}
-	if sum > 6*hits {
-		t.Errorf("%d commands for %d hits", sum, hits)
+	if sum > 6*size {
+		t.Errorf("%d commands for %d operations", sum, size)
 	}
 }

@@ -204,7 +204,7 @@ func TestIdleConnectionsThatRedisEndsFailNoCall(t *testing.T) {
 	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr}), "k")
 	watcher := server.Client(t)
 	for range 2 {
-		if err := l.hit(); err != nil {
+		if err := l.charge(); err != nil {
 			t.Fatal(err)
 		}
 		redistest.Await(t, "the end of idle connections", func(ctx context.Context) error {
@@ -215,7 +215,7 @@ func TestIdleConnectionsThatRedisEndsFailNoCall(t *testing.T) {
 			return err
 		})
 	}
-	if err := l.hit(); err != nil {
+	if err := l.charge(); err != nil {
 		t.Error(err)
 	}
 	l.verify()

@@ -33,7 +33,7 @@ func TestMGETIsOptional(t *testing.T) {
 			}
 			for i, v := range verdicts {
 				if v.Err != nil || v.Allowed != (used <= 3) || v.Used != min(used, 3) {
-					t.Fatalf("%s, hit %d of key %d: %+v", algorithm, used, i, v)
+					t.Fatalf("%s, operation %d of key %d: %+v", algorithm, used, i, v)
 				}
 			}
 		}

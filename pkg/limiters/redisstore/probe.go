@@ -10,7 +10,7 @@ import (
 
 // A ProbeResult describes a Redis that answers.
 type ProbeResult struct {
-	// RoundTrip is the shortest duration of a few calls without hits, in a cluster to the nearest master. If it exceeds the timeout,
+	// RoundTrip is the shortest duration of a few calls without operations, in a cluster to the nearest master. If it exceeds the timeout,
 	// every Take would fail.
 	RoundTrip time.Duration
 	// EvictionPolicy is the maxmemory-policy, or "" if an ACL hides it. In a cluster, a policy that may evict counters takes precedence.

@@ -14,13 +14,13 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// ErrQueueFull is returned by a Take if MaxWaiting hits are waiting already. Nothing was charged.
+// ErrQueueFull is returned by a Take if MaxWaiting operations are waiting already. Nothing was charged.
 var ErrQueueFull = limiters.Uncharged(errors.New("redisstore: too many hits are waiting for Redis"))
 
-// errTimedOutWaiting is returned by a Take that timed out before its hits were sent. Nothing was charged.
+// errTimedOutWaiting is returned by a Take that timed out before its operations were sent. Nothing was charged.
 var errTimedOutWaiting = errors.New("timed out while waiting for earlier calls")
 
-// errTimedOutSent is returned by a Take that timed out after its hits were sent. They may have been charged.
+// errTimedOutSent is returned by a Take that timed out after its operations were sent. Hits may have been charged.
 var errTimedOutSent = errors.New("no answer in time")
 
 // A callFunc decides groups in one call, which charges nothing after the time notAfter. It does not retain groups or out.
@@ -30,7 +30,7 @@ type callFunc func(ctx context.Context, notAfter, now time.Time, groups []limite
 // delays a call: without one in flight, a Take makes its call immediately, on its own goroutine. If others wait when that call ends, a
 // goroutine makes further calls until the queue is empty.
 //
-// After repeated failures the queue rejects hits for a while, see [breaker].
+// After repeated failures the queue rejects operations for a while, see [breaker].
 type queue struct {
 	*shared
 	call callFunc
@@ -39,28 +39,28 @@ type queue struct {
 	breaker    breaker
 	busy       bool // a call is under way
 	waiters    []*waiter
-	waitingOps int  // the number of hits of the waiters
+	waitingOps int  // the number of operations of the waiters
 	timerSet   bool // timeOutDue will run
 
 	next nextCall // owned by the queue's goroutine, except that timeOutDue reads next.waiters
 }
 
-// A nextCall is the next call of the queue's goroutine, with the hits of several waiters.
+// A nextCall is the next call of the queue's goroutine, with the operations of several waiters.
 type nextCall struct {
 	waiters  []*waiter        // written by the queue's goroutine under mu; timeOutDue reads it under mu
 	groups   []limiters.Group // the groups of the waiters
-	ops      int              // the number of hits in groups
+	ops      int              // the number of operations in groups
 	verdicts []limiters.Verdict
 	deadline time.Time // the latest deadline of the waiters
 }
 
-// A waiter is a queued Take, with copies of its hits.
+// A waiter is a queued Take, with copies of its operations.
 type waiter struct {
 	now       time.Time
 	timeoutAt time.Time // the timeout of the queue after the Take began
 	deadline  time.Time // timeoutAt, or the earlier deadline of its context
 	ops       []limiters.Op
-	groups    []limiters.Group // slices of hits
+	groups    []limiters.Group // slices of ops
 	verdicts  []limiters.Verdict
 	err       error
 	state     atomic.Int32
@@ -77,7 +77,7 @@ const (
 
 var waiterPool = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
 
-// maxPooledOps bounds the hits of a waiter that is reused.
+// maxPooledOps bounds the operations of a waiter that is reused.
 const maxPooledOps = 256
 
 // Take decides groups, in a call of their own or shared with other Takes.
@@ -222,7 +222,7 @@ func withCause(err, cause error) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// copy copies groups of n hits, because a Take must not retain its groups.
+// copy copies groups of n operations, because a Take must not retain its groups.
 func (w *waiter) copy(groups []limiters.Group, n int) {
 	w.ops, w.groups = slices.Grow(w.ops[:0], n), w.groups[:0]
 	for _, g := range groups {
@@ -287,7 +287,7 @@ func (q *queue) idle() bool {
 	return !q.busy
 }
 
-// serve makes calls until no hits wait.
+// serve makes calls until no operations wait.
 func (q *queue) serve() {
 	for q.awaitWaiters(); q.popWaiters(); q.awaitWaiters() {
 		q.callNext()
@@ -295,7 +295,7 @@ func (q *queue) serve() {
 }
 
 // awaitWaiters yields the processor as long as new waiters arrive. On an idle processor it returns immediately. On a busy
-// processor, the larger batch reduces the cost of each hit.
+// processor, the larger batch reduces the cost of each operation.
 func (q *queue) awaitWaiters() {
 	for n, before := q.countWaiting(), -1; n > before && n < q.maxBatch; n = q.countWaiting() {
 		before = n
@@ -309,7 +309,7 @@ func (q *queue) countWaiting() int {
 	return q.waitingOps
 }
 
-// popWaiters moves waiters with the same now to the next call, up to maxBatch hits. If there are none, it marks the queue as idle and
+// popWaiters moves waiters with the same now to the next call, up to maxBatch operations. If there are none, it marks the queue as idle and
 // returns false.
 func (q *queue) popWaiters() bool {
 	q.mu.Lock()

@@ -70,7 +70,7 @@ func (st *stalledRedis) joinGroups(ctx context.Context, now time.Time, groups []
 	st.takes.Go(func() { *err = st.store.Take(ctx, now, groups, out) })
 	redistest.Await(st.t, "a Take to wait", func(context.Context) error {
 		if n := queueOf(st.store).countWaiting(); n != before+len(out) {
-			return fmt.Errorf("%d hits wait", n)
+			return fmt.Errorf("%d operations wait", n)
 		}
 		return nil
 	})
@@ -132,7 +132,7 @@ func TestBatchHasOneTimeAndAMaximumSize(t *testing.T) {
 	var failed [12]error
 	var got [12][]limiters.Verdict
 	for i := range failed {
-		// Takes of two hits. Three have the same time.
+		// Takes of two operations. Three have the same time.
 		at := now.Add(time.Duration(i/3) * time.Second)
 		got[i] = make([]limiters.Verdict, 2)
 		op := limiters.Op{Key: "k", Limit: limit, N: 1}
@@ -185,7 +185,7 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 	cancel()
 	redistest.Await(t, "the Take to leave", func(context.Context) error {
 		if n := s.Stats().TimedOut; n != 1 {
-			return fmt.Errorf("%d hits have left", n)
+			return fmt.Errorf("%d operations have left", n)
 		}
 		return nil
 	})
@@ -261,13 +261,13 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 			}
 		}
 		if n, want := q.countWaiting(), 2-max(0, due-2); n != want {
-			t.Errorf("%d are due: %d hits wait, want %d", due, n, want)
+			t.Errorf("%d are due: %d operations wait, want %d", due, n, want)
 		}
 		if !q.timerSet {
 			t.Errorf("%d are due: the timer is not set for the other Takes", due)
 		}
 		if n := q.stats.timedOut.Load(); n != int64(max(0, due-2)) {
-			t.Errorf("%d are due: %d hits have timed out before they were sent", due, n)
+			t.Errorf("%d are due: %d operations have timed out before they were sent", due, n)
 		}
 	}
 }
@@ -416,24 +416,24 @@ func TestChangedServerClockIsLearned(t *testing.T) {
 func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 	server := redistest.Start(t)
 	used := 0
-	hit := func(t *testing.T) {
+	charge := func(t *testing.T) {
 		used++
 		s := open(t, server)
 		for _, name := range limiterstest.Windowed() {
 			op := limiters.Op{Key: name, Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: 24 * time.Hour}), N: 1}
 			out, err := take(t, s, op)
 			if err != nil || out[0].Err != nil || out[0].Allowed != (used <= 3) || out[0].RetryAfter > 24*time.Hour {
-				t.Errorf("%s, hit %d: %+v, %v", name, used, out, err)
+				t.Errorf("%s, operation %d: %+v, %v", name, used, out, err)
 			}
 		}
 	}
 	for range 3 {
-		hit(t)
+		charge(t)
 		synctest.Test(t, func(t *testing.T) {
 			if year := time.Now().Year(); year != 2000 {
 				t.Fatalf("the clock of synctest is in the year %d: this test checks nothing, want 2000", year)
 			}
-			hit(t)
+			charge(t)
 		})
 	}
 }
@@ -474,7 +474,7 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	}
 }
 
-// Decoded runs are the hits, for random sequences.
+// Decoded runs are the operations, for random sequences.
 func TestRunsEncodeAllOps(t *testing.T) {
 	limits := []*limiters.Limit{hourly, millionAMinute}
 	var seen [redisscripts.KindAlone + 1]int
@@ -529,7 +529,7 @@ func TestRunsEncodeAllOps(t *testing.T) {
 		for i, kind := range kinds {
 			seen[kind]++
 			if alone := times[keys[i]] == 1 && group[i] == 0; alone != (kind >= redisscripts.KindAlone) {
-				t.Fatalf("hit %d of %+v is of kind %d", i, ops, kind)
+				t.Fatalf("operation %d of %+v is of kind %d", i, ops, kind)
 			}
 		}
 		if !slices.Equal(got, ops) || !slices.Equal(gotGroup, group) {
@@ -537,11 +537,11 @@ func TestRunsEncodeAllOps(t *testing.T) {
 		}
 	}
 	if slices.Contains(seen[:], 0) || withOwnLimit == 0 {
-		t.Errorf("hits of each kind: %v, with a limit of their own: %d", seen, withOwnLimit)
+		t.Errorf("operations of each kind: %v, with a limit of their own: %d", seen, withOwnLimit)
 	}
 }
 
-// Hits that are alone on their keys have their own limits and counts. A hit on an unreadable key is the only one to fail.
+// Operations that are alone on their keys have their own limits and counts. An operation on an unreadable key is the only one to fail.
 func TestRunsOfDifferentKindsDecideEachOp(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -576,9 +576,9 @@ func TestRunsOfDifferentKindsDecideEachOp(t *testing.T) {
 		for i := range ops {
 			switch failed := got[i].Err != nil; {
 			case failed != (i == foreign):
-				t.Errorf("hit %d of %+v: %v", i, ops[i], got[i].Err)
+				t.Errorf("operation %d of %+v: %v", i, ops[i], got[i].Err)
 			case !failed && got[i] != want[i]:
-				t.Errorf("hit %d of %+v:\n got %+v\nwant %+v", i, ops[i], got[i], want[i])
+				t.Errorf("operation %d of %+v:\n got %+v\nwant %+v", i, ops[i], got[i], want[i])
 			}
 		}
 	}

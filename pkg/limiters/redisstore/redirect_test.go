@@ -24,7 +24,7 @@ func slotAndOwner(c *redistest.Cluster) (slot, home int) {
 	return slot, c.Owner(slot)
 }
 
-// A slot moves while hits arrive from three stores. No hit fails, none is lost, and none is charged twice. A call contains keys
+// A slot moves while operations arrive from three stores. No operation fails, none is lost, and none is charged twice. A call contains keys
 // that have not moved yet, keys that have moved, and new ones.
 func TestMovingSlotLosesNoHit(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 					}
 					for i, v := range out {
 						if v.Err != nil || i == 3 && v.Used != 1 {
-							t.Errorf("hit on %s: %+v", ops[i].Key, v)
+							t.Errorf("operation on %s: %+v", ops[i].Key, v)
 							return
 						}
 					}
@@ -117,7 +117,7 @@ func TestCallsOverTwoNodesAreDecidedWhileASlotMoves(t *testing.T) {
 		}
 		for i, v := range out {
 			if v.Err != nil || v.Used != used[i] {
-				t.Errorf("hit %d: %+v, want %d used", i, v, used[i])
+				t.Errorf("operation %d: %+v, want %d used", i, v, used[i])
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func behindProxies(t *testing.T) (*redistest.Cluster, []*redistest.Proxy, *Store
 	return c, wires, s
 }
 
-// The reply of a node is lost. Its hits are charged once and get errors, the others stand, and nothing is sent again.
+// The reply of a node is lost. Its operations are charged once and get errors, the others stand, and nothing is sent again.
 func TestLostConnectionNeverResends(t *testing.T) {
 	t.Parallel()
 	c, wires, s := behindProxies(t)
@@ -222,7 +222,7 @@ func TestLostConnectionNeverResends(t *testing.T) {
 	look(4, 2, 2)
 }
 
-// An unreachable node fails the hits in its slots and delays no others.
+// An unreachable node fails the operations in its slots and delays no others.
 func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
@@ -236,13 +236,13 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	for i, v := range out {
 		gone := i == 2 || i == 3
 		if err != nil || gone != (v.Err != nil) || !gone && v.Used != 2 {
-			t.Errorf("hit %d: %+v, %v", i, v, err)
+			t.Errorf("operation %d: %+v, %v", i, v, err)
 		}
 	}
 	if _, err := take(t, s, opsOf(keys[2:4]...)...); err == nil {
 		t.Error("of nothing but the node that is gone: no error")
 	}
-	// A node that hangs fails its hits at the deadline. Hits of other nodes are decided before.
+	// A node that hangs fails its operations at the deadline. Operations of other nodes are decided before.
 	patient := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
 	if _, err := patient.Probe(t.Context()); err != nil {
 		t.Error(err)

@@ -5,17 +5,17 @@
 //
 //   - A [queue] makes one call at a time to a Redis server. Takes that arrive during a call share the next one. A cluster
 //     has a queue for each [node], a [single] Redis has one.
-//   - A [breaker] rejects hits immediately while Redis does not answer.
+//   - A [breaker] rejects operations immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
-//   - A [server] calls a script, which decides all hits of a call at one time, the server's; in a cluster, it decides those of one
+//   - A [server] calls a script, which decides all operations of a call at one time, the server's; in a cluster, it decides those of one
 //     slot. The script is in pkg/redisscripts, so this package contains no algorithm. It knows which keys a limit has, and which
-//     decider of the script takes a hit.
+//     decider of the script takes an operation.
 //
 // A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later.
 //
 // A call is sent again only if it charged nothing: after NOSCRIPT and, in a cluster, after MOVED, ASK or TRYAGAIN. It is also sent
 // again if the script rejected it as late although its deadline has not passed by the local clock. The estimate of the server's clock
-// was then wrong. After a lost connection or a timeout, the hits get an error and may have been charged.
+// was then wrong. After a lost connection or a timeout, the operations get an error, and their hits may have been charged.
 package redisstore
 
 import (
@@ -49,15 +49,15 @@ type shared struct {
 	namer          keyNamer
 	timeout        time.Duration // the timeout of a Take, and of a call
 	connectTimeout time.Duration // the timeout of a request that may have to connect first
-	maxBatch       int           // hits in a call that carries several Takes
-	maxWaiting     int           // hits that may wait in a queue
+	maxBatch       int           // operations in a call that carries several Takes
+	maxWaiting     int           // operations that may wait in a queue
 	stats          statCounters
 
 	ctx     context.Context // ends with Close
 	running sync.WaitGroup  // Takes, calls, and goroutines started by them
 }
 
-// servers decides hits on the servers of a Store: a [single] Redis or a [cluster].
+// servers decides operations on the servers of a Store: a [single] Redis or a [cluster].
 type servers interface {
 	split.Taker
 	// masters returns the servers that have keys, one at least, in the order of their addresses. The address of a single Redis is "".
@@ -141,10 +141,10 @@ func (s *Store) failure(operation string, err error) error {
 
 // Stats are the counters of a Store since its creation.
 type Stats struct {
-	Calls, Ops      int64 // calls, and the hits in them
-	QueueRejected   int64 // hits that failed with ErrQueueFull
-	TimedOut        int64 // hits that timed out before they were sent; they were not charged
-	BreakerRejected int64 // hits that failed with ErrBreakerOpen
+	Calls, Ops      int64 // calls, and the operations in them
+	QueueRejected   int64 // operations that failed with ErrQueueFull
+	TimedOut        int64 // operations that timed out before they were sent; nothing was charged
+	BreakerRejected int64 // operations that failed with ErrBreakerOpen
 	Panics          int64 // calls that failed because of a bug, see split.ErrPanic
 }
 
@@ -153,7 +153,7 @@ type statCounters struct {
 	calls, ops atomic.Int64
 	panics     atomic.Int64
 
-	queueRejected, timedOut, breakerRejected atomic.Int64 // hits
+	queueRejected, timedOut, breakerRejected atomic.Int64 // operations
 }
 
 // Stats returns the counters.

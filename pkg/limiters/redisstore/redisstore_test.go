@@ -28,7 +28,7 @@ func open(t *testing.T, server *redistest.Server) *Store {
 	return s
 }
 
-// keyOf returns the key of a hit's state in Redis.
+// keyOf returns the key of an operation's state in Redis.
 func keyOf(prefix string, op *limiters.Op) string { return keyNamer{prefix: prefix}.key(op) }
 
 func (n keyNamer) key(op *limiters.Op) string { return string(n.append(nil, op)) }
@@ -119,14 +119,14 @@ func TestDemotedMasterIsDisconnected(t *testing.T) {
 	}
 }
 
-// Indices in a call have two bytes, so a call has at most 65,535 hits.
+// Indices in a call have two bytes, so a call has at most 65,535 operations.
 func TestTooManyOpsChargeNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	maximum := perHour(1 << 20)
 	ops := slices.Repeat([]limiters.Op{{Key: "k", Limit: maximum, N: 1}}, 1<<16)
 	if _, err := take(t, s, ops...); !errors.Is(err, ErrTooManyKeys) {
-		t.Errorf("%d hits: %v, want %v", len(ops), err, ErrTooManyKeys)
+		t.Errorf("%d operations: %v, want %v", len(ops), err, ErrTooManyKeys)
 	}
 	if out, err := take(t, s, ops[1:]...); err != nil || out[len(out)-1].Used != 1<<16-1 {
 		t.Errorf("one fewer: %v, want all charged, and none of the others", err)
@@ -136,7 +136,7 @@ func TestTooManyOpsChargeNothing(t *testing.T) {
 	}})
 	ops = slices.Repeat([]limiters.Op{{Key: "p", Limit: penalized, N: 1}}, 40_000)
 	if _, err := take(t, s, ops...); !limiters.IsUncharged(err) || !strings.Contains(fmt.Sprint(err), "more than 65535 keys") {
-		t.Errorf("%d hits with two keys each: %v, want an error about the number of keys", len(ops), err)
+		t.Errorf("%d operations with two keys each: %v, want an error about the number of keys", len(ops), err)
 	}
 }
 
@@ -165,11 +165,11 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 		for i, v := range out {
 			bad := i == 1 || i == 3 || i == 4
 			if bad != (v.Err != nil) {
-				t.Errorf("%s hit %d: %+v", name, i, v)
+				t.Errorf("%s operation %d: %+v", name, i, v)
 			}
 			var key *KeyError
 			if bad && (!errors.As(v.Err, &key) || !strings.HasPrefix(key.Key, "w2{") || strings.Contains(v.Err.Error(), "w2{")) {
-				t.Errorf("%s hit %d: got %v, want a KeyError whose text omits the key", name, i, v.Err)
+				t.Errorf("%s operation %d: got %v, want a KeyError whose text omits the key", name, i, v.Err)
 			}
 		}
 		if out[5].Used != 3 {
@@ -188,7 +188,7 @@ func TestGroupWithUnreadableKeyIsNotCharged(t *testing.T) {
 	c.HSet(context.Background(), keyOf("", &bad), "a", "b")
 	out, err := takeGroups(t, s, limiters.Group{{Key: "good", Limit: hourly, N: 1}, bad})
 	if err != nil || out[0].Err != nil || out[0].Used != 0 || out[1].Err == nil {
-		t.Errorf("%+v, %v: want no error and no usage for the first hit, and an error for the second", out, err)
+		t.Errorf("%+v, %v: want no error and no usage for the first operation, and an error for the second", out, err)
 	}
 }
 
@@ -244,8 +244,8 @@ func TestFullRedisStillDenies(t *testing.T) {
 	}
 }
 
-// A hit is denied because of a hit before it in the call, which a full Redis then does not charge. So the second hit would fit,
-// and must fail: a denial would be remembered and counted.
+// An operation is denied because of an operation before it in the call, which a full Redis then does not charge. So the second operation
+// would fit, and must fail: a denial would be remembered and counted.
 func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
@@ -254,7 +254,7 @@ func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 			limit := limiterstest.MustLimit(limiters.Spec{
 				Algorithm: name, Max: 3, Window: 365 * 24 * time.Hour, Params: limiters.Params{Penalty: penalty},
 			})
-			for i, hits := range [][2]int64{{3, 1}, {2, 2}} { // equal hits are one run
+			for i, hits := range [][2]int64{{3, 1}, {2, 2}} { // equal operations are one run
 				one := limiters.Op{Key: fmt.Sprint(penalty, i), Limit: limit, N: hits[0]}
 				two := one
 				two.N = hits[1]
@@ -263,11 +263,11 @@ func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 				setFull(t, c, false)
 				for j, v := range out {
 					if err != nil || v.Err == nil || !strings.Contains(v.Err.Error(), "OOM") {
-						t.Errorf("%s %+v, hit %d of %v: %+v, %v, want an error", name, penalty, j, hits, v, err)
+						t.Errorf("%s %+v, operation %d of %v: %+v, %v, want an error", name, penalty, j, hits, v, err)
 					}
 				}
 				if out, err := take(t, s, two); err != nil || !out[0].Allowed || out[0].Used != two.N {
-					t.Errorf("%s %+v, afterwards: %+v, %v, want only this hit charged", name, penalty, out, err)
+					t.Errorf("%s %+v, afterwards: %+v, %v, want only this charge", name, penalty, out, err)
 				}
 			}
 		}
@@ -302,12 +302,12 @@ func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	setFull(t, c, false)
 	for i, v := range refused {
 		if v.Err == nil {
-			t.Errorf("hit %d: %+v, want an error", i, v)
+			t.Errorf("operation %d: %+v, want an error", i, v)
 		}
 	}
 	for i, v := range take(later, 0) {
 		if v.Used != 0 {
-			t.Errorf("hit %d was charged: %+v", i, v)
+			t.Errorf("operation %d was charged: %+v", i, v)
 		}
 	}
 }
@@ -402,7 +402,7 @@ func TestProbeReportsTheEvictionPolicy(t *testing.T) {
 	}
 }
 
-// A server that accepts connections and never answers costs a call its timeout, and no hit is sent twice.
+// A server that accepts connections and never answers costs a call its timeout, and no operation is sent twice.
 func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

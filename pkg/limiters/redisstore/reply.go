@@ -19,7 +19,7 @@ var errLate = limiters.Uncharged(errors.New("the call ran after its deadline"))
 type reply struct {
 	time     int64  // the server's time, in µs since 1970
 	verdicts string // encoded; empty if the call ran after its deadline
-	texts    []any  // the reasons of failed hits
+	texts    []any  // the reasons of failed operations
 }
 
 func readReply(value any) (reply, error) {

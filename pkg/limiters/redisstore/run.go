@@ -7,23 +7,23 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// A opRun is consecutive hits of one kind.
+// An opRun is consecutive operations that the script decides in one way.
 type opRun struct {
 	kind           redisscripts.RunKind
-	first          int // index of the first hit
-	times          int // number of hits; of an inspection, the number of its verdicts
-	key            int // index of the first hit's key
-	limit          int // index of the hits' limit; noIndex: each hit has a limit and an amount of its own
+	first          int // index of the first operation
+	times          int // number of operations; of an inspection, the number of its verdicts
+	key            int // index of the first operation's key
+	limit          int // index of the operations' limit; noIndex: each operation has a limit and an amount of its own
 	group          uint16
-	n              int64 // amount of each hit
+	n              int64 // amount of each operation
 	isChargeDenied bool
 }
 
-// longRun is the length from which a run of equal hits accepts no other hits. A further run costs the script as much as a few hits, and
-// a hit with its own limit and amount costs a little more than an equal hit.
+// longRun is the length from which a run of equal operations accepts no others. A further run costs the script as much as a few
+// operations, and one with its own limit and amount costs a little more than an equal one.
 const longRun = 8
 
-// encodeRuns appends the runs of all hits.
+// encodeRuns appends the runs of all operations.
 func (b *batch) encodeRuns() {
 	var last opRun
 	for i := range b.ops {
@@ -50,7 +50,7 @@ func (b *batch) encodeRuns() {
 	b.appendRun(&last)
 }
 
-// join adds the run next of one hit to r. It returns false if next does not belong to r.
+// join adds the run next of one operation to r. It returns false if next does not belong to r.
 func (r *opRun) join(next opRun) bool {
 	if r.times == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind || r.isChargeDenied != next.isChargeDenied {
 		return false
@@ -121,13 +121,13 @@ func (b *batch) appendAmount(buf []byte, i int) []byte {
 	return binary.BigEndian.AppendUint64(buf, uint64(limiters.ClampHits(b.ops[i].N)))
 }
 
-// appendLease appends the operation and the lease id of hit i.
+// appendLease appends the kind and the lease id of operation i.
 func (b *batch) appendLease(buf []byte, i int) []byte {
 	op := b.ops[i]
 	return append(append(buf, byte(op.Kind)), op.Lease[:]...)
 }
 
-// keyAndLimit returns the indices of the key of a kind of hit i and of its limit, or noIndex if the hit has no such key.
+// keyAndLimit returns the indices of the key of a kind of operation i and of its limit, or noIndex if the operation has no such key.
 func (b *batch) keyAndLimit(i int, kind keyKind) (key, limit int) {
 	l := scriptLimit{b.ops[i].Limit, kind}
 	if !l.exists() {

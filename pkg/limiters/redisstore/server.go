@@ -56,7 +56,7 @@ func (s server) callOnce(ctx context.Context, b *batch) (reply, error) {
 	return r, err
 }
 
-// ping calls the script without hits and returns the duration.
+// ping calls the script without operations and returns the duration.
 func (s server) ping(ctx context.Context) (time.Duration, error) {
 	b := newBatch(time.Time{}, time.Time{})
 	start := time.Now()

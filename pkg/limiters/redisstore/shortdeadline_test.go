@@ -16,7 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A client that gives up early costs other clients nothing: the connection to Redis stays open. Its hits are not charged if they
+// A client that gives up early costs other clients nothing: the connection to Redis stays open. Its operations are not charged if they
 // reach Redis too late.
 func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 	t.Parallel()
@@ -33,7 +33,7 @@ func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 		var out [1]limiters.Verdict
 		err := s.Take(ctx, time.Time{}, limiters.Singles(op), out[:])
 		if cancel(); err == nil && out[0].Err == nil {
-			t.Fatalf("a hit with a deadline of %v is decided after a round trip of %v: %+v", roundTrip/4, roundTrip, out[0])
+			t.Fatalf("an operation with a deadline of %v is decided after a round trip of %v: %+v", roundTrip/4, roundTrip, out[0])
 		}
 	}
 	v, err := take(t, s, op)
@@ -45,7 +45,7 @@ func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 	}
 }
 
-// In a cluster too, hits that reach their node after the deadline of their client are not charged, with one slot and with several.
+// In a cluster too, operations that reach their node after the deadline of their client are not charged, with one slot and with several.
 func TestLateHitsAreNotChargedInACluster(t *testing.T) {
 	t.Parallel()
 	const roundTrip = 20 * time.Millisecond
@@ -63,7 +63,7 @@ func TestLateHitsAreNotChargedInACluster(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), roundTrip/4)
 		out := make([]limiters.Verdict, len(ops))
 		if err := s.Take(ctx, time.Time{}, limiters.Singles(ops...), out); err == nil {
-			t.Errorf("%d hits with a deadline of %v are decided after a round trip of %v: %+v", len(ops), roundTrip/4, roundTrip, out)
+			t.Errorf("%d operations with a deadline of %v are decided after a round trip of %v: %+v", len(ops), roundTrip/4, roundTrip, out)
 		}
 		cancel()
 	}
@@ -90,7 +90,7 @@ func TestLateCallIsSentOnce(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), roundTrip/4)
 		var out [1]limiters.Verdict
 		if err := s.Take(ctx, time.Time{}, limiters.Singles(op), out[:]); err == nil && out[0].Err == nil {
-			t.Errorf("%+v: the hit is decided after its deadline", out[0])
+			t.Errorf("%+v: the operation is decided after its deadline", out[0])
 		}
 		cancel()
 	}

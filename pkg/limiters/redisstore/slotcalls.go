@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A slotCall is a call with hits whose keys share a slot. It fails independently of other calls.
+// A slotCall is a call with operations whose keys share a slot. It fails independently of other calls.
 type slotCall struct {
 	split.Subset
 	batch *batch // has the keys; makeCalls encodes the groups

@@ -99,7 +99,7 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	keysExpire(t, c, 25*time.Hour)
 }
 
-// While a slot moves, a hit with extra keys of which some do not exist fails with TRYAGAIN. It charges nothing, and neither
+// While a slot moves, an operation with extra keys of which some do not exist fails with TRYAGAIN. It charges nothing, and neither
 // does its group. A settle that failed can be repeated.
 func TestOpsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 	t.Parallel()
@@ -120,7 +120,7 @@ func TestOpsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 				t.Helper()
 				out, err := takeGroups(t, s, limiters.Group{settle}, limiters.Group{op(2), {Key: user, Limit: week, N: 1}})
 				if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) {
-					t.Errorf("%s: %+v, %v; want TRYAGAIN for the hits with extra keys", state, out, err)
+					t.Errorf("%s: %+v, %v; want TRYAGAIN for the operations with extra keys", state, out, err)
 				}
 				out, err = take(t, s, limiters.Op{Key: user, Limit: week})
 				if err != nil || out[0].Err != nil || out[0].Used != 1 {

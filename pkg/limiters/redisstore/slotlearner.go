@@ -13,8 +13,8 @@ var errNoHosts = errors.New("the cluster announces no host of its nodes: set clu
 
 var errNoSlots = errors.New("the cluster does not report its slots")
 
-// A slotLearner guards the attempts to learn the slots of a cluster. While they are unknown, its breaker rejects hits that would wait for
-// them.
+// A slotLearner guards the attempts to learn the slots of a cluster. While they are unknown, its breaker rejects operations that would
+// wait for them.
 type slotLearner struct {
 	timeout time.Duration // the timeout of a Take
 	unknown atomic.Bool   // the last attempt failed
@@ -24,8 +24,8 @@ type slotLearner struct {
 	trying  bool // an attempt is under way, and the breaker is open
 }
 
-// try calls lookUp, which learns the slots if they are unknown. While the breaker is open, try calls it for one caller at a time, and returns
-// ErrBreakerOpen to all others.
+// try calls lookUp, which learns the slots if they are unknown. While the breaker is open, try calls it for one caller at a time, and
+// returns ErrBreakerOpen to all others.
 func (l *slotLearner) try(ctx context.Context, lookUp func() error) error {
 	if l.unknown.Load() {
 		end, err := l.begin()

@@ -11,8 +11,8 @@ import (
 )
 
 // callKeyByKey repeats calls that got TRYAGAIN, because a call over several keys fails while their slot moves. It charges a group
-// key by key, and refunds it if one of its hits is denied or fails, see ADR 5. A group with both charges and refunds keeps the
-// error, because refunds cannot be undone. A hit with a penalty or a reservation has extra keys; it keeps the error unless one
+// key by key, and refunds it if one of its operations is denied or fails, see ADR 5. A group with both charges and refunds keeps the
+// error, because refunds cannot be undone. An operation with a penalty or a reservation has extra keys; it keeps the error unless one
 // node has all of them, see ADR 16.
 func (n *node) callKeyByKey(ctx context.Context, calls []*slotCall) {
 	start := time.Now()
@@ -22,7 +22,7 @@ func (n *node) callKeyByKey(ctx context.Context, calls []*slotCall) {
 	}
 	n.makeCalls(ctx, allCalls(charges))
 	for i, sc := range calls {
-		charges[i].scatter(sc.Verdicts) // a hit that is not in charges keeps its error
+		charges[i].scatter(sc.Verdicts) // an operation that is not in charges keeps its error
 		refunds[i] = refundsOf(sc, start)
 	}
 	// The charges may have used up the time of the call, so it may take twice the timeout.
@@ -35,7 +35,7 @@ func (n *node) callKeyByKey(ctx context.Context, calls []*slotCall) {
 	}
 }
 
-// chargesOf returns a call for each key. Hits on one key keep their order and group.
+// chargesOf returns a call for each key. Operations on one key keep their order and group.
 func chargesOf(sc *slotCall) keyCalls {
 	charges := newKeyCalls(sc.batch.notAfter, sc.batch.now)
 	for first, g := range limiters.EachGroup(sc.Groups) {
@@ -45,7 +45,7 @@ func chargesOf(sc *slotCall) keyCalls {
 		}
 		for i, key := range keys {
 			if slices.Index(keys, key) < i {
-				continue // added with the first hit on this key
+				continue // added with the first operation on this key
 			}
 			var own limiters.Group
 			var indices []int
@@ -60,8 +60,8 @@ func chargesOf(sc *slotCall) keyCalls {
 	return charges
 }
 
-// refundsOf returns refunds of the hits that were charged, after start, in groups that were denied. The refunds do not have the deadline
-// of the charges, because a charge must be refunded even if its client has left.
+// refundsOf returns refunds of the operations that were charged, after start, in groups that were denied. The refunds do not have the
+// deadline of the charges, because a charge must be refunded even if its client has left.
 func refundsOf(sc *slotCall, start time.Time) keyCalls {
 	refunds := newKeyCalls(time.Time{}, sc.batch.now)
 	for first, g := range limiters.EachGroup(sc.Groups) {
@@ -91,7 +91,8 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 	return refunds
 }
 
-// undoOf returns the hit that undoes an allowed hit: the end of its lease, or a refund. It returns false if hit has changed nothing.
+// undoOf returns the operation that undoes an allowed operation: the end of its lease, or a refund. It returns false if op has changed
+// nothing.
 func undoOf(op limiters.Op) (undo limiters.Op, needed bool) {
 	undo = op
 	if op.Limit.UsesLeases() {
@@ -106,7 +107,7 @@ func spansKeys(keys []string) bool {
 	return slices.ContainsFunc(keys, func(key string) bool { return key != keys[0] })
 }
 
-// isMixed reports whether a group has both refunds and other hits.
+// isMixed reports whether a group has both refunds and other operations.
 func isMixed(g limiters.Group) bool {
 	refunds := func(op limiters.Op) bool { return op.N < 0 }
 	return slices.ContainsFunc(g, refunds) && slices.ContainsFunc(g, func(op limiters.Op) bool { return !refunds(op) })
@@ -121,7 +122,7 @@ func errorOfAll(verdicts []limiters.Verdict) error {
 	return split.ErrorOfAll(errs)
 }
 
-// keyCalls has a call for each key of some hits.
+// keyCalls has a call for each key of some operations.
 type keyCalls struct {
 	notAfter, now time.Time // the times of the batch, see batch
 	byKey         map[string]*slotCall
@@ -132,7 +133,7 @@ func newKeyCalls(notAfter, now time.Time) keyCalls {
 	return keyCalls{notAfter: notAfter, now: now, byKey: map[string]*slotCall{}}
 }
 
-// add adds a group of hits on key to the call of the key, and returns the call. See [split.Subset.AddOps].
+// add adds a group of operations on key to the call of the key, and returns the call. See [split.Subset.AddOps].
 func (k *keyCalls) add(key string, g limiters.Group, indices ...int) *slotCall {
 	sc := k.byKey[key]
 	if sc == nil {
@@ -158,8 +159,9 @@ func (k keyCalls) scatter(out []limiters.Verdict) {
 	}
 }
 
-// scatterRefunds replaces the verdicts of hits that were allowed and then refunded. If the refund was late, its window has ended, and
-// the verdict of the charge stays. If it failed, the hit has an error that is not [limiters.Uncharged], so that nothing charges it again.
+// scatterRefunds replaces the verdicts of operations that were allowed and then refunded. If the refund was late, its window has ended,
+// and the verdict of the charge stays. If it failed, the operation gets an error that is not [limiters.Uncharged], so that nothing charges
+// it again.
 func (k keyCalls) scatterRefunds(out []limiters.Verdict) {
 	for _, sc := range k.calls {
 		if errors.Is(sc.err, errLate) {

@@ -79,11 +79,11 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 			t.Errorf("group %d: %+v, %v; want %+v", i, out, err, want)
 		}
 	}
-	// A group that charges and refunds cannot be undone, so it is not decided. Other hits of the call are.
+	// A group that charges and refunds cannot be undone, so it is not decided. Other operations of the call are.
 	mixed := limiters.Group{{Key: user, Limit: week, N: -1}, {Key: user, Limit: day, N: 1}}
 	out, err := takeGroups(t, s, mixed, group[:1])
 	if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) || out[2].Err != nil || out[2].Used != 5 {
-		t.Errorf("%+v, %v: want TRYAGAIN for the mixed group and 5 used by the other hit", out, err)
+		t.Errorf("%+v, %v: want TRYAGAIN for the mixed group and 5 used by the other operation", out, err)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			defer func() { _ = c.Servers[1].Signal(syscall.SIGCONT) }()
 			out := make([]limiters.Verdict, 2)
 			for range 3 {
-				// Undecided hits have errors, and so may the Take.
+				// Undecided operations have errors, and so may the Take.
 				_ = f.Take(context.Background(), time.Time{}, []limiters.Group{group}, out)
 			}
 			v, err := take(t, s, limiters.Op{Key: user, Limit: week})
@@ -177,7 +177,7 @@ func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 	}
 }
 
-// TRYAGAIN says nothing about the node: hits in its other slots must be decided.
+// TRYAGAIN says nothing about the node: operations in its other slots must be decided.
 func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -201,7 +201,7 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// In a cluster that continues without all slots, hits in a slot that no node has must not affect other slots.
+// In a cluster that continues without all slots, operations in a slot that no node has must not affect other slots.
 func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
@@ -224,7 +224,7 @@ func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// A cluster whose slots are unknown has no queue, and still a breaker: hits do not wait for a timeout each.
+// A cluster whose slots are unknown has no queue, and still a breaker: operations do not wait for a timeout each.
 func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 	address := redistest.FreeAddr(t)
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{address}, Timeout: 100 * time.Millisecond})
@@ -234,12 +234,12 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 			return nil
 		}
 		if err == nil {
-			t.Fatal("a cluster that is not there decides hits")
+			t.Fatal("a cluster that is not there decides operations")
 		}
 		return err
 	})
 	if n := s.Stats().BreakerRejected; n != 3 {
-		t.Errorf("%d hits were rejected, want 3", n)
+		t.Errorf("%d operations were rejected, want 3", n)
 	}
 	server, err := redistest.Run(address)
 	if err != nil {
@@ -272,7 +272,8 @@ func TestPanicInSendIsAnErrorOfItsOps(t *testing.T) {
 	}
 }
 
-// A refund that runs after the end of the window in which the hit was charged must not refund a hit of the next window. It is sent once.
+// A refund that runs after the end of the window in which the hit was charged must not refund a hit of the next window. It
+// is sent once.
 func TestRefundExpiresWithItsWindow(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -309,8 +310,8 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	}
 }
 
-// While a slot moves, the hits of a group are charged key by key until the deadline of the client. A hit that was charged in a denied
-// group is refunded, even if the deadline has passed since.
+// While a slot moves, the operations of a group are charged key by key until the deadline of the client. An operation that was charged in
+// a denied group is refunded, even if the deadline has passed since.
 func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2)

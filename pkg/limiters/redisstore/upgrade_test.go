@@ -111,7 +111,7 @@ func TestReplicasOfTwoVersionsShareKeys(t *testing.T) {
 				o.KeySecret = secret
 			}
 			s := openAt(t, connect.Options{Addr: server.Addr}, o)
-			hit := func(at time.Duration, limit *limiters.Limit, n int64) limiters.Verdict {
+			charge := func(at time.Duration, limit *limiters.Limit, n int64) limiters.Verdict {
 				t.Helper()
 				out := make([]limiters.Verdict, 1)
 				err := s.Take(t.Context(), logStart.Add(at), limiters.Singles(limiters.Op{Key: "alice", Limit: limit, N: n}), out)
@@ -122,7 +122,7 @@ func TestReplicasOfTwoVersionsShareKeys(t *testing.T) {
 			}
 			decided := func(what, further string) {
 				t.Helper()
-				v, want := hit(100*time.Second, k.limit(t, further), 1), k.Then
+				v, want := charge(100*time.Second, k.limit(t, further), 1), k.Then
 				if v.Allowed != want.Allowed || v.Used != want.Used || v.Remaining != want.Remaining ||
 					v.RetryAfter != want.RetryAfterNS || v.ResetAfter != want.ResetAfterNS {
 					t.Errorf("%s: %+v, want %+v", what, v, want)
@@ -130,7 +130,7 @@ func TestReplicasOfTwoVersionsShareKeys(t *testing.T) {
 			}
 			c.FlushAll(t.Context())
 			for _, h := range k.Hits {
-				hit(time.Duration(h[0])*time.Microsecond, k.limit(t, ""), h[1])
+				charge(time.Duration(h[0])*time.Microsecond, k.limit(t, ""), h[1])
 			}
 			if got := k.read(t, c); !slices.Equal(got, k.Values) || c.DBSize(t.Context()).Val() != 1 {
 				t.Errorf("keys %q, %s has %q, want %q", c.Keys(t.Context(), "*").Val(), k.Key, got, k.Values)
