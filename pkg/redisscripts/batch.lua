@@ -1,51 +1,52 @@
--- batch: the driver, which decides a batch of hits in order, all at the same time. Twin of limiters.Decide.
+-- batch: the driver, which decides a batch of operations in order, all at the same time. Twin of limiters.Decide.
 --
 -- The driver names no algorithm. The function module_of runs another file and returns its result. For an algorithm, these are the
 -- functions limit, load, fits, charge, usage, save and quick. The function quick handles the most frequent case, hits that fit in an
 -- existing state: it charges and saves them, and returns used and reset. In any other case it changes nothing and returns nil.
 --
--- Each decider has the name of its hits. decide_extra.lua can decide any hit, and each of its steps is a function. The others leave out
--- the steps that their hits do not need. That saves most hits 8 to 75 % of their cost (ADR 3). The deciders and the kinds of their runs,
--- see ARGV[#]:
---   decide_alone             ALONE         hits on keys of their own, as most are: no state is kept for another hit
---   decide_same_key          SAME_KEY      hits on one key, without a group: one state for all
+-- Each decider has the name of its operations. decide_extra.lua can decide any operation, and each of its steps is a function. The
+-- others leave out the steps that their operations do not need. That saves most operations 8 to 75 % of their cost (ADR 3). The deciders
+-- and the kinds of their runs, see ARGV[#]:
+--   decide_alone             ALONE         operations on keys of their own, as most are: no state is kept for another operation
+--   decide_same_key          SAME_KEY      operations on one key, without a group: one state for all
 --   decide_group             SAME_KEY      a group without extra state
---   decide_concurrency.lua   CONCURRENCY   hits under concurrency limits, without a group
---   decide_reservations.lua  RESERVATIONS  hits under limits with reservations, without a group and a penalty
---   decide_extra.lua         EXTRA         a group or a hit with extra state that no other decider decides, and inspections
+--   decide_concurrency.lua   CONCURRENCY   operations under concurrency limits, without a group
+--   decide_reservations.lua  RESERVATIONS  operations under limits with reservations, without a group and a penalty
+--   decide_extra.lua         EXTRA         a group or an operation with extra state that no other decider decides, and inspections
 --
 -- KEYS    the keys, each once
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after, the deadline in this server's TIME, 0 = none. A call after
 --         not_after charges nothing.
 -- ARGV[2] and on: the limits. Each is "<algorithm>\0" and its arguments, see the header of <algorithm>.lua.
--- ARGV[#] the runs. A run has consecutive hits, which cost less together than one by one. It has 17 bytes:
---           2  number of hits
+-- ARGV[#] the runs. A run has consecutive operations, which cost less together than one by one. It has 17 bytes:
+--           2  number of operations
 --           2  index of the first key, from 1
---           1  kind; plus CHARGE_DENIED, for kinds 0 and 1, if that is the operation of the hits, see limiters.OpChargeDenied
+--           1  kind; plus CHARGE_DENIED, for kinds 0 and 1, if the operations are of the kind limiters.OpChargeDenied
 --           2  index of the limit, from 1
 --           2  number of the group, 0 = none; the runs of a group follow each other
 --           8  n, signed; with CHARGE_DENIED, the hits to charge if the peek is denied
 --         The bytes after these depend on the kind:
---           0 SAME_KEY      hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
---                           the batch, see deciders_of.
---           1 ALONE         hits each on the next key, in no group, and the only ones on their keys. They are decided and saved one
---                           by one, see decide_alone. If the index of the limit is 0, each hit has 10 bytes of its own: limit, n
---           2 CONCURRENCY   hits under concurrency limits, each with 29 bytes of its own: op, id, index of the key, limit, n
---           3 EXTRA         one hit of a limit with extra state: op and id, then key and limit of its reservations, and key and
---                           limit of its penalty, 2 bytes each, 0 = none
---           4 RESERVATIONS  hits under limits with reservations and no penalty, each with 31 bytes of its own: as CONCURRENCY, then
---                           the key of the reservations, whose limit follows the hit's
---         op has 1 byte, 0 = charge, peek or refund, 1 = end, 2 = inspect (EXTRA only, any limit; 2 hits if the limit has a penalty).
---         id is a lease id of 16 bytes, zeros if there is none.
+--           0 SAME_KEY      operations with the same key, limit and n, or one operation of a group. The state is saved once, after
+--                           all operations of the batch, see deciders_of.
+--           1 ALONE         operations each on the next key, in no group, and the only ones on their keys. They are decided and saved one
+--                           by one, see decide_alone. If the index of the limit is 0, each operation has 10 bytes of its own: limit, n
+--           2 CONCURRENCY   operations under concurrency limits, each with 29 bytes of its own: op_kind, id, index of the key,
+--                           limit, n
+--           3 EXTRA         one operation of a limit with extra state: op_kind and id, then key and limit of its reservations, and
+--                           key and limit of its penalty, 2 bytes each, 0 = none
+--           4 RESERVATIONS  operations under limits with reservations and no penalty, each with 31 bytes of its own: as CONCURRENCY, then
+--                           the key of the reservations, whose limit follows the operation's
+--         op_kind has 1 byte, 0 = charge, peek or refund, 1 = end, 2 = inspect (EXTRA only, any limit; the run counts as 2 operations
+--         if the limit has a penalty). id is a lease id of 16 bytes, zeros if there is none.
 -- units   times in µs since 1970, durations in µs
--- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. The second hit of an
---         inspection has the time left of the penalty as its retry. Without hits, the call ran after not_after. Results:
+-- reply   1: this server's time, 8 bytes, then 25 bytes for each operation: result, used, retry (-1 = never), reset. The second of an
+--         inspection has the time left of the penalty as its retry. Without operations, the call ran after not_after. Results:
 --           0 DENIED
 --           1 ALLOWED
 --           2 FAILED                 used is the index of the reason
 --           3 PENALIZED              denied, and the key's penalty ends at retry
 --           4 TOO_MANY_RESERVATIONS  denied, because the key has too many reservations
---           5 PENALTY_BEGAN          as 3, and the penalty began with this hit
+--           5 PENALTY_BEGAN          as 3, and the penalty began with this operation
 --           8 DURING_PENALTY         is added to 0 or 4 during a penalty that ends before retry
 --         2 and on: the reasons
 --
@@ -76,19 +77,19 @@ do
     local charge_denied, run = kind >= $CHARGE_DENIED
     if charge_denied then kind = kind - $CHARGE_DENIED end
     if kind == $EXTRA then
-      local op, id, reservations_key, reservations_limit, penalty_key, penalty_limit
-      op, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = unpacked('>I1c16I2I2I2I2', text, from)
+      local op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit
+      op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = unpacked('>I1c16I2I2I2I2', text, from)
       run = {
         kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n,
-        op = op, id = id, reservations_key = reservations_key, reservations_limit = limits[reservations_limit], penalty_key = penalty_key,
-        penalty_limit = limits[penalty_limit],
+        op_kind = op_kind, id = id, reservations_key = reservations_key, reservations_limit = limits[reservations_limit],
+        penalty_key = penalty_key, penalty_limit = limits[penalty_limit],
       }
     elseif kind == $CONCURRENCY or kind == $RESERVATIONS then
-      run = { kind = kind, first = count + 1, times = times, key = key, hits_at = from, current_hit = 1 }
+      run = { kind = kind, first = count + 1, times = times, key = key, ops_at = from, current_op = 1 }
       from = from + (kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE) * times
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n }
-      if limit == 0 then run.hits_at, from = from, from + $ALONE_SIZE * times end
+      if limit == 0 then run.ops_at, from = from, from + $ALONE_SIZE * times end
       if charge_denied then run.n, run.denied_n = 0, n end
     end
     runs[#runs + 1] = run
@@ -96,14 +97,14 @@ do
   end
 end
 
--- verdicts has four numbers for each hit, those of hit i from 4 * i - 3 on. reply has the reasons of failed hits from its second
--- element on.
+-- verdicts has four numbers for each operation, those of operation i from 4 * i - 3 on. reply has the reasons of failed operations from its
+-- second element on.
 local verdicts, reply = { nil, nil, nil, nil }, { '' }
 
 -- Whether this is a replica, which rejects all writes.
 local is_replica = false
 
--- failures returns the functions that report failed hits and keys.
+-- failures returns the functions that report failed operations and keys.
 local function failures()
   local function text_of(problem)
     local reason = type(problem) == 'table' and problem.err or tostring(problem)
@@ -121,9 +122,9 @@ local function failures()
     set_verdict(i, $FAILED, #reply - 1, 0, 0)
   end
 
-  -- Sets the verdict of hit i, whose key could not be saved. A denial is valid even if it could not be counted. Then the verdict
-  -- reports the usage in Redis, because the caller's deny cache takes it for that. If the hit fits in Redis, it was denied
-  -- because of hits that were not charged, and fails.
+  -- Sets the verdict of operation i, whose key could not be saved. A denial is valid even if it could not be counted. Then the verdict
+  -- reports the usage in Redis, because the caller's deny cache takes it for that. If the hits fit in Redis, they were denied
+  -- because of others that were not charged, and the operation fails.
   local function set_unsaved(i, key, limit, n, problem, run)
     local result = verdicts[4 * i - 3] % $DURING_PENALTY
     if result == $TOO_MANY_RESERVATIONS then return end
@@ -158,20 +159,20 @@ local function charge_checked(s, limit, n, denied, allowed, retry)
   return retry, charged
 end
 
--- The index of the hit of a run that decide_alone decides now, from 1. After an error, the caller continues with the next one.
-local current_hit
+-- The index of the operation of a run that decide_alone decides now, from 1. After an error, the caller continues with the next one.
+local current_op
 
--- Decides the hits of an ALONE run from current_hit to a last one. values[i] is the value of the key of hit from + i, or an error. A
--- false value means that the key is absent if values.absent is false, and otherwise that the value is unknown. The functions of the
--- algorithm are locals, because Lua reads a local faster than a field.
+-- Decides the operations of an ALONE run from current_op to a last one. values[i] is the value of the key of operation from + i, or an
+-- error. A false value means that the key is absent if values.absent is false, and otherwise that the value is unknown. The functions of
+-- the algorithm are locals, because Lua reads a local faster than a field.
 local function decide_alone(run, to, values, from)
   local limit, n, denied_n = run.limit, run.n, run.denied_n
-  local hits_at, first, offset = run.hits_at, run.first, run.key - 1
+  local ops_at, first, offset = run.ops_at, run.first, run.key - 1
   local keys, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
-  while current_hit <= to do
-    if hits_at then
-      limit, n = unpacked('>I2i8', text, hits_at + $ALONE_SIZE * (current_hit - 1))
+  while current_op <= to do
+    if ops_at then
+      limit, n = unpacked('>I2i8', text, ops_at + $ALONE_SIZE * (current_op - 1))
       limit = limits[limit]
       if denied_n then n, denied_n = 0, n end
     end
@@ -179,7 +180,7 @@ local function decide_alone(run, to, values, from)
       algorithm, s = limit.algorithm, nil
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
     end
-    local key, value = keys[offset + current_hit], values[current_hit - from]
+    local key, value = keys[offset + current_op], values[current_op - from]
     if not value then value = values.absent end
     local allowed, charged, retry, used, reset = true, false, 0
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
@@ -191,28 +192,28 @@ local function decide_alone(run, to, values, from)
       end
       used, reset = usage(s, limit, now)
     end
-    local i = 4 * (first + current_hit - 1)
+    local i = 4 * (first + current_op - 1)
     out[i - 3], out[i - 2], out[i - 1], out[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
     if charged then
       if allowed then
         algorithm.save(key, s, limit, reset, now, server)
       else
         local ok, problem = pcall(algorithm.save, key, s, limit, reset, now, server)
-        if not ok then failures().set_unsaved(first + current_hit - 1, key, limit, n, problem) end
+        if not ok then failures().set_unsaved(first + current_op - 1, key, limit, n, problem) end
       end
     end
-    current_hit = current_hit + 1
+    current_op = current_op + 1
   end
 end
 
--- deciders_of returns the functions for SAME_KEY and EXTRA runs, and for the rare hits of RESERVATIONS runs. It creates them once.
+-- deciders_of returns the functions for SAME_KEY and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates them once.
 --
 -- batch.keys has the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
 --   name      the key in Redis
 --   state     its state, once it is loaded
 --   charged   the limit under which the state has changed
 --   reset     the reset under this limit
---   group     the last group with a hit on the key, and sum, the hits of this group on the key
+--   group     the last group with an operation on the key, and sum, the hits of this group on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
 local function deciders_of(batch)
@@ -240,14 +241,14 @@ local function deciders_of(batch)
     verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
   end
 
-  -- Runs f for a run and its key. An error fails this key and the hits on it, and nothing else.
+  -- Runs f for a run and its key. An error fails this key and the operations on it, and nothing else.
   local function guarded(f, key, run)
     if key.failed then return end
     local ok, problem = pcall(f, key, run)
     if not ok then key.failed = failures().text_of(problem) end
   end
 
-  -- Decides the hits of a run without a group.
+  -- Decides the operations of a run without a group.
   local function decide_same_key(key, run)
     local limit, n, denied = run.limit, run.n, run.denied_n or run.n
     local s, fits = state_of(key, limit), limit.algorithm.fits
@@ -260,21 +261,21 @@ local function deciders_of(batch)
     end
   end
 
-  -- Checks a hit of a group together with the other hits of the group on its key.
-  local function check_hit(key, run)
+  -- Checks an operation of a group together with the others of the group on its key.
+  local function check_op(key, run)
     local s = state_of(key, run.limit)
     run.allowed, run.retry = true, 0
     if run.n >= 0 then run.allowed, run.retry = run.limit.algorithm.fits(s, run.limit, now, key.sum) end
   end
 
-  local function charge_hit(key, run)
+  local function charge_op(key, run)
     if run.limit.algorithm.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
   end
 
-  local function report_hit(key, run) report(key, run.first, run.limit, run.allowed, run.retry) end
+  local function report_op(key, run) report(key, run.first, run.limit, run.allowed, run.retry) end
 
-  -- Decides a group, a list of runs of one hit. The hits are charged only if all of them are allowed. In decide_extra.lua, a hit of a
-  -- group would cost 9 to 23 % more (ADR 3).
+  -- Decides a group, a list of runs of one operation. They are charged only if all of them are allowed. In decide_extra.lua, an
+  -- operation of a group would cost 9 to 23 % more (ADR 3).
   local function decide_group(group)
     local allowed, on = true, {}
     for r, run in ipairs(group) do
@@ -284,31 +285,31 @@ local function deciders_of(batch)
       key.sum = math.min(key.sum + math.max(run.n, 0), $MAX_HITS)
     end
     for r, run in ipairs(group) do
-      guarded(check_hit, on[r], run)
+      guarded(check_op, on[r], run)
       allowed = allowed and run.allowed and not on[r].failed
     end
     for r, run in ipairs(group) do
       local counts = run.n > 0 and not run.allowed and run.limit.counts_denied
-      if allowed and run.n ~= 0 or counts then guarded(charge_hit, on[r], run) end
-      if allowed then guarded(report_hit, on[r], run) end
+      if allowed and run.n ~= 0 or counts then guarded(charge_op, on[r], run) end
+      if allowed then guarded(report_op, on[r], run) end
     end
     if allowed then return end
     for r, run in ipairs(group) do
       if not run.allowed then
-        guarded(check_hit, on[r], run)
+        guarded(check_op, on[r], run)
         run.allowed = false
       end
-      guarded(report_hit, on[r], run)
+      guarded(report_op, on[r], run)
     end
   end
 
-  -- Hit i of a RESERVATIONS run, as an EXTRA run.
-  local function hit_of(run, i)
-    local hit, limit = { first = run.first + i - 1 }
-    local at = run.hits_at + $RESERVATIONS_SIZE * (i - 1)
-    hit.op, hit.id, hit.key, limit, hit.n, hit.reservations_key = unpacked('>I1c16I2I2i8I2', text, at)
-    hit.limit, hit.reservations_limit = limits[limit], limits[limit + 1]
-    return hit
+  -- Operation i of a RESERVATIONS run, as an EXTRA run.
+  local function op_of(run, i)
+    local op, limit = { first = run.first + i - 1 }
+    local at = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
+    op.op_kind, op.id, op.key, limit, op.n, op.reservations_key = unpacked('>I1c16I2I2i8I2', text, at)
+    op.limit, op.reservations_limit = limits[limit], limits[limit + 1]
+    return op
   end
 
   -- The functions by which the reservations of a limit change the state of its algorithm.
@@ -344,8 +345,8 @@ local function deciders_of(batch)
     end
   end
 
-  -- Saves the charged keys. Redis rejects that if it is full or a replica; then the charged hits fail, and so does the rest of
-  -- their group. Nothing of that group has been written, because Redis rejects only the first write of a script. It returns whether
+  -- Saves the charged keys. Redis rejects that if it is full or a replica; then the operations that charged fail, and so does the
+  -- rest of their group. Nothing of that group has been written, because Redis rejects only the first write of a script. It returns whether
   -- all keys were decided and saved.
   local function save_keys()
     local complete = true
@@ -363,14 +364,14 @@ local function deciders_of(batch)
     return complete
   end
 
-  -- Reports hit i of a run as failed if its key or its penalty could not be decided or saved.
+  -- Reports operation i of a run as failed if its key or its penalty could not be decided or saved.
   local function report_failure(i, run)
     local key = keys[run.key]
     if not key then return end
     if key.failed then return failures().fail(i, key.failed) end
     local unsaved = key.unsaved or run.penalty_limit and keys[run.penalty_key].unsaved
     if not unsaved then return end
-    if run.op == $INSPECT then return failures().fail(i, unsaved) end
+    if run.op_kind == $INSPECT then return failures().fail(i, unsaved) end
     failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run)
   end
 
@@ -378,7 +379,7 @@ local function deciders_of(batch)
     if save_keys() then return end
     for _, run in ipairs(runs) do
       if run.kind == $RESERVATIONS then
-        for i = 1, run.times do report_failure(run.first + i - 1, hit_of(run, i)) end
+        for i = 1, run.times do report_failure(run.first + i - 1, op_of(run, i)) end
       elseif run.kind == $SAME_KEY or run.kind == $EXTRA then
         for i = run.first, run.first + run.times - 1 do report_failure(i, run) end
       end
@@ -386,7 +387,7 @@ local function deciders_of(batch)
   end
 
   batch.functions = {
-    key_at = key_at, report = report, settler_of = settler_of, decide_extra = decide_extra, hit_of = hit_of,
+    key_at = key_at, report = report, settler_of = settler_of, decide_extra = decide_extra, op_of = op_of,
     decide_run = decide_run, finish = finish,
   }
   return batch.functions
@@ -407,12 +408,12 @@ for r, run in ipairs(runs) do
       else
         values = { redis.pcall('GET', keys[key + from]), absent = false }
       end
-      current_hit = from + 1
-      while current_hit <= to do
+      current_op = from + 1
+      while current_op <= to do
         local ok, problem = pcall(decide_alone, run, to, values, from)
         if not ok then
-          failures().fail(run.first + current_hit - 1, problem)
-          current_hit = current_hit + 1
+          failures().fail(run.first + current_op - 1, problem)
+          current_op = current_op + 1
         end
       end
     end
@@ -431,11 +432,11 @@ for r, run in ipairs(runs) do
       deciders_of(batch).decide_run(run, runs[r + 1])
     end
     local done, problem = not decide
-    while not done and run.current_hit <= run.times do
+    while not done and run.current_op <= run.times do
       done, problem = pcall(decide, run, values, base)
       if not done then
-        failures().fail(run.first + run.current_hit - 1, problem)
-        run.current_hit = run.current_hit + 1
+        failures().fail(run.first + run.current_op - 1, problem)
+        run.current_op = run.current_op + 1
       end
     end
   end

@@ -12,7 +12,7 @@ function M.limit(text, at)
   return { algorithm = 0, max = max_slots, ttl = ttl }
 end
 
--- Opens a lease of n slots, or peeks. It returns whether the hit is allowed, and the wait.
+-- Opens a lease of n slots, or peeks. It returns whether the operation is allowed, and the wait.
 function M.open_or_peek(s, id, l, now, n, server)
   if n <= 0 or not id then
     if n < 0 then return true, 0 end
@@ -35,7 +35,7 @@ function M.fits(s, l, now, n)
   return false, leases.wait(s, now, l.ttl)
 end
 
--- Only a hit with an id holds slots, see open_or_peek.
+-- Only an operation with an id holds slots, see open_or_peek.
 function M.charge() return false end
 
 function M.usage(s, l, now)

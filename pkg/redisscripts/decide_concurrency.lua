@@ -1,10 +1,10 @@
--- decide_concurrency: decides CONCURRENCY runs, see batch.lua. A hit costs half as much as in decide_extra.lua.
+-- decide_concurrency: decides CONCURRENCY runs, see batch.lua. An operation costs half as much as in decide_extra.lua.
 --
--- leaseset.lua decides a frequent hit immediately. Any other hit changes the state of its key, step by step. keys has the keys
+-- leaseset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. keys has the keys
 -- of the runs so far, see deciders_of in batch.lua.
 return function(now, server, keys, verdicts, text, limits)
 
-  -- Changes the state of a key by a hit with a lease or without one. It returns whether the hit is allowed, and the wait.
+  -- Changes the state of a key by an operation with a lease or without one. It returns whether the operation is allowed, and the wait.
   local function decide(leases, s, id, lease, limit, n, ends)
     leases.expire(s, now, id)
     leases.shorten(s, now + limit.ttl)
@@ -13,25 +13,25 @@ return function(now, server, keys, verdicts, text, limits)
     return true, 0
   end
 
-  -- Decides the hits of a run from run.current_hit on, the index of the hit that is decided now.
+  -- Decides the operations of a run from run.current_op on, the index of the operation that is decided now.
   return function(run)
-    for hit = run.current_hit, run.times do
-      run.current_hit = hit
-      local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.hits_at + $CONCURRENCY_SIZE * (hit - 1))
+    for op = run.current_op, run.times do
+      run.current_op = op
+      local op_kind, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.ops_at + $CONCURRENCY_SIZE * (op - 1))
       limit = limits[limit]
       local leases, name, key, allowed, retry, scores, used, reset = limit.algorithm.leases, KEYS[index], keys[index], true, 0
       if not key and id ~= $NO_ID then
         scores = leases.scores(name, id)
-        used, reset = leases.quick(name, id, limit, now, n, op == $END, scores, server)
+        used, reset = leases.quick(name, id, limit, now, n, op_kind == $END, scores, server)
       end
       if not used then
         key = key or { name = name }
         key.state = key.state or leases.load(name, id, false, scores)
         keys[index] = key
-        allowed, retry = decide(leases, key.state, id, id ~= $NO_ID and id, limit, n, op == $END)
+        allowed, retry = decide(leases, key.state, id, id ~= $NO_ID and id, limit, n, op_kind == $END)
         used, reset = limit.algorithm.usage(key.state, limit, now)
       end
-      local i = 4 * (run.first + hit - 1)
+      local i = 4 * (run.first + op - 1)
       verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
     end
   end

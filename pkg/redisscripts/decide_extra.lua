@@ -2,14 +2,14 @@
 -- pkg/limiters. The driver calls it and passes its own functions.
 --
 -- A run of a group gets these fields in addition to those that batch.lua reads from ARGV:
---   target          the key of its hit
+--   target          the key of its operation
 --   group           its group, a list of runs
 --   penalty_target  the key of its penalty
 --   leases          the state of its leases; the field module has the functions for it, of leaseset.lua or reservations.lua
---   lease_effect    the effect of an allowed hit on its lease: none, opens, held or ended, as leaseEffect in pkg/limiters
---   charged_at      of a reservation that the hit opens: the time by which settle finds its charge
+--   lease_effect    the effect of an allowed operation on its lease: none, opens, held or ended, as leaseEffect in pkg/limiters
+--   charged_at      of a reservation that the operation opens: the time by which settle finds its charge
 --   actual          the actual cost of an id that ended before it was opened
---   allowed         whether the hit is allowed
+--   allowed         whether the operation is allowed
 --   too_many        whether it is denied because its key has too many reservations
 --   began           whether a penalty began with it
 --
@@ -22,7 +22,7 @@ return function(now, server, driver)
 
   local function fail(i, problem) driver.failures().fail(i, problem) end
 
-  -- The effect of a hit on its lease, if the hit is allowed.
+  -- The effect of an operation on its lease, if the operation is allowed.
   local function lease_effect_of(run)
     local leases = run.leases
     if not leases or run.id == $NO_ID or run.n < 0 or run.n == 0 and not run.reservations_limit then return 'none' end
@@ -83,7 +83,7 @@ return function(now, server, driver)
     return run.penalty_limit.algorithm.left(run.penalty_target.state, run.penalty_limit, now)
   end
 
-  -- Adds a hit to the hits that its group would charge to its key, and to the leases that the group would open there.
+  -- Adds an operation to the hits that its group would charge to its key, and to the leases that the group would open there.
   local function add(key, run)
     if key.counted ~= run.group then key.counted, key.sum, key.opens = run.group, 0, 0 end
     run.lease_effect = lease_effect_of(run)
@@ -129,7 +129,7 @@ return function(now, server, driver)
     if run.lease_effect == 'opens' then
       local settler, leases = settler_of(run), run.leases
       local charged_at = settler.charged_at(key.state, run.limit, now)
-      if charged_at ~= run.charged_at then -- an earlier hit of the group refunded the newest hits
+      if charged_at ~= run.charged_at then -- an earlier operation of the group refunded the newest hits
         leases.module.remove(leases, run.id)
         leases.module.open(leases, run.id, run.reservations_limit, now, n, charged_at, server)
       end
@@ -146,7 +146,7 @@ return function(now, server, driver)
     if run.limit.algorithm.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
   end
 
-  -- Counts an offence. The hits of a group that are denied on one key are one offence.
+  -- Counts an offence. The denied operations of a group on one key are one offence.
   local function add_offence(key, run)
     if run.allowed or not run.penalty_limit or key.offended == run.group then return end
     key.offended = run.group
@@ -181,7 +181,8 @@ return function(now, server, driver)
     if changed then key.charged = run.limit end
   end
 
-  -- Ends a lease, or settles a reservation. The end of an id that is not open is remembered, because the hit that opens it may follow.
+  -- Ends a lease, or settles a reservation. The end of an id that is not open is remembered, because the charge that
+  -- opens it may follow.
   local function end_lease(run)
     if run.id ~= $NO_ID and run.reservations_limit then
       settle(run, math.max(0, run.n))
@@ -204,15 +205,15 @@ return function(now, server, driver)
     for _, run in ipairs(group) do guarded(f, run.target, run) end
   end
 
-  -- Decides a group, a list of runs of one hit. All its hits are checked before one is charged.
+  -- Decides a group, a list of runs of one operation. All its operations are checked before one is charged.
   return function(group)
     for _, run in ipairs(group) do
       run.target, run.group = key_at(run.key), group
       run.target.group = group
     end
     each(group, load)
-    if group[1].op == $INSPECT then return each(group, inspect) end
-    if group[1].op == $END then
+    if group[1].op_kind == $INSPECT then return each(group, inspect) end
+    if group[1].op_kind == $END then
       local run = group[1]
       local ok, problem = true
       if not run.target.failed then ok, problem = pcall(end_lease, run) end

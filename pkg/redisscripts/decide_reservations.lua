@@ -1,15 +1,15 @@
--- decide_reservations: decides RESERVATIONS runs, see batch.lua. A hit costs a quarter as much as in decide_extra.lua. The file decides
--- frequent hits itself, and leaves the others to decide_extra.lua, which is defined on demand, because creating its functions costs
--- as much as several hits.
+-- decide_reservations: decides RESERVATIONS runs, see batch.lua. An operation costs a quarter as much as in decide_extra.lua. The file
+-- decides frequent operations itself, and leaves the others to decide_extra.lua, which is defined on demand, because creating its
+-- functions costs as much as several operations.
 --
--- A frequent hit opens a reservation, or settles an open one. It reads and writes one record of the hash of its key, see
--- reservations.lua. It never reads the whole hash, because Lua hashes every byte of each string that it creates. A frequent hit of an
+-- A frequent operation opens a reservation, or settles an open one. It reads and writes one record of the hash of its key, see
+-- reservations.lua. It never reads the whole hash, because Lua hashes every byte of each string that it creates. A frequent operation of an
 -- algorithm that settles at once needs no state of its key either.
 --
 -- The head has two counts of 2 bytes: records, and records of ended ids. They are read as one number of 4 bytes, counts, because
 -- unpacking one number fewer is measurably cheaper. One record adds $ONE_RECORD to counts.
 --
--- The steps of a frequent hit are in one function, because functions for is_frequent, open and settle cost a hit 10 % more.
+-- The steps of a frequent operation are in one function, because functions for is_frequent, open and settle cost an operation 10 % more.
 
 return function(now, server, batch, verdicts, text, limits, deciders_of)
   local keys, names, try = batch.keys, KEYS, redis.pcall
@@ -31,21 +31,21 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
     if px then call('PEXPIRE', name, px) end
   end
 
-  -- Decides the hits of a run from run.current_hit on, the index of the hit that is decided now. values[i] is the value of key
+  -- Decides the operations of a run from run.current_op on, the index of the operation that is decided now. values[i] is the value of key
   -- base + i. It is false if the key is absent or no string, and nil if the value is unknown.
   return function(run, values, base)
     local limit, reservations_limit, algorithm, least, ttl_end
-    for hit = run.current_hit, run.times do
-      run.current_hit = hit
-      local at = run.hits_at + $RESERVATIONS_SIZE * (hit - 1)
-      local op, id, index, limit_index, n, reservations_index = unpacked('>I1c16I2I2i8I2', text, at)
+    for op = run.current_op, run.times do
+      run.current_op = op
+      local at = run.ops_at + $RESERVATIONS_SIZE * (op - 1)
+      local op_kind, id, index, limit_index, n, reservations_index = unpacked('>I1c16I2I2i8I2', text, at)
       if limit ~= limits[limit_index] then
         limit, reservations_limit = limits[limit_index], limits[limit_index + 1]
         algorithm = limit.algorithm
         least, ttl_end = least_expiry(reservations_limit.ttl, server), now + reservations_limit.ttl
       end
       local key, value = keys[index], values[index - base]
-      local name, ends = names[reservations_index], op == $END
+      local name, ends = names[reservations_index], op_kind == $END
 
       -- Read the hash. The head is that of an absent hash, or of one whose records are all open and expire after now and not after
       -- ttl_end. For any other hash, key_expiry is nil.
@@ -63,10 +63,10 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
         end
       end
 
-      -- A frequent hit settles an open reservation, or opens a new one.
+      -- A frequent operation settles an open reservation, or opens a new one.
       if not key_expiry or ends and not record or not ends and (record or counts >= $MAX_HASH_RECORDS * $ONE_RECORD) then
         local driver = loaded(index, limit, value)
-        driver.decide_extra({ driver.hit_of(run, hit) })
+        driver.decide_extra({ driver.op_of(run, op) })
       else
         -- Read the usage. A value that cannot be read is an error before anything is written.
         local quick = algorithm.settles_at_once and value ~= nil and not key
@@ -92,7 +92,7 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
         if quick and delta ~= 0 then used, reset = algorithm.quick(names[index], limit, now, value, delta, server) end
         if used then
           if not ends then open(name, id, reservations_limit, n, 0, key_expiry, counts, first, least, ttl_end) end
-          local i = 4 * (run.first + hit - 1)
+          local i = 4 * (run.first + op - 1)
           verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = $ALLOWED, used, 0, reset
           values[index - base] = nil
         else
@@ -109,7 +109,7 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
             end
           end
           if charged then key.charged = limit end
-          driver.report(key, run.first + hit - 1, limit, allowed, retry)
+          driver.report(key, run.first + op - 1, limit, allowed, retry)
         end
       end
     end

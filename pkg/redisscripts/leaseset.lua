@@ -17,7 +17,7 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   none of its own.
 --
--- The cost of a call does not grow with the open leases. A hit shortens at most $LEASES_PER_OP expiries, and removes as many
+-- The cost of a call does not grow with the open leases. An operation shortens at most $LEASES_PER_OP expiries, and removes as many
 -- expired leases or reservations and as many ended ids. A state in Lua has only the counters; leases are read from and written
 -- to Redis immediately. A failed write is an error and leaves the state unchanged. The counters have few members, because a script
 -- reads each score as text, which costs more than to find its member.
@@ -103,7 +103,7 @@ local function first_score(key, low, high)
 end
 
 -- Removes $LEASES_PER_OP expired leases or reservations, the earliest first, the expired one of the id, and $LEASES_PER_OP ended ids.
--- Later hits remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the estimate
+-- Later operations remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the estimate
 -- and the time of each removed reservation.
 local function remove_expired(s, now, id)
   local key, excess, ended, members, expired = s.key, s.excess, s.ended, {}, {}
@@ -160,7 +160,7 @@ local function is_over(s, now)
   return not s.reserves and s.latest <= now and (s.ended == 0 or first_score(s.key, string.format('(%.17g', now * 2 ^ -54), '(1') == 0)
 end
 
--- Removes expired leases and ended ids before a hit with an id, see remove_expired.
+-- Removes expired leases and ended ids before an operation with an id, see remove_expired.
 function M.expire(s, now, id)
   if s.first > now or s.count + s.ended == 0 then return NONE end
   if not is_over(s, now) then return remove_expired(s, now, id) end
@@ -197,8 +197,8 @@ function M.load(key, id, reserves, scores)
   }
 end
 
--- For the most frequent hits under concurrency, without a state: a lease of one slot is opened or ended. The key has further leases of
--- one slot and no ended ids. None of the leases has expired, or expires after the one that is opened.
+-- For the most frequent operations under concurrency, without a state: a lease of one slot is opened or ended. The key has further
+-- leases of one slot and no ended ids. None of the leases has expired, or expires after the one that is opened.
 function M.quick(key, id, l, now, n, ends, scores, server)
   local counts, first, latest, expires, ttl_end = scores[1], scores[2], scores[3], scores[4], now + l.ttl
   if not counts then return end
@@ -216,7 +216,7 @@ function M.quick(key, id, l, now, n, ends, scores, server)
   return count + 1, l.ttl
 end
 
--- The wait of a hit until a lease ends, which may be at any time: until the first one expires, and at most a second.
+-- The wait of an operation until a lease ends, which may be at any time: until the first one expires, and at most a second.
 function M.wait(s, now, ttl)
   local MAX_RETRY = 1000000 -- a second
   return max(1, min(first_score(s.key, '1', '+inf') - now, ttl, MAX_RETRY))
@@ -282,7 +282,7 @@ end
 
 function M.forget_end(s, id) remove_members(s, s.count, s.excess, s.ended - 1, 0, member(id, 'e'), member(id, 'm')) end
 
--- Ends the open lease of an id. The end of another id is remembered, because the hit that opens it may follow.
+-- Ends the open lease of an id. The end of another id is remembered, because the charge that opens it may follow.
 function M.end_lease(s, id, now, n, server)
   if M.find(s, id) then M.remove(s, id) else M.remember_end(s, id, now, n, server) end
 end

@@ -43,8 +43,8 @@ function M.add_offence(s, l, now)
   return true
 end
 
--- Adds a penalty that ends after left > 0 to the denial of hit i by the limit alone, as Verdict.WithPenalty. began is whether the
--- penalty began with this hit.
+-- Adds a penalty that ends after left > 0 to the denial of operation i by the limit alone, as Verdict.WithPenalty. began is whether the
+-- penalty began with this operation.
 function M.add_to_denial(verdicts, i, left, began)
   i = 4 * i
   local retry = verdicts[i - 1]

@@ -1,7 +1,7 @@
 -- reservations: the open reservations of a key, and the ids that ended before they were opened. Twin of pkg/limiters/leases.go.
 --
 -- KEYS    one hash of records. With more than $MAX_HASH_RECORDS of them it becomes a sorted set, see leaseset.lua, until the set is
---         empty. With a set alone a frequent hit would cost 1.5 to 1.8 times as much, and a hash has no order of expiries (ADR 17).
+--         empty. With a set alone a frequent operation would cost 1.5 to 1.8 times as much, and a hash has no order of expiries (ADR 17).
 --         The fields:
 --           'h'         4  the expiry of the key, in s since 1970 by this server's clock
 --                       2  a number of records, at least as many as there are
@@ -17,7 +17,7 @@
 -- A state has the records in open and ended by id, or is that of the sorted set. Its field module has the functions for it. Changes are
 -- written immediately. A failed write is an error and leaves the state unchanged.
 --
--- The most frequent hits need no state: decide_reservations.lua reads and writes one record of the hash.
+-- The most frequent operations need no state: decide_reservations.lua reads and writes one record of the hash.
 local M = {
   load = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember_end = 0, forget_end = 0, shorten = 0, expire = 0,
 }

@@ -1,5 +1,5 @@
 // Package redisscripts contains the Lua code that runs inside Redis: a twin of each algorithm of pkg/limiters, and a driver that decides
-// a batch of hits in one call. All of it is one script, so Redis caches a single one, and it needs no Redis module.
+// a batch of operations in one call. All of it is one script, so Redis caches a single one, and it needs no Redis module.
 //
 // The header of batch.lua documents the arguments and the reply. The header of each algorithm documents its keys and its arguments.
 package redisscripts
@@ -30,7 +30,7 @@ const verdictsPerPack = 64
 var constants = map[string]any{
 	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,
 	"CHARGE_DENIED": ChargeDeniedFlag,
-	"ALONE_SIZE":    10, "CONCURRENCY_SIZE": 29, "RESERVATIONS_SIZE": 31, // bytes of each hit of such a run
+	"ALONE_SIZE":    10, "CONCURRENCY_SIZE": 29, "RESERVATIONS_SIZE": 31, // bytes of each operation of such a run
 	"END": limiters.OpEnd, "INSPECT": limiters.OpInspect,
 	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
 	"TOO_MANY_RESERVATIONS": ResultTooManyReservations, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,
@@ -39,7 +39,7 @@ var constants = map[string]any{
 	"MAX_LEASES":    limiters.MaxLeases,
 	"LEASES_PER_OP": limiters.LeasesPerOp,
 	"ENDED_TTL":     limiters.EndedTTL.Microseconds(),
-	"NO_ID":         "'" + strings.Repeat(`\0`, 16) + "'", // of a hit without a lease
+	"NO_ID":         "'" + strings.Repeat(`\0`, 16) + "'", // of an operation without a lease
 
 	"HEAD_FIELD":       "'h'",   // the field of a hash of reservations that has its counts
 	"ONE_RECORD":       1 << 16, // a record in these counts

@@ -5,24 +5,24 @@ type RunKind byte
 
 // The kinds.
 const (
-	KindSameKey      RunKind = iota // equal hits on one key, or one hit of a group
-	KindAlone                       // hits on successive keys, without a group and without other hits on these keys
-	KindConcurrency                 // hits under concurrency limits, without a group; each has its own key, limit and amount
-	KindExtra                       // one hit of a limit with extra state, or an inspection
+	KindSameKey      RunKind = iota // equal operations on one key, or one operation of a group
+	KindAlone                       // operations on successive keys, without a group and without others on these keys
+	KindConcurrency                 // operations under concurrency limits, without a group; each has its own key, limit and amount
+	KindExtra                       // one operation under a limit with extra state, or an inspection
 	KindReservations                // like KindConcurrency, for limits with reservations and no penalty
 
-	// ChargeDeniedFlag is added to one of the first two kinds if the operation of the hits is limiters.OpChargeDenied.
+	// ChargeDeniedFlag is added to one of the first two kinds if the operations are of the kind limiters.OpChargeDenied.
 	ChargeDeniedFlag RunKind = 8
 )
 
-// The results of a hit in a reply.
+// The results of an operation in a reply.
 const (
 	ResultDenied = iota
 	ResultAllowed
 	ResultFailed
 	ResultPenalized // denied, and the penalty of the key ends at retry
 	ResultTooManyReservations
-	ResultPenaltyBegan // as ResultPenalized, and the penalty began with this hit
+	ResultPenaltyBegan // as ResultPenalized, and the penalty began with this operation
 
 	ResultDuringPenalty = 8 // added to a denial during a penalty that ends before retry
 )
