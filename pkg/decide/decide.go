@@ -51,8 +51,8 @@ type Options struct {
 	CalendarMonths bool
 }
 
-// New returns a Decider. It calls rules once for each request; nil rules mean that none are loaded yet. A hit that store cannot decide
-// fails, unless store is a guard.Fallback, which applies its on_store_error.
+// New returns a Decider. It calls rules once for each request; nil rules mean that none are loaded yet. An operation that store cannot
+// decide fails, unless store is a guard.Fallback, which applies its on_store_error.
 func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
 	if o.EndLocally == nil {
 		o.EndLocally = func(context.Context, time.Time, []limiters.Op) {}

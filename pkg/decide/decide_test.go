@@ -213,7 +213,7 @@ func TestOnStoreErrorDecides(t *testing.T) {
 	}
 }
 
-// An onErrorRecorder records the OnError of each hit.
+// An onErrorRecorder records the OnError of each operation.
 type onErrorRecorder struct {
 	limiters.Store
 	got []string
@@ -248,7 +248,7 @@ descriptors:
 		want    []string
 	}{
 		{"the last call ends the lease", "a", Options{}, []string{"3: [deny allow local]", "1: [local]"}},
-		{"a bad lease adds a denying hit", strings.Repeat("a", MaxLeaseIDBytes+1), Options{AllOrNothing: true}, []string{"2: [deny ]"}},
+		{"a bad lease adds a denying operation", strings.Repeat("a", MaxLeaseIDBytes+1), Options{AllOrNothing: true}, []string{"2: [deny ]"}},
 	} {
 		store := &onErrorRecorder{Store: newStore()}
 		var result Result

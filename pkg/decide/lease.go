@@ -113,7 +113,7 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 	result.EndErr = err
 }
 
-// ends returns hits that end the leases that r may have opened; local ends those that only this process granted. With retryEnds, ends
+// ends returns operations that end the leases that r may have opened; local ends those that only this process granted. With retryEnds, ends
 // includes the ends of r that the store may not have decided.
 func (r *Result) ends(retryEnds bool) (ends, local []limiters.Op) {
 	for first, g := range limiters.EachGroup(r.groups) {
@@ -137,7 +137,7 @@ func (r *Result) ends(retryEnds bool) (ends, local []limiters.Op) {
 	return ends, local
 }
 
-// isCertainDenial reports whether the store denied a hit, so that its group opened no leases. After a denial by on_store_error, it may
+// isCertainDenial reports whether the store denied an operation, so that its group opened no leases. After a denial by on_store_error, it may
 // have opened them.
 func isCertainDenial(v limiters.Verdict) bool {
 	return v.Denied() && (v.By == limiters.ByStore || v.By == limiters.ByCache)

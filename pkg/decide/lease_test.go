@@ -60,7 +60,7 @@ func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 	return New(func() *descriptors.Rules { return rules }, store, o)
 }
 
-// A leaseStore is a testStore whose calls a test intercepts. It keeps the hits of each call.
+// A leaseStore is a testStore whose calls a test intercepts. It keeps the operations of each call.
 type leaseStore struct {
 	*testStore
 	calls [][]limiters.Op
@@ -265,7 +265,7 @@ func TestEndSucceedsBesideADeniedDescriptor(t *testing.T) {
 		decideReasons(t, d, "both=u lease=b")
 		wantReasons(t, d, "over: released1 never_fits0 released2", "both=u lease=a release", "full", "-both=u lease=b")
 		if groups := store.calls[2]; len(groups) != 3 {
-			t.Errorf("%+v: %d hits, want one of each descriptor", o, len(groups))
+			t.Errorf("%+v: %d operations, want one of each descriptor", o, len(groups))
 		}
 	}
 }

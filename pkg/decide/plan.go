@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// planDescriptors matches each descriptor of r to its limits and lists the hits to charge. Without rules for the domain, there are no
+// planDescriptors matches each descriptor of r to its limits and lists the operations of the store call. Without rules for the domain, there are no
 // limits, not even overrides.
 func (d *Decider) planDescriptors(rules *descriptors.Rules, r *Request, result *Result) error {
 	result.Decisions = resize(result.Decisions, len(r.Descriptors))
@@ -128,7 +128,7 @@ func (d *Decider) setModes(decisions []Decision) {
 	}
 }
 
-// listOps lists the hits of all limits, with a group for each descriptor.
+// listOps lists the operations under all limits, with a group for each descriptor.
 func (d *Decider) listOps(domain *descriptors.Domain, result *Result) error {
 	limits := 0
 	for i := range result.Decisions {
@@ -137,7 +137,7 @@ func (d *Decider) listOps(domain *descriptors.Domain, result *Result) error {
 			return invalidRequest("descriptors[%d]: the descriptors are under more than %d limits together", i, MaxLimits)
 		}
 	}
-	// The groups are slices of hits, so hits must not be reallocated. The additional hit is for addRequestGroup.
+	// The groups are slices of ops, so ops must not be reallocated. The additional one is for addRequestGroup.
 	result.ops = slices.Grow(result.ops, limits+1)
 	d.addGroups(domain, result)
 	result.verdicts = resize(result.verdicts, len(result.ops))
@@ -145,7 +145,7 @@ func (d *Decider) listOps(domain *descriptors.Domain, result *Result) error {
 }
 
 // addGroups adds a group for each descriptor. With [Options.AllOrNothing], descriptors that can deny the request share one group,
-// at the position of the first of them. A hit that ends a lease is ungrouped.
+// at the position of the first of them. An operation that ends a lease is ungrouped.
 func (d *Decider) addGroups(domain *descriptors.Domain, result *Result) {
 	shared := false
 	for i := range result.Decisions {
@@ -169,7 +169,7 @@ func (d *Decider) addGroups(domain *descriptors.Domain, result *Result) {
 	}
 }
 
-// addRequestGroup adds the hits of all descriptors that can deny the request. A bad lease id adds a hit that denies them all.
+// addRequestGroup adds the operations of all descriptors that can deny the request. A bad lease id adds one that denies them all.
 func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain) {
 	first, denied := len(result.ops), false
 	for i := range result.Decisions {
@@ -179,7 +179,7 @@ func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain) {
 		}
 	}
 	if denied && first < len(result.ops) {
-		// This hit has no decision.
+		// This operation has no decision.
 		result.ops = append(result.ops, limiters.DenyingOp(result.ops[first].Key))
 	}
 }

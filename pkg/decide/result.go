@@ -36,10 +36,10 @@ type Result struct {
 	EndErr      error
 
 	ops       []limiters.Op
-	groups    []limiters.Group // the groups of the store call: slices of hits
+	groups    []limiters.Group // the groups of the store call: slices of ops
 	verdicts  []limiters.Verdict
 	key       []byte // scratch space for building keys
-	hasLeases bool   // a hit has a lease
+	hasLeases bool   // an operation has a lease
 
 	combined  CombinedOutcome
 	decidedAt time.Duration // when the store answered, or when Decide ended without a call; see now; 0: not yet
@@ -84,8 +84,8 @@ type Decision struct {
 	// UntilReset is the wait until denied hits fit. For allowed hits and [NeverFits], it is the time until the key has fully reset.
 	UntilReset time.Duration
 
-	first          int  // index of the first hit in hits
-	inRequestGroup bool // the hits are in the group that descriptors share under [Options.AllOrNothing]
+	first          int  // index of the first operation in ops
+	inRequestGroup bool // the operations are in the group that descriptors share under [Options.AllOrNothing]
 }
 
 // Clear clears r and keeps its memory.

@@ -450,7 +450,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 	})
 }
 
-// A slowStore denies all hits for the longest wait.
+// A slowStore denies all operations for the longest wait.
 type slowStore struct{ limiters.Store }
 
 func (slowStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
