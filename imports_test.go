@@ -16,11 +16,11 @@ const module = "github.com/weir-rls/weir/"
 // packageTable lists every package with its purpose and the packages of this module that it may import. TestImportsPointOneWay fails on an
 // import that is missing here, on an import listed here that no file uses, and on a row without a package.
 var packageTable = []struct{ pkg, purpose, imports string }{
-	{"pkg/limiters", "decides hits: limits, algorithms and verdicts, without I/O and clocks", ""},
+	{"pkg/limiters", "decides operations: limits, algorithms and verdicts, without I/O and clocks", ""},
 	{"pkg/limiters/split", "decides one Take in parts, each of which fails by itself", "pkg/limiters"},
 	{"pkg/limiters/memstore", "keeps states in memory and has pkg/limiters decide", "pkg/limiters"},
 	{"pkg/redisscripts", "embeds the Lua twins of the algorithms", "pkg/limiters"},
-	{"pkg/limiters/redisstore", "sends hits to Redis, where the Lua scripts decide", "pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
+	{"pkg/limiters/redisstore", "sends operations to Redis, where the Lua scripts decide", "pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
 	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS", "internal/socket"},
 	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends, per-second split", "internal/backoff internal/memo pkg/limiters pkg/limiters/split"},
 	{"pkg/limiters/limiterstest", "tests any store against the core", "pkg/limiters"},

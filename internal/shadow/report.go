@@ -17,7 +17,7 @@ type Stats struct {
 	Panics            int64
 	Queued            int64
 	Keys, Bytes       int64
-	Evicted, Rejected int64 // keys evicted too early, and hits without room
+	Evicted, Rejected int64 // keys evicted too early, and operations without room
 }
 
 // Stats returns the counts.

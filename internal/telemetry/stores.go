@@ -14,7 +14,7 @@ import (
 type MemoryStats struct {
 	Keys, Bytes int64
 	Evicted     int64 // keys evicted for room before they expired
-	Rejected    int64 // hits that failed because there was no room
+	Rejected    int64 // operations that failed because there was no room
 }
 
 // RegisterMemory registers the metrics of a store in memory.
@@ -35,9 +35,9 @@ func (m *Metrics) RegisterMemory(stats func() MemoryStats) {
 // RedisStats repeats the fields of redisstore.Stats, see [MemoryStats].
 type RedisStats struct {
 	Calls, Ops      int64
-	QueueRejected   int64 // hits that failed because the queue was full
-	TimedOut        int64 // hits that were not sent in time
-	BreakerRejected int64 // hits that failed because the breaker was open
+	QueueRejected   int64 // operations that failed because the queue was full
+	TimedOut        int64 // operations that were not sent in time
+	BreakerRejected int64 // operations that failed because the breaker was open
 	Panics          int64 // calls that failed because of a bug
 }
 

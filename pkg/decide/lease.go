@@ -137,8 +137,8 @@ func (r *Result) ends(retryEnds bool) (ends, local []limiters.Op) {
 	return ends, local
 }
 
-// isCertainDenial reports whether the store denied an operation, so that its group opened no leases. After a denial by on_store_error, it may
-// have opened them.
+// isCertainDenial reports whether the store denied an operation, so that its group opened no leases. After a denial by on_store_error, it
+// may have opened them.
 func isCertainDenial(v limiters.Verdict) bool {
 	return v.Denied() && (v.By == limiters.ByStore || v.By == limiters.ByCache)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// planDescriptors matches each descriptor of r to its limits and lists the operations of the store call. Without rules for the domain, there are no
-// limits, not even overrides.
+// planDescriptors matches each descriptor of r to its limits and lists the operations of the store call. Without rules for the domain,
+// there are no limits, not even overrides.
 func (d *Decider) planDescriptors(rules *descriptors.Rules, r *Request, result *Result) error {
 	result.Decisions = resize(result.Decisions, len(r.Descriptors))
 	domain := rules.Domain(r.Domain)

@@ -19,7 +19,7 @@ type RateLimit struct {
 	// ByClock reports whether the rule sets window_start: clock, which Compiled omits because it is the default.
 	ByClock bool
 	Name    string // optional; sent to Envoy, and referred to by replaces
-	// OnError decides a hit if the store fails. OnErrorUnset defers to the Domain.
+	// OnError decides an operation if the store fails. OnErrorUnset defers to the Domain.
 	OnError limiters.OnError
 	// OnDeny is the response to a request that this limit denies. Nil defers to the Domain.
 	OnDeny *OnDeny

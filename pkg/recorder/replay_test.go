@@ -332,7 +332,7 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 	}
 }
 
-// A verdictStore returns its verdicts in turn for the hits of a Take.
+// A verdictStore returns its verdicts in turn for the operations of a Take.
 type verdictStore struct {
 	limiters.Store
 	verdicts []limiters.Verdict
@@ -377,7 +377,7 @@ func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
 	}
 }
 
-// A firstStore denies the first of several hits as a deny cache does, if cachedAt is set, and gives the others to its Store. It calls
+// A firstStore denies the first of several operations as a deny cache does, if cachedAt is set, and gives the others to its Store. It calls
 // then after each Take.
 type firstStore struct {
 	limiters.Store

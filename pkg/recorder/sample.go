@@ -72,8 +72,8 @@ const (
 // cacheOrder sorts a denial by the cache, and a release, after all decisions of the store in the same microsecond.
 const cacheOrder = 1<<16 - 1
 
-// headOf returns the head of a request. Its time is that of the last hit that the store decided. On one Redis, and in memory, all
-// hits of a request have the same time.
+// headOf returns the head of a request. Its time is that of the last operation that the store decided. On one Redis, and in memory, all
+// operations of a request have the same time.
 func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 	h := head{leftOut: len(result.Decisions) - selected.n}
 	cached, combined := int64(0), decide.CombinedOutcome{}

@@ -86,6 +86,6 @@ func (r *Replayer) Decide(at time.Time, request *decide.Request, into *decide.Re
 	return err
 }
 
-// Stats returns the size of the counters. If a counter was evicted or a hit refused, MaxKeys or MaxBytes was too small for the
+// Stats returns the size of the counters. If a counter was evicted or an operation rejected, MaxKeys or MaxBytes was too small for the
 // traffic, and the outcomes are not those of a larger server.
 func (r *Replayer) Stats() memstore.Stats { return r.store.Stats() }
