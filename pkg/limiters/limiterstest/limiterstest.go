@@ -99,7 +99,7 @@ func canceled(t *testing.T, store limiters.Store) {
 	}
 }
 
-// noHits checks that a call without groups succeeds.
+// noOps checks that a call without groups succeeds.
 func noOps(t *testing.T, store limiters.Store) {
 	if err := store.Take(context.Background(), time.Time{}, nil, nil); err != nil {
 		t.Errorf("Take without operations: %v", err)
