@@ -35,9 +35,9 @@ type OpKind uint8
 const (
 	// OpCharge charges N > 0 hits, peeks (checks without charging) if N = 0, or refunds if N < 0.
 	OpCharge OpKind = iota
-	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit ignores N. An end is
-	// always allowed. It must be alone in its group, and its limit must use leases. The store remembers the end of an unknown id for
-	// [EndedTTL]: within that time, a charge with the id opens no lease, and a reservation is charged its actual cost.
+	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit ignores N. An end is always
+	// allowed. It must be alone in its group, and its limit must use leases. The store remembers the end of an unknown id for [EndedTTL]:
+	// within that time, a charge with the id opens no lease, and a reservation is charged its actual cost.
 	OpEnd
 	// OpInspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N and Lease are ignored. An
 	// inspection is allowed if one more hit would be, even with peek=over. The operations of its group must inspect too.

@@ -124,7 +124,8 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
 	groups := limiters.Singles(op("a"), op("b"))
-	if err := withOnError(f, limiters.OnErrorFail, limiters.OnErrorLocal).Take(t.Context(), time.Time{}, groups, out); !errors.Is(err, errGone) {
+	err := withOnError(f, limiters.OnErrorFail, limiters.OnErrorLocal).Take(t.Context(), time.Time{}, groups, out)
+	if !errors.Is(err, errGone) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -170,7 +171,10 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 		if want := []string{"1 false false", "1 true true", "2 true true", "2 false false", "3 false false", "3 true true", "4 false false"}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		if want := []string{"the store is unreachable", "recovered after 1s, 2 operations", "the store is unreachable", "recovered after 1s, 1 operations"}; !slices.Equal(changes, want) {
+		want := []string{
+			"the store is unreachable", "recovered after 1s, 2 operations", "the store is unreachable", "recovered after 1s, 1 operations",
+		}
+		if !slices.Equal(changes, want) {
 			t.Errorf("changes %q, want %q", changes, want)
 		}
 	})
@@ -417,7 +421,9 @@ func TestChargeLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
 	for i := range 3 {
 		var v [1]limiters.Verdict
 		op := limiters.Op{Key: "k", Limit: limit, N: 600}
-		if err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Group{{op}}, v[:]); err != nil || !v[0].Allowed {
+		at := now.Add(time.Duration(i) * 10 * time.Minute)
+		err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), at, []limiters.Group{{op}}, v[:])
+		if err != nil || !v[0].Allowed {
 			t.Errorf("operation %d: %+v, %v", i, v, err)
 		}
 	}

@@ -135,7 +135,7 @@ func (f *fixture) mustTakeGroups(store limiters.Store, groups []limiters.Group, 
 	ops := slices.Concat(groups...)
 	for i, v := range takeGroups(f, store, groups...) {
 		if got := describe(v); got != want[i] {
-			f.Errorf("at %v: operation %d of %d, of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, ops[i].N, ops[i].Key, got, want[i])
+			f.Errorf("at %v: operation %d, %d of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, ops[i].N, ops[i].Key, got, want[i])
 		}
 	}
 }
