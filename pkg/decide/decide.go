@@ -11,7 +11,8 @@
 //	err := decider.Decide(ctx, &request, &result)
 //
 // Decide takes four steps: validate the request, match each descriptor to its limits, charge all limits in one call of
-// the store, and combine the verdicts. If a denied request opened leases, a second call ends them. Only the store does I/O.
+// the store, and combine the verdicts. If a denied request opened leases, a second call ends them. Only the store does I/O. A
+// [Planner] takes the first two steps alone, for code that explains or counts requests.
 package decide
 
 import (
@@ -24,13 +25,11 @@ import (
 
 // A Decider decides requests by the rules in force and a store. It is safe for concurrent use.
 type Decider struct {
-	rules     func() *descriptors.Rules
-	store     limiters.Store
-	options   Options
-	overrides overrideCache
+	Planner
+	store limiters.Store
 }
 
-// Options configures a [Decider]. The zero value is the default configuration.
+// Options configures a [Decider] or a [Planner]. The zero value is the default configuration.
 type Options struct {
 	// ShadowMode allows every request. Decisions still report denials.
 	ShadowMode bool
@@ -57,7 +56,7 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 	if o.EndLocally == nil {
 		o.EndLocally = func(context.Context, time.Time, []limiters.Op) {}
 	}
-	return &Decider{rules: rules, store: store, options: o}
+	return &Decider{Planner: Planner{rules: rules, options: o}, store: store}
 }
 
 // Decide decides r and writes the outcome to result, which it clears first.
@@ -77,26 +76,6 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	}
 	result.Took = result.decidedAt - start
 	return err
-}
-
-// Plan does what Decide does before the store call: it validates r and matches each descriptor to its limits. Decisions have no
-// Verdicts. Its error is that of Decide for an invalid request or missing rules.
-func (d *Decider) Plan(r *Request, result *Result) error {
-	result.Clear()
-	if err := r.validate(); err != nil {
-		return err
-	}
-	result.Domain = r.Domain
-	rules := d.rules()
-	if rules == nil {
-		return &Error{Kind: NoRules, text: "no rate limit configuration loaded"}
-	}
-	result.Rules = rules
-	if err := d.planDescriptors(rules, r, result); err != nil {
-		result.clearDecisions()
-		return err
-	}
-	return nil
 }
 
 func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error {

@@ -7,9 +7,41 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
+// A Planner matches requests to their limits, as [Decider.Decide] does before the store call. It is safe for concurrent use.
+type Planner struct {
+	rules     func() *descriptors.Rules
+	options   Options
+	overrides overrideCache
+}
+
+// NewPlanner returns a Planner. It calls rules once for each request; nil rules mean that none are loaded yet.
+func NewPlanner(rules func() *descriptors.Rules, o Options) *Planner {
+	return &Planner{rules: rules, options: o}
+}
+
+// Plan validates r and writes a decision without Verdicts for each descriptor to result, which it clears first. Its error is that of
+// [Decider.Decide] for an invalid request or missing rules.
+func (p *Planner) Plan(r *Request, result *Result) error {
+	result.Clear()
+	if err := r.validate(); err != nil {
+		return err
+	}
+	result.Domain = r.Domain
+	rules := p.rules()
+	if rules == nil {
+		return &Error{Kind: NoRules, text: "no rate limit configuration loaded"}
+	}
+	result.Rules = rules
+	if err := p.planDescriptors(rules, r, result); err != nil {
+		result.clearDecisions()
+		return err
+	}
+	return nil
+}
+
 // planDescriptors matches each descriptor of r to its limits and lists the operations of the store call. Without rules for the domain,
 // there are no limits, not even overrides.
-func (d *Decider) planDescriptors(rules *descriptors.Rules, r *Request, result *Result) error {
+func (p *Planner) planDescriptors(rules *descriptors.Rules, r *Request, result *Result) error {
 	result.Decisions = resize(result.Decisions, len(r.Descriptors))
 	domain := rules.Domain(r.Domain)
 	result.UnknownDomain = domain == nil
@@ -22,7 +54,7 @@ func (d *Decider) planDescriptors(rules *descriptors.Rules, r *Request, result *
 			continue
 		}
 		decision.Domain = domain.Name()
-		if err := d.planDescriptor(domain, descriptor, decision); err != nil {
+		if err := p.planDescriptor(domain, descriptor, decision); err != nil {
 			return invalidRequest("descriptors[%d]: limit: %v", i, err)
 		}
 		replaces = replaces || decision.replaces()
@@ -35,8 +67,8 @@ func (d *Decider) planDescriptors(rules *descriptors.Rules, r *Request, result *
 	if replaces {
 		removeReplaced(result.Decisions)
 	}
-	d.setModes(result.Decisions)
-	return d.listOps(domain, result)
+	p.setModes(result.Decisions)
+	return p.listOps(domain, result)
 }
 
 // resize returns a slice of n zero elements, reusing s if possible. Elements beyond len(s) must be zero.
@@ -48,7 +80,7 @@ func resize[T any](s []T, n int) []T {
 }
 
 // planDescriptor sets the rule and the limits of a descriptor.
-func (d *Decider) planDescriptor(domain *descriptors.Domain, descriptor *Descriptor, decision *Decision) error {
+func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descriptor, decision *Decision) error {
 	if len(descriptor.Entries) == 0 {
 		return nil
 	}
@@ -59,10 +91,10 @@ func (d *Decider) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 	rule := decision.Rule
 	if descriptor.Override != nil {
 		base := rule.OverrideBase()
-		if d.options.CalendarMonths {
+		if p.options.CalendarMonths {
 			base = base.WithCalendarMonths()
 		}
-		limits, err := d.overrides.limit(base, *descriptor.Override)
+		limits, err := p.overrides.limit(base, *descriptor.Override)
 		if err != nil {
 			return err
 		}
@@ -107,18 +139,18 @@ func removeReplaced(decisions []Decision) {
 }
 
 // setModes sets QuotaMode of the decisions, and which of them share the request's group.
-func (d *Decider) setModes(decisions []Decision) {
+func (p *Planner) setModes(decisions []Decision) {
 	quotas := 0
 	for i := range decisions {
 		decision := &decisions[i]
 		limited := len(decision.Limits) > 0 || decision.Reason == BadLeaseID
 		inQuotaRule := limited && decision.Rule != nil && !decision.Override && decision.Rule.QuotaMode
-		decision.QuotaMode = !decision.End && decision.Reason != Unlimited && (d.options.QuotaMode || inQuotaRule)
+		decision.QuotaMode = !decision.End && decision.Reason != Unlimited && (p.options.QuotaMode || inQuotaRule)
 		if decision.QuotaMode {
 			quotas++
 		}
 	}
-	if !d.options.AllOrNothing || d.options.ShadowMode {
+	if !p.options.AllOrNothing || p.options.ShadowMode {
 		return
 	}
 	for i := range decisions {
@@ -129,7 +161,7 @@ func (d *Decider) setModes(decisions []Decision) {
 }
 
 // listOps lists the operations under all limits, with a group for each descriptor.
-func (d *Decider) listOps(domain *descriptors.Domain, result *Result) error {
+func (p *Planner) listOps(domain *descriptors.Domain, result *Result) error {
 	limits := 0
 	for i := range result.Decisions {
 		limits += len(result.Decisions[i].Limits)
@@ -139,14 +171,14 @@ func (d *Decider) listOps(domain *descriptors.Domain, result *Result) error {
 	}
 	// The groups are slices of ops, so ops must not be reallocated. The additional one is for addRequestGroup.
 	result.ops = slices.Grow(result.ops, limits+1)
-	d.addGroups(domain, result)
+	p.addGroups(domain, result)
 	result.verdicts = resize(result.verdicts, len(result.ops))
 	return nil
 }
 
 // addGroups adds a group for each descriptor. With [Options.AllOrNothing], descriptors that can deny the request share one group,
 // at the position of the first of them. An operation that ends a lease is ungrouped.
-func (d *Decider) addGroups(domain *descriptors.Domain, result *Result) {
+func (p *Planner) addGroups(domain *descriptors.Domain, result *Result) {
 	shared := false
 	for i := range result.Decisions {
 		first := len(result.ops)
@@ -154,27 +186,27 @@ func (d *Decider) addGroups(domain *descriptors.Domain, result *Result) {
 		case len(decision.Limits) == 0:
 			continue
 		case decision.End:
-			d.addOps(result, decision, domain)
+			p.addOps(result, decision, domain)
 			result.groups = append(result.groups, limiters.Singles(result.ops[first:]...)...)
 			continue
 		case !decision.inRequestGroup:
-			d.addOps(result, decision, domain)
+			p.addOps(result, decision, domain)
 		case shared:
 			continue
 		default:
 			shared = true
-			d.addRequestGroup(result, domain)
+			p.addRequestGroup(result, domain)
 		}
 		result.groups = append(result.groups, result.ops[first:len(result.ops):len(result.ops)])
 	}
 }
 
 // addRequestGroup adds the operations of all descriptors that can deny the request. A bad lease id adds one that denies them all.
-func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain) {
+func (p *Planner) addRequestGroup(result *Result, domain *descriptors.Domain) {
 	first, denied := len(result.ops), false
 	for i := range result.Decisions {
 		if decision := &result.Decisions[i]; decision.inRequestGroup {
-			d.addOps(result, decision, domain)
+			p.addOps(result, decision, domain)
 			denied = denied || decision.Outcome == Denied
 		}
 	}
@@ -185,7 +217,7 @@ func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain) {
 }
 
 // addOps appends the operations of a descriptor.
-func (d *Decider) addOps(r *Result, decision *Decision, domain *descriptors.Domain) {
+func (p *Planner) addOps(r *Result, decision *Decision, domain *descriptors.Domain) {
 	decision.first = len(r.ops)
 	if len(decision.Limits) == 0 {
 		return
@@ -198,7 +230,7 @@ func (d *Decider) addOps(r *Result, decision *Decision, domain *descriptors.Doma
 	}
 	var lease limiters.LeaseID
 	if decision.Rule != nil && decision.Rule.UsesLeases() {
-		lease, r.hasLeases = limiters.NewLeaseID(d.options.LeaseSecret, decision.leaseID()), true
+		lease, r.hasLeases = limiters.NewLeaseID(p.options.LeaseSecret, decision.leaseID()), true
 	}
 	for i := range decision.Limits {
 		l := &decision.Limits[i]

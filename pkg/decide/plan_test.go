@@ -47,8 +47,8 @@ func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 
 func TestPlanRejectsAnEmptyDomain(t *testing.T) {
 	var result Result
-	none := New(func() *descriptors.Rules { return nil }, nil, Options{})
-	if err := none.Plan(&Request{}, &result); err == nil || err.Error() != "rate limit domain must not be empty" {
+	planner := NewPlanner(func() *descriptors.Rules { return nil }, Options{})
+	if err := planner.Plan(&Request{}, &result); err == nil || err.Error() != "rate limit domain must not be empty" {
 		t.Errorf("error %v", err)
 	}
 }

@@ -90,7 +90,7 @@ func ForRequest(o Options, rules *descriptors.Rules, request *decide.Request) *R
 	}
 	record, domain := newRecord(rules, request.Domain)
 	var plan decide.Result
-	err := decide.New(func() *descriptors.Rules { return rules }, nil, o.Decide).Plan(request, &plan)
+	err := decide.NewPlanner(func() *descriptors.Rules { return rules }, o.Decide).Plan(request, &plan)
 	if err != nil {
 		record.Error = err.Error()
 		return record

@@ -76,8 +76,8 @@ var ErrTooLong = errors.New("the recording is too long")
 type Collector struct {
 	o          Options
 	share      float64         // of the keys, see SetSampleShare
-	decider    *decide.Decider // nil without rules
-	paths      *decide.Decider // nil without paths
+	rules      *decide.Planner // nil without rules
+	paths      *decide.Planner // nil without paths
 	targets    []*target       // in the order of the rules, then of the paths
 	byRule     map[*descriptors.Rule]*target
 	seen       seenPaths
@@ -112,7 +112,7 @@ func New(o Options) (*Collector, error) {
 	}
 	c := &Collector{o: o, share: 1, byRule: map[*descriptors.Rule]*target{}}
 	if o.Rules != nil {
-		c.decider = decide.New(func() *descriptors.Rules { return o.Rules }, nil, o.Decide)
+		c.rules = decide.NewPlanner(func() *descriptors.Rules { return o.Rules }, o.Decide)
 		c.hashed = append(c.hashed, replay.NewHashed(o.Rules, nil))
 		for rule := range o.Rules.All() {
 			if o.Domain == "" || rule.Domain == o.Domain {
@@ -127,7 +127,7 @@ func New(o Options) (*Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.paths = decide.New(func() *descriptors.Rules { return rules }, nil, o.Decide)
+	c.paths = decide.NewPlanner(func() *descriptors.Rules { return rules }, o.Decide)
 	c.hashed = append(c.hashed, replay.NewHashed(rules, nil))
 	for rule := range rules.All() {
 		c.addTarget(&target{rule: rule, isPath: true})
@@ -204,8 +204,8 @@ func (c *Collector) Add(line *replay.Line) error {
 		h.Add(&line.Request)
 	}
 	added := false
-	if c.decider != nil {
-		if err := c.decider.Plan(&line.Request, &c.ruled); err != nil {
+	if c.rules != nil {
+		if err := c.rules.Plan(&line.Request, &c.ruled); err != nil {
 			c.invalid++
 			return nil
 		}
