@@ -36,7 +36,7 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 func (op *Op) Check(s *State, now int64) Verdict {
 	op.expireLeases(s, now)
 	if op.Kind == OpEnd {
-		return verdict(now, op.Limit, s, true, 0) // no penalty denies an end
+		return allowedVerdict(now, op.Limit, s) // no penalty denies an end
 	}
 	return op.Limit.Check(s, now, op.checkedHits())
 }
@@ -144,7 +144,7 @@ func (d *groupDecision) inspect() {
 func (d *groupDecision) end() {
 	if s := d.state(0); s != nil {
 		d.group[0].end(s, d.now)
-		d.out[0] = verdict(d.now, d.group[0].Limit, s, true, 0)
+		d.out[0] = allowedVerdict(d.now, d.group[0].Limit, s)
 	}
 }
 
@@ -214,7 +214,7 @@ func (d *groupDecision) charge() {
 	for i := range d.group {
 		s := d.state(i)
 		d.group[i].apply(s, d.now)
-		d.out[i] = verdict(d.now, d.group[i].Limit, s, true, 0)
+		d.out[i] = allowedVerdict(d.now, d.group[i].Limit, s)
 	}
 }
 
@@ -239,7 +239,7 @@ func (d *groupDecision) deny() {
 		switch {
 		case s == nil:
 		case d.out[i].Allowed:
-			d.out[i] = verdict(d.now, l, s, true, 0)
+			d.out[i] = allowedVerdict(d.now, l, s)
 		default:
 			began := d.out[i].PenaltyBegan
 			d.out[i] = d.denial(i, s).WithPenalty(l.penaltyLeft(s, d.now))
@@ -270,6 +270,9 @@ func (d *groupDecision) isFirstOffence(i int) bool {
 	}
 	return false
 }
+
+// allowedVerdict returns the verdict on an allowed operation under l from the state after it.
+func allowedVerdict(now int64, l *Limit, s *State) Verdict { return verdict(now, l, s, true, 0) }
 
 // verdict returns the verdict on an operation under l from the state after it; retryAfter is in µs.
 func verdict(now int64, l *Limit, s *State, ok bool, retryAfter int64) Verdict {

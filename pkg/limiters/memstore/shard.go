@@ -14,7 +14,7 @@ type shard struct {
 	latest   int64  // the latest time of a Take, by the store's clock
 	order    uint16 // the order of that Take
 	soonest  int64  // no record expires before
-	limits   limits
+	limits   limitTable
 	cursor   cursor
 	pages    pages
 	index    [subindexes]index
