@@ -337,7 +337,9 @@ func TestFullQueueRejectsAtOnce(t *testing.T) {
 	out := make([]limiters.Verdict, 2)
 	// One Take may always wait. Otherwise a large one would be rejected whenever Redis is busy.
 	q.join(t.Context(), time.Time{}, opsOf("a", "b"), out, &failed)
-	if _, err := take(t, s, opsOf("c")...); !errors.Is(err, ErrQueueFull) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // without a bound of the queue, the Take would wait for resume
+	defer cancel()
+	if err := s.Take(ctx, time.Time{}, limiters.Singles(opsOf("c")...), make([]limiters.Verdict, 1)); !errors.Is(err, ErrQueueFull) {
 		t.Errorf("%v, want %v", err, ErrQueueFull)
 	}
 	q.resume()
