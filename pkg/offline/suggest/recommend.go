@@ -51,9 +51,9 @@ func newOutlier(key string, need int64) Outlier {
 }
 
 func (r *Rule) recommendationFor(v *variant) *Recommendation {
-	for i := range r.Recommendations {
-		if r.Recommendations[i].algorithm.variant == v {
-			return &r.Recommendations[i]
+	for _, rec := range r.Recommendations {
+		if rec.algorithm.variant == v {
+			return rec
 		}
 	}
 	return nil
@@ -66,11 +66,10 @@ func (c *Collector) recommend(r *Rule) {
 		return
 	}
 	for i := range r.target.rule.Limits {
-		configured := &r.target.rule.Limits[i]
-		for j := range r.Windows {
-			for k := range r.Windows[j].Algorithms {
-				if a := &r.Windows[j].Algorithms[k]; a.variant.configured == configured {
-					c.add(r, &r.Windows[j], a, "It keeps the algorithm and the window of the rule.")
+		for _, w := range r.Windows {
+			for _, a := range w.Algorithms {
+				if a.variant.configured == &r.target.rule.Limits[i] {
+					c.add(r, w, a, "It keeps the algorithm and the window of the rule.")
 				}
 			}
 		}
@@ -85,7 +84,7 @@ func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
 			terminal.Grouped(a.variant.maxLimit))
 		return
 	}
-	rec := Recommendation{
+	rec := &Recommendation{
 		Algorithm: a.Algorithm, Unit: w.Unit, Multiplier: w.Multiplier, Limit: min(s.withHeadroom(c.o.Headroom), a.variant.maxLimit),
 		Current: a.Current, Ordinary: s.ordinary, Outliers: []Outlier{}, Reasons: reasons, split: s, window: w, algorithm: a,
 	}
@@ -105,11 +104,9 @@ const maxLog = 100
 // recommendPath chooses a window and an algorithm for a path without a rule.
 func (c *Collector) recommendPath(r *Rule) {
 	w, reason := c.chooseWindow(r)
-	for i := range w.Algorithms {
-		if w.Algorithms[i].Algorithm == c.o.Algorithm {
-			c.add(r, w, &w.Algorithms[i], reason)
-			return
-		}
+	if a := w.algorithm(c.o.Algorithm); a != nil {
+		c.add(r, w, a, reason)
+		return
 	}
 	algorithm, because := "sliding_log", fmt.Sprintf("it admits at most the limit in any %s", w.name())
 	log := w.algorithm("sliding_log")
@@ -125,9 +122,8 @@ func (c *Collector) recommendPath(r *Rule) {
 // Without outliers it returns a minute.
 func (c *Collector) chooseWindow(r *Rule) (chosen *Window, reason string) {
 	widest := 0.0
-	chosen = &r.Windows[0]
-	for i := range r.Windows {
-		w := &r.Windows[i]
+	chosen = r.Windows[0]
+	for _, w := range r.Windows {
 		if w.Unit == c.o.Unit.String() {
 			return w, "The window is the one that you chose."
 		}
@@ -153,9 +149,9 @@ func (c *Collector) chooseWindow(r *Rule) (chosen *Window, reason string) {
 }
 
 func (w *Window) algorithm(name string) *Algorithm {
-	for i := range w.Algorithms {
-		if w.Algorithms[i].Algorithm == name {
-			return &w.Algorithms[i]
+	for _, a := range w.Algorithms {
+		if a.Algorithm == name {
+			return a
 		}
 	}
 	return nil
@@ -255,9 +251,9 @@ func (c *Collector) warnings(r *Report) []string {
 		warn("The recording has a sample of %g %% of the keys. All numbers of keys and requests are estimates with intervals of 95 %%. "+
 			"A key outside of the sample may need more than the largest need.", 100*c.share)
 	}
-	for i := range r.Rules {
-		if t := r.Rules[i].target; t.halvings > 0 {
-			warn("The keys of %s are too many for the memory: 1 in %d was kept, by hash. Its numbers are estimates.", r.Rules[i].Path,
+	for _, rule := range r.Rules {
+		if t := rule.target; t.halvings > 0 {
+			warn("The keys of %s are too many for the memory: 1 in %d was kept, by hash. Its numbers are estimates.", rule.Path,
 				uint64(1)<<t.halvings)
 		}
 	}

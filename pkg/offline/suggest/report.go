@@ -21,7 +21,7 @@ type Report struct {
 	Denied   int64    `json:"denied_when_recorded"`
 	Outcomes int64    `json:"with_outcome"`
 	Warnings []string `json:"warnings"`
-	Rules    []Rule   `json:"rules"`
+	Rules    []*Rule  `json:"rules"`
 	// Paths are the key paths of the recording, most frequent first, at most 20.
 	Paths []KeyPath `json:"key_paths"`
 }
@@ -45,8 +45,8 @@ type Rule struct {
 	// exact.
 	Sample float64 `json:"sample"`
 
-	Windows         []Window         `json:"windows"`
-	Recommendations []Recommendation `json:"recommendations"`
+	Windows         []*Window         `json:"windows"`
+	Recommendations []*Recommendation `json:"recommendations"`
 
 	target *target
 }
@@ -58,7 +58,7 @@ type Window struct {
 	Recorded   float64 `json:"recorded"` // the length of the recording, in windows
 	TooShort   bool    `json:"too_short"`
 	// Algorithms lists the three algorithms. An algorithm occurs more than once if the rule uses it with several settings.
-	Algorithms []Algorithm `json:"algorithms"`
+	Algorithms []*Algorithm `json:"algorithms"`
 
 	unit   descriptors.Unit
 	length time.Duration
@@ -91,7 +91,7 @@ type LimitEffect struct {
 func (c *Collector) Report(ctx context.Context) (*Report, error) {
 	r := &Report{
 		Requests: c.requests, Unmatched: c.unmatched, Invalid: c.invalid, First: c.first, Last: c.end, Seconds: c.span().Seconds(),
-		Denied: c.denied, Outcomes: c.outcomes, Paths: c.seen.list(), Rules: []Rule{},
+		Denied: c.denied, Outcomes: c.outcomes, Paths: c.seen.list(), Rules: []*Rule{},
 	}
 	for _, t := range c.targets {
 		rule, err := c.analyze(ctx, t)
@@ -99,7 +99,7 @@ func (c *Collector) Report(ctx context.Context) (*Report, error) {
 			return nil, err
 		}
 		t.keys = nil
-		r.Rules = append(r.Rules, *rule)
+		r.Rules = append(r.Rules, rule)
 	}
 	r.Warnings = c.warnings(r)
 	return r, nil
@@ -115,7 +115,7 @@ func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
 		Domain: t.rule.Domain, Path: t.rule.Name, Source: t.rule.Source(), Note: t.note,
 		Requests: t.requests, Hits: t.hits, Peeks: t.peeks, Refunds: t.refunds, Overridden: t.overridden, Denied: t.denied,
 		Keys: estimateKeys(int64(len(t.keys)), sample), Sample: sample, target: t,
-		Windows: []Window{}, Recommendations: []Recommendation{},
+		Windows: []*Window{}, Recommendations: []*Recommendation{},
 	}
 	if rule.Note == "" && len(t.keys) == 0 {
 		rule.Note = "no request of the recording is under it"
@@ -140,8 +140,8 @@ func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
 	if err := rule.addEffects(ctx, keys); err != nil {
 		return nil, err
 	}
-	for i := range rule.Recommendations {
-		c.explain(rule, &rule.Recommendations[i])
+	for _, rec := range rule.Recommendations {
+		c.explain(rule, rec)
 	}
 	for _, a := range rule.algorithms() {
 		a.needs = nil
@@ -151,10 +151,8 @@ func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
 
 // algorithms returns the algorithms of all windows.
 func (r *Rule) algorithms() (all []*Algorithm) {
-	for i := range r.Windows {
-		for j := range r.Windows[i].Algorithms {
-			all = append(all, &r.Windows[i].Algorithms[j])
-		}
+	for _, w := range r.Windows {
+		all = append(all, w.Algorithms...)
 	}
 	return all
 }

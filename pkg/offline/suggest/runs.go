@@ -67,20 +67,20 @@ const maxEffects = 6
 // and limits between them. All algorithms get the same limits, so that their effects are comparable.
 func (r *Rule) limitsToRun(w *Window, length int) []int64 {
 	var wanted []int64
-	for i := range r.Recommendations {
-		if rec := &r.Recommendations[i]; rec.window == w {
+	for _, rec := range r.Recommendations {
+		if rec.window == w {
 			wanted = append(wanted, rec.Limit)
 		}
 	}
 	base := w.algorithm("sliding_log").dist
-	for i := range w.Algorithms {
-		if a := &w.Algorithms[i]; a.Current != nil {
+	for _, a := range w.Algorithms {
+		if a.Current != nil {
 			base = a.dist
 		}
 	}
 	wanted = append(wanted, base.largest(), base.quantile(0.99), base.quantile(0.9), base.quantile(0.999), base.quantile(0.5))
-	for i := range w.Algorithms {
-		wanted = append(wanted, w.Algorithms[i].dist.largest())
+	for _, a := range w.Algorithms {
+		wanted = append(wanted, a.dist.largest())
 	}
 	var limits []int64
 	for _, n := range wanted {
@@ -119,11 +119,10 @@ func widestGap(limits []int64) (index int, between int64) {
 func (r *Rule) addEffects(ctx context.Context, keys []key) error {
 	all := r.algorithms()
 	length := min(maxEffects, max(1, MaxRuns/len(all)))
-	for i := range r.Windows {
-		w := &r.Windows[i]
+	for _, w := range r.Windows {
 		limits := r.limitsToRun(w, length)
-		for j := range w.Algorithms {
-			w.Algorithms[j].limits = limits
+		for _, a := range w.Algorithms {
+			a.limits = limits
 		}
 	}
 	return each(ctx, all[:min(len(all), MaxRuns)], func(ctx context.Context, a *Algorithm) error {

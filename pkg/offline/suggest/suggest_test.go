@@ -114,7 +114,7 @@ func TestSuggestionsEqualReplays(t *testing.T) {
 								limit += ", algorithm: fixed_window"
 							}
 						}
-						compare(t, limit, &a, lines)
+						compare(t, limit, a, lines)
 					}
 				}
 			})
@@ -226,7 +226,7 @@ func TestNeedsBeyond32BitsAreReported(t *testing.T) {
 	r := report(t, suggest.Options{Rules: rulesWith(t, "unit: minute", 20_000_000_000)}, lines)
 	for i, a := range r.Rules[0].Windows[1].Algorithms {
 		if i == 0 {
-			compare(t, "unit: minute", &a, lines)
+			compare(t, "unit: minute", a, lines)
 		} else if a.Smallest != nil {
 			t.Errorf("a %s of %d denies no request", a.Algorithm, *a.Smallest)
 		}

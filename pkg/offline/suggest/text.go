@@ -40,8 +40,8 @@ func (r *Report) Text() string {
 	for _, w := range r.Warnings {
 		b.WriteString("- " + w + "\n")
 	}
-	for i := range r.Rules {
-		r.Rules[i].writeText(&b)
+	for _, rule := range r.Rules {
+		rule.writeText(&b)
 	}
 	for _, domain := range r.domains() {
 		fmt.Fprintf(&b, "\nAs rules, without the other settings of a rule:\n\n%s", r.yaml(domain, false))
@@ -71,8 +71,8 @@ func (r *Rule) writeText(b *strings.Builder) {
 	r.writeSmallest(b)
 	b.WriteString("\n  Limit → keys hit, requests denied:\n")
 	r.writeEffects(b)
-	for i := range r.Recommendations {
-		r.Recommendations[i].writeText(b, r.Sample)
+	for _, rec := range r.Recommendations {
+		rec.writeText(b, r.Sample)
 	}
 	if r.Note != "" {
 		fmt.Fprintf(b, "\n  No recommendation: %s.\n", r.Note)
@@ -111,14 +111,12 @@ func (w *Window) title() string {
 func (r *Rule) writeSmallest(b *strings.Builder) {
 	algorithms, hasCurrent, short := windowed(), false, false
 	rows := []string{"WINDOW\t" + strings.ToUpper(strings.Join(algorithms, "\t"))}
-	for i := range r.Windows {
-		w := &r.Windows[i]
+	for _, w := range r.Windows {
 		short = short || w.TooShort
 		row := w.title()
 		for _, name := range algorithms {
 			text := ""
-			for j := range w.Algorithms {
-				a := &w.Algorithms[j]
+			for _, a := range w.Algorithms {
 				if a.Algorithm != name {
 					continue
 				}
@@ -148,8 +146,7 @@ func (r *Rule) writeSmallest(b *strings.Builder) {
 }
 
 func (r *Rule) writeEffects(b *strings.Builder) {
-	for i := range r.Windows {
-		w := &r.Windows[i]
+	for _, w := range r.Windows {
 		if len(w.Algorithms[0].Effects) == 0 {
 			continue
 		}
@@ -157,15 +154,14 @@ func (r *Rule) writeEffects(b *strings.Builder) {
 		if w.TooShort {
 			header += " (!)"
 		}
-		for j := range w.Algorithms {
-			header += "\t" + strings.ToUpper(w.Algorithms[j].name()) + ": KEYS\tDENIED"
+		for _, a := range w.Algorithms {
+			header += "\t" + strings.ToUpper(a.name()) + ": KEYS\tDENIED"
 		}
 		rows := []string{header}
-		for n := range w.Algorithms[0].Effects {
-			limit := w.Algorithms[0].Effects[n].Limit
-			row := terminal.Grouped(limit)
-			for j := range w.Algorithms {
-				row += w.Algorithms[j].effect(limit)
+		for _, e := range w.Algorithms[0].Effects {
+			row := terminal.Grouped(e.Limit)
+			for _, a := range w.Algorithms {
+				row += a.effect(e.Limit)
 			}
 			rows = append(rows, row)
 		}
@@ -176,9 +172,9 @@ func (r *Rule) writeEffects(b *strings.Builder) {
 
 // effect returns the cells of a limit.
 func (a *Algorithm) effect(limit int64) string {
-	for i := range a.Effects {
-		if c := &a.Effects[i]; c.Limit == limit {
-			return "\t" + c.Keys.text() + "\t" + c.Denied.text()
+	for _, e := range a.Effects {
+		if e.Limit == limit {
+			return "\t" + e.Keys.text() + "\t" + e.Denied.text()
 		}
 	}
 	return "\t-\t-"

@@ -150,15 +150,15 @@ const whole = 0.99
 
 // windowsOf returns the windows for a target, each with every algorithm: a second, a minute, an hour, a day, and the windows of the
 // rule. A variant takes the settings of the rule's limit with this window and algorithm.
-func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) {
-	var all []Window
+func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*Window, error) {
+	var all []*Window
 	add := func(unit descriptors.Unit, multiplier uint32) {
-		if slices.ContainsFunc(all, func(w Window) bool { return w.Unit == unit.String() && w.Multiplier == multiplier }) {
+		if slices.ContainsFunc(all, func(w *Window) bool { return w.Unit == unit.String() && w.Multiplier == multiplier }) {
 			return
 		}
 		length := unit.Duration() * time.Duration(multiplier)
 		recorded := c.span().Seconds() / length.Seconds()
-		all = append(all, Window{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < whole, unit: unit,
+		all = append(all, &Window{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < whole, unit: unit,
 			length: length})
 	}
 	for _, unit := range []descriptors.Unit{descriptors.Second, descriptors.Minute, descriptors.Hour, descriptors.Day} {
@@ -175,8 +175,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) 
 		configured = append(configured, v)
 		add(l.Unit, l.UnitMultiplier)
 	}
-	for i := range all {
-		w := &all[i]
+	for _, w := range all {
 		for _, algorithm := range windowed() {
 			n := len(w.Algorithms)
 			for _, v := range configured {
@@ -194,13 +193,13 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]Window, error) 
 			w.Algorithms = append(w.Algorithms, v.result())
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Window) int { return cmp.Compare(a.length, b.length) })
+	slices.SortStableFunc(all, func(a, b *Window) int { return cmp.Compare(a.length, b.length) })
 	return all, nil
 }
 
 // result returns the result of a variant without figures.
-func (v *variant) result() Algorithm {
-	a := Algorithm{Algorithm: v.spec.Algorithm, Settings: v.params().String(), Effects: []LimitEffect{}, variant: v}
+func (v *variant) result() *Algorithm {
+	a := &Algorithm{Algorithm: v.spec.Algorithm, Settings: v.params().String(), Effects: []LimitEffect{}, variant: v}
 	if v.configured != nil {
 		a.Current = &v.configured.RequestsPerUnit
 	}

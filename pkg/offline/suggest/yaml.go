@@ -29,8 +29,8 @@ func (r *Report) YAML() (string, error) {
 
 // domains returns the domains with recommendations.
 func (r *Report) domains() (names []string) {
-	for i := range r.Rules {
-		if rule := &r.Rules[i]; len(rule.Recommendations) > 0 && !slices.Contains(names, rule.Domain) {
+	for _, rule := range r.Rules {
+		if len(rule.Recommendations) > 0 && !slices.Contains(names, rule.Domain) {
 			names = append(names, rule.Domain)
 		}
 	}
@@ -40,16 +40,15 @@ func (r *Report) domains() (names []string) {
 // yaml returns the rules of one domain.
 func (r *Report) yaml(domain string, reasons bool) string {
 	var root rulesfile.Draft
-	for i := range r.Rules {
-		rule := &r.Rules[i]
+	for _, rule := range r.Rules {
 		if rule.Domain != domain || len(rule.Recommendations) == 0 {
 			continue
 		}
 		at := root.At(rule.target.rule.Levels())
-		for j := range rule.Recommendations {
-			limit := rule.Recommendations[j].draft()
+		for _, rec := range rule.Recommendations {
+			limit := rec.draft()
 			if reasons {
-				limit.Comment = strings.Join(rule.Recommendations[j].Reasons, "\n")
+				limit.Comment = strings.Join(rec.Reasons, "\n")
 			}
 			at.Limits = append(at.Limits, limit)
 		}
