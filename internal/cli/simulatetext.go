@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/offline/simulate"
+	"github.com/weir-rls/weir/pkg/replay"
 )
 
 // Bounds of the tables in a terminal. The JSON has everything.
@@ -47,11 +48,22 @@ func writeSimulation(w io.Writer, r *simulate.Result, color bool) error {
 		t.printf("warning   %s", warning)
 	}
 	writeLimits(t, r)
-	writeClients(t, r)
+	if len(r.Clients) > 1 {
+		addTable(t, "CLIENTS\tATTEMPTS\tRETRIES\tDENIED\tSHARE\tRECOVERED\tGAVE_UP\tWAITING", r.Clients, len(r.Clients), "",
+			func(c simulate.Client) []any {
+				return []any{c.Model, c.Attempts, c.Retries, c.Denied, percent(c.Denied, c.Attempts), c.Recovered, c.GaveUp, c.Waiting}
+			})
+	}
 	writeComparison(t, r)
 	writeKeys(t, r)
-	writeUnmatched(t, r)
-	writeCannotMatch(t, r)
+	addTable(t, "WITHOUT_RULE\tDOMAIN\tDESCRIPTORS", r.UnmatchedPaths, len(r.UnmatchedPaths), "",
+		func(p simulate.UnmatchedPath) []any { return []any{p.Path, p.Domain, p.Descriptors} })
+	if len(r.CannotMatch) > 0 {
+		addTable(t, "CANNOT_MATCH\tHASHED_KEY\tDESCRIPTORS", r.CannotMatch, maxLimitRows, "rules",
+			func(m replay.CannotMatch) []any { return []any{m.Path, m.Key, m.Descriptors} })
+		t.printf("These rules match by value, and the recording has only hashes: whom they deny is unknown. Record with rules that " +
+			"have the values, for example in shadow mode.")
+	}
 	_, err := io.WriteString(w, t.text.String())
 	return err
 }
@@ -64,20 +76,21 @@ type tables struct {
 
 func (t *tables) printf(format string, args ...any) { fmt.Fprintf(&t.text, format+"\n", args...) }
 
-// table adds a table after an empty line. It has nothing without rows.
-func (t *tables) table(header string, rows []string) {
-	if len(rows) == 0 {
+// addTable adds a table of the first values after an empty line, and the number of those that it omits. It adds nothing without values.
+func addTable[T any](t *tables, header string, all []T, maximum int, what string, cells func(T) []any) {
+	if len(all) == 0 {
 		return
 	}
-	first, rest, _ := strings.Cut(terminal.Table(append([]string{header}, rows...)...), "\n")
+	rows := []string{header}
+	for _, one := range all[:min(len(all), maximum)] {
+		rows = append(rows, terminal.Row(cells(one)...))
+	}
+	first, rest, _ := strings.Cut(terminal.Table(rows...), "\n")
 	if t.color {
 		first = bold.Render(first)
 	}
 	t.text.WriteString("\n" + first + "\n" + rest)
-}
-
-func (t *tables) omitted(n int, what string) {
-	if n > 0 {
+	if n := len(all) - maximum; n > 0 {
 		t.printf("… and %d further %s: see -o json", n, what)
 	}
 }
@@ -95,125 +108,73 @@ func estimateText(e *simulate.Estimate) string {
 
 // limitLabel names a limit in a table.
 func limitLabel(l *simulate.LimitResult) string {
-	label := terminal.Printable(cmp.Or(l.Path, "(no rule)"))
+	label := cmp.Or(l.Path, "(no rule)")
 	if l.Name != "0" {
-		label += " " + terminal.Printable(l.Name)
+		label += " " + l.Name
 	}
 	return label
 }
 
 func writeLimits(t *tables, r *simulate.Result) {
-	all := r.WorstFirst()
-	var rows []string
-	for _, l := range all[:min(len(all), maxLimitRows)] {
-		mode := ""
-		if l.Mode != "enforced" {
-			mode = " (" + l.Mode + ")"
-		}
-		peak := "-"
-		if l.Peak != nil {
-			peak = fmt.Sprint(l.Peak.Used)
-		}
-		row := fmt.Sprintf("%s\t%s%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s", limitLabel(l), l.Text, mode, l.Requests, l.Denied,
-			percent(l.Denied, l.Requests), l.Keys, l.KeysDenied, l.NearLimit, peak)
-		if l.KeysDeniedEstimate != nil {
-			row += "\t" + estimateText(l.KeysDeniedEstimate)
-		}
-		rows = append(rows, row)
-	}
 	header := "RULE\tLIMIT\tREQUESTS\tDENIED\tSHARE\tKEYS\tKEYS_DENIED\tNEAR\tPEAK"
 	if r.Sample != nil {
 		header += "\tALL_KEYS_DENIED"
 	}
-	t.table(header, rows)
-	t.omitted(len(all)-len(rows), "limits")
-}
-
-func writeClients(t *tables, r *simulate.Result) {
-	if len(r.Clients) < 2 {
-		return
-	}
-	var rows []string
-	for _, c := range r.Clients {
-		rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d", c.Model, c.Attempts, c.Retries, c.Denied,
-			percent(c.Denied, c.Attempts), c.Recovered, c.GaveUp, c.Waiting))
-	}
-	t.table("CLIENTS\tATTEMPTS\tRETRIES\tDENIED\tSHARE\tRECOVERED\tGAVE_UP\tWAITING", rows)
+	addTable(t, header, r.WorstFirst(), maxLimitRows, "limits", func(l *simulate.LimitResult) []any {
+		limit, peak := l.Text, "-"
+		if l.Mode != "enforced" {
+			limit += " (" + l.Mode + ")"
+		}
+		if l.Peak != nil {
+			peak = fmt.Sprint(l.Peak.Used)
+		}
+		cells := []any{limitLabel(l), limit, l.Requests, l.Denied, percent(l.Denied, l.Requests), l.Keys, l.KeysDenied, l.NearLimit, peak}
+		if l.KeysDeniedEstimate != nil {
+			cells = append(cells, estimateText(l.KeysDeniedEstimate))
+		}
+		return cells
+	})
 }
 
 func writeComparison(t *tables, r *simulate.Result) {
-	var rows []string
-	n := 0
-	for _, l := range r.WorstFirst() {
-		if l.Comparison == nil || len(l.Comparison.Algorithms) == 0 {
-			continue
-		}
-		n++
-		if n > maxLimitRows {
-			continue
-		}
-		row := fmt.Sprintf("%s\t%d", limitLabel(l), l.RequestsPerUnit)
-		for _, a := range l.Comparison.Algorithms {
-			mark := ""
-			if a.Own {
-				mark = "*"
-			}
-			if a.Error != "" {
-				row += "\t-\t-"
-				continue
-			}
-			row += fmt.Sprintf("\t%d%s\t%d", a.Denied, mark, a.Burst)
-		}
-		rows = append(rows, row)
-	}
-	if n == 0 {
+	compared := slices.DeleteFunc(r.WorstFirst(), func(l *simulate.LimitResult) bool {
+		return l.Comparison == nil || len(l.Comparison.Algorithms) == 0
+	})
+	if len(compared) == 0 {
 		return
 	}
-	t.table("RULE\tMAX\tFIXED_WINDOW\tBURST\tSLIDING_LOG\tBURST\tFUNNEL\tBURST", rows)
-	t.omitted(n-len(rows), "limits")
+	addTable(t, "RULE\tMAX\tFIXED_WINDOW\tBURST\tSLIDING_LOG\tBURST\tFUNNEL\tBURST", compared, maxLimitRows, "limits",
+		func(l *simulate.LimitResult) []any {
+			cells := []any{limitLabel(l), l.RequestsPerUnit}
+			for _, a := range l.Comparison.Algorithms {
+				switch {
+				case a.Error != "":
+					cells = append(cells, "-", "-")
+				case a.Own:
+					cells = append(cells, fmt.Sprintf("%d*", a.Denied), a.Burst)
+				default:
+					cells = append(cells, a.Denied, a.Burst)
+				}
+			}
+			return cells
+		})
 	t.printf("Each limit alone, at the same numbers: denied requests (* now), and the most hits of a key admitted in any span of one window.")
 }
 
 func writeKeys(t *tables, r *simulate.Result) {
-	type row struct {
-		l *simulate.LimitResult
-		k *simulate.TopKey
+	type deniedKey struct {
+		simulate.TopKey
+		limit *simulate.LimitResult
 	}
-	var all []row
-	for i := range r.Limits {
-		for j := range r.Limits[i].TopKeys {
-			all = append(all, row{&r.Limits[i], &r.Limits[i].TopKeys[j]})
+	var all []deniedKey
+	for _, l := range r.Limits {
+		for _, k := range l.TopKeys {
+			all = append(all, deniedKey{k, l})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b row) int { return cmp.Compare(b.k.Denied, a.k.Denied) })
-	var rows []string
-	for _, one := range all[:min(len(all), maxKeyRows)] {
-		shut := time.Duration(one.k.ShutOutSeconds * float64(time.Second)).Round(100 * time.Millisecond)
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%v", terminal.Printable(one.k.Key), limitLabel(one.l), one.k.Requests,
-			one.k.Denied, shut))
-	}
-	t.table("KEY\tRULE\tREQUESTS\tDENIED\tSHUT_OUT", rows)
-	t.omitted(len(all)-len(rows), "keys")
-}
-
-func writeUnmatched(t *tables, r *simulate.Result) {
-	var rows []string
-	for _, p := range r.UnmatchedPaths {
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%d", terminal.Printable(p.Path), terminal.Printable(p.Domain), p.Descriptors))
-	}
-	t.table("WITHOUT_RULE\tDOMAIN\tDESCRIPTORS", rows)
-}
-
-func writeCannotMatch(t *tables, r *simulate.Result) {
-	var rows []string
-	for _, m := range r.CannotMatch[:min(len(r.CannotMatch), maxLimitRows)] {
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%d", terminal.Printable(m.Path), terminal.Printable(m.Key), m.Descriptors))
-	}
-	if len(rows) == 0 {
-		return
-	}
-	t.table("CANNOT_MATCH\tHASHED_KEY\tDESCRIPTORS", rows)
-	t.omitted(len(r.CannotMatch)-len(rows), "rules")
-	t.printf("These rules match by value, and the recording has only hashes: whom they deny is unknown. Record with rules that " +
-		"have the values, for example in shadow mode.")
+	slices.SortStableFunc(all, func(a, b deniedKey) int { return cmp.Compare(b.Denied, a.Denied) })
+	addTable(t, "KEY\tRULE\tREQUESTS\tDENIED\tSHUT_OUT", all, maxKeyRows, "keys", func(k deniedKey) []any {
+		shut := time.Duration(k.ShutOutSeconds * float64(time.Second)).Round(100 * time.Millisecond)
+		return []any{k.Key, limitLabel(k.limit), k.Requests, k.Denied, shut}
+	})
 }

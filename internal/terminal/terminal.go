@@ -38,6 +38,15 @@ func Grouped(n int64) string {
 	return text
 }
 
+// Row returns a row of cells, each in the form of [fmt.Sprint], with control characters as escapes.
+func Row(cells ...any) string {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		texts[i] = Printable(fmt.Sprint(cell))
+	}
+	return strings.Join(texts, "\t")
+}
+
 // Table returns rows as [Columns] aligns them to the left, each with a line end.
 func Table(rows ...string) string { return strings.Join(Columns(rows, 0), "\n") + "\n" }
 

@@ -34,8 +34,7 @@ func (r *Report) Markdown() string {
 			"|---|---|---|---|---|---|--:|--:|--:|--:|\n")
 	}
 	more := 0
-	for i := range r.Limits {
-		l := &r.Limits[i]
+	for i, l := range r.Limits {
 		if i >= maxLimits || b.Len() > maxMarkdownBytes/2 {
 			more++
 			continue

@@ -24,7 +24,7 @@ type Report struct {
 	Rules     Changes `json:"rules"`
 	// Limits are the limits that changed a verdict, and those that were added, removed or changed. The limit with the most newly
 	// denied keys comes first.
-	Limits []Limit `json:"limits"`
+	Limits []*Limit `json:"limits"`
 	// CannotMatch are new rules whose effect is unknown, because they match values of which the recording has only hashes.
 	CannotMatch []replay.CannotMatch `json:"cannot_match"`
 	// Skipped are the lines of the recordings that were not compared. The caller sets Skipped.
@@ -113,7 +113,7 @@ func (c *Comparison) Report() *Report {
 	changes := descriptors.Diff(c.sides[oldSide].rules, c.sides[newSide].rules)
 	r := &Report{
 		Requests: c.requests, KeysExact: !c.sides[oldSide].overflow && !c.sides[newSide].overflow, Keys: int64(len(c.sides[newSide].keys)),
-		Rules: Changes{changes.RulesAdded, changes.RulesRemoved, changes.RulesModified}, CannotMatch: c.hashed.List(nil), Limits: []Limit{},
+		Rules: Changes{changes.RulesAdded, changes.RulesRemoved, changes.RulesModified}, CannotMatch: c.hashed.List(nil), Limits: []*Limit{},
 	}
 	if c.requests > 0 {
 		r.From, r.To = &c.from, &c.to
@@ -132,9 +132,9 @@ func (c *Comparison) Report() *Report {
 			continue
 		}
 		l.WorstDenied, l.WorstAllowed = worst(l.WorstDenied, c.o.Worst), worst(l.WorstAllowed, c.o.Worst)
-		r.Limits = append(r.Limits, *l)
+		r.Limits = append(r.Limits, l)
 	}
-	slices.SortFunc(r.Limits, func(a, b Limit) int {
+	slices.SortFunc(r.Limits, func(a, b *Limit) int {
 		return cmp.Or(cmp.Compare(b.NewlyDeniedKeys, a.NewlyDeniedKeys), cmp.Compare(b.NewlyDeniedRequests, a.NewlyDeniedRequests),
 			cmp.Compare(b.NewlyAllowedKeys, a.NewlyAllowedKeys), cmp.Compare(b.NewlyAllowedRequests, a.NewlyAllowedRequests),
 			cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Source, b.Source))

@@ -86,21 +86,18 @@ func (r *Report) span() string {
 func (r *Report) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s\n\n", r.headline(), r.span())
-	table(&b, func(row func(...any)) {
-		row("RULES", "VERSION", "ALLOWED", "DENIED", "NO_RULE")
-		row("old", cmp.Or(r.Old.Version, "-"), r.Old.Allowed, r.Old.Denied, r.Old.Unmatched)
-		row("new", cmp.Or(r.New.Version, "-"), r.New.Allowed, r.New.Denied, r.New.Unmatched)
-	})
+	b.WriteString(terminal.Table(
+		"RULES\tVERSION\tALLOWED\tDENIED\tNO_RULE",
+		terminal.Row("old", cmp.Or(r.Old.Version, "-"), r.Old.Allowed, r.Old.Denied, r.Old.Unmatched),
+		terminal.Row("new", cmp.Or(r.New.Version, "-"), r.New.Allowed, r.New.Denied, r.New.Unmatched),
+	))
 	if len(r.Limits) > 0 {
-		b.WriteString("\n")
-		table(&b, func(row func(...any)) {
-			row("DOMAIN", "RULE", "LIMIT", "STATUS", "NEWLY_DENIED_KEYS", "REQUESTS", "NEWLY_ALLOWED_KEYS", "REQUESTS", "OLD", "NEW")
-			for i := range r.Limits[:min(len(r.Limits), maxLimits)] {
-				l := &r.Limits[i]
-				row(bounded(l.Domain), bounded(l.Path), bounded(cmp.Or(l.Name, "-")), l.status(), l.NewlyDeniedKeys, l.NewlyDeniedRequests,
-					l.NewlyAllowedKeys, l.NewlyAllowedRequests, bounded(cmp.Or(l.Old, "-")), bounded(cmp.Or(l.New, "-")))
-			}
-		})
+		rows := []string{"DOMAIN\tRULE\tLIMIT\tSTATUS\tNEWLY_DENIED_KEYS\tREQUESTS\tNEWLY_ALLOWED_KEYS\tREQUESTS\tOLD\tNEW"}
+		for _, l := range r.Limits[:min(len(r.Limits), maxLimits)] {
+			rows = append(rows, terminal.Row(bounded(l.Domain), bounded(l.Path), bounded(cmp.Or(l.Name, "-")), l.status(), l.NewlyDeniedKeys,
+				l.NewlyDeniedRequests, l.NewlyAllowedKeys, l.NewlyAllowedRequests, bounded(cmp.Or(l.Old, "-")), bounded(cmp.Or(l.New, "-"))))
+		}
+		b.WriteString("\n" + terminal.Table(rows...))
 		if more := len(r.Limits) - maxLimits; more > 0 {
 			fmt.Fprintf(&b, "and %d more limits: -o json has all\n", more)
 		}
@@ -122,26 +119,18 @@ func (r *Report) Text() string {
 }
 
 func (r *Report) textKeys(b *strings.Builder) {
-	keys := false
-	for i := range r.Limits[:min(len(r.Limits), maxLimits)] {
-		keys = keys || len(r.Limits[i].WorstDenied)+len(r.Limits[i].WorstAllowed) > 0
-	}
-	if !keys {
-		return
-	}
-	b.WriteString("\nWorst keys:\n")
-	table(b, func(row func(...any)) {
-		row("RULE", "LIMIT", "CHANGE", "CHANGED", "REQUESTS", "KEY")
-		r.eachKey(func(l *Limit, change string, k *Key) {
-			row(bounded(l.Path), bounded(cmp.Or(l.Name, "-")), change, k.Changed, k.Requests, bounded(k.Key))
-		})
+	rows := []string{"RULE\tLIMIT\tCHANGE\tCHANGED\tREQUESTS\tKEY"}
+	r.eachKey(func(l *Limit, change string, k *Key) {
+		rows = append(rows, terminal.Row(bounded(l.Path), bounded(cmp.Or(l.Name, "-")), change, k.Changed, k.Requests, bounded(k.Key)))
 	})
+	if len(rows) > 1 {
+		b.WriteString("\nWorst keys:\n" + terminal.Table(rows...))
+	}
 }
 
 // eachKey calls f for each key that is listed.
 func (r *Report) eachKey(f func(l *Limit, change string, k *Key)) {
-	for i := range r.Limits[:min(len(r.Limits), maxLimits)] {
-		l := &r.Limits[i]
+	for _, l := range r.Limits[:min(len(r.Limits), maxLimits)] {
 		for j := range l.WorstDenied {
 			f(l, "newly denied", &l.WorstDenied[j])
 		}
@@ -157,17 +146,4 @@ func (l *Limit) status() string {
 		return l.Status + ", no request"
 	}
 	return l.Status
-}
-
-// table writes rows in columns.
-func table(b *strings.Builder, rows func(row func(cells ...any))) {
-	var all []string
-	rows(func(cells ...any) {
-		texts := make([]string, len(cells))
-		for i, cell := range cells {
-			texts[i] = fmt.Sprint(cell)
-		}
-		all = append(all, strings.Join(texts, "\t"))
-	})
-	b.WriteString(terminal.Table(all...))
 }

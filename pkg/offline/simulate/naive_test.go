@@ -239,7 +239,7 @@ func TestCountsEqualNaiveImplementation(t *testing.T) {
 		i := 0
 		for rule := range limits {
 			for j, l := range limits[rule] {
-				compareLimit(t, fmt.Sprintf("seed %d, limit %d", seed, i), &result.Limits[i], l, alone[rule][j])
+				compareLimit(t, fmt.Sprintf("seed %d, limit %d", seed, i), result.Limits[i], l, alone[rule][j])
 				i++
 			}
 		}

@@ -47,8 +47,8 @@ type Result struct {
 	Clients  []Client  `json:"clients"`          // Drop first
 	Interval *Interval `json:"interval,omitempty"`
 
-	Timeline Timeline      `json:"timeline"`
-	Limits   []LimitResult `json:"limits"` // in the order of the rules, and then overrides
+	Timeline Timeline       `json:"timeline"`
+	Limits   []*LimitResult `json:"limits"` // in the order of the rules, and then overrides
 
 	Lines    int64                `json:"lines"` // of the recording, including skipped and empty ones
 	Skipped  []replay.FileSkipped `json:"skipped"`
@@ -57,10 +57,7 @@ type Result struct {
 
 // WorstFirst returns the limits sorted by their denied requests, and then by their requests, highest first.
 func (r *Result) WorstFirst() []*LimitResult {
-	all := make([]*LimitResult, len(r.Limits))
-	for i := range r.Limits {
-		all[i] = &r.Limits[i]
-	}
+	all := slices.Clone(r.Limits)
 	slices.SortStableFunc(all, func(a, b *LimitResult) int {
 		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Requests, a.Requests))
 	})

@@ -189,7 +189,7 @@ func TestUnmatchedDescriptorsAreNamed(t *testing.T) {
 
 func TestWorstLimitsAreFirst(t *testing.T) {
 	t.Parallel()
-	r := &simulate.Result{Limits: []simulate.LimitResult{{Name: "idle"}, {Name: "busy", Requests: 9}, {Name: "bad", Denied: 1}, {Name: "worst", Denied: 2}}}
+	r := &simulate.Result{Limits: []*simulate.LimitResult{{Name: "idle"}, {Name: "busy", Requests: 9}, {Name: "bad", Denied: 1}, {Name: "worst", Denied: 2}}}
 	var got []string
 	for _, l := range r.WorstFirst() {
 		got = append(got, l.Name)

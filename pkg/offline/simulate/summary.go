@@ -32,7 +32,7 @@ func (s *stats) result(rules *descriptors.Rules, clients []*client) *Result {
 		r.Clients = append(r.Clients, c.counts)
 	}
 	r.Interval = intervalOf(r.Clients)
-	r.Limits = []LimitResult{}
+	r.Limits = []*LimitResult{}
 	for i := range s.rows.all {
 		row := &s.rows.all[i]
 		if s.limits[i] == nil && row.limit == nil {
@@ -40,7 +40,7 @@ func (s *stats) result(rules *descriptors.Rules, clients []*client) *Result {
 		}
 		limit := row.describe()
 		if l := s.limits[i]; l != nil {
-			s.summarize(l, &limit)
+			s.summarize(l, limit)
 		}
 		for _, c := range clients {
 			count := &c.limits[i]
@@ -119,8 +119,8 @@ func intervalOf(clients []Client) *Interval {
 }
 
 // describe returns the LimitResult of a limit without requests.
-func (row *limitRow) describe() LimitResult {
-	r := LimitResult{
+func (row *limitRow) describe() *LimitResult {
+	r := &LimitResult{
 		Name: "override", Text: "limits of requests", Mode: "enforced",
 		AllowedOverTime: []int64{}, DeniedOverTime: []int64{}, TopKeys: []TopKey{},
 	}

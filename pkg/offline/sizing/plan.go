@@ -47,15 +47,15 @@ func (l *Load) check() error {
 
 // A Plan holds the resources that a load needs under some rules, and the bounds of its over-admission.
 type Plan struct {
-	Users       int64       `json:"users"`
-	Rate        float64     `json:"rate"`
-	Replicas    int64       `json:"replicas"`
-	Probability float64     `json:"probability"`
-	Limits      []LimitPlan `json:"limits"`
-	Keys        float64     `json:"keys"`         // of all limits, at most
-	MemoryBytes Range       `json:"memory_bytes"` // for the keys, if the counters are in Weir's memory
-	RedisBytes  Range       `json:"redis_bytes"`  // for the keys, if the counters are on Redis
-	Calls       Calls       `json:"redis_calls"`
+	Users       int64        `json:"users"`
+	Rate        float64      `json:"rate"`
+	Replicas    int64        `json:"replicas"`
+	Probability float64      `json:"probability"`
+	Limits      []*LimitPlan `json:"limits"`
+	Keys        float64      `json:"keys"`         // of all limits, at most
+	MemoryBytes Range        `json:"memory_bytes"` // for the keys, if the counters are in Weir's memory
+	RedisBytes  Range        `json:"redis_bytes"`  // for the keys, if the counters are on Redis
+	Calls       Calls        `json:"redis_calls"`
 	// FailoverHits is the maximum number of admitted hits, over all keys, that a failover of Redis loses.
 	FailoverHits float64 `json:"failover_hits"`
 	CPU          Cores   `json:"cores"`
@@ -120,7 +120,7 @@ func NewPlan(rules *descriptors.Rules, load Load) (*Plan, error) {
 		return nil, err
 	}
 	p := &Plan{
-		Users: load.Users, Rate: load.Rate, Replicas: load.Replicas, Probability: load.Probability, Limits: []LimitPlan{},
+		Users: load.Users, Rate: load.Rate, Replicas: load.Replicas, Probability: load.Probability, Limits: []*LimitPlan{},
 		FailoverHits: load.Rate * load.Lag.Seconds(),
 	}
 	unused := maps.Clone(load.Values)
@@ -128,7 +128,7 @@ func NewPlan(rules *descriptors.Rules, load Load) (*Plan, error) {
 		p.leases = p.leases || rule.UsesLeases()
 		keys := keysOf(rule, &load, unused)
 		for i := range rule.Limits {
-			limit, err := p.limit(rules, rule, i, keys, &load)
+			limit, err := planLimit(rules, rule, i, keys, &load)
 			if err != nil {
 				return nil, err
 			}
@@ -179,10 +179,10 @@ func keysOf(rule *descriptors.Rule, load *Load, unused map[string]int64) float64
 	return keys
 }
 
-func (p *Plan) limit(rules *descriptors.Rules, rule *descriptors.Rule, i int, keys float64, load *Load) (LimitPlan, error) {
+func planLimit(rules *descriptors.Rules, rule *descriptors.Rule, i int, keys float64, load *Load) (*LimitPlan, error) {
 	l := &rule.Limits[i]
 	spec := l.Compiled.Spec()
-	plan := LimitPlan{
+	plan := &LimitPlan{
 		Domain: rule.Domain, Path: rule.Name, Name: l.Name, Shadow: rule.ShadowMode,
 		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Compiled.Capacity(), Window: spec.Window,
 	}
@@ -289,9 +289,9 @@ func product(a, b int64) int64 {
 // setCores sets the cores for the rate, from the measured algorithms among those of the rules.
 func (p *Plan) setCores() {
 	var algorithms []string
-	for i := range p.Limits {
-		if !slices.Contains(algorithms, p.Limits[i].Algorithm) {
-			algorithms = append(algorithms, p.Limits[i].Algorithm)
+	for _, l := range p.Limits {
+		if !slices.Contains(algorithms, l.Algorithm) {
+			algorithms = append(algorithms, l.Algorithm)
 		}
 	}
 	cores := func(measured map[string]CPU) (c CPU) {

@@ -93,7 +93,7 @@ func TestPlanNamesTheSecondCallOfLeases(t *testing.T) {
 
 func TestPlanBoundsMeasuredMemory(t *testing.T) {
 	p, m := plan(t, shop, million), Figures()
-	window, log := &p.Limits[0], &p.Limits[1]
+	window, log := p.Limits[0], p.Limits[1]
 	if want := m.Memory["fixed_window"].Key.times(1e6); window.MemoryBytes != want {
 		t.Errorf("a million fixed windows: got %v, want %v", window.MemoryBytes, want)
 	}

@@ -21,8 +21,8 @@ func (l *LocalLimit) Text() string {
 		choice string
 		*LocalChoice
 	}{{"equal part", &l.EqualPart}, {"one replica", &l.One}, {"any replica", &l.Any}} {
-		rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%d\t+%d (%.2f times)", c.Limit, c.choice, probability(c.OneExceeds, c.OneExceeds),
-			probability(c.AnyExceedsLow, c.AnyExceeds), percent(c.Denied), c.Together, c.Over, float64(c.Together)/float64(l.Requests)))
+		rows = append(rows, terminal.Row(c.Limit, c.choice, probability(c.OneExceeds, c.OneExceeds), probability(c.AnyExceedsLow, c.AnyExceeds),
+			fmt.Sprintf("%.3g %%", 100*c.Denied), c.Together, fmt.Sprintf("+%d (%.2f times)", c.Over, float64(c.Together)/float64(l.Requests))))
 	}
 	return fmt.Sprintf(`Local limit: %d requests in a window, %d replicas that each count by themselves, false-limit probability %g
 
@@ -41,15 +41,12 @@ func probability(low, high float64) string {
 	return a + " to " + b
 }
 
-func percent(part float64) string { return fmt.Sprintf("%.3g %%", 100*part) }
-
 // Text returns p for people.
 func (p *Plan) Text() string {
 	rows := []string{"DOMAIN\tRULE\tLIMIT\tALGORITHM\tKEYS\tIN WEIR'S MEMORY\tON REDIS"}
-	for i := range p.Limits {
-		l := &p.Limits[i]
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%.0f\t%s\t%s", l.Domain, l.path(), l.text(), l.Algorithm, l.Keys,
-			bytesOf(l.MemoryBytes), bytesOf(l.RedisBytes)))
+	for _, l := range p.Limits {
+		rows = append(rows, terminal.Row(l.Domain, l.path(), l.text(), l.Algorithm, fmt.Sprintf("%.0f", l.Keys), bytesOf(l.MemoryBytes),
+			bytesOf(l.RedisBytes)))
 	}
 	rows = append(rows, fmt.Sprintf("all\t\t\t\t%.0f\t%s\t%s", p.Keys, bytesOf(p.MemoryBytes), bytesOf(p.RedisBytes)))
 	text := fmt.Sprintf("Plan: %d users, %s, %d replicas, false-limit probability %g\n\nMemory of the keys, at most\n%s", p.Users,
@@ -87,7 +84,7 @@ func (p *Plan) coresText() string {
 		CPU
 	}{{"Weir, in memory", p.CPU.WeirInMemory}, {"Weir, on Redis", p.CPU.WeirOnRedis}, {"Redis", p.CPU.Redis}} {
 		if row.CPU != (CPU{}) {
-			rows = append(rows, fmt.Sprintf("%s\t%s\t%s", row.name, spread(row.Busy), spread(row.Single)))
+			rows = append(rows, terminal.Row(row.name, spread(row.Busy), spread(row.Single)))
 		}
 	}
 	return fmt.Sprintf("\nCores at %s with one descriptor\n%s", rate(p.Rate), terminal.Table(rows...))
@@ -95,8 +92,7 @@ func (p *Plan) coresText() string {
 
 func (p *Plan) overText() string {
 	rows := []string{"DOMAIN\tRULE\tLIMIT\tHEALTHY, ANY WINDOW\tDENY CACHE\tIN MEMORY\tREDIS DOWN\tFAILOVER"}
-	for i := range p.Limits {
-		l := &p.Limits[i]
+	for _, l := range p.Limits {
 		window := "no window"
 		if l.Over.AnyWindow > 0 {
 			window = fmt.Sprintf("+%d", l.Over.AnyWindow-l.Limit)

@@ -30,7 +30,7 @@ func evilResult() *simulate.Result {
 		Requests: 2, Allowed: 1, Denied: 1, Failed: 1, FirstFailure: evil, From: start, To: start.Add(time.Minute), RulesVersion: evil, Synthetic: evil,
 		Warnings: []string{evil}, UnmatchedPaths: []simulate.UnmatchedPath{{Domain: evil, Path: evil, Descriptors: 1}},
 		Timeline: simulate.Timeline{Start: start, BucketSeconds: 30, Allowed: []int64{1, 0}, Denied: []int64{0, 1}},
-		Limits: []simulate.LimitResult{{
+		Limits: []*simulate.LimitResult{{
 			Domain: evil, Path: evil, Name: evil, Text: evil, Source: evil, Mode: evil, Requests: 2, Denied: 1, RequestsPerUnit: 1,
 			Peak:            &simulate.Peak{Used: 1, At: start, Key: evil},
 			AllowedOverTime: []int64{1, 0}, DeniedOverTime: []int64{0, 1},
@@ -79,7 +79,7 @@ func TestReportOfNoRequests(t *testing.T) {
 func TestReportIsBounded(t *testing.T) {
 	r := &simulate.Result{Requests: 1, Timeline: simulate.Timeline{Start: start, BucketSeconds: 1, Allowed: []int64{1}, Denied: []int64{0}}}
 	for i := range 1000 {
-		r.Limits = append(r.Limits, simulate.LimitResult{
+		r.Limits = append(r.Limits, &simulate.LimitResult{
 			Path: fmt.Sprintf("rule-%03d", i), Mode: "enforced", Requests: 5, Denied: int64(i % 500), AllowedOverTime: []int64{5}, DeniedOverTime: []int64{0},
 		})
 	}
