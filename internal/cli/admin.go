@@ -133,20 +133,14 @@ func failedIfNotFound(err error) error {
 	return err
 }
 
-// printTable prints rows in aligned columns, without trailing spaces.
-func printTable(out io.Writer, rows [][]string) error {
-	joined := make([]string, len(rows))
-	for k, row := range rows {
-		for i := range row {
-			row[i] = terminal.Printable(row[i])
-			if row[i] == "" {
-				row[i] = "-"
-			}
+// rowOf is [terminal.Row] with - in an empty cell.
+func rowOf(cells ...any) string {
+	for i := range cells {
+		if cells[i] == "" {
+			cells[i] = "-"
 		}
-		joined[k] = strings.Join(row, "\t")
 	}
-	_, err := io.WriteString(out, terminal.Table(joined...))
-	return err
+	return terminal.Row(cells...)
 }
 
 // retries are the waits between attempts to reach a server.

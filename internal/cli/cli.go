@@ -44,6 +44,15 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
+// printResult prints a value as JSON if the output is json, and its text otherwise.
+func printResult(w io.Writer, output string, v any, text string) error {
+	if output == "json" {
+		return printJSON(w, v)
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
 // ExitCode prints the error of a command, unless it is an [Exit], and returns the exit code: 0 without an error, and [Error] for an
 // error that names no other.
 func ExitCode(err error, stderr io.Writer) int {

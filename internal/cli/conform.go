@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os/signal"
 	"syscall"
@@ -87,13 +86,8 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	report, err := conform.Run(ctx, options)
-	switch {
-	case len(report.Checks) == 0:
-	case c.Output == "json":
-		written = printJSON(to.Out, &report)
-	default:
-		_, e := fmt.Fprintln(to.Out, report.Summary())
-		written = errors.Join(written, e)
+	if len(report.Checks) > 0 {
+		written = errors.Join(written, printResult(to.Out, c.Output, &report, report.Summary()+"\n"))
 	}
 	if err = errors.Join(err, written); err == nil && report.Failed > 0 {
 		return Failed
@@ -114,14 +108,11 @@ func (c *Conform) print(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		return printJSON(out, checks)
-	}
-	var rows [][]string
+	var rows []string
 	for _, check := range checks {
-		rows = append(rows, []string{check.ID, check.Asks})
+		rows = append(rows, terminal.Row(check.ID, check.Asks))
 	}
-	return printTable(out, rows)
+	return printResult(out, c.Output, checks, terminal.Table(rows...))
 }
 
 func (c *Conform) options() (conform.Options, error) {

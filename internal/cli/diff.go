@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -63,7 +62,11 @@ func (d *Diff) Validate() error {
 func (d *Diff) Run(ctx context.Context, to Streams) error {
 	report, conditions, err := d.compare(ctx, to)
 	if err == nil {
-		err = d.print(report, to.Out)
+		text := report.Text
+		if d.Output == "markdown" {
+			text = report.Markdown
+		}
+		err = printResult(to.Out, d.Output, report, text())
 	}
 	if err != nil {
 		return failedError{err}
@@ -144,16 +147,4 @@ func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.C
 		_, err = in.recordedShare()
 	}
 	return in.Skipped(), errors.Join(err, in.finish(to.Err))
-}
-
-func (d *Diff) print(report *rulesdiff.Report, out io.Writer) error {
-	if d.Output == "json" {
-		return printJSON(out, report)
-	}
-	text := report.Text()
-	if d.Output == "markdown" {
-		text = report.Markdown()
-	}
-	_, err := io.WriteString(out, text)
-	return err
 }

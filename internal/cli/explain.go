@@ -84,11 +84,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 	if err != nil {
 		return err
 	}
-	if e.Output == "json" {
-		err = printJSON(to.Out, record)
-	} else {
-		_, err = io.WriteString(to.Out, record.Text(colored(to.Out)))
-	}
+	err = printResult(to.Out, e.Output, record, record.Text(colored(to.Out)))
 	if err == nil && !record.Covered() {
 		return Failed
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/weir-rls/weir/internal/terminal"
 )
@@ -46,27 +45,22 @@ func (p *Peek) run(ctx context.Context, to Streams) error {
 	if err != nil {
 		return err
 	}
-	if p.Output == "json" {
-		err = printJSON(to.Out, state)
-	} else if len(state.Limits) > 0 {
-		rows := [][]string{{"RULE", "LIMIT", "ALGORITHM", "USED", "OF", "REMAINING", "RETRY AFTER", "RESET AFTER", "PENALTY", "MODE", "SOURCE"}}
+	text := ""
+	if len(state.Limits) > 0 {
+		rows := []string{"RULE\tLIMIT\tALGORITHM\tUSED\tOF\tREMAINING\tRETRY AFTER\tRESET AFTER\tPENALTY\tMODE\tSOURCE"}
 		for _, l := range state.Limits {
 			s := l.State.Rounded()
-			rows = append(rows, []string{
-				l.Rule, l.Name, l.Algorithm, strconv.FormatInt(s.Used, 10), strconv.FormatInt(l.RequestsPerUnit, 10),
-				strconv.FormatInt(s.Remaining, 10), s.RetryAfter, s.ResetAfter, s.Penalty, l.Mode, l.Source,
-			})
+			rows = append(rows, rowOf(l.Rule, l.Name, l.Algorithm, s.Used, l.RequestsPerUnit, s.Remaining, s.RetryAfter, s.ResetAfter,
+				s.Penalty, l.Mode, l.Source))
 		}
-		err = printTable(to.Out, rows)
+		text = terminal.Table(rows...)
 	} else if state.Unlimited {
-		_, err = fmt.Fprintln(to.Out, "unlimited: the rule of this descriptor counts nothing")
+		text = "unlimited: the rule of this descriptor counts nothing\n"
 	}
-	switch {
-	case err != nil:
-		return err
-	case len(state.Limits) == 0 && !state.Unlimited:
+	err = printResult(to.Out, p.Output, state, text)
+	if err == nil && len(state.Limits) == 0 && !state.Unlimited {
 		fmt.Fprintln(to.Err, "weir: no limit applies to this descriptor: "+cmp.Or(terminal.Printable(state.Hint), "weir explain shows why"))
 		return Failed
 	}
-	return nil
+	return err
 }

@@ -61,7 +61,7 @@ type planReport struct {
 func (p *Plan) Run(to Streams) error {
 	answers, err := p.answers(to.In)
 	if err == nil {
-		err = answers.print(to.Out, p.Output)
+		err = printResult(to.Out, p.Output, answers, terminal.PrintableLines(answers.text()))
 	}
 	return err
 }
@@ -90,10 +90,7 @@ func (p *Plan) answers(stdin io.Reader) (answers planReport, err error) {
 	return answers, err
 }
 
-func (r *planReport) print(w io.Writer, format string) error {
-	if format == "json" {
-		return printJSON(w, r)
-	}
+func (r *planReport) text() string {
 	var texts []string
 	if r.LocalLimit != nil {
 		texts = append(texts, r.LocalLimit.Text())
@@ -101,6 +98,5 @@ func (r *planReport) print(w io.Writer, format string) error {
 	if r.Plan != nil {
 		texts = append(texts, r.Plan.Text())
 	}
-	_, err := io.WriteString(w, terminal.PrintableLines(strings.Join(texts, "\n")))
-	return err
+	return strings.Join(texts, "\n")
 }

@@ -62,18 +62,11 @@ func (e *Explain) openReceipt(to Streams) error {
 	if err != nil {
 		return err
 	}
-	if e.Output == "json" {
-		err = printJSON(to.Out, record)
-	} else {
-		err = record.writeText(to.Out, strings.Join(e.Config, ", "))
-	}
-	switch {
-	case err != nil:
-		return err
-	case !record.LimitKnown || record.KeyMatches != nil && !*record.KeyMatches:
+	err = printResult(to.Out, e.Output, record, terminal.PrintableLines(record.text(strings.Join(e.Config, ", "))))
+	if err == nil && (!record.LimitKnown || record.KeyMatches != nil && !*record.KeyMatches) {
 		return Failed
 	}
-	return nil
+	return err
 }
 
 func (e *Explain) denial(stdin io.Reader) (*denialRecord, error) {
@@ -155,7 +148,7 @@ func (e *Explain) compareKey(record *denialRecord, rules *descriptors.Rules, rul
 	return nil
 }
 
-func (d *denialRecord) writeText(to io.Writer, config string) error {
+func (d *denialRecord) text(config string) string {
 	rule := "rule     unknown: these rules have no limit with the hash " + d.LimitHash + ". Use the rules of that time\n"
 	switch {
 	case d.Rule != "":
@@ -175,8 +168,6 @@ func (d *denialRecord) writeText(to io.Writer, config string) error {
 	default:
 		key = ", which is not the key of " + d.KeyOf
 	}
-	text := fmt.Sprintf("denied   %s by replica %s\nreason   %s: used %d of %d\n%srules    %s: %s\nkey      %s%s\n",
+	return fmt.Sprintf("denied   %s by replica %s\nreason   %s: used %d of %d\n%srules    %s: %s\nkey      %s%s\n",
 		d.Time.Format("2006-01-02 15:04:05.000 UTC"), d.Replica, d.Reason, d.Used, d.Max, rule, d.RulesVersion, version, d.KeyHash, key)
-	_, err := io.WriteString(to, terminal.PrintableLines(text))
-	return err
 }

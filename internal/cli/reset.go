@@ -67,18 +67,15 @@ func (r *Reset) run(ctx context.Context, to Streams) error {
 		return err
 	}
 	r.warn(done.Notified, to)
-	if r.Output == "json" {
-		return printJSON(to.Out, done)
-	}
-	rows := [][]string{{"RULE", "LIMIT", "RESULT", "SOURCE"}}
+	rows := []string{"RULE\tLIMIT\tRESULT\tSOURCE"}
 	for _, l := range done.Limits {
 		result := "was not in use"
 		if l.Reset {
 			result = "reset"
 		}
-		rows = append(rows, []string{l.Rule, l.Name, result, l.Source})
+		rows = append(rows, rowOf(l.Rule, l.Name, result, l.Source))
 	}
-	return printTable(to.Out, rows)
+	return printResult(to.Out, r.Output, done, terminal.Table(rows...))
 }
 
 func (r *Reset) warn(notified bool, to Streams) {
@@ -118,11 +115,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 		}
 	}
 	r.warn(sum.Notified, to)
-	if r.Output == "json" {
-		err = printJSON(to.Out, sum)
-	} else {
-		_, err = fmt.Fprintf(to.Out, "scanned %d, reset %d\n", sum.Scanned, sum.Reset)
-	}
+	err = printResult(to.Out, r.Output, sum, fmt.Sprintf("scanned %d, reset %d\n", sum.Scanned, sum.Reset))
 	if err == nil && sum.Reset == 0 {
 		fmt.Fprintf(to.Err, "weir: no key in use contains the entry %s: check its key, its value and the domain\n", terminal.Printable(r.Entry))
 		return Failed

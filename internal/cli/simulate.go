@@ -79,14 +79,10 @@ func (s *Simulate) Run(ctx context.Context, to Streams) error {
 			err = fmt.Errorf("--html: %w", err)
 		}
 	}
-	switch {
-	case err != nil || result == nil:
-	case s.Output == "json":
-		err = printJSON(to.Out, result)
-	default:
-		err = writeSimulation(to.Out, result, colored(to.Out))
+	if err != nil || result == nil {
+		return err
 	}
-	return err
+	return printResult(to.Out, s.Output, result, simulationText(result, colored(to.Out)))
 }
 
 func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, error) {

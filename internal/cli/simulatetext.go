@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +18,8 @@ const (
 	maxKeyRows   = 20
 )
 
-// writeSimulation writes the tables of a simulation.
-func writeSimulation(w io.Writer, r *simulate.Result, color bool) error {
+// simulationText returns the tables of a simulation.
+func simulationText(r *simulate.Result, color bool) string {
 	t := &tables{color: color}
 	if r.Synthetic != "" {
 		t.printf("load      %s", terminal.Printable(r.Synthetic))
@@ -64,8 +63,7 @@ func writeSimulation(w io.Writer, r *simulate.Result, color bool) error {
 		t.printf("These rules match by value, and the recording has only hashes: whom they deny is unknown. Record with rules that " +
 			"have the values, for example in shadow mode.")
 	}
-	_, err := io.WriteString(w, t.text.String())
-	return err
+	return t.text.String()
 }
 
 // tables collects lines and tables.

@@ -79,12 +79,8 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	if s.Output == "yaml" {
 		text, err = report.YAML()
 	}
-	switch {
-	case err != nil:
-	case s.Output == "json":
-		err = printJSON(to.Out, report)
-	default:
-		_, err = io.WriteString(to.Out, text)
+	if err == nil {
+		err = printResult(to.Out, s.Output, report, text)
 	}
 	switch {
 	case recommended:

@@ -104,13 +104,10 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 		}
 	}
 	var err error
-	switch t.Output {
-	case "json":
-		err = printJSON(to.Out, report)
-	case "junit":
+	if t.Output == "junit" {
 		err = report.WriteJUnit(to.Out)
-	default:
-		err = t.printText(report, to.Out)
+	} else {
+		err = printResult(to.Out, t.Output, report, t.text(report))
 	}
 	if err != nil {
 		return err
@@ -126,7 +123,7 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 	return nil
 }
 
-func (t *Test) printText(r *rulestest.Report, out io.Writer) error {
+func (t *Test) text(r *rulestest.Report) string {
 	var b strings.Builder
 	for i := range r.Results {
 		if result := &r.Results[i]; !result.Passed() {
@@ -147,8 +144,7 @@ func (t *Test) printText(r *rulestest.Report, out io.Writer) error {
 	}
 	fmt.Fprintf(&b, "%s: tests %d, failed %d, requests %d, coverage %.0f%% (%d of %d limits)\n",
 		word, passed+failed, failed, r.Requests(), r.Coverage.Percent(), covered, limits)
-	_, err := io.WriteString(out, b.String())
-	return err
+	return b.String()
 }
 
 func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
@@ -161,8 +157,7 @@ func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
 		if !l.Covered() {
 			note = "not covered"
 		}
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s", l.Source, terminal.Printable(l.Domain), terminal.Printable(l.Rule),
-			terminal.Printable(limit), l.Reached, denied, note))
+		rows = append(rows, terminal.Row(l.Source, l.Domain, l.Rule, limit, l.Reached, denied, note))
 	}
 	b.WriteString(terminal.Table(rows...))
 }
