@@ -88,10 +88,10 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 	if len(report.Results) == 0 {
 		return fmt.Errorf("no test has a name that matches %q: correct --run", t.Only)
 	}
-	for i := range report.Results {
-		for _, w := range report.Results[i].Warnings {
+	for _, result := range report.Results {
+		for _, w := range result.Warnings {
 			fmt.Fprintf(to.Err, "%s:%d: warning: no rule limits %s: %s (write 'reason: no_rule' under expect if this is right)\n",
-				terminal.Printable(report.Results[i].File), w.Line, terminal.Printable(w.Request), terminal.Printable(w.Reason))
+				terminal.Printable(result.File), w.Line, terminal.Printable(w.Request), terminal.Printable(w.Reason))
 		}
 	}
 	return t.print(report, to)
@@ -125,8 +125,8 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 
 func (t *Test) text(r *rulestest.Report) string {
 	var b strings.Builder
-	for i := range r.Results {
-		if result := &r.Results[i]; !result.Passed() {
+	for _, result := range r.Results {
+		if !result.Passed() {
 			fmt.Fprintf(&b, "FAIL %s:%d: %s\n", terminal.Printable(result.File), result.Line, terminal.Printable(result.Name))
 			for line := range strings.Lines(terminal.PrintableLines(result.FailureText())) {
 				b.WriteString("  " + line)

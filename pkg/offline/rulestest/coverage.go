@@ -11,9 +11,9 @@ import (
 // A Coverage counts how often tests have reached each limit, and how often the limit has denied them. The zero Coverage is empty.
 // Rules that several files test are counted together.
 type Coverage struct {
-	limits  []Covered
-	index   map[limitID]int
-	indices map[*descriptors.Rule][]int // indices of the limits of a rule; one for an unlimited rule
+	limits []*Covered
+	byID   map[limitID]*Covered
+	byRule map[*descriptors.Rule][]*Covered // one for an unlimited rule
 }
 
 // A Covered is a limit, or an unlimited rule, with these counts.
@@ -48,24 +48,23 @@ func idOf(rule *descriptors.Rule, number int) limitID {
 
 // add adds the limits of rules that c lacks.
 func (c *Coverage) add(rules *descriptors.Rules) {
-	if c.index == nil {
-		c.index, c.indices = map[limitID]int{}, map[*descriptors.Rule][]int{}
+	if c.byID == nil {
+		c.byID, c.byRule = map[limitID]*Covered{}, map[*descriptors.Rule][]*Covered{}
 	}
 	for rule := range rules.All() {
 		for i := range max(1, len(rule.Limits)) {
 			id := idOf(rule, i)
-			if at, known := c.index[id]; known {
-				c.indices[rule] = append(c.indices[rule], at)
-				continue
+			covered := c.byID[id]
+			if covered == nil {
+				covered = &Covered{Domain: rule.Domain, Rule: rule.Name, Source: id.source, Unlimited: rule.Unlimited}
+				if !rule.Unlimited {
+					l := &rule.Limits[i]
+					covered.Limit, covered.Algorithm = cmp.Or(l.Name, strconv.Itoa(i)), l.Compiled.Spec().Algorithm
+				}
+				c.byID[id] = covered
+				c.limits = append(c.limits, covered)
 			}
-			c.indices[rule] = append(c.indices[rule], len(c.limits))
-			covered := Covered{Domain: rule.Domain, Rule: rule.Name, Source: id.source, Unlimited: rule.Unlimited}
-			if !rule.Unlimited {
-				l := &rule.Limits[i]
-				covered.Limit, covered.Algorithm = cmp.Or(l.Name, strconv.Itoa(i)), l.Compiled.Spec().Algorithm
-			}
-			c.index[id] = len(c.limits)
-			c.limits = append(c.limits, covered)
+			c.byRule[rule] = append(c.byRule[rule], covered)
 		}
 	}
 }
@@ -76,10 +75,10 @@ func (c *Coverage) observe(r *decide.Result) {
 		switch {
 		case d.Rule == nil || d.Override:
 		case d.Rule.Unlimited:
-			c.limits[c.indices[d.Rule][0]].Reached++
+			c.byRule[d.Rule][0].Reached++
 		case len(d.Limits) == len(d.Rule.Limits): // the end of a lease is under some of them, and denied by none
 			for j := range d.Verdicts {
-				limit := &c.limits[c.indices[d.Rule][j]]
+				limit := c.byRule[d.Rule][j]
 				limit.Reached++
 				if d.Verdicts[j].Denied() {
 					limit.Denied++
@@ -90,12 +89,12 @@ func (c *Coverage) observe(r *decide.Result) {
 }
 
 // Limits returns every limit and unlimited rule, in the order of the files.
-func (c *Coverage) Limits() []Covered { return c.limits }
+func (c *Coverage) Limits() []*Covered { return c.limits }
 
 // Counts returns the number of limits and unlimited rules, and of those that are covered.
 func (c *Coverage) Counts() (covered, all int) {
-	for i := range c.limits {
-		if c.limits[i].Covered() {
+	for _, l := range c.limits {
+		if l.Covered() {
 			covered++
 		}
 	}

@@ -12,9 +12,6 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// errNoLimits is returned for rules without limits.
-var errNoLimits = errors.New("the rules have no limits, so there is nothing to test")
-
 // Init returns a file of tests for rules. The tests pass. For each limit, one test fills the limit, expects the denial, and expects
 // the outcome after the wait. A comment names each limit that no test can reach. The tests name the rules by paths relative to file,
 // the path at which the caller will write the tests; "" stands for the working directory.
@@ -34,7 +31,7 @@ func Init(source Source, file string) ([]byte, error) {
 	g := &generator{rules: rules, months: source.CalendarMonths, out: &b, names: map[string]int{}}
 	domains, n := rules.Counts()
 	if n == 0 {
-		return nil, errNoLimits
+		return nil, errors.New("the rules have no limits, so there is nothing to test")
 	}
 	g.domains = domains > 1
 	for rule := range rules.All() {

@@ -23,13 +23,7 @@ func Load(name string) (*Suite, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	if err := p.load(); err != nil {
-		return nil, err
-	}
-	if err := p.Err(); err != nil {
-		return nil, err
-	}
-	return p.suite, nil
+	return p.suite, p.load()
 }
 
 func readFile(name string) ([]byte, error) {
@@ -52,8 +46,8 @@ func readFile(name string) ([]byte, error) {
 func (p *parser) load() error {
 	s := p.suite
 	files, overlay := p.read(s.rules, "rules"), p.read(s.overlay, "overlay")
-	if p.Err() != nil {
-		return nil
+	if err := p.Err(); err != nil {
+		return err
 	}
 	var err error
 	s.Rules, err = build(rulesfile.Options{MergeDomains: s.settings.merge, CalendarMonths: s.settings.decide.CalendarMonths}, files, overlay)
@@ -61,7 +55,7 @@ func (p *parser) load() error {
 		return err
 	}
 	p.setDomains()
-	return nil
+	return p.Err()
 }
 
 // read returns the files of paths, which are relative to the file of the tests.
@@ -84,9 +78,8 @@ func (p *parser) read(paths []path, what string) []rulesfile.File {
 // setDomains sets the domain of requests that have none.
 func (p *parser) setDomains() {
 	names := p.suite.Rules.DomainNames()
-	for i := range p.suite.Tests {
-		for j := range p.suite.Tests[i].Steps {
-			s := &p.suite.Tests[i].Steps[j]
+	for _, t := range p.suite.Tests {
+		for _, s := range t.Steps {
 			if s.request.Domain != "" {
 				continue
 			}

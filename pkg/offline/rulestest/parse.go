@@ -93,7 +93,7 @@ func (p *parser) paths(f rulesfile.Fields, name string) []path {
 }
 
 func (p *parser) test(f rulesfile.Fields) {
-	t := Test{Name: f.Text("name"), Line: f.At().Line()}
+	t := &Test{Name: f.Text("name"), Line: f.At().Line()}
 	switch first := p.lines[t.Name]; {
 	case t.Name == "" && !f.Has("name"):
 		p.Fault(f.At(), "add 'name:'", "the test has no name")
@@ -139,8 +139,8 @@ func parseInstant(text string) (time.Time, bool) {
 // A clock holds the time of the last request.
 type clock struct{ start, now time.Time }
 
-func (p *parser) step(f rulesfile.Fields, c *clock, domain string) Step {
-	s := Step{Line: f.At().Line(), Repeat: int(f.Integer("repeat", 1, MaxRepeat, 1)), Every: f.Duration("every", MaxOffset)}
+func (p *parser) step(f rulesfile.Fields, c *clock, domain string) *Step {
+	s := &Step{Line: f.At().Line(), Repeat: int(f.Integer("repeat", 1, MaxRepeat, 1)), Every: f.Duration("every", MaxOffset)}
 	if f.Has("every") && s.Repeat == 1 && !f.Has("repeat") {
 		p.Fault(f.Key("every"), "add 'repeat:'", "every has no meaning without repeat")
 	}
@@ -174,7 +174,7 @@ func (p *parser) step(f rulesfile.Fields, c *clock, domain string) Step {
 	if !f.Has("expect") {
 		p.Fault(f.At(), "add 'expect: allowed' or 'expect: denied'", "the step expects nothing")
 	} else {
-		s.want = p.expect(f.Value("expect"), &s)
+		s.want = p.expect(f.Value("expect"), s)
 	}
 	return s
 }

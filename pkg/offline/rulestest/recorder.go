@@ -164,7 +164,7 @@ func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.En
 		}
 		d = r.send(sent{hits: 1})
 	default:
-		f, err := g.fill(r, t)
+		f, err := g.fill(r, t, chunk)
 		if err != nil {
 			return nil, err
 		}
@@ -205,11 +205,7 @@ type filling struct {
 
 // fill returns a filling of limit t at a pace that the smaller limits allow. Its chunks are as large as the smallest limit or, if
 // that fails, single hits.
-func (g *generator) fill(r *recorder, t int) (filling, error) {
-	smallest := r.rule.Limits[t].Compiled.Capacity()
-	for i := range r.rule.Limits {
-		smallest = min(smallest, r.rule.Limits[i].Compiled.Capacity())
-	}
+func (g *generator) fill(r *recorder, t int, smallest int64) (filling, error) {
 	for _, chunk := range slices.Compact([]int64{smallest, 1}) {
 		f := filling{chunk: chunk, every: pace(r.rule, t, chunk)}
 		if g.newRecorder(r.rule, r.entries, r.start).try(&f, t) {

@@ -11,14 +11,14 @@ import (
 
 // A Report holds the results of the tests of several files. docs/test.md describes its JSON form.
 type Report struct {
-	Results  []Result
+	Results  []*Result
 	Coverage *Coverage
 }
 
 // Counts returns the number of tests that passed and of those that failed.
 func (r *Report) Counts() (passed, failed int) {
-	for i := range r.Results {
-		if r.Results[i].Passed() {
+	for _, t := range r.Results {
+		if t.Passed() {
 			passed++
 		} else {
 			failed++
@@ -29,8 +29,8 @@ func (r *Report) Counts() (passed, failed int) {
 
 // Requests returns the number of requests of all tests.
 func (r *Report) Requests() (n int64) {
-	for i := range r.Results {
-		n += r.Results[i].Requests
+	for _, t := range r.Results {
+		n += t.Requests
 	}
 	return n
 }
@@ -38,13 +38,13 @@ func (r *Report) Requests() (n int64) {
 // MarshalJSON implements [json.Marshaler].
 func (r *Report) MarshalJSON() ([]byte, error) {
 	type test struct {
-		Result
+		*Result
 		Passed bool `json:"passed"`
 	}
 	type coverage struct {
-		Percent float64   `json:"percent"`
-		Covered int       `json:"covered"`
-		Limits  []Covered `json:"limits"`
+		Percent float64    `json:"percent"`
+		Covered int        `json:"covered"`
+		Limits  []*Covered `json:"limits"`
 	}
 	var out struct {
 		Passed   int      `json:"passed"`
@@ -53,10 +53,10 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 		Coverage coverage `json:"coverage"`
 	}
 	out.Passed, out.Failed = r.Counts()
-	for i := range r.Results {
-		out.Tests = append(out.Tests, test{r.Results[i], r.Results[i].Passed()})
+	for _, t := range r.Results {
+		out.Tests = append(out.Tests, test{t, t.Passed()})
 	}
-	out.Coverage = coverage{Percent: r.Coverage.Percent(), Limits: append([]Covered{}, r.Coverage.Limits()...)}
+	out.Coverage = coverage{Percent: r.Coverage.Percent(), Limits: append([]*Covered{}, r.Coverage.Limits()...)}
 	out.Coverage.Covered, _ = r.Coverage.Counts()
 	return json.Marshal(&out)
 }
@@ -98,8 +98,7 @@ type junitFailure struct {
 func (r *Report) WriteJUnit(w io.Writer) error {
 	var all junitSuites
 	var took time.Duration
-	for i := range r.Results {
-		t := &r.Results[i]
+	for _, t := range r.Results {
 		if n := len(all.Suites); n == 0 || all.Suites[n-1].Name != t.File {
 			all.Suites = append(all.Suites, junitSuite{Name: t.File})
 		}
@@ -135,8 +134,8 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.6f", d.Seconds()) }
 // FailureText describes the failures of a test: for each step the request, the expectation, the outcome, and the reason.
 func (r *Result) FailureText() string {
 	var b strings.Builder
-	for i := range r.Failures {
-		r.Failures[i].write(&b, r.File)
+	for _, f := range r.Failures {
+		f.write(&b, r.File)
 	}
 	return b.String()
 }

@@ -35,7 +35,7 @@ var DefaultStart = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 // A Suite holds the tests of one file, with the rules that they test.
 type Suite struct {
 	File  string // the path, as in faults
-	Tests []Test
+	Tests []*Test
 	Rules *descriptors.Rules
 
 	settings settings
@@ -53,7 +53,7 @@ type settings struct {
 type Test struct {
 	Name  string
 	Line  int
-	Steps []Step
+	Steps []*Step
 }
 
 // A Step is one request, or the same request several times, with the expected outcome.
@@ -101,7 +101,7 @@ type Result struct {
 	Line     int           `json:"line"`
 	Name     string        `json:"name"`
 	Requests int64         `json:"requests"`
-	Failures []Failure     `json:"failures,omitempty"`
+	Failures []*Failure    `json:"failures,omitempty"`
 	Warnings []Warning     `json:"warnings,omitempty"`
 	Took     time.Duration `json:"-"`
 }
@@ -134,13 +134,13 @@ type Warning struct {
 const checkEvery = 1000
 
 // Run runs the tests in the order of the file. It returns the error of ctx if ctx ends first.
-func (s *Suite) Run(ctx context.Context, o Options) ([]Result, error) {
-	var all []Result
+func (s *Suite) Run(ctx context.Context, o Options) ([]*Result, error) {
+	var all []*Result
 	if o.Coverage != nil {
 		o.Coverage.add(s.Rules)
 	}
-	for i := range s.Tests {
-		if t := &s.Tests[i]; o.Only == nil || o.Only.MatchString(t.Name) {
+	for _, t := range s.Tests {
+		if o.Only == nil || o.Only.MatchString(t.Name) {
 			result, err := s.run(ctx, t, o.Coverage)
 			if err != nil {
 				return all, fmt.Errorf("%s:%d: %s: %w", s.File, t.Line, t.Name, err)
@@ -151,21 +151,21 @@ func (s *Suite) Run(ctx context.Context, o Options) ([]Result, error) {
 	return all, nil
 }
 
-func (s *Suite) run(ctx context.Context, t *Test, coverage *Coverage) (Result, error) {
+func (s *Suite) run(ctx context.Context, t *Test, coverage *Coverage) (*Result, error) {
 	began := time.Now()
 	runner := &runner{suite: s, replayer: replay.New(s.Rules, replay.Options{Decide: s.settings.decide}), coverage: coverage}
-	result := Result{File: s.File, Line: t.Line, Name: t.Name}
-	for i := range t.Steps {
-		failure, err := runner.step(ctx, &t.Steps[i])
+	result := &Result{File: s.File, Line: t.Line, Name: t.Name}
+	for i, step := range t.Steps {
+		failure, err := runner.step(ctx, step)
 		if err != nil {
-			return result, err
+			return nil, err
 		}
-		result.Requests += int64(t.Steps[i].Repeat)
+		result.Requests += int64(step.Repeat)
 		if failure != nil {
 			failure.Step, failure.At = i+1, failure.Time.Sub(t.Steps[0].At)
-			result.Failures = append(result.Failures, *failure)
-		} else if reason := s.unlimitedReason(&t.Steps[i]); reason != "" {
-			result.Warnings = append(result.Warnings, Warning{t.Steps[i].Line, i + 1, t.Steps[i].Text, reason})
+			result.Failures = append(result.Failures, failure)
+		} else if reason := s.unlimitedReason(step); reason != "" {
+			result.Warnings = append(result.Warnings, Warning{step.Line, i + 1, step.Text, reason})
 		}
 	}
 	result.Took = time.Since(began)

@@ -56,7 +56,7 @@ func mustLoad(t testing.TB, tests string) *rulestest.Suite {
 	return suite
 }
 
-func runAll(t testing.TB, s *rulestest.Suite, o rulestest.Options) []rulestest.Result {
+func runAll(t testing.TB, s *rulestest.Suite, o rulestest.Options) []*rulestest.Result {
 	t.Helper()
 	results, err := s.Run(context.Background(), o)
 	must.Succeed(t, err)
