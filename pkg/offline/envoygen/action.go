@@ -20,7 +20,7 @@ const idHeader = "x-weir-lease"
 // A descriptor is an element of rate_limits, and the comments above it.
 type descriptor struct {
 	comment string
-	notes   []string // above each action; empty without one
+	notes   []string // above each action at the beginning of a request; empty without one
 	config  *routev3.RateLimit
 }
 
@@ -50,20 +50,18 @@ func (c *Config) describe(s *shape) (first, last descriptor, err error) {
 	first = descriptor{comment: "rules: " + positions(s), config: &routev3.RateLimit{}}
 	last = descriptor{config: &routev3.RateLimit{ApplyOnStreamDone: true}}
 	for _, st := range s.steps {
-		a, note, err := c.action(st, false)
+		begin, err := st.action(false)
 		if err != nil {
 			return first, last, err
 		}
-		first.config.Actions, first.notes = append(first.config.Actions, a), append(first.notes, note)
-		if a, _, err = c.action(st, true); err != nil {
+		end, err := st.action(true)
+		if err != nil {
 			return first, last, err
 		}
-		last.config.Actions, last.notes = append(last.config.Actions, a), append(last.notes, "")
+		first.config.Actions, first.notes = append(first.config.Actions, begin), append(first.notes, st.note())
+		last.config.Actions = append(last.config.Actions, end)
 	}
-	marker := func(key string) {
-		last.config.Actions = append(last.config.Actions, constant(key, "1"))
-		last.notes = append(last.notes, "")
-	}
+	marker := func(key string) { last.config.Actions = append(last.config.Actions, constant(key, "1")) }
 	switch {
 	case s.mode == concurrency:
 		first.comment += "; take a slot under the id of the request"
@@ -109,48 +107,55 @@ func positions(s *shape) string {
 	return strings.Join(all, ", ")
 }
 
-// action returns the action of a step, at the beginning or the end of a request, and a comment for it.
-func (c *Config) action(st step, atEnd bool) (a *routev3.RateLimit_Action, note string, err error) {
-	s := st.source
+// note returns a comment for the action of a step, or "".
+func (st step) note() string {
+	switch s := st.source; {
+	case s.kind == fromHeader && !s.isSet && wellKnown[strings.ToLower(st.key)].kind == "":
+		return st.key + ": the rules do not name a source, so this is the header " + s.arg
+	case s.kind == fromPath:
+		return "the path without its query"
+	case s.kind == fromSource:
+		return "the --service-cluster of Envoy"
+	}
+	return ""
+}
+
+// action returns the action of a step, at the beginning or the end of a request.
+func (st step) action(atEnd bool) (*routev3.RateLimit_Action, error) {
+	s, a := st.source, &routev3.RateLimit_Action{}
 	switch s.kind {
 	case fromHeader, fromRequestID:
-		if !s.isSet && s.kind == fromHeader && wellKnown[strings.ToLower(st.key)].kind == "" {
-			note = st.key + ": the rules do not name a source, so this is the header " + s.arg
-		}
-		return header(st.key, s.arg), note, nil
+		return header(st.key, s.arg), nil
 	case fromMethod:
-		return header(st.key, ":method"), "", nil
+		return header(st.key, ":method"), nil
 	case fromHost:
-		return header(st.key, ":authority"), "", nil
+		return header(st.key, ":authority"), nil
 	case fromPath:
-		a, err = expression(st.key, "request.url_path")
-		return a, "the path without its query", err
+		return expression(st.key, "request.url_path")
 	case fromCEL:
-		a, err = expression(st.key, s.arg)
-		return a, "", err
+		return expression(st.key, s.arg)
 	case fromStatus:
 		if atEnd {
-			a, err = expression(st.key, s.statusExpression())
-			return a, "", err
+			return expression(st.key, s.statusExpression())
 		}
-		return constant(st.key, st.value), "", nil
+		return constant(st.key, st.value), nil
 	case fromConstant:
-		return constant(st.key, st.value), "", nil
+		return constant(st.key, st.value), nil
 	case fromMatch:
-		return headerMatch(st), "", nil
+		return headerMatch(st), nil
 	case fromAddress, fromMasked:
-		return addressAction(st), "", nil
+		return addressAction(st), nil
 	case fromQuery:
-		return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_QueryParameters_{
-			QueryParameters: &routev3.RateLimit_Action_QueryParameters{QueryParameterName: s.arg, DescriptorKey: st.key}}}, "", nil
+		a.ActionSpecifier = &routev3.RateLimit_Action_QueryParameters_{
+			QueryParameters: &routev3.RateLimit_Action_QueryParameters{QueryParameterName: s.arg, DescriptorKey: st.key}}
 	case fromMetadata:
-		return metadataAction(st), "", nil
+		a.ActionSpecifier = &routev3.RateLimit_Action_Metadata{Metadata: metadata(st)}
 	case fromSource:
-		return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_SourceCluster_{SourceCluster: &routev3.RateLimit_Action_SourceCluster{}}},
-			"the --service-cluster of Envoy", nil
-	default: // fromDestination
-		return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_DestinationCluster_{DestinationCluster: &routev3.RateLimit_Action_DestinationCluster{}}}, "", nil
+		a.ActionSpecifier = &routev3.RateLimit_Action_SourceCluster_{SourceCluster: &routev3.RateLimit_Action_SourceCluster{}}
+	case fromDestination:
+		a.ActionSpecifier = &routev3.RateLimit_Action_DestinationCluster_{DestinationCluster: &routev3.RateLimit_Action_DestinationCluster{}}
 	}
+	return a, nil
 }
 
 func header(key, name string) *routev3.RateLimit_Action {
@@ -185,6 +190,7 @@ func headerMatch(st step) *routev3.RateLimit_Action {
 // addressAction sends the address of the client. The actions remote_address and masked_remote_address have a fixed key; for another key,
 // a match of every address sends it.
 func addressAction(st step) *routev3.RateLimit_Action {
+	a := &routev3.RateLimit_Action{}
 	switch {
 	case st.source.kind == fromMasked:
 		m := &routev3.RateLimit_Action_MaskedRemoteAddress{V4PrefixMaskLen: wrapperspb.UInt32(defaultV4),
@@ -195,16 +201,17 @@ func addressAction(st step) *routev3.RateLimit_Action {
 		if st.source.v6 != nil {
 			m.V6PrefixMaskLen = wrapperspb.UInt32(*st.source.v6)
 		}
-		return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_MaskedRemoteAddress_{MaskedRemoteAddress: m}}
+		a.ActionSpecifier = &routev3.RateLimit_Action_MaskedRemoteAddress_{MaskedRemoteAddress: m}
 	case st.key == "remote_address":
-		return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_RemoteAddress_{RemoteAddress: &routev3.RateLimit_Action_RemoteAddress{}}}
-	}
-	return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_RemoteAddressMatch_{
-		RemoteAddressMatch: &routev3.RateLimit_Action_RemoteAddressMatch{
+		a.ActionSpecifier = &routev3.RateLimit_Action_RemoteAddress_{RemoteAddress: &routev3.RateLimit_Action_RemoteAddress{}}
+	default:
+		a.ActionSpecifier = &routev3.RateLimit_Action_RemoteAddressMatch_{RemoteAddressMatch: &routev3.RateLimit_Action_RemoteAddressMatch{
 			DescriptorKey: st.key, DescriptorValue: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
 			AddressMatcher: &matcherv3.AddressMatcher{Ranges: []*xdscorev3.CidrRange{
 				{AddressPrefix: "0.0.0.0", PrefixLen: wrapperspb.UInt32(0)}, {AddressPrefix: "::", PrefixLen: wrapperspb.UInt32(0)}}},
-		}}}
+		}}
+	}
+	return a
 }
 
 // The lengths of the prefixes that Envoy sends without others. One IPv6 client usually has a whole /64.
@@ -213,12 +220,11 @@ const (
 	defaultV6 = 64
 )
 
-func metadataAction(st step) *routev3.RateLimit_Action {
+func metadata(st step) *routev3.RateLimit_Action_MetaData {
 	namespace, path, _ := strings.Cut(st.source.arg, ":")
 	key := &metadatav3.MetadataKey{Key: namespace}
 	for name := range strings.SplitSeq(path, ".") {
 		key.Path = append(key.Path, &metadatav3.MetadataKey_PathSegment{Segment: &metadatav3.MetadataKey_PathSegment_Key{Key: name}})
 	}
-	return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_Metadata{
-		Metadata: &routev3.RateLimit_Action_MetaData{DescriptorKey: st.key, MetadataKey: key}}}
+	return &routev3.RateLimit_Action_MetaData{DescriptorKey: st.key, MetadataKey: key}
 }

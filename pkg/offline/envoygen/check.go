@@ -93,7 +93,7 @@ func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (m mode, ok bool)
 		l := &rule.Limits[i]
 		switch {
 		case l.Compiled.IsConcurrency():
-			m = furtherMode(m, concurrency)
+			m = max(m, concurrency)
 		case l.Compiled.UsesLeases():
 			m = reserve
 		case cost != "" && !l.Compiled.Spec().CountDenied && !rule.UsesLeases():

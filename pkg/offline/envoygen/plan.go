@@ -45,9 +45,6 @@ const (
 	reserve                 // at the beginning with an estimate, and a settlement at the end
 )
 
-// furtherMode returns the mode that sends more.
-func furtherMode(a, b mode) mode { return max(a, b) }
-
 // String names what a rule of the mode has.
 func (m mode) String() string {
 	return [...]string{plain: "no leases", concurrency: "leases", reserve: "reservations"}[m]
@@ -384,7 +381,7 @@ func (p *planner) addShape(r *route, rule *descriptors.Rule, steps []step, m mod
 		}
 	} else if s.mode != m {
 		p.problem(rule.Source(), "Envoy sends %s for this rule and for that of %s, and only one of them has %s: give them different keys",
-			s.keys(), s.rules[0].Source(), furtherMode(s.mode, m))
+			s.keys(), s.rules[0].Source(), max(s.mode, m))
 		return false
 	}
 	s.rules = append(s.rules, rule)

@@ -25,11 +25,11 @@ import (
 //go:embed templates
 var files embed.FS
 
-var templates = template.Must(template.New("").Funcs(template.FuncMap{"scalar": rulesfile.Quoted, "item": item}).ParseFS(files,
-	"templates/*.yaml"))
+var templates = template.New("").Funcs(template.FuncMap{"scalar": rulesfile.Quoted, "item": item})
 
-// Parts are the names of the parts of a bootstrap.
-var Parts = []string{"filter", "route", "cluster"}
+func init() { // render needs the templates
+	template.Must(templates.Funcs(template.FuncMap{"include": render}).ParseFS(files, "templates/*.yaml"))
+}
 
 // Bootstrap returns a complete configuration of Envoy.
 func (c *Config) Bootstrap() ([]byte, error) {
@@ -39,10 +39,10 @@ func (c *Config) Bootstrap() ([]byte, error) {
 	return c.execute("bootstrap.yaml")
 }
 
-// Part returns one of Parts: the filters, a virtual host, or the cluster.
+// Part returns one part of a bootstrap: the filters, a virtual host, or the cluster.
 func (c *Config) Part(name string) ([]byte, error) {
-	if !slices.Contains(Parts, name) {
-		return nil, fmt.Errorf("no part %s: write %s", name, strings.Join(Parts, ", "))
+	if parts := []string{"filter", "route", "cluster"}; !slices.Contains(parts, name) {
+		return nil, fmt.Errorf("no part %s: write %s", name, strings.Join(parts, ", "))
 	}
 	return c.execute(name + ".yaml")
 }
@@ -67,12 +67,11 @@ type page struct {
 	Namespace         string
 	Label, LabelValue string
 	Context           string
-	FilterItems       []string
-	ClusterText       string
+	Filters           []string // the names of their templates
 }
 
 // A pageRoute holds the rate limits of a route, "" without any.
-type pageRoute struct{ Match, RateLimits, PerRoute string }
+type pageRoute struct{ Match, RateLimits string }
 
 // An endpoint is an address of a cluster.
 type endpoint struct{ Host, Port string }
@@ -91,6 +90,10 @@ func (c *Config) execute(name string) ([]byte, error) {
 		DomainText: rulesfile.Quoted(c.domain),
 		Timeout:    seconds(cmp.Or(c.o.Timeout, 100*time.Millisecond)), FailureModeDeny: c.o.FailureModeDeny, TrustedHops: c.o.TrustedHops,
 		Cluster: "weir", Namespace: cmp.Or(c.o.Namespace, "istio-system"), Context: cmp.Or(c.o.Context, "GATEWAY"),
+		Filters: []string{"ratelimit.yaml"},
+	}
+	if c.sendsID {
+		p.Filters = []string{"id.yaml", "ratelimit.yaml"}
 	}
 	p.Service.Host, p.Service.Port, _ = net.SplitHostPort(c.o.Service)
 	p.Upstream.Host, p.Upstream.Port, _ = net.SplitHostPort(c.o.Upstream)
@@ -108,10 +111,19 @@ func (c *Config) execute(name string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if err := c.fill(&p); err != nil {
-		return nil, err
+	for _, r := range c.routes {
+		all, err := c.descriptorsOf(r)
+		if err != nil {
+			return nil, err
+		}
+		text, err := rateLimits(all)
+		if err != nil {
+			return nil, err
+		}
+		p.Routes = append(p.Routes, pageRoute{r.match, text})
 	}
-	return render(name, &p)
+	text, err := render(name, &p)
+	return []byte(text), err
 }
 
 // checkPrefixes returns an error for a route that is no prefix of a path. A prefix needs paths in normal form.
@@ -128,74 +140,18 @@ func (c *Config) checkPrefixes(p *page) error {
 	return nil
 }
 
-// fill renders the parts of a page that others contain.
-func (c *Config) fill(p *page) error {
-	filters := []string{"ratelimit.yaml"}
-	if p.Leases {
-		filters = []string{"id.yaml", "ratelimit.yaml"}
-	}
-	for _, name := range filters {
-		text, err := render(name, p)
-		if err != nil {
-			return err
-		}
-		p.FilterItems = append(p.FilterItems, string(text))
-	}
-	text, err := render("weir.yaml", p)
-	if err != nil {
-		return err
-	}
-	p.ClusterText = string(text)
-	for _, r := range c.routes {
-		all, err := c.descriptorsOf(r)
-		if err != nil {
-			return err
-		}
-		route := pageRoute{Match: r.match}
-		route.RateLimits, err = rateLimits(all)
-		if err != nil {
-			return err
-		}
-		if text, err = render("perroute.yaml", &route); err != nil {
-			return err
-		}
-		route.PerRoute = string(text)
-		p.Routes = append(p.Routes, route)
-	}
-	return nil
-}
-
-// Filters returns the filters as elements of a list.
-func (p *page) Filters() string {
+// render returns the text of a template. Templates call it as include.
+func render(name string, values any) (string, error) {
 	var b strings.Builder
-	for _, f := range p.FilterItems {
-		b.WriteString("- " + item(2, f) + "\n")
-	}
-	return b.String()
-}
-
-// HostText returns the virtual host.
-func (p *page) HostText() (string, error) {
-	text, err := render("host.yaml", p)
-	return string(text), err
-}
-
-func render(name string, values any) ([]byte, error) {
-	var b bytes.Buffer
 	err := templates.ExecuteTemplate(&b, name, values)
-	return b.Bytes(), err
+	return b.String(), err
 }
 
 // seconds returns a duration as Envoy reads it.
 func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s" }
 
-// item returns lines for a template that has indented the first of them already, without the last line break.
+// item moves lines to the right, except the first, which is indented already. It omits the last line break.
 func item(columns int, text string) string {
-	return strings.TrimSpace(indent(columns, text))
-}
-
-// indent moves all lines to the right.
-func indent(columns int, text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		if line != "\n" {
@@ -203,7 +159,7 @@ func indent(columns int, text string) string {
 		}
 		b.WriteString(line)
 	}
-	return b.String()
+	return strings.TrimSpace(b.String())
 }
 
 // rateLimits writes a list of rate_limits.
@@ -221,7 +177,7 @@ func rateLimits(all []descriptor) (string, error) {
 				commented[d.notes[i]] = true
 				fmt.Fprintf(&b, "    # %s\n", d.notes[i])
 			}
-			b.WriteString("    - " + strings.TrimPrefix(indent(6, text), "      "))
+			b.WriteString("    - " + item(6, text) + "\n")
 		}
 		if h := d.config.GetHitsAddend(); h != nil {
 			text, err := block(h)
