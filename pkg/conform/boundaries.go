@@ -69,7 +69,7 @@ func (t *trial) reportBoundaries(rule string, ops []op, f *boundaryFault) {
 func checkBoundaries(t *trial, a algorithm) {
 	rule := a.rule("second_10")
 	ops := t.hammer(rule, a.hammered)
-	t.reportBoundaries(rule, ops, a.fault(ops, t.rules[rule].limit, time.Second, t.Skew))
+	t.reportBoundaries(rule, ops, a.fault(ops, 10, time.Second, t.Skew))
 }
 
 // checkBoundaryOfMinute calls around the end of a window of one minute.
@@ -78,14 +78,14 @@ func checkBoundaryOfMinute(t *trial) {
 		t.skip("it waits up to a minute: select it with --minute-turn")
 		return
 	}
-	const rule = "minute_10"
+	const rule, limit = "minute_10", 10
 	if untilReset := t.callOne(t.key(rule)).reset(); untilReset > 2*time.Second && !sleep(t.ctx, untilReset-2*time.Second) {
 		t.skip(timeEnded)
 		return
 	}
 	ops := t.hammer(rule, 4*time.Second)
-	t.reportBoundaries(rule, ops, windowFault(ops, t.rules[rule].limit, time.Minute, t.Skew))
-	if n, _ := admitted(ops); n < 2*t.rules[rule].limit {
+	t.reportBoundaries(rule, ops, windowFault(ops, limit, time.Minute, t.Skew))
+	if n, _ := admitted(ops); n < 2*limit {
 		t.fault(Evidence{Fault: fmt.Sprintf("only %d hits are admitted in 4 s around the end of the window", n),
 			Expected: "20, 10 before the end of the window and 10 after it"})
 	}

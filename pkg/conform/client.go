@@ -104,7 +104,7 @@ func (c *client) alive(ctx context.Context) error {
 	r := &request{Domain: Domain, Descriptors: []*descriptor{{Entries: []*entry{{Key: "alive", Value: "alive"}}}}}
 	for begun := time.Now(); ; {
 		a := c.call(ctx, conn, r)
-		if a.err == nil || !isConnectionLost(a.err) {
+		if !isConnectionLost(a.err) {
 			return nil
 		}
 		if time.Since(begun) > maximum || !sleep(ctx, 100*time.Millisecond) {

@@ -231,32 +231,27 @@ func (t *trial) background(run func(i int)) (stop func()) {
 }
 
 func checkManyCalls(t *trial) {
-	const n = 1000
-	d := t.key("day_1000")
-	all := make([]op, n)
-	concurrently(n, func(i int) { all[i] = op{client: i, hits: 1, answer: t.client.call(t.ctx, t.conn(0), t.request(d))} })
-	lost := t.countErrors(all)
-	if got, _ := admitted(all); got < n-lost {
-		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d calls get OK", got, n), Request: describe(t.request(d)), Expected: "OK for each"})
-	}
+	t.callTogether(1000, "calls", func(r *request) answer { return t.client.call(t.ctx, t.conn(0), r) })
 }
 
 func checkManyConnections(t *trial) {
-	const n = 200
-	d := t.key("day_1000")
-	all := make([]op, n)
-	concurrently(n, func(i int) {
-		all[i] = op{client: i, hits: 1}
+	t.callTogether(200, "connections", func(r *request) answer {
 		conn, err := t.client.connect()
 		if err != nil {
-			all[i].err = err
-			return
+			return answer{err: err}
 		}
 		defer func() { _ = conn.Close() }()
-		all[i].answer = t.client.call(t.ctx, conn, t.request(d))
+		return t.client.call(t.ctx, conn, r)
 	})
+}
+
+// callTogether makes n calls at once, and fails the check if one gets neither OK nor an error that is allowed.
+func (t *trial) callTogether(n int64, what string, call func(*request) answer) {
+	r := t.request(t.key("day_1000"))
+	all := make([]op, n)
+	concurrently(len(all), func(i int) { all[i] = op{client: i, hits: 1, answer: call(r)} })
 	lost := t.countErrors(all)
 	if got, _ := admitted(all); got < n-lost {
-		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d connections get OK", got, n), Request: describe(t.request(d)), Expected: "OK for each"})
+		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d %s get OK", got, n, what), Request: describe(r), Expected: "OK for each"})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -129,7 +130,6 @@ type runner struct {
 	Options
 	id        string
 	algorithm []algorithm
-	rules     map[string]rule
 	client    *client
 	downSince string // the check since which the service does not answer
 	chosen    map[string]choices
@@ -202,11 +202,7 @@ func newRunner(o Options) (*runner, error) {
 	}
 	random := make([]byte, 6)
 	_, _ = rand.Read(random) // it never fails
-	r := &runner{Options: o, id: hex.EncodeToString(random), algorithm: chosen, rules: map[string]rule{}, chosen: map[string]choices{}}
-	for _, l := range catalogue(chosen) {
-		r.rules[l.key] = l
-	}
-	return r, nil
+	return &runner{Options: o, id: hex.EncodeToString(random), algorithm: chosen, chosen: map[string]choices{}}, nil
 }
 
 func (r *Report) add(result Result) {
@@ -262,15 +258,19 @@ func (r *runner) check(ctx context.Context, c check) Result {
 // holdsRules returns an error if the service is unreachable or does not hold the rules.
 func (r *runner) holdsRules(ctx context.Context) error {
 	t := &trial{runner: r, ctx: ctx}
+	limits := map[string]uint32{"version_" + version: 4001}
+	for _, a := range r.algorithm {
+		limits[a.rule("day_1000")] = 1000
+	}
 	var missing []string
 	var last answer
-	for _, probe := range r.probes() {
+	for _, probe := range slices.Sorted(maps.Keys(limits)) {
 		got := t.call(t.request(t.key(probe)))
 		if isConnectionLost(got.err) {
 			return fmt.Errorf("%s does not answer: %s: check the address, that the service listens there by gRPC, and whether it needs --tls",
 				r.Target, causeOf(status.Code(got.err), status.Convert(got.err).Message()))
 		}
-		if got.limit(0).GetRequestsPerUnit() != uint32(r.rules[probe].limit) {
+		if got.limit(0).GetRequestsPerUnit() != limits[probe] {
 			missing, last = append(missing, probe), got
 		}
 	}
@@ -300,16 +300,6 @@ func causeOf(code codes.Code, message string) string {
 		return "no response in time"
 	}
 	return "the connection failed (" + message + ")"
-}
-
-// probes returns keys of rules. A limit for each of them shows that the service holds the rules of each algorithm.
-func (r *runner) probes() (keys []string) {
-	keys = append(keys, "version_"+version)
-	for _, a := range r.algorithm {
-		keys = append(keys, a.rule("day_1000"))
-	}
-	slices.Sort(keys)
-	return slices.Compact(keys)
 }
 
 // checks returns the checks of a run. Checks that are known to crash a service come last.
