@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,23 +125,14 @@ func (t *textLog) split(line string) Reason {
 	return ""
 }
 
+var byteEscape = regexp.MustCompile(`\\x[0-9A-Fa-f]{2}`)
+
 // unescape decodes \xXX, the form in which nginx writes quotes, backslashes and bytes that are not printable ASCII.
 func unescape(text string) string {
-	if !strings.Contains(text, `\x`) {
-		return text
-	}
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if strings.HasPrefix(text[i:], `\x`) && i+4 <= len(text) {
-			if n, err := strconv.ParseUint(text[i+2:i+4], 16, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String()
+	return byteEscape.ReplaceAllStringFunc(text, func(escape string) string {
+		c, _ := strconv.ParseUint(escape[2:], 16, 8) // the expression matches only hexadecimal digits
+		return string([]byte{byte(c)})
+	})
 }
 
 func (t *textLog) field(name string) (string, bool) {
@@ -224,36 +216,27 @@ func envoyNames(operator string) []string {
 	return names
 }
 
+// nginxVariable matches $name and ${name}. A '$' or '${' that it cannot complete is a match without a name.
+var nginxVariable = regexp.MustCompile(`\$(\{[^}]+\}|[0-9A-Za-z_]*)`)
+
 // parseNginx parses a log_format of nginx: $name and ${name}.
 func (t *textLog) parseNginx(layout string) error {
-	literal := ""
-	for layout != "" {
-		before, rest, found := strings.Cut(layout, "$")
-		literal += before
-		if !found {
-			break
+	from := 0
+	for _, m := range nginxVariable.FindAllStringIndex(layout, -1) {
+		name := layout[m[0]+1 : m[1]]
+		if strings.HasPrefix(name, "{") {
+			name = name[1 : len(name)-1]
 		}
-		name, braced := "", strings.HasPrefix(rest, "{")
-		if braced {
-			var closed bool
-			if name, layout, closed = strings.Cut(rest[1:], "}"); !closed {
-				return fmt.Errorf("${%s has no '}'", rest[1:])
-			}
-		} else {
-			end := strings.IndexFunc(rest, func(c rune) bool {
-				return c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
-			})
-			if end < 0 {
-				end = len(rest)
-			}
-			name, layout = rest[:end], rest[end:]
-		}
-		if name == "" {
+		rest, unclosed := strings.CutPrefix(layout[m[1]:], "{")
+		switch {
+		case name == "" && unclosed && !strings.Contains(rest, "}"):
+			return fmt.Errorf("${%s has no '}'", rest)
+		case name == "":
 			return fmt.Errorf("a '$' has no name behind it")
 		}
-		t.literals, literal = append(t.literals, literal), ""
-		t.fields = append(t.fields, []string{name})
+		t.literals, t.fields = append(t.literals, layout[from:m[0]]), append(t.fields, []string{name})
+		from = m[1]
 	}
-	t.literals = append(t.literals, literal)
+	t.literals = append(t.literals, layout[from:])
 	return nil
 }

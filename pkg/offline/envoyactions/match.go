@@ -64,27 +64,14 @@ func (r *Request) parameters(decode bool) []parameter {
 	return all
 }
 
+var percentEscape = regexp.MustCompile("%[0-9A-Fa-f]{2}")
+
 // unescape decodes each %XX, and leaves any other % as it is.
 func unescape(text string) string {
-	var b strings.Builder
-	for {
-		before, after, found := strings.Cut(text, "%")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		if len(after) < 2 {
-			b.WriteString("%" + after)
-			return b.String()
-		}
-		if c, err := strconv.ParseUint(after[:2], 16, 8); err == nil {
-			b.WriteByte(byte(c))
-			text = after[2:]
-		} else {
-			b.WriteByte('%')
-			text = after
-		}
-	}
+	return percentEscape.ReplaceAllStringFunc(text, func(escape string) string {
+		c, _ := strconv.ParseUint(escape[1:], 16, 8) // the expression matches only hexadecimal digits
+		return string([]byte{byte(c)})
+	})
 }
 
 func first(all []parameter, name string) (value string, found bool) {
