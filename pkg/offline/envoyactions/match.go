@@ -206,19 +206,23 @@ func matchString(m *matcherv3.StringMatcher, text string) (bool, error) {
 	return false, undecidable("the string matcher is a custom one, which is not supported")
 }
 
-// matchHeaders reports whether all matchers match.
-func matchHeaders(matchers []*routev3.HeaderMatcher, r *Request) (bool, error) {
+// matchAll reports whether all matchers of a kind match.
+func matchAll[M interface{ GetName() string }](kind string, matchers []M, match func(M) (bool, error)) (bool, error) {
 	return allMatch(func(yield func(bool, error) bool) {
 		for _, m := range matchers {
-			ok, err := matchHeader(m, r)
+			ok, err := match(m)
 			if err != nil {
-				err = fmt.Errorf("header %s: %w", m.GetName(), err)
+				err = fmt.Errorf("%s %s: %w", kind, m.GetName(), err)
 			}
 			if !yield(ok, err) {
 				return
 			}
 		}
 	})
+}
+
+func matchHeaders(matchers []*routev3.HeaderMatcher, r *Request) (bool, error) {
+	return matchAll("header", matchers, func(m *routev3.HeaderMatcher) (bool, error) { return matchHeader(m, r) })
 }
 
 func matchHeader(m *routev3.HeaderMatcher, r *Request) (bool, error) {
@@ -264,18 +268,9 @@ func matchDeprecated(m *routev3.HeaderMatcher, text string) (bool, error) {
 	return false, undecidable("the header matcher is not supported")
 }
 
-// matchParameters reports whether all matchers match.
 func matchParameters(matchers []*routev3.QueryParameterMatcher, parameters []parameter) (bool, error) {
-	return allMatch(func(yield func(bool, error) bool) {
-		for _, m := range matchers {
-			ok, err := matchParameter(m, parameters)
-			if err != nil {
-				err = fmt.Errorf("query parameter %s: %w", m.GetName(), err)
-			}
-			if !yield(ok, err) {
-				return
-			}
-		}
+	return matchAll("query parameter", matchers, func(m *routev3.QueryParameterMatcher) (bool, error) {
+		return matchParameter(m, parameters)
 	})
 }
 

@@ -180,31 +180,29 @@ func (s *side) addKeys(r *Report, found map[*row]*Limit) {
 			}
 			denied = true
 			key := Key{Key: text, Requests: u.requests, Changed: u.changed[i], New: !u.deniedByOther}
+			l.addKey(s.number, key.New)
 			if s.number == newSide {
-				l.KeysWithNewlyDenied++
 				l.WorstDenied = append(l.WorstDenied, key)
-				l.NewlyDeniedKeys += boolToInt(key.New)
 			} else {
-				l.KeysWithNewlyAllowed++
 				l.WorstAllowed = append(l.WorstAllowed, key)
-				l.NewlyAllowedKeys += boolToInt(key.New)
 			}
 		}
-		if s.number == newSide {
-			r.KeysWithNewlyDenied += boolToInt(denied)
-			r.NewlyDeniedKeys += boolToInt(denied && !u.deniedByOther)
-		} else {
-			r.KeysWithNewlyAllowed += boolToInt(denied)
-			r.NewlyAllowedKeys += boolToInt(denied && !u.deniedByOther)
+		if denied {
+			r.addKey(s.number, !u.deniedByOther)
 		}
 	}
 }
 
-func boolToInt(b bool) int64 {
-	if b {
-		return 1
+// addKey counts a key with requests that only a side denies. isNew reports that the other side denies no request of the key.
+func (c *Counts) addKey(side int, isNew bool) {
+	all, newly := &c.KeysWithNewlyDenied, &c.NewlyDeniedKeys
+	if side == oldSide {
+		all, newly = &c.KeysWithNewlyAllowed, &c.NewlyAllowedKeys
 	}
-	return 0
+	*all++
+	if isNew {
+		*newly++
+	}
 }
 
 // worst returns the first n keys by their changed requests, with their keys as [descriptors.KeyText].

@@ -192,10 +192,9 @@ func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
 // addAll adds the rules. Kong runs only the most specific plugin for a request. So the scope of a request becomes one entry with
 // one value.
 func (k *kong) addAll() {
-	special := func(p *kongPlugin) bool { return p.consumer != "" }
 	scoped := slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return p.scope != "" })
 	for _, p := range k.plugins {
-		if special(p) && slices.ContainsFunc(k.plugins, func(o *kongPlugin) bool { return o.consumer == "" && (o.by.Key != "consumer" || o.scope != p.scope) }) {
+		if p.consumer != "" && slices.ContainsFunc(k.plugins, func(o *kongPlugin) bool { return o.consumer == "" && (o.by.Key != "consumer" || o.scope != p.scope) }) {
 			k.problem(p.line, "the plugin of the consumer %s replaces others that count by something else or in another scope: a rule "+
 				"for it would add to them", p.consumer)
 			continue
