@@ -1,11 +1,13 @@
 package suggest
 
 import (
+	_ "embed"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"text/template"
 	"time"
 
 	"github.com/weir-rls/weir/internal/terminal"
@@ -27,66 +29,34 @@ func (e Estimate) withNoun(noun string) string {
 	return e.text() + " " + noun + "s"
 }
 
+//go:embed text.tmpl
+var textFile string
+
+var textTemplate = template.Must(template.New("text").Funcs(template.FuncMap{
+	"num": terminal.Grouped, "printable": terminal.Printable, "estimate": Estimate.text, "count": Estimate.withNoun,
+	"length": func(r *Report) time.Duration { return r.Last.Sub(r.First).Round(time.Millisecond) },
+	"per":    func(r *Recommendation) string { return r.window.per() },
+	"more":   func(r *Recommendation) int64 { return max(0, r.Keys.N-int64(len(r.Outliers))) },
+
+	"smallest": (*Rule).smallestText, "effects": (*Rule).effectsText, "curve": (*Recommendation).curveText,
+	"domains": (*Report).domains, "yaml": (*Report).yaml,
+}).Parse(textFile))
+
 // Text returns the report for a terminal.
 func (r *Report) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "recording: %s requests", terminal.Grouped(r.Requests))
-	if r.Requests > 0 {
-		const layout = "2006-01-02 15:04:05"
-		fmt.Fprintf(&b, " in %v, %s to %s UTC", r.Last.Sub(r.First).Round(time.Millisecond), r.First.UTC().Format(layout),
-			r.Last.UTC().Format(layout))
-	}
-	fmt.Fprintf(&b, "; %s of them under no rule or path below\n", terminal.Grouped(r.Unmatched))
-	for _, w := range r.Warnings {
-		b.WriteString("- " + w + "\n")
-	}
-	for _, rule := range r.Rules {
-		rule.writeText(&b)
-	}
-	for _, domain := range r.domains() {
-		fmt.Fprintf(&b, "\nAs rules, without the other settings of a rule:\n\n%s", r.yaml(domain, false))
+	if err := textTemplate.Execute(&b, r); err != nil {
+		panic(err) // impossible: no function of the template returns an error
 	}
 	return b.String()
 }
 
-func (r *Rule) writeText(b *strings.Builder) {
-	fmt.Fprintf(b, "\n%s, domain %s", r.Path, r.Domain)
-	if r.Source != "" {
-		fmt.Fprintf(b, " (%s)", r.Source)
-	}
-	if len(r.Windows) == 0 {
-		fmt.Fprintf(b, ": no suggestion, %s\n", r.Note)
-		return
-	}
-	fmt.Fprintf(b, "\n  requests %s, keys %s", terminal.Grouped(r.Requests), r.Keys.text())
-	for _, n := range []struct {
-		name string
-		n    int64
-	}{{"peeks", r.Peeks}, {"refunds", r.Refunds}, {"denied when recorded", r.Denied}, {"left out because they carry a limit", r.Overridden}} {
-		if n.n > 0 {
-			fmt.Fprintf(b, ", %s %s", n.name, terminal.Grouped(n.n))
-		}
-	}
-	b.WriteString("\n\n  The smallest limit that denies no recorded request:\n")
-	r.writeSmallest(b)
-	b.WriteString("\n  Limit → keys hit, requests denied:\n")
-	r.writeEffects(b)
-	for _, rec := range r.Recommendations {
-		rec.writeText(b, r.Sample)
-	}
-	if r.Note != "" {
-		fmt.Fprintf(b, "\n  No recommendation: %s.\n", r.Note)
-	}
-}
-
-// table writes rows of cells that are separated by tabs, each behind two spaces.
-func table(b *strings.Builder, rows []string) {
+// table returns rows of cells that are separated by tabs, each behind two spaces.
+func table(rows []string) string {
 	for i := range rows {
 		rows[i] += "\t"
 	}
-	for _, line := range terminal.Columns(rows, tabwriter.AlignRight) {
-		b.WriteString("  " + line + "\n")
-	}
+	return "  " + strings.Join(terminal.Columns(rows, tabwriter.AlignRight), "\n  ") + "\n"
 }
 
 func (a *Algorithm) name() string {
@@ -108,7 +78,7 @@ func (w *Window) title() string {
 	return title
 }
 
-func (r *Rule) writeSmallest(b *strings.Builder) {
+func (r *Rule) smallestText() string {
 	algorithms, hasCurrent, short := windowed(), false, false
 	rows := []string{"WINDOW\t" + strings.ToUpper(strings.Join(algorithms, "\t"))}
 	for _, w := range r.Windows {
@@ -136,16 +106,17 @@ func (r *Rule) writeSmallest(b *strings.Builder) {
 		}
 		rows = append(rows, row)
 	}
-	table(b, rows)
+	text := table(rows)
 	if hasCurrent {
-		b.WriteString("  * the algorithm and the window of the rule\n")
+		text += "  * the algorithm and the window of the rule\n"
 	}
 	if short {
-		b.WriteString("  (!) the recording is shorter than the window, so a whole window may need a higher limit\n")
+		text += "  (!) the recording is shorter than the window, so a whole window may need a higher limit\n"
 	}
+	return text
 }
 
-func (r *Rule) writeEffects(b *strings.Builder) {
+func (r *Rule) effectsText() (text string) {
 	for _, w := range r.Windows {
 		if len(w.Algorithms[0].Effects) == 0 {
 			continue
@@ -165,9 +136,9 @@ func (r *Rule) writeEffects(b *strings.Builder) {
 			}
 			rows = append(rows, row)
 		}
-		table(b, rows)
-		b.WriteByte('\n')
+		text += table(rows) + "\n"
 	}
+	return text
 }
 
 // effect returns the cells of a limit.
@@ -180,41 +151,11 @@ func (a *Algorithm) effect(limit int64) string {
 	return "\t-\t-"
 }
 
-func (r *Recommendation) writeText(b *strings.Builder, sample float64) {
-	fmt.Fprintf(b, "  Keys hit at each limit of %s %s (bars in a logarithmic scale):\n", r.Algorithm, r.window.per())
-	r.writeCurve(b, sample)
-	fmt.Fprintf(b, "\n  Recommended: %s of %s %s", r.Algorithm, terminal.Grouped(r.Limit), r.window.per())
-	if r.Name != "" {
-		fmt.Fprintf(b, ", name %s", r.Name)
-	}
-	fmt.Fprintf(b, ". It hits %s", r.Keys.withNoun("key"))
-	if r.Denied != nil {
-		fmt.Fprintf(b, " and denies %s", r.Denied.withNoun("request"))
-	}
-	b.WriteString(" of the recording.\n")
-	for _, reason := range r.Reasons {
-		b.WriteString("  - " + reason + "\n")
-	}
-	for i := range r.Outliers {
-		o, needs := &r.Outliers[i], "more than any limit"
-		if o.Needs != nil {
-			needs = terminal.Grouped(*o.Needs)
-		}
-		if i == 0 {
-			b.WriteString("  The keys that it hits, and the limit that each needs:\n")
-		}
-		fmt.Fprintf(b, "    %s  %s\n", terminal.Printable(o.Key), needs)
-	}
-	if more := r.Keys.N - int64(len(r.Outliers)); more > 0 && len(r.Outliers) > 0 {
-		fmt.Fprintf(b, "    and %s more\n", terminal.Grouped(more))
-	}
-}
-
 // maxBars is the number of bars of a curve, and barWidth the length of the longest.
 const maxBars, barWidth = 12, 40
 
-// writeCurve writes bars of the keys hit at some limits, the recommended limit among them.
-func (r *Recommendation) writeCurve(b *strings.Builder, sample float64) {
+// curveText returns bars of the keys hit at some limits, the recommended limit among them.
+func (r *Recommendation) curveText(sample float64) string {
 	var limits []int64
 	curve := r.algorithm.Curve
 	step := (len(curve) + maxBars - 1) / maxBars
@@ -232,7 +173,8 @@ func (r *Recommendation) writeCurve(b *strings.Builder, sample float64) {
 	for _, limit := range limits {
 		width = max(width, len(terminal.Grouped(limit)))
 	}
-	fmt.Fprintf(b, "  %*s  keys hit\n", width, "limit")
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %*s  keys hit\n", width, "limit")
 	for _, limit := range limits {
 		keys, mark := at(limit), ""
 		if limit == r.Limit {
@@ -242,6 +184,7 @@ func (r *Recommendation) writeCurve(b *strings.Builder, sample float64) {
 		if bar != "" {
 			bar += " "
 		}
-		fmt.Fprintf(b, "  %*s  %s%s%s\n", width, terminal.Grouped(limit), bar, terminal.Grouped(int64(math.Round(float64(keys)/sample))), mark)
+		fmt.Fprintf(&b, "  %*s  %s%s%s\n", width, terminal.Grouped(limit), bar, terminal.Grouped(int64(math.Round(float64(keys)/sample))), mark)
 	}
+	return b.String()
 }
