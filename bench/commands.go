@@ -87,7 +87,7 @@ func runCommand(ctx context.Context, name string, args ...string) (*measurement,
 type gobench struct{ pkg, pattern, unit string }
 
 // run runs the benchmark once and returns a measurement for each line: Benchmark/SUBJECT or Benchmark/SUBJECT/X.
-func (g *gobench) run(ctx context.Context) ([]*measurement, error) {
+func (g *gobench) run(ctx context.Context, _ binaries) ([]*measurement, error) {
 	root, err := harness.Root()
 	if err != nil {
 		return nil, err

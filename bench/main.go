@@ -137,21 +137,16 @@ func measureRow(
 			report(m)
 			seen = append(seen, m)
 		}
+		run := row.commands
 		if row.gobench != nil {
-			lines, err := row.gobench.run(ctx)
-			if err != nil {
-				return nil, err
-			}
-			for _, m := range lines {
-				add(m)
-			}
+			run = row.gobench.run
 		}
-		if row.commands != nil {
-			ran, err := row.commands(ctx, b)
+		if run != nil {
+			measured, err := run(ctx, b)
 			if err != nil {
 				return nil, err
 			}
-			for _, m := range ran {
+			for _, m := range measured {
 				add(m)
 			}
 		}

@@ -129,7 +129,7 @@ var start = func(ctx context.Context, b binaries, s subject, l load) (_ *setup, 
 	if err != nil {
 		return nil, nil, err
 	}
-	up, err := startSubject(ctx, b, s, l.options, dir)
+	up, err := startSubject(ctx, b, s, l, dir)
 	if err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}

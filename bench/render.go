@@ -174,40 +174,38 @@ func table(r *results, row *row) string {
 		})
 	})
 	b := &strings.Builder{}
-	head, dashes := "| "+cmp.Or(row.first, "server")+" |", "|---|"
+	head := []string{cmp.Or(row.first, "server")}
 	if row.x != "" {
-		head, dashes = head+" "+row.x+" |", dashes+"---|"
+		head = append(head, row.x)
 	}
 	for _, c := range used {
 		name := c.name
 		if row.gobench != nil {
 			name = row.gobench.unit
 		}
-		head, dashes = head+" "+name+" |", dashes+"---|"
+		head = append(head, name)
 	}
 	if row.inTurns {
-		head += fmt.Sprintf(" CPU server, relative to %[1]s (95 %%) | CPU Redis, relative to %[1]s (95 %%) |", cmp.Or(string(row.to), "Weir without"))
-		dashes += "---|---|"
+		to := cmp.Or(string(row.to), "Weir without")
+		head = append(head, "CPU server, relative to "+to+" (95 %)", "CPU Redis, relative to "+to+" (95 %)")
 	}
-	fmt.Fprintf(b, "%s\n%s\n", head, dashes)
+	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
 	for _, e := range entries {
-		fmt.Fprintf(b, "| %s |", e.s)
+		cells := []string{string(e.s)}
 		if row.x != "" {
-			fmt.Fprintf(b, " %s |", strconv.FormatFloat(e.x, 'f', -1, 64))
+			cells = append(cells, strconv.FormatFloat(e.x, 'f', -1, 64))
 		}
 		for _, c := range used {
-			v, _ := r.median(row.name, e.s, e.x, c.figure)
-			if v == 0 {
-				b.WriteString(" – |")
-				continue
+			cell := "–"
+			if v, _ := r.median(row.name, e.s, e.x, c.figure); v != 0 {
+				cell = short(v)
 			}
-			fmt.Fprintf(b, " %s |", short(v))
+			cells = append(cells, cell)
 		}
 		if row.inTurns {
-			fmt.Fprintf(b, " %s | %s |",
-				cmp.Or(r.ratioToPlain(row, e.s, e.x, serverCPU), "–"), cmp.Or(r.ratioToPlain(row, e.s, e.x, redisCPU), "–"))
+			cells = append(cells, cmp.Or(r.ratioToPlain(row, e.s, e.x, serverCPU), "–"), cmp.Or(r.ratioToPlain(row, e.s, e.x, redisCPU), "–"))
 		}
-		b.WriteString("\n")
+		fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
 	}
 	return b.String()
 }

@@ -31,7 +31,10 @@ type load struct {
 	fill     int  // users that send a request before the measurement
 	times    int  // requests of each of them; 0 means 1
 	open     int  // open leases of each user, for subjects with leases
-	options  options
+
+	ruled int      // users with rules of their own
+	proxy bool     // behind Envoy
+	env   []string // of Weir
 }
 
 var (
@@ -138,7 +141,7 @@ func rows() []row {
 			about:    "Clients send HTTP requests to Envoy, which asks the server about each.",
 			subjects: append([]subject{bare}, few...),
 			cases: single(func(l *load) {
-				l.request, l.inflight, l.options.proxy = loadclient.Get(action(0)), 8, true
+				l.request, l.inflight, l.proxy = loadclient.Get(action(0)), 8, true
 			}),
 		}, {
 			name: "observed", title: "With busiest keys, denial log, denied-by header and receipts",
@@ -185,14 +188,14 @@ func scaleRows() []row {
 			cases: sweep([]float64{1e3, 1e4, 1e5, 1e6, 1e7}, func(l *load, x float64) {
 				l.request, l.fill, l.users = loadclient.NewRequest(domain, daily), int(x), loadclient.Uniform(int(x))
 				// Raise Weir's own bounds above the number of keys, and bound the heap to the machine.
-				l.options.env = []string{"MEMORY_MAX_KEYS=20000000", "MEMORY_MAX_BYTES=17179869184", "GOMEMLIMIT=8GiB"}
+				l.env = []string{"MEMORY_MAX_KEYS=20000000", "MEMORY_MAX_BYTES=17179869184", "GOMEMLIMIT=8GiB"}
 			}),
 		}, {
 			name: "rules", title: "The number of rules",
 			about: "The number of rules grows, and each user has a rule. A row is a server with a number of rules.",
 			x:     "rules", subjects: few,
 			cases: sweep([]float64{10, 1e2, 1e3, 1e4, 1e5}, func(l *load, x float64) {
-				l.users, l.options.users = loadclient.Uniform(1e5), int(x)
+				l.users, l.ruled = loadclient.Uniform(1e5), int(x)
 			}),
 		}, {
 			name: "descriptors", title: "The number of descriptors",

@@ -81,15 +81,8 @@ type setup struct {
 	load                 load
 }
 
-// options of a setup.
-type options struct {
-	users int      // the number of users with rules of their own
-	proxy bool     // behind Envoy
-	env   []string // of Weir
-}
-
 // startSubject starts a subject in an empty folder.
-func startSubject(ctx context.Context, b binaries, s subject, o options, dir string) (_ *setup, err error) {
+func startSubject(ctx context.Context, b binaries, s subject, l load, dir string) (_ *setup, err error) {
 	up := &setup{}
 	defer func() {
 		if err != nil {
@@ -101,25 +94,25 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 	if store == string(ratelimit) {
 		algorithm = "" // it has only one
 	}
-	if extra == observed {
+	rules, err := writeRules(dir, algorithm, l.ruled)
+	if err != nil {
+		return nil, err
+	}
+	env := slices.Clone(l.env)
+	switch extra {
+	case observed:
 		keys := filepath.Join(dir, "receipt-keys")
 		if err := os.WriteFile(keys, []byte(strings.Repeat("5a", 32)), 0o600); err != nil {
 			return nil, err
 		}
-		o.env = slices.Concat(o.env, observedSettings, []string{"RECEIPT_KEYS_FILE=" + keys})
-	}
-	rules, err := writeRules(dir, algorithm, o.users)
-	if err != nil {
-		return nil, err
-	}
-	if extra == shadow {
-		o.env = append(slices.Clone(o.env), "SHADOW_CONFIG="+rules)
-	}
-	if extra == recorded || extra == sampled {
-		o.env = append(slices.Clone(o.env), "RECORD_PATH="+filepath.Join(dir, "recording"), "RECORD_PER_SECOND=10000000")
-	}
-	if extra == sampled {
-		o.env = append(o.env, "RECORD_SAMPLE=0.1")
+		env = append(append(env, observedSettings...), "RECEIPT_KEYS_FILE="+keys)
+	case shadow:
+		env = append(env, "SHADOW_CONFIG="+rules)
+	case recorded, sampled:
+		env = append(env, "RECORD_PATH="+filepath.Join(dir, "recording"), "RECORD_PER_SECOND=10000000")
+		if extra == sampled {
+			env = append(env, "RECORD_SAMPLE=0.1")
+		}
 	}
 	redis := ""
 	if store != string(bare) && store != "memory" {
@@ -133,9 +126,9 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 	case store == string(ratelimit):
 		err = up.startRatelimit(ctx, b, s, dir, redis)
 	default:
-		err = up.startWeir(ctx, b, rules, dir, redis, o.env)
+		err = up.startWeir(ctx, b, rules, dir, redis, env)
 	}
-	if err != nil || !o.proxy {
+	if err != nil || !l.proxy {
 		return up, err
 	}
 	root, err := harness.Root()
