@@ -3,6 +3,7 @@
 package conform
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -188,13 +189,8 @@ func newRunner(o Options) (*runner, error) {
 	for _, a := range chosen {
 		o.Algorithms = append(o.Algorithms, a.name)
 	}
-	if o.CallTimeout <= 0 {
-		o.CallTimeout = 5 * time.Second
-	}
-	if o.Skew <= 0 {
-		o.Skew = 10 * time.Millisecond
-	}
-	if o.Timeout <= 0 {
+	o.CallTimeout, o.Skew = cmp.Or(o.CallTimeout, 5*time.Second), cmp.Or(o.Skew, 10*time.Millisecond)
+	if o.Timeout == 0 {
 		o.Timeout = time.Minute
 		if o.MinuteTurn {
 			o.Timeout += 90 * time.Second

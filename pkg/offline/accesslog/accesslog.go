@@ -87,18 +87,8 @@ type Converter struct {
 
 // New returns a Converter. The error reports invalid options.
 func New(o Options) (*Converter, error) {
-	if o.MaxMemory <= 0 {
-		o.MaxMemory = 64 << 20
-	}
-	if o.Denied == 0 {
-		o.Denied = 429
-	}
-	if o.DurationUnit <= 0 {
-		o.DurationUnit = time.Millisecond
-	}
-	if o.Comma == 0 {
-		o.Comma = ','
-	}
+	o.MaxMemory, o.Denied = cmp.Or(o.MaxMemory, 64<<20), cmp.Or(o.Denied, 429)
+	o.DurationUnit, o.Comma = cmp.Or(o.DurationUnit, time.Millisecond), cmp.Or(o.Comma, ',')
 	c := &Converter{o: o, fields: map[string]*int64{}, sorter: sorter{max: o.MaxMemory, dir: o.TempDir}}
 	c.report.Reasons, c.report.LeftOut = map[Reason]int64{}, make([]int64, len(o.Descriptors))
 	switch {

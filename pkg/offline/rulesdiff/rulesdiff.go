@@ -13,6 +13,7 @@
 package rulesdiff
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -101,12 +102,7 @@ type row struct {
 
 // New returns a comparison without requests.
 func New(before, after *descriptors.Rules, o Options) *Comparison {
-	if o.MaxKeys <= 0 {
-		o.MaxKeys = 1_000_000
-	}
-	if o.Worst == 0 {
-		o.Worst = 10
-	}
+	o.MaxKeys, o.Worst = cmp.Or(o.MaxKeys, 1_000_000), cmp.Or(o.Worst, 10)
 	c := &Comparison{o: o, rows: map[uint64]*row{}, hashed: replay.NewHashed(after, before)}
 	for i, rules := range []*descriptors.Rules{before, after} {
 		s := &c.sides[i]

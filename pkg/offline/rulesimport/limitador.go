@@ -20,7 +20,7 @@ func Limitador(name string, data []byte) (*Imported, error) {
 		return nil, err
 	}
 	i := &Imported{name: name, additive: true}
-	p := &limitador{Imported: i}
+	p := &limitador{Imported: i, known: map[string]int{}}
 	for _, doc := range documents {
 		list := resolveAlias(doc)
 		if list.Kind == yaml.MappingNode {
@@ -190,9 +190,6 @@ func (p *limitador) add(l limitadorLimit) {
 			path = append(path, entry(key, value))
 			identity += fmt.Sprintf(" %q=%q", key, value)
 		}
-	}
-	if p.known == nil {
-		p.known = map[string]int{}
 	}
 	if first, twice := p.known[identity]; twice {
 		p.problem(l.line, "the limit has the namespace, conditions, variables and seconds of that in line %d: Limitador keeps one of them", first)

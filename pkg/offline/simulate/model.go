@@ -7,6 +7,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,17 +58,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	set := func(n *int, value int) {
-		if *n <= 0 {
-			*n = value
-		}
-	}
-	set(&o.MaxWaiting, 100_000)
-	set(&o.MaxKeys, 1_000_000)
-	set(&o.MaxEntries, 8_000_000)
-	if o.Replay.MaxBytes == 0 {
-		o.Replay.MaxBytes = 512 << 20
-	}
+	o.MaxWaiting, o.MaxKeys, o.MaxEntries = cmp.Or(o.MaxWaiting, 100_000), cmp.Or(o.MaxKeys, 1_000_000), cmp.Or(o.MaxEntries, 8_000_000)
+	o.Replay.MaxBytes = cmp.Or(o.Replay.MaxBytes, 512<<20)
 	return o
 }
 

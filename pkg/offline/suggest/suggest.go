@@ -64,8 +64,6 @@ type Path struct {
 	Levels []descriptors.Level
 }
 
-const defaultMaxBytes = 512 << 20
-
 // minSample is the smallest number of keys from which a sample allows an estimate.
 const minSample = 100
 
@@ -107,10 +105,8 @@ type target struct {
 
 // New returns a Collector without requests.
 func New(o Options) (*Collector, error) {
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = defaultMaxBytes
-	}
-	c := &Collector{o: o, share: 1, byRule: map[*descriptors.Rule]*target{}}
+	o.MaxBytes = cmp.Or(o.MaxBytes, 512<<20)
+	c := &Collector{o: o, share: 1, byRule: map[*descriptors.Rule]*target{}, seen: seenPaths{paths: map[string]*int64{}}}
 	if o.Rules != nil {
 		c.rules = decide.NewPlanner(func() *descriptors.Rules { return o.Rules }, o.Decide)
 		c.hashed = append(c.hashed, replay.NewHashed(o.Rules, nil))
@@ -321,9 +317,6 @@ type seenPaths struct {
 }
 
 func (s *seenPaths) add(r *decide.Request) {
-	if s.paths == nil {
-		s.paths = map[string]*int64{}
-	}
 	for i := range r.Descriptors {
 		entries := r.Descriptors[i].Entries
 		s.text = append(append(s.text[:0], r.Domain...), 0)
