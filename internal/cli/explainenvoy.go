@@ -74,7 +74,10 @@ func (e *Explain) explainByEnvoy(o explain.Options, rules *descriptors.Rules, st
 	before, atEnd := &decide.Request{Domain: domain}, &decide.Request{Domain: domain}
 	envoy := &explain.Envoy{Route: derived.Route, RateLimits: []explain.EnvoyRateLimit{}}
 	for _, r := range derived.RateLimits {
-		envoy.RateLimits = append(envoy.RateLimits, envoyRecord(r))
+		envoy.RateLimits = append(envoy.RateLimits, explain.EnvoyRateLimit{
+			Source: r.Source, Descriptor: explain.EntriesOf(r.Entries), Skipped: r.Skipped, Unknown: r.Unknown, AtEnd: r.AtEnd,
+			Reason: strings.Join(r.Reasons, "; "), Ignored: append([]string{}, r.Ignored...),
+		})
 		if r.Skipped {
 			continue
 		}
@@ -85,13 +88,6 @@ func (e *Explain) explainByEnvoy(o explain.Options, rules *descriptors.Rules, st
 		to.Descriptors = append(to.Descriptors, r.Descriptor)
 	}
 	return explain.ForEnvoy(o, rules, envoy, before, atEnd), nil
-}
-
-func envoyRecord(r envoyactions.RateLimit) explain.EnvoyRateLimit {
-	return explain.EnvoyRateLimit{
-		Source: r.Source, Descriptor: explain.EntriesOf(r.Entries), Skipped: r.Skipped, Unknown: r.Unknown, AtEnd: r.AtEnd,
-		Reason: strings.Join(r.Reasons, "; "), Ignored: append([]string{}, r.Ignored...),
-	}
 }
 
 // request returns the request that the flags describe.

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/weir-rls/weir/internal/terminal"
@@ -56,7 +55,10 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 		out, err = text(config)
 	}
 	if problems := (envoygen.Problems)(nil); errors.As(err, &problems) {
-		printProblems(to.Err, problems)
+		for _, p := range problems {
+			printEscaped(to.Err, "error:", terminal.Printable(p.String()))
+		}
+		fmt.Fprintf(to.Err, "nothing is written: %d rules or arguments need a change\n", len(problems))
 		return Failed
 	}
 	if err != nil {
@@ -67,13 +69,6 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 	}
 	_, err = to.Out.Write(out)
 	return err
-}
-
-func printProblems(to io.Writer, problems envoygen.Problems) {
-	for _, p := range problems {
-		printEscaped(to, "error:", terminal.Printable(p.String()))
-	}
-	fmt.Fprintf(to, "nothing is written: %d rules or arguments need a change\n", len(problems))
 }
 
 // GenEnvoy writes a configuration of Envoy for the rules of a domain.

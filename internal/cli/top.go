@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,9 +161,7 @@ func keyText(key []explain.Entry, hash string) string {
 // show shows the keys in a terminal until the user quits.
 func (t *Top) show(ctx context.Context, conn *client.Client, to Streams) error {
 	shown := *t
-	if shown.Interval == 0 {
-		shown.Interval = 2 * time.Second
-	}
+	shown.Interval = cmp.Or(t.Interval, 2*time.Second)
 	model := topModel{top: &shown, conn: conn, ctx: ctx, sortBy: t.By}
 	last, err := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(to.In), tea.WithOutput(to.Out)).Run()
 	if err != nil && !errors.Is(err, tea.ErrInterrupted) && !errors.Is(err, tea.ErrProgramKilled) {

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 	"strings"
@@ -26,10 +27,7 @@ func (a *Admin) complete(errs *settingErrors) {
 	if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil {
 		errs.add("ADMIN_ADDR", "cannot read %q: want host:port, such as 127.0.0.1:6071", a.AdminAddr)
 	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	a.AdminAddr = net.JoinHostPort(host, port)
+	a.AdminAddr = net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
 	if a.AdminTokenFile == "" && a.AdminClientCA == "" {
 		errs.add("ADMIN_ADDR", "the admin API can reset every key, so its callers need credentials: set ADMIN_TOKEN_FILE, or ADMIN_TLS_CLIENT_CA with ADMIN_TLS_CERT and ADMIN_TLS_KEY")
 	}

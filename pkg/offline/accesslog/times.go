@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -43,11 +44,7 @@ var (
 
 // startOf returns the time at which the request of a record started, in whole microseconds.
 func (f *timeFields) startOf(field func(string) (string, bool)) (time.Time, Reason) {
-	name := f.start
-	if name == "" {
-		name = f.end
-	}
-	text, ok := value(field, name)
+	text, ok := value(field, cmp.Or(f.start, f.end))
 	if !ok {
 		return time.Time{}, NoTime
 	}

@@ -273,16 +273,14 @@ func (s *Suite) unlimitedReason(step *Step) string {
 		}
 		d.Entries = numbered(d.Entries, 1)
 	}
-	record := explain.ForRequest(explain.Options{Decide: s.settings.decide}, s.Rules, &request)
+	record := explain.ForRequest(explain.Options{Decide: s.server}, s.Rules, &request)
 	reason := ""
 	for i := range record.Descriptors {
 		d := &record.Descriptors[i]
 		if d.Result != decide.NoRule.String() && d.Result != decide.UnknownDomain.String() {
 			return ""
 		}
-		if reason == "" {
-			reason = d.Reason
-		}
+		reason = cmp.Or(reason, d.Reason)
 	}
 	return reason
 }

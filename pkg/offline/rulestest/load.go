@@ -50,7 +50,7 @@ func (p *parser) load() error {
 		return err
 	}
 	var err error
-	s.Rules, err = build(rulesfile.Options{MergeDomains: s.settings.merge, CalendarMonths: s.settings.decide.CalendarMonths}, files, overlay)
+	s.Rules, err = build(rulesfile.Options{MergeDomains: s.merge, CalendarMonths: s.server.CalendarMonths}, files, overlay)
 	if err != nil {
 		return err
 	}

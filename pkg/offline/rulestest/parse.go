@@ -44,11 +44,12 @@ func (p *parser) file(f rulesfile.Fields) {
 	}
 	if f.Has("options") {
 		if o, ok := p.Fields(f.Value("options"), inOptions); ok {
-			p.suite.settings = settings{decide: decide.Options{
+			p.suite.server = decide.Options{
 				ShadowMode: o.Bool("shadow_mode"), QuotaMode: o.Bool("quota_mode"),
 				AllOrNothing:   o.Bool("stop_cache_key_increment_when_overlimit"),
 				CalendarMonths: o.Bool("use_calendar_month_rate_limit"),
-			}, merge: o.Bool("merge_domain_config")}
+			}
+			p.suite.merge = o.Bool("merge_domain_config")
 		}
 	}
 	for _, n := range p.requiredList(f, "tests", "a test") {

@@ -38,15 +38,9 @@ type Suite struct {
 	Tests []*Test
 	Rules *descriptors.Rules
 
-	settings settings
-	rules    []path
-	overlay  []path
-}
-
-// settings are the settings of the simulated server.
-type settings struct {
-	decide decide.Options
-	merge  bool
+	server         decide.Options // of the simulated server
+	merge          bool           // merge_domain_config
+	rules, overlay []path
 }
 
 // A Test is a sequence of requests. It begins with unused counters.
@@ -153,7 +147,7 @@ func (s *Suite) Run(ctx context.Context, o Options) ([]*Result, error) {
 
 func (s *Suite) run(ctx context.Context, t *Test, coverage *Coverage) (*Result, error) {
 	began := time.Now()
-	runner := &runner{suite: s, replayer: replay.New(s.Rules, replay.Options{Decide: s.settings.decide}), coverage: coverage}
+	runner := &runner{suite: s, replayer: replay.New(s.Rules, replay.Options{Decide: s.server}), coverage: coverage}
 	result := &Result{File: s.File, Line: t.Line, Name: t.Name}
 	for i, step := range t.Steps {
 		failure, err := runner.step(ctx, step)
@@ -226,7 +220,7 @@ func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error
 			}
 			r.explained++
 			if r.explained <= maxExplained {
-				failure.Explanation = explain.ForRequest(explain.Options{Decide: r.suite.settings.decide}, r.suite.Rules, &request).Text(false)
+				failure.Explanation = explain.ForRequest(explain.Options{Decide: r.suite.server}, r.suite.Rules, &request).Text(false)
 			}
 			if len(r.result.Decisions) > 0 {
 				failure.Outcome = outcomeText(&r.result, deciding(&r.result))

@@ -279,12 +279,7 @@ func (t *target) add(key string, at, hits int64) int64 {
 // bound halves the keys of the largest target until the memory is within its bound.
 func (c *Collector) bound() error {
 	for c.bytes > c.o.MaxBytes {
-		largest := c.targets[0]
-		for _, t := range c.targets {
-			if t.bytes > largest.bytes {
-				largest = t
-			}
-		}
+		largest := slices.MaxFunc(c.targets, func(a, b *target) int { return cmp.Compare(a.bytes, b.bytes) })
 		if len(largest.keys) < 2*minSample {
 			return fmt.Errorf("%w: %s has too few keys (%d) for a sample, and their requests need more than %d MiB: "+
 				"give a shorter recording, or more memory with --max-memory", ErrTooLong, largest.rule.Name, len(largest.keys), c.o.MaxBytes>>20)
