@@ -230,10 +230,7 @@ func (c *Convert) write(converter *accesslog.Converter, stdout io.Writer) error 
 	if c.Out == "" || c.Out == "-" {
 		return converter.WriteRecording(stdout)
 	}
-	err := writeAtomically(c.Out, func(w io.Writer) error {
-		return writeCompressed(w, strings.HasSuffix(c.Out, ".zst"), converter.WriteRecording)
-	})
-	if err != nil {
+	if err := writeRecording(c.Out, converter.WriteRecording); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return nil

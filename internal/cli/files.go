@@ -88,16 +88,19 @@ func checkWritable(path string) error {
 	return nil
 }
 
-func writeCompressed(w io.Writer, compressed bool, write func(io.Writer) error) error {
-	if !compressed {
-		return write(w)
+// writeRecording is [writeAtomically] for a recording, which is compressed if its name ends with .zst.
+func writeRecording(path string, write func(io.Writer) error) error {
+	if !strings.HasSuffix(path, ".zst") {
+		return writeAtomically(path, write)
 	}
-	out := bufio.NewWriter(w)
-	encoder, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return err
-	}
-	return cmp.Or(write(encoder), encoder.Close(), out.Flush())
+	return writeAtomically(path, func(w io.Writer) error {
+		out := bufio.NewWriter(w)
+		encoder, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			return err
+		}
+		return cmp.Or(write(encoder), encoder.Close(), out.Flush())
+	})
 }
 
 // A fileError is a file's error with a remedy.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -133,9 +132,10 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 	if s.Write == "" {
 		result, err = simulate.Run(ctx, rules, load, o)
 	} else {
-		err = writeAtomically(s.Write, func(w io.Writer) error {
-			result, err = writeLoad(ctx, rules, load, o, w, strings.HasSuffix(s.Write, ".zst"))
-			return err
+		err = writeRecording(s.Write, func(w io.Writer) (err error) {
+			source := &writingSource{Synthetic: load, to: bufio.NewWriter(w)}
+			result, err = simulate.Run(ctx, rules, source, o)
+			return errors.Join(err, source.to.Flush())
 		})
 	}
 	if err != nil {
@@ -143,18 +143,6 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 	}
 	result.Synthetic = load.String()
 	return result, nil
-}
-
-// writeLoad simulates a load and writes it.
-func writeLoad(
-	ctx context.Context, rules *descriptors.Rules, load *simulate.Synthetic, o simulate.Options, w io.Writer, compressed bool,
-) (result *simulate.Result, err error) {
-	err = writeCompressed(w, compressed, func(w io.Writer) (err error) {
-		source := &writingSource{Synthetic: load, to: bufio.NewWriter(w)}
-		result, err = simulate.Run(ctx, rules, source, o)
-		return errors.Join(err, source.to.Flush())
-	})
-	return result, err
 }
 
 // copyLoad writes a load without simulating it.

@@ -96,12 +96,10 @@ func (t tree) errorf(format string, values ...any) error {
 // get returns the field at a path of names. Like Envoy, it also accepts each name in camelCase.
 func (t tree) get(names ...string) tree {
 	for _, name := range names {
-		t = t.field(name)
+		t = t.member(name, camelCase(name))
 	}
 	return t
 }
-
-func (t tree) field(name string) tree { return t.member(name, camelCase(name)) }
 
 func (t tree) member(name, alias string) tree {
 	if t.node == nil || t.node.Kind != yaml.MappingNode {
