@@ -9,20 +9,35 @@ import (
 	"unicode"
 
 	"github.com/weir-rls/weir/internal/terminal"
+	"github.com/weir-rls/weir/pkg/offline/simulate"
 )
 
 var functions = template.FuncMap{
 	"num": terminal.Grouped, "count": count, "share": share, "percent": percent, "seconds": seconds, "duration": duration,
 	"moment": moment, "clock": clock, "key": key, "words": words,
+	"about": aboutModel,
+	"width": func(part, whole int64) float64 { return 100 * ratio(part, whole) }, // of a bar
 	"float": func(x float64) string { return terminal.Grouped(int64(x + 0.5)) },
 }
 
-// share formats a part of a whole in percent.
-func share(part, whole int64) string {
+// ratio returns a part of a whole, or 0 without a whole.
+func ratio(part, whole int64) float64 {
 	if whole == 0 {
-		return "0\u00a0%"
+		return 0
 	}
-	return percent(float64(part) / float64(whole))
+	return float64(part) / float64(whole)
+}
+
+// share formats a part of a whole in percent.
+func share(part, whole int64) string { return percent(ratio(part, whole)) }
+
+// aboutModel describes a client model.
+func aboutModel(m simulate.Model) string {
+	return map[simulate.Model]string{
+		simulate.Drop:   "a denied request is not sent again",
+		simulate.Obey:   "a denied request is sent again after its Retry-After",
+		simulate.Hammer: "a denied request is sent again at a short fixed interval",
+	}[m]
 }
 
 // count formats a number of things.

@@ -115,34 +115,3 @@ func (r *report) addLimits() {
 
 // Length returns the time from the first to the last request.
 func (r *report) Length() time.Duration { return r.To.Sub(r.From) }
-
-// ClientBars returns the share of denied attempts of each client model, for the picture of the interval.
-func (r *report) ClientBars() []clientBar {
-	var bars []clientBar
-	for _, c := range r.Clients {
-		share := 0.0
-		if c.Attempts > 0 {
-			share = float64(c.Denied) / float64(c.Attempts)
-		}
-		bars = append(bars, clientBar{Client: c, Share: share})
-	}
-	return bars
-}
-
-// A clientBar is a client model with its share of denied attempts.
-type clientBar struct {
-	simulate.Client
-	Share float64
-}
-
-// Width returns the length of the bar, in percent.
-func (c clientBar) Width() float64 { return 100 * c.Share }
-
-// About describes the model.
-func (c clientBar) About() string {
-	return map[simulate.Model]string{
-		simulate.Drop:   "a denied request is not sent again",
-		simulate.Obey:   "a denied request is sent again after its Retry-After",
-		simulate.Hammer: "a denied request is sent again at a short fixed interval",
-	}[c.Model]
-}
