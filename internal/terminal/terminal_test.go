@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 	"text/tabwriter"
+	"time"
 
 	"github.com/weir-rls/weir/internal/terminal"
 )
@@ -17,6 +18,12 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 		}
 	}
 	if got, want := terminal.PrintableLines("a\x07\nb\n"), "a\\a\nb\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestCellsOfARowAreEscaped(t *testing.T) {
+	if got, want := terminal.Row("a\tb", 7, time.Second), "a\\tb\t7\t1s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
