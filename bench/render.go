@@ -203,7 +203,9 @@ func table(r *results, row *row) string {
 			cells = append(cells, cell)
 		}
 		if row.inTurns {
-			cells = append(cells, cmp.Or(r.ratioToPlain(row, e.s, e.x, serverCPU), "–"), cmp.Or(r.ratioToPlain(row, e.s, e.x, redisCPU), "–"))
+			for _, of := range []value{serverCPU, redisCPU} {
+				cells = append(cells, cmp.Or(r.ratioToPlain(row, e.s, e.x, of), "–"))
+			}
 		}
 		fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
 	}

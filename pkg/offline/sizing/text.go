@@ -21,8 +21,9 @@ func (l *LocalLimit) Text() string {
 		choice string
 		*LocalChoice
 	}{{"equal part", &l.EqualPart}, {"one replica", &l.One}, {"any replica", &l.Any}} {
-		rows = append(rows, terminal.Row(c.Limit, c.choice, probability(c.OneExceeds, c.OneExceeds), probability(c.AnyExceedsLow, c.AnyExceeds),
-			fmt.Sprintf("%.3g %%", 100*c.Denied), c.Together, fmt.Sprintf("+%d (%.2f times)", c.Over, float64(c.Together)/float64(l.Requests))))
+		over := fmt.Sprintf("+%d (%.2f times)", c.Over, float64(c.Together)/float64(l.Requests))
+		rows = append(rows, terminal.Row(c.Limit, c.choice, probability(c.OneExceeds, c.OneExceeds),
+			probability(c.AnyExceedsLow, c.AnyExceeds), fmt.Sprintf("%.3g %%", 100*c.Denied), c.Together, over))
 	}
 	return fmt.Sprintf(`Local limit: %d requests in a window, %d replicas that each count by themselves, false-limit probability %g
 
