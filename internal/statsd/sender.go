@@ -116,13 +116,13 @@ func (s *Sender) Run(ctx context.Context) {
 	for {
 		select {
 		case <-counters.C:
-			s.flush(ctx, true)
+			s.flush(ctx, s.sendTimes, s.sendCounters)
 		case <-times.C:
-			s.flush(ctx, false)
+			s.flush(ctx, s.sendTimes)
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.bounds.last)
 			defer cancel()
-			s.flush(last, true)
+			s.flush(last, s.sendTimes, s.sendCounters)
 			if last.Err() != nil {
 				s.log.Warn("statsd stopped before all counters were sent", zap.String("address", s.to.Address))
 			}
@@ -134,18 +134,16 @@ func (s *Sender) Run(ctx context.Context) {
 	}
 }
 
-// flush sends the response times and, if counters is true, the counters. If ctx ends, unsent counters keep their increments for the next
-// flush.
-func (s *Sender) flush(ctx context.Context, counters bool) {
+// flush calls each of sends with a connection, and sends the last packet. Without a connection it drops the response times.
+func (s *Sender) flush(ctx context.Context, sends ...func(context.Context)) {
 	s.timeLeft = s.bounds.wait
 	if !s.connected(ctx) {
 		s.from.ResponseTimes(func(_ string, calls int, _ []time.Duration) { s.dropped.Add(uint64(calls)) })
 		return
 	}
 	before := s.sent.Load()
-	s.from.ResponseTimes(func(name string, calls int, sample []time.Duration) { s.times(ctx, name, calls, sample) })
-	if counters {
-		s.from.Counters(func(name string, total uint64, sent *uint64) { s.counter(ctx, name, total, sent) })
+	for _, send := range sends {
+		send(ctx)
 	}
 	s.send(ctx)
 	if s.conn == nil {
@@ -164,24 +162,27 @@ func (s *Sender) flush(ctx context.Context, counters bool) {
 	s.up.Store(true)
 }
 
-func (s *Sender) times(ctx context.Context, name string, calls int, sample []time.Duration) {
-	rate := float64(len(sample)) / float64(max(calls, 1))
-	for i, took := range sample {
-		if s.conn == nil {
-			s.dropped.Add(uint64(len(sample) - i))
-			return
+func (s *Sender) sendTimes(ctx context.Context) {
+	s.from.ResponseTimes(func(name string, calls int, sample []time.Duration) {
+		rate := float64(len(sample)) / float64(max(calls, 1))
+		for i, took := range sample {
+			if s.conn == nil {
+				s.dropped.Add(uint64(len(sample) - i))
+				return
+			}
+			s.line(ctx, s.write.time(nil, name, took, rate))
 		}
-		s.line(ctx, s.write.time(nil, name, took, rate))
-	}
+	})
 }
 
-// counter sends the increment of a counter. If sending fails, the increment remains for the next flush.
-func (s *Sender) counter(ctx context.Context, name string, total uint64, sent *uint64) {
-	if s.conn == nil || ctx.Err() != nil || total == *sent {
-		return
-	}
-	s.line(ctx, s.write.counter(nil, name, total-*sent))
-	*sent = total
+// sendCounters sends the increments of the counters. If sending fails or ctx ends, unsent increments remain for the next flush.
+func (s *Sender) sendCounters(ctx context.Context) {
+	s.from.Counters(func(name string, total uint64, sent *uint64) {
+		if s.conn != nil && ctx.Err() == nil && total != *sent {
+			s.line(ctx, s.write.counter(nil, name, total-*sent))
+			*sent = total
+		}
+	})
 }
 
 func (s *Sender) line(ctx context.Context, line []byte) {

@@ -238,12 +238,12 @@ func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
 	for range 10 {
 		s.next = time.Time{}
 		m.hit("d", "a=1")
-		if s.flush(t.Context(), true); s.conn == nil {
+		if s.flush(t.Context(), s.sendTimes, s.sendCounters); s.conn == nil {
 			t.Fatal("the first packet was refused")
 		}
 		awaitError(t, s.conn)
 		m.hit("d", "a=1")
-		if s.flush(t.Context(), true); s.conn != nil {
+		if s.flush(t.Context(), s.sendTimes, s.sendCounters); s.conn != nil {
 			t.Fatal("the connection was kept after a refused packet")
 		}
 	}
@@ -289,13 +289,13 @@ func TestStuckStatsdServerTimesOut(t *testing.T) {
 	f := newFake(2000)
 	s := newTestSender(Destination{Network: "tcp", Address: listening.Addr().String(), Every: time.Second}, f,
 		prometheus.NewRegistry(), zap.NewNop())
-	if s.flush(t.Context(), false); s.conn == nil {
+	if s.flush(t.Context(), s.sendTimes); s.conn == nil {
 		t.Fatal("not connected")
 	}
 	s.bounds.wait = 50 * time.Millisecond
 	for range 100 { // more than the buffers of a connection hold
 		f.total++
-		if s.flush(t.Context(), true); s.conn == nil {
+		if s.flush(t.Context(), s.sendTimes, s.sendCounters); s.conn == nil {
 			break
 		}
 	}
@@ -314,7 +314,7 @@ func TestManyLongSeriesReachAHealthyServer(t *testing.T) {
 	f := newFake(manySeries)
 	s := newTestSender(Destination{Network: "tcp", Address: address, Every: time.Second}, f, prometheus.NewRegistry(), zap.New(core))
 	f.total = 1
-	s.flush(t.Context(), true)
+	s.flush(t.Context(), s.sendTimes, s.sendCounters)
 	if sent, dropped := s.sent.Load(), s.dropped.Load(); sent != manySeries || dropped > 0 || !s.up.Load() || logs.Len() > 0 {
 		t.Errorf("sent %d, dropped %d, up %v, logged %v; want %d sent, none dropped", sent, dropped, s.up.Load(), logs.All(), manySeries)
 	}
@@ -333,10 +333,10 @@ func TestPausesBetweenPacketsAreNoFailure(t *testing.T) {
 		conn := &idleConn{}
 		s.conn, s.opened = conn, time.Now()
 		f.calls, f.times = 1, []time.Duration{time.Second}
-		s.flush(t.Context(), false) // the first packet proves the connection
+		s.flush(t.Context(), s.sendTimes) // the first packet proves the connection
 		f.total = 1
 		start := time.Now()
-		s.flush(t.Context(), true)
+		s.flush(t.Context(), s.sendTimes, s.sendCounters)
 		if took := time.Since(start); took <= s.bounds.wait {
 			t.Fatalf("the pauses took %v together, want more than %v", took, s.bounds.wait)
 		}
@@ -400,19 +400,19 @@ func TestInterruptedFlushKeepsIncrements(t *testing.T) {
 	l := newListener()
 	f := newFake(1000)
 	s := newTestSender(Destination{Network: "udp", Address: listenUDP(t, l), Every: time.Second}, f, prometheus.NewRegistry(), zap.NewNop())
-	s.flush(t.Context(), false) // connects
+	s.flush(t.Context(), s.sendTimes) // connects
 	s.bounds.burst, s.bounds.pause = 1, time.Hour
 	f.total = 1
 	ctx, cancel := context.WithCancel(t.Context())
 	flushed := make(chan struct{})
-	go func() { defer close(flushed); s.flush(ctx, true) }()
+	go func() { defer close(flushed); s.flush(ctx, s.sendTimes, s.sendCounters) }()
 	cancel()
 	<-flushed
 	if s.dropped.Load() > 0 || s.sent.Load() > 100 {
 		t.Errorf("sent %d, dropped %d after the interruption", s.sent.Load(), s.dropped.Load())
 	}
 	s.bounds.burst, s.bounds.pause = 32, 10*time.Millisecond
-	s.flush(t.Context(), true)
+	s.flush(t.Context(), s.sendTimes, s.sendCounters)
 	if sent := s.sent.Load(); sent != 1000 {
 		t.Errorf("sent %d lines, want 1000", sent)
 	}
@@ -429,14 +429,14 @@ func TestUDPResolvesNameAgain(t *testing.T) {
 	var before net.Conn
 	for i := range 3 {
 		m.hit("d", "a=1")
-		if s.flush(t.Context(), true); s.conn == before {
+		if s.flush(t.Context(), s.sendTimes, s.sendCounters); s.conn == before {
 			t.Error("the connection was not renewed")
 		}
 		before = s.conn
 		l.await(t, "a hit", func() bool { return l.sum(name) == i+1 })
 	}
 	s.bounds.renew = time.Hour
-	if s.flush(t.Context(), true); s.conn != before || s.dropped.Load() > 0 {
+	if s.flush(t.Context(), s.sendTimes, s.sendCounters); s.conn != before || s.dropped.Load() > 0 {
 		t.Errorf("another connection, or %d lines dropped", s.dropped.Load())
 	}
 	_ = s.conn.Close()
