@@ -16,8 +16,8 @@ import (
 type methods struct {
 	took            *prometheus.HistogramVec
 	unit            time.Duration // of the observations
-	sending         *atomic.Bool  // response times are sampled for statsd
-	byName          *sync.Map     // string -> *method; equal names in two services share one
+	sending         atomic.Bool   // response times are sampled for statsd
+	byName          sync.Map      // string -> *method; equal names in two services share one
 	shouldRateLimit *method
 }
 
@@ -33,7 +33,7 @@ var responseSeconds = []float64{
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10,
 }
 
-func newMethods(milliseconds bool) methods {
+func newMethods(milliseconds bool) *methods {
 	unit, buckets := time.Second, responseSeconds
 	if milliseconds {
 		unit, buckets = time.Millisecond, make([]float64, len(responseSeconds))
@@ -41,12 +41,12 @@ func newMethods(milliseconds bool) methods {
 			buckets[i] = s * 1000
 		}
 	}
-	m := methods{
+	m := &methods{
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "ratelimit_service_response_time_seconds", Buckets: buckets,
 			Help: "Duration of gRPC calls, in seconds; in milliseconds if PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS is true.",
 		}, []string{"grpc_method"}),
-		unit: unit, sending: &atomic.Bool{}, byName: &sync.Map{},
+		unit: unit,
 	}
 	m.shouldRateLimit = m.methodOf("ShouldRateLimit") // exists before the first call
 	return m
@@ -59,11 +59,9 @@ func (s *Stats) Unary(
 ) (any, error) {
 	start := time.Now()
 	response, err := handle(ctx, request)
-	s.methods.countCall(info.FullMethod, time.Since(start))
+	s.methods.count(s.methods.methodOf(info.FullMethod), time.Since(start))
 	return response, err
 }
-
-func (m *methods) countCall(full string, took time.Duration) { m.count(m.methodOf(full), took) }
 
 func (m *methods) count(method *method, took time.Duration) {
 	method.calls.n.Add(1)

@@ -66,7 +66,7 @@ const shouldRateLimit = "grpc_method=ShouldRateLimit"
 func TestResponseTimesAreSeconds(t *testing.T) {
 	for milliseconds, want := range map[bool]float64{false: .25, true: 250} {
 		m := newStats(Options{Milliseconds: milliseconds})
-		m.methods.countCall("/s/ShouldRateLimit", 250*time.Millisecond)
+		m.methods.count(m.methods.methodOf("/s/ShouldRateLimit"), 250*time.Millisecond)
 		h := measured(t, m, "ratelimit_service_response_time_seconds")[shouldRateLimit]
 		if h.sum != want || len(h.buckets) < 16 {
 			t.Errorf("%v, want %v", h, want)
@@ -92,11 +92,11 @@ func TestBucketsOfEnvoyRatelimitExist(t *testing.T) {
 
 func TestCountingACallAllocatesNothing(t *testing.T) {
 	m := newStats(Options{})
-	n := testing.AllocsPerRun(100, func() { m.methods.countCall("/s/ShouldRateLimit", time.Millisecond) })
+	n := testing.AllocsPerRun(100, func() { m.methods.count(m.methods.methodOf("/s/ShouldRateLimit"), time.Millisecond) })
 	if n > 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if n := testutil.CollectAndCount(&m.methods); n != 1 {
+	if n := testutil.CollectAndCount(m.methods); n != 1 {
 		t.Errorf("%d methods, want 1", n)
 	}
 }

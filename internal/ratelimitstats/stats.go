@@ -28,7 +28,7 @@ type Stats struct {
 	configLoaded, configFailed scalar
 	redisErrors, serviceErrors scalar
 	shadowed                   scalar
-	methods                    methods
+	methods                    *methods
 }
 
 // Options configures Stats.
@@ -94,7 +94,7 @@ func (s *Stats) register(registry prometheus.Registerer) {
 	const failed = "ratelimit_service_should_rate_limit_error"
 	const help = "Requests that failed. err_type is redis_error if the store failed, else service_error."
 	registry.MustRegister(
-		seriesCollector{s}, &s.methods, s.methods.took,
+		seriesCollector{s}, s.methods, s.methods.took,
 		s.configLoaded.counter("ratelimit_service_config_load_success", "Successful loads of rules.", nil),
 		s.configFailed.counter("ratelimit_service_config_load_error", "Failed loads of rules. The previous rules stay in force.", nil),
 		s.redisErrors.counter(failed, help, prometheus.Labels{"err_type": "redis_error"}),
