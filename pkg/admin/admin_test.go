@@ -77,62 +77,62 @@ func newFixture(t *testing.T, change func(*Options)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &fixture{t: t, store: memstore.New(memstore.Options{}), rules: rules, codes: map[string]int{}}
+	f := &fixture{t: t, store: memstore.New(memstore.Options{}), rules: rules, codes: map[string]int{}}
 	live := func() *descriptors.Rules { return rules }
 	o := Options{
-		Version: "v1.2.3", Rules: live, Store: w.store, Auth: Auth{Tokens: tokens},
+		Version: "v1.2.3", Rules: live, Store: f.store, Auth: Auth{Tokens: tokens},
 		Status: func() api.Status {
 			return api.Status{Replica: "here", Store: api.StoreStatus{Kind: "memory", Mode: api.ModeOK}}
 		},
 		Audit: func(c Change) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.changes = append(w.changes, c)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.changes = append(f.changes, c)
 		},
 		Unauthorized: func(a Attempt) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.attempts = append(w.attempts, a)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.attempts = append(f.attempts, a)
 		},
 		Answered: func(route string, code int) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.codes[route+" "+http.StatusText(code)]++
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.codes[route+" "+http.StatusText(code)]++
 		},
 		Panicked: func(_ string, value any) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.panics = append(w.panics, value)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.panics = append(f.panics, value)
 		},
 	}
 	if change != nil {
 		change(&o)
 	}
-	w.api = New(o)
-	w.decider = decide.New(live, w.store, decide.Options{})
-	w.router = w.openAPI()
-	return w
+	f.api = New(o)
+	f.decider = decide.New(live, f.store, decide.Options{})
+	f.router = f.openAPI()
+	return f
 }
 
 // openAPI returns a router of the document that the API serves, which it validates.
-func (w *fixture) openAPI() routers.Router {
-	w.t.Helper()
-	r := w.send("GET", "/openapi.json", "", token)
+func (f *fixture) openAPI() routers.Router {
+	f.t.Helper()
+	r := f.send("GET", "/openapi.json", "", token)
 	document, err := openapi3.NewLoader().LoadFromData(r.Body.Bytes())
 	if err != nil {
-		w.t.Fatalf("%v: %s", err, r.Body)
+		f.t.Fatalf("%v: %s", err, r.Body)
 	}
 	if err := document.Validate(context.Background()); err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	router, err := gorillamux.NewRouter(document)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return router
 }
 
-func (w *fixture) send(method, path, body, token string) *httptest.ResponseRecorder {
+func (f *fixture) send(method, path, body, token string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
@@ -141,35 +141,35 @@ func (w *fixture) send(method, path, body, token string) *httptest.ResponseRecor
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	recorded := httptest.NewRecorder()
-	w.api.ServeHTTP(recorded, r)
+	f.api.ServeHTTP(recorded, r)
 	return recorded
 }
 
 // call sends a call with a token, and validates the response against the document. If the response is no error, it also validates
 // the call.
-func (w *fixture) call(method, path, body string, into any) (code int, text string) {
-	w.t.Helper()
-	return w.callAs(token, method, path, body, into)
+func (f *fixture) call(method, path, body string, into any) (code int, text string) {
+	f.t.Helper()
+	return f.callAs(token, method, path, body, into)
 }
 
-func (w *fixture) callAs(token, method, path, body string, into any) (code int, text string) {
-	w.t.Helper()
-	response := w.send(method, path, body, token)
+func (f *fixture) callAs(token, method, path, body string, into any) (code int, text string) {
+	f.t.Helper()
+	response := f.send(method, path, body, token)
 	text = response.Body.String()
-	w.validate(method, path, body, response)
+	f.validate(method, path, body, response)
 	if response.Code < 300 && into != nil {
 		if err := json.Unmarshal(response.Body.Bytes(), into); err != nil {
-			w.t.Fatalf("%s %s: %v: %s", method, path, err, text)
+			f.t.Fatalf("%s %s: %v: %s", method, path, err, text)
 		}
 	}
 	return response.Code, text
 }
 
-func (w *fixture) validate(method, path, body string, response *httptest.ResponseRecorder) {
-	w.t.Helper()
+func (f *fixture) validate(method, path, body string, response *httptest.ResponseRecorder) {
+	f.t.Helper()
 	request := httptest.NewRequest(method, "http://admin"+path, strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
-	route, params, err := w.router.FindRoute(request)
+	route, params, err := f.router.FindRoute(request)
 	if err != nil {
 		return // the document has no such route
 	}
@@ -179,7 +179,7 @@ func (w *fixture) validate(method, path, body string, response *httptest.Respons
 	}}
 	if response.Code < 300 {
 		if err := openapi3filter.ValidateRequest(ctx, in); err != nil {
-			w.t.Errorf("%s %s: the document does not have this call: %v", method, path, err)
+			f.t.Errorf("%s %s: the document does not have this call: %v", method, path, err)
 		}
 	}
 	out := &openapi3filter.ResponseValidationInput{
@@ -187,38 +187,38 @@ func (w *fixture) validate(method, path, body string, response *httptest.Respons
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},
 	}
 	if err := openapi3filter.ValidateResponse(ctx, out); err != nil {
-		w.t.Errorf("%s %s: the document does not have this response: %v\n%d %s", method, path, err, response.Code, response.Body)
+		f.t.Errorf("%s %s: the document does not have this response: %v\n%d %s", method, path, err, response.Code, response.Body)
 	}
 }
 
 // hit sends a request of n hits, and returns whether it is allowed.
-func (w *fixture) hit(n int64, pairs ...string) bool {
-	w.t.Helper()
+func (f *fixture) hit(n int64, pairs ...string) bool {
+	f.t.Helper()
 	var entries []descriptors.Entry
 	for i := 0; i < len(pairs); i += 2 {
 		entries = append(entries, descriptors.Entry{Key: pairs[i], Value: pairs[i+1]})
 	}
 	var result decide.Result
 	request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Entries: entries, Hits: n}}}
-	if err := w.decider.Decide(context.Background(), &request, &result); err != nil {
-		w.t.Fatal(err)
+	if err := f.decider.Decide(context.Background(), &request, &result); err != nil {
+		f.t.Fatal(err)
 	}
 	return !result.Denied
 }
 
-func (w *fixture) peek(descriptor string) api.KeyState {
-	w.t.Helper()
+func (f *fixture) peek(descriptor string) api.KeyState {
+	f.t.Helper()
 	var state api.KeyState
-	if code, text := w.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":`+descriptor+`}`, &state); code != 200 {
-		w.t.Fatalf("peek of %s: %d %s, want 200", descriptor, code, text)
+	if code, text := f.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":`+descriptor+`}`, &state); code != 200 {
+		f.t.Fatalf("peek of %s: %d %s, want 200", descriptor, code, text)
 	}
 	return state
 }
 
 func TestStatusIsServed(t *testing.T) {
 	var status api.Status
-	w := newFixture(t, nil)
-	if code, text := w.call("GET", "/v1/status", "", &status); code != 200 {
+	f := newFixture(t, nil)
+	if code, text := f.call("GET", "/v1/status", "", &status); code != 200 {
 		t.Fatal(code, text)
 	}
 	if status.Version != "v1.2.3" || status.Replica != "here" || status.Rules != 6 || status.Domains != 1 || status.Store.Mode != api.ModeOK {
@@ -228,11 +228,11 @@ func TestStatusIsServed(t *testing.T) {
 
 func TestRulesHaveLiveRates(t *testing.T) {
 	counts := map[string]uint64{}
-	w := newFixture(t, func(o *Options) {
+	f := newFixture(t, func(o *Options) {
 		o.Hits = func(r *descriptors.Rule) (uint64, uint64) { return counts[r.Name], 2 * counts[r.Name] }
 	})
 	rules := func(query string) (all []api.Rule) {
-		if code, text := w.call("GET", "/v1/rules"+query, "", &all); code != 200 {
+		if code, text := f.call("GET", "/v1/rules"+query, "", &all); code != 200 {
 			t.Fatal(code, text)
 		}
 		return all
@@ -244,7 +244,7 @@ func TestRulesHaveLiveRates(t *testing.T) {
 	start := time.Now()
 	for i := range 20 {
 		counts["user_id"] = uint64(30 * i)
-		w.api.rates.sample(start.Add(time.Duration(i) * sampleInterval))
+		f.api.rates.sample(start.Add(time.Duration(i) * sampleInterval))
 	}
 	if all = rules("?domain=shop&limit=1"); len(all) != 1 || all[0].AllowedPerSecond != 15 || all[0].DeniedPerSecond != 30 {
 		t.Errorf("30 hits in 2 s: %+v", all)
@@ -253,21 +253,21 @@ func TestRulesHaveLiveRates(t *testing.T) {
 		t.Errorf("rules from offset 5: %+v, want only tokens.lease", all)
 	}
 	var status api.Status
-	if code, text := w.call("GET", "/v1/status", "", &status); code != 200 || status.Allowed != 15 || status.Denied != 30 {
+	if code, text := f.call("GET", "/v1/status", "", &status); code != 200 || status.Allowed != 15 || status.Denied != 30 {
 		t.Errorf("%d %s, want the rates of all rules", code, text)
 	}
-	if n := len(w.api.rates.all); n != samples {
+	if n := len(f.api.rates.all); n != samples {
 		t.Errorf("%d samples are kept, want %d", n, samples)
 	}
 }
 
 func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
-	w := newFixture(t, nil)
+	f := newFixture(t, nil)
 	for range 3 {
-		w.hit(1, "user_id", "42")
+		f.hit(1, "user_id", "42")
 	}
-	w.hit(2, "user_id", "42", "lease", "request-1")
-	state := w.peek(`[["user_id","42"]]`)
+	f.hit(2, "user_id", "42", "lease", "request-1")
+	state := f.peek(`[["user_id","42"]]`)
 	if len(state.Limits) != 3 {
 		t.Fatalf("user_id=42 has %+v, want 3 limits", state)
 	}
@@ -283,35 +283,35 @@ func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 			t.Errorf("%+v, want %+v", l, want)
 		}
 	}
-	if state := w.peek(`[["free","x"]]`); len(state.Limits) != 0 || !state.Unlimited || state.Reason != "unlimited" {
+	if state := f.peek(`[["free","x"]]`); len(state.Limits) != 0 || !state.Unlimited || state.Reason != "unlimited" {
 		t.Errorf("an exempt key has %+v, want no limit, because it is unlimited", state)
 	}
-	if state := w.peek(`[["other","x"]]`); len(state.Limits) != 0 || state.Unlimited || state.Reason != "no_rule" {
+	if state := f.peek(`[["other","x"]]`); len(state.Limits) != 0 || state.Unlimited || state.Reason != "no_rule" {
 		t.Errorf("a key without a rule has %+v, want no limit, with reason no_rule", state)
 	}
-	if state := w.peek(`[["tokens","x"]]`); len(state.Limits) != 1 || state.Limits[0].State.Used != 0 {
+	if state := f.peek(`[["tokens","x"]]`); len(state.Limits) != 1 || state.Limits[0].State.Used != 0 {
 		t.Errorf("a key of a lease has %+v, want one limit without usage", state)
 	}
 }
 
 // A denied peek of Envoy is an offence under a limit with a penalty. One of an operator is none, however often he looks.
 func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
-	w := newFixture(t, nil)
-	w.hit(1, "banned", "x")
+	f := newFixture(t, nil)
+	f.hit(1, "banned", "x")
 	for range 5 {
-		l := w.peek(`[["banned","x"]]`).Limits[0]
+		l := f.peek(`[["banned","x"]]`).Limits[0]
 		if l.Allowed || l.State.Used != 1 || l.State.Penalty != "0s" {
 			t.Fatalf("a banned key has %+v, want a denial after 1 hit without a penalty yet", l)
 		}
 	}
-	if w.hit(1, "banned", "x") {
+	if f.hit(1, "banned", "x") {
 		t.Fatal("allowed")
 	}
-	if l := w.peek(`[["banned","x"]]`).Limits[0]; l.State.Penalty != "0s" {
+	if l := f.peek(`[["banned","x"]]`).Limits[0]; l.State.Penalty != "0s" {
 		t.Fatalf("a penalty after the first offence: %+v", l)
 	}
-	w.hit(1, "banned", "x")
-	l := w.peek(`[["banned","x"]]`).Limits[0]
+	f.hit(1, "banned", "x")
+	l := f.peek(`[["banned","x"]]`).Limits[0]
 	penalty, err := time.ParseDuration(l.State.Penalty)
 	if err != nil || penalty < 9*time.Minute || penalty > 10*time.Minute || l.Allowed || l.State.Remaining != 0 {
 		t.Errorf("%+v, want a penalty of 10m", l)
@@ -319,8 +319,8 @@ func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
 }
 
 func TestPeekShowsNoKeyUnderASecret(t *testing.T) {
-	w := newFixture(t, func(o *Options) { o.KeySecret = []byte("a secret of 16 b") })
-	l := w.peek(`[["user_id","42"]]`).Limits[0]
+	f := newFixture(t, func(o *Options) { o.KeySecret = []byte("a secret of 16 b") })
+	l := f.peek(`[["user_id","42"]]`).Limits[0]
 	if l.Key != "" || len(l.KeyHash) != 16 || l.KeyHash == newFixture(t, nil).peek(`[["user_id","42"]]`).Limits[0].KeyHash {
 		t.Errorf("with a secret: %+v, want no key and another hash than without it", l)
 	}
@@ -334,8 +334,8 @@ func (failingStore) Take(context.Context, time.Time, []limiters.Group, []limiter
 }
 
 func TestPeekReportsAStoreThatFails(t *testing.T) {
-	w := newFixture(t, func(o *Options) { o.Store = failingStore{} })
-	if code, text := w.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 503 ||
+	f := newFixture(t, func(o *Options) { o.Store = failingStore{} })
+	if code, text := f.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 503 ||
 		!strings.Contains(text, "the store did not answer") {
 		t.Error(code, text)
 	}
@@ -367,7 +367,7 @@ func TestCallsWithoutRules(t *testing.T) {
 }
 
 func TestBadCallsAreProblems(t *testing.T) {
-	w := newFixture(t, nil)
+	f := newFixture(t, nil)
 	peek := func(body string) [3]string { return [3]string{"POST", "/v1/keys/peek", body} }
 	for _, c := range []struct {
 		call  [3]string
@@ -400,7 +400,7 @@ func TestBadCallsAreProblems(t *testing.T) {
 		{peek(`{"domain":"` + strings.Repeat("a", 1<<20) + `"}`), token, 413, "too large"},
 		{peek(""), token, 400, "body is required"},
 	} {
-		code, text := w.callAs(c.token, c.call[0], c.call[1], c.call[2], nil)
+		code, text := f.callAs(c.token, c.call[0], c.call[1], c.call[2], nil)
 		if code != c.code || !strings.Contains(text, c.says) {
 			t.Errorf("%.90s: %d %s, want %d %q", c.call, code, text, c.code, c.says)
 		}
@@ -409,13 +409,13 @@ func TestBadCallsAreProblems(t *testing.T) {
 			t.Errorf("%.90s: %v: not a problem: %s", c.call, err, text)
 		}
 	}
-	if n := len(w.attempts); n != 6 {
-		t.Errorf("%d calls without credentials were reported: %+v", n, w.attempts)
+	if n := len(f.attempts); n != 6 {
+		t.Errorf("%d calls without credentials were reported: %+v", n, f.attempts)
 	}
-	if n := w.codes["/v1/status Unauthorized"]; n != 3 {
-		t.Errorf("counted: %v", w.codes)
+	if n := f.codes["/v1/status Unauthorized"]; n != 3 {
+		t.Errorf("counted: %v", f.codes)
 	}
-	for route := range w.codes {
+	for route := range f.codes {
 		if name, _, _ := strings.Cut(route, " "); name != "other" && !strings.HasPrefix(name, "/v1/") {
 			t.Errorf("counted under %q, which callers can choose", route)
 		}
@@ -423,38 +423,38 @@ func TestBadCallsAreProblems(t *testing.T) {
 }
 
 func TestUnauthorizedNamesTheScheme(t *testing.T) {
-	w := newFixture(t, nil)
-	r := w.send("GET", "/v1/status", "", "")
+	f := newFixture(t, nil)
+	r := f.send("GET", "/v1/status", "", "")
 	if got := r.Header().Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer") || r.Header().Get("Content-Type") != "application/problem+json" {
 		t.Errorf("headers %v, want a Bearer challenge and a problem", r.Header())
 	}
 }
 
 func TestPagesOfOtherOriginsAreRejected(t *testing.T) {
-	w := newFixture(t, nil)
+	f := newFixture(t, nil)
 	r := httptest.NewRequest("POST", "/v1/keys/peek", strings.NewReader("{}"))
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	recorded := httptest.NewRecorder()
-	w.api.ServeHTTP(recorded, r)
+	f.api.ServeHTTP(recorded, r)
 	if recorded.Code != 403 {
 		t.Errorf("%d %s, want 403", recorded.Code, recorded.Body)
 	}
 }
 
 func TestPanicFailsOneCallOnly(t *testing.T) {
-	w := newFixture(t, func(o *Options) { o.Status = func() api.Status { panic("a bug") } })
-	if code, text := w.call("GET", "/v1/status", "", nil); code != 500 || strings.Contains(text, "a bug\"") {
+	f := newFixture(t, func(o *Options) { o.Status = func() api.Status { panic("a bug") } })
+	if code, text := f.call("GET", "/v1/status", "", nil); code != 500 || strings.Contains(text, "a bug\"") {
 		t.Error(code, text)
 	}
-	if code, _ := w.call("GET", "/v1/rules", "", nil); code != 200 || len(w.panics) != 1 {
-		t.Error(code, w.panics)
+	if code, _ := f.call("GET", "/v1/rules", "", nil); code != 200 || len(f.panics) != 1 {
+		t.Error(code, f.panics)
 	}
 }
 
 // A stream has no status code before its first event, but it has begun.
 func TestPanicAbortsAStreamThatHasBegun(t *testing.T) {
-	w := newFixture(t, func(o *Options) {
+	f := newFixture(t, func(o *Options) {
 		o.Subscribe = func(api.Filter) (*api.Subscription, error) {
 			decisions := make(chan api.Decision, 1)
 			decisions <- api.Decision{}
@@ -465,20 +465,20 @@ func TestPanicAbortsAStreamThatHasBegun(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer "+token)
 	recorded := httptest.NewRecorder()
 	defer func() {
-		if got := recover(); got != http.ErrAbortHandler || len(w.panics) != 1 || w.codes["/v1/decisions OK"] != 1 { //nolint:errorlint // the same value
-			t.Errorf("panicked with %v, want http.ErrAbortHandler; reported %v, answered %v", got, w.panics, w.codes)
+		if got := recover(); got != http.ErrAbortHandler || len(f.panics) != 1 || f.codes["/v1/decisions OK"] != 1 { //nolint:errorlint // the same value
+			t.Errorf("panicked with %v, want http.ErrAbortHandler; reported %v, answered %v", got, f.panics, f.codes)
 		}
 		if body := recorded.Body.String(); strings.Contains(body, "a bug in Weir") {
 			t.Errorf("the stream contains an error: %s", body)
 		}
 	}()
-	w.api.ServeHTTP(recorded, r)
+	f.api.ServeHTTP(recorded, r)
 }
 
 // A call beyond the bound gets 503 immediately.
 func TestCallsInFlightAreBounded(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	w := newFixture(t, func(o *Options) {
+	f := newFixture(t, func(o *Options) {
 		o.Status = func() api.Status {
 			entered <- struct{}{}
 			<-leave
@@ -487,15 +487,15 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 	})
 	var calls sync.WaitGroup
 	for range maxInFlight {
-		calls.Go(func() { w.send("GET", "/v1/status", "", token) })
+		calls.Go(func() { f.send("GET", "/v1/status", "", token) })
 		<-entered
 	}
-	if code, text := w.call("GET", "/v1/rules", "", nil); code != 503 || !strings.Contains(text, "32 calls") {
+	if code, text := f.call("GET", "/v1/rules", "", nil); code != 503 || !strings.Contains(text, "32 calls") {
 		t.Error(code, text)
 	}
 	close(leave)
 	calls.Wait()
-	if code, _ := w.call("GET", "/v1/rules", "", nil); code != 200 {
+	if code, _ := f.call("GET", "/v1/rules", "", nil); code != 200 {
 		t.Error(code)
 	}
 }
@@ -542,37 +542,37 @@ func TestTokensAreReadAgain(t *testing.T) {
 }
 
 func TestExplainShowsTheStateOfEachLimit(t *testing.T) {
-	w := newFixture(t, nil)
+	f := newFixture(t, nil)
 	for range 6 {
-		w.hit(1, "user_id", "42")
+		f.hit(1, "user_id", "42")
 	}
 	var record explain.Record
 	body := `{"domain":"shop","descriptors":[[["user_id","42"]],[["user_id","42"],["lease","a"]],[["nothing","1"]],[["free","x"]]],"live":true}`
-	if code, text := w.call("POST", explainPath, body, &record); code != 200 {
+	if code, text := f.call("POST", explainPath, body, &record); code != 200 {
 		t.Fatal(code, text)
 	}
 	d := record.Descriptors
 	if len(d) != 4 || len(d[0].Limits) != 2 || d[0].Limits[0].State == nil || d[0].Limits[0].State.Used != 6 || d[0].Limits[0].State.RetryAfter == "0s" {
 		t.Fatalf("record %+v, want 4 descriptors, of which the first has 2 limits, 6 hits used and a wait", record)
 	}
-	if d[1].Limits[0].State.Remaining != 3 || d[2].Matched || !d[3].Unlimited || record.RulesVersion != w.rules.Version() {
+	if d[1].Limits[0].State.Remaining != 3 || d[2].Matched || !d[3].Unlimited || record.RulesVersion != f.rules.Version() {
 		t.Errorf("record %+v, want 3 hits left in the second, no match of the third, an unlimited fourth, and the version of the rules",
 			record)
 	}
-	if w.peek(`[["user_id","42"]]`).Limits[0].State.Used != 6 {
+	if f.peek(`[["user_id","42"]]`).Limits[0].State.Used != 6 {
 		t.Error("the explanation charged a hit")
 	}
 	var dry explain.Record
-	if code, _ := w.call("POST", explainPath, strings.Replace(body, `"live":true`, `"live":false`, 1), &dry); code != 200 || dry.Descriptors[0].Limits[0].State != nil {
+	if code, _ := f.call("POST", explainPath, strings.Replace(body, `"live":true`, `"live":false`, 1), &dry); code != 200 || dry.Descriptors[0].Limits[0].State != nil {
 		t.Errorf("not live: %d %+v, want 200 without states", code, dry)
 	}
-	if code, text := w.call("POST", explainPath, `{"domain":"shpo","descriptors":[[["a","b"]]],"live":true}`, &record); code != 200 || record.DomainKnown || record.NearestDomain != "shop" {
+	if code, text := f.call("POST", explainPath, `{"domain":"shpo","descriptors":[[["a","b"]]],"live":true}`, &record); code != 200 || record.DomainKnown || record.NearestDomain != "shop" {
 		t.Errorf("an unknown domain: %d %s", code, text)
 	}
 }
 
 func TestExplainTakesARequestOfEnvoy(t *testing.T) {
-	w := newFixture(t, func(o *Options) {
+	f := newFixture(t, func(o *Options) {
 		o.ParseRequest = func(body []byte) (*decide.Request, error) {
 			if !strings.Contains(string(body), "entries") {
 				return nil, errors.New("unknown field")
@@ -583,7 +583,7 @@ func TestExplainTakesARequestOfEnvoy(t *testing.T) {
 		}
 	})
 	var record explain.Record
-	if code, text := w.call("POST", explainPath, `{"request":{"entries":[]},"live":true}`, &record); code != 200 ||
+	if code, text := f.call("POST", explainPath, `{"request":{"entries":[]},"live":true}`, &record); code != 200 ||
 		!record.Descriptors[0].Limits[0].Override || record.Descriptors[0].Limits[0].State.Remaining != 7 {
 		t.Errorf("with an override: %d %s, want 200, the override and 7 hits left", code, text)
 	}
@@ -595,39 +595,39 @@ func TestExplainTakesARequestOfEnvoy(t *testing.T) {
 		`{"domain":"shop","descriptors":[[["a"]]]}`:    "body.descriptors[0][0]",
 		`{"domain":"shop","descriptors":[["a","b"]]}`:  "body.descriptors[0][0]",
 	} {
-		if code, text := w.call("POST", explainPath, body, nil); code != 422 || !strings.Contains(text, want) {
+		if code, text := f.call("POST", explainPath, body, nil); code != 422 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s, want %q", body, code, text, want)
 		}
 	}
-	w = newFixture(t, func(o *Options) { o.Store = failingStore{} })
-	if code, text := w.call("POST", explainPath, `{"domain":"shop","descriptors":[[["user_id","42"]]],"live":true}`, nil); code != 503 {
+	f = newFixture(t, func(o *Options) { o.Store = failingStore{} })
+	if code, text := f.call("POST", explainPath, `{"domain":"shop","descriptors":[[["user_id","42"]]],"live":true}`, nil); code != 503 {
 		t.Error(code, text)
 	}
 }
 
 // The page needs no credentials, because it contains no data. The routes do.
 func TestPageNeedsNoCredentials(t *testing.T) {
-	w := newFixture(t, func(o *Options) {
+	f := newFixture(t, func(o *Options) {
 		o.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "the page at "+r.URL.Path) })
 	})
 	for path, want := range map[string]string{"/": "the page at /", "/app.js": "the page at /app.js", "/v1x": "the page at /v1x"} {
-		if r := w.send("GET", path, "", ""); r.Code != 200 || r.Body.String() != want {
+		if r := f.send("GET", path, "", ""); r.Code != 200 || r.Body.String() != want {
 			t.Errorf("%s: %d %s", path, r.Code, r.Body)
 		}
 	}
 	for _, path := range []string{"/v1/status", "/v1/", "/openapi.json", "/v1/../v1/status", "//v1/status"} {
-		if r := w.send("GET", path, "", ""); r.Code == 200 && !strings.HasPrefix(r.Body.String(), "the page") {
+		if r := f.send("GET", path, "", ""); r.Code == 200 && !strings.HasPrefix(r.Body.String(), "the page") {
 			t.Errorf("%s: %d %s", path, r.Code, r.Body)
 		}
 	}
 }
 
 func TestPeekNamesTheProbableKey(t *testing.T) {
-	w := newFixture(t, nil)
+	f := newFixture(t, nil)
 	for key, want := range map[string]string{
 		"user-id": `no rule of the domain has the key "user-id": did you mean "user_id"?`, "something": "", "admin": "",
 	} {
-		if state := w.peek(`[["` + key + `","b"]]`); state.Hint != want {
+		if state := f.peek(`[["` + key + `","b"]]`); state.Hint != want {
 			t.Errorf("%s: %q, want %q", key, state.Hint, want)
 		}
 	}

@@ -39,15 +39,15 @@ func withResets(err error) func(*Options) {
 
 // A reset ends the usage, the penalty and the leases of a key.
 func TestResetEndsUsagePenaltyAndLeases(t *testing.T) {
-	w := newFixture(t, withResets(nil))
+	f := newFixture(t, withResets(nil))
 	for range 6 {
-		w.hit(1, "user_id", "42")
-		w.hit(1, "banned", "42")
+		f.hit(1, "user_id", "42")
+		f.hit(1, "banned", "42")
 	}
-	w.hit(3, "user_id", "42", "lease", "a")
+	f.hit(3, "user_id", "42", "lease", "a")
 	for descriptor, want := range map[string]int{`[["user_id","42"]]`: 3, `[["banned","42"]]`: 1} {
 		var reset api.KeyReset
-		if code, text := w.call("POST", resetPath, `{"domain":"shop","descriptor":`+descriptor+`}`, &reset); code != 200 {
+		if code, text := f.call("POST", resetPath, `{"domain":"shop","descriptor":`+descriptor+`}`, &reset); code != 200 {
 			t.Fatal(code, text)
 		}
 		n := 0
@@ -59,40 +59,40 @@ func TestResetEndsUsagePenaltyAndLeases(t *testing.T) {
 		if n != want || !reset.Notified {
 			t.Errorf("%s: %+v, want %d limits reset", descriptor, reset, want)
 		}
-		for _, l := range w.peek(descriptor).Limits {
+		for _, l := range f.peek(descriptor).Limits {
 			if l.State.Used != 0 || l.State.Penalty != "0s" || !l.Allowed {
 				t.Errorf("after the reset: %+v", l)
 			}
 		}
 	}
-	if len(w.changes) != 2 || w.changes[0].Outcome != Done || len(w.changes[0].KeyHash) != 16 || !strings.HasPrefix(w.changes[0].Who, "token ") {
-		t.Errorf("changes %+v, want two, first a done one by a token, with a hash of the key", w.changes)
+	if len(f.changes) != 2 || f.changes[0].Outcome != Done || len(f.changes[0].KeyHash) != 16 || !strings.HasPrefix(f.changes[0].Who, "token ") {
+		t.Errorf("changes %+v, want two, first a done one by a token, with a hash of the key", f.changes)
 	}
-	if strings.Contains(w.changes[0].Who, token) || len(w.changes[0].Who) != len("token 01234567") {
-		t.Errorf("who is %q", w.changes[0].Who)
+	if strings.Contains(f.changes[0].Who, token) || len(f.changes[0].Who) != len("token 01234567") {
+		t.Errorf("who is %q", f.changes[0].Who)
 	}
 }
 
 func TestResetByEntryResetsEveryKeyThatContainsIt(t *testing.T) {
-	w := newFixture(t, withResets(nil))
-	w.hit(1, "user_id", "42")
-	w.hit(1, "user_id", "42", "lease", "a")
-	w.hit(1, "user_id", "421")
-	w.hit(1, "banned", "42")
+	f := newFixture(t, withResets(nil))
+	f.hit(1, "user_id", "42")
+	f.hit(1, "user_id", "42", "lease", "a")
+	f.hit(1, "user_id", "421")
+	f.hit(1, "banned", "42")
 	var reset api.EntryReset
-	if code, text := w.call("POST", resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, &reset); code != 200 {
+	if code, text := f.call("POST", resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, &reset); code != 200 {
 		t.Fatal(code, text)
 	}
 	if reset.Reset != 3 || reset.Scanned != 6 || !reset.Done || reset.Cursor != "" {
 		t.Errorf("%+v, want 3 of 6 keys reset", reset)
 	}
-	if w.peek(`[["user_id","421"]]`).Limits[0].State.Used != 1 || w.peek(`[["user_id","42"]]`).Limits[0].State.Used != 0 {
+	if f.peek(`[["user_id","421"]]`).Limits[0].State.Used != 1 || f.peek(`[["user_id","42"]]`).Limits[0].State.Used != 0 {
 		t.Error("another user was reset, or this one was not")
 	}
 }
 
 func TestResetsWithoutRulesAreAuditedAsSuch(t *testing.T) {
-	w := newFixture(t, func(o *Options) {
+	f := newFixture(t, func(o *Options) {
 		withResets(nil)(o)
 		o.Rules = func() *descriptors.Rules { return nil }
 	})
@@ -100,12 +100,12 @@ func TestResetsWithoutRulesAreAuditedAsSuch(t *testing.T) {
 		resetPath:        `{"domain":"shop","descriptor":[["user_id","42"]]}`,
 		resetByEntryPath: `{"domain":"shop","entry":["user_id","42"]}`,
 	} {
-		w.changes = nil
-		if code, text := w.call("POST", path, body, nil); code != 503 || !strings.Contains(text, "no rules are loaded yet") {
+		f.changes = nil
+		if code, text := f.call("POST", path, body, nil); code != 503 || !strings.Contains(text, "no rules are loaded yet") {
 			t.Errorf("%s: %d %s", path, code, text)
 		}
-		if len(w.changes) != 1 || w.changes[0].Detail != "no rules are loaded yet" || w.changes[0].Outcome != Refused {
-			t.Errorf("%s: audited as %+v", path, w.changes)
+		if len(f.changes) != 1 || f.changes[0].Detail != "no rules are loaded yet" || f.changes[0].Outcome != Refused {
+			t.Errorf("%s: audited as %+v", path, f.changes)
 		}
 	}
 }
@@ -133,30 +133,30 @@ func TestBadResetsAreRefusedAndAudited(t *testing.T) {
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"],"cursor":"x"}`, limiters.ErrCursor, 422, "cursor", Refused},
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, errors.New("down"), 503, "the store did not answer", Failed},
 	} {
-		w := newFixture(t, withResets(c.err))
-		code, text := w.call("POST", c.path, c.body, nil)
+		f := newFixture(t, withResets(c.err))
+		code, text := f.call("POST", c.path, c.body, nil)
 		if code != c.code || !strings.Contains(text, c.says) || strings.Contains(text, "down") {
 			t.Errorf("%s %s: %d %s, want %d %q", c.path, c.body, code, text, c.code, c.says)
 		}
-		if len(w.changes) != 1 || w.changes[0].Outcome != c.outcome || w.changes[0].Who == "" || w.changes[0].Action != c.path ||
-			strings.Contains(w.changes[0].Detail, "42") {
-			t.Errorf("%s %s: audited as %+v, want %s", c.path, c.body, w.changes, c.outcome)
+		if len(f.changes) != 1 || f.changes[0].Outcome != c.outcome || f.changes[0].Who == "" || f.changes[0].Action != c.path ||
+			strings.Contains(f.changes[0].Detail, "42") {
+			t.Errorf("%s %s: audited as %+v, want %s", c.path, c.body, f.changes, c.outcome)
 		}
 	}
-	w := newFixture(t, nil)
-	if code, text := w.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 501 || len(w.changes) != 1 {
-		t.Error(code, text, w.changes)
+	f := newFixture(t, nil)
+	if code, text := f.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 501 || len(f.changes) != 1 {
+		t.Error(code, text, f.changes)
 	}
 }
 
 // A panic may come after a change, so the change is not reported as refused.
 func TestPanicOfAResetIsAuditedAsFailed(t *testing.T) {
-	w := newFixture(t, func(o *Options) { o.Resets = panicking{} })
-	if code, text := w.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 500 {
+	f := newFixture(t, func(o *Options) { o.Resets = panicking{} })
+	if code, text := f.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 500 {
 		t.Error(code, text)
 	}
-	if len(w.changes) != 1 || w.changes[0].Outcome != Failed || w.changes[0].Who == "" || w.changes[0].Action != resetPath {
-		t.Errorf("audited as %+v, want %s", w.changes, Failed)
+	if len(f.changes) != 1 || f.changes[0].Outcome != Failed || f.changes[0].Who == "" || f.changes[0].Action != resetPath {
+		t.Errorf("audited as %+v, want %s", f.changes, Failed)
 	}
 }
 
@@ -166,9 +166,9 @@ func (panicking) Reset(context.Context, []limiters.StateName) ([]bool, bool, err
 
 // The log has the line of a change before the caller has the answer.
 func TestChangesAreAuditedBeforeTheAnswer(t *testing.T) {
-	var w *fixture
+	var f *fixture
 	answered := false
-	w = newFixture(t, func(o *Options) {
+	f = newFixture(t, func(o *Options) {
 		withResets(nil)(o)
 		audit := o.Audit
 		o.Audit = func(c Change) {
@@ -178,10 +178,10 @@ func TestChangesAreAuditedBeforeTheAnswer(t *testing.T) {
 			audit(c)
 		}
 	})
-	w.hit(1, "user_id", "42")
-	w.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil)
+	f.hit(1, "user_id", "42")
+	f.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil)
 	answered = true
-	if len(w.changes) != 1 {
-		t.Errorf("changes %+v, want one", w.changes)
+	if len(f.changes) != 1 {
+		t.Errorf("changes %+v, want one", f.changes)
 	}
 }

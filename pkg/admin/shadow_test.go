@@ -23,25 +23,25 @@ func TestShadowMatchesItsDocument(t *testing.T) {
 	}
 	var bounds [2]int
 	answer := full
-	w := newFixture(t, func(o *Options) {
+	f := newFixture(t, func(o *Options) {
 		o.Shadow = func(limits, keys int) api.Shadow { bounds = [2]int{limits, keys}; return answer }
 	})
 	var got api.Shadow
-	if code, text := w.call("GET", "/v1/shadow", "", &got); code != 200 || bounds != [2]int{100, 20} || got.Limits[0] != full.Limits[0] ||
+	if code, text := f.call("GET", "/v1/shadow", "", &got); code != 200 || bounds != [2]int{100, 20} || got.Limits[0] != full.Limits[0] ||
 		got.NewlyDeniedKeys.Worst[0].Requests != 2 || !got.Since.Equal(now) {
 		t.Errorf("%d %s, bounds %v", code, text, bounds)
 	}
 	answer = api.Shadow{File: "candidate.yaml", Error: "no such file", Scope: api.ScopeReplica, Limits: []api.LimitDiff{},
 		NewlyDeniedKeys: api.DiffKeys{Worst: []api.DiffKey{}}, NewlyAllowedKeys: api.DiffKeys{Worst: []api.DiffKey{}}}
-	if code, text := w.call("GET", "/v1/shadow?limits=0&keys=7", "", nil); code != 200 || bounds != [2]int{0, 7} || strings.Contains(text, "since") {
+	if code, text := f.call("GET", "/v1/shadow?limits=0&keys=7", "", nil); code != 200 || bounds != [2]int{0, 7} || strings.Contains(text, "since") {
 		t.Errorf("%d %s, bounds %v", code, text, bounds)
 	}
 	for _, query := range []string{"limits=1001", "keys=-1", "limit=1"} {
-		if code, text := w.call("GET", "/v1/shadow?"+query, "", nil); code != 422 {
+		if code, text := f.call("GET", "/v1/shadow?"+query, "", nil); code != 422 {
 			t.Errorf("%s: %d %s", query, code, text)
 		}
 	}
-	if code, _ := w.callAs("", "GET", "/v1/shadow", "", nil); code != 401 {
+	if code, _ := f.callAs("", "GET", "/v1/shadow", "", nil); code != 401 {
 		t.Errorf("without a token: %d", code)
 	}
 	if code, text := newFixture(t, nil).call("GET", "/v1/shadow", "", nil); code != 404 || !strings.Contains(text, "SHADOW_CONFIG") {

@@ -44,21 +44,21 @@ func (s *scripted) Subscribe(f api.Filter) (*api.Subscription, error) {
 }
 
 func TestTopIsServed(t *testing.T) {
-	w := newFixture(t, func(o *Options) { o.Top = (&scripted{}).Top })
+	f := newFixture(t, func(o *Options) { o.Top = (&scripted{}).Top })
 	var top api.Top
-	if code, text := w.call("GET", "/v1/top?by=denied&domain=shop&limit=7", "", &top); code != 200 || top.Total != 9 || top.Keys[0].Count != 7 {
+	if code, text := f.call("GET", "/v1/top?by=denied&domain=shop&limit=7", "", &top); code != 200 || top.Total != 9 || top.Keys[0].Count != 7 {
 		t.Errorf("the most denied keys of shop: %d %s, want 200, a total of 9, and first a key with 7", code, text)
 	}
-	if code, text := w.call("GET", "/v1/top", "", &top); code != 200 || len(top.Keys) != 0 {
+	if code, text := f.call("GET", "/v1/top", "", &top); code != 200 || len(top.Keys) != 0 {
 		t.Errorf("the heaviest keys: %d %s, want 200 and no keys", code, text)
 	}
 	for query, want := range map[string]int{"by=x": 422, "limit=0": 422, "limit=1001": 422, "domain=other": 404} {
-		if code, text := w.call("GET", "/v1/top?"+query, "", nil); code != want {
+		if code, text := f.call("GET", "/v1/top?"+query, "", nil); code != want {
 			t.Errorf("%s: %d %s", query, code, text)
 		}
 	}
-	w = newFixture(t, nil)
-	if code, text := w.call("GET", "/v1/top", "", nil); code != 404 || !strings.Contains(text, "TOP_KEYS") {
+	f = newFixture(t, nil)
+	if code, text := f.call("GET", "/v1/top", "", nil); code != 404 || !strings.Contains(text, "TOP_KEYS") {
 		t.Error(code, text)
 	}
 }
@@ -90,10 +90,10 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 }
 
 // streamOf begins a stream of a real server, in a bubble of synctest.
-func streamOf(t *testing.T, w *fixture, query string) (lines *bufio.Scanner, end func()) {
+func streamOf(t *testing.T, f *fixture, query string) (lines *bufio.Scanner, end func()) {
 	t.Helper()
 	listener := make(pipes)
-	server := &http.Server{Handler: w.api, ReadTimeout: readTimeout, WriteTimeout: readTimeout}
+	server := &http.Server{Handler: f.api, ReadTimeout: readTimeout, WriteTimeout: readTimeout}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
@@ -134,8 +134,8 @@ func TestDecisionsAreStreamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{out: make(chan api.Decision)}
-		w := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
-		lines, end := streamOf(t, w, "domain=shop&outcome=denied&sample=0.5&entry=user_id=4=2")
+		f := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
+		lines, end := streamOf(t, f, "domain=shop&outcome=denied&sample=0.5&entry=user_id=4=2")
 		s.decide(t, api.Decision{Domain: "shop", Rule: "user_id", Outcome: "denied", Key: []explain.Entry{{"user_id", "42"}}})
 		if line, _ := next(lines, "data: "); !strings.Contains(line, `"outcome":"denied"`) || !strings.Contains(line, `"key":[["user_id","42"]]`) {
 			t.Error(line)
@@ -152,11 +152,11 @@ func TestDecisionsAreStreamed(t *testing.T) {
 		}
 		end()
 		s.wantCancels(t, 1)
-		lines, _ = streamOf(t, w, "")
+		lines, _ = streamOf(t, f, "")
 		if _, more := next(lines, ": decisions"); !more {
 			t.Fatal("no stream")
 		}
-		w.api.Stop()
+		f.api.Stop()
 		if line, more := next(lines, ""); more && line != "" {
 			t.Errorf("after Stop: %q", line)
 		}
@@ -201,8 +201,8 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := &scripted{out: make(chan api.Decision)}
-		w := newFixture(t, func(o *Options) { o.Subscribe, o.Auth = s.Subscribe, Auth{Tokens: tokens} })
-		lines, _ := streamOf(t, w, "")
+		f := newFixture(t, func(o *Options) { o.Subscribe, o.Auth = s.Subscribe, Auth{Tokens: tokens} })
+		lines, _ := streamOf(t, f, "")
 		if _, more := next(lines, ": decisions"); !more {
 			t.Fatal("no stream")
 		}
@@ -220,33 +220,33 @@ func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{out: make(chan api.Decision)}
-		w := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
+		f := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
 		for range maxStreams {
-			lines, _ := streamOf(t, w, "")
+			lines, _ := streamOf(t, f, "")
 			if _, more := next(lines, ": decisions"); !more {
 				t.Fatal("no stream")
 			}
 		}
-		if code, text := w.call("GET", decisionsPath, "", nil); code != 503 || !strings.Contains(text, "8 calls") {
+		if code, text := f.call("GET", decisionsPath, "", nil); code != 503 || !strings.Contains(text, "8 calls") {
 			t.Error(code, text)
 		}
-		if code, _ := w.call("GET", "/v1/status", "", nil); code != 200 {
+		if code, _ := f.call("GET", "/v1/status", "", nil); code != 200 {
 			t.Error(code)
 		}
-		w.api.Stop()
+		f.api.Stop()
 	})
 }
 
 func TestInvalidStreamRequestsAreRejected(t *testing.T) {
 	s := &scripted{err: errors.New("8 subscribers already")}
-	w := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
+	f := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
 	for query, want := range map[string]int{"outcome=no": 422, "sample=2": 422, "sample=x": 422, "sample=NaN": 422, "": 503} {
-		if code, text := w.call("GET", decisionsPath+"?"+query, "", nil); code != want {
+		if code, text := f.call("GET", decisionsPath+"?"+query, "", nil); code != want {
 			t.Errorf("%s: %d %s", query, code, text)
 		}
 	}
-	w = newFixture(t, nil)
-	if code, _ := w.call("GET", decisionsPath, "", nil); code != 404 {
+	f = newFixture(t, nil)
+	if code, _ := f.call("GET", decisionsPath, "", nil); code != 404 {
 		t.Error(code)
 	}
 }
