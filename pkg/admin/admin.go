@@ -23,8 +23,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Options configures an [API]. Rules, Store, Status and Auth are required. A nil function is not called, and a route that
-// needs it answers 404.
+// Options configures an [API]. Answered, Panicked, Page, Top, Shadow and a zero StoreTimeout are optional. Without Top or Shadow, the
+// route that needs it answers 404.
 type Options struct {
 	Version string // of Weir
 	// Rules returns the rules in force, nil if none have been loaded yet.
@@ -33,7 +33,7 @@ type Options struct {
 	Store limiters.Store
 	// StoreTimeout bounds a call of Store. Default 1 s.
 	StoreTimeout time.Duration
-	// Resets removes the states of keys. If it is nil, the routes that reset answer 501.
+	// Resets removes the states of keys.
 	Resets Resets
 	// Decide has the settings by which the server decides requests.
 	Decide decide.Options
@@ -158,21 +158,15 @@ func (a *API) register() {
 	route(a, http.MethodPost, explainPath, "explain", "Which limits a request is under, and why; charges nothing", a.explain, badBody,
 		tooLarge, invalid)
 	route(a, http.MethodPost, resetPath, "reset", "Reset every limit of a descriptor, on all replicas", a.reset, badBody, tooLarge,
-		invalid, unknown, http.StatusNotImplemented)
+		invalid, unknown)
 	route(a, http.MethodPost, resetByEntryPath, "resetByEntry", "Reset every key that contains an entry, on all replicas; one step of a pass",
-		a.resetByEntry, badBody, tooLarge, invalid, unknown, http.StatusConflict, http.StatusNotImplemented)
-	a.registerObserved()
-}
-
-// registerObserved adds the routes of the heaviest keys and of the stream of decisions.
-func (a *API) registerObserved() {
-	const invalid, unknown = http.StatusUnprocessableEntity, http.StatusNotFound
+		a.resetByEntry, badBody, tooLarge, invalid, unknown, http.StatusConflict)
 	route(a, http.MethodGet, "/v1/top", "top", "The heaviest or the most denied keys", a.top, invalid, unknown)
 	route(a, http.MethodGet, "/v1/shadow", "shadow", "What the candidate rules of SHADOW_CONFIG would change", a.shadow, invalid, unknown)
 	huma.Register(a.routes, huma.Operation{
 		OperationID: "decisions", Method: http.MethodGet, Path: decisionsPath, Summary: "A stream of decisions",
 		Description: "Events of type decision have a Decision as data. An event of type dropped has the number of decisions that the client was too slow for.",
-		Errors:      []int{http.StatusUnauthorized, unknown, invalid, http.StatusServiceUnavailable},
+		Errors:      []int{http.StatusUnauthorized, invalid, http.StatusServiceUnavailable},
 		Responses: map[string]*huma.Response{"200": {
 			Description: "Server-sent events", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
 		}},

@@ -80,7 +80,9 @@ func newFixture(t *testing.T, change func(*Options)) *fixture {
 	f := &fixture{t: t, store: memstore.New(memstore.Options{}), rules: rules, codes: map[string]int{}}
 	live := func() *descriptors.Rules { return rules }
 	o := Options{
-		Version: "v1.2.3", Rules: live, Store: f.store, Auth: Auth{Tokens: tokens},
+		Version: "v1.2.3", Rules: live, Store: f.store, Auth: Auth{Tokens: tokens}, Resets: direct{f.store, nil},
+		Hits:       func(*descriptors.Rule) (allowed, denied uint64) { return 0, 0 },
+		StoreCalls: func() (calls uint64, seconds float64) { return 0, 0 },
 		Status: func() api.Status {
 			return api.Status{Replica: "here", Store: api.StoreStatus{Kind: "memory", Mode: api.ModeOK}}
 		},

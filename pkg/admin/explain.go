@@ -44,8 +44,6 @@ func (a *API) requestOf(in *api.ExplainRequest) (*decide.Request, error) {
 	case len(in.Request) == 0:
 	case in.Domain != "" || len(in.Descriptors) > 0:
 		return nil, errors.New("request and descriptors are both set: send one of them")
-	case a.options.ParseRequest == nil:
-		return nil, errors.New("request is not supported: send domain and descriptors")
 	default:
 		return a.options.ParseRequest(in.Request)
 	}
@@ -70,7 +68,7 @@ func (a *API) addStates(ctx context.Context, record *explain.Record) error {
 		if len(limits) == 0 {
 			continue
 		}
-		states, err := Inspect(ctx, a.options.Store, key, limits)
+		states, err := inspect(ctx, a.options.Store, key, limits)
 		if err != nil {
 			return err
 		}

@@ -74,9 +74,7 @@ func (a *API) serveAPI(w http.ResponseWriter, r *http.Request, route string) {
 
 // rejectCaller answers a call without valid credentials.
 func (a *API) rejectCaller(w http.ResponseWriter, r *http.Request, route string) {
-	if a.options.Unauthorized != nil {
-		a.options.Unauthorized(Attempt{r.RemoteAddr, r.Method, route})
-	}
+	a.options.Unauthorized(Attempt{r.RemoteAddr, r.Method, route})
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
 	writeProblem(w, http.StatusUnauthorized, "no valid credentials: send Authorization: Bearer with a token from ADMIN_TOKEN_FILE")
 }
@@ -135,9 +133,7 @@ func (a *API) audit(ctx context.Context, c Change) {
 	if calling, ok := ctx.Value(callerKey{}).(*caller); ok {
 		c.Who, calling.audited = calling.who, true
 	}
-	if a.options.Audit != nil {
-		a.options.Audit(c)
-	}
+	a.options.Audit(c)
 }
 
 // writeProblem writes a response as RFC 9457 defines it, in the form of the routes' errors.

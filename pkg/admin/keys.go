@@ -101,15 +101,6 @@ func (a *API) peek(ctx context.Context, in *keyInput) (*keyOutput, error) {
 	return out, nil
 }
 
-// keyHint returns a sentence about a probably misspelled key of the descriptor, or "".
-func keyHint(rules *descriptors.Rules, in *api.KeyRequest) string {
-	unknown, nearest := nearestKey(rules, in.Domain, in.Descriptor)
-	if nearest == "" {
-		return ""
-	}
-	return fmt.Sprintf("no rule of the domain has the key %q: did you mean %q?", unknown, nearest)
-}
-
 var (
 	errStore   = huma.Error503ServiceUnavailable("the store did not answer: GET /v1/status shows its state, the log of Weir the reason")
 	errNoRules = huma.Error503ServiceUnavailable("no rules are loaded yet")
@@ -122,7 +113,7 @@ func (a *API) states(ctx context.Context, t target) ([]api.LimitState, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
 	defer cancel()
-	verdicts, err := Inspect(ctx, a.options.Store, t.key, t.rule.Limits)
+	verdicts, err := inspect(ctx, a.options.Store, t.key, t.rule.Limits)
 	if err != nil {
 		return nil, errStore
 	}
@@ -146,8 +137,8 @@ func stateOf(v limiters.Verdict) explain.State {
 	}
 }
 
-// Inspect returns what each limit of a descriptor decides on one more hit of its key, in the order of the limits. It charges nothing.
-func Inspect(ctx context.Context, store limiters.Store, key string, limits []descriptors.RateLimit) ([]limiters.Verdict, error) {
+// inspect returns what each limit of a descriptor decides on one more hit of its key, in the order of the limits. It charges nothing.
+func inspect(ctx context.Context, store limiters.Store, key string, limits []descriptors.RateLimit) ([]limiters.Verdict, error) {
 	group := make(limiters.Group, len(limits))
 	for i := range limits {
 		group[i] = limiters.Op{Key: key, Limit: limits[i].Compiled, Kind: limiters.OpInspect}

@@ -49,16 +49,12 @@ func (r *rates) run(ctx context.Context) {
 // sample reads the counters. It drops the samples of rules that were replaced.
 func (r *rates) sample(now time.Time) {
 	s := sample{at: now, rules: r.options.Rules()}
-	if r.options.StoreCalls != nil {
-		s.calls, s.seconds = r.options.StoreCalls()
-	}
-	if r.options.Hits != nil {
-		_, n := s.rules.Counts()
-		s.hits = make([]hitCounts, 0, n)
-		for rule := range s.rules.All() {
-			allowed, denied := r.options.Hits(rule)
-			s.hits = append(s.hits, hitCounts{allowed, denied})
-		}
+	s.calls, s.seconds = r.options.StoreCalls()
+	_, n := s.rules.Counts()
+	s.hits = make([]hitCounts, 0, n)
+	for rule := range s.rules.All() {
+		allowed, denied := r.options.Hits(rule)
+		s.hits = append(s.hits, hitCounts{allowed, denied})
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

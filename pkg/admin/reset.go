@@ -50,8 +50,6 @@ type entryInput struct{ Body api.EntryRequest }
 
 type entryOutput struct{ Body api.EntryReset }
 
-var errNoResets = huma.Error501NotImplemented("the store cannot reset keys")
-
 // refuse audits a change that is refused, and returns err.
 func (a *API) refuse(ctx context.Context, change Change, err error) error {
 	change.Detail = err.Error()
@@ -61,9 +59,6 @@ func (a *API) refuse(ctx context.Context, change Change, err error) error {
 
 func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	change := Change{Action: resetPath, Domain: in.Body.Domain, Outcome: Refused}
-	if a.options.Resets == nil {
-		return nil, a.refuse(ctx, change, errNoResets)
-	}
 	rules, targets, err := a.find(&in.Body)
 	switch {
 	case errors.Is(err, errNoRules):
@@ -119,8 +114,6 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 	change := Change{Action: resetByEntryPath, Domain: in.Body.Domain, Outcome: Refused}
 	entry := entryOf(in.Body.Entry)
 	switch rules := a.options.Rules(); {
-	case a.options.Resets == nil:
-		return nil, a.refuse(ctx, change, errNoResets)
 	case rules == nil:
 		return nil, a.refuse(ctx, change, errNoRules)
 	case rules.Domain(in.Body.Domain) == nil:

@@ -95,13 +95,12 @@ func unknownDomain(rules *descriptors.Rules, domain string) error {
 // maxSuggestedKeys bounds the keys that a misspelled one is compared with.
 const maxSuggestedKeys = 1000
 
-// nearestKey returns the first key of entries that no rule of the domain has, and the key of a rule that it probably misspells. It
-// returns "" for both if there is none.
-func nearestKey(rules *descriptors.Rules, domain string, entries []explain.Entry) (unknown, nearest string) {
+// keyHint returns a sentence about the first key of the descriptor that probably misspells the key of a rule; "" if there is none.
+func keyHint(rules *descriptors.Rules, in *api.KeyRequest) string {
 	known := map[string]bool{}
 	var keys []string
 	for rule := range rules.All() {
-		if rule.Domain != domain || len(keys) >= maxSuggestedKeys {
+		if rule.Domain != in.Domain || len(keys) >= maxSuggestedKeys {
 			continue
 		}
 		for _, level := range rule.Levels() {
@@ -111,14 +110,10 @@ func nearestKey(rules *descriptors.Rules, domain string, entries []explain.Entry
 			}
 		}
 	}
-	for _, e := range entries {
-		if known[e[0]] {
-			continue
-		}
-		nearest = spelling.Nearest(e[0], keys)
-		if nearest != "" {
-			return e[0], nearest
+	for _, e := range in.Descriptor {
+		if nearest := spelling.Nearest(e[0], keys); nearest != "" && !known[e[0]] {
+			return fmt.Sprintf("no rule of the domain has the key %q: did you mean %q?", e[0], nearest)
 		}
 	}
-	return "", ""
+	return ""
 }

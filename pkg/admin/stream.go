@@ -34,9 +34,6 @@ const (
 )
 
 func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResponse, error) {
-	if a.options.Subscribe == nil {
-		return nil, huma.Error404NotFound("this process observes no decisions")
-	}
 	if math.IsNaN(in.Sample) { // neither below the minimum nor above the maximum
 		return nil, huma.Error422UnprocessableEntity("sample is NaN: want a number from 0 to 1")
 	}

@@ -245,8 +245,4 @@ func TestInvalidStreamRequestsAreRejected(t *testing.T) {
 			t.Errorf("%s: %d %s", query, code, text)
 		}
 	}
-	f = newFixture(t, nil)
-	if code, _ := f.call("GET", decisionsPath, "", nil); code != 404 {
-		t.Error(code)
-	}
 }
