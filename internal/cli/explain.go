@@ -91,7 +91,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 	return err
 }
 
-func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, error) {
+func (e *Explain) record(ctx context.Context, to Streams) (*explain.Explanation, error) {
 	if e.Live != "" {
 		return e.live(ctx, to.In)
 	}
@@ -175,7 +175,7 @@ func parseDescriptors(texts []string) ([][]descriptors.Entry, error) {
 }
 
 // live gets the explanation, and the state of each limit, from a running server.
-func (e *Explain) live(ctx context.Context, stdin io.Reader) (*explain.Record, error) {
+func (e *Explain) live(ctx context.Context, stdin io.Reader) (*explain.Explanation, error) {
 	c, err := e.clientOf("--live", e.Live)
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func (e *Explain) validateEnvoy() error {
 }
 
 // explainByEnvoy explains the descriptors that Envoy would send.
-func (e *Explain) explainByEnvoy(o explain.Options, rules *descriptors.Rules, stdin io.Reader) (*explain.Record, error) {
+func (e *Explain) explainByEnvoy(o explain.Options, rules *descriptors.Rules, stdin io.Reader) (*explain.Explanation, error) {
 	request, err := e.envoyFlags.request()
 	if err != nil {
 		return nil, err

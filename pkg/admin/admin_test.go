@@ -548,27 +548,27 @@ func TestExplainShowsTheStateOfEachLimit(t *testing.T) {
 	for range 6 {
 		f.hit(1, "user_id", "42")
 	}
-	var record explain.Record
+	var explanation explain.Explanation
 	body := `{"domain":"shop","descriptors":[[["user_id","42"]],[["user_id","42"],["lease","a"]],[["nothing","1"]],[["free","x"]]],"live":true}`
-	if code, text := f.call("POST", explainPath, body, &record); code != 200 {
+	if code, text := f.call("POST", explainPath, body, &explanation); code != 200 {
 		t.Fatal(code, text)
 	}
-	d := record.Descriptors
+	d := explanation.Descriptors
 	if len(d) != 4 || len(d[0].Limits) != 2 || d[0].Limits[0].State == nil || d[0].Limits[0].State.Used != 6 || d[0].Limits[0].State.RetryAfter == "0s" {
-		t.Fatalf("record %+v, want 4 descriptors, of which the first has 2 limits, 6 hits used and a wait", record)
+		t.Fatalf("explanation %+v, want 4 descriptors, of which the first has 2 limits, 6 hits used and a wait", explanation)
 	}
-	if d[1].Limits[0].State.Remaining != 3 || d[2].Matched || !d[3].Unlimited || record.RulesVersion != f.rules.Version() {
-		t.Errorf("record %+v, want 3 hits left in the second, no match of the third, an unlimited fourth, and the version of the rules",
-			record)
+	if d[1].Limits[0].State.Remaining != 3 || d[2].Matched || !d[3].Unlimited || explanation.RulesVersion != f.rules.Version() {
+		t.Errorf("explanation %+v, want 3 hits left in the second, no match of the third, an unlimited fourth, and the version of the rules",
+			explanation)
 	}
 	if f.peek(`[["user_id","42"]]`).Limits[0].State.Used != 6 {
 		t.Error("the explanation charged a hit")
 	}
-	var dry explain.Record
+	var dry explain.Explanation
 	if code, _ := f.call("POST", explainPath, strings.Replace(body, `"live":true`, `"live":false`, 1), &dry); code != 200 || dry.Descriptors[0].Limits[0].State != nil {
 		t.Errorf("not live: %d %+v, want 200 without states", code, dry)
 	}
-	if code, text := f.call("POST", explainPath, `{"domain":"shpo","descriptors":[[["a","b"]]],"live":true}`, &record); code != 200 || record.DomainKnown || record.NearestDomain != "shop" {
+	if code, text := f.call("POST", explainPath, `{"domain":"shpo","descriptors":[[["a","b"]]],"live":true}`, &explanation); code != 200 || explanation.DomainKnown || explanation.NearestDomain != "shop" {
 		t.Errorf("an unknown domain: %d %s", code, text)
 	}
 }
@@ -584,9 +584,9 @@ func TestExplainTakesARequestOfEnvoy(t *testing.T) {
 			}}}, nil
 		}
 	})
-	var record explain.Record
-	if code, text := f.call("POST", explainPath, `{"request":{"entries":[]},"live":true}`, &record); code != 200 ||
-		!record.Descriptors[0].Limits[0].Override || record.Descriptors[0].Limits[0].State.Remaining != 7 {
+	var explanation explain.Explanation
+	if code, text := f.call("POST", explainPath, `{"request":{"entries":[]},"live":true}`, &explanation); code != 200 ||
+		!explanation.Descriptors[0].Limits[0].Override || explanation.Descriptors[0].Limits[0].State.Remaining != 7 {
 		t.Errorf("with an override: %d %s, want 200, the override and 7 hits left", code, text)
 	}
 	for body, want := range map[string]string{

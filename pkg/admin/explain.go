@@ -15,7 +15,7 @@ const explainPath = "/v1/explain"
 
 type explainInput struct{ Body api.ExplainRequest }
 
-type explainOutput struct{ Body *explain.Record }
+type explainOutput struct{ Body *explain.Explanation }
 
 func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, error) {
 	request, err := a.requestOf(&in.Body)
@@ -26,16 +26,16 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 	if rules == nil { // the request gets UNAVAILABLE, so "no limit" would be wrong
 		return nil, errNoRules
 	}
-	record := explain.ForRequest(explain.Options{Decide: a.options.Decide, KeySecret: a.options.KeySecret}, rules, request)
-	if record.Error != "" && record.DomainKnown {
-		return nil, huma.Error422UnprocessableEntity(record.Error)
+	explanation := explain.ForRequest(explain.Options{Decide: a.options.Decide, KeySecret: a.options.KeySecret}, rules, request)
+	if explanation.Error != "" && explanation.DomainKnown {
+		return nil, huma.Error422UnprocessableEntity(explanation.Error)
 	}
-	if in.Body.Live && record.Error == "" {
-		if err := a.addStates(ctx, record); err != nil {
+	if in.Body.Live && explanation.Error == "" {
+		if err := a.addStates(ctx, explanation); err != nil {
 			return nil, errStore
 		}
 	}
-	return &explainOutput{record}, nil
+	return &explainOutput{explanation}, nil
 }
 
 // requestOf returns the request to explain. Its hits are 1, unless the request in Envoy's form sets them.
@@ -58,12 +58,12 @@ func (a *API) requestOf(in *api.ExplainRequest) (*decide.Request, error) {
 	return request, nil
 }
 
-// addStates adds the states of the keys to a record.
-func (a *API) addStates(ctx context.Context, record *explain.Record) error {
+// addStates adds the states of the keys to an explanation.
+func (a *API) addStates(ctx context.Context, explanation *explain.Explanation) error {
 	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
 	defer cancel()
-	for i := range record.Descriptors {
-		d := &record.Descriptors[i]
+	for i := range explanation.Descriptors {
+		d := &explanation.Descriptors[i]
 		key, limits := d.Planned()
 		if len(limits) == 0 {
 			continue

@@ -15,19 +15,19 @@ import (
 // plural matches a type whose name takes an s.
 var plural = regexp.MustCompile("list of (object|string|number|boolean)")
 
-// table returns the fields of a record as rows of Markdown.
-func table(t *testing.T, record reflect.Type, path string) string {
+// table returns the fields of a type as rows of Markdown.
+func table(t *testing.T, object reflect.Type, path string) string {
 	t.Helper()
 	var rows strings.Builder
-	for i := range record.NumField() {
-		field := record.Field(i)
+	for i := range object.NumField() {
+		field := object.Field(i)
 		if !field.IsExported() {
 			continue
 		}
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		doc := field.Tag.Get("doc")
 		if name == "" || doc == "" && field.Name != "Limit" {
-			t.Errorf("%s.%s has no name or no doc", record.Name(), field.Name)
+			t.Errorf("%s.%s has no name or no doc", object.Name(), field.Name)
 		}
 		inner, kind := field.Type, ""
 		for inner.Kind() == reflect.Slice || inner.Kind() == reflect.Pointer {
@@ -68,7 +68,7 @@ func TestPageDocumentsJSON(t *testing.T) {
 	const page = root + "docs/explain.md"
 	text := must.Read(t, page)
 	rows := regexp.MustCompile(`(?m)(^\| field \| type \| meaning \|\n\|---\|---\|---\|\n)((?:\|.*\n)*)`)
-	want := rows.ReplaceAllString(string(text), "${1}"+strings.ReplaceAll(table(t, reflect.TypeFor[explain.Record](), ""), "$", "$$"))
+	want := rows.ReplaceAllString(string(text), "${1}"+strings.ReplaceAll(table(t, reflect.TypeFor[explain.Explanation](), ""), "$", "$$"))
 	if *update {
 		must.Succeed(t, os.WriteFile(page, []byte(want), 0o644))
 		return
@@ -87,7 +87,7 @@ func TestPageDocumentsJSON(t *testing.T) {
 
 // The names of the fields are a contract. Fields may be added, and none is renamed.
 func TestJSONKeepsItsFields(t *testing.T) {
-	got := table(t, reflect.TypeFor[explain.Record](), "")
+	got := table(t, reflect.TypeFor[explain.Explanation](), "")
 	for field, kind := range map[string]string{
 		"domain": "string", "domain_known": "boolean", "rules_version": "string", "descriptors": "list of objects",
 		"descriptors[].entries": "list of `[key, value]`", "descriptors[].matched": "boolean", "descriptors[].unlimited": "boolean",

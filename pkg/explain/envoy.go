@@ -27,18 +27,18 @@ type EnvoyRateLimit struct {
 }
 
 // ForEnvoy explains the descriptors that Envoy sends before the request and at its end. Either request may have none.
-func ForEnvoy(o Options, rules *descriptors.Rules, envoy *Envoy, before, atEnd *decide.Request) *Record {
-	record, _ := newRecord(rules, before.Domain)
-	record.Envoy = envoy
+func ForEnvoy(o Options, rules *descriptors.Rules, envoy *Envoy, before, atEnd *decide.Request) *Explanation {
+	explanation, _ := newExplanation(rules, before.Domain)
+	explanation.Envoy = envoy
 	for _, request := range []*decide.Request{before, atEnd} {
 		if len(request.Descriptors) == 0 {
 			continue
 		}
 		part := ForRequest(o, rules, request)
-		record.Error += part.Error
-		record.Descriptors = append(record.Descriptors, part.Descriptors...)
+		explanation.Error += part.Error
+		explanation.Descriptors = append(explanation.Descriptors, part.Descriptors...)
 	}
-	return record
+	return explanation
 }
 
 // covered reports whether Envoy sends a descriptor, and each one is known. No Envoy covers any request.

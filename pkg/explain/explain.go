@@ -1,10 +1,10 @@
 // Package explain reports which limits a request is under, and why. It charges nothing and needs no store.
 //
-//	record := explain.ForRequest(explain.Options{}, rules, &request)
-//	fmt.Print(record.Text(false))
+//	explanation := explain.ForRequest(explain.Options{}, rules, &request)
+//	fmt.Print(explanation.Text(false))
 //
 // Package decide makes the plan, and package descriptors the walk. So a server with the same rules and settings decides as the
-// record reports. The JSON of a [Record] is a contract: fields may be added, but not renamed.
+// explanation reports. The JSON of an [Explanation] is a contract: fields may be added, but not renamed.
 package explain
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A Record explains a request.
-type Record struct {
+// An Explanation explains a request.
+type Explanation struct {
 	Domain        string       `json:"domain" doc:"The domain of the request."`
 	DomainKnown   bool         `json:"domain_known" doc:"Whether rules have the domain. Without rules nothing is limited."`
 	NearestDomain string       `json:"nearest_domain,omitempty" doc:"If the domain is unknown: the most similar domain of the rules."`
@@ -84,37 +84,37 @@ type Options struct {
 }
 
 // ForRequest explains a request under rules. Nil rules have no domain.
-func ForRequest(o Options, rules *descriptors.Rules, request *decide.Request) *Record {
+func ForRequest(o Options, rules *descriptors.Rules, request *decide.Request) *Explanation {
 	if rules == nil {
 		rules = &descriptors.Rules{}
 	}
-	record, domain := newRecord(rules, request.Domain)
+	explanation, domain := newExplanation(rules, request.Domain)
 	var plan decide.Result
 	err := decide.NewPlanner(func() *descriptors.Rules { return rules }, o.Decide).Plan(request, &plan)
 	if err != nil {
-		record.Error = err.Error()
-		return record
+		explanation.Error = err.Error()
+		return explanation
 	}
 	e := explainer{options: o, rules: rules, domain: domain, plan: &plan}
 	for i := range plan.Decisions {
 		d := e.descriptor(i)
 		d.Entries = EntriesOf(request.Descriptors[i].Entries)
 		e.walk(&d, i, request.Descriptors[i].Entries)
-		d.Reason = e.reason(&d, i, record)
+		d.Reason = e.reason(&d, i, explanation)
 		d.Summary = d.summary()
-		record.Descriptors = append(record.Descriptors, d)
+		explanation.Descriptors = append(explanation.Descriptors, d)
 	}
-	return record
+	return explanation
 }
 
-// newRecord returns a record without descriptors. The domain is nil if no rules have it.
-func newRecord(rules *descriptors.Rules, name string) (*Record, *descriptors.Domain) {
+// newExplanation returns an explanation without descriptors. The domain is nil if no rules have it.
+func newExplanation(rules *descriptors.Rules, name string) (*Explanation, *descriptors.Domain) {
 	domain := rules.Domain(name)
-	record := &Record{Domain: name, DomainKnown: domain != nil, RulesVersion: rules.Version(), Descriptors: []Descriptor{}}
+	explanation := &Explanation{Domain: name, DomainKnown: domain != nil, RulesVersion: rules.Version(), Descriptors: []Descriptor{}}
 	if domain == nil {
-		record.NearestDomain = NearestDomain(rules, name)
+		explanation.NearestDomain = NearestDomain(rules, name)
 	}
-	return record, domain
+	return explanation, domain
 }
 
 // NearestDomain returns the domain that a name probably misspells, or "".
@@ -126,8 +126,8 @@ func NearestDomain(rules *descriptors.Rules, name string) string {
 
 // Covered reports whether the request reaches the rules as intended: each descriptor has a limit, or is unlimited, is replaced by
 // another rule, or ends a lease. If Envoy makes the descriptors, each must be known, and there must be one.
-func (r *Record) Covered() bool {
-	return r.Error == "" && r.Envoy.covered() && !slices.ContainsFunc(r.Descriptors, func(d Descriptor) bool { return !d.covered() })
+func (e *Explanation) Covered() bool {
+	return e.Error == "" && e.Envoy.covered() && !slices.ContainsFunc(e.Descriptors, func(d Descriptor) bool { return !d.covered() })
 }
 
 func (d *Descriptor) covered() bool {
@@ -136,12 +136,12 @@ func (d *Descriptor) covered() bool {
 	}, d.Result)
 }
 
-// Err returns an error with the text of r.Error, or nil.
-func (r *Record) Err() error {
-	if r.Error == "" {
+// Err returns an error with the text of e.Error, or nil.
+func (e *Explanation) Err() error {
+	if e.Error == "" {
 		return nil
 	}
-	return errors.New(r.Error)
+	return errors.New(e.Error)
 }
 
 // An explainer explains the descriptors of a request from its plan.
@@ -206,7 +206,7 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 }
 
 // reason returns the reason for the result of descriptor i.
-func (e *explainer) reason(d *Descriptor, i int, r *Record) string {
+func (e *explainer) reason(d *Descriptor, i int, explanation *Explanation) string {
 	planned := &e.plan.Decisions[i]
 	switch {
 	case planned.Override && len(d.Limits) > 0:
@@ -224,7 +224,7 @@ func (e *explainer) reason(d *Descriptor, i int, r *Record) string {
 	case decide.NoEntries:
 		return "the descriptor has no entries, as if Envoy skipped all actions"
 	case decide.UnknownDomain:
-		return unknownDomain(e.rules, r)
+		return unknownDomain(e.rules, explanation)
 	case decide.Unlimited:
 		return "the rule is unlimited"
 	case decide.Replaced:
@@ -249,18 +249,18 @@ func (e *explainer) reason(d *Descriptor, i int, r *Record) string {
 }
 
 // unknownDomain returns the reason for a domain without rules. It names the nearest domain and the first ones.
-func unknownDomain(rules *descriptors.Rules, r *Record) string {
-	reason := "no rules have the domain " + shown(r.Domain)
+func unknownDomain(rules *descriptors.Rules, e *Explanation) string {
+	reason := "no rules have the domain " + shown(e.Domain)
 	domains, _ := rules.Counts()
 	switch {
 	case domains == 0:
 		return reason + "; the rules are empty"
-	case domains == 1 && r.NearestDomain != "":
-		return reason + "; did you mean " + shown(r.NearestDomain) + "?"
+	case domains == 1 && e.NearestDomain != "":
+		return reason + "; did you mean " + shown(e.NearestDomain) + "?"
 	case domains == 1:
 		return reason + "; the only domain is " + DomainNames(rules)
-	case r.NearestDomain != "":
-		return reason + "; did you mean " + shown(r.NearestDomain) + "? The domains are " + DomainNames(rules)
+	case e.NearestDomain != "":
+		return reason + "; did you mean " + shown(e.NearestDomain) + "? The domains are " + DomainNames(rules)
 	}
 	return reason + "; the domains are " + DomainNames(rules)
 }

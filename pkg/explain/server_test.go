@@ -31,20 +31,20 @@ func newServer(rules *descriptors.Rules, o decide.Options) *server {
 // is none. seen counts the results.
 func difference(t *testing.T, s *server, request *decide.Request, seen map[string]int) string {
 	t.Helper()
-	record := explain.ForRequest(explain.Options{Decide: s.options}, s.rules, request)
+	explanation := explain.ForRequest(explain.Options{Decide: s.options}, s.rules, request)
 	var result decide.Result
-	if err := s.decider.Decide(t.Context(), request, &result); err != nil || record.Error != "" {
-		if err == nil || err.Error() != record.Error {
-			return fmt.Sprintf("error %v, explained %q", err, record.Error)
+	if err := s.decider.Decide(t.Context(), request, &result); err != nil || explanation.Error != "" {
+		if err == nil || err.Error() != explanation.Error {
+			return fmt.Sprintf("error %v, explained %q", err, explanation.Error)
 		}
 		return ""
 	}
-	if record.DomainKnown == result.UnknownDomain || len(record.Descriptors) != len(result.Decisions) {
+	if explanation.DomainKnown == result.UnknownDomain || len(explanation.Descriptors) != len(result.Decisions) {
 		return fmt.Sprintf("unknown domain %t, %d decisions", result.UnknownDomain, len(result.Decisions))
 	}
-	record.Text(true) // must not panic
+	explanation.Text(true) // must not panic
 	for i := range result.Decisions {
-		d, e := &result.Decisions[i], &record.Descriptors[i]
+		d, e := &result.Decisions[i], &explanation.Descriptors[i]
 		seen[e.Result]++
 		if text := decisionDifference(&result, i, s.options.ShadowMode, e); text != "" {
 			return fmt.Sprintf("descriptor %d: %s: decided %+v, explained %+v", i, text, d, e)

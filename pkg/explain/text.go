@@ -141,23 +141,23 @@ func (p *painter) lines(color, first, rest string, words []string) {
 	flush()
 }
 
-// Text returns r for people, as a tree in lines of 80 columns. Color is for terminals only.
-func (r *Record) Text(color bool) string {
+// Text returns e for people, as a tree in lines of 80 columns. Color is for terminals only.
+func (e *Explanation) Text(color bool) string {
 	p := &painter{color: color}
 	known := ""
-	if !r.DomainKnown {
+	if !e.DomainKnown {
 		known = ", which no rules have"
 	}
-	p.wrap(dim, "", "  ", fmt.Sprintf("domain %s%s, rules version %s", shown(r.Domain), known, r.RulesVersion))
-	if r.Error != "" {
-		p.wrap(red, "", "  ", "a server rejects the request: "+shown(r.Error))
+	p.wrap(dim, "", "  ", fmt.Sprintf("domain %s%s, rules version %s", shown(e.Domain), known, e.RulesVersion))
+	if e.Error != "" {
+		p.wrap(red, "", "  ", "a server rejects the request: "+shown(e.Error))
 	}
-	if r.Envoy != nil {
-		p.envoy(r.Envoy)
+	if e.Envoy != nil {
+		p.envoy(e.Envoy)
 	}
-	for i := range r.Descriptors {
+	for i := range e.Descriptors {
 		p.WriteString("\n")
-		p.descriptor(i+1, &r.Descriptors[i])
+		p.descriptor(i+1, &e.Descriptors[i])
 	}
 	return p.String()
 }

@@ -104,8 +104,8 @@ func (c *Client) Rules(ctx context.Context, domain string, limit, offset int) ([
 }
 
 // Explain returns which limits a request is under, and why.
-func (c *Client) Explain(ctx context.Context, r api.ExplainRequest) (explain.Record, error) {
-	return call[explain.Record](ctx, c, http.MethodPost, "/v1/explain", nil, r)
+func (c *Client) Explain(ctx context.Context, r api.ExplainRequest) (explain.Explanation, error) {
+	return call[explain.Explanation](ctx, c, http.MethodPost, "/v1/explain", nil, r)
 }
 
 // Peek returns the state of every limit of a key. It charges nothing.

@@ -110,9 +110,9 @@ func TestClientSpeaksWithTheServer(t *testing.T) {
 	if state, err := c.Peek(ctx, key); err != nil || state.Limits[0].State.Used != 1 {
 		t.Errorf("Peek returns %+v %v, want 1 hit used", state, err)
 	}
-	record, err := c.Explain(ctx, api.ExplainRequest{Domain: "shop", Descriptors: [][]explain.Entry{key.Descriptor}, Live: true})
-	if err != nil || record.Descriptors[0].Limits[0].State.Used != 1 {
-		t.Errorf("Explain returns %+v %v, want 1 hit used", record, err)
+	explanation, err := c.Explain(ctx, api.ExplainRequest{Domain: "shop", Descriptors: [][]explain.Entry{key.Descriptor}, Live: true})
+	if err != nil || explanation.Descriptors[0].Limits[0].State.Used != 1 {
+		t.Errorf("Explain returns %+v %v, want 1 hit used", explanation, err)
 	}
 	if done, err := c.Reset(ctx, key); err != nil || !done.Limits[0].Reset || !done.Notified {
 		t.Errorf("Reset returns %+v %v, want a reset limit, and notified replicas", done, err)
