@@ -12,7 +12,7 @@ import (
 
 // A shadowFile compares requests with the candidate rules of SHADOW_CONFIG. Its errors never fail the server or its start.
 type shadowFile struct {
-	*shadow.Shadow
+	*shadow.Comparison
 	path string
 	file *ruleload.CandidateFile
 }
@@ -31,7 +31,7 @@ func (p *process) openShadow() {
 		Secret:   []byte(s.KeyHashSecret),
 		Panicked: func(value any) { panicked("shadow", value) },
 	})
-	f := &shadowFile{Shadow: compare, path: s.ShadowConfig, file: p.rules.OpenCandidateFile(s.ShadowConfig, compare.Use, log)}
+	f := &shadowFile{Comparison: compare, path: s.ShadowConfig, file: p.rules.OpenCandidateFile(s.ShadowConfig, compare.Use, log)}
 	p.shadow = f
 	p.metrics.RegisterShadow(f.stats)
 	p.observers = append(p.observers, func(o *rls.Observation) { f.Observe(o.Request, &o.Result) })
@@ -48,7 +48,7 @@ func (f *shadowFile) stats() telemetry.ShadowStats {
 const maxShadowSeries = 1000
 
 // report returns the comparison for the admin API.
-func (f *shadowFile) report(limits, keys, replicas int) api.Shadow {
+func (f *shadowFile) report(limits, keys, replicas int) api.ShadowReport {
 	r := f.Report(limits, keys)
 	r.File, r.Replica, r.Scope, r.Replicas = f.path, hostname(), api.ScopeReplica, replicas
 	if err := f.file.State().Err; err != nil {

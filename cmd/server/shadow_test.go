@@ -14,11 +14,11 @@ import (
 )
 
 // shadowed returns the diff of a server once done accepts it.
-func (s *server) shadowed(done func(*api.Shadow) bool) *api.Shadow {
+func (s *server) shadowed(done func(*api.ShadowReport) bool) *api.ShadowReport {
 	s.t.Helper()
 	deadline := time.Now().Add(redistest.LongestWait(s.t, maxWait))
 	for {
-		var got api.Shadow
+		var got api.ShadowReport
 		code, text := s.admin("GET", "/v1/shadow", adminToken, "")
 		if code != 200 || json.Unmarshal([]byte(text), &got) != nil {
 			s.t.Fatal(code, text)
@@ -43,15 +43,15 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	write(t, candidate, strings.Replace(rules, "unit: year", "unit: no_such_unit", 1))
 	s := startServer(t, "CONFIG_PATH="+live, "SHADOW_CONFIG="+candidate, "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	s.log.await(t, 0, "shadow file not loaded")
-	if got := s.shadowed(func(got *api.Shadow) bool { return true }); got.Running || !strings.Contains(got.Error, "no_such_unit") || got.File != candidate {
+	if got := s.shadowed(func(got *api.ShadowReport) bool { return true }); got.Running || !strings.Contains(got.Error, "no_such_unit") || got.File != candidate {
 		t.Errorf("%+v, want the fault in the candidate, which does not run", got)
 	}
 	write(t, candidate, strings.Replace(rules, "requests_per_unit: 2", "requests_per_unit: 1", 1))
-	s.shadowed(func(got *api.Shadow) bool { return got.Running && got.Error == "" })
+	s.shadowed(func(got *api.ShadowReport) bool { return got.Running && got.Error == "" })
 	for range 3 {
 		s.remaining("alice")
 	}
-	got := s.shadowed(func(got *api.Shadow) bool { return got.Requests.Compared == 3 })
+	got := s.shadowed(func(got *api.ShadowReport) bool { return got.Requests.Compared == 3 })
 	want := api.ShadowRequests{Compared: 3, BothAllowed: 1, NewlyDenied: 1, BothDenied: 1}
 	if got.Requests != want || len(got.Limits) != 1 || got.Limits[0].NewlyDenied != 1 || got.Limits[0].BothDenied != 1 || got.Scope != "replica" {
 		t.Errorf("%+v, want %+v, of one limit of this replica", got, want)
@@ -70,7 +70,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	}
 	// A broken change leaves the candidate.
 	write(t, candidate, "domain: [")
-	got = s.shadowed(func(got *api.Shadow) bool { return got.Error != "" })
+	got = s.shadowed(func(got *api.ShadowReport) bool { return got.Error != "" })
 	if !got.Running || got.Requests != want {
 		t.Errorf("%+v, want the old candidate, with its counts", got)
 	}
@@ -78,7 +78,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	_, from := s.log.await(t, 0, "shadow file not loaded")
 	_, from = s.log.await(t, from, "shadow file not loaded")
 	write(t, candidate, strings.Replace(rules, "requests_per_unit: 2", "requests_per_unit: 1", 1))
-	got = s.shadowed(func(got *api.Shadow) bool { return got.Error == "" })
+	got = s.shadowed(func(got *api.ShadowReport) bool { return got.Error == "" })
 	if got.Requests != want {
 		t.Errorf("%+v after the fault was undone, want the old candidate, with its counts", got)
 	}
@@ -87,7 +87,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	if err := os.Remove(candidate); err != nil {
 		t.Fatal(err)
 	}
-	got = s.shadowed(func(got *api.Shadow) bool { return !got.Running })
+	got = s.shadowed(func(got *api.ShadowReport) bool { return !got.Running })
 	if got.Error == "" || got.Requests != (api.ShadowRequests{}) {
 		t.Errorf("%+v, want an error and no counts", got)
 	}
@@ -109,12 +109,12 @@ func TestOverlayAppliesToShadowFile(t *testing.T) {
 	for range 3 {
 		s.remaining("alice")
 	}
-	before := s.shadowed(func(got *api.Shadow) bool { return got.Requests.Compared == 3 })
+	before := s.shadowed(func(got *api.ShadowReport) bool { return got.Requests.Compared == 3 })
 	if before.Limits[0].Algorithm != "sliding_log" || before.CandidateVersion != before.RulesVersion {
 		t.Errorf("%+v, want the algorithm of the overlay in both", before)
 	}
 	write(t, overlay, "domain: ugc\ndescriptors: [{key: user_id, rate_limit: {algorithm: funnel}}]\n")
-	s.shadowed(func(got *api.Shadow) bool { return got.CandidateVersion != before.CandidateVersion })
+	s.shadowed(func(got *api.ShadowReport) bool { return got.CandidateVersion != before.CandidateVersion })
 }
 
 func TestServerWithoutShadowFileHasNoDiff(t *testing.T) {
@@ -149,7 +149,7 @@ func TestShadowPageExampleWorks(t *testing.T) {
 	for range 7 {
 		fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"shop","descriptors":[{"entries":[{"key":"user_id","value":"42"}]}]}`)
 	}
-	s.shadowed(func(got *api.Shadow) bool { return got.Requests.Compared == 7 })
+	s.shadowed(func(got *api.ShadowReport) bool { return got.Requests.Compared == 7 })
 	var want, got any
 	if err := json.Unmarshal([]byte(blocks["answer"]), &want); err != nil {
 		t.Fatalf("%v: %s", err, blocks["answer"])

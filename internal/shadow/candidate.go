@@ -54,7 +54,7 @@ type limitCounts struct {
 	candidate                                 bool // the limit is of the candidate
 }
 
-func (s *Shadow) newCandidate(rules *descriptors.Rules, now time.Time) *candidate {
+func (s *Comparison) newCandidate(rules *descriptors.Rules, now time.Time) *candidate {
 	// The virtual clock must not step back, and the first request may have been decided before the candidate was loaded.
 	c := &candidate{rules: rules, loaded: now, now: now.Add(-time.Minute), seed: maphash.MakeSeed()}
 	c.store = s.options.newStore(func() time.Time { return c.now })
@@ -83,23 +83,18 @@ func (c *candidate) compare(ctx context.Context, j *job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen++
-	if c.diff.version != j.version {
-		c.newVersion(j)
+	if c.diff.version != j.version { // the candidate keeps its counters
+		since := j.at
+		if c.diff.version == "" {
+			since = c.loaded
+		}
+		c.diff = newDiff(since, j.version)
 	}
-	if !decided {
+	if decided {
+		c.count(j)
+	} else {
 		c.diff.counts.Undecided++
-		return
 	}
-	c.count(j)
-}
-
-// newVersion starts a diff with other rules in force. The candidate keeps its counters.
-func (c *candidate) newVersion(j *job) {
-	since := j.at
-	if c.diff.version == "" {
-		since = c.loaded
-	}
-	c.diff = newDiff(since, j.version)
 }
 
 func (c *candidate) count(j *job) {

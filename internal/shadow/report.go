@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// Stats are the counts of a Shadow since its start, and the size of the counters.
+// Stats are the counts of a Comparison since its start, and the size of the counters.
 type Stats struct {
 	Dropped           int64 // requests that the candidate did not decide, because the queue was full
 	Panics            int64
@@ -21,7 +21,7 @@ type Stats struct {
 }
 
 // Stats returns the counts.
-func (s *Shadow) Stats() Stats {
+func (s *Comparison) Stats() Stats {
 	stats := Stats{Dropped: s.dropped.Load(), Panics: s.panics.Load(), Queued: int64(len(s.queue))}
 	if c := s.current.Load(); c != nil {
 		m := c.stats()
@@ -31,10 +31,10 @@ func (s *Shadow) Stats() Stats {
 }
 
 // Report returns the diff, without the fields about the shadow file and the replica. The parameters bound the lengths of its lists.
-func (s *Shadow) Report(limits, keys int) api.Shadow {
+func (s *Comparison) Report(limits, keys int) api.ShadowReport {
 	none := api.DiffKeys{Worst: []api.DiffKey{}}
 	stats := s.Stats()
-	r := api.Shadow{
+	r := api.ShadowReport{
 		Evicted: stats.Evicted + stats.Rejected, Panics: stats.Panics,
 		Limits: []api.LimitDiff{}, NewlyDeniedKeys: none, NewlyAllowedKeys: none,
 	}
@@ -79,7 +79,7 @@ func (n *limitCounts) report(id limitID, loaded, now time.Time) api.LimitDiff {
 	return l
 }
 
-func (s *Shadow) keys(sketch *spacesaving.Sketch[denyingLimit], n int) api.DiffKeys {
+func (s *Comparison) keys(sketch *spacesaving.Sketch[denyingLimit], n int) api.DiffKeys {
 	list := sketch.List()
 	found := api.DiffKeys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys, Worst: []api.DiffKey{}}
 	for _, item := range spacesaving.Top(n, list) {

@@ -1,10 +1,10 @@
 // Package shadow decides live requests again under the candidate rules of a shadow file, and counts the differences.
 //
-// [Shadow.Observe] copies decided requests to a bounded queue, and drops and counts them if it is full. [Shadow.Run] decides the
+// [Comparison.Observe] copies decided requests to a bounded queue, and drops and counts them if it is full. [Comparison.Run] decides the
 // copies in order, with a [decide.Decider] on a separate memory store, at the times of the live decisions. So a candidate cannot
 // deny, fail or delay a request.
 //
-// A Shadow sees only the requests of its process. With several replicas, each counts its part of a key's hits.
+// A Comparison sees only the requests of its process. With several replicas, each counts its part of a key's hits.
 package shadow
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// Options configures a [Shadow].
+// Options configures a [Comparison].
 type Options struct {
 	// Decide has the settings by which the server decides.
 	Decide decide.Options
@@ -41,8 +41,8 @@ const (
 	maxQueuedBytes = 32 << 20
 )
 
-// A Shadow compares a candidate with the rules in force. It is safe for concurrent use.
-type Shadow struct {
+// A Comparison compares a candidate with the rules in force. It is safe for concurrent use.
+type Comparison struct {
 	options Options
 	queue   chan *job
 	queued  atomic.Int64 // bytes
@@ -51,8 +51,8 @@ type Shadow struct {
 	panics  atomic.Int64
 }
 
-// New returns a Shadow without a candidate.
-func New(o Options) *Shadow {
+// New returns a Comparison without a candidate.
+func New(o Options) *Comparison {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = defaultMaxBytes
 	}
@@ -64,12 +64,12 @@ func New(o Options) *Shadow {
 	if o.Panicked == nil {
 		o.Panicked = func(any) {}
 	}
-	return &Shadow{options: o, queue: make(chan *job, maxQueued)}
+	return &Comparison{options: o, queue: make(chan *job, maxQueued)}
 }
 
 // Use makes rules the candidate, with empty counters. Nil rules end the comparison. It returns false, and changes nothing, if the
 // candidate already has the version of rules.
-func (s *Shadow) Use(rules *descriptors.Rules) bool {
+func (s *Comparison) Use(rules *descriptors.Rules) bool {
 	old := s.current.Load()
 	switch {
 	case rules == nil:
@@ -83,7 +83,7 @@ func (s *Shadow) Use(rules *descriptors.Rules) bool {
 }
 
 // Observe queues a decided request, or drops it. It never waits, and does not retain request and result.
-func (s *Shadow) Observe(request *decide.Request, result *decide.Result) {
+func (s *Comparison) Observe(request *decide.Request, result *decide.Result) {
 	if len(result.Decisions) == 0 { // nothing was decided: the request was invalid, or there are no rules
 		return
 	}
@@ -107,13 +107,13 @@ func (s *Shadow) Observe(request *decide.Request, result *decide.Result) {
 	}
 }
 
-func (s *Shadow) drop(c *candidate) {
+func (s *Comparison) drop(c *candidate) {
 	s.dropped.Add(1)
 	c.dropped.Add(1)
 }
 
 // Run decides the queued requests until ctx ends.
-func (s *Shadow) Run(ctx context.Context) {
+func (s *Comparison) Run(ctx context.Context) {
 	for {
 		select {
 		case j := <-s.queue:
@@ -129,13 +129,13 @@ func (s *Shadow) Run(ctx context.Context) {
 }
 
 // compare decides a job with the candidate. A panic affects only the job.
-func (s *Shadow) compare(ctx context.Context, c *candidate, j *job) {
+func (s *Comparison) compare(ctx context.Context, c *candidate, j *job) {
 	defer s.recoverPanic()
 	c.compare(ctx, j)
 }
 
 // recoverPanic reports a panic. The caller must defer it.
-func (s *Shadow) recoverPanic() {
+func (s *Comparison) recoverPanic() {
 	if value := recover(); value != nil {
 		s.panics.Add(1)
 		s.options.Panicked(value)

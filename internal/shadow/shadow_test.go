@@ -42,9 +42,9 @@ descriptors:
   - {key: path, rate_limit: {unit: minute, requests_per_unit: 40}}
 `
 
-// A server decides requests by live rules, with a Shadow beside it.
+// A server decides requests by live rules, with a Comparison beside it.
 type server struct {
-	*Shadow
+	*Comparison
 	tb      testing.TB
 	rules   *descriptors.Rules
 	decider *decide.Decider
@@ -53,7 +53,7 @@ type server struct {
 
 func serve(tb testing.TB, o Options, live, candidate string) *server {
 	tb.Helper()
-	s := &server{Shadow: New(o), tb: tb, rules: rulesfiletest.Parse(tb, live)}
+	s := &server{Comparison: New(o), tb: tb, rules: rulesfiletest.Parse(tb, live)}
 	s.decider = decide.New(func() *descriptors.Rules { return s.rules }, memstore.New(memstore.Options{}), o.Decide)
 	s.Use(rulesfiletest.Parse(tb, candidate))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -367,7 +367,7 @@ func TestCandidateMayChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{}, liveRules, candidateRules)
 		defer s.stop()
-		deny := func() api.Shadow {
+		deny := func() api.ShadowReport {
 			for range 3 {
 				s.decide(request(1, "user_id=1"))
 			}
@@ -446,7 +446,7 @@ func TestShadowIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// BenchmarkObserve measures what a Shadow adds to a decided request: off without a candidate, and on.
+// BenchmarkObserve measures what a Comparison adds to a decided request: off without a candidate, and on.
 func BenchmarkObserve(b *testing.B) {
 	r := request(1, "user_id=user-1000042")
 	for _, name := range []string{"off", "on"} {

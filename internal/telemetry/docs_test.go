@@ -335,7 +335,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.RegisterLoad(func() admission.Stats { return admission.Stats{} })
 	m.RegisterAdmin()("/v1/status", 200)
 	m.RegisterShadow(func() telemetry.ShadowStats {
-		return telemetry.ShadowStats{Report: api.Shadow{Limits: []api.LimitDiff{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}}
+		return telemetry.ShadowStats{Report: api.ShadowReport{Limits: []api.LimitDiff{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}}
 	})
 	m.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
 	m.RegisterFallback(func() guard.FallbackStats { return guard.FallbackStats{} }, func() *descriptors.Rules { return rules })

@@ -9,7 +9,7 @@ import (
 
 // ShadowStats holds the report of the candidate rules of a shadow file, and counts the loads of the file.
 type ShadowStats struct {
-	Report        api.Shadow
+	Report        api.ShadowReport
 	Stats         shadow.Stats
 	Loads, Faults int64 // loads without faults, and with faults
 }

@@ -64,7 +64,7 @@ type Options struct {
 	// Subscribe returns a stream of the decisions that a filter selects. The error reports too many subscribers.
 	Subscribe func(api.Filter) (*api.Subscription, error)
 	// Shadow returns the comparison of the candidate rules with the rules in force. The parameters bound the lengths of its lists.
-	Shadow func(limits, keys int) api.Shadow
+	Shadow func(limits, keys int) api.ShadowReport
 }
 
 // The bounds of a call.

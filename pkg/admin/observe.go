@@ -33,7 +33,7 @@ type shadowInput struct {
 	Keys   int `query:"keys" minimum:"0" maximum:"1000" default:"20" doc:"How many keys of each kind to return at most."`
 }
 
-type shadowOutput struct{ Body api.Shadow }
+type shadowOutput struct{ Body api.ShadowReport }
 
 func (a *API) shadow(_ context.Context, in *shadowInput) (*shadowOutput, error) {
 	if a.options.Shadow == nil {

@@ -11,7 +11,7 @@ import (
 
 func TestShadowMatchesItsDocument(t *testing.T) {
 	now := time.Now()
-	full := api.Shadow{
+	full := api.ShadowReport{
 		File: "candidate.yaml", Running: true, CandidateVersion: "0123456789abcdef", RulesVersion: "fedcba9876543210", Replica: "weir-0",
 		Scope: api.ScopeReplica, Replicas: 3, LoadedAt: &now, Since: &now, DroppedShare: .25,
 		Requests: api.ShadowRequests{Compared: 10, BothAllowed: 4, BothDenied: 3, NewlyDenied: 2, NewlyAllowed: 1},
@@ -24,14 +24,14 @@ func TestShadowMatchesItsDocument(t *testing.T) {
 	var bounds [2]int
 	answer := full
 	f := newFixture(t, func(o *Options) {
-		o.Shadow = func(limits, keys int) api.Shadow { bounds = [2]int{limits, keys}; return answer }
+		o.Shadow = func(limits, keys int) api.ShadowReport { bounds = [2]int{limits, keys}; return answer }
 	})
-	var got api.Shadow
+	var got api.ShadowReport
 	if code, text := f.call("GET", "/v1/shadow", "", &got); code != 200 || bounds != [2]int{100, 20} || got.Limits[0] != full.Limits[0] ||
 		got.NewlyDeniedKeys.Worst[0].Requests != 2 || !got.Since.Equal(now) {
 		t.Errorf("%d %s, bounds %v", code, text, bounds)
 	}
-	answer = api.Shadow{File: "candidate.yaml", Error: "no such file", Scope: api.ScopeReplica, Limits: []api.LimitDiff{},
+	answer = api.ShadowReport{File: "candidate.yaml", Error: "no such file", Scope: api.ScopeReplica, Limits: []api.LimitDiff{},
 		NewlyDeniedKeys: api.DiffKeys{Worst: []api.DiffKey{}}, NewlyAllowedKeys: api.DiffKeys{Worst: []api.DiffKey{}}}
 	if code, text := f.call("GET", "/v1/shadow?limits=0&keys=7", "", nil); code != 200 || bounds != [2]int{0, 7} || strings.Contains(text, "since") {
 		t.Errorf("%d %s, bounds %v", code, text, bounds)

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// A Shadow is the comparison of the candidate rules of SHADOW_CONFIG with the rules in force.
-type Shadow struct {
+// A ShadowReport is the comparison of the candidate rules of SHADOW_CONFIG with the rules in force.
+type ShadowReport struct {
 	File             string         `json:"file" doc:"The path of the shadow file."`
 	Running          bool           `json:"running" doc:"Whether a candidate decides requests."`
 	Error            string         `json:"error" doc:"Why the file could not be loaded; empty if it is loaded. If the file has faults, the candidate before stays."`
