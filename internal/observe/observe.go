@@ -66,9 +66,9 @@ func (o *Observer) Run(ctx context.Context) {
 
 // Observe observes a decided request. It does not retain r.
 func (o *Observer) Observe(r *decide.Result) {
-	subscribers := o.subscribers.all.Load()
+	subscribers := o.subscribers.list()
 	logs := o.options.LogDenial != nil && o.denials.keep > 0
-	if o.top == nil && subscribers == nil && !logs {
+	if o.top == nil && len(subscribers) == 0 && !logs {
 		return
 	}
 	for i := range r.Decisions {
@@ -83,8 +83,8 @@ func (o *Observer) Observe(r *decide.Result) {
 		if denying >= 0 && logs {
 			o.logDenial(r, i, denying)
 		}
-		if subscribers != nil {
-			o.publish(*subscribers, r, i, denying)
+		if len(subscribers) > 0 {
+			o.publish(subscribers, r, i, denying)
 		}
 	}
 }

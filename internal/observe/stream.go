@@ -49,7 +49,7 @@ type subscription struct {
 
 // subscribers are the subscriptions of an Observer.
 type subscribers struct {
-	all     atomic.Pointer[[]*subscription] // nil: none
+	all     atomic.Pointer[[]*subscription] // read by list; replaced, never modified
 	mu      sync.Mutex                      // of changes
 	dropped atomic.Int64
 }
@@ -61,43 +61,35 @@ func (o *Observer) Subscribe(f api.Filter) (*api.Subscription, error) {
 		filter: f, keep: keysample.Threshold(cmp.Or(f.Sample, 1)), queue: make(chan api.Decision, queueSize), owner: &o.subscribers,
 		rate: rate{perSecond: MaxPerSecond},
 	}
-	err := o.subscribers.change(func(all []*subscription) ([]*subscription, error) {
-		if len(all) >= MaxSubscribers {
-			return nil, ErrTooManySubscribers
-		}
-		return append(all, s), nil
-	})
-	if err != nil {
-		return nil, err
+	o.subscribers.mu.Lock()
+	defer o.subscribers.mu.Unlock()
+	all := o.subscribers.list()
+	if len(all) >= MaxSubscribers {
+		return nil, ErrTooManySubscribers
 	}
+	all = append(slices.Clip(all), s)
+	o.subscribers.all.Store(&all)
 	return &api.Subscription{C: s.queue, Dropped: s.dropped.Load, Close: s.close}, nil
 }
 
-// change replaces the list of subscriptions by an edited copy.
-func (s *subscribers) change(edit func([]*subscription) ([]*subscription, error)) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []*subscription
-	if current := s.all.Load(); current != nil {
-		all = slices.Clone(*current)
-	}
-	all, err := edit(all)
-	switch {
-	case err != nil:
-		return err
-	case len(all) == 0:
-		s.all.Store(nil)
-	default:
-		s.all.Store(&all)
+// list returns the subscriptions, which must not be modified.
+func (s *subscribers) list() []*subscription {
+	if all := s.all.Load(); all != nil {
+		return *all
 	}
 	return nil
 }
 
+func (s *subscribers) remove(gone *subscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.DeleteFunc(slices.Clone(s.list()), func(other *subscription) bool { return other == gone })
+	s.all.Store(&all)
+}
+
 // close ends the subscription and closes its queue. It is idempotent.
 func (s *subscription) close() {
-	_ = s.owner.change(func(all []*subscription) ([]*subscription, error) {
-		return slices.DeleteFunc(all, func(other *subscription) bool { return other == s }), nil
-	})
+	s.owner.remove(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
@@ -205,9 +197,7 @@ type Stats struct {
 
 // Stats returns the counts.
 func (o *Observer) Stats() Stats {
-	s := Stats{Dropped: o.subscribers.dropped.Load(), Suppressed: o.denials.suppressed.Load()}
-	if all := o.subscribers.all.Load(); all != nil {
-		s.Subscribers = int64(len(*all))
+	return Stats{
+		Subscribers: int64(len(o.subscribers.list())), Dropped: o.subscribers.dropped.Load(), Suppressed: o.denials.suppressed.Load(),
 	}
-	return s
 }
