@@ -18,8 +18,9 @@ type Diagnostic struct {
 
 // SyntaxFault returns the fault for an error of the YAML library, in a file of any grammar.
 func SyntaxFault(f File, err error) Diagnostic {
-	m := syntaxMistake(f.Data, err)
-	return Diagnostic{File: f.Name, Line: m.line, Column: m.column, ID: syntax, Message: m.message, Remedy: m.remedy}
+	d := syntaxMistake(f.Data, err)
+	d.File = f.Name
+	return d
 }
 
 // String returns "file:line:column: message: remedy".

@@ -23,7 +23,7 @@ func NewDocument(f File, page string, synonyms map[string]string) (*Document, No
 	switch {
 	case err != nil:
 		m := syntaxMistake(f.Data, err)
-		d.fault(&yaml.Node{Line: m.line, Column: m.column}, strings.Replace(m.remedy, "docs/rules.md", page, 1), "%s", m.message)
+		d.fault(&yaml.Node{Line: m.Line, Column: m.Column}, strings.Replace(m.Remedy, "docs/rules.md", page, 1), "%s", m.Message)
 		return d, Node{}
 	case root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null":
 		d.fault(root, "see the examples in "+page, "the file is empty")

@@ -203,17 +203,6 @@ func (p *parser) requests(n *yaml.Node, f field, fromOverlay *requests) int64 {
 	return 0
 }
 
-// checkApplicable finds parameters in sum that its algorithm does not have. sum is own, completed by the overlay that from names.
-func (p *parser) checkApplicable(own, sum *limitSettings, from string) {
-	for key, s := range sum.inapplicableParameters() {
-		where := own.settings[key].key
-		if where == nil {
-			where = own.at
-		}
-		p.fault(where, s.remedy+from, "%s", s.message)
-	}
-}
-
 // newLimit compiles a limit with the given settings and rate.
 func (p *parser) newLimit(s *limitSettings, r descriptors.Rate) (descriptors.RateLimit, error) {
 	spec, err := s.spec()

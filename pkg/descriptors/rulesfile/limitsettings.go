@@ -100,21 +100,20 @@ func (s *limitSettings) algorithm() string {
 	return limiters.DefaultAlgorithm
 }
 
-// An inapplicable is a fault about a parameter that the algorithm does not have.
-type inapplicable struct{ message, remedy string }
-
-// inapplicableParameters returns the parameters that the algorithm does not have.
-func (s *limitSettings) inapplicableParameters() map[string]inapplicable {
-	found, algorithm := map[string]inapplicable{}, s.algorithm()
+// checkApplicable finds parameters in sum that its algorithm does not have. sum is own, completed by the overlay that from names.
+func (r *reader) checkApplicable(own, sum *limitSettings, from string) {
+	algorithm := sum.algorithm()
 	for _, known := range parameters {
-		if _, set := s.settings[known.Key]; set && !known.inObject() && algorithm != "" && !slices.Contains(known.algorithms, algorithm) {
-			found[known.Key] = inapplicable{
-				fmt.Sprintf("%s has no meaning for the algorithm %s", known.Key, algorithm),
-				"remove it, or set algorithm: " + strings.Join(known.algorithms, " or "),
-			}
+		if _, set := sum.settings[known.Key]; !set || known.inObject() || algorithm == "" || slices.Contains(known.algorithms, algorithm) {
+			continue
 		}
+		where := own.settings[known.Key].key
+		if where == nil {
+			where = own.at
+		}
+		r.fault(where, "remove it, or set algorithm: "+strings.Join(known.algorithms, " or ")+from,
+			"%s has no meaning for the algorithm %s", known.Key, algorithm)
 	}
-	return found
 }
 
 // spec returns the Spec of the limit without maximum and window.

@@ -50,7 +50,6 @@ func (b *branch) String() string {
 
 // A linter searches one domain for rules that never match and for rules that hide others.
 type linter struct {
-	*build
 	steps  int
 	first  map[keyAtDepth]*branch // the first branch of each normalized key
 	warned map[keyAtDepth]bool
@@ -65,7 +64,7 @@ type keyAtDepth struct {
 // lint warns about valid rules that probably do not have the intended effect.
 func (b *build) lint() {
 	for _, domain := range slices.Sorted(maps.Keys(b.domains)) {
-		l := &linter{b, maxLintSteps, map[keyAtDepth]*branch{}, map[keyAtDepth]bool{}}
+		l := &linter{maxLintSteps, map[keyAtDepth]*branch{}, map[keyAtDepth]bool{}}
 		root := b.domains[domain].root.branch
 		root.setLimits()
 		l.walk(root, 0)

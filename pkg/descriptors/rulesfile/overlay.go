@@ -10,7 +10,7 @@ import (
 )
 
 // An Overlay sets the algorithm and other settings of limits that do not set their own, such as limits by xDS. It is immutable and
-// safe for concurrent use. A nil Overlay sets nothing.
+// safe for concurrent use. The zero value sets nothing.
 type Overlay struct {
 	rules    *descriptors.Rules // index of the keys of limits; no Rule has limits
 	limits   map[*descriptors.Rule]*limitSettings
@@ -53,17 +53,11 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 // match returns the settings for the rule at path; nil if there is none. It matches the rule's keys and values as if they were a
 // request.
 func (o *Overlay) match(domain string, path []descriptors.Entry) *limitSettings {
-	if o == nil {
-		return nil
-	}
 	return o.limits[o.rules.Match(domain, path)]
 }
 
 // completeDomain sets on_store_error and on_deny of a domain whose rules omit them.
 func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
-	if o == nil {
-		return
-	}
 	if b.OnError(domain) == limiters.OnErrorUnset {
 		b.SetOnError(domain, o.onError[domain])
 	}
@@ -74,9 +68,6 @@ func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
 
 // warn returns the warnings of the overlay, and one for each limit that matched no rule.
 func (o *Overlay) warn(applied map[*limitSettings]bool) []Diagnostic {
-	if o == nil {
-		return nil
-	}
 	all := slices.Clone(o.warnings)
 	for _, p := range o.limits {
 		if !applied[p] {
@@ -165,10 +156,7 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 		overlaySettings.requests = &requests{r.key, p.number(r, 0, limiters.LargestMax, 0)}
 	}
 	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = overlaySettings
-	if overlaySettings.settings["algorithm"].key == nil {
-		return // the rules may set the algorithm
-	}
-	for key, s := range overlaySettings.inapplicableParameters() {
-		p.fault(overlaySettings.settings[key].key, s.remedy, "%s", s.message)
+	if overlaySettings.settings["algorithm"].key != nil { // else the rules may set it
+		p.checkApplicable(overlaySettings, overlaySettings, "")
 	}
 }

@@ -34,6 +34,9 @@ func Parse(files ...File) (*descriptors.Rules, error) {
 // domains. Warnings are probable mistakes in valid rules, sorted by file, line and column. A non-nil error is [Faults], with every
 // fault of the files.
 func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings []Diagnostic, err error) {
+	if o.Overlay == nil {
+		o.Overlay = &Overlay{}
+	}
 	b := &build{
 		options: o, builder: descriptors.NewBuilder(), domains: map[string]*domainTree{}, names: map[nameIn]point{},
 		applied: map[*limitSettings]bool{},
@@ -57,10 +60,7 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings []D
 	for domain := range b.domains {
 		o.Overlay.completeDomain(domain, b.builder)
 	}
-	var comments []ignore
-	if o.Overlay != nil {
-		comments = slices.Clone(o.Overlay.comments)
-	}
+	comments := slices.Clone(o.Overlay.comments)
 	for _, p := range parsers {
 		warnings, comments = append(warnings, p.warnings...), append(comments, p.comments...)
 	}
@@ -104,7 +104,7 @@ func (r *reader) root(data []byte) *yaml.Node {
 	root, more, err := decode(data)
 	if err != nil {
 		m := syntaxMistake(data, err)
-		r.record(&r.faults, syntax, &yaml.Node{Line: m.line, Column: m.column}, m.remedy, m.message)
+		r.record(&r.faults, syntax, &yaml.Node{Line: m.Line, Column: m.Column}, m.Remedy, m.Message)
 		return nil
 	}
 	if more != nil {
@@ -116,7 +116,11 @@ func (r *reader) root(data []byte) *yaml.Node {
 		return nil
 	}
 	if kind := manifestKind(root); kind != "" {
-		r.record(&r.faults, kubernetesManifest, root, manifestRemedy(kind),
+		remedy := "want a file that begins with 'domain: <name>'"
+		if kind == "ConfigMap" {
+			remedy = "put the text of the key under data in a file of its own"
+		}
+		r.record(&r.faults, kubernetesManifest, root, remedy,
 			fmt.Sprintf("this is a Kubernetes manifest of the kind %s, not a rules file", excerpt(kind)))
 		return nil
 	}
@@ -139,13 +143,6 @@ func manifestKind(root *yaml.Node) string {
 		return ""
 	}
 	return kind
-}
-
-func manifestRemedy(kind string) string {
-	if kind == "ConfigMap" {
-		return "put the text of the key under data in a file of its own"
-	}
-	return "want a file that begins with 'domain: <name>'"
 }
 
 // decode returns the root of the first document and the start of the second; nil for each that is absent.

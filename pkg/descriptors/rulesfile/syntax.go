@@ -10,61 +10,57 @@ import (
 	"unicode/utf8"
 )
 
-// A mistake is a YAML syntax error.
-type mistake struct {
-	line, column    int // from 1; a column is a character
-	message, remedy string
-}
-
 // maxSearchBytes bounds the text that is parsed again to locate a mistake.
 const maxSearchBytes = 8 << 20
 
-// syntaxMistake converts an error of the YAML library. The library often reports the first line of a block instead of the
+// syntaxMistake converts an error of the YAML library to a fault without a file. The library often reports the first line of a block instead of the
 // faulty one, in the terms of its parser.
-func syntaxMistake(data []byte, err error) mistake {
+func syntaxMistake(data []byte, err error) Diagnostic {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	reported := 1
 	if _, e := fmt.Sscanf(text, "line %d:", &reported); e == nil {
 		_, text, _ = strings.Cut(text, ": ")
 	}
 	if byteOrder(data) != nil {
-		return mistake{reported, 1, "the file is UTF-16", "save it as UTF-8"}
+		return Diagnostic{Line: reported, Column: 1, ID: syntax, Message: "the file is UTF-16", Remedy: "save it as UTF-8"}
 	}
 	if line, column, bad := invalidUTF8(data); bad {
-		return mistake{line, column, "this is not UTF-8 text", "save the file as UTF-8"}
+		return Diagnostic{Line: line, Column: column, ID: syntax, Message: "this is not UTF-8 text", Remedy: "save the file as UTF-8"}
 	}
-	if name := between(text, "unknown anchor '", "'"); name != "" {
+	if _, rest, found := strings.Cut(text, "unknown anchor '"); found {
+		name, _, _ := strings.Cut(rest, "'")
 		line, column := position(data, max(bytes.Index(data, []byte("*"+name)), 0))
-		return mistake{line, column, "the alias '*" + excerpt(name) + "' has no anchor '&" + excerpt(name) + "'",
-			"quote it if it is text: '*" + excerpt(name) + "'"}
+		name = excerpt(name)
+		return Diagnostic{Line: line, Column: column, ID: syntax, Message: "the alias '*" + name + "' has no anchor '&" + name + "'",
+			Remedy: "quote it if it is text: '*" + name + "'"}
 	}
 	lines := bytes.Split(data, []byte("\n"))
 	n := min(max(firstBadLine(data, reported), 1), len(lines))
 	line := string(bytes.TrimRight(lines[n-1], "\r"))
-	m := mistake{line: n, column: 1 + len(line) - len(strings.TrimLeft(line, " \t"))}
+	m := Diagnostic{Line: n, Column: 1 + len(line) - len(strings.TrimLeft(line, " \t")), ID: syntax}
 	switch tab, quote, open := tabIn(line), unquoted(line), unclosed(line); {
 	case tab > 0:
-		m.column, m.message, m.remedy = tab, "a tab indents this line", "use spaces"
+		m.Column, m.Message, m.Remedy = tab, "a tab indents this line", "use spaces"
 	case quote > 0:
-		m.column, m.message = quote, fmt.Sprintf("a value cannot begin with '%c'", line[quote-1])
+		m.Column, m.Message = quote, fmt.Sprintf("a value cannot begin with '%c'", line[quote-1])
 		value := strings.TrimSpace(line[quote-1:])
 		if end := strings.IndexAny(value, " ,]"); value[0] == ':' && end > 0 {
 			value = value[:end]
 		}
-		m.remedy = "quote it: '" + excerpt(value) + "'"
+		m.Remedy = "quote it: '" + excerpt(value) + "'"
 	case open > 0:
-		m.column, m.message = open, fmt.Sprintf("'%c' is not closed", line[open-1])
-		m.remedy = fmt.Sprintf("add '%c'", closing[line[open-1]])
+		m.Column, m.Message = open, fmt.Sprintf("'%c' is not closed", line[open-1])
+		m.Remedy = fmt.Sprintf("add '%c'", closing[line[open-1]])
 	case strings.Contains(text, "mapping values are not allowed") && strings.Count(line, ": ") > 1:
-		m.message, m.remedy = "a value contains ': '", "quote the value, or begin a new line"
+		m.Message, m.Remedy = "a value contains ': '", "quote the value, or begin a new line"
 	case strings.Contains(text, "could not find expected ':'"):
-		m.message, m.remedy = "this line has no ': '", "write 'key: value'"
+		m.Message, m.Remedy = "this line has no ': '", "write 'key: value'"
 	case strings.Contains(text, "did not find expected") || strings.Contains(text, "mapping values are not allowed"):
-		m.message, m.remedy = "the indentation does not fit the lines above", "align the line with the keys or the '-' of its level"
+		m.Message, m.Remedy = "the indentation does not fit the lines above", "align the line with the keys or the '-' of its level"
 	default:
-		m.message, m.remedy = "this is not valid YAML ("+excerpt(text)+")", "see the examples in docs/rules.md"
+		m.Message, m.Remedy = "this is not valid YAML ("+excerpt(text)+")", "see the examples in docs/rules.md"
 	}
-	m.column = 1 + utf8.RuneCountInString(line[:m.column-1])
+	m.Column = 1 + utf8.RuneCountInString(line[:m.Column-1])
 	return m
 }
 
@@ -161,15 +157,6 @@ func unquoted(line string) int {
 func tabIn(line string) int {
 	indent := line[:len(line)-len(strings.TrimLeft(line, " \t-"))]
 	return strings.IndexByte(indent, '\t') + 1
-}
-
-func between(text, before, after string) string {
-	_, rest, found := strings.Cut(text, before)
-	if !found {
-		return ""
-	}
-	name, _, _ := strings.Cut(rest, after)
-	return name
 }
 
 // byteOrder returns the byte order of data if it is UTF-16, or nil. Without a byte order mark, a text in ASCII has a zero byte in

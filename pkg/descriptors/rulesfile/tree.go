@@ -157,7 +157,11 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	if !p.generated {
 		at.branch.below = append(at.branch.below, child.branch)
 	}
-	p.setSource(child.node, n)
+	line := n.Line
+	if p.generated {
+		line = 0
+	}
+	child.node.SetSource(p.file, line)
 	p.visits += len(child.path)
 	p.depth++
 	defer func() { p.depth-- }()
@@ -176,16 +180,13 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	}
 	p.descriptors(f["descriptors"], child, newSiblings())
 	if child.node.IsEmpty() {
-		p.deferCheck(func() { p.warnIdle(n, child.node) })
+		p.deferCheck(func() {
+			if !child.node.Exempts() {
+				p.warn(ruleWithoutEffect, n, "add a rate_limit, or remove it",
+					"the descriptor has neither a limit nor descriptors, and exempts nothing at its level")
+			}
+		})
 	}
-}
-
-func (p *parser) setSource(node *descriptors.Node, n *yaml.Node) {
-	if p.generated {
-		node.SetSource(p.file, 0)
-		return
-	}
-	node.SetSource(p.file, n.Line)
 }
 
 // rule reads the limits and modifiers of a descriptor; nil if there are none.
@@ -259,13 +260,4 @@ func (b *branch) allBelow(modifier string) bool {
 		some = some || has || len(c.below) > 0
 	}
 	return some
-}
-
-// warnIdle warns about a descriptor without limits and without descriptors, unless it exempts requests from another one at its level.
-func (p *parser) warnIdle(n *yaml.Node, at *descriptors.Node) {
-	if at.Exempts() {
-		return
-	}
-	p.warn(ruleWithoutEffect, n, "add a rate_limit, or remove it",
-		"the descriptor has neither a limit nor descriptors, and exempts nothing at its level")
 }
