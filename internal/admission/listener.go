@@ -20,49 +20,45 @@ const (
 	maxPause        = 100 * time.Millisecond // bounds the wait of a Read, so that it notices a closed connection
 )
 
-// A pacer divides reading among the connections of a listener.
-type pacer struct {
+// A listener divides reading among its connections.
+type listener struct {
+	net.Listener
 	gate  *Gate
 	conns atomic.Int64
 }
 
+// NewListener returns a listener that slows down reading while gate is busy.
+func NewListener(inner net.Listener, gate *Gate) net.Listener {
+	return &listener{Listener: inner, gate: gate}
+}
+
 // load returns the number of requests in flight. It yields first, so that requests already read are counted before a connection
 // reads more.
-func (p *pacer) load() int64 {
+func (l *listener) load() int64 {
 	runtime.Gosched()
-	return p.gate.count.Load()
+	return l.gate.count.Load()
 }
 
 // busy reports whether n requests in flight are too many to read at full speed.
-func (p *pacer) busy(n int64) bool { return n > p.gate.busy }
+func (l *listener) busy(n int64) bool { return n > l.gate.busy }
 
 // readLimit returns the bytes that a connection may read at a time with n requests in flight.
-func (p *pacer) readLimit(n int64) int64 {
-	return max(minReadBytes, (p.gate.limit-n)*minRequestBytes/max(1, p.conns.Load()))
+func (l *listener) readLimit(n int64) int64 {
+	return max(minReadBytes, (l.gate.limit-n)*minRequestBytes/max(1, l.conns.Load()))
 }
 
-// NewListener returns a listener that slows down reading while gate is busy.
-func NewListener(inner net.Listener, gate *Gate) net.Listener {
-	return listener{inner, &pacer{gate: gate}}
-}
-
-type listener struct {
-	net.Listener
-	pacer *pacer
-}
-
-func (l listener) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	l.pacer.conns.Add(1)
-	return &conn{Conn: socket.Wrap(c), pacer: l.pacer}, nil
+	l.conns.Add(1)
+	return &conn{Conn: socket.Wrap(c), listener: l}, nil
 }
 
 type conn struct {
 	net.Conn
-	pacer *pacer
+	listener *listener
 	// since is the start, at most maxPause ago, of the period in which the bytes below were read.
 	since   time.Time
 	read    int
@@ -71,8 +67,8 @@ type conn struct {
 
 // Read implements net.Conn. A connection with little traffic, such as health checks, does not wait.
 func (c *conn) Read(b []byte) (int, error) {
-	load := c.pacer.load()
-	busy := c.pacer.busy(load)
+	load := c.listener.load()
+	busy := c.listener.busy(load)
 	if busy {
 		if now := time.Now(); now.Sub(c.since) > maxPause {
 			c.since, c.read = now, 0
@@ -81,7 +77,7 @@ func (c *conn) Read(b []byte) (int, error) {
 			load = c.pause()
 		}
 	}
-	n, err := c.Conn.Read(b[:min(int64(len(b)), c.pacer.readLimit(load))])
+	n, err := c.Conn.Read(b[:min(int64(len(b)), c.listener.readLimit(load))])
 	if busy {
 		c.read += n
 	}
@@ -93,11 +89,11 @@ func (c *conn) pause() int64 {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for end := time.Now().Add(maxPause); ; {
-		if load := c.pacer.load(); !c.pacer.busy(load) || !time.Now().Before(end) {
+		if load := c.listener.load(); !c.listener.busy(load) || !time.Now().Before(end) {
 			return load
 		}
 		select {
-		case <-c.pacer.gate.freed:
+		case <-c.listener.gate.freed:
 		case <-tick.C:
 		}
 	}
@@ -105,6 +101,6 @@ func (c *conn) pause() int64 {
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	c.closing.Do(func() { c.pacer.conns.Add(-1) })
+	c.closing.Do(func() { c.listener.conns.Add(-1) })
 	return c.Conn.Close()
 }

@@ -12,11 +12,11 @@ import (
 func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := NewGate(100)
-		pacer := &pacer{gate: gate}
-		pacer.conns.Add(1)
+		l := &listener{gate: gate}
+		l.conns.Add(1)
 		here, there := net.Pipe()
 		defer here.Close()
-		c := &conn{Conn: there, pacer: pacer}
+		c := &conn{Conn: there, listener: l}
 		buffer := make([]byte, 1<<15)
 		// read returns the most bytes that were read at a time, and how long it took until all had been.
 		read := func(sent int) (maximum int, took time.Duration) {
@@ -66,7 +66,7 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		}
 		_ = c.Close()
 		_ = c.Close()
-		if n := pacer.conns.Load(); n != 0 {
+		if n := l.conns.Load(); n != 0 {
 			t.Errorf("%d connections, want 0", n)
 		}
 	})
@@ -82,8 +82,8 @@ func BenchmarkEnterAndLeave(b *testing.B) {
 }
 
 func BenchmarkLoad(b *testing.B) {
-	p := &pacer{gate: NewGate(1)}
+	l := &listener{gate: NewGate(1)}
 	for b.Loop() {
-		p.busy(p.load())
+		l.busy(l.load())
 	}
 }

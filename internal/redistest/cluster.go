@@ -65,7 +65,8 @@ func startNode(tb testing.TB, behind func(addr string) string, settings ...strin
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
-	return startAt(tb, addr, clusterSettings(tb, bus, append([]string{"--cluster-announce-port", announced}, settings...)...)...), bus
+	s, err := Run(addr, clusterSettings(tb, bus, append([]string{"--cluster-announce-port", announced}, settings...)...)...)
+	return stopAtCleanup(tb, s, err), bus
 }
 
 // clusterSettings returns the settings of a node with a bus port.
@@ -83,19 +84,19 @@ func (c *Cluster) meet(tb testing.TB, addr, bus string) {
 }
 
 // Replicate adds a replica to each master. It returns them in the order of the masters.
-func (c *Cluster) Replicate(tb testing.TB, settings ...string) []*Server {
+func (c *Cluster) Replicate(tb testing.TB) []*Server {
 	tb.Helper()
 	var replicas []*Server
 	for i := range c.Servers {
-		replicas = append(replicas, c.AddReplica(tb, i, settings...))
+		replicas = append(replicas, c.AddReplica(tb, i))
 	}
 	return replicas
 }
 
 // AddReplica adds a replica of a node. It returns once the replica is in sync and all nodes know it.
-func (c *Cluster) AddReplica(tb testing.TB, node int, settings ...string) *Server {
+func (c *Cluster) AddReplica(tb testing.TB, node int) *Server {
 	tb.Helper()
-	s, bus := startNode(tb, func(addr string) string { return addr }, settings...)
+	s, bus := startNode(tb, func(addr string) string { return addr })
 	c.meet(tb, s.Addr, bus)
 	id := fmt.Sprint(s.do(tb, "cluster", "myid"))
 	// ask waits until the reply of a server has a line that begins with line and contains want.

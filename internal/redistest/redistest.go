@@ -48,12 +48,6 @@ func startAtFree(tb testing.TB, free func(testing.TB) string, settings ...string
 	}
 }
 
-func startAt(tb testing.TB, addr string, settings ...string) *Server {
-	tb.Helper()
-	s, err := Run(addr, settings...)
-	return stopAtCleanup(tb, s, err)
-}
-
 // stopAtCleanup stops a server at the end of the test. It fails the test if the server has not started.
 func stopAtCleanup(tb testing.TB, s *Server, err error) *Server {
 	tb.Helper()

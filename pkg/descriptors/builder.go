@@ -32,17 +32,10 @@ func (b *Builder) Domain(name string) *Node {
 }
 
 // SetOnError sets the domain's default of on_store_error. The domain must exist.
-func (b *Builder) SetOnError(domain string, onError limiters.OnError) {
-	b.domains[domain].onError = onError
-}
+func (b *Builder) SetOnError(domain string, onError limiters.OnError) { b.domains[domain].onError = onError }
 
-// OnError returns the value of SetOnError, or limiters.OnErrorUnset.
-func (b *Builder) OnError(domain string) limiters.OnError {
-	if d := b.domains[domain]; d != nil {
-		return d.onError
-	}
-	return limiters.OnErrorUnset
-}
+// OnError returns the value of SetOnError, or limiters.OnErrorUnset. The domain must exist.
+func (b *Builder) OnError(domain string) limiters.OnError { return b.domains[domain].onError }
 
 // SetOnDeny sets the domain's default response to a denied request. The domain must exist.
 func (b *Builder) SetOnDeny(domain string, response *OnDeny) { b.domains[domain].onDeny = response }

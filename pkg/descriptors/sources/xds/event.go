@@ -16,19 +16,7 @@ const (
 
 // String returns the kind in one lower-case word.
 func (k Kind) String() string {
-	switch k {
-	case Connected:
-		return "connected"
-	case Disconnected:
-		return "disconnected"
-	case Accepted:
-		return "accepted"
-	case Unchanged:
-		return "unchanged"
-	case Rejected:
-		return "rejected"
-	}
-	return "unknown"
+	return [...]string{"connected", "disconnected", "accepted", "unchanged", "rejected"}[k]
 }
 
 // An Event is a change of the connection, or a push.
