@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -82,9 +83,8 @@ type scalar struct {
 	sent   uint64 // the part of n that was sent to statsd
 }
 
-func (s *scalar) counter(name, help string, labels prometheus.Labels) prometheus.Collector {
-	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels},
-		func() float64 { return float64(s.n.Load()) })
+func (s *scalar) register(auto promauto.Factory, name, help string, labels prometheus.Labels) {
+	auto.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(s.n.Load()) })
 }
 
 // maxDomains bounds the counted domains without rules, because a client can send any domain.
@@ -93,21 +93,20 @@ const maxDomains = 100
 func (s *Stats) register(registry prometheus.Registerer) {
 	const failed = "ratelimit_service_should_rate_limit_error"
 	const help = "Requests that failed. err_type is redis_error if the store failed, else service_error."
-	registry.MustRegister(
-		seriesCollector{s}, s.methods, s.methods.took,
-		s.configLoaded.counter("ratelimit_service_config_load_success", "Successful loads of rules.", nil),
-		s.configFailed.counter("ratelimit_service_config_load_error", "Failed loads of rules. The previous rules stay in force.", nil),
-		s.redisErrors.counter(failed, help, prometheus.Labels{"err_type": "redis_error"}),
-		s.serviceErrors.counter(failed, help, prometheus.Labels{"err_type": "service_error"}),
-		s.shadowed.counter("ratelimit_service_global_shadow_mode", "Requests over a limit that SHADOW_MODE answered with OK.", nil),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "weir_metrics_overflow_total",
-			Help: `Counts that went to key1="other" or domain="other" because the ratelimit_service series reached their bound.`,
-		}, func() float64 { return float64(s.rates.overflows.Load() + s.domains.overflows.Load()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "weir_metrics_series", Help: "Rules and runtime values with ratelimit_service series of their own. The bound is 10,000.",
-		}, func() float64 { return float64(s.rates.len()) }),
-	)
+	registry.MustRegister(seriesCollector{s}, s.methods, s.methods.took)
+	auto := promauto.With(registry)
+	s.configLoaded.register(auto, "ratelimit_service_config_load_success", "Successful loads of rules.", nil)
+	s.configFailed.register(auto, "ratelimit_service_config_load_error", "Failed loads of rules. The previous rules stay in force.", nil)
+	s.redisErrors.register(auto, failed, help, prometheus.Labels{"err_type": "redis_error"})
+	s.serviceErrors.register(auto, failed, help, prometheus.Labels{"err_type": "service_error"})
+	s.shadowed.register(auto, "ratelimit_service_global_shadow_mode", "Requests over a limit that SHADOW_MODE answered with OK.", nil)
+	auto.NewCounterFunc(prometheus.CounterOpts{
+		Name: "weir_metrics_overflow_total",
+		Help: `Counts that went to key1="other" or domain="other" because the ratelimit_service series reached their bound.`,
+	}, func() float64 { return float64(s.rates.overflows.Load() + s.domains.overflows.Load()) })
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_metrics_series", Help: "Rules and runtime values with ratelimit_service series of their own. The bound is 10,000.",
+	}, func() float64 { return float64(s.rates.len()) })
 }
 
 // Observe counts a finished request. The limits of one descriptor count as one hit. Ends of leases and reservations, which

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/backoff"
@@ -88,22 +89,20 @@ func New(to Destination, from Source, registry prometheus.Registerer, log *zap.L
 		s.bounds.renew = time.Minute
 	}
 	from.EnableSending()
-	count := func(name, help string, n *atomic.Uint64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
-			func() float64 { return float64(n.Load()) })
+	auto := promauto.With(registry)
+	count := func(name, help string, n *atomic.Uint64) {
+		auto.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(n.Load()) })
 	}
-	registry.MustRegister(
-		count("weir_statsd_sent_lines_total", "Lines sent to the statsd server.", &s.sent),
-		count("weir_statsd_dropped_lines_total", "Lines that the statsd server may not have received.", &s.dropped),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "weir_statsd_up", Help: "1 if the last send to the statsd server succeeded, else 0.",
-		}, func() float64 {
-			if s.up.Load() {
-				return 1
-			}
-			return 0
-		}),
-	)
+	count("weir_statsd_sent_lines_total", "Lines sent to the statsd server.", &s.sent)
+	count("weir_statsd_dropped_lines_total", "Lines that the statsd server may not have received.", &s.dropped)
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_statsd_up", Help: "1 if the last send to the statsd server succeeded, else 0.",
+	}, func() float64 {
+		if s.up.Load() {
+			return 1
+		}
+		return 0
+	})
 	return s
 }
 

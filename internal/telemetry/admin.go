@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -11,11 +12,10 @@ import (
 
 // RegisterAdmin registers the metrics of the admin API. The returned function counts a call. Callers must bound the set of routes.
 func (m *Metrics) RegisterAdmin() func(route string, code int) {
-	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
+	calls := promauto.With(m.Registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_admin_requests_total",
 		Help: "Calls of the admin API, by route and HTTP status code. Code 401 is a call without valid credentials.",
 	}, []string{"route", "code"})
-	m.Registry.MustRegister(calls)
 	return func(route string, code int) { calls.WithLabelValues(route, strconv.Itoa(code)).Inc() }
 }
 

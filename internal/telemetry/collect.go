@@ -1,6 +1,9 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // A collectFunc collects metrics at each scrape. It describes none.
 type collectFunc func(to chan<- prometheus.Metric)
@@ -11,16 +14,17 @@ func (collectFunc) Describe(chan<- *prometheus.Desc) {}
 // Collect implements [prometheus.Collector].
 func (f collectFunc) Collect(to chan<- prometheus.Metric) { f(to) }
 
-// readers returns constructors of gauges and counters that read one field of stats at each scrape.
-func readers[S any](stats func() S, labels prometheus.Labels) (
-	gauge, counter func(name, help string, value func(S) int64) prometheus.Collector,
+// readers returns functions that register a gauge or a counter. Each reads one field of stats at each scrape.
+func readers[S any](registry prometheus.Registerer, stats func() S, labels prometheus.Labels) (
+	gauge, counter func(name, help string, value func(S) int64),
 ) {
+	auto := promauto.With(registry)
 	read := func(value func(S) int64) func() float64 { return func() float64 { return float64(value(stats())) } }
-	gauge = func(name, help string, value func(S) int64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read(value))
+	gauge = func(name, help string, value func(S) int64) {
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read(value))
 	}
-	counter = func(name, help string, value func(S) int64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, read(value))
+	counter = func(name, help string, value func(S) int64) {
+		auto.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, read(value))
 	}
 	return gauge, counter
 }

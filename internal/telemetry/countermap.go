@@ -28,10 +28,12 @@ type counterMap struct {
 	counts map[labelSet]*atomic.Uint64
 }
 
-func newCounterMap(name, help string, labels ...string) *counterMap {
-	return &counterMap{
+func newCounterMap(registry prometheus.Registerer, name, help string, labels ...string) *counterMap {
+	c := &counterMap{
 		desc: prometheus.NewDesc(name, help, labels, nil), labels: len(labels), counts: map[labelSet]*atomic.Uint64{},
 	}
+	registry.MustRegister(c)
+	return c
 }
 
 func (c *counterMap) add(labels labelSet, n uint64) {

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -11,29 +12,27 @@ import (
 
 // leases counts ends of leases and reservations. The hits that open them are in weir_hits_total.
 type leases struct {
-	ends        *counterMap
-	badIDs      *counterMap
-	tooMany     *counterMap
-	endedLeases *prometheus.CounterVec // by Weir, of denied or canceled requests
-	// of endedLeases
-	ended, failed prometheus.Counter
+	ends          *counterMap
+	badIDs        *counterMap
+	tooMany       *counterMap
+	ended, failed prometheus.Counter // leases that Weir ended, or failed to end, of denied or canceled requests
 }
 
-func newLeases() leases {
+func newLeases(registry prometheus.Registerer) leases {
 	l := leases{
-		ends: newCounterMap("weir_lease_ends_total", "Releases and settles by rule, those of unknown ids included. The result is error if the store "+
+		ends: newCounterMap(registry, "weir_lease_ends_total", "Releases and settles by rule, those of unknown ids included. The result is error if the store "+
 			"could not decide; with Redis, Weir then repeats it.", "domain", "rule", "result"),
-		badIDs: newCounterMap("weir_bad_lease_ids_total",
+		badIDs: newCounterMap(registry, "weir_bad_lease_ids_total",
 			"Descriptors with an empty lease id, or one of more than 256 bytes. Weir denies them, except releases, settles, and descriptors under a rule in shadow mode.", "domain", "rule"),
-		tooMany: newCounterMap("weir_too_many_leases_total",
+		tooMany: newCounterMap(registry, "weir_too_many_leases_total",
 			"Descriptors denied because their key has 10,000 open reservations, also in shadow mode.", "domain", "rule"),
-		endedLeases: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_leases_given_up_total",
-			Help: "Leases and reservations that Weir ended because their request was denied or canceled. The result is error if the " +
-				"store failed; with Redis, Weir then repeats the end.",
-		}, []string{"result"}),
 	}
-	l.ended, l.failed = l.endedLeases.WithLabelValues("ok"), l.endedLeases.WithLabelValues("error")
+	endedLeases := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_leases_given_up_total",
+		Help: "Leases and reservations that Weir ended because their request was denied or canceled. The result is error if the " +
+			"store failed; with Redis, Weir then repeats the end.",
+	}, []string{"result"})
+	l.ended, l.failed = endedLeases.WithLabelValues("ok"), endedLeases.WithLabelValues("error")
 	return l
 }
 
@@ -77,13 +76,11 @@ func (l *leases) dropRemoved(rules *descriptors.Rules) {
 
 // RegisterEnds registers the metrics of a [guard.EndRetrier].
 func (m *Metrics) RegisterEnds(stats func() guard.EndRetrierStats) {
-	gauge, counter := readers(stats, nil)
-	m.Registry.MustRegister(
-		gauge("weir_lease_ends_pending", "Releases and settles that failed and that Weir repeats until the store answers.",
-			func(s guard.EndRetrierStats) int64 { return s.Pending }),
-		counter("weir_lease_ends_repeated_total", "Releases and settles that failed first and succeeded when Weir repeated them.",
-			func(s guard.EndRetrierStats) int64 { return s.Recovered }),
-		counter("weir_lease_ends_lost_total", "Releases and settles that Weir gave up, because 50,000 others were pending or the TTL was over.",
-			func(s guard.EndRetrierStats) int64 { return s.Lost }),
-	)
+	gauge, counter := readers(m.Registry, stats, nil)
+	gauge("weir_lease_ends_pending", "Releases and settles that failed and that Weir repeats until the store answers.",
+		func(s guard.EndRetrierStats) int64 { return s.Pending })
+	counter("weir_lease_ends_repeated_total", "Releases and settles that failed first and succeeded when Weir repeated them.",
+		func(s guard.EndRetrierStats) int64 { return s.Recovered })
+	counter("weir_lease_ends_lost_total", "Releases and settles that Weir gave up, because 50,000 others were pending or the TTL was over.",
+		func(s guard.EndRetrierStats) int64 { return s.Lost })
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 
@@ -48,60 +49,58 @@ var seconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .015, .02,
 
 // NewMetrics returns Metrics with a new registry.
 func NewMetrics(version string) *Metrics {
+	registry := prometheus.NewRegistry()
+	auto := promauto.With(registry)
 	m := &Metrics{
-		Registry: prometheus.NewRegistry(),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Registry: registry,
+		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_requests_total",
 			Help: "Requests answered, by gRPC code. Requests with code OK have the overall code ok or over_limit.",
 		}, []string{"code", "overall"}),
-		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+		took: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to its decision.", Buckets: seconds,
 		}),
-		store: prometheus.NewHistogram(prometheus.HistogramOpts{
+		store: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: seconds,
 		}),
 		hits: newHits(),
-		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
+		loads: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_rules_loads_total", Help: "Loads of rules, by result: ok, or error. After an error the previous rules stay in force.",
 		}, []string{"result"}),
-		loaded: prometheus.NewGauge(prometheus.GaugeOpts{
+		loaded: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_rules_loaded_timestamp_seconds", Help: "Time at which the rules in force were loaded, in Unix seconds.",
 		}),
-		rules: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_rules", Help: "Number of rules in force."}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
+		rules: auto.NewGauge(prometheus.GaugeOpts{Name: "weir_rules", Help: "Number of rules in force."}),
+		panics: auto.NewCounter(prometheus.CounterOpts{
 			Name: "weir_panics_total", Help: "Requests answered INTERNAL, or over HTTP with 500, and failed resets by other replicas, because of a bug in Weir.",
 		}),
-		unmatched: newCounterMap("weir_unmatched_descriptors_total",
+		unmatched: newCounterMap(registry, "weir_unmatched_descriptors_total",
 			"Descriptors that no rule of their domain limits. LOG_LEVEL=debug logs their keys.", "domain"),
-		denials: newCounterMap("weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced"),
-		peeks: newCounterMap("weir_denied_peeks_total", "Denied peeks by limit: requests with hits_addend 0. weir_denials_total includes them, weir_hits_total does not.",
+		denials: newCounterMap(registry, "weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced"),
+		peeks: newCounterMap(registry, "weir_denied_peeks_total", "Denied peeks by limit: requests with hits_addend 0. weir_denials_total includes them, weir_hits_total does not.",
 			"domain", "rule", "limit"),
-		penalties: newCounterMap("weir_penalties_total", "Penalties that began, by limit.", "domain", "rule", "limit"),
-		byPenalty: newCounterMap("weir_penalty_denials_total", "Denials by a penalty, by limit. weir_denials_total includes them.",
+		penalties: newCounterMap(registry, "weir_penalties_total", "Penalties that began, by limit.", "domain", "rule", "limit"),
+		byPenalty: newCounterMap(registry, "weir_penalty_denials_total", "Denials by a penalty, by limit. weir_denials_total includes them.",
 			"domain", "rule", "limit"),
-		rulesInfo: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		rulesInfo: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_rules_info", Help: "Always 1. The label is the version of the rules in force. Replicas with equal versions decide by the same rules.",
 		}, []string{"version"}),
-		leases: newLeases(),
+		leases: newLeases(registry),
 	}
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	auto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1. The label is the version of Weir.",
-	}, []string{"version"})
-	build.WithLabelValues(version).Set(1)
-	undecodable := prometheus.NewCounterVec(prometheus.CounterOpts{
+	}, []string{"version"}).WithLabelValues(version).Set(1)
+	undecodable := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_undecodable_requests_total",
 		Help: "Messages that Weir could not read as a RateLimitRequest, because they are malformed or too large. They are also in weir_requests_total, by their code.",
 	}, []string{"protocol"})
 	m.undecodable.grpc, m.undecodable.json = undecodable.WithLabelValues("grpc"), undecodable.WithLabelValues("json")
-	m.Registry.MustRegister(undecodable, m.rulesInfo, m.peeks, m.penalties, m.byPenalty)
-	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, m.unmatched, m.denials, build,
-		m.leases.ends, m.leases.badIDs, m.leases.tooMany, m.leases.endedLeases,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(m.hits, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.ok = m.requests.WithLabelValues(codes.OK.String(), "ok")
 	m.over = m.requests.WithLabelValues(codes.OK.String(), "over_limit")
 	m.loads.WithLabelValues("ok")
 	m.loads.WithLabelValues("error")
-	m.handler = promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	return m
 }
 

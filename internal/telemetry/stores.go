@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
@@ -19,17 +20,15 @@ type MemoryStats struct {
 
 // RegisterMemory registers the metrics of a store in memory.
 func (m *Metrics) RegisterMemory(stats func() MemoryStats) {
-	gauge, counter := readers(stats, nil)
-	m.Registry.MustRegister(
-		gauge("weir_memory_keys", "Keys in memory: of the store, or of the fallback on_store_error: local.",
-			func(s MemoryStats) int64 { return s.Keys }),
-		gauge("weir_memory_bytes", "Approximate memory of the keys in memory, in bytes.",
-			func(s MemoryStats) int64 { return s.Bytes }),
-		counter("weir_memory_dropped_keys_total", "Keys evicted for room before they expired.",
-			func(s MemoryStats) int64 { return s.Evicted }),
-		counter("weir_memory_refused_hits_total", "Hits that failed because memory was full and no key could be evicted.",
-			func(s MemoryStats) int64 { return s.Rejected }),
-	)
+	gauge, counter := readers(m.Registry, stats, nil)
+	gauge("weir_memory_keys", "Keys in memory: of the store, or of the fallback on_store_error: local.",
+		func(s MemoryStats) int64 { return s.Keys })
+	gauge("weir_memory_bytes", "Approximate memory of the keys in memory, in bytes.",
+		func(s MemoryStats) int64 { return s.Bytes })
+	counter("weir_memory_dropped_keys_total", "Keys evicted for room before they expired.",
+		func(s MemoryStats) int64 { return s.Evicted })
+	counter("weir_memory_refused_hits_total", "Hits that failed because memory was full and no key could be evicted.",
+		func(s MemoryStats) int64 { return s.Rejected })
 }
 
 // RedisStats repeats the fields of redisstore.Stats, see [MemoryStats].
@@ -43,53 +42,47 @@ type RedisStats struct {
 
 // RegisterRedis registers the metrics of a store on Redis, with the label redis=name.
 func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
-	_, counter := readers(stats, prometheus.Labels{"redis": name})
-	m.Registry.MustRegister(
-		counter("weir_redis_calls_total", "Calls to Redis. One call decides all hits that arrived during the previous call.",
-			func(s RedisStats) int64 { return s.Calls }),
-		counter("weir_redis_hits_total", "Hits decided by calls to Redis. Divided by weir_redis_calls_total, it is the mean size of a batch.",
-			func(s RedisStats) int64 { return s.Ops }),
-		counter("weir_redis_refused_hits_total", "Hits that failed immediately because the queue for Redis was full.",
-			func(s RedisStats) int64 { return s.QueueRejected }),
-		counter("weir_redis_broken_hits_total", "Hits that failed immediately because the breaker was open.",
-			func(s RedisStats) int64 { return s.BreakerRejected }),
-		counter("weir_redis_left_hits_total", "Hits that waited in the queue for Redis until their timeout. They were not charged.",
-			func(s RedisStats) int64 { return s.TimedOut }),
-		counter("weir_redis_panics_total", "Calls to Redis that failed because of a bug in Weir.",
-			func(s RedisStats) int64 { return s.Panics }),
-	)
+	_, counter := readers(m.Registry, stats, prometheus.Labels{"redis": name})
+	counter("weir_redis_calls_total", "Calls to Redis. One call decides all hits that arrived during the previous call.",
+		func(s RedisStats) int64 { return s.Calls })
+	counter("weir_redis_hits_total", "Hits decided by calls to Redis. Divided by weir_redis_calls_total, it is the mean size of a batch.",
+		func(s RedisStats) int64 { return s.Ops })
+	counter("weir_redis_refused_hits_total", "Hits that failed immediately because the queue for Redis was full.",
+		func(s RedisStats) int64 { return s.QueueRejected })
+	counter("weir_redis_broken_hits_total", "Hits that failed immediately because the breaker was open.",
+		func(s RedisStats) int64 { return s.BreakerRejected })
+	counter("weir_redis_left_hits_total", "Hits that waited in the queue for Redis until their timeout. They were not charged.",
+		func(s RedisStats) int64 { return s.TimedOut })
+	counter("weir_redis_panics_total", "Calls to Redis that failed because of a bug in Weir.",
+		func(s RedisStats) int64 { return s.Panics })
 }
 
 // RegisterDenyCache registers the metrics of the deny cache.
 func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
-	gauge, counter := readers(stats, nil)
-	m.Registry.MustRegister(
-		gauge("weir_deny_cache_entries", "Denials in the deny cache.",
-			func(s guard.DenyCacheStats) int64 { return s.Entries }),
-		gauge("weir_deny_cache_bytes", "Approximate memory of the deny cache, in bytes.",
-			func(s guard.DenyCacheStats) int64 { return s.Bytes }),
-		counter("weir_deny_cache_asked_total", "Hits that the deny cache looked up. Refunds are not looked up.",
-			func(s guard.DenyCacheStats) int64 { return s.Lookups }),
-		counter("weir_deny_cache_answered_total", "Hits that the deny cache denied without a call to the store.",
-			func(s guard.DenyCacheStats) int64 { return s.Answered }),
-		counter("weir_deny_cache_refused_total", "Denials that were not remembered because the deny cache was full.",
-			func(s guard.DenyCacheStats) int64 { return s.NotCached }),
-		counter("weir_deny_cache_sent_hits_total", "Hits that the deny cache denied and then sent to the store to be counted.",
-			func(s guard.DenyCacheStats) int64 { return s.SentHits }),
-		counter("weir_deny_cache_lost_hits_total", "Hits that the deny cache sent in calls that failed. They may not have been counted.",
-			func(s guard.DenyCacheStats) int64 { return s.LostHits }),
-	)
+	gauge, counter := readers(m.Registry, stats, nil)
+	gauge("weir_deny_cache_entries", "Denials in the deny cache.",
+		func(s guard.DenyCacheStats) int64 { return s.Entries })
+	gauge("weir_deny_cache_bytes", "Approximate memory of the deny cache, in bytes.",
+		func(s guard.DenyCacheStats) int64 { return s.Bytes })
+	counter("weir_deny_cache_asked_total", "Hits that the deny cache looked up. Refunds are not looked up.",
+		func(s guard.DenyCacheStats) int64 { return s.Lookups })
+	counter("weir_deny_cache_answered_total", "Hits that the deny cache denied without a call to the store.",
+		func(s guard.DenyCacheStats) int64 { return s.Answered })
+	counter("weir_deny_cache_refused_total", "Denials that were not remembered because the deny cache was full.",
+		func(s guard.DenyCacheStats) int64 { return s.NotCached })
+	counter("weir_deny_cache_sent_hits_total", "Hits that the deny cache denied and then sent to the store to be counted.",
+		func(s guard.DenyCacheStats) int64 { return s.SentHits })
+	counter("weir_deny_cache_lost_hits_total", "Hits that the deny cache sent in calls that failed. They may not have been counted.",
+		func(s guard.DenyCacheStats) int64 { return s.LostHits })
 }
 
 // RegisterLoad registers the metrics of load shedding.
 func (m *Metrics) RegisterLoad(stats func() admission.Stats) {
-	gauge, counter := readers(stats, nil)
-	m.Registry.MustRegister(
-		gauge("weir_requests_in_flight", "Requests that are being decided.", func(l admission.Stats) int64 { return l.InFlight }),
-		counter("weir_refused_requests_total",
-			"Requests shed because MAX_IN_FLIGHT requests were being decided. weir_requests_total does not include them.",
-			func(l admission.Stats) int64 { return l.Shed }),
-	)
+	gauge, counter := readers(m.Registry, stats, nil)
+	gauge("weir_requests_in_flight", "Requests that are being decided.", func(l admission.Stats) int64 { return l.InFlight })
+	counter("weir_refused_requests_total",
+		"Requests shed because MAX_IN_FLIGHT requests were being decided. weir_requests_total does not include them.",
+		func(l admission.Stats) int64 { return l.Shed })
 }
 
 // SnapshotStats describes the snapshots of the store in memory.
@@ -101,22 +94,20 @@ type SnapshotStats struct {
 
 // RegisterSnapshot registers the metrics of the memory store's snapshots.
 func (m *Metrics) RegisterSnapshot(stats func() SnapshotStats) {
-	gauge, counter := readers(stats, nil)
-	m.Registry.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "weir_memory_snapshot_timestamp_seconds", Help: "Time at which the last snapshot was saved, in Unix seconds. 0: none yet.",
-		}, func() float64 {
-			at := stats().SavedAt
-			if at.IsZero() {
-				return 0
-			}
-			return float64(at.UnixMilli()) / 1000
-		}),
-		gauge("weir_memory_snapshot_saved_keys", "Keys in the last snapshot.",
-			func(s SnapshotStats) int64 { return s.Saved }),
-		gauge("weir_memory_snapshot_loaded_keys", "Keys loaded from the snapshot at start.",
-			func(s SnapshotStats) int64 { return s.Loaded }),
-		counter("weir_memory_snapshot_failures_total", "Snapshots that could not be saved.",
-			func(s SnapshotStats) int64 { return s.Failures }),
-	)
+	gauge, counter := readers(m.Registry, stats, nil)
+	promauto.With(m.Registry).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_memory_snapshot_timestamp_seconds", Help: "Time at which the last snapshot was saved, in Unix seconds. 0: none yet.",
+	}, func() float64 {
+		at := stats().SavedAt
+		if at.IsZero() {
+			return 0
+		}
+		return float64(at.UnixMilli()) / 1000
+	})
+	gauge("weir_memory_snapshot_saved_keys", "Keys in the last snapshot.",
+		func(s SnapshotStats) int64 { return s.Saved })
+	gauge("weir_memory_snapshot_loaded_keys", "Keys loaded from the snapshot at start.",
+		func(s SnapshotStats) int64 { return s.Loaded })
+	counter("weir_memory_snapshot_failures_total", "Snapshots that could not be saved.",
+		func(s SnapshotStats) int64 { return s.Failures })
 }

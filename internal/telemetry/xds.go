@@ -1,6 +1,9 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // XDS counts connections to a control plane and its pushes.
 type XDS struct {
@@ -10,15 +13,15 @@ type XDS struct {
 
 // NewXDS returns registered metrics.
 func NewXDS(registry prometheus.Registerer) *XDS {
+	auto := promauto.With(registry)
 	x := &XDS{
-		connected: prometheus.NewGauge(prometheus.GaugeOpts{
+		connected: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_xds_connected", Help: "1 if a stream to the control plane is open, else 0. Without a stream the last rules stay in force.",
 		}),
-		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
+		pushes: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_xds_pushes_total", Help: "Pushes of the control plane, by result: accepted, unchanged, or rejected. After a rejected push the previous rules stay in force.",
 		}, []string{"result"}),
 	}
-	registry.MustRegister(x.connected, x.pushes)
 	for _, result := range []string{"accepted", "unchanged", "rejected"} {
 		x.pushes.WithLabelValues(result)
 	}
