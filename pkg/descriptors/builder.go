@@ -32,7 +32,9 @@ func (b *Builder) Domain(name string) *Node {
 }
 
 // SetOnError sets the domain's default of on_store_error. The domain must exist.
-func (b *Builder) SetOnError(domain string, onError limiters.OnError) { b.domains[domain].onError = onError }
+func (b *Builder) SetOnError(domain string, onError limiters.OnError) {
+	b.domains[domain].onError = onError
+}
 
 // OnError returns the value of SetOnError, or limiters.OnErrorUnset. The domain must exist.
 func (b *Builder) OnError(domain string) limiters.OnError { return b.domains[domain].onError }

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,29 +20,34 @@ type list struct {
 // so that two lists at one level have different names.
 func (l *list) name() string {
 	const maximum = 64
-	var b strings.Builder
-	add := func(item string) bool {
-		if b.Len() > 0 && b.Len()+len(item) >= maximum {
-			b.WriteString(",...")
-			return false
-		}
-		if b.Len() > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(item)
-		return true
-	}
-	for _, value := range l.values {
-		if !add(value) {
-			break
+	name := ""
+	for item := range l.items() {
+		switch {
+		case name == "":
+			name = item
+		case len(name)+len(item) >= maximum:
+			return name + ",..."
+		default:
+			name += "," + item
 		}
 	}
-	for _, prefix := range l.prefixes {
-		if !add(prefix.String()) {
-			break
+	return name
+}
+
+// items returns the values, or the texts of the prefixes.
+func (l *list) items() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, value := range l.values {
+			if !yield(value) {
+				return
+			}
+		}
+		for _, prefix := range l.prefixes {
+			if !yield(prefix.String()) {
+				return
+			}
 		}
 	}
-	return b.String()
 }
 
 // A prefixes maps addresses to the children of a node, by the longest prefix that contains the address. Nil is empty.

@@ -105,11 +105,8 @@ func (l *level) appendDigest(b []byte) []byte {
 		return b
 	}
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(l.list.values)+len(l.list.prefixes)))
-	for _, value := range l.list.values {
-		b = appendPart(b, value)
-	}
-	for _, prefix := range l.list.prefixes {
-		b = appendPart(b, prefix.String())
+	for item := range l.list.items() {
+		b = appendPart(b, item)
 	}
 	return b
 }

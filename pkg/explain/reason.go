@@ -56,7 +56,11 @@ func selectionReason(s *descriptors.Step) string {
 		}
 		return "no child: " + s.Above + " has no descriptors below it"
 	case descriptors.NoKey:
-		return fmt.Sprintf("no descriptor %shas the key %s: %s", below(s), short(s.Entry.Key),
+		below := ""
+		if s.Above != "" {
+			below = "below " + s.Above + " "
+		}
+		return fmt.Sprintf("no descriptor %shas the key %s: %s", below, short(s.Entry.Key),
 			alternatives(s, s.Entry.Key, "the keys are", "the key is"))
 	}
 	what := map[descriptors.StepResult]string{
@@ -65,14 +69,6 @@ func selectionReason(s *descriptors.Step) string {
 	}[s.Result]
 	return fmt.Sprintf("%s: %s", what,
 		alternatives(s, s.Entry.Value, "the values of "+short(s.Entry.Key)+" are", "the value of "+short(s.Entry.Key)+" is"))
-}
-
-// below returns "below PARENT ", or "" at the top level.
-func below(s *descriptors.Step) string {
-	if s.Above == "" {
-		return ""
-	}
-	return "below " + s.Above + " "
 }
 
 // missing returns the entry that a request lacks if it ends at the node of s, which has no rule.

@@ -77,8 +77,14 @@ func (f Fields) Has(name string) bool { return f.f[name].key != nil }
 // Key returns the key of a field.
 func (f Fields) Key(name string) Node { return Node{f.f[name].key} }
 
-// Value returns the value of a field, following an alias.
-func (f Fields) Value(name string) Node { return f.d.follow(f.f[name].value) }
+// Value returns the value of a field, following an alias. It is absent once a bound of the file is reached.
+func (f Fields) Value(name string) Node {
+	n, ok := f.d.valueOf(f.f[name])
+	if !ok {
+		return Node{}
+	}
+	return Node{n}
+}
 
 // Text reads a scalar as text, as it is written. It returns "" if the key is absent, or after a fault.
 func (f Fields) Text(name string) string {
@@ -92,7 +98,7 @@ func (f Fields) Integer(name string, minimum, maximum, def int64) int64 {
 }
 
 // Bool reads true or false. It returns false if the key is absent, or after a fault.
-func (f Fields) Bool(name string) bool { return f.d.boolean(f.f[name], false) }
+func (f Fields) Bool(name string) bool { return f.d.boolean(f.f[name]) }
 
 // Choice reads one of choices. It returns "" if the key is absent, or after a fault.
 func (f Fields) Choice(name string, choices ...string) string {
@@ -135,29 +141,15 @@ func (d *Document) Item(n Node, name string) (string, bool) {
 
 // Items returns the items of a list, following aliases. It records a fault if n is not a list.
 func (d *Document) Items(n Node, name string) []Node {
-	if !n.IsList() {
-		d.Fault(n, listRemedy, "%s is %s, not a list", name, n)
+	if n.n == nil {
+		d.Fault(n, listRemedy, "%s is missing, not a list", name)
 		return nil
 	}
 	var all []Node
-	for _, item := range n.n.Content {
-		if item := d.follow(item); item.n != nil {
-			all = append(all, item)
-		}
+	for _, item := range d.sequence(n.n, name, listRemedy) {
+		all = append(all, Node{item})
 	}
 	return all
-}
-
-// follow resolves an alias. It returns an absent node once a bound of the file is reached.
-func (d *Document) follow(n *yaml.Node) Node {
-	if n == nil {
-		return Node{}
-	}
-	n, ok := d.visit(n)
-	if !ok {
-		return Node{}
-	}
-	return Node{n}
 }
 
 // Line returns the line of n, from 1; 0 if n is absent.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -164,9 +163,6 @@ func encoded(value any) *yaml.Node {
 
 // Quoted returns a text as YAML on one line, also for use inside of [] and {}. Plain texts have no quotes.
 func Quoted(text string) string {
-	list, err := yaml.Marshal(encoded([]string{text}))
-	if err != nil {
-		return strconv.Quote(text) // unreachable: a text has no error
-	}
+	list, _ := yaml.Marshal(encoded([]string{text})) // a text has no error
 	return strings.TrimSuffix(strings.TrimPrefix(string(list), "["), "]\n")
 }

@@ -20,15 +20,12 @@ type branchIndex struct {
 }
 
 func (b *branch) children() *branchIndex {
-	if b.index == nil {
-		b.index = newBranchIndex(b.below)
+	if b.index != nil {
+		return b.index
 	}
-	return b.index
-}
-
-func newBranchIndex(level []*branch) *branchIndex {
-	ix := &branchIndex{level: level, byIP: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
-	for _, b := range level {
+	ix := &branchIndex{level: b.below, byIP: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
+	b.index = ix
+	for _, b := range b.below {
 		switch l := &b.level; {
 		case len(l.Prefixes) > 0:
 			ix.addPrefixes(b)

@@ -90,10 +90,7 @@ func (r *reader) onlyOne(f fields, names ...string) {
 
 // items returns the items of a list of scalars, which must not be empty.
 func (r *reader) items(f field, item string) []*yaml.Node {
-	if f.key == nil {
-		return nil
-	}
-	n, ok := r.visit(f.value)
+	n, ok := r.valueOf(f)
 	switch {
 	case !ok:
 		return nil

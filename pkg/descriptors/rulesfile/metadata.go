@@ -9,11 +9,8 @@ import (
 
 // metadata reads a map that google.protobuf.Struct can represent; nil if absent.
 func (r *reader) metadata(f field) map[string]any {
-	if r.empty(f) {
-		return nil
-	}
-	n, ok := r.visit(f.value)
-	if !ok {
+	n, ok := r.valueOf(f)
+	if !ok || r.empty(f) {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {

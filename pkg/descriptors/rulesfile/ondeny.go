@@ -18,10 +18,7 @@ var inOnDeny = &Section{Name: "an on_deny", Keys: []string{"body", "content_type
 
 // onDeny reads an on_deny; nil if absent or faulty. Aliases of one on_deny share the result.
 func (r *reader) onDeny(f field) *descriptors.OnDeny {
-	if f.key == nil {
-		return nil
-	}
-	n, ok := r.visit(f.value)
+	n, ok := r.valueOf(f)
 	if !ok {
 		return nil
 	}
@@ -46,7 +43,7 @@ func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
 	if !ok {
 		return nil
 	}
-	o := &descriptors.OnDeny{Problem: r.boolean(f["problem"], false)}
+	o := &descriptors.OnDeny{Problem: r.boolean(f["problem"])}
 	o.Body, _ = r.text(f["body"])
 	o.ContentType, _ = r.text(f["content_type"])
 	o.Headers = r.headers(f["headers"])
@@ -89,10 +86,7 @@ var notInHeaders = map[string]string{
 
 // headers reads a map of header names and values, and returns it sorted by name.
 func (r *reader) headers(f field) []descriptors.Header {
-	if f.key == nil {
-		return nil
-	}
-	n, ok := r.visit(f.value)
+	n, ok := r.valueOf(f)
 	if !ok {
 		return nil
 	}

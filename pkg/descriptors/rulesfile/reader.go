@@ -274,27 +274,19 @@ func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 	return fmt.Sprintf("want a whole number from %d to %d", minimum, maximum)
 }
 
-// boolean reads true or false. It returns def if the key is absent or faulty.
-func (r *reader) boolean(f field, def bool) bool {
+// boolean reads true or false. It returns false if the key is absent or faulty.
+func (r *reader) boolean(f field) (v bool) {
 	n, ok := r.valueOf(f)
-	if !ok {
-		return def
-	}
-	var v bool
-	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil {
+	if ok && (n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil) {
 		r.fault(n, "want true or false", "%s is %s", f.key.Value, shape(n))
-		return def
 	}
 	return v
 }
 
 // flag reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty value is false.
 func (r *reader) flag(f field) bool {
-	if r.empty(f) {
-		return false
-	}
-	n, ok := r.visit(f.value)
-	if !ok {
+	n, ok := r.valueOf(f)
+	if !ok || r.empty(f) {
 		return false
 	}
 	v, ok := parseBool(n)

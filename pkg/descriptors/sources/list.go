@@ -64,25 +64,20 @@ func (l *listing) addFolder(path, name string, parents []os.FileInfo) error {
 		if l.entries > MaxFiles {
 			return fmt.Errorf("read %s: more than %d files and folders: name a folder that has only rules files", path, MaxFiles)
 		}
-		if err := l.addEntry(filepath.Join(path, e.Name()), filepath.Join(name, e.Name()), parents); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l *listing) addEntry(path, name string, parents []os.FileInfo) error {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return readError(err)
-	case info.Mode().IsRegular():
-		l.files = append(l.files, listed{name, path, info.Size(), info.ModTime()})
-	case info.IsDir():
-		if slices.ContainsFunc(parents, func(p os.FileInfo) bool { return os.SameFile(p, info) }) {
+		path, name := filepath.Join(path, e.Name()), filepath.Join(name, e.Name())
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return readError(err)
+		case info.Mode().IsRegular():
+			l.files = append(l.files, listed{name, path, info.Size(), info.ModTime()})
+		case info.IsDir() && slices.ContainsFunc(parents, func(p os.FileInfo) bool { return os.SameFile(p, info) }):
 			return fmt.Errorf("read %s: a symbolic link to one of its own parent folders: remove the link", path)
+		case info.IsDir():
+			if err := l.addFolder(path, name, append(slices.Clip(parents), info)); err != nil {
+				return err
+			}
 		}
-		return l.addFolder(path, name, append(slices.Clip(parents), info))
 	}
 	return nil
 }
