@@ -3,6 +3,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -31,9 +32,7 @@ type Gate struct {
 
 // NewGate returns a Gate that admits limit requests; 0 means 256 for each CPU.
 func NewGate(limit int) *Gate {
-	if limit == 0 {
-		limit = defaultPerCPU * runtime.GOMAXPROCS(0)
-	}
+	limit = cmp.Or(limit, defaultPerCPU*runtime.GOMAXPROCS(0))
 	return &Gate{limit: int64(limit), busy: int64(limit - limit/4), freed: make(chan struct{})}
 }
 

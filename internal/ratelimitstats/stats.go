@@ -5,6 +5,7 @@
 package ratelimitstats
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -46,12 +47,8 @@ type Options struct {
 
 // New returns Stats that are registered with registry.
 func New(registry prometheus.Registerer, o Options) *Stats {
-	if o.maxSeries == 0 {
-		o.maxSeries = 10_000
-	}
-	if o.idle == 0 {
-		o.idle = 24 * time.Hour
-	}
+	o.maxSeries = cmp.Or(o.maxSeries, 10_000)
+	o.idle = cmp.Or(o.idle, 24*time.Hour)
 	if o.now == nil {
 		o.now = time.Now
 	}

@@ -3,6 +3,7 @@ package redistest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,10 +77,7 @@ func arguments(addr string, settings ...string) []string {
 
 // launch starts a redis-server. It returns once a client with these options gets an answer, possibly one of the given errors.
 func launch(login redis.Options, args []string, answers ...string) (*Server, error) {
-	path := os.Getenv("REDIS_SERVER")
-	if path == "" {
-		path = "redis-server"
-	}
+	path := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server")
 	login.MaxRetries = -1
 	// The defaults of go-redis are shorter than a busy machine can stop a server. The context of a command ends it earlier.
 	login.DialTimeout, login.ReadTimeout, login.WriteTimeout, login.ContextTimeoutEnabled = timeout, timeout, timeout, true

@@ -8,6 +8,7 @@
 package shadow
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -53,9 +54,7 @@ type Comparison struct {
 
 // New returns a Comparison without a candidate.
 func New(o Options) *Comparison {
-	if o.MaxBytes == 0 {
-		o.MaxBytes = defaultMaxBytes
-	}
+	o.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)
 	if o.newStore == nil {
 		o.newStore = func(now func() time.Time) limiters.Store {
 			return memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: now})

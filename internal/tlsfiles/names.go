@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -81,13 +82,8 @@ func isHost(text string) bool {
 
 // check returns an error if cert has none of the names.
 func (n Names) check(cert *x509.Certificate) error {
-	if len(n) == 0 {
+	if len(n) == 0 || slices.ContainsFunc(n, func(allowed name) bool { return allowed.matches(cert) }) {
 		return nil
-	}
-	for _, allowed := range n {
-		if allowed.matches(cert) {
-			return nil
-		}
 	}
 	return fmt.Errorf("the client's certificate has none of the accepted names: it has DNS names %q, addresses %v, URIs %v",
 		cert.DNSNames, cert.IPAddresses, cert.URIs)
@@ -97,10 +93,5 @@ func (n name) matches(cert *x509.Certificate) bool {
 	if n.uri == "" {
 		return cert.VerifyHostname(n.host) == nil
 	}
-	for _, u := range cert.URIs {
-		if u.String() == n.uri {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return u.String() == n.uri })
 }

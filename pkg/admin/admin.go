@@ -7,6 +7,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -93,9 +94,7 @@ type API struct {
 
 // New returns an API.
 func New(o Options) *API {
-	if o.StoreTimeout == 0 {
-		o.StoreTimeout = time.Second
-	}
+	o.StoreTimeout = cmp.Or(o.StoreTimeout, time.Second)
 	if o.Panicked == nil {
 		o.Panicked = func(string, any) {}
 	}

@@ -8,6 +8,7 @@
 package explain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -236,10 +237,7 @@ func (e *explainer) reason(d *Descriptor, i int, explanation *Explanation) strin
 	case decide.Settled:
 		return "the descriptor settles a reservation to its actual cost"
 	}
-	reason := d.Reason
-	if reason == "" {
-		reason = d.Walk[len(d.Walk)-1].Reason
-	}
+	reason := cmp.Or(d.Reason, d.Walk[len(d.Walk)-1].Reason)
 	for _, s := range d.Walk {
 		if h := s.Hides; h != nil {
 			reason += fmt.Sprintf("; %s hides %s", located(s.Descriptor, s.Source), located(h.Rule, h.RuleSource))

@@ -13,6 +13,7 @@
 package recorder
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -79,7 +80,7 @@ type Stats struct {
 	Failing bool // the last attempt to write failed
 }
 
-// A Recorder records requests. It is safe for concurrent use. A nil Recorder records nothing.
+// A Recorder records requests. It is safe for concurrent use.
 type Recorder struct {
 	options Options
 	maxHash uint64 // the highest hash of a key in the sample
@@ -111,18 +112,10 @@ type queue struct {
 
 // New returns a Recorder and starts its goroutine.
 func New(o Options) *Recorder {
-	if o.FileBytes == 0 {
-		o.FileBytes = 64 << 20
-	}
-	if o.MaxBytes == 0 {
-		o.MaxBytes = 1 << 30
-	}
-	if o.Sample == 0 {
-		o.Sample = 1
-	}
-	if o.PerSecond == 0 {
-		o.PerSecond = 100_000
-	}
+	o.FileBytes = cmp.Or(o.FileBytes, 64<<20)
+	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<30)
+	o.Sample = cmp.Or(o.Sample, 1)
+	o.PerSecond = cmp.Or(o.PerSecond, 100_000)
 	if len(o.Secret) == 0 {
 		o.Secret = make([]byte, 32)
 		_, _ = rand.Read(o.Secret) // never fails
@@ -133,12 +126,8 @@ func New(o Options) *Recorder {
 	if o.create == nil {
 		o.create = create
 	}
-	if o.reorderDelay == 0 {
-		o.reorderDelay = defaultReorderDelay
-	}
-	if o.retries == 0 {
-		o.retries = retryAfter
-	}
+	o.reorderDelay = cmp.Or(o.reorderDelay, defaultReorderDelay)
+	o.retries = cmp.Or(o.retries, retryAfter)
 	r := &Recorder{
 		options: o, maxHash: keysample.Threshold(o.Sample), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
@@ -156,9 +145,6 @@ var ErrUnwritten = errors.New("the last lines of the recording are not written")
 // Close writes all lines and stops the goroutine. Call it after the last Record. If ctx ends first, Close returns [ErrUnwritten],
 // and the goroutine ends after the current write.
 func (r *Recorder) Close(ctx context.Context) error {
-	if r == nil {
-		return nil
-	}
 	close(r.stop)
 	select {
 	case <-r.stopped:
@@ -181,7 +167,7 @@ func (r *Recorder) drop(reason Reason, lines int64) { r.dropped[reason].Add(line
 
 // Record records a decided request. It does not retain result.
 func (r *Recorder) Record(result *decide.Result) {
-	if r == nil || len(result.Decisions) == 0 {
+	if len(result.Decisions) == 0 {
 		return
 	}
 	selected := r.sample(result)

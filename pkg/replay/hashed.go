@@ -46,10 +46,8 @@ type valueRule struct {
 func NewHashed(rules, known *descriptors.Rules) *Hashed {
 	h := &Hashed{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
 	plain := map[string]bool{}
-	if known != nil {
-		for rule := range known.All() {
-			eachValue(rule.Domain, rule.Levels(), func(_ int, value string) { plain[value] = true })
-		}
+	for rule := range known.All() {
+		eachValue(rule.Domain, rule.Levels(), func(_ int, value string) { plain[value] = true })
 	}
 	for rule := range rules.All() {
 		v := &valueRule{rule: rule, levels: rule.Levels()}

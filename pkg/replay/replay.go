@@ -9,6 +9,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,10 +56,9 @@ type Replayer struct {
 // New returns a Replayer without counters.
 func New(rules *descriptors.Rules, o Options) *Replayer {
 	r := &Replayer{now: earliest}
-	if o.MaxBytes == 0 {
-		o.MaxBytes = defaultMaxBytes
-	}
-	r.store = memstore.New(memstore.Options{MaxKeys: o.MaxKeys, MaxBytes: o.MaxBytes, Now: func() time.Time { return r.now }})
+	r.store = memstore.New(memstore.Options{
+		MaxKeys: o.MaxKeys, MaxBytes: cmp.Or(o.MaxBytes, defaultMaxBytes), Now: func() time.Time { return r.now },
+	})
 	r.decider = decide.New(func() *descriptors.Rules { return rules }, r.store, o.Decide)
 	return r
 }

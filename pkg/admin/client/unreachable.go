@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,9 +16,7 @@ import (
 // unreachable returns the error of a call without a response.
 func (c *Client) unreachable(err error) error {
 	cause, remedy := causeOf(err)
-	if remedy == "" {
-		remedy = "set ADMIN_ADDR on the server, or correct " + c.options.Flag
-	}
+	remedy = cmp.Or(remedy, "set ADMIN_ADDR on the server, or correct "+c.options.Flag)
 	return &callError{fmt.Sprintf("the admin API at %s does not answer: %s: %s", c.base, cause, remedy), err}
 }
 

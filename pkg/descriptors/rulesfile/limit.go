@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -108,18 +109,12 @@ func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) boo
 		}
 		ids[l.Compiled.StateID()] = true
 		l.Name = name
-		if rule.LimitName == "" {
-			rule.LimitName = name
-		}
+		rule.LimitName = cmp.Or(rule.LimitName, name)
 		rule.Limits = append(rule.Limits, l)
 		p.warnZeroLimit(f, l, nil, rule)
 		reserves = reserves || f["reserve"].key != nil
-		switch spec := l.Compiled.Spec(); {
-		case !spec.CountDenied:
-		case f["count_denied"].key != nil:
-			counting = append(counting, f["count_denied"].key)
-		default:
-			counting = append(counting, n)
+		if l.Compiled.Spec().CountDenied {
+			counting = append(counting, cmp.Or(f["count_denied"].key, n))
 		}
 	}
 	for _, n := range counting {
@@ -195,10 +190,7 @@ func (p *parser) requests(n *yaml.Node, f field, fromOverlay *requests) int64 {
 		return p.number(f, 0, limiters.LargestMax, 0)
 	}
 	if fromOverlay == nil {
-		if f.key != nil {
-			n = f.key
-		}
-		p.warn(missingRequests, n, "set it", "requests_per_unit is missing, so the limit is 0 and denies every request")
+		p.warn(missingRequests, cmp.Or(f.key, n), "set it", "requests_per_unit is missing, so the limit is 0 and denies every request")
 	}
 	return 0
 }
@@ -218,10 +210,7 @@ func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {
 	text, ok := p.text(f)
 	unit := descriptors.ParseUnit(text)
 	if ok && unit == descriptors.UnitUnknown {
-		if f.value != nil {
-			limit = f.value
-		}
-		p.fault(limit, suggestUnit(text), "invalid rate limit unit '%s'", excerpt(text))
+		p.fault(cmp.Or(f.value, limit), suggestUnit(text), "invalid rate limit unit '%s'", excerpt(text))
 	}
 	return unit
 }
@@ -254,10 +243,7 @@ func (p *parser) replaces(f field, domain, limitName string) []string {
 		if !ok {
 			continue
 		}
-		where := n
-		if f["name"].value != nil {
-			where = f["name"].value
-		}
+		where := cmp.Or(f["name"].value, n)
 		name, ok := p.text(f["name"])
 		switch {
 		case !ok:

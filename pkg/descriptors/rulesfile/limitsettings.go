@@ -107,11 +107,7 @@ func (r *reader) checkApplicable(own, sum *limitSettings, from string) {
 		if _, set := sum.settings[known.Key]; !set || known.inObject() || algorithm == "" || slices.Contains(known.algorithms, algorithm) {
 			continue
 		}
-		where := own.settings[known.Key].key
-		if where == nil {
-			where = own.at
-		}
-		r.fault(where, "remove it, or set algorithm: "+strings.Join(known.algorithms, " or ")+from,
+		r.fault(cmp.Or(own.settings[known.Key].key, own.at), "remove it, or set algorithm: "+strings.Join(known.algorithms, " or ")+from,
 			"%s has no meaning for the algorithm %s", known.Key, algorithm)
 	}
 }

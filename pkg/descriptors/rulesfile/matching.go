@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"cmp"
 	"net/netip"
 	"strings"
 
@@ -39,10 +40,7 @@ func (r *reader) matching(n *yaml.Node, f fields, before int) (l descriptors.Lev
 	value, _ := r.text(f["value"])
 	l.Entry = descriptors.Entry{Key: key, Value: value}
 	if keyOK && key == "" && !misspelled {
-		if f["key"].value != nil {
-			n = f["key"].value
-		}
-		r.fault(n, "write 'key: <name>'", "descriptor has empty key")
+		r.fault(cmp.Or(f["key"].value, n), "write 'key: <name>'", "descriptor has empty key")
 	}
 	r.onlyOne(f, "value", "values", "cidr")
 	if f["values"].key == nil && f["cidr"].key == nil {
