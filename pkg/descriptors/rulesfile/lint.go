@@ -85,11 +85,12 @@ func (l *linter) walk(b *branch, depth int) {
 		l.similar(c, depth)
 	}
 	if len(b.below) > 1 {
-		l.unreachable(b.children())
-		l.coveredPrefixes(b.children())
-		for _, c := range b.below {
-			if b.children().hides {
-				l.hiding(b.children(), c)
+		ix := b.children()
+		l.unreachable(ix)
+		l.coveredPrefixes(ix)
+		if ix.hides {
+			for _, c := range b.below {
+				l.hiding(ix, c)
 			}
 		}
 	}
@@ -165,8 +166,7 @@ func (l *linter) coveredPrefixes(ix *branchIndex) {
 		all := ix.byIP[name]
 		for prefix, b := range all.AllSorted() {
 			others := map[*branch]bool{}
-			low, high := halves(prefix)
-			if prefix.IsSingleIP() || !l.isCovered(all, low, others) || !l.isCovered(all, high, others) {
+			if prefix.IsSingleIP() || !l.isCoveredByHalves(all, prefix, others) {
 				continue
 			}
 			delete(others, b)
@@ -212,11 +212,7 @@ func (l *linter) isCovered(all *bart.Table[*branch], p netip.Prefix, covering ma
 		covering[b] = true
 		return true
 	}
-	if p.IsSingleIP() || !hasPart(all, p) {
-		return false
-	}
-	low, high := halves(p)
-	return l.isCovered(all, low, covering) && l.isCovered(all, high, covering)
+	return !p.IsSingleIP() && hasPart(all, p) && l.isCoveredByHalves(all, p, covering)
 }
 
 // hasPart reports whether all has p or a part of it.
@@ -227,15 +223,13 @@ func hasPart(all *bart.Table[*branch], p netip.Prefix) bool {
 	return false
 }
 
-// halves returns the two halves of p. For a single address it returns p twice.
-func halves(p netip.Prefix) (low, high netip.Prefix) {
-	if p.IsSingleIP() {
-		return p, p
-	}
+// isCoveredByHalves is isCovered for each half of p, which is not a single address.
+func (l *linter) isCoveredByHalves(all *bart.Table[*branch], p netip.Prefix, covering map[*branch]bool) bool {
 	bytes := p.Addr().AsSlice()
 	bytes[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
-	address, _ := netip.AddrFromSlice(bytes)
-	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(address, p.Bits()+1)
+	high, _ := netip.AddrFromSlice(bytes)
+	return l.isCovered(all, netip.PrefixFrom(p.Addr(), p.Bits()+1), covering) &&
+		l.isCovered(all, netip.PrefixFrom(high, p.Bits()+1), covering)
 }
 
 // hiding warns if b matches requests that a more general rule would limit below it, and that nothing below b limits.

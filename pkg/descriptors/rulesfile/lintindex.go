@@ -2,6 +2,7 @@ package rulesfile
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/gaissmai/bart"
@@ -79,23 +80,25 @@ func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
 			all = append(all, found)
 		}
 	}
-	switch level := &b.level; {
-	case len(level.Values) > 0:
-		for _, v := range level.Values {
-			add(l.general(ix, descriptors.Entry{Key: level.Key, Value: v}, b))
-		}
-	case len(level.Prefixes) > 0:
-		for _, p := range level.Prefixes {
-			add(l.generalOfPrefix(ix, level.Key, p, b))
-		}
-	case isWild(level.Entry):
-		for i, w := range ix.wild {
-			if w == b {
-				add(l.after(ix, ix.wild[i+1:], level.Entry))
-			}
-		}
-	case level.Value != "":
-		add(l.general(ix, level.Entry, b))
+	for _, e := range b.entries() {
+		add(l.general(ix, e, b))
+	}
+	for _, p := range b.level.Prefixes {
+		add(l.generalOfPrefix(ix, b.level.Key, p, b))
+	}
+	if i := slices.Index(ix.wild, b); i >= 0 {
+		add(l.after(ix, ix.wild[i+1:], b.level.Entry))
+	}
+	return all
+}
+
+// entries returns the value or the values of b as entries. It returns none for prefixes, for a wildcard and for the key alone.
+func (b *branch) entries() (all []descriptors.Entry) {
+	for _, v := range b.level.Values {
+		all = append(all, descriptors.Entry{Key: b.level.Key, Value: v})
+	}
+	if b.level.Value != "" && !isWild(b.level.Entry) {
+		all = append(all, b.level.Entry)
 	}
 	return all
 }
@@ -136,27 +139,19 @@ func (l *linter) after(ix *branchIndex, wild []*branch, e descriptors.Entry) *br
 // counterparts returns the branches of the level ix that match what c, of another level, matches. It has a nil for each part of c
 // without a counterpart.
 func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
-	exact := func(e descriptors.Entry) {
+	for _, e := range c.entries() {
 		l.steps--
-		if b := ix.find(e); b != nil {
-			all = append(all, b)
-			return
+		b := ix.find(e)
+		if b == nil {
+			b = l.general(ix, e, nil)
 		}
-		all = append(all, l.general(ix, e, nil))
+		all = append(all, b)
 	}
-	switch level := &c.level; {
-	case len(level.Values) > 0:
-		for _, v := range level.Values {
-			exact(descriptors.Entry{Key: level.Key, Value: v})
-		}
-	case len(level.Prefixes) > 0:
-		for _, p := range level.Prefixes {
-			all = append(all, l.generalOfPrefix(ix, level.Key, p, nil))
-		}
-	case isWild(level.Entry) || level.Value == "":
-		all = append(all, l.after(ix, ix.wild, level.Entry))
-	default:
-		exact(level.Entry)
+	for _, p := range c.level.Prefixes {
+		all = append(all, l.generalOfPrefix(ix, c.level.Key, p, nil))
+	}
+	if all == nil { // a wildcard, or the key alone
+		all = append(all, l.after(ix, ix.wild, c.level.Entry))
 	}
 	return all
 }
