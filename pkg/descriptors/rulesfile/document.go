@@ -102,11 +102,7 @@ func (f Fields) Bool(name string) bool { return f.d.boolean(f.f[name]) }
 
 // Choice reads one of choices. It returns "" if the key is absent, or after a fault.
 func (f Fields) Choice(name string, choices ...string) string {
-	if !f.Has(name) {
-		return ""
-	}
-	choice, _ := f.d.choice(f.f[name], choices...)
-	return choice
+	return f.d.choice(f.f[name], choices...)
 }
 
 // Duration reads a duration of whole microseconds from 0 to maximum, such as 90s. It returns 0 if the key is absent, or after a fault.

@@ -41,9 +41,8 @@ func (r *reader) limitSettings(n *yaml.Node, f fields) *limitSettings {
 			s.settings[name] = setting{f[name].key, read(f[name])}
 		}
 	}
-	set("algorithm", func(f field) string { name, _ := r.choice(f, limiters.Algorithms()...); return name })
-	for i := range parameters {
-		known := &parameters[i]
+	set("algorithm", func(f field) string { return r.choice(f, limiters.Algorithms()...) })
+	for _, known := range parameters {
 		switch {
 		case known.Type != limiters.Object:
 			set(known.Key, func(f field) string { return r.parameter(f, known) })
@@ -52,18 +51,14 @@ func (r *reader) limitSettings(n *yaml.Node, f fields) *limitSettings {
 		}
 	}
 	set("count_denied", func(f field) string { return strconv.FormatBool(r.boolean(f)) })
-	set("on_store_error", func(f field) string { name, _ := r.choice(f, limiters.OnErrorNames()...); return name })
+	set("on_store_error", func(f field) string { return r.choice(f, limiters.OnErrorNames()...) })
 	set("on_deny", func(f field) string { s.onDeny = r.onDeny(f); return "" })
 	return s
 }
 
-// onError returns the value of on_store_error, or limiters.OnErrorUnset if it is absent.
+// onError returns the value of on_store_error, or limiters.OnErrorUnset if it is absent or faulty.
 func (r *reader) onError(f field) limiters.OnError {
-	if f.key == nil {
-		return limiters.OnErrorUnset
-	}
-	name, _ := r.choice(f, limiters.OnErrorNames()...)
-	return limiters.ParseOnError(name)
+	return limiters.ParseOnError(r.choice(f, limiters.OnErrorNames()...))
 }
 
 // completedBy returns s completed by under, and the keys taken from under. An object is taken as a whole. A nil under is empty.

@@ -21,16 +21,16 @@ type parameter struct {
 // parameters are the parameters of all algorithms. Algorithms that share a key must declare it identically.
 var parameters = allParameters()
 
-func allParameters() []parameter {
-	var all []parameter
+func allParameters() []*parameter {
+	var all []*parameter
 	for _, algorithm := range limiters.Algorithms() {
 		for _, p := range limiters.Parameters(algorithm) {
 			if p.Hidden {
 				continue
 			}
-			i := slices.IndexFunc(all, func(known parameter) bool { return known.Key == p.Key })
+			i := slices.IndexFunc(all, func(known *parameter) bool { return known.Key == p.Key })
 			if i < 0 {
-				i, all = len(all), append(all, parameter{Parameter: p})
+				i, all = len(all), append(all, &parameter{Parameter: p})
 			}
 			all[i].algorithms = append(all[i].algorithms, algorithm)
 		}
@@ -84,8 +84,7 @@ func (r *reader) objectParameter(f field, object *parameter, settings map[string
 		return
 	}
 	misspelled := r.found > before // suppresses faults about missing keys
-	for i := range parameters {
-		p := &parameters[i]
+	for _, p := range parameters {
 		name, ok := p.in(object.Key)
 		switch {
 		case !ok:
@@ -101,8 +100,7 @@ func (r *reader) objectParameter(f field, object *parameter, settings map[string
 func (r *reader) parameter(f field, p *parameter) string {
 	switch p.Type {
 	case limiters.Choice:
-		choice, _ := r.choice(f, p.Choices...)
-		return choice
+		return r.choice(f, p.Choices...)
 	case limiters.Duration:
 		return r.duration(f, p)
 	case limiters.Zone:

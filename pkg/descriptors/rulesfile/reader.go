@@ -310,24 +310,19 @@ func parseBool(n *yaml.Node) (value, ok bool) {
 	return false, false
 }
 
-// choice reads one of choices, by default the first. It returns false after a fault.
-func (r *reader) choice(f field, choices ...string) (string, bool) {
-	if f.value == nil {
-		return choices[0], true
-	}
-	n, ok := r.visit(f.value)
-	if !ok {
-		return "", false
-	}
-	if n.Kind == yaml.ScalarNode && slices.Contains(choices, n.Value) {
-		return n.Value, true
-	}
-	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+// choice reads one of choices. It returns "" if the key is absent or faulty.
+func (r *reader) choice(f field, choices ...string) string {
+	n, ok := r.valueOf(f)
+	switch {
+	case !ok:
+	case n.Kind == yaml.ScalarNode && slices.Contains(choices, n.Value):
+		return n.Value
+	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null":
 		r.fault(n, suggest("", choices), "%s is %s", f.key.Value, shape(n))
-	} else {
+	default:
 		r.fault(n, suggest(n.Value, choices), "unknown %s '%s'", f.key.Value, excerpt(n.Value))
 	}
-	return "", false
+	return ""
 }
 
 // empty reports whether a key is absent or has no value. It warns about a missing value, but not about an explicit null.
