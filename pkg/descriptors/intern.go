@@ -48,37 +48,29 @@ func (in *interner) path(levels []level) []level {
 	return in.levels[start:len(in.levels):len(in.levels)]
 }
 
-func (in *interner) key(key string) string {
-	if interned, found := in.keys[key]; found {
-		return interned
+// interned returns the value of a key in all. If there is none yet, it adds the result of value.
+func interned[K comparable, V any](all map[K]V, key K, value func() V) V {
+	found, ok := all[key]
+	if !ok {
+		found = value()
+		all[key] = found
 	}
-	in.keys[key] = key
-	return key
+	return found
+}
+
+func (in *interner) key(key string) string {
+	return interned(in.keys, key, func() string { return key })
 }
 
 func (in *interner) limit(l *limiters.Limit) *limiters.Limit {
-	if interned, found := in.limits[l.Spec()]; found {
-		return interned
-	}
-	in.limits[l.Spec()] = l
-	return l
+	return interned(in.limits, l.Spec(), func() *limiters.Limit { return l })
 }
 
 // singleton returns l in a slice of length 1.
 func (in *interner) singleton(l RateLimit) []RateLimit {
-	interned, found := in.single[l]
-	if !found {
-		interned = []RateLimit{l}
-		in.single[l] = interned
-	}
-	return interned
+	return interned(in.single, l, func() []RateLimit { return []RateLimit{l} })
 }
 
 func (in *interner) source(s source) *source {
-	interned, found := in.sources[s]
-	if !found {
-		interned = &s
-		in.sources[s] = interned
-	}
-	return interned
+	return interned(in.sources, s, func() *source { return &s })
 }
