@@ -74,7 +74,9 @@ func (a *API) serveAPI(w http.ResponseWriter, r *http.Request, route string) {
 
 // rejectCaller answers a call without valid credentials.
 func (a *API) rejectCaller(w http.ResponseWriter, r *http.Request, route string) {
-	a.options.Unauthorized(Attempt{r.RemoteAddr, r.Method, route})
+	if a.options.Unauthorized != nil {
+		a.options.Unauthorized(Attempt{r.RemoteAddr, r.Method, route})
+	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
 	writeProblem(w, http.StatusUnauthorized, "no valid credentials: send Authorization: Bearer with a token from ADMIN_TOKEN_FILE")
 }

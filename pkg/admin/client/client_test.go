@@ -69,7 +69,7 @@ func serve(t *testing.T) (c *client.Client, f fake, handler *admin.API, url stri
 		Status: func() api.Status {
 			return api.Status{Replica: "r", Store: api.StoreStatus{Kind: "memory", Mode: api.ModeOK}}
 		},
-		Audit: func(admin.Change) {}, Unauthorized: func(admin.Attempt) {},
+		Audit: func(admin.Change) {},
 	})
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)

@@ -13,8 +13,8 @@ import (
 // maxSearchBytes bounds the text that is parsed again to locate a mistake.
 const maxSearchBytes = 8 << 20
 
-// syntaxMistake converts an error of the YAML library to a fault without a file. The library often reports the first line of a block instead of the
-// faulty one, in the terms of its parser.
+// syntaxMistake converts an error of the YAML library to a fault without a file. The library often reports the first line of a block
+// instead of the faulty one, in the terms of its parser.
 func syntaxMistake(data []byte, err error) Diagnostic {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	reported := 1
