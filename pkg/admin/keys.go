@@ -29,16 +29,13 @@ type target struct {
 
 // targetsOf returns the rule that matches a descriptor, and the rules with leases one level below, whose last entry is a lease id.
 func targetsOf(rules *descriptors.Rules, domain *descriptors.Domain, entries []descriptors.Entry) (all []target) {
-	add := func(entries []descriptors.Entry) {
-		if rule := domain.Match(entries); rule != nil {
-			all = append(all, target{rule, descriptors.Key(domain.Name(), rule, entries)})
-		}
+	if rule := domain.Match(entries); rule != nil {
+		all = append(all, target{rule, descriptors.Key(domain.Name(), rule, entries)})
 	}
-	add(entries)
 	for _, key := range leaseKeys(rules, domain.Name()) {
 		with := append(slices.Clone(entries), descriptors.Entry{Key: key, Value: "id"})
 		if rule := domain.Match(with); rule != nil && rule.UsesLeases() {
-			add(with)
+			all = append(all, target{rule, descriptors.Key(domain.Name(), rule, with)})
 		}
 	}
 	return all

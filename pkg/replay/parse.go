@@ -66,11 +66,12 @@ func decodeLine(text []byte) (Line, Kind) {
 		d.Hits = hits[min(i, len(hits)-1)]
 		d.Refund = d.Hits < 0
 		if in.Overrides != nil && in.Overrides[i] != nil {
-			var ok bool
-			d.Override, ok = in.Overrides[i].decoded()
-			if !ok {
+			o := in.Overrides[i]
+			unit := descriptors.ParseUnit(o.Unit)
+			if o.Unit != "" && unit == descriptors.UnitUnknown {
 				return Line{}, BadOverrides
 			}
+			d.Override = &decide.Override{RequestsPerUnit: o.RequestsPerUnit, Unit: unit, UnitMultiplier: o.UnitMultiplier}
 		}
 	}
 	return line, ""
@@ -81,12 +82,6 @@ type override struct {
 	RequestsPerUnit uint32 `json:"requests_per_unit"`
 	Unit            string `json:"unit"`
 	UnitMultiplier  uint32 `json:"unit_multiplier"`
-}
-
-func (o *override) decoded() (*decide.Override, bool) {
-	unit := descriptors.ParseUnit(o.Unit)
-	return &decide.Override{RequestsPerUnit: o.RequestsPerUnit, Unit: unit, UnitMultiplier: o.UnitMultiplier},
-		o.Unit == "" || unit != descriptors.UnitUnknown
 }
 
 // parseTime parses a time of RFC 3339, or a number of µs since 1970.
