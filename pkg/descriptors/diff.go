@@ -30,12 +30,11 @@ func Diff(before, after *Rules) Changes {
 		}
 	}
 	unmatched := map[string]*Rule{} // of before
-	var order []string
+	var order, retained []string
 	for r := range before.All() {
 		id := string(r.identity())
 		unmatched[id], order = r, append(order, id)
 	}
-	retained := order[:0:0]
 	for r := range after.All() {
 		id := string(r.identity())
 		was, ok := unmatched[id]

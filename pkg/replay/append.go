@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,13 +70,16 @@ func AppendLine(b []byte, line *Line) []byte {
 
 // appendOverrides appends the limits that the request carried, if any.
 func appendOverrides(b []byte, all []decide.Descriptor) []byte {
-	start, found := len(b), false
+	if !slices.ContainsFunc(all, func(d decide.Descriptor) bool { return d.Override != nil }) {
+		return b
+	}
+	b = append(b, `,"overrides":[`...)
 	for i := range all {
-		if b = append(b, ','); i == 0 {
-			b = append(b, `"overrides":[`...)
+		if i > 0 {
+			b = append(b, ',')
 		}
 		o := all[i].Override
-		if found = found || o != nil; o == nil {
+		if o == nil {
 			b = append(b, "null"...)
 			continue
 		}
@@ -87,9 +91,6 @@ func appendOverrides(b []byte, all []decide.Descriptor) []byte {
 			b = strconv.AppendUint(append(b, `,"unit_multiplier":`...), uint64(o.UnitMultiplier), 10)
 		}
 		b = append(b, '}')
-	}
-	if !found {
-		return b[:start]
 	}
 	return append(b, ']')
 }
