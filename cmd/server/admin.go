@@ -84,7 +84,9 @@ func (p *process) adminOptions() admin.Options {
 		Panicked:     p.panicked,
 	}
 	if p.shadow != nil {
-		o.Shadow = func(limits, keys int) api.ShadowReport { return p.shadow.report(limits, keys, p.store.replicas.Number()) }
+		o.Shadow = func(limits, keys int) api.ShadowReport {
+			return p.shadow.report(limits, keys, p.store.replicas.Number())
+		}
 	}
 	if *s.TopKeys > 0 {
 		o.Top = p.observer.Top
