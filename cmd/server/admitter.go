@@ -22,14 +22,12 @@ func newAdmitter(gate *admission.Gate, service *rls.Service) *admitter {
 	return &admitter{Gate: gate, service: service, receiver: grpcmessage.Receiver{Codec: rls.Codec()}}
 }
 
-// Receive implements [rls.Admission]. It observes a request whose message is compressed or too large as rejected, because Envoy's
-// failure mode may let that request pass.
+// Receive implements [rls.Admission]. It observes a request that ends before its message is decoded, because Envoy's failure mode may
+// let that request pass.
 func (a *admitter) Receive(ctx context.Context, _ func(any) error, request rls.PendingRequest) error {
 	err := a.receiver.Receive(ctx, request)
 	if err != nil {
-		if code := status.Code(err); code != codes.Canceled && code != codes.DeadlineExceeded {
-			a.service.ObserveRejected(err)
-		}
+		a.service.ObserveUndecoded(err)
 		return err
 	}
 	err = a.Enter(request.Ends)

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/grpctest"
+	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -44,6 +48,38 @@ func TestTooLargeRequestIsCountedInMetrics(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the request was not observed")
 	}
+}
+
+// If Envoy gives up before Weir has read its message, failure_mode_deny decides. Operators must see these requests in the metrics.
+func TestRequestAbandonedBeforeItIsReadIsCountedInMetrics(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	expired, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	for want, ctx := range map[codes.Code]context.Context{codes.Canceled: canceled, codes.DeadlineExceeded: expired} {
+		metrics := telemetry.NewMetrics("")
+		service := rls.New(nil, rls.Options{Observe: metrics.Observe})
+		if err := newAdmitter(admission.NewGate(1), service).Receive(ctx, nil, nil); status.Code(err) != want {
+			t.Errorf("%v, want %v", err, want)
+		}
+		got := scrape(t, metrics)
+		for _, line := range []string{
+			`weir_requests_total{code="` + want.String() + `",overall=""} 1`,
+			`weir_undecodable_requests_total{protocol="grpc"} 0`,
+			`weir_request_duration_seconds_count 0`, // the histogram has only decoded requests
+		} {
+			if !strings.Contains(got, line+"\n") {
+				t.Errorf("the metrics lack %s", line)
+			}
+		}
+	}
+}
+
+func scrape(t *testing.T, metrics *telemetry.Metrics) string {
+	t.Helper()
+	page := httptest.NewRecorder()
+	metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	return page.Body.String()
 }
 
 // inMemory returns a connection to a server without rules.

@@ -107,6 +107,11 @@ func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 		return e.decided(t) > decided
 	})
 	harness.Until(t, "Weir has ended the calls", func() bool { return mustMetrics(t, w)["weir_requests_in_flight"] == 0 })
+	metrics := mustMetrics(t, w)
+	ended := metrics[`weir_requests_total{code="Canceled",overall=""}`] + metrics[`weir_requests_total{code="DeadlineExceeded",overall=""}`]
+	if ended < 5 {
+		t.Errorf("%v requests are counted as given up, want at least 5", ended)
+	}
 	signal(t, redis, syscall.SIGCONT)
 	harness.Until(t, "Envoy shows a limit again", func() bool { return e.ask(t.Context(), userName(99), "first").limit })
 	for c, n := range storedCounts(t, redis.Addr) {

@@ -126,7 +126,9 @@ func (m *Metrics) Observe(o *rls.Observation) {
 	case o.Undecodable:
 		m.undecodable.json.Inc()
 	}
-	m.took.Observe(o.Took.Seconds())
+	if o.Took > 0 { // the request was decoded
+		m.took.Observe(o.Took.Seconds())
+	}
 	if o.StoreTook > 0 && !decidedByCache(o.Decisions) {
 		m.store.Observe(o.StoreTook.Seconds())
 	}

@@ -23,7 +23,7 @@ const MaxBodyBytes = 256 << 10
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv3.RateLimitRequest
 	if err := readJSON(w, r, &request); err != nil {
-		s.observeRejected(malformed(err), false)
+		s.observeUndecoded(malformed(err), false)
 		badRequest(w, err.Error())
 		return
 	}

@@ -141,13 +141,16 @@ func statusOf(err error) error {
 	}
 }
 
-// ObserveRejected observes a gRPC request that was rejected before it was decoded, for example because its message is too large.
+// ObserveUndecoded observes a gRPC request that ended before it was decoded: its message is too large, or its client left or was late.
 // err is a gRPC status.
-func (s *Service) ObserveRejected(err error) { s.observeRejected(err, true) }
+func (s *Service) ObserveUndecoded(err error) { s.observeUndecoded(err, true) }
 
-func (s *Service) observeRejected(err error, byGRPC bool) {
+func (s *Service) observeUndecoded(err error, overGRPC bool) {
 	c := newCall()
-	c.observation.GRPC, c.malformed = byGRPC, err
+	c.observation.GRPC = overGRPC
+	if code := status.Code(err); code != codes.Canceled && code != codes.DeadlineExceeded {
+		c.malformed = err
+	}
 	s.observe(c, err)
 	c.release()
 }
