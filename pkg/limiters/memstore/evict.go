@@ -70,7 +70,7 @@ func (t *take) evictOne(sh *shard) bool {
 			continue
 		}
 		sh.load(r, &t.sampled)
-		if sh.limits.get(r.limit()).Check(&t.sampled, t.storeNow, 1).Allowed {
+		if sh.limits.get(r.limitID()).Check(&t.sampled, t.storeNow, 1).Allowed {
 			best, soonest = p, expiry
 		}
 		t.sampled = limiters.State{}
@@ -99,7 +99,7 @@ func (sh *shard) randomRecord() position {
 // eviction spares a client that is over any of its limits. If the record's limit had no operations for a window, l replaces it in any case,
 // because new rules may have raised the limit. A limit of 0 replaces none, because its keys need no protection.
 func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, storeNow int64) {
-	entry := &sh.limits.table.items[r.limit()]
+	entry := &sh.limits.table.items[r.limitID()]
 	held := entry.limit
 	if held == l || held.Capacity() == l.Capacity() && held.HasPenalty() == l.HasPenalty() {
 		entry.usedAt = storeNow
@@ -114,8 +114,8 @@ func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, store
 		sh.limits.release(i)
 		return
 	}
-	less := sh.limits.release(r.limit())
-	r.setLimit(i)
+	less := sh.limits.release(r.limitID())
+	r.setLimitID(i)
 	sh.limits.table.items[i].usedAt = storeNow
 	if more != less {
 		s.bytes.Add(int64(more - less))

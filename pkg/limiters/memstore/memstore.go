@@ -95,7 +95,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	t.begin(s, out)
 	t.lock(now, groups)
 	defer t.unlock()
-	for i := range t.records {
+	for i := range t.ops {
 		t.prepare(i)
 	}
 	limiters.Decide(t.decidedAt, groups, t.stateIndex, t.states, out)

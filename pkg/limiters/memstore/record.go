@@ -48,14 +48,14 @@ func needsPointers(l *limiters.Limit) bool { return l.Grows() || l.UsesExtraStat
 func (r record) word(offset int) int64       { return int64(binary.LittleEndian.Uint64(r[offset:])) }
 func (r record) setWord(offset int, w int64) { binary.LittleEndian.PutUint64(r[offset:], uint64(w)) }
 
-func (r record) expiry() int64     { return r.word(0) }
-func (r record) setExpiry(t int64) { r.setWord(0, t) }
-func (r record) hash() uint32      { return binary.LittleEndian.Uint32(r[8:]) }
-func (r record) head() uint32      { return binary.LittleEndian.Uint32(r[12:]) }
-func (r record) textLen() int      { return int(r.head() & inTable) }
-func (r record) hasPointers() bool { return r.head()&pointersFlag != 0 }
-func (r record) limit() uint32     { return r.head() >> limitShift }
-func (r record) pointers() uint32  { return uint32(r.word(len(r) - 8)) }
+func (r record) expiry() int64      { return r.word(0) }
+func (r record) setExpiry(t int64)  { r.setWord(0, t) }
+func (r record) hash() uint32       { return binary.LittleEndian.Uint32(r[8:]) }
+func (r record) head() uint32       { return binary.LittleEndian.Uint32(r[12:]) }
+func (r record) textLen() int       { return int(r.head() & inTable) }
+func (r record) hasPointers() bool  { return r.head()&pointersFlag != 0 }
+func (r record) limitID() uint32    { return r.head() >> limitShift }
+func (r record) pointersID() uint32 { return uint32(r.word(len(r) - 8)) }
 
 func (r record) setHash(h uint32) { binary.LittleEndian.PutUint32(r[8:], h) }
 
@@ -64,11 +64,11 @@ func (r record) setHead(limit uint32, textLen int) {
 	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|uint32(textLen))
 }
 
-func (r record) setLimit(limit uint32) {
+func (r record) setLimitID(limit uint32) {
 	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|r.head()&(1<<limitShift-1))
 }
 
-func (r record) setPointers(i uint32) {
+func (r record) setPointersID(i uint32) {
 	binary.LittleEndian.PutUint32(r[12:], r.head()|pointersFlag)
 	r.setWord(len(r)-8, int64(i))
 }

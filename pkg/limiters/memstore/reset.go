@@ -77,7 +77,7 @@ func (s *Store) resetSubindex(sh *shard, n int, match func(key string) bool) (sc
 		scanned++
 		r := sh.record(position(cell))
 		if key := sh.text(r); match(key) {
-			keys, hashes = append(keys, sh.limits.get(r.limit()).StateName(key)), append(hashes, r.hash())
+			keys, hashes = append(keys, sh.limits.get(r.limitID()).StateName(key)), append(hashes, r.hash())
 		}
 	}
 	for i, k := range keys {

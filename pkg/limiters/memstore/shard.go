@@ -58,17 +58,17 @@ func (sh *shard) matches(r record, key, stateID string) bool {
 	} else if string(r[headLen:headLen+n]) != key {
 		return false
 	}
-	return sh.limits.get(r.limit()).StateID() == stateID
+	return sh.limits.get(r.limitID()).StateID() == stateID
 }
 
 // load reads the state of a record.
 func (sh *shard) load(r record, s *limiters.State) {
-	l := sh.limits.get(r.limit())
+	l := sh.limits.get(r.limitID())
 	n := l.StateWords()
 	offset := len(r) - 8*n
 	if r.hasPointers() {
 		offset -= 8
-		p := &sh.pointers.items[r.pointers()]
+		p := &sh.pointers.items[r.pointersID()]
 		s.Log, s.Extra = p.log, p.extra
 	}
 	if n > 0 {
@@ -84,12 +84,12 @@ func (sh *shard) load(r record, s *limiters.State) {
 
 // save writes the state of a record. Without pointers it discards the extra state.
 func (sh *shard) save(r record, s *limiters.State) {
-	l := sh.limits.get(r.limit())
+	l := sh.limits.get(r.limitID())
 	n := l.StateWords()
 	offset := len(r) - 8*n
 	if r.hasPointers() {
 		offset -= 8
-		sh.pointers.items[r.pointers()] = pointers{s.Log, s.Extra}
+		sh.pointers.items[r.pointersID()] = pointers{s.Log, s.Extra}
 	}
 	if n > 0 {
 		r.setWord(offset, s.A)
@@ -125,7 +125,7 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, ha
 		r.setWord(headLen, int64(sh.texts.add(strings.Clone(key))))
 	}
 	if hasPointers {
-		r.setPointers(sh.pointers.add(pointers{}))
+		r.setPointersID(sh.pointers.add(pointers{}))
 	}
 	sh.index[hash%subindexes].add(hash, p)
 	sh.live.Add(1)
@@ -142,7 +142,7 @@ func (sh *shard) size(r record) int {
 		n += perTableEntry + perString + len(sh.texts.items[r.word(headLen)])
 	}
 	if r.hasPointers() {
-		p := &sh.pointers.items[r.pointers()]
+		p := &sh.pointers.items[r.pointersID()]
 		n += perTableEntry + (&limiters.State{CounterState: limiters.CounterState{Log: p.log}, Extra: p.extra}).GrownBytes()
 	}
 	return n
@@ -156,9 +156,9 @@ func (s *Store) remove(sh *shard, p position) (from position) {
 		sh.texts.remove(uint32(r.word(headLen)))
 	}
 	if r.hasPointers() {
-		sh.pointers.remove(r.pointers())
+		sh.pointers.remove(r.pointersID())
 	}
-	bytes += sh.limits.release(r.limit())
+	bytes += sh.limits.release(r.limitID())
 	sh.index[r.hash()%subindexes].remove(r.hash(), p)
 
 	from = sh.pages.remove(p)

@@ -14,7 +14,7 @@ import (
 type take struct {
 	store      *Store
 	out        []limiters.Verdict
-	records    []opRecord       // one for each operation
+	ops        []locatedOp      // one for each operation
 	states     []limiters.State // one for each operation; the state of a key is that of its first operation
 	stateIndex []int            // index of each operation's state; -1: the operation cannot be decided
 	locked     shardSet
@@ -35,30 +35,30 @@ const maxPooledOps = 256
 func (t *take) begin(s *Store, out []limiters.Verdict) {
 	t.store, t.out = s, out
 	n := len(out)
-	if n > cap(t.records) {
-		t.records, t.states, t.stateIndex = make([]opRecord, n), make([]limiters.State, n), make([]int, n)
+	if n > cap(t.ops) {
+		t.ops, t.states, t.stateIndex = make([]locatedOp, n), make([]limiters.State, n), make([]int, n)
 	}
-	t.records, t.states, t.stateIndex = t.records[:n], t.states[:n], t.stateIndex[:n]
+	t.ops, t.states, t.stateIndex = t.ops[:n], t.states[:n], t.stateIndex[:n]
 }
 
 // done clears the take and returns it to the pool.
 func (t *take) done() {
-	if cap(t.records) > maxPooledOps {
+	if cap(t.ops) > maxPooledOps {
 		return
 	}
-	clear(t.records)
+	clear(t.ops)
 	clear(t.states)
 	t.store, t.out, t.locked = nil, nil, shardSet{}
 	takes.Put(t)
 }
 
-// An opRecord is an operation with the location of its record.
-type opRecord struct {
+// An locatedOp is an operation with the location of its record.
+type locatedOp struct {
 	op         *limiters.Op
 	shard      *shard
 	hash       uint32
 	position   position // the position of the record; 0: there is none
-	first      int      // the first operation of the same key, whose opRecord has the position and the size
+	first      int      // the first operation of the same key, whose locatedOp has the position and the size
 	grownBytes int      // [limiters.State.GrownBytes] of the state when it was read
 }
 
@@ -87,16 +87,16 @@ func (s *Store) hash(key string, window time.Duration) uint64 {
 // shard is later, lock uses that time. Otherwise a Take that waited for a lock could find states from the future, and discard states
 // that are more than a window ahead.
 func (t *take) lock(now time.Time, groups []limiters.Group) {
-	records := t.records
+	ops := t.ops
 	for _, g := range groups {
 		for i := range g {
-			hr := &records[i]
+			lo := &ops[i]
 			hash := t.store.hash(g[i].Key, g[i].Limit.Window())
 			n := hash % shardCount
-			hr.op, hr.shard, hr.hash = &g[i], &t.store.shards[n], uint32(hash>>32)
+			lo.op, lo.shard, lo.hash = &g[i], &t.store.shards[n], uint32(hash>>32)
 			t.locked[n/64] |= 1 << (n % 64)
 		}
-		records = records[len(g):]
+		ops = ops[len(g):]
 	}
 	t.storeNow, t.order = t.store.clock(), 0
 	for i := range t.locked.all() {
@@ -133,17 +133,17 @@ func (t *take) sweep() {
 // prepare reads the state of operation i and makes room for its result. If there is no room, an operation that would be allowed fails
 // with ErrFull.
 func (t *take) prepare(i int) {
-	op, v, first := t.records[i].op, &t.out[i], t.firstOf(i)
-	hr, s := &t.records[first], &t.states[first]
+	op, v, first := t.ops[i].op, &t.out[i], t.firstOf(i)
+	lo, s := &t.ops[first], &t.states[first]
 	*v, t.stateIndex[i] = limiters.Verdict{}, first
-	isNew := hr.position == 0
+	isNew := lo.position == 0
 	if op.Limit.UsesExtraState() && !isNew {
-		t.ensurePointers(hr, op)
+		t.ensurePointers(lo, op)
 	}
 	if (isNew || op.Limit.Grows()) && op.NeedsRoom(s, t.decidedAt) {
-		room := t.makeRoom(hr.shard, isNew)
+		room := t.makeRoom(lo.shard, isNew)
 		if room && isNew {
-			hr.position, room = t.store.insert(hr.shard, hr.hash, op.Key, op.Limit, needsPointers(op.Limit))
+			lo.position, room = t.store.insert(lo.shard, lo.hash, op.Key, op.Limit, needsPointers(op.Limit))
 		}
 		if !room {
 			t.stateIndex[i] = -1
@@ -152,38 +152,38 @@ func (t *take) prepare(i int) {
 	}
 }
 
-// ensurePointers gives the record of hr pointers, which the limit of h needs. It replaces a record that another limit made
+// ensurePointers gives the record of lo pointers, which the limit of op needs. It replaces a record that another limit made
 // without them. writeBack writes the words that were read before.
-func (t *take) ensurePointers(hr *opRecord, op *limiters.Op) {
-	old := hr.position
-	if hr.shard.record(old).hasPointers() {
+func (t *take) ensurePointers(lo *locatedOp, op *limiters.Op) {
+	old := lo.position
+	if lo.shard.record(old).hasPointers() {
 		return
 	}
-	p, ok := t.store.insert(hr.shard, hr.hash, op.Key, op.Limit, true)
+	p, ok := t.store.insert(lo.shard, lo.hash, op.Key, op.Limit, true)
 	if !ok {
 		return
 	}
-	hr.position = p
-	hr.shard.setExpiry(p, hr.shard.record(old).expiry())
-	t.remove(hr.shard, old)
+	lo.position = p
+	lo.shard.setExpiry(p, lo.shard.record(old).expiry())
+	t.remove(lo.shard, old)
 }
 
 // firstOf returns the first operation on the key of operation i. If it is operation i, firstOf reads the record and the state.
 func (t *take) firstOf(i int) int {
-	hr := &t.records[i]
-	op := hr.op
+	lo := &t.ops[i]
+	op := lo.op
 	for j := range i {
-		e := &t.records[j]
-		if e.hash == hr.hash && e.first == j && e.op.Key == op.Key && e.op.Limit.StateID() == op.Limit.StateID() {
-			hr.first = j
+		e := &t.ops[j]
+		if e.hash == lo.hash && e.first == j && e.op.Key == op.Key && e.op.Limit.StateID() == op.Limit.StateID() {
+			lo.first = j
 			return j
 		}
 	}
-	hr.first = i
-	hr.position = hr.shard.find(hr.hash, op.Key, op.Limit.StateID())
-	if hr.position != 0 {
-		hr.shard.load(hr.shard.record(hr.position), &t.states[i])
-		hr.grownBytes = t.states[i].GrownBytes()
+	lo.first = i
+	lo.position = lo.shard.find(lo.hash, op.Key, op.Limit.StateID())
+	if lo.position != 0 {
+		lo.shard.load(lo.shard.record(lo.position), &t.states[i])
+		lo.grownBytes = t.states[i].GrownBytes()
 	}
 	return i
 }
@@ -198,39 +198,39 @@ func (t *take) checkWithoutRoom(s *limiters.State, op *limiters.Op, v *limiters.
 
 // writeBack writes states and expiries, and removes records of zero states.
 func (t *take) writeBack() {
-	for i := range t.records {
-		l, first := t.records[i].op.Limit, t.records[i].first
-		hr, s := &t.records[first], &t.states[first]
-		if hr.position == 0 {
+	for i := range t.ops {
+		l, first := t.ops[i].op.Limit, t.ops[i].first
+		lo, s := &t.ops[first], &t.states[first]
+		if lo.position == 0 {
 			continue
 		}
-		r := hr.shard.record(hr.position)
+		r := lo.shard.record(lo.position)
 		if first == i {
-			hr.shard.save(r, s)
-			if size := s.GrownBytes(); size != hr.grownBytes {
-				t.store.bytes.Add(int64(size - hr.grownBytes))
+			lo.shard.save(r, s)
+			if size := s.GrownBytes(); size != lo.grownBytes {
+				t.store.bytes.Add(int64(size - lo.grownBytes))
 			}
 			if s.IsZero() {
-				p := hr.position
-				hr.position = 0
-				t.remove(hr.shard, p)
+				p := lo.position
+				lo.position = 0
+				t.remove(lo.shard, p)
 				continue
 			}
 		}
-		t.store.keepMostProtective(hr.shard, r, l, t.storeNow)
+		t.store.keepMostProtective(lo.shard, r, l, t.storeNow)
 		expiry := t.storeNow + max(0, l.ResetTime(s)-t.decidedAt) + t.extend
 		if s.Extra != nil {
 			// Another limit may need the extra state for longer.
 			expiry = max(expiry, r.expiry())
 		}
-		hr.shard.setExpiry(hr.position, expiry)
+		lo.shard.setExpiry(lo.position, expiry)
 	}
 }
 
 // uses reports whether the take uses a record, which must not be evicted.
 func (t *take) uses(sh *shard, p position) bool {
-	for i := range t.records {
-		if hr := &t.records[i]; hr.position == p && hr.shard == sh {
+	for i := range t.ops {
+		if lo := &t.ops[i]; lo.position == p && lo.shard == sh {
 			return true
 		}
 	}
@@ -240,9 +240,9 @@ func (t *take) uses(sh *shard, p position) bool {
 // remove removes a record that this take does not use.
 func (t *take) remove(sh *shard, p position) {
 	from := t.store.remove(sh, p)
-	for i := range t.records {
-		if hr := &t.records[i]; hr.position == from && hr.shard == sh {
-			hr.position = p
+	for i := range t.ops {
+		if lo := &t.ops[i]; lo.position == from && lo.shard == sh {
+			lo.position = p
 		}
 	}
 }
