@@ -488,6 +488,15 @@ func TestOddCharactersAreEscaped(t *testing.T) {
 	}
 }
 
+// The line breaks at the end of a text are a part of it, also if it is too long for braces and ends the list of actions.
+func TestLineBreaksAtTheEndOfALongKeyAreKept(t *testing.T) {
+	key := strings.Repeat("a", 120) + "\n\n"
+	rules := rulesfiletest.Parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", key))
+	config, err := New(rules, optionsOf("--from "+key+"=header:x-a"))
+	must.Succeed(t, err)
+	checkDescriptors(t, "long", rules, config)
+}
+
 // Envoy reads a duration only without an exponent, and 0s as unlimited.
 func TestDurationsHaveNoExponent(t *testing.T) {
 	for timeout, want := range map[time.Duration]string{50 * time.Microsecond: "timeout: 0.00005s\n", 300 * time.Hour: "timeout: 1080000s\n"} {

@@ -239,10 +239,11 @@ func escaped(text []byte) []byte {
 // isBoolean matches texts that are booleans in YAML 1.1. The encoder writes YAML 1.2, but Envoy and Istio read 1.1.
 var isBoolean = regexp.MustCompile(`^(?i:y|yes|n|no|on|off)$`)
 
-// plainStyle removes the braces and quotes of JSON. The encoder quotes what else needs it.
+// plainStyle removes the braces and quotes of JSON. The encoder quotes what else needs it. Line breaks are quoted, because a literal block
+// would lose those at its end in a template.
 func plainStyle(n *yaml.Node) {
 	n.Style = 0
-	if n.Value == "@type" || n.Tag == "!!str" && (isBoolean.MatchString(n.Value) || strings.ContainsAny(n.Value, rulesfile.LineSeparators)) {
+	if n.Value == "@type" || n.Tag == "!!str" && (isBoolean.MatchString(n.Value) || strings.ContainsAny(n.Value, "\n"+rulesfile.LineSeparators)) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	for i, child := range n.Content {
