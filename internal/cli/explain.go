@@ -77,21 +77,21 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 	if e.Receipt != "" {
 		return e.openReceipt(to)
 	}
-	record, err := e.record(ctx, to)
+	explanation, err := e.explanation(ctx, to)
 	if err == nil {
-		err = record.Err()
+		err = explanation.Err()
 	}
 	if err != nil {
 		return err
 	}
-	err = printResult(to.Out, e.Output, record, record.Text(colored(to.Out)))
-	if err == nil && !record.Covered() {
+	err = printResult(to.Out, e.Output, explanation, explanation.Text(colored(to.Out)))
+	if err == nil && !explanation.Covered() {
 		return Failed
 	}
 	return err
 }
 
-func (e *Explain) record(ctx context.Context, to Streams) (*explain.Explanation, error) {
+func (e *Explain) explanation(ctx context.Context, to Streams) (*explain.Explanation, error) {
 	if e.Live != "" {
 		return e.live(ctx, to.In)
 	}
@@ -205,9 +205,9 @@ func (e *Explain) live(ctx context.Context, stdin io.Reader) (*explain.Explanati
 			return nil, err
 		}
 	}
-	record, err := c.Explain(ctx, sent)
+	explanation, err := c.Explain(ctx, sent)
 	if err != nil {
 		return nil, err
 	}
-	return &record, nil
+	return &explanation, nil
 }

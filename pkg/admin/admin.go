@@ -24,8 +24,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Options configures an [API]. StoreTimeout, Unauthorized, Answered, Panicked, Page, Top and Shadow are optional. Without Top or
-// Shadow, the route that needs it answers 404.
+// Options configures an [API]. Store, Resets and all functions are required, except Unauthorized, Answered, Panicked, Top and Shadow.
+// Without Top or Shadow, the route that needs it answers 404.
 type Options struct {
 	Version string // of Weir
 	// Rules returns the rules in force, nil if none have been loaded yet.

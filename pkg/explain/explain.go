@@ -25,7 +25,7 @@ type Explanation struct {
 	DomainKnown   bool         `json:"domain_known" doc:"Whether rules have the domain. Without rules nothing is limited."`
 	NearestDomain string       `json:"nearest_domain,omitempty" doc:"If the domain is unknown: the most similar domain of the rules."`
 	RulesVersion  string       `json:"rules_version" doc:"The version of the rules: equal on all replicas with the same rules."`
-	Error         string       `json:"error,omitempty" doc:"Why a server rejects the request. The record then has no descriptors."`
+	Error         string       `json:"error,omitempty" doc:"Why a server rejects the request. The explanation then has no descriptors."`
 	Envoy         *Envoy       `json:"envoy,omitempty" doc:"How Envoy makes the descriptors, with --envoy."`
 	Descriptors   []Descriptor `json:"descriptors" nullable:"false" doc:"One explanation for each descriptor of the request."`
 }

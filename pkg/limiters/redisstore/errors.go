@@ -13,7 +13,7 @@ import (
 
 var (
 	// ErrTooManyKeys is returned by a Take whose operations have more keys than a call can carry.
-	ErrTooManyKeys = limiters.Uncharged(fmt.Errorf("redisstore: the operations of one Take have more than %d keys", maxKeys))
+	ErrTooManyKeys = limiters.Uncharged(fmt.Errorf("redisstore: the hits of one Take have more than %d keys", maxKeys))
 	// ErrClosed is returned by a Take after Close.
 	ErrClosed = limiters.Uncharged(errors.New("redisstore: the store is closed"))
 	// ErrAuth reports that Redis or a Sentinel rejected the password.

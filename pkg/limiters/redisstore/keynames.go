@@ -10,7 +10,7 @@ import (
 // keyFormat is the version of keys and values. Counters do not survive a change of format.
 const keyFormat = "w2"
 
-// A keyNamer makes keys. In this package, a key is a key in Redis, and a opKey is the key of a [limiters.Op].
+// A keyNamer makes keys. In this package, a key is a key in Redis, and an opKey is the key of a [limiters.Op].
 type keyNamer struct {
 	prefix string
 	tag    func(opKey string) string

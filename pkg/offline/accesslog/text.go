@@ -127,8 +127,12 @@ func (t *textLog) split(line string) Reason {
 
 var byteEscape = regexp.MustCompile(`\\x[0-9A-Fa-f]{2}`)
 
-// unescape decodes \xXX, the form in which nginx writes quotes, backslashes and bytes that are not printable ASCII.
+// unescape decodes \xXX, the form in which nginx writes quotes, backslashes and bytes that are not printable ASCII. Few fields have
+// any, so only those are searched by the expression, which would take a third of the time of convert.
 func unescape(text string) string {
+	if !strings.Contains(text, `\x`) {
+		return text
+	}
 	return byteEscape.ReplaceAllStringFunc(text, func(escape string) string {
 		c, _ := strconv.ParseUint(escape[2:], 16, 8) // the expression matches only hexadecimal digits
 		return string([]byte{byte(c)})

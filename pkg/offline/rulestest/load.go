@@ -23,7 +23,10 @@ func Load(name string) (*Suite, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	return p.suite, p.load()
+	if err := p.load(); err != nil {
+		return nil, err
+	}
+	return p.suite, nil
 }
 
 func readFile(name string) ([]byte, error) {

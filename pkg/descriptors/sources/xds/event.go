@@ -14,9 +14,14 @@ const (
 	Rejected                 // a push was rejected
 )
 
-// String returns the kind in one lower-case word.
+var kindNames = [...]string{"connected", "disconnected", "accepted", "unchanged", "rejected"}
+
+// String returns the kind in one lower-case word; "unknown" for any other value.
 func (k Kind) String() string {
-	return [...]string{"connected", "disconnected", "accepted", "unchanged", "rejected"}[k]
+	if k < 0 || int(k) >= len(kindNames) {
+		return "unknown"
+	}
+	return kindNames[k]
 }
 
 // An Event is a change of the connection, or a push.
