@@ -29,7 +29,7 @@ type Explain struct {
 	envoyFlags       `embed:""`
 	receiptFlags     `embed:""`
 
-	Descriptors []string `arg:"" optional:"" name:"descriptor" help:"Descriptors such as user_id=42,action=login. Write a comma in a value as '\\,'."`
+	Descriptors []string `arg:"" optional:"" name:"descriptor" help:"Descriptors such as user_id=42,action=login. Write a comma in a value with a backslash before it."`
 }
 
 // Help returns the text after the flags in the command's help.

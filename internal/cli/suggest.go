@@ -19,7 +19,7 @@ type Suggest struct {
 	rulesFlags `embed:""`
 
 	Domain string   `help:"With --config: the only domain to find limits for. With --path: the domain of the requests."`
-	Path   []string `sep:"none" placeholder:"KEY,KEY=VALUE" help:"A key path that has no rule, such as user_id,action=login. May be repeated. Write a comma in a value as '\\,'."`
+	Path   []string `sep:"none" placeholder:"KEY,KEY=VALUE" help:"A key path that has no rule, such as user_id,action=login. May be repeated. Write a comma in a value with a backslash before it."`
 
 	Headroom    float64 `default:"20" placeholder:"PERCENT" help:"How far a recommended limit is above the busiest ordinary key. Default: 20."`
 	Algorithm   string  `enum:",fixed_window,sliding_log,funnel" default:"" help:"With --path: the algorithm to recommend: fixed_window, sliding_log or funnel."`

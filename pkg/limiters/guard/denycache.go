@@ -11,8 +11,8 @@ import (
 )
 
 // A DenyCache is a Store that answers repeated denials from memory, so that clients over their limits cost the wrapped store almost
-// nothing, but never allows an operation. Once the store has denied n hits of a key, the cache denies n or more hits of that key until the
-// denial ends, at most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys that are still requested. If the limit
+// nothing. It never allows an operation. Once the store has denied n hits of a key, the cache denies n or more hits of that key until
+// the denial ends, at most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys that are still requested. If the limit
 // counts denied hits, the goroutine also sends those hits to the store, as the key's debt.
 //
 // A refund through the cache removes the denials of its key, whereas refunds by other replicas, raised limits and data loss in the
