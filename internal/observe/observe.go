@@ -75,7 +75,7 @@ func (o *Observer) Observe(r *decide.Result) {
 		d := &r.Decisions[i]
 		denying := -1
 		if !d.End {
-			denying = d.DenyingLimit()
+			denying = d.DenyingIndex()
 		}
 		if o.top != nil && len(d.Verdicts) > 0 && !d.End {
 			o.top.add(r.Key(i), d, denying >= 0)

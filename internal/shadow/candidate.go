@@ -45,7 +45,7 @@ type diff struct {
 	version       string // of the rules in force
 	counts        api.ShadowRequests
 	limits        map[limitID]*limitCounts
-	denied, freed *spacesaving.Sketch[denyingLimit] // keys with newly denied and with newly allowed requests
+	denied, freed *spacesaving.Sketch[keyDenial] // keys with newly denied and with newly allowed requests
 }
 
 type limitCounts struct {
@@ -66,7 +66,7 @@ func (s *Comparison) newCandidate(rules *descriptors.Rules, now time.Time) *cand
 func newDiff(since time.Time, version string) diff {
 	return diff{
 		since: since, version: version, limits: map[limitID]*limitCounts{},
-		denied: spacesaving.New[denyingLimit](maxKeys), freed: spacesaving.New[denyingLimit](maxKeys),
+		denied: spacesaving.New[keyDenial](maxKeys), freed: spacesaving.New[keyDenial](maxKeys),
 	}
 }
 
@@ -142,14 +142,14 @@ func (c *candidate) count(j *job) {
 }
 
 // add counts a request for its key. A denial because of a lease id has no key.
-func (c *candidate) add(to *spacesaving.Sketch[denyingLimit], denial *denyingLimit) {
+func (c *candidate) add(to *spacesaving.Sketch[keyDenial], denial *keyDenial) {
 	if denial.key != "" {
 		to.Add(maphash.String(c.seed, denial.key), *denial, 1)
 	}
 }
 
 // row returns the counts of a denial's limit; nil if there are too many limits.
-func (d *diff) row(denial *denyingLimit) *limitCounts {
+func (d *diff) row(denial *keyDenial) *limitCounts {
 	found := d.limits[denial.limitID]
 	if found == nil {
 		if len(d.limits) >= maxLimits {

@@ -27,12 +27,11 @@ type job struct {
 // denials are the limits of one set of rules that deny a request.
 type denials struct {
 	denied bool // the request; false if only limits in shadow mode deny it
-	limits []denyingLimit
+	limits []keyDenial
 }
 
-// A denyingLimit is the limit that denies a descriptor of a request. If several limits deny the descriptor, it is the limit with the
-// longest wait.
-type denyingLimit struct {
+// A keyDenial is the denial of a key by a limit. If several limits deny a descriptor, it is that by the limit with the longest wait.
+type keyDenial struct {
 	limitID
 	key string
 	// shadow reports that the rule is in shadow mode, so that the denial does not affect the response.
@@ -130,12 +129,12 @@ func (d *denials) read(r *decide.Result) {
 		if decision.End {
 			continue
 		}
-		limit := decision.DenyingLimit()
+		limit := decision.DenyingIndex()
 		denies := d.denied && r.Denies(decision)
 		if !denies && !(decision.ShadowMode && limit >= 0) {
 			continue
 		}
-		denying := denyingLimit{limitID: limitID{decision.Domain, decision.RuleName(), ""}, key: r.Key(i), shadow: !denies}
+		denying := keyDenial{limitID: limitID{decision.Domain, decision.RuleName(), ""}, key: r.Key(i), shadow: !denies}
 		if limit >= 0 {
 			denying.limitID.limit, denying.limit = decision.LimitLabel(limit), &decision.Limits[limit]
 		}

@@ -79,7 +79,7 @@ func (n *limitCounts) report(id limitID, loaded, now time.Time) api.LimitDiff {
 	return l
 }
 
-func (s *Comparison) keys(sketch *spacesaving.Sketch[denyingLimit], n int) api.DiffKeys {
+func (s *Comparison) keys(sketch *spacesaving.Sketch[keyDenial], n int) api.DiffKeys {
 	list := sketch.List()
 	found := api.DiffKeys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys, Worst: []api.DiffKey{}}
 	for _, item := range spacesaving.Top(n, list) {

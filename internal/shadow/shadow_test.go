@@ -145,14 +145,14 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 			for i := range new.Decisions {
 				if d := &new.Decisions[i]; d.Outcome == decide.Denied {
 					if old.Denied {
-						row(d, d.DenyingLimit())[2]++
+						row(d, d.DenyingIndex())[2]++
 					} else {
-						row(d, d.DenyingLimit())[0]++
+						row(d, d.DenyingIndex())[0]++
 						keys[descriptors.KeyHash(nil, new.Key(i))]++
 					}
 				}
 				if d := &old.Decisions[i]; d.Outcome == decide.Denied && !new.Denied {
-					row(d, d.DenyingLimit())[1]++
+					row(d, d.DenyingIndex())[1]++
 				}
 			}
 		}

@@ -164,7 +164,7 @@ func (m *Metrics) countHits(d *decide.Decision) {
 		}
 	}
 	if verdict == hitDenied && len(d.Verdicts) > 1 {
-		m.hits.denied.add(labelSet{d.Domain, d.RuleName(), limitLabel(d, d.DenyingLimit())}, uint64(d.Hits))
+		m.hits.denied.add(labelSet{d.Domain, d.RuleName(), limitLabel(d, d.DenyingIndex())}, uint64(d.Hits))
 		verdict = hitDeniedBySeveral
 	}
 	m.hitsOf(d)[verdict].Add(uint64(d.Hits))

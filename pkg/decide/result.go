@@ -141,8 +141,8 @@ func (r *Result) Key(i int) string {
 	return r.ops[d.first].Key
 }
 
-// DenyingLimit returns the index of the denying limit with the longest wait, even in shadow mode; -1 if none denies.
-func (d *Decision) DenyingLimit() int {
+// DenyingIndex returns the index of the denying limit with the longest wait, even in shadow mode; -1 if none denies.
+func (d *Decision) DenyingIndex() int {
 	if len(d.Verdicts) == 0 {
 		return -1
 	}

@@ -69,9 +69,9 @@ type Group []Op
 
 // DenyingOp returns an operation that denies its group, because its limit is 0, and writes nothing. The others are still checked, and
 // their hits counted if their limit counts denied hits. Ignore the verdict of the denying operation.
-func DenyingOp(key string) Op { return Op{Key: key, Limit: denyingLimit()} }
+func DenyingOp(key string) Op { return Op{Key: key, Limit: zeroLimit()} }
 
-var denyingLimit = sync.OnceValue(func() *Limit {
+var zeroLimit = sync.OnceValue(func() *Limit {
 	l, err := New(Spec{Algorithm: DefaultAlgorithm, Window: time.Second})
 	if err != nil {
 		panic(err) // impossible: the spec is a constant

@@ -23,7 +23,7 @@ func denialOf(r *decide.Result) (denial, bool) {
 		return denial{}, false
 	}
 	d := &r.Decisions[descriptor]
-	return denial{Decision: d, descriptor: descriptor, limit: d.DenyingLimit(), wait: wait}, true
+	return denial{Decision: d, descriptor: descriptor, limit: d.DenyingIndex(), wait: wait}, true
 }
 
 func (d *denial) reason() string {

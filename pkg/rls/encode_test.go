@@ -183,7 +183,7 @@ func TestNegativeHitsAreRefunds(t *testing.T) {
 	if err := c.message.read(&r); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.message.request(&c.request); err != nil {
+	if err := c.message.toRequest(&c.request); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []decide.Descriptor{{Hits: -3, Refund: true}, {Refund: true}, {Hits: -2, Refund: true}, {}, {Hits: 3}} {

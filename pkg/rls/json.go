@@ -96,5 +96,5 @@ func ParseRequest(body []byte) (*decide.Request, error) {
 		return nil, err
 	}
 	request := new(decide.Request)
-	return request, m.request(request)
+	return request, m.toRequest(request)
 }

@@ -82,19 +82,19 @@ func (m *message) read(request *ratelimitv3.RateLimitRequest) error {
 	return m.unmarshal(wire)
 }
 
-// request fills an empty r from m. Its error is shown to the client.
-func (m *message) request(r *decide.Request) error {
+// toRequest fills an empty r from m. Its error is shown to the client.
+func (m *message) toRequest(r *decide.Request) error {
 	r.Domain = m.domain
 	for i := range m.descriptors {
 		d := &m.descriptors[i]
-		asked := decide.Descriptor{Entries: d.entries, Hits: d.hits(m.hitsAddend), Refund: d.isNegativeHits}
+		decoded := decide.Descriptor{Entries: d.entries, Hits: d.hits(m.hitsAddend), Refund: d.isNegativeHits}
 		if d.hasLimit {
 			if err := d.limit.override(&d.override); err != nil {
 				return fmt.Errorf("descriptors[%d]: limit: %w", i, err)
 			}
-			asked.Override = &d.override
+			decoded.Override = &d.override
 		}
-		r.Descriptors = append(r.Descriptors, asked)
+		r.Descriptors = append(r.Descriptors, decoded)
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func (s *Service) fillResult(ctx context.Context, c *call) error {
 	if c.malformed != nil {
 		return c.malformed
 	}
-	if err := c.message.request(&c.request); err != nil {
+	if err := c.message.toRequest(&c.request); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	if err := s.decider.Decide(ctx, &c.request, &c.observation.Result); err != nil {

@@ -64,8 +64,8 @@ type side struct {
 	// These count requests: over a limit, without any rule, and invalid under these rules.
 	denied, unmatched, undecided int64
 
-	charged []*usage       // keys that the request charges, each once
-	denials []denyingLimit // of the request
+	charged []*usage    // keys that the request charges, each once
+	denials []keyDenial // of the request
 }
 
 // ruleRows are the rows of the limits of a rule.
@@ -74,8 +74,8 @@ type ruleRows struct {
 	last int64 // the number of the last request that reached these limits, from 1
 }
 
-// A denyingLimit is a limit that denies a key. Its key is nil if the key is not counted.
-type denyingLimit struct {
+// A keyDenial is a limit that denies a key. Its key is nil if the key is not counted.
+type keyDenial struct {
 	row   *row
 	key   *usage
 	limit int
@@ -226,13 +226,13 @@ func (s *side) countDenials() {
 		key := s.keys[s.result.Key(i)]
 		for limit := range d.Verdicts { // none if the id of a lease is invalid
 			if !d.Verdicts[limit].Allowed {
-				s.denials = append(s.denials, denyingLimit{s.byRule[d.Rule].rows[limit], key, limit})
+				s.denials = append(s.denials, keyDenial{s.byRule[d.Rule].rows[limit], key, limit})
 			}
 		}
 	}
 	for i, b := range s.denials {
 		earlier := s.denials[:i]
-		if !slices.ContainsFunc(earlier, func(o denyingLimit) bool { return o.row == b.row }) {
+		if !slices.ContainsFunc(earlier, func(o keyDenial) bool { return o.row == b.row }) {
 			b.row.changed[s.number]++
 		}
 		if b.key == nil || slices.Contains(earlier, b) {
