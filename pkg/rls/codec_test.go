@@ -34,6 +34,7 @@ func TestTagsMatchEnvoysDefinitions(t *testing.T) {
 		(&ratelimitv3.RateLimitResponse{}).ProtoReflect().Descriptor()
 	descriptor := request.Fields().ByName("descriptors").Message()
 	status := response.Fields().ByName("statuses").Message()
+	metadata := (&structpb.Struct{}).ProtoReflect().Descriptor()
 	for _, c := range []struct {
 		message protoreflect.MessageDescriptor
 		tags    map[protoreflect.Name]uint64
@@ -48,8 +49,17 @@ func TestTagsMatchEnvoysDefinitions(t *testing.T) {
 		{(&wrapperspb.UInt64Value{}).ProtoReflect().Descriptor(), map[protoreflect.Name]uint64{"value": tagWrapped}, nil},
 		{(&wrapperspb.UInt32Value{}).ProtoReflect().Descriptor(), map[protoreflect.Name]uint64{"value": tagWrapped}, nil},
 		{(&wrapperspb.UInt32Value{}).ProtoReflect().Descriptor(), map[protoreflect.Name]uint64{"value": uint64(tagValueOfWrapper)}, nil},
-		{response, map[protoreflect.Name]uint64{"overall_code": uint64(tagOverallCode), "statuses": uint64(tagStatuses)},
-			[]protoreflect.Name{"response_headers_to_add", "request_headers_to_add", "raw_body", "dynamic_metadata", "quota"}},
+		{response, map[protoreflect.Name]uint64{"overall_code": uint64(tagOverallCode), "statuses": uint64(tagStatuses),
+			"response_headers_to_add": uint64(tagResponseHeadersToAdd), "raw_body": uint64(tagRawBody),
+			"dynamic_metadata": uint64(tagDynamicMetadata)}, []protoreflect.Name{"request_headers_to_add", "quota"}},
+		{response.Fields().ByName("response_headers_to_add").Message(), map[protoreflect.Name]uint64{
+			"key": uint64(tagHeaderKey), "value": uint64(tagHeaderValue)}, []protoreflect.Name{"raw_value"}},
+		{metadata, map[protoreflect.Name]uint64{"fields": uint64(tagFields)}, nil},
+		{metadata.Fields().ByName("fields").Message(), map[protoreflect.Name]uint64{
+			"key": uint64(tagFieldKey), "value": uint64(tagFieldValue)}, nil},
+		{(&structpb.Value{}).ProtoReflect().Descriptor(), map[protoreflect.Name]uint64{
+			"string_value": uint64(tagStringValue), "struct_value": uint64(tagStructValue)},
+			[]protoreflect.Name{"null_value", "number_value", "bool_value", "list_value"}},
 		{status, map[protoreflect.Name]uint64{"code": uint64(tagCode), "current_limit": uint64(tagCurrentLimit),
 			"limit_remaining": uint64(tagLimitRemaining), "duration_until_reset": uint64(tagDurationUntilReset)},
 			[]protoreflect.Name{"quota"}},
@@ -66,7 +76,8 @@ func TestTagsMatchEnvoysDefinitions(t *testing.T) {
 		for name, tag := range c.tags {
 			f := fields.ByName(name)
 			typ := protowire.VarintType
-			if f.Kind() == protoreflect.StringKind || f.Kind() == protoreflect.MessageKind {
+			switch f.Kind() {
+			case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind:
 				typ = protowire.BytesType
 			}
 			if want := protowire.EncodeTag(f.Number(), typ); tag != want {
