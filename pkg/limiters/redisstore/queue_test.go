@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -584,4 +585,55 @@ func TestRunsOfDifferentKindsDecideEachOp(t *testing.T) {
 			}
 		}
 	}
+}
+
+// With one processor, the goroutine of the queue runs before Takes that are ready. It yields to them, so they share its first call.
+// Without the yield, only the Take that waits already has that call.
+func TestQueueYieldsToTakesThatAreReady(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const rounds, ready = 20, 8
+	shared := 0
+	for range rounds {
+		if opsOfCallAfter(t, ready) == 1+ready {
+			shared++
+		}
+	}
+	if shared < rounds/2 { // the scheduler may resume the queue earlier
+		t.Errorf("in %d of %d rounds, all Takes shared the call", shared, rounds)
+	}
+}
+
+// opsOfCallAfter returns the size of the call after one during which a Take waits and others become ready.
+func opsOfCallAfter(t *testing.T, ready int) int {
+	t.Helper()
+	q := &queue{shared: &shared{timeout: longTimeout, maxBatch: 100, maxWaiting: 100}}
+	under, goOn := make(chan struct{}), make(chan struct{})
+	var calls []int
+	q.call = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
+		if calls = append(calls, len(groups)); len(calls) == 1 {
+			close(under)
+			<-goOn
+		}
+		return nil
+	}
+	var takes sync.WaitGroup
+	start := func() {
+		takes.Go(func() {
+			if err := q.Take(t.Context(), time.Time{}, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	start()
+	<-under
+	for start(); q.countWaiting() == 0; {
+		runtime.Gosched()
+	}
+	for range ready {
+		start()
+	}
+	close(goOn)
+	takes.Wait()
+	q.running.Wait()
+	return calls[1]
 }
