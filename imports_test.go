@@ -60,7 +60,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/grpcrecovery", "makes a panic fail only its own gRPC request", "internal/recovery"},
 	{"internal/resets", "resets keys in the store and on all replicas", "internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore"},
 	{"internal/backoff", "computes the waits between attempts", ""},
-	{"internal/must", "ends a test after an error", ""},
+	{"internal/must", "ends a test after an error, or if what it waits for does not happen", ""},
 	{"internal/memo", "remembers computed values in bounded memory", ""},
 	{"internal/gctune", "tunes the garbage collector", ""},
 	{"internal/atomicfile", "replaces files atomically", ""},
@@ -83,7 +83,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences", "internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain pkg/limiters pkg/limiters/memstore"},
 	{"internal/randomrules", "makes random rules and requests for tests", "pkg/descriptors"},
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
-	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest"},
+	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest internal/must"},
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},
 	{"internal/cli", "implements every command except serve, and prints its result", "" +
 		"internal/backoff " +

@@ -170,7 +170,7 @@ func TestLimitIsChosenByEvidence(t *testing.T) {
 		}
 	}
 	mustAllowAll(s.send(t))
-	harness.Until(t, "the recording is complete", func() bool {
+	must.Until(t, "the recording is complete", func() bool {
 		c := exec.CommandContext(t.Context(), "bash", "-c", s.weir+" simulate --config rules.yaml -o json recording/*")
 		c.Dir = s.dir
 		out, _ := c.Output() // an incomplete recording has an error
@@ -214,9 +214,9 @@ func TestLimitIsChosenByEvidence(t *testing.T) {
 		must.Succeed(t, json.Unmarshal(s.get(t, "/v1/shadow?limits=10&keys=10"), &r))
 		return r
 	}
-	harness.Until(t, "the candidate runs", func() bool { return shadow().Running })
+	must.Until(t, "the candidate runs", func() bool { return shadow().Running })
 	mustAllowAll(s.send(t))
-	harness.Until(t, "the candidate has decided all requests", func() bool { return shadow().Requests.Compared == 160 })
+	must.Until(t, "the candidate has decided all requests", func() bool { return shadow().Requests.Compared == 160 })
 	var want report
 	must.Succeed(t, json.Unmarshal([]byte(s.page["shadow"]), &want))
 	got, err := json.Marshal(shadow())
@@ -235,7 +235,7 @@ func TestLimitIsChosenByEvidence(t *testing.T) {
 	}
 	old := version()
 	s.follow(t) // enforce
-	harness.Until(t, "the candidate is in force", func() bool { return version() != old })
+	must.Until(t, "the candidate is in force", func() bool { return version() != old })
 	after := s.send(t)["429"]
 	slices.Sort(after)
 	if !slices.Equal(after, denied) {

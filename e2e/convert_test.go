@@ -128,7 +128,7 @@ func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 	}
 	slow := make(chan error, 1)
 	go func() { slow <- requests[0].do(t, e) }()
-	harness.Until(t, "the first request has arrived", func() bool {
+	must.Until(t, "the first request has arrived", func() bool {
 		stats, _ := harness.Get(t.Context(), e.Admin+"/stats?filter=delays_injected")
 		return strings.Contains(stats, "delays_injected: 1")
 	})

@@ -39,7 +39,7 @@ func TestBurstBeforeFirstConnectionIsDecided(t *testing.T) {
 
 			signal(t, w.Process, syscall.SIGSTOP)
 			send := sendTogether(t, strings.TrimPrefix(e.URL, "http://"), requests)
-			harness.Until(t, "all requests wait for Weir", func() bool { return stat(t, e, "cluster.weir.upstream_rq_active") == requests })
+			must.Until(t, "all requests wait for Weir", func() bool { return stat(t, e, "cluster.weir.upstream_rq_active") == requests })
 			signal(t, w.Process, syscall.SIGCONT)
 			got := send()
 			failed := stat(t, e, "cluster.backend.ratelimit.error")

@@ -90,7 +90,7 @@ func (f footprint) String() string {
 func footprintOf(t *testing.T, w *harness.Weir, bound footprint) (f footprint) {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections()
-	harness.Until(t, fmt.Sprintf("at most %d goroutines and %d files", bound.goroutines, bound.files), func() bool {
+	must.Until(t, fmt.Sprintf("at most %d goroutines and %d files", bound.goroutines, bound.files), func() bool {
 		f.goroutines = number(t, get(t, w.Debug+"/debug/pprof/goroutine?debug=1"), "goroutine profile: total ")
 		files, err := os.ReadDir("/proc/" + strconv.Itoa(w.PID()) + "/fd")
 		must.Succeed(t, err)

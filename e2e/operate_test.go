@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // New rules hold without a restart and keep the counters; rules with a fault change nothing.
@@ -23,19 +24,19 @@ func TestReloadAppliesChangedRules(t *testing.T) {
 			c.denied(t, "alice", "reply")
 
 			write(t, path, hourly(5))
-			harness.Until(t, "the limit is 5", func() bool { return c.do(t, "bob", "reply").Limit == "5, 5;w=3600" })
+			must.Until(t, "the limit is 5", func() bool { return c.do(t, "bob", "reply").Limit == "5, 5;w=3600" })
 			c.allowed(t, 2, "alice", "reply") // 3 of 5 were spent
 			c.denied(t, "alice", "reply")
 
 			write(t, path, strings.ReplaceAll(hourly(9), "requests_per_unit", "requests_per_unti"))
-			harness.Until(t, "the fault is in the log", func() bool { return strings.Contains(w.Log(), "requests_per_unti") })
+			must.Until(t, "the fault is in the log", func() bool { return strings.Contains(w.Log(), "requests_per_unti") })
 			if a := c.do(t, "carol", "reply"); a.Status != 200 || a.Limit != "5, 5;w=3600" {
 				t.Errorf("after a bad file: %+v, want the limit of 5 that was there", a)
 			}
 			c.denied(t, "alice", "reply")
 
 			write(t, path, hourly(7))
-			harness.Until(t, "the limit is 7", func() bool { return c.do(t, "bob", "reply").Limit == "7, 7;w=3600" })
+			must.Until(t, "the limit is 7", func() bool { return c.do(t, "bob", "reply").Limit == "7, 7;w=3600" })
 			c.allowed(t, 2, "alice", "reply") // 5 of 7 were spent
 		})
 	}

@@ -50,7 +50,7 @@ func TestOverloadChargesNoShedRequest(t *testing.T) {
 					t.Errorf("%d clients: %d bytes of memory, after %d", clients, resident, memory)
 				}
 			}
-			harness.Until(t, "nothing is under way", func() bool { return metric(t, w, "weir_requests_in_flight") == 0 })
+			must.Until(t, "nothing is under way", func() bool { return metric(t, w, "weir_requests_in_flight") == 0 })
 			// The load client does not count the answers at the start and the end of a load.
 			if n := uint64(metric(t, w, "weir_refused_requests_total")); n < refused {
 				t.Errorf("the server counts %d refused, the clients %d", n, refused)

@@ -115,7 +115,7 @@ func TestBandwidthCountsTheBodyOfA429(t *testing.T) {
 		status, sent = response.StatusCode, sent+len(body)
 	}
 	want := fmt.Sprintf("total_hits{domain=\"bandwidth\",key1=\"tenant\"} %d\n", sent)
-	harness.Until(t, want, func() bool { return strings.Contains(get(t, w.HTTP+"/metrics"), want) })
+	must.Until(t, want, func() bool { return strings.Contains(get(t, w.HTTP+"/metrics"), want) })
 }
 
 // readRecipes returns the bootstrap of docs/recipes/README.md, and the other pages.

@@ -82,7 +82,7 @@ func roll(t *testing.T, redis string, drain time.Duration, by func(*testing.T, *
 		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: f.weir, Timeout: testTimeout,
 		Edit: f.edit, Ports: f.ports,
 	})
-	harness.Until(t, "Envoy finds both replicas", func() bool { return f.found(t, e) == len(r.all) })
+	must.Until(t, "Envoy finds both replicas", func() bool { return f.found(t, e) == len(r.all) })
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -98,16 +98,16 @@ func roll(t *testing.T, redis string, drain time.Duration, by func(*testing.T, *
 		ended <- r
 	}()
 	for i := range r.all {
-		harness.Until(t, "some requests are answered", func() bool { return r.decided(t, i) > 0 || f.oneAtATime })
+		must.Until(t, "some requests are answered", func() bool { return r.decided(t, i) > 0 || f.oneAtATime })
 		r.replace(t, i)
-		harness.Until(t, "Envoy finds the new replica", func() bool { return f.found(t, e) == len(r.all) })
+		must.Until(t, "Envoy finds the new replica", func() bool { return f.found(t, e) == len(r.all) })
 	}
 	stop()
 	seen := <-ended
 	if seen == nil {
 		return "", 0
 	}
-	harness.Until(t, "nothing is under way", func() bool { return stat(t, e, "http.ingress.downstream_rq_active") == 0 })
+	must.Until(t, "nothing is under way", func() bool { return stat(t, e, "http.ingress.downstream_rq_active") == 0 })
 	total, ok := stat(t, e, "http.ingress.downstream_rq_total"), stat(t, e, "cluster.backend.ratelimit.ok")
 	failed, passed := stat(t, e, "cluster.backend.ratelimit.error"), stat(t, e, "cluster.backend.ratelimit.failure_mode_allowed")
 	slow = seen.Latency.Quantile(1)

@@ -47,10 +47,10 @@ func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 		return strings.Join([]string{code("unset", user), code("allow", user), code("allow", user), code("deny", user), code("error", user)}, " ")
 	}
 	redisDecides := func() bool { return codesOf() == "OK OK OVER_LIMIT OK OK" && mode("store") == 1 && mode("local") == 0 }
-	harness.Until(t, "Redis decides", redisDecides)
-	harness.Until(t, "Redis counts a hit of alice", func() bool { return code("error", "alice") == "OK" })
+	must.Until(t, "Redis decides", redisDecides)
+	must.Until(t, "Redis counts a hit of alice", func() bool { return code("error", "alice") == "OK" })
 	must.Succeed(t, server.Signal(syscall.SIGSTOP))
-	harness.Until(t, "rules fail as on_store_error says", func() bool { return codesOf() == "OK OK OK OVER_LIMIT Unavailable" })
+	must.Until(t, "rules fail as on_store_error says", func() bool { return codesOf() == "OK OK OK OVER_LIMIT Unavailable" })
 	if mode("store") != 0 || mode("local") != 1 || mode("error") != 1 {
 		t.Errorf("weir_domain_mode does not show the outage:\n%s", get(t, w.HTTP+"/metrics"))
 	}
@@ -63,9 +63,9 @@ func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 		t.Errorf("more than a share: %v, %v", r, err)
 	}
 	must.Succeed(t, server.Signal(syscall.SIGCONT))
-	harness.Until(t, "Redis decides again", redisDecides)
+	must.Until(t, "Redis decides again", redisDecides)
 	got := ""
-	harness.Until(t, "Redis decides a request of alice", func() bool {
+	must.Until(t, "Redis decides a request of alice", func() bool {
 		got = code("error", "alice", 1000)
 		return got != codes.Unavailable.String()
 	})

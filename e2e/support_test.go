@@ -190,7 +190,7 @@ func (s *supportStory) passAfterReset(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
 	for i := range s.replicas {
-		harness.Until(t, "replica "+strconv.Itoa(i)+" allows user 42", func() bool { return s.passes(t, i) })
+		must.Until(t, "replica "+strconv.Itoa(i)+" allows user 42", func() bool { return s.passes(t, i) })
 	}
 	return time.Since(began)
 }

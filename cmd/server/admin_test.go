@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -228,7 +229,7 @@ func adminReplicas(t *testing.T, settings ...string) (a, b *server) {
 	}, settings...)
 	a, b = startServer(t, settings...), startServer(t, settings...)
 	client := redis.Client(t)
-	a.await("two subscribed replicas", func() bool {
+	must.Until(a.t, "two subscribed replicas", func() bool {
 		n, err := client.PubSubNumSub(context.Background(), "w2:resets").Result()
 		return err == nil && n["w2:resets"] == 2
 	})
@@ -238,7 +239,7 @@ func adminReplicas(t *testing.T, settings ...string) (a, b *server) {
 // awaitAllowed returns once a hit of a user is allowed.
 func (s *server) awaitAllowed(user string) {
 	s.t.Helper()
-	s.await("a hit of "+user+" to be allowed", func() bool { return s.remaining(user) > 0 })
+	must.Until(s.t, "a hit of "+user+" to be allowed", func() bool { return s.remaining(user) > 0 })
 }
 
 func TestResetReachesTheDenyCachesOfAllReplicas(t *testing.T) {

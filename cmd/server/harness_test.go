@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // TestMain makes the test binary the server if WEIR_TEST_AS_SERVER is set, so that tests can send it signals.
@@ -91,7 +91,7 @@ func (l *lines) add(line string) {
 // await returns the first line at index n or later that contains text, and the index after it.
 func (l *lines) await(t *testing.T, n int, text string) (string, int) {
 	t.Helper()
-	deadline := time.After(redistest.LongestWait(t, maxWait))
+	deadline := time.After(must.LongestWait(t, maxWait))
 	for {
 		l.mu.Lock()
 		more, all := l.more, l.all
@@ -246,20 +246,10 @@ func awaitServing(t *testing.T, watch healthv1.Health_WatchClient) {
 	}
 }
 
-// await returns once done returns true. what completes the message "timed out waiting for".
-func (s *server) await(what string, done func() bool) {
-	s.t.Helper()
-	for deadline := time.Now().Add(redistest.LongestWait(s.t, maxWait)); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("timed out waiting for %s", what)
-		}
-	}
-}
-
 // awaitHealthy returns once /healthcheck is 200.
 func (s *server) awaitHealthy() {
 	s.t.Helper()
-	s.await("a /healthcheck of 200", func() bool {
+	must.Until(s.t, "a /healthcheck of 200", func() bool {
 		code, body := s.get("/healthcheck")
 		return code == 200 && body == "OK"
 	})
@@ -268,13 +258,13 @@ func (s *server) awaitHealthy() {
 // awaitInFlight returns once n requests are in flight.
 func (s *server) awaitInFlight(n string) {
 	s.t.Helper()
-	s.await(n+" requests in flight", func() bool { return s.metric("weir_requests_in_flight") == n })
+	must.Until(s.t, n+" requests in flight", func() bool { return s.metric("weir_requests_in_flight") == n })
 }
 
 // stopped waits for the end and returns the exit code.
 func (s *server) stopped() int {
 	s.t.Helper()
-	timer := time.AfterFunc(redistest.LongestWait(s.t, maxWait), func() { _ = s.cmd.Process.Kill() })
+	timer := time.AfterFunc(must.LongestWait(s.t, maxWait), func() { _ = s.cmd.Process.Kill() })
 	defer timer.Stop()
 	_ = s.cmd.Wait()
 	return s.cmd.ProcessState.ExitCode()
@@ -293,7 +283,7 @@ func (s *server) terminate(n int) {
 // awaitClosed returns once the server accepts no connection.
 func (s *server) awaitClosed() {
 	s.t.Helper()
-	s.await("the stopping server to close its port", func() bool {
+	must.Until(s.t, "the stopping server to close its port", func() bool {
 		c, err := net.Dial("tcp", s.address("grpc"))
 		if err == nil {
 			_ = c.Close()

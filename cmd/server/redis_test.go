@@ -13,6 +13,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -156,7 +157,7 @@ func TestRedisPasswordFileIsReread(t *testing.T) {
 		t.Error("no password is taken")
 	}
 	write(t, secret, "weir:"+second)
-	s.await("the new password", func() bool {
+	must.Until(s.t, "the new password", func() bool {
 		_, err := s.call("bob")
 		return err == nil
 	})
@@ -189,5 +190,5 @@ func TestIdleReplicaNoticesRecovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(redis.Stop)
-	s.await(byStore+" to be 1, after Redis is back", func() bool { return s.metricOrNone(byStore) == "1" })
+	must.Until(s.t, byStore+" to be 1, after Redis is back", func() bool { return s.metricOrNone(byStore) == "1" })
 }

@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/explain"
 )
@@ -16,21 +15,16 @@ import (
 // shadowed returns the diff of a server once done accepts it.
 func (s *server) shadowed(done func(*api.ShadowReport) bool) *api.ShadowReport {
 	s.t.Helper()
-	deadline := time.Now().Add(redistest.LongestWait(s.t, maxWait))
-	for {
-		var got api.ShadowReport
+	var got api.ShadowReport
+	must.Until(s.t, "the diff", func() bool {
+		got = api.ShadowReport{}
 		code, text := s.admin("GET", "/v1/shadow", adminToken, "")
 		if code != 200 || json.Unmarshal([]byte(text), &got) != nil {
 			s.t.Fatal(code, text)
 		}
-		if done(&got) {
-			return &got
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("not as expected: %s", text)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return done(&got)
+	})
+	return &got
 }
 
 // The candidate denies no request, and its diff is in the API and the metrics. Its file may be broken, mended and removed: requests and

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -55,7 +56,7 @@ func TestKilledServerLosesOnlyUnsavedCounts(t *testing.T) {
 	const savedAt = "weir_memory_snapshot_timestamp_seconds"
 	for range 2 {
 		before := s.metric(savedAt)
-		s.await("a snapshot to be saved", func() bool { return s.metric(savedAt) != before })
+		must.Until(s.t, "a snapshot to be saved", func() bool { return s.metric(savedAt) != before })
 	}
 	if err := s.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -105,7 +105,7 @@ func TestEnvoyGatewayConfiguresContainer(t *testing.T) {
 			t.Errorf("%s: %+v, want %d and a limit of %s", user, a, status, limit)
 		}
 	}
-	until(t, "Envoy reaches the service", func() bool { return c.do("nobody", "").Limit != "" })
+	must.Until(t, "Envoy reaches the service", func() bool { return c.do("nobody", "").Limit != "" })
 	answered("alice", 200, "2, 2;w=3600")
 	answered("alice", 200, "2, 2;w=3600")
 	answered("alice", 429, "2, 2;w=3600")

@@ -62,16 +62,16 @@ func TestConfigMapChangeReloadsRules(t *testing.T) {
 		return func() bool { return c.do("bob", "reply").Limit == want }
 	}
 	m.replace(t, map[string]string{"rules.yaml": hourly(5)})
-	until(t, "the limit is 5", limit("5, 5;w=3600"))
+	must.Until(t, "the limit is 5", limit("5, 5;w=3600"))
 	c.allowed(2, "alice", "reply") // 3 of 5 were spent
 	c.denied("alice", "reply")
 
 	m.replace(t, map[string]string{"rules.yaml": strings.ReplaceAll(hourly(9), "requests_per_unit", "requests_per_unti")})
-	until(t, "the fault is in the log", func() bool { return strings.Contains(weir.log(), "requests_per_unti") })
+	must.Until(t, "the fault is in the log", func() bool { return strings.Contains(weir.log(), "requests_per_unti") })
 	c.denied("alice", "reply")
 
 	m.replace(t, map[string]string{"rules.yaml": hourly(7)})
-	until(t, "the limit is 7", limit("7, 7;w=3600"))
+	must.Until(t, "the limit is 7", limit("7, 7;w=3600"))
 	c.allowed(2, "alice", "reply")
 	c.denied("alice", "reply")
 }

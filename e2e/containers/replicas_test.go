@@ -24,7 +24,7 @@ func TestTwoReplicasAdmitExactlyTheLimit(t *testing.T) {
 	a, b := s.weir(m.dir, onRedis), s.weir(m.dir, onRedis)
 	c := s.envoy(bootstrap(t, change{"lb_policy: LEAST_REQUEST", "lb_policy: ROUND_ROBIN"}))
 	c.awaitConnected("login")
-	until(t, "Envoy knows both replicas", func() bool { return c.replicas() == 2 })
+	must.Until(t, "Envoy knows both replicas", func() bool { return c.replicas() == 2 })
 	for _, action := range actions {
 		var mu sync.Mutex
 		codes := map[int]int{}
@@ -98,14 +98,14 @@ func TestRollingRestart(t *testing.T) {
 			"          unhealthy_threshold: 1\n          healthy_threshold: 1\n          grpc_health_check: {service_name: ratelimit}\n" +
 			"      common_lb_config: {healthy_panic_threshold: {value: 0}}\n"}))
 	c.awaitConnected("login")
-	until(t, "Envoy knows both replicas", func() bool { return c.replicas() == 2 })
+	must.Until(t, "Envoy knows both replicas", func() bool { return c.replicas() == 2 })
 
 	l := load(c)
 	for range 2 {
 		fresh := s.weir(m.dir, onRedis, settings)
-		until(t, "Envoy knows the new replica", func() bool { return c.replicas() == 3 })
+		must.Until(t, "Envoy knows the new replica", func() bool { return c.replicas() == 3 })
 		replicas[0].end()
-		until(t, "Envoy knows that the old replica is gone", func() bool { return c.replicas() == 2 })
+		must.Until(t, "Envoy knows that the old replica is gone", func() bool { return c.replicas() == 2 })
 		replicas = append(replicas[1:], fresh)
 	}
 	sent, lost := l.end()

@@ -231,7 +231,7 @@ func (c *proxy) denied(user, action string) harness.Answer {
 // awaitConnected waits until Envoy has resolved Weir's name and reached it.
 func (c *proxy) awaitConnected(action string) {
 	c.t.Helper()
-	until(c.t, "Envoy reaches a rate limit service", func() bool { return c.do("nobody", action).Limit != "" })
+	must.Until(c.t, "Envoy reaches a rate limit service", func() bool { return c.do("nobody", action).Limit != "" })
 }
 
 // stat returns one of Envoy's statistics, or 0 if it does not exist yet.
@@ -260,16 +260,4 @@ func get(t *testing.T, url string) string {
 		t.Fatalf("%s: %s\n%s", url, r.Status, body)
 	}
 	return string(body)
-}
-
-// until polls ok, which has no other signal, and fails the test after the timeout.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(startTimeout); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in %v: %s", startTimeout, what)
-		}
-	}
 }

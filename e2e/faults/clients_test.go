@@ -10,7 +10,6 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -61,7 +60,7 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 		_ = conn.Close()
 	}
 	// Ten goroutines and files may belong to the test's own connections and to the runtime.
-	harness.Until(t, "the slow connections have ended", func() bool {
+	must.Until(t, "the slow connections have ended", func() bool {
 		after, err := sizeOf(t.Context(), w)
 		return err == nil && after.goroutines <= before.goroutines+10 && after.files <= before.files+10
 	})

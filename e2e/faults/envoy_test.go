@@ -40,11 +40,11 @@ func TestEnvoyAppliesFailureModeWhileWeirIsDown(t *testing.T) {
 			killed := time.Now()
 			w.Kill()
 			sleep(t, either(time.Second, 5*time.Second))
-			harness.Until(t, "a response has no limit", func() bool { return undecided.Load() > 0 })
+			must.Until(t, "a response has no limit", func() bool { return undecided.Load() > 0 })
 			back := time.Now()
 			harness.MustStartWeir(t, o)
 			ready := time.Now()
-			limited := harness.Until(t, "Envoy shows limits again", func() bool { return e.ask(t.Context(), "last", "first").limit })
+			limited := must.Until(t, "Envoy shows limits again", func() bool { return e.ask(t.Context(), "last", "first").limit })
 			sleep(t, either(200*time.Millisecond, 3*time.Second))
 			pages := seen()
 
@@ -86,7 +86,7 @@ func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	e := startEnvoy(t, w, false, timeout)
 	machine := watchStalls(t)
-	harness.Until(t, "Envoy shows a limit", func() bool { return e.ask(t.Context(), userName(0), "first").limit })
+	must.Until(t, "Envoy shows a limit", func() bool { return e.ask(t.Context(), userName(0), "first").limit })
 	signal(t, redis, syscall.SIGSTOP)
 	t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
 	for n := range 5 {
@@ -102,18 +102,18 @@ func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 	}
 	// Weir reads Envoy's connection in order. When it answers a request without a rule, it knows which calls Envoy has given up.
 	decided := e.decided(t)
-	harness.Until(t, "Weir answers a request without a rule", func() bool {
+	must.Until(t, "Weir answers a request without a rule", func() bool {
 		e.ask(t.Context(), "nobody", "nothing")
 		return e.decided(t) > decided
 	})
-	harness.Until(t, "Weir has ended the calls", func() bool { return mustMetrics(t, w)["weir_requests_in_flight"] == 0 })
+	must.Until(t, "Weir has ended the calls", func() bool { return mustMetrics(t, w)["weir_requests_in_flight"] == 0 })
 	metrics := mustMetrics(t, w)
 	ended := metrics[`weir_requests_total{code="Canceled",overall=""}`] + metrics[`weir_requests_total{code="DeadlineExceeded",overall=""}`]
 	if ended < 5 {
 		t.Errorf("%v requests are counted as given up, want at least 5", ended)
 	}
 	signal(t, redis, syscall.SIGCONT)
-	harness.Until(t, "Envoy shows a limit again", func() bool { return e.ask(t.Context(), userName(99), "first").limit })
+	must.Until(t, "Envoy shows a limit again", func() bool { return e.ask(t.Context(), userName(99), "first").limit })
 	for c, n := range storedCounts(t, redis.Addr) {
 		if c.user > 0 && c.user < 99 { // users 1 to 5 of the freeze; 0 and 99 were charged before and after
 			t.Errorf("%v: charged %d times, although Envoy had given up on it", c, n)

@@ -69,7 +69,7 @@ func freeze(t *testing.T, clients []*client, redis *redistest.Server, weir *harn
 	if *full {
 		sleep(t, calm+time.Second)
 	} else {
-		harness.Until(t, "Redis decides again", func() bool { return len(l.since(r.resumed).withVerdict(allowed)) > 100 })
+		must.Until(t, "Redis decides again", func() bool { return len(l.since(r.resumed).withVerdict(allowed)) > 100 })
 	}
 	r.all = l.end()
 	r.unsent = l.unsent.Load()
@@ -93,7 +93,7 @@ func freeze(t *testing.T, clients []*client, redis *redistest.Server, weir *harn
 func signal(t *testing.T, s *redistest.Server, sig syscall.Signal) {
 	t.Helper()
 	must.Succeed(t, s.Signal(sig))
-	harness.Until(t, fmt.Sprint(sig, " has reached Redis"), func() bool {
+	must.Until(t, fmt.Sprint(sig, " has reached Redis"), func() bool {
 		b := must.Read(t, fmt.Sprintf("/proc/%d/stat", s.PID()))
 		_, state, _ := strings.Cut(string(b), ") ")
 		return strings.HasPrefix(state, "T") == (sig == syscall.SIGSTOP)
@@ -141,7 +141,7 @@ func TestFrozenRedisFailsRequestsInTime(t *testing.T) {
 		t.Errorf("Weir grew to %+v, want at most 3000 goroutines and 256 MiB", r.size)
 	}
 	want := len(r.all.withVerdict(failed))
-	harness.Until(t, fmt.Sprintf("weir_requests_total counts %d Unavailable", want), func() bool {
+	must.Until(t, fmt.Sprintf("weir_requests_total counts %d Unavailable", want), func() bool {
 		return int(mustMetrics(t, w)[`weir_requests_total{code="Unavailable",overall=""}`]) == want
 	})
 

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -221,7 +220,7 @@ func (l *load) awaitAnswers(t *testing.T, what string) {
 	l.mu.Lock()
 	sent := l.sent
 	l.mu.Unlock()
-	harness.Until(t, what, func() bool {
+	must.Until(t, what, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for number := range l.open {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A process with its counters in memory is killed and replaced. Without a snapshot, every limit may be spent once more. With a
@@ -31,7 +32,7 @@ func TestSnapshotRestoresCountersAfterKill(t *testing.T) {
 				return counter{actions[n%len(actions)].name, n / len(actions) % (users / len(actions))}
 			}}
 			l.start(t)
-			harness.Until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
+			must.Until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
 			saved := time.Time{} // requests that were sent before are in the snapshot
 			if c.snapshots {
 				saved = time.Now()
@@ -74,5 +75,5 @@ func awaitSave(t *testing.T, file string) {
 		return at
 	}
 	before := saved()
-	harness.Until(t, "a snapshot is saved", func() bool { return saved().After(before) })
+	must.Until(t, "a snapshot is saved", func() bool { return saved().After(before) })
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/conform"
@@ -40,7 +39,7 @@ func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 	}
 	sleep(t, either(3*time.Second, 30*time.Second))
 	disturbances := map[string]int{}
-	harness.Until(t, "each network has delayed, cut and halved traffic", func() bool {
+	must.Until(t, "each network has delayed, cut and halved traffic", func() bool {
 		clear(disturbances)
 		least := math.MaxInt
 		for _, f := range faults {
@@ -86,7 +85,7 @@ func TestHistoriesOnFaultyNetworkAreLinearizable(t *testing.T) {
 	w := newWire(t, redistest.Start(t).Addr)
 	server := startWeir(t, text, withLongTimeout(onRedis(w.addr)...)...)
 	f := newFaultyNetwork(7)
-	harness.Until(t, "the network has delayed, cut and halved traffic", func() bool {
+	must.Until(t, "the network has delayed, cut and halved traffic", func() bool {
 		w.setFaults(nil) // a run begins with requests that need an answer
 		started := sync.OnceFunc(func() { w.setFaults(f) })
 		report, err := conform.Run(t.Context(), conform.Options{

@@ -51,12 +51,12 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 		l.clients = append(l.clients, dial(t, w.GRPC))
 	}
 	l.start(t)
-	harness.Until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
+	must.Until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
 	if o.stopReplication != nil {
 		o.stopReplication()
 		stopped := time.Now()
 		sleep(t, 500*time.Millisecond)
-		harness.Until(t, "a charge is not replicated", func() bool { return len(l.since(stopped).withVerdict(allowed)) > 0 })
+		must.Until(t, "a charge is not replicated", func() bool { return len(l.since(stopped).withVerdict(allowed)) > 0 })
 	}
 	failedAt := time.Now()
 	o.fail()
@@ -67,7 +67,7 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	if *full {
 		sleep(t, 10*time.Second)
 	} else {
-		harness.Until(t, "requests no longer fail", func() bool {
+		must.Until(t, "requests no longer fail", func() bool {
 			recent := l.since(backAt)
 			return len(recent)-len(recent.withVerdict(failed)) > rate
 		})

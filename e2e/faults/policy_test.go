@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -42,11 +42,11 @@ func TestOnStoreErrorDecidesUnderLoad(t *testing.T) {
 	signal(t, redis, syscall.SIGSTOP)
 	t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
 	frozen := time.Now()
-	harness.Until(t, "weir_domain_mode reports the fallback", func() bool { return mode("local") == 1 && mode("store") == 0 })
+	must.Until(t, "weir_domain_mode reports the fallback", func() bool { return mode("local") == 1 && mode("store") == 0 })
 	if *full {
 		sleep(t, 30*time.Second)
 	}
-	harness.Until(t, "each user has spent the local shares", func() bool {
+	must.Until(t, "each user has spent the local shares", func() bool {
 		spent := 0
 		for c := range l.since(frozen).withVerdict(denied).byCounter() {
 			if c.action == "local" {
@@ -57,7 +57,7 @@ func TestOnStoreErrorDecidesUnderLoad(t *testing.T) {
 	})
 	thaw := time.Now()
 	signal(t, redis, syscall.SIGCONT)
-	harness.Until(t, "Redis decides again", func() bool { return mode("store") == 1 && mode("local") == 0 })
+	must.Until(t, "Redis decides again", func() bool { return mode("store") == 1 && mode("local") == 0 })
 	back := time.Since(thaw)
 	sleep(t, time.Second)
 	all := l.end()

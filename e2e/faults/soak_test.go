@@ -134,7 +134,7 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 	// A leak grows with each of the hundreds of connections and reloads. 50 goroutines and 20 files are more than Weir's connections
 	// to Redis need. A quarter of the memory is more than the connections that are open at one time need.
 	var last size
-	harness.Until(t, fmt.Sprintf("Weir is as idle as before: %+v", idle), func() bool {
+	must.Until(t, fmt.Sprintf("Weir is as idle as before: %+v", idle), func() bool {
 		var err error
 		last, err = sizeOf(t.Context(), s.weir)
 		return err == nil && last.goroutines <= idle.goroutines+50 && last.files <= idle.files+20

@@ -173,9 +173,9 @@ func begin(t *testing.T) *setup {
 			t.Log(s.gateway.Tail())
 		}
 	})
-	harness.Until(t, "Weir has rules", func() bool { return s.status(s.health+"/healthcheck", "GET") == http.StatusOK })
-	harness.Until(t, "Envoy has routes", func() bool { return s.status(s.url+"/other-cidr", "GET") == http.StatusOK })
-	harness.Until(t, "Envoy has the limits", func() bool { return s.allowed("/header", 5) == 3 })
+	must.Until(t, "Weir has rules", func() bool { return s.status(s.health+"/healthcheck", "GET") == http.StatusOK })
+	must.Until(t, "Envoy has routes", func() bool { return s.status(s.url+"/other-cidr", "GET") == http.StatusOK })
+	must.Until(t, "Envoy has the limits", func() bool { return s.allowed("/header", 5) == 3 })
 	return s
 }
 
@@ -318,7 +318,7 @@ func TestRealEnvoyGateway(t *testing.T) {
 				t.Errorf("request %d: %d, want %d", i+1, got, want)
 			}
 			if want == http.StatusOK {
-				harness.Until(t, "the charge at the end of the request", func() bool { return s.decided() >= before+2 })
+				must.Until(t, "the charge at the end of the request", func() bool { return s.decided() >= before+2 })
 			}
 		}
 	})
@@ -337,7 +337,7 @@ func TestRealEnvoyGateway(t *testing.T) {
 	})
 	t.Run("a change of policy", func(t *testing.T) {
 		s.apply(policies(5))
-		harness.Until(t, "the new limit", func() bool { return s.allowed("/header", 7) == 5 })
+		must.Until(t, "the new limit", func() bool { return s.allowed("/header", 7) == 5 })
 	})
 	// A gateway that does not answer: limits stay, also when Weir restarts.
 	t.Run("an outage of the gateway", func(t *testing.T) {
@@ -348,11 +348,11 @@ func TestRealEnvoyGateway(t *testing.T) {
 		_, err := s.weir.Stop()
 		must.Succeed(t, err)
 		s.start()
-		harness.Until(t, "Weir has the rules of its file", func() bool { return s.status(s.health+"/healthcheck", "GET") == http.StatusOK })
-		harness.Until(t, "Envoy reaches Weir again", func() bool { return s.allowed("/header", 7) == 5 })
+		must.Until(t, "Weir has the rules of its file", func() bool { return s.status(s.health+"/healthcheck", "GET") == http.StatusOK })
+		must.Until(t, "Envoy reaches Weir again", func() bool { return s.allowed("/header", 7) == 5 })
 		must.Succeed(t, syscall.Kill(s.gateway.PID(), syscall.SIGCONT))
 		s.apply(policies(2))
-		harness.Until(t, "a change after the outage", func() bool { return s.allowed("/header", 7) == 2 })
+		must.Until(t, "a change after the outage", func() bool { return s.allowed("/header", 7) == 2 })
 	})
 }
 

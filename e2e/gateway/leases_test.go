@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -140,7 +139,7 @@ func (s *setup) together(t *testing.T, path, user string, requests int) (arrived
 func (s *setup) slots(t *testing.T, path, user string, want int) {
 	t.Helper()
 	begin := time.Now()
-	free := harness.Until(t, fmt.Sprintf("%s: %d slots are free after the last request", path, want), func() bool {
+	free := must.Until(t, fmt.Sprintf("%s: %d slots are free after the last request", path, want), func() bool {
 		return s.together(t, path, user, want) == want
 	})
 	t.Logf("%s: all slots free and used again after %v", path, free.Sub(begin))
@@ -149,7 +148,7 @@ func (s *setup) slots(t *testing.T, path, user string, want int) {
 // The policies and the overlay of the page limit the requests in flight.
 func (s *setup) testRequestsInFlight(t *testing.T) {
 	const limit = 3
-	harness.Until(t, "Envoy has the limit of the page", func() bool {
+	must.Until(t, "Envoy has the limit of the page", func() bool {
 		s.users++
 		user := fmt.Sprint("probe-", s.users)
 		return s.together(t, "/reports", user, limit+1) == limit
@@ -213,7 +212,7 @@ func (s *setup) testReservations(t *testing.T) {
 			t.Errorf("request %d: %d, want %d", k, got, want)
 		}
 		if want == http.StatusOK {
-			harness.Until(t, "the settlement at the end of the request", func() bool { return s.decided() >= before+2 })
+			must.Until(t, "the settlement at the end of the request", func() bool { return s.decided() >= before+2 })
 		}
 	}
 }

@@ -9,13 +9,9 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/weir-rls/weir/internal/must"
 )
-
-// TestTimeout is far longer than any step of a test takes, even on a busy machine.
-const TestTimeout = 2 * time.Minute
 
 // Main runs the tests m, at most parallel at a time, and then remove. It returns the exit code. Without Envoy it prints an error
 // once and runs no test.
@@ -113,17 +109,4 @@ func MustFreePorts(t testing.TB, n int) []int {
 	free, err := FreePorts(n)
 	must.Succeed(t, err)
 	return free
-}
-
-// Until polls ok, and returns the time at which it was first true. The test fails if this takes longer than [TestTimeout].
-func Until(t testing.TB, what string, ok func() bool) time.Time {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(TestTimeout); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in %v: %s", TestTimeout, what)
-		}
-	}
-	return time.Now()
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
@@ -153,7 +152,7 @@ func drive(t *testing.T) seen {
 	redis.Stop()
 	_, _ = p.ask("weir", "user_id=alice", "action=reply")
 	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": "domain: weir\ndescriptors: 7\n"})
-	harness.Until(t, "rules with a fault", func() bool { return strings.Contains(p.Log(), "rules not loaded") })
+	must.Until(t, "rules with a fault", func() bool { return strings.Contains(p.Log(), "rules not loaded") })
 	all.scrape(t, p)
 
 	p = run(t, build(t, k8s+"/overlays/memory"), nil)
@@ -376,7 +375,7 @@ descriptors:
       - {algorithm: sliding_log, unit: day, requests_per_unit: 0}
       - {algorithm: sliding_log, unit: hour, requests_per_unit: 1000}
 `})
-	harness.Until(t, "a denial", func() bool {
+	must.Until(t, "a denial", func() bool {
 		code, err := p.ask("weir", "user_id=alice")
 		return err == nil && code == rlsv3.RateLimitResponse_OVER_LIMIT
 	})

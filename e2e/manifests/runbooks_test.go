@@ -65,7 +65,7 @@ func TestRunbookUnblocksAUserOnRedis(t *testing.T) {
 	if got := mustRun(t, onlyBlock(t, "sh unblock-delete"), here...); got != "1\n" {
 		t.Errorf("%q keys deleted, want 1", got)
 	}
-	harness.Until(t, "a login of the unblocked user", func() bool { return p.allows("weir", "user_id=alice", "action=login") })
+	must.Until(t, "a login of the unblocked user", func() bool { return p.allows("weir", "user_id=alice", "action=login") })
 }
 
 // weir top names a blocked user, and weir reset unblocks the user immediately, with the admin API.
@@ -138,7 +138,7 @@ func TestRunbookTurnsLimitingOff(t *testing.T) {
 	}
 	after[rules[1]] = rules[2] + "\n"
 	p.mount("/etc/weir/rules", after)
-	harness.Until(t, "the reload of the rules", func() bool {
+	must.Until(t, "the reload of the rules", func() bool {
 		return strings.Count(p.Log(), "rules loaded") == 2 || strings.Contains(p.Log(), "rules not loaded")
 	})
 	if !p.allows("weir", "user_id=alice", "action=login") {
@@ -162,9 +162,9 @@ func TestRunbookTurnsOffEnvoysFilter(t *testing.T) {
 		t.Fatalf("%s before the filter is off, want 429", got)
 	}
 	mustRun(t, onlyBlock(t, "sh envoy-off"), "http://localhost:9901", envoy.Admin)
-	harness.Until(t, "a login while the filter is off", func() bool { return login() == "200" })
+	must.Until(t, "a login while the filter is off", func() bool { return login() == "200" })
 	mustRun(t, onlyBlock(t, "sh envoy-on"), "http://localhost:9901", envoy.Admin)
-	harness.Until(t, "a 429 after the filter is on again", func() bool { return login() == "429" })
+	must.Until(t, "a 429 after the filter is on again", func() bool { return login() == "429" })
 }
 
 // The runbook's first command shows whether requests pass.

@@ -309,7 +309,7 @@ func TestRulesChangeReachesRunningPod(t *testing.T) {
 	}
 	changed := strings.Replace(rules, "requests_per_unit: 5}", "requests_per_unit: 8}", 1)
 	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": changed})
-	harness.Until(t, "the change of rules", func() bool { return strings.Count(p.Log(), "rules loaded") == 2 })
+	must.Until(t, "the change of rules", func() bool { return strings.Count(p.Log(), "rules loaded") == 2 })
 	if got := p.countAllowed(9, "weir", "user_id=carol", "action=login"); got != 8 {
 		t.Errorf("%d logins allowed, want 8", got)
 	}

@@ -129,12 +129,12 @@ func (w *slowWeir) closeGate(t *testing.T, s *scene) *closedGate {
 	w.alone.Lock()
 	g := &closedGate{slow: w, scene: s}
 	before, peeks := w.metric(t, "weir_requests_total"), 0.0
-	harness.Until(t, "the slow Weir has a connection", func() bool {
+	must.Until(t, "the slow Weir has a connection", func() bool {
 		peeks++
 		_, err := peek(t.Context(), w.client, s.kind, s.user)
 		return err == nil
 	})
-	harness.Until(t, "the slow Weir has counted these peeks", func() bool {
+	must.Until(t, "the slow Weir has counted these peeks", func() bool {
 		g.answers = w.metric(t, "weir_requests_total")
 		return g.answers >= before+peeks
 	})
@@ -155,7 +155,7 @@ func (g *closedGate) forward() func(context.Context, forward) (*ratelimitv3.Rate
 func (g *closedGate) open(t *testing.T) (ended bool) {
 	t.Helper()
 	g.slow.gate.open()
-	harness.Until(t, "Weir has answered", func() bool { return g.slow.metric(t, "weir_requests_total") > g.answers })
+	must.Until(t, "Weir has answered", func() bool { return g.slow.metric(t, "weir_requests_total") > g.answers })
 	ended = g.slow.metric(t, "weir_leases_given_up_total") > g.ended
 	g.abandon()
 	return ended

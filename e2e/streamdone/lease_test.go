@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -84,7 +85,7 @@ func TestKilledWeirLeaksSlotForTTL(t *testing.T) {
 	s.rec.awaitDone(t, r.user, 1)
 	meanwhile := s.open(t, r)
 	startWeir(t, o)
-	harness.Until(t, "Weir answers", func() bool {
+	must.Until(t, "Weir answers", func() bool {
 		_, err := peek(t.Context(), s.weir, r.kind, r.user)
 		return err == nil
 	})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -63,7 +64,7 @@ func TestConcurrencyHoldsUnderLoad(t *testing.T) {
 
 			ended := time.Now()
 			s.awaitCalls(t)
-			harness.Until(t, "every slot is free", func() bool { return s.used(t, "ten", loadUser) == 0 })
+			must.Until(t, "every slot is free", func() bool { return s.used(t, "ten", loadUser) == 0 })
 			t.Logf("%v; at most %d in flight, %d with those whose client had just left; all slots free after %v",
 				counts, s.up.peak, s.up.rawPeak, time.Since(ended))
 			if s.up.peak > c.most {

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -190,7 +189,7 @@ func (r *recorder) received(user string, first, done int) bool {
 func (r *recorder) awaitDone(t *testing.T, user string, n int) []call {
 	t.Helper()
 	var ended []call
-	harness.Until(t, "the calls at the end of the stream", func() bool {
+	must.Until(t, "the calls at the end of the stream", func() bool {
 		_, done := r.of(user)
 		ended = slices.DeleteFunc(done, func(c call) bool { return c.ended.IsZero() })
 		return len(ended) >= n

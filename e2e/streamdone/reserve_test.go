@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -81,7 +82,7 @@ func TestCounterEqualsSettledCostsAndUnsettledEstimates(t *testing.T) {
 			// Envoy may make the last settlements after its clients have left, also between the two readings.
 			var used, least, most int
 			defer func() { t.Logf("%v; %d charged, want %d to %d", outcomes, used, least, most) }()
-			harness.Until(t, "the counter to be the sum of the calls", func() bool {
+			must.Until(t, "the counter to be the sum of the calls", func() bool {
 				s.awaitCalls(t)
 				least, most = s.expected()
 				used = s.used(t, "large", loadUser)
@@ -104,7 +105,7 @@ func reserving(redis string, port int) harness.WeirOptions {
 // awaitCalls waits until every call that Envoy made has ended.
 func (s *stack) awaitCalls(t *testing.T) {
 	t.Helper()
-	harness.Until(t, "the end of all calls", func() bool {
+	must.Until(t, "the end of all calls", func() bool {
 		for _, c := range s.rec.all() {
 			if c.ended.IsZero() {
 				return false

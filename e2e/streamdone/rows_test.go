@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -279,7 +280,7 @@ func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
 			return nil, ctx.Err()
 		})
 		st := s.send(t, s.request())
-		harness.Until(t, "the first call", func() bool {
+		must.Until(t, "the first call", func() bool {
 			first, _ := s.rec.of(s.user)
 			return len(first) == 1
 		})
@@ -338,7 +339,7 @@ func (s *scene) leaveWhileRedisIsLate(t *testing.T) bool {
 		return answer(ctx, weir)
 	})
 	st := s.send(t, s.request())
-	harness.Until(t, "Redis has run the first call", func() bool { return s.used(t, s.kind, s.user) == s.held })
+	must.Until(t, "Redis has run the first call", func() bool { return s.used(t, s.kind, s.user) == s.held })
 	s.leaveDuringFirstCall(t, st)
 	return gate.open(t)
 }
@@ -347,7 +348,7 @@ func (s *scene) leaveWhileRedisIsLate(t *testing.T) bool {
 func (s *scene) leaveDuringFirstCall(t *testing.T, st *stream) {
 	t.Helper()
 	st.leave()
-	harness.Until(t, "Envoy cancels the call", func() bool {
+	must.Until(t, "Envoy cancels the call", func() bool {
 		first, _ := s.rec.of(s.user)
 		return first[0].canceled
 	})

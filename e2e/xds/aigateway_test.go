@@ -128,7 +128,7 @@ func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 	}
 	controller.set("1", quotas())
 	controller.acknowledged("1")
-	harness.Until(t, "Weir is ready", func() bool { return healthy(httpURL) })
+	must.Until(t, "Weir is ready", func() bool { return healthy(httpURL) })
 	if !strings.Contains(weir.Log(), "unknown argument --quotaRateLimitServiceHost ignored") {
 		t.Errorf("no warning of the unknown argument:\n%s", weir.Log())
 	}
@@ -163,7 +163,7 @@ func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 		must.Succeed(t, err)
 		must.Succeed(t, response.Body.Close())
 		if response.StatusCode == http.StatusOK {
-			harness.Until(t, "the charge at the end", func() bool { return decided() >= before+2 })
+			must.Until(t, "the charge at the end", func() bool { return decided() >= before+2 })
 		}
 		return response.StatusCode
 	}
@@ -200,12 +200,12 @@ func TestRestartDuringXDSOutageKeepsRules(t *testing.T) {
 	weir, _, url := aiWeir(t, controller.address, file)
 	controller.request()
 	controller.acknowledged("1")
-	harness.Until(t, "Weir is ready", func() bool { return healthy(url) })
+	must.Until(t, "Weir is ready", func() bool { return healthy(url) })
 	controller.stop()
 	harness.MustStop(t, weir)
 
 	again, _, url := aiWeir(t, controller.address, file)
-	harness.Until(t, "Weir is ready with the rules of the file", func() bool { return healthy(url) })
+	must.Until(t, "Weir is ready with the rules of the file", func() bool { return healthy(url) })
 	rules := func() string {
 		_, metrics := get(url + "/metrics")
 		for line := range strings.Lines(metrics) {
@@ -222,7 +222,7 @@ func TestRestartDuringXDSOutageKeepsRules(t *testing.T) {
 	back.Node = aiNode
 	back.set("1", config("a", 1), config("b", 2))
 	back.serve(controller.address)
-	harness.Until(t, "the control plane's rules", func() bool { return rules() == "weir_rules 2" })
+	must.Until(t, "the control plane's rules", func() bool { return rules() == "weir_rules 2" })
 	harness.MustStop(t, again)
 
 	text, err := os.ReadFile(file)

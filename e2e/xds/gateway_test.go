@@ -94,7 +94,7 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 			t.Log(end, log.String())
 		}
 	})
-	harness.Until(t, "/healthcheck is 200 before the gateway answers", func() bool {
+	must.Until(t, "/healthcheck is 200 before the gateway answers", func() bool {
 		code, body := get("http://127.0.0.1:" + httpPort + "/healthcheck")
 		return code == 200 && body == "OK"
 	})

@@ -5,6 +5,8 @@ import (
 	"runtime/metrics"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // currentPercent returns the GOGC value in effect.
@@ -41,12 +43,7 @@ func TestRunSetsAndRestoresGCPercent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { Run(ctx); close(ended) }()
-	for deadline := time.Now().Add(2 * time.Minute); currentPercent() != 1600 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	if got := currentPercent(); got != 1600 {
-		t.Errorf("%d %%, want 1600", got)
-	}
+	must.Until(t, "1600 %", func() bool { return currentPercent() == 1600 })
 	cancel()
 	<-ended
 	if got := currentPercent(); got != before {

@@ -1,9 +1,10 @@
-// Package must ends a test after an error.
+// Package must ends a test after an error, or if what it waits for does not happen.
 package must
 
 import (
 	"os"
 	"testing"
+	"time"
 )
 
 // Succeed ends the test if err is not nil.
@@ -20,4 +21,30 @@ func Read(t testing.TB, path string) []byte {
 	content, err := os.ReadFile(path)
 	Succeed(t, err)
 	return content
+}
+
+// maxWait is far longer than any step of a test takes, even on a busy machine.
+const maxWait = 2 * time.Minute
+
+// Until polls done, and returns the time at which it was first true. The test fails after 2 minutes, see [LongestWait].
+func Until(t testing.TB, what string, done func() bool) time.Time {
+	t.Helper()
+	wait := LongestWait(t, maxWait)
+	for deadline := time.Now().Add(wait); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in %v: %s", wait, what)
+		}
+	}
+	return time.Now()
+}
+
+// LongestWait returns atMost or, if go test ends the tests sooner, the time until 5 seconds before that. So a test that waits
+// without success fails with its own message.
+func LongestWait(t testing.TB, atMost time.Duration) time.Duration {
+	if t, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if deadline, ok := t.Deadline(); ok {
+			return min(atMost, time.Until(deadline)-5*time.Second)
+		}
+	}
+	return atMost
 }

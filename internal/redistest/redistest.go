@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A Server is a running redis-server.
@@ -149,20 +151,9 @@ func await(timeout time.Duration, ask func(ctx context.Context) error) error {
 // Await calls ask until it returns no error. It fails the test after 3 minutes, or 5 seconds before the timeout of go test.
 func Await(tb testing.TB, what string, ask func(ctx context.Context) error) {
 	tb.Helper()
-	if err := await(LongestWait(tb, timeout), ask); err != nil {
+	if err := await(must.LongestWait(tb, timeout), ask); err != nil {
 		tb.Fatalf("redistest: %s: %v", what, err)
 	}
-}
-
-// LongestWait returns atMost or, if go test ends the tests sooner, the time until 5 seconds before that. So a test that waits
-// without success fails with its own message.
-func LongestWait(tb testing.TB, atMost time.Duration) time.Duration {
-	if t, ok := tb.(interface{ Deadline() (time.Time, bool) }); ok {
-		if deadline, ok := t.Deadline(); ok {
-			return min(atMost, time.Until(deadline)-5*time.Second)
-		}
-	}
-	return atMost
 }
 
 // Await waits until the server's INFO replication contains a text, such as "role:master".

@@ -2,6 +2,7 @@ package socket_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/net/nettest"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/socket"
 )
 
@@ -152,11 +154,7 @@ func TestPeekSeesClosedConnection(t *testing.T) {
 	}
 	sees := func(want int) {
 		t.Helper()
-		for deadline := time.Now().Add(2 * time.Minute); peek(t, c) != want; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d, want %d", peek(t, c), want)
-			}
-		}
+		must.Until(t, fmt.Sprintf("a peek of %d bytes", want), func() bool { return peek(t, c) == want })
 	}
 	sees(1)
 	if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {

@@ -52,16 +52,6 @@ func (d *deciding) decide(user string) *decide.Result {
 	return &d.result
 }
 
-// eventually waits until a condition holds. A busy machine may need long.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not within two minutes: " + what)
-		}
-	}
-}
-
 func closed(t *testing.T, r *Recorder) {
 	t.Helper()
 	must.Succeed(t, r.Close(context.Background()))
@@ -115,15 +105,15 @@ func TestFullDiskLosesLinesAndNothingElse(t *testing.T) {
 	recorded := 0
 	ask := func() { r.Record(d.decide("alice")); recorded++ }
 	ask()
-	eventually(t, "the first line", func() bool { return r.Stats().Lines == 1 })
+	must.Until(t, "the first line", func() bool { return r.Stats().Lines == 1 })
 	full.Store(true)
-	eventually(t, "lines are dropped", func() bool { ask(); return r.Stats().Dropped[Unwritten] >= 20 })
+	must.Until(t, "lines are dropped", func() bool { ask(); return r.Stats().Dropped[Unwritten] >= 20 })
 	if s := r.Stats(); !s.Failing {
 		t.Errorf("%+v, want a failing recorder", s)
 	}
 	full.Store(false)
 	before := r.Stats().Lines
-	eventually(t, "lines are written again", func() bool { ask(); return r.Stats().Lines >= before+20 })
+	must.Until(t, "lines are written again", func() bool { ask(); return r.Stats().Lines >= before+20 })
 	closed(t, r)
 	s := r.Stats()
 	all, skipped := lines(t, dir)
@@ -181,7 +171,7 @@ func TestRemovedFolderAndFileAreMadeAgain(t *testing.T) {
 	r, d := New(quick(dir)), newDeciding(t)
 	for n := range int64(3) {
 		r.Record(d.decide("alice"))
-		eventually(t, "the line is written", func() bool { return r.Stats().Lines == n+1 })
+		must.Until(t, "the line is written", func() bool { return r.Stats().Lines == n+1 })
 		found := recordings(t, dir)
 		if len(found) != 1 {
 			t.Fatalf("%d files: %v, want 1", len(found), found)
@@ -233,7 +223,7 @@ func TestRecordingsAreBoundedInSize(t *testing.T) {
 				last = fmt.Sprint("user ", n)
 				r.Record(d.decide(last))
 			}
-			eventually(t, "lines are written", func() bool { r.wakeWriter(); return r.Stats().Lines == 20*(n+1) })
+			must.Until(t, "lines are written", func() bool { r.wakeWriter(); return r.Stats().Lines == 20*(n+1) })
 			size := int64(0)
 			for _, path := range recordings(t, dir) {
 				info, err := os.Stat(path)
@@ -265,10 +255,10 @@ func TestRecordingWithoutAnEndIsReadable(t *testing.T) {
 	for n := range int64(written) {
 		r.Record(d.decide("alice"))
 		if n%50 == 0 {
-			eventually(t, "the line is written", func() bool { return r.Stats().Lines == n+1 })
+			must.Until(t, "the line is written", func() bool { return r.Stats().Lines == n+1 })
 		}
 	}
-	eventually(t, "all lines are written", func() bool { return r.Stats().Lines == written })
+	must.Until(t, "all lines are written", func() bool { return r.Stats().Lines == written })
 	text := must.Read(t, recordings(t, dir)[0])
 	closed(t, r)
 	for _, cut := range []int{0, 1, 7} {
