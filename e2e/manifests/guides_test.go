@@ -66,8 +66,38 @@ func blocks(t *testing.T, info string) []block {
 }
 
 func TestEveryCodeBlockIsChecked(t *testing.T) {
-	known := []string{"sh cluster shadow-mode", "sh cluster no-limits", "sh passing", "text passing", "promql", "sh unblock-find", "text key",
-		"sh unblock-delete", "sh unblock-refund", "sh unblock-reset", "text reset", "sh blocked-top", "text top", "sh envoy-off", "sh envoy-on", "text output", "sh run", "sh demo", "sh cluster", "sh helm", "yaml quota", "yaml values", "text helm-error", "yaml kustomization", "yaml apply", "yaml envoy-gateway", "yaml envoy-gateway-overlay", "yaml envoy-cluster", "yaml envoy-tls", "yaml envoy-rate-limits"}
+	known := []string{
+		"sh cluster shadow-mode",
+		"sh cluster no-limits",
+		"sh passing",
+		"text passing",
+		"promql",
+		"sh unblock-find",
+		"text key",
+		"sh unblock-delete",
+		"sh unblock-refund",
+		"sh unblock-reset",
+		"text reset",
+		"sh blocked-top",
+		"text top",
+		"sh envoy-off",
+		"sh envoy-on",
+		"text output",
+		"sh run",
+		"sh demo",
+		"sh cluster",
+		"sh helm",
+		"yaml quota",
+		"yaml values",
+		"text helm-error",
+		"yaml kustomization",
+		"yaml apply",
+		"yaml envoy-gateway",
+		"yaml envoy-gateway-overlay",
+		"yaml envoy-cluster",
+		"yaml envoy-tls",
+		"yaml envoy-rate-limits",
+	}
 	for _, p := range pages(t) {
 		for _, b := range fence.FindAllStringSubmatch(p.text, -1) {
 			if !slices.Contains(known, b[2]) {
