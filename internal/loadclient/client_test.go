@@ -279,7 +279,7 @@ func TestLatencyCountsFromDueTime(t *testing.T) {
 	var s *server
 	s = start(t, func(string) (ratelimitv3.RateLimitResponse_Code, error) {
 		once.Do(func() { began = time.Now() })
-		time.Sleep(pause - time.Since(began)) // all requests that are due within the pause
+		time.Sleep(pause - time.Since(began)) // in real time: the client has a kernel timer and TCP, which synctest cannot fake
 		if s.total() >= total {
 			end()
 		}
@@ -289,13 +289,14 @@ func TestLatencyCountsFromDueTime(t *testing.T) {
 		Addr: s.addr, Request: loadclient.NewRequest("d", "a"), Rate: rate, InFlight: 2, Duration: 2 * time.Minute,
 	})
 	must.Succeed(t, err)
-	// Requests that were due in the first three quarters of the pause have waited for the last quarter.
-	const waited = rate * 0.9 * 3 / 4 * float64(pause) / float64(time.Second)
 	if r.Requests() < total/2 {
 		t.Fatalf("%d requests counted, want nearly %d", r.Requests(), total)
 	}
-	if least := r.Latency.Quantile(1 - waited/float64(r.Requests())); least < pause*9/40 {
-		t.Errorf("%.0f of %d requests have waited %v, want %v", waited, r.Requests(), least, pause/4)
+	// Requests that were due in the first half of the pause have waited for its second half. Half of them are enough, because a request
+	// is due with its batch, and a quantile has a whole rank.
+	const waited = rate * float64(pause/4) / float64(time.Second)
+	if least := r.Latency.Quantile(1 - waited/float64(r.Requests())); least < pause/2 {
+		t.Errorf("%.0f of %d requests have waited %v, want %v", waited, r.Requests(), least, pause/2)
 	}
 }
 
