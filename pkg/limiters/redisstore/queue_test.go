@@ -592,14 +592,14 @@ func TestRunsOfDifferentKindsDecideEachOp(t *testing.T) {
 func TestQueueYieldsToTakesThatAreReady(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const rounds, ready = 20, 8
-	shared := 0
+	together := 0
 	for range rounds {
 		if opsOfCallAfter(t, ready) == 1+ready {
-			shared++
+			together++
 		}
 	}
-	if shared < rounds/2 { // the scheduler may resume the queue earlier
-		t.Errorf("in %d of %d rounds, all Takes shared the call", shared, rounds)
+	if together < rounds/2 { // the scheduler may resume the queue earlier
+		t.Errorf("in %d of %d rounds, all Takes shared the call", together, rounds)
 	}
 }
 
