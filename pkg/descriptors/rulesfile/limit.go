@@ -30,7 +30,7 @@ func (p *parser) readLimits(f fields, at location, rule *descriptors.Rule) bool 
 
 // readSingleLimit reads a rate_limit, the only limit of its rule.
 func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Rule) bool {
-	before := p.found
+	faultsBefore := p.faultCount
 	f, ok := p.fields(n, inRateLimit)
 	if !ok {
 		return false
@@ -42,7 +42,7 @@ func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Ru
 		return p.checkUnlimited(f)
 	}
 	overlay := p.overlay(at)
-	l, ok := p.readLimit(n, f, overlay, before)
+	l, ok := p.readLimit(n, f, overlay, faultsBefore)
 	l.Name = rule.LimitName
 	if ok {
 		rule.Limits = append(rule.Limits, l)
@@ -72,7 +72,7 @@ func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limit
 
 // checkUnlimited validates the keys of an unlimited rate_limit. It returns false after a fault.
 func (p *parser) checkUnlimited(f fields) bool {
-	before := p.found
+	faultsBefore := p.faultCount
 	if unit, _ := p.text(f["unit"]); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
 		p.fault(f["unit"].key, "remove one of them", "should not specify rate limit unit when unlimited")
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
@@ -86,20 +86,20 @@ func (p *parser) checkUnlimited(f fields) bool {
 			p.fault(key, "remove one of them", "%s has no meaning when unlimited", name)
 		}
 	}
-	return p.found == before
+	return p.faultCount == faultsBefore
 }
 
 // readLimitList reads rate_limits, the limits of one group. They must not share a counter.
 func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) bool {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
 	for _, n := range p.maps(f) {
-		before := p.found
+		faultsBefore := p.faultCount
 		f, ok := p.fields(n, inRateLimits)
 		if !ok {
 			continue
 		}
 		name := p.name(f["name"], at.domain)
-		l, ok := p.readLimit(n, f, nil, before)
+		l, ok := p.readLimit(n, f, nil, faultsBefore)
 		if !ok {
 			continue
 		}
@@ -127,10 +127,10 @@ func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) boo
 	return len(rule.Limits) > 0
 }
 
-// readLimit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit omits. before is the number of faults
-// before the map was read. If the map itself has faults, readLimit suppresses those that follow from them.
-func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, before int) (descriptors.RateLimit, bool) {
-	faultyKeys := p.found > before
+// readLimit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit omits. faultsBefore is the number of
+// faults before the map was read. If the map itself has faults, readLimit suppresses those that follow from them.
+func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, faultsBefore int) (descriptors.RateLimit, bool) {
+	faultyKeys := p.faultCount > faultsBefore
 	own := p.limitSettings(n, f)
 	sum, fromOverlay := own.completedBy(overlay)
 	from := overlayNote(overlay, fromOverlay)
@@ -138,7 +138,7 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, befor
 	if !faultyKeys {
 		p.checkApplicable(own, sum, from)
 	}
-	if p.found > before || p.stopped {
+	if p.faultCount > faultsBefore || p.stopped {
 		return descriptors.RateLimit{}, false
 	}
 	l, err := p.newLimit(sum, rate)

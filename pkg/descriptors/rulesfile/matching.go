@@ -31,11 +31,11 @@ func (c *claimed) duplicate() (remedy string) {
 	return "merge them"
 }
 
-// matching reads the keys of n that select entries. After a fault it returns no claims. before is the number of faults before the
-// map was read. A missing key is not reported if the map has other faults, because it is probably misspelled.
-func (r *reader) matching(n *yaml.Node, f fields, before int) (l descriptors.Level, claims []claimed) {
-	misspelled := f["key"].key == nil && r.found > before
-	before = r.found
+// matching reads the keys of n that select entries. After a fault it returns no claims. faultsBefore is the number of faults
+// before the map was read. A missing key is not reported if the map has other faults, because it is probably misspelled.
+func (r *reader) matching(n *yaml.Node, f fields, faultsBefore int) (l descriptors.Level, claims []claimed) {
+	misspelled := f["key"].key == nil && r.faultCount > faultsBefore
+	faultsBefore = r.faultCount
 	key, keyOK := r.text(f["key"])
 	value, _ := r.text(f["value"])
 	l.Entry = descriptors.Entry{Key: key, Value: value}
@@ -66,7 +66,7 @@ func (r *reader) matching(n *yaml.Node, f fields, before int) (l descriptors.Lev
 			r.fault(f["key"].value, "write a descriptor for each key", "a key with a '*' cannot have %s", name)
 		}
 	}
-	if misspelled || r.found > before {
+	if misspelled || r.faultCount > faultsBefore {
 		// Continue with a valid level, so that the descriptors below are checked too.
 		return descriptors.Level{Entry: descriptors.Entry{Key: key, Value: value}}, nil
 	}

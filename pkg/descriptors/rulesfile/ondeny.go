@@ -25,9 +25,9 @@ func (r *reader) onDeny(f field) *descriptors.OnDeny {
 	if o, done := r.onDenies[n]; done {
 		return o
 	}
-	before := r.found
+	faultsBefore := r.faultCount
 	o := r.readOnDeny(n)
-	if r.found > before {
+	if r.faultCount > faultsBefore {
 		return nil
 	}
 	if r.onDenies == nil {
@@ -38,7 +38,7 @@ func (r *reader) onDeny(f field) *descriptors.OnDeny {
 }
 
 func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
-	before := r.found
+	faultsBefore := r.faultCount
 	f, ok := r.fields(n, inOnDeny)
 	if !ok {
 		return nil
@@ -48,7 +48,7 @@ func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
 	o.ContentType, _ = r.text(f["content_type"])
 	o.Headers = r.headers(f["headers"])
 	switch {
-	case r.found > before:
+	case r.faultCount > faultsBefore:
 	case o.Problem && f["body"].key != nil:
 		r.fault(f["body"].key, "remove one of them", "problem: true has a body of its own")
 	case o.Problem && f["content_type"].key != nil:

@@ -122,12 +122,12 @@ func (p *overlayParser) descriptors(f field, at *descriptors.Node) {
 }
 
 func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map[claim]int) {
-	before := p.found
+	faultsBefore := p.faultCount
 	f, ok := p.fields(n, overlayDescriptor)
 	if !ok {
 		return
 	}
-	l, claims := p.matching(n, f, before)
+	l, claims := p.matching(n, f, faultsBefore)
 	child := at.Add(l)
 	for i := range claims {
 		c := &claims[i]

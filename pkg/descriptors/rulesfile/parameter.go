@@ -78,12 +78,12 @@ func allObjects() map[string]*Section {
 // objectParameter reads the keys of an object into settings.
 func (r *reader) objectParameter(f field, object *parameter, settings map[string]setting) {
 	settings[object.Key] = setting{key: f.key}
-	in, before := objects[object.Key], r.found
+	in, faultsBefore := objects[object.Key], r.faultCount
 	keys, ok := r.fields(f.value, in)
 	if !ok {
 		return
 	}
-	misspelled := r.found > before // suppresses faults about missing keys
+	misspelled := r.faultCount > faultsBefore // suppresses faults about missing keys
 	for _, p := range parameters {
 		name, ok := p.in(object.Key)
 		switch {

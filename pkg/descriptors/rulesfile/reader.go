@@ -24,19 +24,19 @@ const (
 
 // A reader reads the nodes of one file. Its methods record faults and continue, so that one pass finds all of them.
 type reader struct {
-	file      string
-	generated bool // see File
-	faults    []Diagnostic
-	warnings  []Diagnostic
-	comments  []ignore
-	recorded  map[Diagnostic]bool // removes duplicates from nodes that aliases repeat
-	found     int                 // number of faults, repeated ones included
-	visits    int
-	depth     int
-	stopped   bool                               // at a bound
-	onDenies  map[*yaml.Node]*descriptors.OnDeny // an on_deny behind an alias is one value
-	synonyms  map[string]string                  // advice for unknown keys; if nil, that of rules
-	hasLocal  bool                               // an on_store_error is local
+	file       string
+	generated  bool // see File
+	faults     []Diagnostic
+	warnings   []Diagnostic
+	comments   []ignore
+	recorded   map[Diagnostic]bool // removes duplicates from nodes that aliases repeat
+	faultCount int                 // repeated faults included
+	visits     int
+	depth      int
+	stopped    bool                               // at a bound
+	onDenies   map[*yaml.Node]*descriptors.OnDeny // an on_deny behind an alias is one value
+	synonyms   map[string]string                  // advice for unknown keys; if nil, that of rules
+	hasLocal   bool                               // an on_store_error is local
 }
 
 // A field is a key of a map with its value.
@@ -46,7 +46,7 @@ type fields map[string]field
 
 // fault records a fault at n, or at the start of the file if n is nil. The remedy may be empty.
 func (r *reader) fault(n *yaml.Node, remedy, format string, args ...any) {
-	r.found++
+	r.faultCount++
 	if len(r.faults) >= maxFaults {
 		r.stopped = true
 		return

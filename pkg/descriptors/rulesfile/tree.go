@@ -43,7 +43,7 @@ func (r *reader) point(n *yaml.Node) point { return point{r.file, n.Line, n.Colu
 func (p point) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 func (p *parser) top(root *yaml.Node) {
-	before := p.found
+	faultsBefore := p.faultCount
 	f, ok := p.fields(root, top)
 	if !ok {
 		return
@@ -54,7 +54,7 @@ func (p *parser) top(root *yaml.Node) {
 	to := &domainTree{p.file, location{node: p.builder.Domain(domain), domain: domain, branch: &branch{}}, newSiblings(), point{}, point{}}
 	switch first := p.domains[domain]; {
 	case !ok:
-	case domain == "" && f["domain"].key == nil && p.found > before: // the key is probably misspelled
+	case domain == "" && f["domain"].key == nil && p.faultCount > faultsBefore: // the key is probably misspelled
 	case domain == "":
 		p.fault(f["domain"].value, domainRemedy, noDomain)
 	case first == nil:
@@ -145,12 +145,12 @@ func (p *parser) descriptors(f field, at location, taken siblings) {
 }
 
 func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
-	before := p.found
+	faultsBefore := p.faultCount
 	f, ok := p.fields(n, inDescriptor)
 	if !ok {
 		return
 	}
-	l, claims := p.matching(n, f, before)
+	l, claims := p.matching(n, f, faultsBefore)
 	l.ShareThreshold, l.ValueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
 	child := location{at.node.Add(l), &branch{reader: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
 		append(slices.Clip(at.path), l.Entry)}
