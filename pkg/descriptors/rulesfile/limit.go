@@ -42,7 +42,7 @@ func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Ru
 		return p.checkUnlimited(f)
 	}
 	overlay := p.overlay(at)
-	l, ok := p.readLimit(n, f, overlay, faultsBefore)
+	l, ok := p.readLimit(n, f, overlay, p.faultCount > faultsBefore)
 	l.Name = rule.LimitName
 	if ok {
 		rule.Limits = append(rule.Limits, l)
@@ -99,7 +99,7 @@ func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) boo
 			continue
 		}
 		name := p.name(f["name"], at.domain)
-		l, ok := p.readLimit(n, f, nil, faultsBefore)
+		l, ok := p.readLimit(n, f, nil, p.faultCount > faultsBefore)
 		if !ok {
 			continue
 		}
@@ -127,10 +127,10 @@ func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) boo
 	return len(rule.Limits) > 0
 }
 
-// readLimit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit omits. faultsBefore is the number of
-// faults before the map was read. If the map itself has faults, readLimit suppresses those that follow from them.
-func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, faultsBefore int) (descriptors.RateLimit, bool) {
-	faultyKeys := p.faultCount > faultsBefore
+// readLimit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit omits. With faultyKeys, it suppresses
+// follow-up faults, and returns false.
+func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, faultyKeys bool) (descriptors.RateLimit, bool) {
+	faultsBefore := p.faultCount
 	own := p.limitSettings(n, f)
 	sum, fromOverlay := own.completedBy(overlay)
 	from := overlayNote(overlay, fromOverlay)
@@ -138,7 +138,7 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, fault
 	if !faultyKeys {
 		p.checkApplicable(own, sum, from)
 	}
-	if p.faultCount > faultsBefore || p.stopped {
+	if faultyKeys || p.faultCount > faultsBefore || p.stopped {
 		return descriptors.RateLimit{}, false
 	}
 	l, err := p.newLimit(sum, rate)

@@ -31,11 +31,11 @@ func (c *claimed) duplicate() (remedy string) {
 	return "merge them"
 }
 
-// matching reads the keys of n that select entries. After a fault it returns no claims. faultsBefore is the number of faults
-// before the map was read. A missing key is not reported if the map has other faults, because it is probably misspelled.
-func (r *reader) matching(n *yaml.Node, f fields, faultsBefore int) (l descriptors.Level, claims []claimed) {
-	misspelled := f["key"].key == nil && r.faultCount > faultsBefore
-	faultsBefore = r.faultCount
+// matching reads the keys of n that select entries. After a fault it returns no claims. With faultyKeys, a missing key is not reported,
+// because it is probably misspelled.
+func (r *reader) matching(n *yaml.Node, f fields, faultyKeys bool) (l descriptors.Level, claims []claimed) {
+	misspelled := faultyKeys && f["key"].key == nil
+	faultsBefore := r.faultCount
 	key, keyOK := r.text(f["key"])
 	value, _ := r.text(f["value"])
 	l.Entry = descriptors.Entry{Key: key, Value: value}

@@ -127,7 +127,7 @@ func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map
 	if !ok {
 		return
 	}
-	l, claims := p.matching(n, f, faultsBefore)
+	l, claims := p.matching(n, f, p.faultCount > faultsBefore)
 	child := at.Add(l)
 	for i := range claims {
 		c := &claims[i]

@@ -150,7 +150,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	if !ok {
 		return
 	}
-	l, claims := p.matching(n, f, faultsBefore)
+	l, claims := p.matching(n, f, p.faultCount > faultsBefore)
 	l.ShareThreshold, l.ValueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
 	child := location{at.node.Add(l), &branch{reader: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
 		append(slices.Clip(at.path), l.Entry)}
