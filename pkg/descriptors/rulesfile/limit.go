@@ -90,9 +90,9 @@ func (p *parser) checkUnlimited(f fields) bool {
 }
 
 // readLimitList reads rate_limits, the limits of one group. They must not share a counter.
-func (p *parser) readLimitList(f field, at location, rule *descriptors.Rule) bool {
+func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) bool {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
-	for _, n := range p.maps(f) {
+	for _, n := range p.maps(list) {
 		faultsBefore := p.faultCount
 		f, ok := p.fields(n, inRateLimits)
 		if !ok {
@@ -233,12 +233,12 @@ func (p *parser) name(f field, domain string) string {
 }
 
 // replaces reads the names of the limits that this limit, named limitName, replaces.
-func (p *parser) replaces(f field, domain, limitName string) []string {
-	if p.empty(f) {
+func (p *parser) replaces(list field, domain, limitName string) []string {
+	if p.empty(list) {
 		return nil
 	}
 	var names []string
-	for _, n := range p.maps(f) {
+	for _, n := range p.maps(list) {
 		f, ok := p.fields(n, inReplaces)
 		if !ok {
 			continue
