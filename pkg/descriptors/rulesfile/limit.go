@@ -132,24 +132,24 @@ func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) 
 func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, faultyKeys bool) (descriptors.RateLimit, bool) {
 	faultsBefore := p.faultCount
 	own := p.limitSettings(n, f)
-	sum, fromOverlay := own.completedBy(overlay)
-	from := overlayNote(overlay, fromOverlay)
-	rate := p.readRate(own, f, sum.requests, faultyKeys)
+	merged, fromOverlay := own.completedBy(overlay)
+	note := overlayNote(overlay, fromOverlay)
+	rate := p.readRate(own, f, merged.requests, faultyKeys)
 	if !faultyKeys {
-		p.checkApplicable(own, sum, from)
+		p.checkApplicable(own, merged, note)
 	}
 	if faultyKeys || p.faultCount > faultsBefore || p.stopped {
 		return descriptors.RateLimit{}, false
 	}
-	l, err := p.newLimit(sum, rate)
+	l, err := p.newLimit(merged, rate)
 	if err != nil {
 		invalid := &limiters.SpecError{Problem: err.Error()}
 		errors.As(err, &invalid)
-		p.fault(n, invalid.Remedy+from, "%s", invalid.Problem)
+		p.fault(n, invalid.Remedy+note, "%s", invalid.Problem)
 		return l, false
 	}
 	if spec := l.Compiled.Spec(); spec.Max > 0 && l.Compiled.PeeksOver() && !spec.CountDenied {
-		p.warn(peekNeverDenied, n, "set count_denied: true, or peek: would_fit"+from,
+		p.warn(peekNeverDenied, n, "set count_denied: true, or peek: would_fit"+note,
 			"a peek is never denied: peek is over, and denied hits of a %s do not count",
 			spec.Algorithm)
 	}
@@ -160,8 +160,8 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, fault
 }
 
 // readRate reads the rate of a limit with the given settings. Under concurrency, its number is that of the slots. A non-nil
-// fromOverlay replaces the number.
-func (p *parser) readRate(own *limitSettings, f fields, fromOverlay *requests, faultyKeys bool) descriptors.Rate {
+// overlayRequests replaces the number.
+func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests, faultyKeys bool) descriptors.Rate {
 	r := descriptors.Rate{Multiplier: 1, CalendarMonth: p.options.CalendarMonths}
 	switch slots := f["concurrent_requests"]; {
 	case own.algorithm() == concurrency:
@@ -176,20 +176,20 @@ func (p *parser) readRate(own *limitSettings, f fields, fromOverlay *requests, f
 			r.Unit = p.unit(own.at, f["unit"])
 		}
 		r.Multiplier = uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
-		r.Requests = p.requests(own.at, f["requests_per_unit"], fromOverlay)
+		r.Requests = p.requests(own.at, f["requests_per_unit"], overlayRequests)
 	}
-	if fromOverlay != nil {
-		r.Requests = fromOverlay.value
+	if overlayRequests != nil {
+		r.Requests = overlayRequests.value
 	}
 	return r
 }
 
 // requests reads requests_per_unit of the limit n. It warns if both the limit and the overlay lack it.
-func (p *parser) requests(n *yaml.Node, f field, fromOverlay *requests) int64 {
+func (p *parser) requests(n *yaml.Node, f field, overlayRequests *requests) int64 {
 	if !p.null(f) {
 		return p.number(f, 0, limiters.LargestMax, 0)
 	}
-	if fromOverlay == nil {
+	if overlayRequests == nil {
 		p.warn(missingRequests, cmp.Or(f.key, n), "set it", "requests_per_unit is missing, so the limit is 0 and denies every request")
 	}
 	return 0

@@ -61,48 +61,49 @@ func (r *reader) onError(f field) limiters.OnError {
 	return limiters.ParseOnError(r.choice(f, limiters.OnErrorNames()...))
 }
 
-// completedBy returns s completed by under, and the keys taken from under. An object is taken as a whole. A nil under is empty.
-func (s *limitSettings) completedBy(under *limitSettings) (sum *limitSettings, fromOverlay []string) {
-	if under == nil {
+// completedBy returns s completed by overlay, and the keys taken from the overlay. An object is taken as a whole. A nil overlay is
+// empty.
+func (s *limitSettings) completedBy(overlay *limitSettings) (merged *limitSettings, fromOverlay []string) {
+	if overlay == nil {
 		return s, nil
 	}
-	sum = &limitSettings{file: s.file, at: s.at, settings: maps.Clone(s.settings), onDeny: cmp.Or(s.onDeny, under.onDeny)}
+	merged = &limitSettings{file: s.file, at: s.at, settings: maps.Clone(s.settings), onDeny: cmp.Or(s.onDeny, overlay.onDeny)}
 	for _, key := range settingKeys {
-		if _, set := s.settings[key]; set {
+		if _, found := s.settings[key]; found {
 			continue
 		}
-		if _, found := under.settings[key]; !found {
+		if _, found := overlay.settings[key]; !found {
 			continue
 		}
 		fromOverlay = append(fromOverlay, key)
-		for name, value := range under.settings {
+		for name, value := range overlay.settings {
 			if name == key || strings.HasPrefix(name, key+".") {
-				sum.settings[name] = value
+				merged.settings[name] = value
 			}
 		}
 	}
-	if under.requests != nil {
-		sum.requests, fromOverlay = under.requests, append(fromOverlay, "requests_per_unit")
+	if overlay.requests != nil {
+		merged.requests, fromOverlay = overlay.requests, append(fromOverlay, "requests_per_unit")
 	}
-	return sum, fromOverlay
+	return merged, fromOverlay
 }
 
 // algorithm returns the name of the algorithm; "" if it is faulty.
 func (s *limitSettings) algorithm() string {
-	if algorithm, set := s.settings["algorithm"]; set {
+	if algorithm, found := s.settings["algorithm"]; found {
 		return algorithm.value
 	}
 	return limiters.DefaultAlgorithm
 }
 
-// checkApplicable finds parameters in sum that its algorithm does not have. sum is own, completed by the overlay that from names.
-func (r *reader) checkApplicable(own, sum *limitSettings, from string) {
-	algorithm := sum.algorithm()
+// checkApplicable finds parameters in merged that its algorithm does not have. merged is own, completed by the overlay that note names.
+func (r *reader) checkApplicable(own, merged *limitSettings, note string) {
+	algorithm := merged.algorithm()
 	for _, known := range parameters {
-		if _, set := sum.settings[known.Key]; !set || known.inObject() || algorithm == "" || slices.Contains(known.algorithms, algorithm) {
+		if _, found := merged.settings[known.Key]; !found || known.inObject() || algorithm == "" || slices.Contains(known.algorithms, algorithm) {
 			continue
 		}
-		r.fault(cmp.Or(own.settings[known.Key].key, own.at), "remove it, or set algorithm: "+strings.Join(known.algorithms, " or ")+from,
+		r.fault(cmp.Or(own.settings[known.Key].key, own.at), "remove it, or set algorithm: "+strings.Join(known.algorithms, " or ")+note,
 			"%s has no meaning for the algorithm %s", known.Key, algorithm)
 	}
 }
@@ -111,14 +112,14 @@ func (r *reader) checkApplicable(own, sum *limitSettings, from string) {
 func (s *limitSettings) spec() (limiters.Spec, error) {
 	spec := limiters.Spec{Algorithm: s.algorithm()}
 	for _, known := range parameters {
-		if set := s.settings[known.Key]; set.value != "" {
-			if err := known.Set(&spec.Params, set.value); err != nil {
+		if value := s.settings[known.Key].value; value != "" {
+			if err := known.Set(&spec.Params, value); err != nil {
 				return spec, err
 			}
 		}
 	}
-	if set, said := s.settings["count_denied"]; said {
-		spec.CountDenied = set.value == "true"
+	if countDenied, found := s.settings["count_denied"]; found {
+		spec.CountDenied = countDenied.value == "true"
 	} else {
 		_, reserves := s.settings["reserve"]
 		spec.CountDenied = limiters.CountsDeniedByDefault(spec.Algorithm) && !reserves
