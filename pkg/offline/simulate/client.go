@@ -13,7 +13,7 @@ import (
 
 // A client sends the requests of a recording by one client model.
 type client struct {
-	o        Options
+	options  Options
 	rows     *limitRows
 	replayer *replay.Replayer
 	result   decide.Result
@@ -34,7 +34,7 @@ type limitCount struct {
 
 func newClient(m Model, rules *descriptors.Rules, rows *limitRows, o Options) *client {
 	return &client{
-		o: o, rows: rows, replayer: replay.New(rules, o.Replay), counts: Client{Model: m}, limits: make([]limitCount, len(rows.all)),
+		options: o, rows: rows, replayer: replay.New(rules, o.Replay), counts: Client{Model: m}, limits: make([]limitCount, len(rows.all)),
 	}
 }
 
@@ -94,7 +94,7 @@ func (c *client) retry(r retry) {
 	switch {
 	case c.counts.Model == Drop || !fits || r.sent >= most:
 		c.counts.GaveUp++
-	case len(c.waiting) >= c.o.MaxWaiting:
+	case len(c.waiting) >= c.options.MaxWaiting:
 		c.counts.Overflowed++
 	default:
 		c.sequence++
@@ -135,7 +135,7 @@ func (c *client) countKey(count *limitCount, key string) {
 	if _, known := count.keys[key]; known {
 		return
 	}
-	if c.keys >= c.o.MaxKeys {
+	if c.keys >= c.options.MaxKeys {
 		c.partial = true
 		return
 	}

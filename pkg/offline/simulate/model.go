@@ -92,7 +92,7 @@ func Run(ctx context.Context, rules *descriptors.Rules, source Source, o Options
 	if err := feed(ctx, source, clients); err != nil {
 		return nil, err
 	}
-	return stats.result(rules, clients), nil
+	return stats.finish(rules, clients), nil
 }
 
 // feed sends all lines of a source to all clients, each on a goroutine of its own.

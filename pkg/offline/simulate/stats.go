@@ -14,22 +14,21 @@ import (
 
 // stats has the statistics of the client model Drop.
 type stats struct {
-	o       Options
+	options Options
 	rows    *limitRows
-	r       Result
+	result  Result
 	buckets buckets
 	allowed series
 	denied  series
 	limits  []*limitStats // by row; nil without requests
 	keys    int           // over all limits
 	chunk   []keyStats    // room for further keys
-	// entries and bytes are the memory of the spans and logs of all keys. Beyond their bounds there is no comparison, and noCompare
-	// is the reason.
-	entries, bytes int
-	noCompare      string
-	unmatched      map[UnmatchedPath]int64 // with Descriptors 0
-	hashed         *replay.Hashed
-	matched        map[*descriptors.Rule]bool
+	// entries and bytes are the memory of the spans and logs of all keys. Beyond their bounds there is no comparison.
+	entries, bytes     int
+	noComparisonReason string                  // of all limits; "" within the bounds
+	unmatched          map[UnmatchedPath]int64 // with Descriptors 0
+	hashed             *replay.Hashed
+	matched            map[*descriptors.Rule]bool
 }
 
 const (
@@ -45,48 +44,48 @@ type limitStats struct {
 	peakKey                                 string
 	allowedOver, deniedOver                 series
 	keys                                    map[string]*keyStats
-	compare                                 *comparison // nil: whyNot has the reason
-	whyNot                                  string
+	compare                                 *comparison // may be nil
+	noComparisonReason                      string      // if compare is nil
 }
 
 // keyStats has the statistics of one key of a limit. Times are in µs since 1970.
 type keyStats struct {
-	requests, denied        int64
-	firstDenied, lastDenied int64
-	shutUntil, shutOut      int64
-	demand                  int64 // the largest in any interval as long as the window
-	deniedBy                uint8 // a bit for each compared algorithm that denied a request
-	span                    span
-	states                  [len(compared)]limiters.State
+	requests, denied          int64
+	firstDenied, lastDenied   int64
+	shutOutUntil, shutOutTime int64
+	demand                    int64 // the largest in any interval as long as the window
+	deniedBy                  uint8 // a bit for each compared algorithm that denied a request
+	span                      span
+	states                    [len(compared)]limiters.State
 }
 
 func newStats(rules *descriptors.Rules, rows *limitRows, o Options) *stats {
 	return &stats{
-		o: o, rows: rows, limits: make([]*limitStats, len(rows.all)), unmatched: map[UnmatchedPath]int64{},
+		options: o, rows: rows, limits: make([]*limitStats, len(rows.all)), unmatched: map[UnmatchedPath]int64{},
 		hashed: replay.NewHashed(rules, nil), matched: map[*descriptors.Rule]bool{},
 	}
 }
 
 // observe counts one request.
 func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
-	s.r.Requests++
-	if s.r.From.IsZero() {
-		s.r.From = line.At
+	s.result.Requests++
+	if s.result.From.IsZero() {
+		s.result.From = line.At
 	}
-	s.r.To = line.At
+	s.result.To = line.At
 	bucket := s.buckets.bucketOf(line.At, s.merge)
 	denied := err == nil && result.Denied
 	switch {
 	case err != nil:
-		s.r.Failed++
-		if s.r.FirstFailure == "" {
-			s.r.FirstFailure = fmt.Sprintf("%s: %v", line.At.Format(time.RFC3339Nano), err)
+		s.result.Failed++
+		if s.result.FirstFailure == "" {
+			s.result.FirstFailure = fmt.Sprintf("%s: %v", line.At.Format(time.RFC3339Nano), err)
 		}
 	case denied:
-		s.r.Denied++
+		s.result.Denied++
 		s.denied.count(bucket)
 	default:
-		s.r.Allowed++
+		s.result.Allowed++
 		s.allowed.count(bucket)
 	}
 	s.compareRecorded(line, denied, err == nil)
@@ -111,13 +110,13 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 		}
 	}
 	if !matched {
-		s.r.Unmatched++
+		s.result.Unmatched++
 	}
 }
 
 // compareRecorded counts the recorded verdict. comparable is false if the simulation has no verdict.
 func (s *stats) compareRecorded(line *replay.Line, denied, comparable bool) {
-	r := &s.r.Recorded
+	r := &s.result.Recorded
 	switch line.By {
 	case replay.FromCache:
 		r.Cache++
@@ -151,7 +150,7 @@ func (s *stats) compareRecorded(line *replay.Line, denied, comparable bool) {
 }
 
 func (s *stats) countUnmatched(d *decide.Decision) {
-	s.r.UnmatchedDescriptors++
+	s.result.UnmatchedDescriptors++
 	keys := make([]string, len(d.Entries))
 	for i, e := range d.Entries {
 		keys[i] = e.Key
@@ -177,9 +176,9 @@ func (s *stats) merge(offset, factor int) {
 func (s *stats) observeLimit(row int, d *decide.Decision, i int, key string, at int64, bucket int) {
 	l := s.limits[row]
 	if l == nil {
-		l = &limitStats{keys: map[string]*keyStats{}, whyNot: "each request has a limit of its own"}
+		l = &limitStats{keys: map[string]*keyStats{}, noComparisonReason: "each request has a limit of its own"}
 		if limit := s.rows.all[row].limit; limit != nil {
-			l.compare, l.whyNot = newComparison(limit.Compiled)
+			l.compare, l.noComparisonReason = newComparison(limit.Compiled)
 		}
 		s.limits[row] = l
 	}
@@ -211,7 +210,7 @@ func (s *stats) observeLimit(row int, d *decide.Decision, i int, key string, at 
 	if !v.Allowed {
 		k.deny(at, v.RetryAfter)
 	}
-	if l.compare != nil && s.noCompare == "" {
+	if l.compare != nil && s.noComparisonReason == "" {
 		entries, bytes := l.compare.observe(k, key, at, d.Hits)
 		s.grow(entries, bytes, at)
 	}
@@ -222,7 +221,7 @@ func (s *stats) key(l *limitStats, key string) *keyStats {
 	if k := l.keys[key]; k != nil {
 		return k
 	}
-	if s.keys >= s.o.MaxKeys {
+	if s.keys >= s.options.MaxKeys {
 		return nil
 	}
 	if len(s.chunk) == 0 {
@@ -241,9 +240,9 @@ func (k *keyStats) deny(at int64, wait time.Duration) {
 	}
 	k.denied++
 	k.lastDenied = at
-	if until := at + wait.Microseconds(); wait > 0 && until > k.shutUntil {
-		k.shutOut += until - max(at, k.shutUntil)
-		k.shutUntil = until
+	if until := at + wait.Microseconds(); wait > 0 && until > k.shutOutUntil {
+		k.shutOutTime += until - max(at, k.shutOutUntil)
+		k.shutOutUntil = until
 	}
 }
 
@@ -251,7 +250,7 @@ func (k *keyStats) deny(at int64, wait time.Duration) {
 func (s *stats) grow(entries, bytes int, at int64) {
 	s.entries += entries
 	s.bytes += bytes
-	if s.entries <= s.o.MaxEntries && s.bytes <= maxLogBytes {
+	if s.entries <= s.options.MaxEntries && s.bytes <= maxLogBytes {
 		return
 	}
 	s.entries, s.bytes = 0, 0
@@ -264,10 +263,11 @@ func (s *stats) grow(entries, bytes int, at int64) {
 			}
 		}
 	}
-	if s.entries <= s.o.MaxEntries/2 && s.bytes <= maxLogBytes/2 {
+	if s.entries <= s.options.MaxEntries/2 && s.bytes <= maxLogBytes/2 {
 		return
 	}
-	s.noCompare = "the keys have too many hits within one window to compare algorithms in bounded memory: record a smaller share of keys"
+	s.noComparisonReason = "the keys have too many hits within one window to compare algorithms in bounded memory: " +
+		"record a smaller share of keys"
 	for _, l := range s.limits {
 		if l == nil {
 			continue

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// result returns the Result. Observe no request afterwards.
-func (s *stats) result(rules *descriptors.Rules, clients []*client) *Result {
-	r := &s.r
+// finish returns the Result. Observe no request afterwards.
+func (s *stats) finish(rules *descriptors.Rules, clients []*client) *Result {
+	r := &s.result
 	r.RulesVersion = rules.Version()
 	for path, n := range s.unmatched {
 		path.Descriptors = n
@@ -59,7 +59,7 @@ func (s *stats) result(rules *descriptors.Rules, clients []*client) *Result {
 
 // sample adds the estimates for all traffic.
 func (s *stats) sample() {
-	share := s.o.SampleShare
+	share := s.options.SampleShare
 	if share <= 0 || share >= 1 {
 		return
 	}
@@ -76,29 +76,32 @@ func (s *stats) sample() {
 		}
 		requests, denied = max(requests, squares), max(denied, deniedSquares)
 	}
-	s.r.Sample = &Sample{
-		Share: share, Requests: estimateSum(float64(s.r.Requests), requests, share), Denied: estimateSum(float64(s.r.Denied), denied, share),
+	r := &s.result
+	r.Sample = &Sample{
+		Share: share, Requests: estimateSum(float64(r.Requests), requests, share), Denied: estimateSum(float64(r.Denied), denied, share),
 	}
 }
 
 func (s *stats) warn(clients []*client) {
-	s.r.Warnings = []string{}
-	warn := func(format string, args ...any) { s.r.Warnings = append(s.r.Warnings, fmt.Sprintf(format, args...)) }
+	s.result.Warnings = []string{}
+	warn := func(format string, args ...any) {
+		s.result.Warnings = append(s.result.Warnings, fmt.Sprintf(format, args...))
+	}
 	for _, c := range clients {
 		if size := c.replayer.Stats(); size.Evicted+size.Rejected > 0 {
 			warn("clients %s: the counters need more memory: %d counters were evicted, %d hits were refused",
 				c.counts.Model, size.Evicted, size.Rejected)
 		}
 		if c.partial {
-			warn("clients %s: more than %d keys were denied, so keys_denied is a lower bound", c.counts.Model, s.o.MaxKeys)
+			warn("clients %s: more than %d keys were denied, so keys_denied is a lower bound", c.counts.Model, s.options.MaxKeys)
 		}
 		if c.counts.Overflowed > 0 {
 			warn("clients %s: %d denied requests were not sent again, because %d retries were waiting",
-				c.counts.Model, c.counts.Overflowed, s.o.MaxWaiting)
+				c.counts.Model, c.counts.Overflowed, s.options.MaxWaiting)
 		}
 	}
-	if s.keys >= s.o.MaxKeys {
-		warn("there are more than %d keys, so keys, keys_denied and the lists of keys are of the first only", s.o.MaxKeys)
+	if s.keys >= s.options.MaxKeys {
+		warn("there are more than %d keys, so keys, keys_denied and the lists of keys are of the first only", s.options.MaxKeys)
 	}
 }
 
@@ -145,14 +148,14 @@ func (s *stats) summarize(l *limitStats, r *LimitResult) {
 	}
 	r.AllowedOverTime, r.DeniedOverTime = l.allowedOver.full(s.buckets.n), l.deniedOver.full(s.buckets.n)
 	r.TopKeys = topKeys(l, r)
-	if share := s.o.SampleShare; share > 0 && share < 1 {
+	if share := s.options.SampleShare; share > 0 && share < 1 {
 		r.KeysEstimate, r.KeysDeniedEstimate = estimateKeys(r.Keys, share), estimateKeys(r.KeysDenied, share)
 	}
 	switch {
 	case l.compare == nil:
-		r.Comparison = &Comparison{Reason: l.whyNot}
-	case s.noCompare != "":
-		r.Comparison = &Comparison{Reason: s.noCompare}
+		r.Comparison = &Comparison{Reason: l.noComparisonReason}
+	case s.noComparisonReason != "":
+		r.Comparison = &Comparison{Reason: s.noComparisonReason}
 	default:
 		r.Comparison = l.compare.result()
 		r.Usage = usageOf(l, r.RequestsPerUnit)
@@ -169,16 +172,16 @@ func topKeys(l *limitStats, r *LimitResult) []TopKey {
 		k    *keyStats
 	}
 	worse := func(a, b denied) int {
-		return cmp.Or(cmp.Compare(b.k.denied, a.k.denied), cmp.Compare(b.k.shutOut, a.k.shutOut), cmp.Compare(a.text, b.text))
+		return cmp.Or(cmp.Compare(b.k.denied, a.k.denied), cmp.Compare(b.k.shutOutTime, a.k.shutOutTime), cmp.Compare(a.text, b.text))
 	}
 	var top []denied
-	shutOut := int64(0)
+	shutOutTime := int64(0)
 	for text, k := range l.keys {
 		if k.denied == 0 {
 			continue
 		}
 		r.KeysDenied++
-		shutOut += k.shutOut
+		shutOutTime += k.shutOutTime
 		top = append(top, denied{text, k})
 		if len(top) >= 1000 {
 			slices.SortFunc(top, worse)
@@ -186,12 +189,12 @@ func topKeys(l *limitStats, r *LimitResult) []TopKey {
 		}
 	}
 	slices.SortFunc(top, worse)
-	r.ShutOutSeconds = float64(shutOut) / 1e6
+	r.ShutOutSeconds = float64(shutOutTime) / 1e6
 	list := []TopKey{}
 	for _, d := range top[:min(len(top), MaxTopKeys)] {
 		list = append(list, TopKey{
 			Key: descriptors.KeyText(d.text), Requests: d.k.requests, Denied: d.k.denied,
-			FirstDenied: microTime(d.k.firstDenied), LastDenied: microTime(d.k.lastDenied), ShutOutSeconds: float64(d.k.shutOut) / 1e6,
+			FirstDenied: microTime(d.k.firstDenied), LastDenied: microTime(d.k.lastDenied), ShutOutSeconds: float64(d.k.shutOutTime) / 1e6,
 		})
 	}
 	return list
