@@ -165,8 +165,7 @@ func (r *Rule) Levels() []Level {
 	return levels
 }
 
-// maxNameBytes is the maximum length of a rule's name.
-const maxNameBytes = 200
+const maxRuleNameBytes = 200
 
 func ruleName(path []level) string {
 	var b strings.Builder
@@ -181,7 +180,7 @@ func ruleName(path []level) string {
 			b.WriteString(l.statName[len(l.key)+1:])
 		}
 	}
-	return TruncateWithHash(b.String(), maxNameBytes)
+	return TruncateWithHash(b.String(), maxRuleNameBytes)
 }
 
 // An OverrideBase holds the settings of a rule that a limit in the request keeps. It is comparable and holds no reference to the

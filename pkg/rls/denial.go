@@ -38,7 +38,7 @@ func (d *denial) limitText() string {
 	if d.limit < 0 {
 		return ""
 	}
-	return descriptors.TruncateWithHash(d.LimitLabel(d.limit), maxNameBytes)
+	return descriptors.TruncateWithHash(d.LimitLabel(d.limit), maxSentNameBytes)
 }
 
 // onDeny returns the response that the rules set for the denial, or nil. A limit in the request uses that of the rule's first
@@ -60,7 +60,7 @@ type field struct{ name, text string }
 // fields describes a denial without any text of the request. A field with an empty text is unknown.
 func (d *denial) fields(rules *descriptors.Rules) [5]field {
 	return [...]field{
-		{"domain", descriptors.TruncateWithHash(d.Domain, maxNameBytes)}, {"rule", d.RuleName()},
+		{"domain", descriptors.TruncateWithHash(d.Domain, maxSentNameBytes)}, {"rule", d.RuleName()},
 		{"limit", d.limitText()}, {"reason", d.reason()}, {"rules_version", rules.Version()},
 	}
 }

@@ -15,9 +15,9 @@ import (
 
 const (
 	// maxPolicies bounds the items of a header, because proxies and clients bound the size of headers.
-	maxPolicies  = 10
-	maxNameBytes = 100      // bytes of a name before its percent-encoding, which at most triples it
-	maxInteger   = 1e15 - 1 // of a structured field
+	maxPolicies      = 10
+	maxSentNameBytes = 100      // of a name in a response, before its percent-encoding, which at most triples it
+	maxInteger       = 1e15 - 1 // of a structured field
 )
 
 // A headerPolicy is a limit that applies to a request, as the RateLimit-Policy header shows it to clients.
@@ -73,7 +73,7 @@ func policyName(d *decide.Decision, i int) string {
 			name += "#" + strconv.Itoa(i)
 		}
 	}
-	return visible(descriptors.TruncateWithHash(name, maxNameBytes))
+	return visible(descriptors.TruncateWithHash(name, maxSentNameBytes))
 }
 
 // uniqueName returns name, with a number appended if names already contains it.
