@@ -76,18 +76,18 @@ func (l *limitOverride) message() *commonv3.RateLimitDescriptor_RateLimitOverrid
 	return m
 }
 
-// mergeInto adds to into the keys of from that it lacks, with copies of maps.
-func mergeInto(into, from map[string]any) {
-	for name, value := range from {
+// mergeInto adds to dst the keys of src that dst lacks. It copies maps.
+func mergeInto(dst, src map[string]any) {
+	for name, value := range src {
 		inner, isMap := value.(map[string]any)
-		existing, found := into[name]
+		existing, found := dst[name]
 		switch {
 		case !isMap && !found:
-			into[name] = value
+			dst[name] = value
 		case isMap && !found:
 			copied := map[string]any{}
 			mergeInto(copied, inner)
-			into[name] = copied
+			dst[name] = copied
 		case isMap:
 			if both, ok := existing.(map[string]any); ok {
 				mergeInto(both, inner)
