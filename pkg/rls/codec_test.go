@@ -48,25 +48,24 @@ func TestTagsMatchEnvoysDefinitions(t *testing.T) {
 			"requests_per_unit": tagOverrideRequests, "unit": tagOverrideUnit, "unit_multiplier": tagOverrideMultiplier}, nil},
 		{(&wrapperspb.UInt64Value{}).ProtoReflect().Descriptor(), map[protoreflect.Name]uint64{"value": tagWrapped}, nil},
 		{(&wrapperspb.UInt32Value{}).ProtoReflect().Descriptor(), map[protoreflect.Name]uint64{"value": tagWrapped}, nil},
-		{(&wrapperspb.UInt32Value{}).ProtoReflect().Descriptor(), map[protoreflect.Name]uint64{"value": uint64(tagValueOfWrapper)}, nil},
-		{response, map[protoreflect.Name]uint64{"overall_code": uint64(tagOverallCode), "statuses": uint64(tagStatuses),
-			"response_headers_to_add": uint64(tagResponseHeadersToAdd), "raw_body": uint64(tagRawBody),
-			"dynamic_metadata": uint64(tagDynamicMetadata)}, []protoreflect.Name{"request_headers_to_add", "quota"}},
+		{response, map[protoreflect.Name]uint64{"overall_code": tagOverallCode, "statuses": tagStatuses,
+			"response_headers_to_add": tagResponseHeadersToAdd, "raw_body": tagRawBody,
+			"dynamic_metadata": tagDynamicMetadata}, []protoreflect.Name{"request_headers_to_add", "quota"}},
 		{response.Fields().ByName("response_headers_to_add").Message(), map[protoreflect.Name]uint64{
-			"key": uint64(tagHeaderKey), "value": uint64(tagHeaderValue)}, []protoreflect.Name{"raw_value"}},
-		{metadata, map[protoreflect.Name]uint64{"fields": uint64(tagFields)}, nil},
+			"key": tagHeaderKey, "value": tagHeaderValue}, []protoreflect.Name{"raw_value"}},
+		{metadata, map[protoreflect.Name]uint64{"fields": tagFields}, nil},
 		{metadata.Fields().ByName("fields").Message(), map[protoreflect.Name]uint64{
-			"key": uint64(tagFieldKey), "value": uint64(tagFieldValue)}, nil},
+			"key": tagFieldKey, "value": tagFieldValue}, nil},
 		{(&structpb.Value{}).ProtoReflect().Descriptor(), map[protoreflect.Name]uint64{
-			"string_value": uint64(tagStringValue), "struct_value": uint64(tagStructValue)},
+			"string_value": tagStringValue, "struct_value": tagStructValue},
 			[]protoreflect.Name{"null_value", "number_value", "bool_value", "list_value"}},
-		{status, map[protoreflect.Name]uint64{"code": uint64(tagCode), "current_limit": uint64(tagCurrentLimit),
-			"limit_remaining": uint64(tagLimitRemaining), "duration_until_reset": uint64(tagDurationUntilReset)},
+		{status, map[protoreflect.Name]uint64{"code": tagCode, "current_limit": tagCurrentLimit,
+			"limit_remaining": tagLimitRemaining, "duration_until_reset": tagDurationUntilReset},
 			[]protoreflect.Name{"quota"}},
 		{status.Fields().ByName("current_limit").Message(), map[protoreflect.Name]uint64{
-			"requests_per_unit": uint64(tagRequestsPerUnit), "unit": uint64(tagUnit), "name": uint64(tagName),
-			"unit_multiplier": uint64(tagUnitMultiplier)}, nil},
-		{(&durationpb.Duration{}).ProtoReflect().Descriptor(), map[protoreflect.Name]uint64{"seconds": uint64(tagSeconds)},
+			"requests_per_unit": tagRequestsPerUnit, "unit": tagUnit, "name": tagName,
+			"unit_multiplier": tagUnitMultiplier}, nil},
+		{(&durationpb.Duration{}).ProtoReflect().Descriptor(), map[protoreflect.Name]uint64{"seconds": tagSeconds},
 			[]protoreflect.Name{"nanos"}},
 	} {
 		fields := c.message.Fields()
@@ -264,7 +263,7 @@ func TestUnmarshalBoundsMemory(t *testing.T) {
 		t.Errorf("room for %d descriptors", cap(c.message.descriptors))
 	}
 	entries := strings.Repeat("\x0a\x03\x0a\x01k", 100_000)
-	testSameAsProto(t, &c, protowire.AppendString([]byte{byte(tagDescriptors)}, entries))
+	testSameAsProto(t, &c, protowire.AppendString([]byte{tagDescriptors}, entries))
 	if n := cap(c.message.descriptors[0].entries); n > 2*decide.MaxEntries {
 		t.Errorf("room for %d entries", n)
 	}
@@ -402,7 +401,7 @@ func TestEncodedResponseDecodesByProto(t *testing.T) {
 	plain, full := New(nil, Options{}), New(nil, Options{DynamicMetadata: true, Headers: Headers{"a", "b", "c"}})
 	for range limiterstest.Sequences(20_000) {
 		var c call
-		c.observation.Domain, c.observation.Denied = []string{"ugc", strings.Repeat("d", maxNameBytes)}[r.IntN(2)], r.IntN(2) == 0
+		c.observation.Domain, c.observation.Denied = []string{"ugc", strings.Repeat("d", maxSentNameBytes)}[r.IntN(2)], r.IntN(2) == 0
 		for range r.IntN(6) {
 			d := randomDecision(r, names)
 			d.Domain = c.observation.Domain
@@ -445,7 +444,7 @@ func TestConcurrentCallsDoNotMix(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						wire = protowire.AppendBytes(append(wire, byte(tagDescriptors)), d)
+						wire = protowire.AppendBytes(append(wire, tagDescriptors), d)
 					}
 					got := overTheWire(t, s, wire)
 					if len(got.GetStatuses()) != n {

@@ -10,37 +10,6 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Tags of a response: field number and wire type. The numbers are below 16, so each tag takes one byte.
-const (
-	tagOverallCode          = 1<<3 | byte(protowire.VarintType)
-	tagStatuses             = 2<<3 | byte(protowire.BytesType)
-	tagResponseHeadersToAdd = 3<<3 | byte(protowire.BytesType)
-	tagRawBody              = 5<<3 | byte(protowire.BytesType)
-	tagDynamicMetadata      = 6<<3 | byte(protowire.BytesType)
-
-	tagHeaderKey   = 1<<3 | byte(protowire.BytesType)
-	tagHeaderValue = 2<<3 | byte(protowire.BytesType)
-
-	tagFields      = 1<<3 | byte(protowire.BytesType) // of a google.protobuf.Struct
-	tagFieldKey    = 1<<3 | byte(protowire.BytesType)
-	tagFieldValue  = 2<<3 | byte(protowire.BytesType)
-	tagStringValue = 3<<3 | byte(protowire.BytesType) // of a google.protobuf.Value
-	tagStructValue = 5<<3 | byte(protowire.BytesType)
-
-	tagCode               = 1<<3 | byte(protowire.VarintType)
-	tagCurrentLimit       = 2<<3 | byte(protowire.BytesType)
-	tagLimitRemaining     = 3<<3 | byte(protowire.VarintType)
-	tagDurationUntilReset = 4<<3 | byte(protowire.BytesType)
-
-	tagRequestsPerUnit = 1<<3 | byte(protowire.VarintType)
-	tagUnit            = 2<<3 | byte(protowire.VarintType)
-	tagName            = 3<<3 | byte(protowire.BytesType)
-	tagUnitMultiplier  = 4<<3 | byte(protowire.BytesType)
-
-	tagValueOfWrapper = 1<<3 | byte(protowire.VarintType)
-	tagSeconds        = 1<<3 | byte(protowire.VarintType)
-)
-
 // Initial sizes, in bytes, which most statuses and descriptions of a denial do not exceed.
 const (
 	typicalStatusSize = 40
@@ -91,7 +60,7 @@ func appendStatus(b []byte, d *decide.Decision) []byte {
 		if l.UnitMultiplier > 1 {
 			var multiplier int
 			b, multiplier = openMessage(b, tagUnitMultiplier)
-			b = closeMessage(appendNumber(b, tagValueOfWrapper, uint64(l.UnitMultiplier)), multiplier)
+			b = closeMessage(appendNumber(b, tagWrapped, uint64(l.UnitMultiplier)), multiplier)
 		}
 		b = closeMessage(b, limit)
 	}

@@ -16,27 +16,6 @@ var (
 	errNotUTF8   = errors.New("invalid UTF-8 in a domain or key")
 )
 
-// Tags of a request: field number and wire type. A known number with another wire type is an unknown field.
-const (
-	tagDomain      = 1<<3 | uint64(protowire.BytesType)
-	tagDescriptors = 2<<3 | uint64(protowire.BytesType)
-	tagHitsAddend  = 3<<3 | uint64(protowire.VarintType)
-
-	tagEntries          = 1<<3 | uint64(protowire.BytesType)
-	tagLimit            = 2<<3 | uint64(protowire.BytesType)
-	tagDescriptorAddend = 3<<3 | uint64(protowire.BytesType)
-	tagIsNegativeHits   = 4<<3 | uint64(protowire.VarintType)
-
-	tagKey   = 1<<3 | uint64(protowire.BytesType)
-	tagValue = 2<<3 | uint64(protowire.BytesType)
-
-	tagOverrideRequests   = 1<<3 | uint64(protowire.VarintType)
-	tagOverrideUnit       = 2<<3 | uint64(protowire.VarintType)
-	tagOverrideMultiplier = 3<<3 | uint64(protowire.BytesType)
-
-	tagWrapped = 1<<3 | uint64(protowire.VarintType)
-)
-
 // A reader reads a message in wire format and the messages nested in it. Strings share one copy of the message.
 type reader struct {
 	bytes   []byte
