@@ -118,7 +118,7 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 }
 
 func (d *Decision) replaces() bool {
-	return d.Rule != nil && !d.Override && !d.End && d.Rule.IsReplacing()
+	return d.Rule != nil && !d.Override && !d.End && len(d.Rule.Replaces) > 0
 }
 
 // removeReplaced removes the limits of rules that another matched rule replaces by name, even if that rule is itself replaced. An

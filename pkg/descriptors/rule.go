@@ -46,13 +46,14 @@ type Rule struct {
 	// plain is the matching of the first levels, or 0 for a wildcard, for addresses and for a level with share_threshold. Key reads it
 	// instead of path, which would be a cache miss: with 100,000 rules, a request of one descriptor would take 19 % more CPU.
 	plain [4]matching
+	// Replaces names the limits of the domain that this rule disables for a request, see HasName.
+	Replaces []string
 	// Unlimited allows every hit without counting it.
 	Unlimited bool
 	// ShadowMode counts and reports hits over the limit, and allows them.
 	ShadowMode bool
 	// QuotaMode denies a request only if all of its descriptors in quota mode are over their limits.
 	QuotaMode bool
-	replacing bool // len(Replaces) > 0
 	hasLeases bool // a limit has leases
 
 	// Metadata is sent to Envoy with an allowed hit. It is nil, or a JSON object of the types string, float64, bool, nil, []any and
@@ -68,10 +69,8 @@ type Rule struct {
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string
-	// Replaces names the limits of the domain that this rule disables for a request, see HasName.
-	Replaces []string
-	path     []level
-	from     *source
+	path      []level
+	from      *source
 }
 
 // A RuleID identifies a rule across reloads. Limits in requests that no rule matches have the RuleID of their domain without a name.
@@ -79,9 +78,6 @@ type RuleID struct{ Domain, Name string }
 
 // ID returns the domain and the name of r.
 func (r *Rule) ID() RuleID { return RuleID{r.Domain, r.Name} }
-
-// IsReplacing reports whether Replaces is not empty.
-func (r *Rule) IsReplacing() bool { return r.replacing }
 
 // Mode returns the mode: shadow, quota or enforced.
 func (r *Rule) Mode() string {
