@@ -165,7 +165,6 @@ func (n *Node) SetRule(r Rule) *Rule {
 	r.path = b.intern.path(n.path())
 	r.Domain, r.Name = n.domain, b.intern.string(ruleName(r.path))
 	r.from, r.line = n.from, n.line
-	r.sharesCounters = slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })
 	for i := range min(len(r.path), len(r.plain)) {
 		if l := &r.path[i]; l.matching != wildcard && l.matching != addresses && !l.isShared {
 			r.plain[i] = l.matching

@@ -61,7 +61,6 @@ type Rule struct {
 	Metadata map[string]any
 	// DetailedMetric puts the request's values into metric names.
 	DetailedMetric bool
-	sharesCounters bool   // a level has share_threshold
 	line           uint32 // see Source
 	Domain         string
 	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It is valid UTF-8 of at most 200

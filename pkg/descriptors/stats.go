@@ -37,7 +37,7 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	switch {
 	case l.isShared:
 		return l.pattern(e.Key)
-	case r.DetailedMetric && !r.sharesCounters:
+	case r.DetailedMetric && !r.sharesCounters():
 		return e.Key + "_" + e.Value // with an empty value too, as in envoyproxy/ratelimit
 	case r.DetailedMetric, l.valueToMetric && l.matching != exact:
 		return e.Joined()
@@ -46,6 +46,8 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	}
 	return l.statName
 }
+
+func (r *Rule) sharesCounters() bool { return slices.ContainsFunc(r.path, func(l level) bool { return l.isShared }) }
 
 // pattern returns the metric name of a wildcard. If its key is a pattern, the key of the request comes first.
 func (l *level) pattern(key string) string {
