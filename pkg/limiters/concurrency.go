@@ -22,24 +22,8 @@ import (
 //
 // A State under this limit uses only its leases.
 type concurrencyLimit struct {
-	leasesOnly
 	max, ttl int64 // ttl in µs
 }
-
-// leasesOnly provides the methods of an algorithm that charges nothing to a [CounterState].
-type leasesOnly struct{}
-
-func (leasesOnly) charge(s CounterState, _, _ int64) CounterState { return s }
-
-func (leasesOnly) reserve(s CounterState, _, _ int64) (CounterState, int64) { return s, 0 }
-
-func (leasesOnly) settle(s CounterState, _ int64, _ []correction) CounterState { return s }
-
-func (leasesOnly) resetTime(CounterState) int64 { return 0 }
-
-func (leasesOnly) extraWait(int64) int64 { return 0 }
-
-func (leasesOnly) mostAdmitted() int64 { return 0 }
 
 // maxLeaseRetryMicros bounds the retry-after of a request that finds no slot.
 const maxLeaseRetryMicros = int64(time.Second / time.Microsecond)

@@ -32,13 +32,13 @@ func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 		return fewest, true
 	default:
 		// If the denied hits were not counted, fewer hits may fit. Counted ones must not prolong the denial.
-		return fewest, l.algorithm.extraWait(1) == 0 && v.Used > l.spec.Max
+		return fewest, l.counter.extraWait(1) == 0 && v.Used > l.spec.Max
 	}
 }
 
 // RetryBound returns an upper bound on the wait of n hits, given that minHits <= n hits wait for retryAfter and the key has fully
 // reset after resetAfter, see [Limit.DeniedFrom]. The bound is negative if n hits can never fit. For a sliding log it returns resetAfter,
-// because only its entries would give a tighter bound.
+// because only its entries would give a tighter bound. l must not be a concurrency limit, under which no denial is certain.
 func (l *Limit) RetryBound(n, minHits int64, retryAfter, resetAfter time.Duration) time.Duration {
 	n, minHits = max(1, n), max(1, minHits) // a peek waits as long as one hit
 	switch {
@@ -50,6 +50,6 @@ func (l *Limit) RetryBound(n, minHits int64, retryAfter, resetAfter time.Duratio
 		// The limit itself may allow minHits hits that its penalty denies.
 		return resetAfter
 	default:
-		return min(resetAfter, retryAfter+micros(l.algorithm.extraWait(n-minHits)))
+		return min(resetAfter, retryAfter+micros(l.counter.extraWait(n-minHits)))
 	}
 }

@@ -65,7 +65,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
-		s.CounterState = l.algorithm.settle(s.CounterState, now, expired)
+		s.CounterState = l.counter.settle(s.CounterState, now, expired)
 	}
 	for range LeasesPerOp {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -79,22 +79,24 @@ func (op *Op) expireLeases(s *State, now int64) {
 // apply charges the hits of an allowed operation and opens its lease.
 func (op *Op) apply(s *State, now int64) {
 	l, n := op.Limit, ClampHits(op.N)
+	charged := int64(0)
 	switch op.leaseEffect(s, now) {
 	case leaseNone:
-		if n != 0 {
-			s.charge(l, now, n)
-		}
+		charged = n
 	case leaseHeld:
 	case leaseEnded:
 		ended, _ := s.withExtraState().leases.ended.remove(op.Lease)
 		s.removeEmptyExtraState()
-		if ended.n > 0 {
-			s.charge(l, now, ended.n)
-		}
+		charged = ended.n
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
-		s.CounterState, opened.chargedAt = l.algorithm.reserve(s.CounterState, now, n)
+		if l.Reserves() {
+			s.CounterState, opened.chargedAt = l.counter.reserve(s.CounterState, now, n)
+		}
 		s.withExtraState().leases.open.set(op.Lease, opened)
+	}
+	if charged != 0 && l.counter != nil {
+		s.charge(l, now, charged)
 	}
 }
 
@@ -106,12 +108,14 @@ func (op *Op) end(s *State, now int64) {
 	if !l.UsesLeases() || op.Lease == (LeaseID{}) {
 		return
 	}
-	actual := max(0, ClampHits(op.N)) // concurrency charges nothing, whatever the cost
+	actual := max(0, ClampHits(op.N))
 	leases := &s.withExtraState().leases
-	if held, found := leases.open.remove(op.Lease); found {
-		s.CounterState = l.algorithm.settle(s.CounterState, now, []correction{{held.chargedAt, actual - held.n}})
-	} else {
+	held, found := leases.open.remove(op.Lease)
+	switch {
+	case !found:
 		leases.addEnded(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
+	case l.Reserves():
+		s.CounterState = l.counter.settle(s.CounterState, now, []correction{{held.chargedAt, actual - held.n}})
 	}
 	s.removeEmptyExtraState()
 }

@@ -49,6 +49,7 @@ type Limit struct {
 	spec           Spec
 	definition     *definition
 	algorithm      algorithm
+	counter        counter // the algorithm, as a counter; nil under concurrency
 	stateID        string
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
@@ -57,8 +58,7 @@ type Limit struct {
 	refundsExpired bool         // expired reservations are settled to 0
 }
 
-// An algorithm decides whether hits fit, and charges them to a [CounterState]. Its methods do no I/O and read no clock, and may modify a
-// [Log] in place. Times and durations are in µs. Concurrency charges nothing, because its slots are in [Leases].
+// An algorithm decides whether hits fit. Its methods do no I/O and read no clock. Times and durations are in µs.
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the state changes, and only then.
 	idPrefix() string
@@ -67,6 +67,14 @@ type algorithm interface {
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
+	// appendScript appends the numbers at now that only the algorithm's script takes, in the order of the header of that script.
+	appendScript(b []byte, now int64) []byte
+}
+
+// A counter is an algorithm that charges hits to a [CounterState]. It may modify a [Log] in place. Concurrency is no counter, because its
+// slots are in [Leases].
+type counter interface {
+	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
 	charge(s CounterState, now, n int64) CounterState
 	// resetTime returns when s has fully reset under every maximum, in µs since 1970.
@@ -79,8 +87,6 @@ type algorithm interface {
 	reserve(s CounterState, now, n int64) (CounterState, int64)
 	// settle applies corrections in order, to charges that still count.
 	settle(s CounterState, now int64, corrections []correction) CounterState
-	// appendScript appends the numbers at now that only the algorithm's script takes, in the order of the header of that script.
-	appendScript(b []byte, now int64) []byte
 }
 
 // A definition declares an algorithm.
@@ -177,6 +183,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	if l.algorithm, err = d.newAlgorithm(spec, whole); err != nil {
 		return nil, err
 	}
+	l.counter, _ = l.algorithm.(counter)
 	if l.stateID = l.algorithm.idPrefix(); d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
 	} else {
@@ -239,7 +246,12 @@ func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 
 // MostAdmitted returns the most hits of a key that l admits in any interval as long as its window, without refunds; 0 if it has no
 // window. Windows by the calendar differ in length: the interval is then as long as the shortest.
-func (l *Limit) MostAdmitted() int64 { return l.algorithm.mostAdmitted() }
+func (l *Limit) MostAdmitted() int64 {
+	if l.counter == nil {
+		return 0
+	}
+	return l.counter.mostAdmitted()
+}
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under other limits with a window, a hit counts
 // until the window ends or, in a log, has passed.

@@ -16,9 +16,9 @@ type CounterState struct {
 	Log     *Log // the hits of a sliding log, changed in place; nil if nothing is logged
 }
 
-// charge charges n > 0 hits or refunds -n, whether or not they fit.
+// charge charges n > 0 hits or refunds -n, whether or not they fit, under a limit other than concurrency.
 func (s *State) charge(l *Limit, now, n int64) {
-	s.CounterState = l.algorithm.charge(s.CounterState, now, n)
+	s.CounterState = l.counter.charge(s.CounterState, now, n)
 }
 
 // GrownBytes returns the memory that s points to, in bytes: its log and its extra state. Most states have neither, so only that check
@@ -45,7 +45,10 @@ func (s *State) IsZero() bool { return *s == State{} }
 
 // ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
-	resetTime := l.algorithm.resetTime(s.CounterState)
+	resetTime := int64(0)
+	if l.counter != nil {
+		resetTime = l.counter.resetTime(s.CounterState)
+	}
 	if s.Extra != nil {
 		resetTime = max(resetTime, s.Extra.expires(l))
 	}
