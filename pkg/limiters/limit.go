@@ -54,9 +54,19 @@ type Limit struct {
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
 	penalty        *PenaltySpec // the penalty with its defaults; nil: none
-	ttl            int64        // the TTL of a lease, in µs; 0: the limit uses no leases
-	refundsExpired bool         // expired reservations are settled to 0
+	leases         leaseKind
+	ttl            int64 // the TTL of a lease, in µs; 0 without leases
+	refundsExpired bool  // expired reservations are settled to 0
 }
+
+// A leaseKind is the kind of the leases that charges under a limit open.
+type leaseKind uint8
+
+const (
+	noLeases     leaseKind = iota
+	slots                  // the limit is a concurrency limit
+	reservations           // the limit reserves: a charge is an estimate, which an end corrects
+)
 
 // An algorithm decides whether hits fit. Its methods do no I/O and read no clock. Times and durations are in µs.
 type algorithm interface {
@@ -187,7 +197,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	if l.stateID = l.algorithm.idPrefix(); d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
 	} else {
-		l.ttl = spec.Params.leaseTTL().Microseconds()
+		l.leases, l.ttl = slots, spec.Params.leaseTTL().Microseconds()
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
 		return nil, err
@@ -266,11 +276,14 @@ func (l *Limit) Capacity() int64 { return l.capacity }
 // UsesExtraState reports whether l uses the [ExtraState] of a State. Other limits ignore it.
 func (l *Limit) UsesExtraState() bool { return l.UsesLeases() || l.HasPenalty() }
 
-// UsesLeases reports whether charges under l open leases: of slots under concurrency, or of a cost, which are reservations.
-func (l *Limit) UsesLeases() bool { return l.ttl > 0 }
+// UsesLeases reports whether charges under l open leases: l either [Limit.IsConcurrency] or [Limit.Reserves].
+func (l *Limit) UsesLeases() bool { return l.leases != noLeases }
 
 // IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.
-func (l *Limit) IsConcurrency() bool { return !l.definition.hasWindow }
+func (l *Limit) IsConcurrency() bool { return l.leases == slots }
+
+// Reserves reports whether the leases under l are reservations: they have an estimate, which an end corrects.
+func (l *Limit) Reserves() bool { return l.leases == reservations }
 
 // LeaseTTL returns the TTL of a lease under l; 0 if l uses none.
 func (l *Limit) LeaseTTL() time.Duration { return micros(l.ttl) }

@@ -24,9 +24,6 @@ var reserveParameters = []Parameter{
 		About: "whether an expired estimate stays charged (charge) or is refunded (release)."},
 }
 
-// Reserves reports whether the leases under l are reservations: they have an estimate, which an end corrects.
-func (l *Limit) Reserves() bool { return l.UsesLeases() && !l.IsConcurrency() }
-
 func (l *Limit) setReserve(r ReserveSpec) error {
 	switch {
 	case r == ReserveSpec{}:
@@ -36,6 +33,6 @@ func (l *Limit) setReserve(r ReserveSpec) error {
 	case l.peekOver:
 		return specError("remove peek: over, or reserve", "a limit that reserves allows no request at its limit")
 	}
-	l.ttl, l.refundsExpired = r.TTL.Microseconds(), r.Unsettled == "release"
+	l.leases, l.ttl, l.refundsExpired = reservations, r.TTL.Microseconds(), r.Unsettled == "release"
 	return nil
 }

@@ -35,7 +35,7 @@ func (b *batch) encodeRuns() {
 			next.kind, next.times = redisscripts.KindExtra, b.verdictsOf(i)
 		case b.group[i] == 0 && op.Limit.IsConcurrency():
 			next.kind = redisscripts.KindConcurrency
-		case b.group[i] == 0 && op.Limit.UsesLeases() && !op.Limit.HasPenalty():
+		case b.group[i] == 0 && op.Limit.Reserves() && !op.Limit.HasPenalty():
 			next.kind = redisscripts.KindReservations
 		case op.Limit.UsesExtraState():
 			next.kind = redisscripts.KindExtra

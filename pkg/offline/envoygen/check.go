@@ -94,7 +94,7 @@ func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (m mode, ok bool)
 		switch {
 		case l.Compiled.IsConcurrency():
 			m = max(m, concurrency)
-		case l.Compiled.UsesLeases():
+		case l.Compiled.Reserves():
 			m = reserve
 		case cost != "" && !l.Compiled.Spec().CountDenied && !rule.UsesLeases():
 			p.problem(at, "the cost is charged at the end, and this limit does not count a cost that exceeds it: write count_denied: "+

@@ -187,7 +187,7 @@ func (r *recorder) recover(t int, d *decide.Decision) {
 	case limit.IsConcurrency():
 		r.send(sent{hits: 0, refund: true, id: "id-1"})
 		r.send(sent{hits: 1})
-	case limit.UsesLeases() && len(r.rule.Limits) == 1: // a reservation
+	case limit.Reserves() && len(r.rule.Limits) == 1:
 		r.send(sent{hits: 0, id: "id-1", end: "settle"})
 		r.send(sent{hits: 1})
 	default:

@@ -41,7 +41,7 @@ func newComparison(limit *limiters.Limit) (*comparison, string) {
 	switch {
 	case limit.Window() == 0:
 		return nil, "the limit has no window"
-	case limit.UsesLeases():
+	case limit.Reserves():
 		return nil, "the limit has reservations"
 	case spec.Max == 0:
 		return nil, "the limit denies every request"
