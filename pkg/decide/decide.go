@@ -70,26 +70,25 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // A non-nil error is an [*Error], and means that the request is undecided. Result is then only for metrics and logs.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := now()
-	err := d.decide(ctx, r, result)
-	if result.decidedAt == 0 {
-		result.decidedAt = now()
+	err := d.decide(ctx, r, result, start)
+	if result.Took == 0 { // without a store call
+		result.Took = now() - start
 	}
-	result.Took = result.decidedAt - start
 	return err
 }
 
-func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error {
+func (d *Decider) decide(ctx context.Context, r *Request, result *Result, start time.Duration) error {
 	if err := d.Plan(r, result); err != nil {
 		return err
 	}
 	failure := "the store could not decide every descriptor"
-	if len(result.ops) > 0 {
-		start := now()
-		err := d.store.Take(ctx, r.Now, result.groups, result.verdicts)
-		result.decidedAt = now()
-		result.StoreTook = result.decidedAt - start
+	if len(result.call.ops) > 0 {
+		called := now()
+		err := d.store.Take(ctx, r.Now, result.call.groups, result.call.verdicts)
+		answered := now()
+		result.StoreTook, result.Took = answered-called, answered-start
 		if err != nil {
-			limiters.FailAll(result.verdicts, err)
+			limiters.FailAll(result.call.verdicts, err)
 			failure = "the store did not answer"
 		}
 	}
@@ -101,7 +100,7 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 	return nil
 }
 
-var epoch = time.Now().Add(-time.Second)
+var epoch = time.Now()
 
-// now returns the monotonic time since before the process started, so it is never 0. It costs half as much as time.Now.
+// now returns the monotonic time since the process started. It costs half as much as time.Now.
 func now() time.Duration { return time.Since(epoch) }

@@ -80,7 +80,7 @@ var errNotEnded = errors.New("the store did not decide the end of a lease: on_st
 // endLeases ends the leases that a denied or canceled request may have opened, because Envoy may make no further call for it. If ctx is
 // canceled, it also repeats ends with an unknown outcome. It waits for the store and sets EndedLeases and EndErr.
 func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) {
-	if !result.hasLeases {
+	if !result.call.hasLeases {
 		return
 	}
 	canceled := ctx.Err() != nil
@@ -116,8 +116,8 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 // ends returns operations that end the leases that r may have opened; local ends those that only this process granted. With retryEnds, ends
 // includes the ends of r that the store may not have decided.
 func (r *Result) ends(retryEnds bool) (ends, local []limiters.Op) {
-	for first, g := range limiters.EachGroup(r.groups) {
-		verdicts := r.verdicts[first : first+len(g)]
+	for first, g := range limiters.EachGroup(r.call.groups) {
+		verdicts := r.call.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, isCertainDenial)
 		for i, op := range g {
 			v, end := &verdicts[i], op

@@ -169,76 +169,77 @@ func (p *Planner) listOps(domain *descriptors.Domain, result *Result) error {
 			return invalidRequest("descriptors[%d]: the descriptors are under more than %d limits together", i, MaxLimits)
 		}
 	}
+	call := &result.call
 	// The groups are slices of ops, so ops must not be reallocated. The additional one is for addRequestGroup.
-	result.ops = slices.Grow(result.ops, limits+1)
-	p.addGroups(domain, result)
-	result.verdicts = resize(result.verdicts, len(result.ops))
+	call.ops = slices.Grow(call.ops, limits+1)
+	p.addGroups(call, result.Decisions, domain)
+	call.verdicts = resize(call.verdicts, len(call.ops))
 	return nil
 }
 
 // addGroups adds a group for each descriptor. With [Options.AllOrNothing], descriptors that can deny the request share one group,
 // at the position of the first of them. An operation that ends a lease is ungrouped.
-func (p *Planner) addGroups(domain *descriptors.Domain, result *Result) {
+func (p *Planner) addGroups(call *storeCall, decisions []Decision, domain *descriptors.Domain) {
 	shared := false
-	for i := range result.Decisions {
-		first := len(result.ops)
-		switch decision := &result.Decisions[i]; {
+	for i := range decisions {
+		first := len(call.ops)
+		switch decision := &decisions[i]; {
 		case len(decision.Limits) == 0:
 			continue
 		case decision.End:
-			p.addOps(result, decision, domain)
-			result.groups = append(result.groups, limiters.Singles(result.ops[first:]...)...)
+			p.addOps(call, decision, domain)
+			call.groups = append(call.groups, limiters.Singles(call.ops[first:]...)...)
 			continue
 		case !decision.inRequestGroup:
-			p.addOps(result, decision, domain)
+			p.addOps(call, decision, domain)
 		case shared:
 			continue
 		default:
 			shared = true
-			p.addRequestGroup(result, domain)
+			p.addRequestGroup(call, decisions, domain)
 		}
-		result.groups = append(result.groups, result.ops[first:len(result.ops):len(result.ops)])
+		call.groups = append(call.groups, call.ops[first:len(call.ops):len(call.ops)])
 	}
 }
 
 // addRequestGroup adds the operations of all descriptors that can deny the request. A bad lease id adds one that denies them all.
-func (p *Planner) addRequestGroup(result *Result, domain *descriptors.Domain) {
-	first, denied := len(result.ops), false
-	for i := range result.Decisions {
-		if decision := &result.Decisions[i]; decision.inRequestGroup {
-			p.addOps(result, decision, domain)
+func (p *Planner) addRequestGroup(call *storeCall, decisions []Decision, domain *descriptors.Domain) {
+	first, denied := len(call.ops), false
+	for i := range decisions {
+		if decision := &decisions[i]; decision.inRequestGroup {
+			p.addOps(call, decision, domain)
 			denied = denied || decision.Outcome == Denied
 		}
 	}
-	if denied && first < len(result.ops) {
+	if denied && first < len(call.ops) {
 		// This operation has no decision.
-		result.ops = append(result.ops, limiters.DenyingOp(result.ops[first].Key))
+		call.ops = append(call.ops, limiters.DenyingOp(call.ops[first].Key))
 	}
 }
 
 // addOps appends the operations of a descriptor.
-func (p *Planner) addOps(r *Result, decision *Decision, domain *descriptors.Domain) {
-	decision.first = len(r.ops)
+func (p *Planner) addOps(call *storeCall, decision *Decision, domain *descriptors.Domain) {
+	decision.first = len(call.ops)
 	if len(decision.Limits) == 0 {
 		return
 	}
-	r.key = decision.appendKey(r.key[:0])
-	key := string(r.key)
+	call.key = decision.appendKey(call.key[:0])
+	key := string(call.key)
 	kind := limiters.OpCharge
 	if decision.End {
 		kind = limiters.OpEnd
 	}
 	var lease limiters.LeaseID
 	if decision.Rule != nil && decision.Rule.UsesLeases() {
-		lease, r.hasLeases = limiters.NewLeaseID(p.options.LeaseSecret, decision.leaseID()), true
+		lease, call.hasLeases = limiters.NewLeaseID(p.options.LeaseSecret, decision.leaseID()), true
 	}
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
-		r.ops = append(r.ops, limiters.Op{
+		call.ops = append(call.ops, limiters.Op{
 			Key: key, Limit: l.Compiled, Kind: kind, N: decision.Hits, OnError: domain.OnError(l),
 		})
 		if l.Compiled.UsesLeases() {
-			r.ops[len(r.ops)-1].Lease = lease
+			call.ops[len(call.ops)-1].Lease = lease
 		}
 	}
 }

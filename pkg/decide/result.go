@@ -35,14 +35,25 @@ type Result struct {
 	EndedLeases int
 	EndErr      error
 
-	ops       []limiters.Op
-	groups    []limiters.Group // the groups of the store call: slices of ops
-	verdicts  []limiters.Verdict
-	key       []byte // scratch space for building keys
-	hasLeases bool   // an operation has a lease
+	combined CombinedOutcome
+	call     storeCall
+}
 
-	combined  CombinedOutcome
-	decidedAt time.Duration // when the store answered, or when Decide ended without a call; see now; 0: not yet
+// A storeCall is the store call of a request.
+type storeCall struct {
+	ops       []limiters.Op
+	groups    []limiters.Group // slices of ops
+	verdicts  []limiters.Verdict
+	hasLeases bool   // an operation has a lease
+	key       []byte // scratch space for building keys
+}
+
+// clear clears c and keeps its memory.
+func (c *storeCall) clear() {
+	clear(c.ops)
+	clear(c.groups)
+	clear(c.verdicts)
+	*c = storeCall{ops: c.ops[:0], groups: c.groups[:0], verdicts: c.verdicts[:0], key: c.key[:0]}
 }
 
 // Denies reports whether d, an element of r.Decisions, denies the request. In quota mode, it does so only if all others in quota mode
@@ -84,17 +95,15 @@ type Decision struct {
 	// UntilReset is the wait until denied hits fit. For allowed hits and [NeverFits], it is the time until the key has fully reset.
 	UntilReset time.Duration
 
-	first          int  // index of the first operation in ops
+	first          int  // index of the first operation of the store call
 	inRequestGroup bool // the operations are in the group that descriptors share under [Options.AllOrNothing]
 }
 
 // Clear clears r and keeps its memory.
 func (r *Result) Clear() {
 	r.clearDecisions()
-	clear(r.ops)
-	clear(r.groups)
-	clear(r.verdicts)
-	*r = Result{Decisions: r.Decisions, ops: r.ops[:0], groups: r.groups[:0], verdicts: r.verdicts[:0], key: r.key[:0]}
+	r.call.clear()
+	*r = Result{Decisions: r.Decisions, call: r.call}
 }
 
 func (r *Result) clearDecisions() {
@@ -103,14 +112,14 @@ func (r *Result) clearDecisions() {
 }
 
 // Cap returns the capacity of r in elements, so that pools can discard large Results.
-func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.ops)) }
+func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.call.ops)) }
 
 // setOutcomes sets the outcome of each descriptor from its verdicts, and Denied from the outcomes, or Shadowed in shadow mode.
 func (r *Result) setOutcomes(shadowMode bool) {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		if len(d.Limits) > 0 {
-			d.Verdicts = r.verdicts[d.first : d.first+len(d.Limits)]
+			d.Verdicts = r.call.verdicts[d.first : d.first+len(d.Limits)]
 			d.setOutcome()
 			if r.StoreErr == nil {
 				r.StoreErr = d.storeErr(i)
@@ -135,10 +144,10 @@ func (d *Decision) storeErr(i int) error {
 // Key returns the key of descriptor i, see [descriptors.Key]; "" if it has no limits. The result may be retained.
 func (r *Result) Key(i int) string {
 	d := &r.Decisions[i]
-	if len(d.Limits) == 0 || d.first >= len(r.ops) {
+	if len(d.Limits) == 0 || d.first >= len(r.call.ops) {
 		return ""
 	}
-	return r.ops[d.first].Key
+	return r.call.ops[d.first].Key
 }
 
 // DenyingIndex returns the index of the denying limit with the longest wait, even in shadow mode; -1 if none denies.
