@@ -1,6 +1,11 @@
 package limiters
 
-import "slices"
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+)
 
 // Uncharged wraps an error of a Take or of an operation to report that nothing was charged, for example because nothing was sent.
 // After any other error hits may have been charged. [errors.Is] and [errors.As] see err.
@@ -24,6 +29,20 @@ type unchargedError struct{ error }
 
 func (e *unchargedError) Error() string { return e.error.Error() + ": nothing was charged" }
 func (e *unchargedError) Unwrap() error { return e.error }
+
+// ErrPanic is the error of operations whose store panicked. Hits may have been charged.
+var ErrPanic = errors.New("a bug, please report it: panic")
+
+// CatchPanic calls f. A panic becomes an error with the stack that wraps [ErrPanic]. Every goroutine that decides operations must use
+// CatchPanic.
+func CatchPanic(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v\n%s", ErrPanic, p, debug.Stack())
+		}
+	}()
+	return f()
+}
 
 // An OnError is the on_store_error of an operation, which it decides if the store cannot. It may differ within one Take.
 type OnError uint8

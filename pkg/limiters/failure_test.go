@@ -3,6 +3,7 @@ package limiters_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -33,5 +34,12 @@ func TestIsUnchargedReadsTheWholeErrorChain(t *testing.T) {
 	}
 	if err := limiters.Uncharged(broken); !errors.Is(err, broken) || err.Error() != "broken: nothing was charged" {
 		t.Errorf("%v hides its cause", err)
+	}
+}
+
+func TestErrorOfAPanicHasTheStack(t *testing.T) {
+	err := limiters.CatchPanic(func() error { panic("out of order") })
+	if !errors.Is(err, limiters.ErrPanic) || !strings.Contains(err.Error(), "out of order") || !strings.Contains(err.Error(), "failure_test.go") {
+		t.Error(err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 func TestPerSecondPassesTheSuite(t *testing.T) {
@@ -122,7 +121,7 @@ func TestPerSecondPanicIsAnErrorOfItsOps(t *testing.T) {
 	groups := limiters.Singles(limiters.Op{Key: "a", Limit: second, N: 1}, limiters.Op{Key: "b", Limit: minute, N: 2})
 	out := make([]limiters.Verdict, 2)
 	if err := guard.NewPerSecond(&recorder{}, panicking{}).Take(t.Context(), time.Time{}, groups, out); err != nil ||
-		!errors.Is(out[0].Err, split.ErrPanic) || out[1].Used != 2 {
+		!errors.Is(out[0].Err, limiters.ErrPanic) || out[1].Used != 2 {
 		t.Errorf("%+v, %v: want the first to fail with ErrPanic, the second to stand", out, err)
 	}
 }

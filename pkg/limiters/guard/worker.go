@@ -36,8 +36,12 @@ func (w *worker) startWorker(run func(context.Context)) {
 func (w *worker) send(store limiters.Store, ops []limiters.Op) ([]limiters.Verdict, error) {
 	ctx, cancel := context.WithTimeout(w.calls, callTimeout)
 	defer cancel()
-	out := make([]limiters.Verdict, len(ops))
-	return out, split.TakeRecovering(ctx, store, time.Time{}, limiters.Singles(ops...), out)
+	var all split.Subset
+	for i, g := range limiters.Singles(ops...) {
+		all.Add(g, i)
+	}
+	err := all.TakeRecovering(ctx, store, time.Time{})
+	return all.Verdicts, err
 }
 
 // stopWorker stops the goroutine and waits for it. Calls are canceled when ctx ends or the returned function is called.

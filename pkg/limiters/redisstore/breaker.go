@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // ErrBreakerOpen is returned by a Take that the breaker rejects after consecutive failures. Nothing was charged.
@@ -70,7 +69,7 @@ func healthOf(err error, waited, timeout time.Duration) callHealth {
 	switch {
 	case err == nil:
 		return healthy
-	case errors.Is(err, context.Canceled), errors.Is(err, split.ErrPanic):
+	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
 		return healthUnknown
 	case isTimeout(err):
 		if waited < timeout/3 {

@@ -19,7 +19,6 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // openBreaker makes as many failing calls as open the breaker.
@@ -245,7 +244,7 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 		{wire("READONLY You can't write against a read only replica."), timeout, unhealthy},
 		{wire("CLUSTERDOWN The cluster is down"), timeout, unhealthy},
 		{wire("ERR value is not an integer"), timeout, healthUnknown},
-		{fmt.Errorf("%w: of ours", split.ErrPanic), timeout, healthUnknown},
+		{fmt.Errorf("%w: of ours", limiters.ErrPanic), timeout, healthUnknown},
 	} {
 		if got := healthOf(c.err, c.waited, timeout); got != c.want {
 			t.Errorf("%v within %v: got %v, want %v", c.err, c.waited, got, c.want)
@@ -415,7 +414,7 @@ func checkedTake(t *testing.T, q *queue, r *randomRedis, name string, n int64, s
 	}
 	defer func() {
 		if recover() != nil {
-			err = split.ErrPanic
+			err = limiters.ErrPanic
 		}
 		r.check(t, asked, out, err)
 	}()

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A node is a master of a [cluster], with the queue of its calls.
@@ -82,7 +81,7 @@ func (n *node) send(ctx context.Context, calls []*slotCall) {
 	var sending sync.WaitGroup
 	for master, calls := range byMaster {
 		sending.Go(func() {
-			if err := split.CatchPanic(func() error { n.sendTo(ctx, master, calls); return nil }); err != nil {
+			if err := limiters.CatchPanic(func() error { n.sendTo(ctx, master, calls); return nil }); err != nil {
 				n.cluster.stats.panics.Add(1)
 				failCalls(calls, err)
 			}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // ErrQueueFull is returned by a Take if MaxWaiting operations are waiting already. Nothing was charged.
@@ -139,8 +138,8 @@ func (q *queue) makeCall(notAfter, now time.Time, groups []limiters.Group, out [
 	q.stats.ops.Add(int64(len(out)))
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
-	err := split.CatchPanic(func() error { return q.call(ctx, notAfter, now, groups, out) })
-	if errors.Is(err, split.ErrPanic) {
+	err := limiters.CatchPanic(func() error { return q.call(ctx, notAfter, now, groups, out) })
+	if errors.Is(err, limiters.ErrPanic) {
 		q.stats.panics.Add(1)
 	}
 	return err

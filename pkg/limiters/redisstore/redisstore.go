@@ -145,7 +145,7 @@ type Stats struct {
 	QueueRejected   int64 // operations that failed with ErrQueueFull
 	TimedOut        int64 // operations that timed out before they were sent; nothing was charged
 	BreakerRejected int64 // operations that failed with ErrBreakerOpen
-	Panics          int64 // calls that failed because of a bug, see split.ErrPanic
+	Panics          int64 // calls that failed because of a bug, see limiters.ErrPanic
 }
 
 // statCounters are the counters behind [Stats], over all queues of a store.

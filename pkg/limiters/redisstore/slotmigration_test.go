@@ -18,7 +18,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 func window(max int64, d time.Duration) *limiters.Limit {
@@ -264,7 +263,7 @@ func TestPanicInSendIsAnErrorOfItsOps(t *testing.T) {
 	good, bad := calls[0], calls[1]
 	bad.batch.limits = []scriptLimit{{}} // without a limit
 	nodeOf(s).makeCalls(t.Context(), calls)
-	if !errors.Is(bad.err, split.ErrPanic) || good.err != nil {
+	if !errors.Is(bad.err, limiters.ErrPanic) || good.err != nil {
 		t.Errorf("%v and %v, want a panic and nil", bad.err, good.err)
 	}
 	if n := s.Stats().Panics; n != 1 {

@@ -5,8 +5,6 @@ package split
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -53,6 +51,12 @@ func (s *Subset) Take(ctx context.Context, store Taker, now time.Time) error {
 	return Take(ctx, store, now, s.Groups, s.Verdicts)
 }
 
+// TakeRecovering is s.Take, but a panic becomes the error, see [limiters.CatchPanic].
+func (s *Subset) TakeRecovering(ctx context.Context, store Taker, now time.Time) error {
+	s.Verdicts = make([]limiters.Verdict, len(s.indices))
+	return failAll(s.Verdicts, limiters.CatchPanic(func() error { return store.Take(ctx, now, s.Groups, s.Verdicts) }))
+}
+
 // Scatter writes the verdicts of s to out, the verdicts of the whole Take.
 func (s *Subset) Scatter(out []limiters.Verdict) {
 	for i, index := range s.indices {
@@ -65,11 +69,6 @@ func (s *Subset) Scatter(out []limiters.Verdict) {
 // Take calls store.Take. If that returns an error, each verdict gets it too.
 func Take(ctx context.Context, store Taker, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	return failAll(out, store.Take(ctx, now, groups, out))
-}
-
-// TakeRecovering is [Take], but a panic becomes the error, see [CatchPanic].
-func TakeRecovering(ctx context.Context, store Taker, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	return failAll(out, CatchPanic(func() error { return store.Take(ctx, now, groups, out) }))
 }
 
 // failAll sets the error of each verdict to err, unless it is nil, and returns err.
@@ -111,7 +110,6 @@ type FanOut struct{ subsets []storeSubset }
 type storeSubset struct {
 	Subset
 	store Taker
-	err   error
 }
 
 // Add adds a group for store, which must be comparable. The first operation of the group has the verdict out[first] of the whole Take.
@@ -124,41 +122,22 @@ func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
 	f.subsets[i].Add(g, first)
 }
 
-// Take calls the stores concurrently and writes their verdicts to out. The error or panic (see [ErrPanic]) of a store becomes the
+// Take calls the stores concurrently and writes their verdicts to out. The error or panic (see [limiters.ErrPanic]) of a store becomes the
 // error of its operations. Take returns an error, joined from all, only if every store fails.
 func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict) error {
 	if len(f.subsets) == 0 {
 		return nil
 	}
+	errs := make([]error, len(f.subsets))
+	take := func(i int) { errs[i] = f.subsets[i].TakeRecovering(ctx, f.subsets[i].store, now) }
 	var others sync.WaitGroup
 	for i := range f.subsets[1:] {
-		others.Go(func() { f.subsets[i+1].take(ctx, now) })
+		others.Go(func() { take(i + 1) })
 	}
-	f.subsets[0].take(ctx, now)
+	take(0)
 	others.Wait()
-	errs := make([]error, len(f.subsets))
 	for i := range f.subsets {
 		f.subsets[i].Scatter(out)
-		errs[i] = f.subsets[i].err
 	}
 	return ErrorOfAll(errs)
-}
-
-func (s *storeSubset) take(ctx context.Context, now time.Time) {
-	s.Verdicts = make([]limiters.Verdict, s.Len())
-	s.err = TakeRecovering(ctx, s.store, now, s.Groups, s.Verdicts)
-}
-
-// ErrPanic is the error of operations whose store panicked. Hits may have been charged.
-var ErrPanic = errors.New("a bug, please report it: panic")
-
-// CatchPanic calls f. A panic becomes an error with the stack that wraps [ErrPanic]. Every goroutine that decides operations must use
-// CatchPanic.
-func CatchPanic(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v\n%s", ErrPanic, p, debug.Stack())
-		}
-	}()
-	return f()
 }

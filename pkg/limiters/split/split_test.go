@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -67,7 +66,7 @@ func TestSplitStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 	for _, bad := range []*echo{{err: broken}, {panics: true}} {
 		want := broken
 		if bad.panics {
-			want = split.ErrPanic
+			want = limiters.ErrPanic
 		}
 		for _, badIsFirst := range []bool{true, false} {
 			a, b := bad, &echo{}
@@ -114,12 +113,5 @@ func TestSubsetMayHaveOpsOfItsOwn(t *testing.T) {
 	s.Scatter(out)
 	if out[0].Used != 0 || !out[0].Allowed || out[1].Used != 99 || out[2].Used != 2 {
 		t.Errorf("%+v", out)
-	}
-}
-
-func TestErrorOfAPanicHasTheStack(t *testing.T) {
-	err := split.CatchPanic(func() error { panic("out of order") })
-	if !errors.Is(err, split.ErrPanic) || !strings.Contains(err.Error(), "out of order") || !strings.Contains(err.Error(), "split_test.go") {
-		t.Error(err)
 	}
 }
