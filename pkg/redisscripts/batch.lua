@@ -172,7 +172,7 @@ local function decide_alone(run, to, values, from)
   local algorithm, load, fits, usage, quick, s
   while current_op <= to do
     if ops_at then
-      limit, n = unpacked('>I2i8', text, ops_at + $ALONE_SIZE * (current_op - 1))
+      limit, n = unpacked($ALONE_LAYOUT, text, ops_at + $ALONE_SIZE * (current_op - 1))
       limit = limits[limit]
       if denied_n then n, denied_n = 0, n end
     end
@@ -307,7 +307,7 @@ local function deciders_of(batch)
   local function op_of(run, i)
     local op, limit = { first = run.first + i - 1 }
     local at = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
-    op.op_kind, op.id, op.key, limit, op.n, op.reservations_key = unpacked('>I1c16I2I2i8I2', text, at)
+    op.op_kind, op.id, op.key, limit, op.n, op.reservations_key = unpacked($RESERVATIONS_LAYOUT, text, at)
     op.limit, op.reservations_limit = limits[limit], limits[limit + 1]
     return op
   end

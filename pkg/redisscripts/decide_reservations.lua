@@ -38,7 +38,7 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
     for op = run.current_op, run.times do
       run.current_op = op
       local at = run.ops_at + $RESERVATIONS_SIZE * (op - 1)
-      local op_kind, id, index, limit_index, n, reservations_index = unpacked('>I1c16I2I2i8I2', text, at)
+      local op_kind, id, index, limit_index, n, reservations_index = unpacked($RESERVATIONS_LAYOUT, text, at)
       if limit ~= limits[limit_index] then
         limit, reservations_limit = limits[limit_index], limits[limit_index + 1]
         algorithm = limit.algorithm

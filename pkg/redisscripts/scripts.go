@@ -30,7 +30,8 @@ const verdictsPerPack = 64
 var constants = map[string]any{
 	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,
 	"CHARGE_DENIED": ChargeDeniedFlag,
-	"ALONE_SIZE":    10, "CONCURRENCY_SIZE": 29, "RESERVATIONS_SIZE": 31, // bytes of each operation of such a run
+	"ALONE_LAYOUT":  aloneLayout, "CONCURRENCY_LAYOUT": concurrencyLayout, "RESERVATIONS_LAYOUT": reservationsLayout,
+	"ALONE_SIZE": aloneLayout.size(), "CONCURRENCY_SIZE": concurrencyLayout.size(), "RESERVATIONS_SIZE": reservationsLayout.size(),
 	"END": limiters.OpEnd, "INSPECT": limiters.OpInspect,
 	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
 	"TOO_MANY_RESERVATIONS": ResultTooManyReservations, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,
@@ -61,7 +62,13 @@ func source(name string) string {
 	if err != nil {
 		panic(err) // impossible: the files are part of the program
 	}
-	return os.Expand(string(text), func(name string) string { return fmt.Sprint(constants[name]) })
+	return os.Expand(string(text), func(name string) string {
+		value, found := constants[name]
+		if !found {
+			panic("redisscripts: no constant has the name $" + name)
+		}
+		return fmt.Sprint(value)
+	})
 }
 
 // Source returns the source of the script: the driver with all algorithms.
