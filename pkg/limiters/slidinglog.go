@@ -168,82 +168,82 @@ type liveRange struct {
 	used  int64
 }
 
-func (s *Log) live(window, now int64) liveRange {
-	n := s.entries.len()
+func (log *Log) live(window, now int64) liveRange {
+	n := log.entries.len()
 	if n == 0 {
 		return liveRange{end: now}
 	}
-	newest := s.entries.newest
+	newest := log.entries.newest
 	if newest.time-now > window {
 		return liveRange{end: now, first: n, base: newest.sum}
 	}
-	v := liveRange{end: max(now, newest.time), base: s.base}
-	if s.entries.oldest <= v.end-window {
-		v.first = sort.Search(n, func(i int) bool { return s.entries.get(i).time > v.end-window })
-		v.base = s.entries.get(v.first - 1).sum
+	v := liveRange{end: max(now, newest.time), base: log.base}
+	if log.entries.oldest <= v.end-window {
+		v.first = sort.Search(n, func(i int) bool { return log.entries.get(i).time > v.end-window })
+		v.base = log.entries.get(v.first - 1).sum
 	}
 	v.used = int64(newest.sum - v.base)
 	return v
 }
 
 // indexOfHit returns the index of the first entry of v up to which v has n hits.
-func (s *Log) indexOfHit(v liveRange, n int64) int {
-	return v.first + sort.Search(s.entries.len()-v.first, func(i int) bool {
-		return int64(s.entries.get(v.first+i).sum-v.base) >= n
+func (log *Log) indexOfHit(v liveRange, n int64) int {
+	return v.first + sort.Search(log.entries.len()-v.first, func(i int) bool {
+		return int64(log.entries.get(v.first+i).sum-v.base) >= n
 	})
 }
 
 // add logs n hits and removes the entries before v. It keeps the newest maximum hits.
-func (s *Log) add(v liveRange, n, maximum int64) {
-	s.entries.removeFront(v.first)
-	s.base = v.base
+func (log *Log) add(v liveRange, n, maximum int64) {
+	log.entries.removeFront(v.first)
+	log.base = v.base
 	if over := v.used + n - maximum; over > 0 {
 		// Only counted denied hits exceed maximum. The oldest hits are removed, possibly part of an entry.
 		v.first = 0
 		over = min(over, v.used)
-		s.entries.removeFront(s.indexOfHit(v, over+1))
-		s.base += uint32(over)
+		log.entries.removeFront(log.indexOfHit(v, over+1))
+		log.base += uint32(over)
 	}
-	sum := s.base + uint32(n)
-	if s.entries.len() > 0 {
-		last := s.entries.newest
+	sum := log.base + uint32(n)
+	if log.entries.len() > 0 {
+		last := log.entries.newest
 		sum = last.sum + uint32(n)
 		if last.time == v.end {
-			s.entries.setSum(sum)
+			log.entries.setSum(sum)
 			return
 		}
 	}
-	s.entries.push(entry{v.end, sum})
+	log.entries.push(entry{v.end, sum})
 }
 
 // refund removes the newest n hits.
-func (s *Log) refund(v liveRange, n int64) {
+func (log *Log) refund(v liveRange, n int64) {
 	switch {
 	case n == 0:
 		return
 	case n == v.used:
-		*s = Log{}
+		*log = Log{}
 		return
 	}
-	last := s.indexOfHit(v, v.used-n)
-	s.entries.removeBack(s.entries.len() - 1 - last)
-	s.entries.setSum(v.base + uint32(v.used-n))
-	s.entries.removeFront(v.first)
-	s.base = v.base
+	last := log.indexOfHit(v, v.used-n)
+	log.entries.removeBack(log.entries.len() - 1 - last)
+	log.entries.setSum(v.base + uint32(v.used-n))
+	log.entries.removeFront(v.first)
+	log.base = v.base
 }
 
 // correct changes the hits of entries, none before first, and moves later entries. Added hits make the log no longer than maximum.
 // If nothing changes, the log keeps the entries before v.
-func (s *Log) correct(v liveRange, first, maximum int64, corrections []correction) {
+func (log *Log) correct(v liveRange, first, maximum int64, corrections []correction) {
 	type hitsAt struct{ time, hits int64 }
-	from := v.first + sort.Search(s.entries.len()-v.first, func(i int) bool { return s.entries.get(v.first+i).time >= first })
+	from := v.first + sort.Search(log.entries.len()-v.first, func(i int) bool { return log.entries.get(v.first+i).time >= first })
 	before := v.base
 	if from > v.first {
-		before = s.entries.get(from - 1).sum
+		before = log.entries.get(from - 1).sum
 	}
-	tail := make([]hitsAt, 0, s.entries.len()-from+1)
-	for i, sum := from, before; i < s.entries.len(); i++ {
-		e := s.entries.get(i)
+	tail := make([]hitsAt, 0, log.entries.len()-from+1)
+	for i, sum := from, before; i < log.entries.len(); i++ {
+		e := log.entries.get(i)
 		tail = append(tail, hitsAt{e.time, int64(e.sum - sum)})
 		sum = e.sum
 	}
@@ -264,18 +264,18 @@ func (s *Log) correct(v liveRange, first, maximum int64, corrections []correctio
 	if !changed {
 		return
 	}
-	s.entries.removeBack(s.entries.len() - from)
-	s.entries.removeFront(v.first)
-	s.base = v.base
+	log.entries.removeBack(log.entries.len() - from)
+	log.entries.removeFront(v.first)
+	log.base = v.base
 	for _, e := range tail {
 		if e.hits > 0 {
 			before += uint32(e.hits)
-			s.entries.push(entry{e.time, before})
+			log.entries.push(entry{e.time, before})
 		}
 	}
 }
 
 // size returns the memory of the log with its entries, in bytes.
-func (s *Log) size() int { return logSize + s.entries.size() }
+func (log *Log) size() int { return logSize + log.entries.size() }
 
 const logSize = int(unsafe.Sizeof(Log{}))

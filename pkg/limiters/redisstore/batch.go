@@ -20,8 +20,8 @@ type batch struct {
 
 	uniqueKeys []string
 	limits     []scriptLimit
-	runs       []byte // the encoded runs, see run.go
-	times      [2 * wordSize]byte
+	runs       []byte             // the encoded runs, see run.go
+	timeArgs   [2 * wordSize]byte // now and notAfter
 
 	buffer keyBuffer
 	// For encode.
@@ -154,9 +154,9 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	} else {
 		now = date.UnixMicro()
 	}
-	binary.BigEndian.PutUint64(b.times[:], uint64(now))
-	binary.BigEndian.PutUint64(b.times[wordSize:], uint64(notAfter))
-	args = append(args, b.times[:])
+	binary.BigEndian.PutUint64(b.timeArgs[:], uint64(now))
+	binary.BigEndian.PutUint64(b.timeArgs[wordSize:], uint64(notAfter))
+	args = append(args, b.timeArgs[:])
 	b.limitArgs = b.limitArgs[:0]
 	for _, l := range b.limits {
 		first := len(b.limitArgs)

@@ -39,14 +39,14 @@ type queue struct {
 	busy       bool // a call is under way
 	waiters    []*waiter
 	waitingOps int  // the number of operations of the waiters
-	timerSet   bool // timeOutDue will run
+	timerSet   bool // expireWaiters will run
 
-	next nextCall // owned by the queue's goroutine, except that timeOutDue reads next.waiters
+	next nextCall // owned by the queue's goroutine, except that expireWaiters reads next.waiters
 }
 
 // A nextCall is the next call of the queue's goroutine, with the operations of several waiters.
 type nextCall struct {
-	waiters  []*waiter        // written by the queue's goroutine under mu; timeOutDue reads it under mu
+	waiters  []*waiter        // written by the queue's goroutine under mu; expireWaiters reads it under mu
 	groups   []limiters.Group // the groups of the waiters
 	ops      int              // the number of operations in groups
 	verdicts []limiters.Verdict
@@ -55,23 +55,23 @@ type nextCall struct {
 
 // A waiter is a queued Take, with copies of its operations.
 type waiter struct {
-	now       time.Time
-	timeoutAt time.Time // the timeout of the queue after the Take began
-	deadline  time.Time // timeoutAt, or the earlier deadline of its context
-	ops       []limiters.Op
-	groups    []limiters.Group // slices of ops
-	verdicts  []limiters.Verdict
-	err       error
-	state     atomic.Int32
-	done      chan struct{} // receives a value when err is set, and the verdicts if it is nil; has room for it
+	now      time.Time
+	expires  time.Time // the timeout of the queue after the Take began
+	deadline time.Time // expires, or the earlier deadline of its context
+	ops      []limiters.Op
+	groups   []limiters.Group // slices of ops
+	verdicts []limiters.Verdict
+	err      error
+	state    atomic.Int32
+	done     chan struct{} // receives a value when err is set, and the verdicts if it is nil; has room for it
 }
 
 // The states of a waiter. The goroutine that sets one of the last two decides the result.
 const (
 	stateWaiting = iota
 	stateSent
-	stateDone     // answered, or rejected because the breaker has opened
-	stateTimedOut // the queue may refer to the waiter for longer than its Take
+	stateDone      // answered, or rejected because the breaker has opened
+	stateAbandoned // timed out or canceled; the queue may refer to the waiter for longer than its Take
 )
 
 var waiterPool = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
@@ -105,7 +105,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	w.now = now
 	w.copy(groups, len(out))
 	start := time.Now()
-	w.timeoutAt, w.deadline = start.Add(q.timeout), start.Add(timeLeft(ctx, q.timeout))
+	w.expires, w.deadline = start.Add(q.timeout), start.Add(timeLeft(ctx, q.timeout))
 	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
 	q.waitingOps += len(out)
@@ -150,7 +150,7 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 	select {
 	case <-w.done:
 	case <-ctx.Done():
-		if err := q.timeOut(w, ctx.Err()); err != nil {
+		if err := q.abandon(w, ctx.Err()); err != nil {
 			return err
 		}
 		<-w.done // at the same time as the end of ctx
@@ -158,54 +158,54 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 	return w.result(out)
 }
 
-// timeOut ends the wait of w, and returns its error with the cause, if there is one. It returns nil if w has a result.
-func (q *queue) timeOut(w *waiter, cause error) error {
+// abandon ends the wait of w, and returns its error with the cause, if there is one. It returns nil if w has a result.
+func (q *queue) abandon(w *waiter, cause error) error {
 	switch {
-	case w.state.CompareAndSwap(stateWaiting, stateTimedOut):
+	case w.state.CompareAndSwap(stateWaiting, stateAbandoned):
 		q.stats.timedOut.Add(int64(len(w.ops)))
 		return limiters.Uncharged(withCause(errTimedOutWaiting, cause))
-	case w.state.CompareAndSwap(stateSent, stateTimedOut):
+	case w.state.CompareAndSwap(stateSent, stateAbandoned):
 		return withCause(errTimedOutSent, cause)
 	default:
 		return nil
 	}
 }
 
-// timeoutStep is the shortest time between two runs of timeOutDue, and so the longest extra delay of a timeout.
-const timeoutStep = time.Millisecond
+// expiryStep is the shortest time between two runs of expireWaiters, and so the longest extra delay of a timeout.
+const expiryStep = time.Millisecond
 
-// setTimer calls timeOutDue after d, unless such a call is due already. A timer for each Take would cost 400 ns of CPU, 9 % of a Take.
+// setTimer calls expireWaiters after d, unless such a call is due already. A timer for each Take would cost 400 ns of CPU, 9 % of a Take.
 // The lock must be held.
 func (q *queue) setTimer(d time.Duration) {
 	if !q.timerSet {
 		q.timerSet = true
-		time.AfterFunc(d, q.timeOutDue)
+		time.AfterFunc(d, q.expireWaiters)
 	}
 }
 
-// timeOutDue times out the waiters whose timeout has passed, removes those that were not sent, and sets the timer to the next timeout.
-func (q *queue) timeOutDue() {
+// expireWaiters abandons the waiters whose timeout has passed, removes those that were not sent, and sets the timer to the next timeout.
+func (q *queue) expireWaiters() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.timerSet = false
 	now := time.Now()
-	q.timeOutFirst(q.next.waiters, now) // they came before the others
-	n := q.timeOutFirst(q.waiters, now)
+	q.expirePrefix(q.next.waiters, now) // they came before the others
+	n := q.expirePrefix(q.waiters, now)
 	for _, w := range q.waiters[:n] {
 		q.waitingOps -= len(w.ops)
 	}
 	q.waiters = slices.Delete(q.waiters, 0, n)
 }
 
-// timeOutFirst times out the first waiters of a list in the order of timeoutAt, and returns their number. It sets the timer to the
+// expirePrefix abandons the first waiters of a list, which is in the order of expires, and returns their number. It sets the timer to the
 // timeout of the next one.
-func (q *queue) timeOutFirst(list []*waiter, now time.Time) int {
+func (q *queue) expirePrefix(list []*waiter, now time.Time) int {
 	for i, w := range list {
-		if w.timeoutAt.After(now) {
-			q.setTimer(max(w.timeoutAt.Sub(now), timeoutStep))
+		if w.expires.After(now) {
+			q.setTimer(max(w.expires.Sub(now), expiryStep))
 			return i
 		}
-		if err := q.timeOut(w, nil); err != nil {
+		if err := q.abandon(w, nil); err != nil {
 			w.err = err
 			w.done <- struct{}{}
 		}
@@ -232,11 +232,11 @@ func (w *waiter) copy(groups []limiters.Group, n int) {
 	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
 }
 
-// result returns the error of w, and copies the verdicts to out unless w has timed out. A waiter that has not timed out goes back to the
-// pool, because the queue refers to it no longer.
+// result returns the error of w, and copies the verdicts to out unless w was abandoned. A waiter that was not abandoned goes back to
+// the pool, because the queue refers to it no longer.
 func (w *waiter) result(out []limiters.Verdict) error {
 	err := w.err
-	if w.state.Load() == stateTimedOut {
+	if w.state.Load() == stateAbandoned {
 		return err
 	}
 	copy(out, w.verdicts)

@@ -236,16 +236,16 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 		q := &queue{shared: &shared{timeout: time.Hour}}
 		var all []*waiter
 		for i, state := range []int32{stateSent, stateSent, stateWaiting, stateWaiting} {
-			w := &waiter{done: make(chan struct{}, 1), timeoutAt: time.Now().Add(time.Hour)}
+			w := &waiter{done: make(chan struct{}, 1), expires: time.Now().Add(time.Hour)}
 			if i < due {
-				w.timeoutAt = time.Now()
+				w.expires = time.Now()
 			}
 			w.copy(limiters.Singles(opsOf("k")...), 1)
 			w.state.Store(state)
 			all = append(all, w)
 		}
 		q.next.waiters, q.waiters, q.waitingOps = slices.Clone(all[:2]), slices.Clone(all[2:]), 2
-		q.timeOutDue()
+		q.expireWaiters()
 		for i, w := range all {
 			if timedOut := len(w.done) > 0; timedOut != (i < due) {
 				t.Fatalf("%d are due: Take %d has timed out: %v", due, i, timedOut)

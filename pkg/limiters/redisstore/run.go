@@ -11,9 +11,9 @@ import (
 type opRun struct {
 	kind           redisscripts.RunKind
 	first          int // index of the first operation
-	times          int // number of operations; of an inspection, the number of its verdicts
-	key            int // index of the first operation's key
-	limit          int // index of the operations' limit; noIndex: each operation has a limit and an amount of its own
+	count          int // number of operations; of an inspection, the number of its verdicts
+	keyIndex       int // index of the first operation's key
+	limitIndex     int // index of the operations' limit; noIndex: each operation has a limit and an amount of its own
 	group          uint16
 	n              int64 // amount of each operation
 	isChargeDenied bool
@@ -28,11 +28,11 @@ func (b *batch) encodeRuns() {
 	var last opRun
 	for i := range b.ops {
 		op := b.ops[i]
-		next := opRun{first: i, times: 1, key: b.keyOf[i], limit: b.limitOf[i], group: b.group[i], n: limiters.ClampHits(op.N)}
+		next := opRun{first: i, count: 1, keyIndex: b.keyOf[i], limitIndex: b.limitOf[i], group: b.group[i], n: limiters.ClampHits(op.N)}
 		next.isChargeDenied = op.Kind == limiters.OpChargeDenied
 		switch {
 		case op.Kind == limiters.OpInspect:
-			next.kind, next.times = redisscripts.KindExtra, b.verdictsOf(i)
+			next.kind, next.count = redisscripts.KindExtra, b.verdictsOf(i)
 		case b.group[i] == 0 && op.Limit.IsConcurrency():
 			next.kind = redisscripts.KindConcurrency
 		case b.group[i] == 0 && op.Limit.Reserves() && !op.Limit.HasPenalty():
@@ -52,39 +52,39 @@ func (b *batch) encodeRuns() {
 
 // join adds the run next of one operation to r. It returns false if next does not belong to r.
 func (r *opRun) join(next opRun) bool {
-	if r.times == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind || r.isChargeDenied != next.isChargeDenied {
+	if r.count == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind || r.isChargeDenied != next.isChargeDenied {
 		return false
 	}
-	joins, equal := false, next.limit == r.limit && next.n == r.n
+	joins, equal := false, next.limitIndex == r.limitIndex && next.n == r.n
 	switch next.kind {
 	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		joins = true
 	case redisscripts.KindSameKey:
-		joins = next.key == r.key && equal
+		joins = next.keyIndex == r.keyIndex && equal
 	case redisscripts.KindAlone:
-		joins = next.key == r.key+r.times && (equal || r.limit == noIndex || r.times < longRun)
+		joins = next.keyIndex == r.keyIndex+r.count && (equal || r.limitIndex == noIndex || r.count < longRun)
 		if joins && !equal {
-			r.limit = noIndex
+			r.limitIndex = noIndex
 		}
 	}
 	if joins {
-		r.times++
+		r.count++
 	}
 	return joins
 }
 
 func (b *batch) appendRun(r *opRun) {
-	if r.times == 0 {
+	if r.count == 0 {
 		return
 	}
-	buf := binary.BigEndian.AppendUint16(b.runs, uint16(r.times))
-	buf = appendIndex(buf, r.key)
+	buf := binary.BigEndian.AppendUint16(b.runs, uint16(r.count))
+	buf = appendIndex(buf, r.keyIndex)
 	kind := r.kind
 	if r.isChargeDenied {
 		kind |= redisscripts.ChargeDeniedFlag
 	}
 	buf = append(buf, byte(kind))
-	buf = appendIndex(buf, r.limit)
+	buf = appendIndex(buf, r.limitIndex)
 	buf = binary.BigEndian.AppendUint16(buf, r.group)
 	buf = binary.BigEndian.AppendUint64(buf, uint64(r.n))
 	switch r.kind {
@@ -95,7 +95,7 @@ func (b *batch) appendRun(r *opRun) {
 			buf = appendIndex(appendIndex(buf, key), limit)
 		}
 	case redisscripts.KindConcurrency, redisscripts.KindReservations:
-		for i := r.first; i < r.first+r.times; i++ {
+		for i := r.first; i < r.first+r.count; i++ {
 			buf = appendIndex(b.appendLease(buf, i), b.keyOf[i])
 			buf = b.appendAmount(appendIndex(buf, b.limitOf[i]), i)
 			if r.kind == redisscripts.KindReservations {
@@ -104,7 +104,7 @@ func (b *batch) appendRun(r *opRun) {
 			}
 		}
 	default:
-		for i := r.first; r.limit == noIndex && i < r.first+r.times; i++ {
+		for i := r.first; r.limitIndex == noIndex && i < r.first+r.count; i++ {
 			buf = b.appendAmount(appendIndex(buf, b.limitOf[i]), i)
 		}
 	}
