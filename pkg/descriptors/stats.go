@@ -47,7 +47,9 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	return l.statName
 }
 
-func (r *Rule) sharesCounters() bool { return slices.ContainsFunc(r.path, func(l level) bool { return l.isShared }) }
+func (r *Rule) sharesCounters() bool {
+	return slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })
+}
 
 // pattern returns the metric name of a wildcard. If its key is a pattern, the key of the request comes first.
 func (l *level) pattern(key string) string {
