@@ -128,15 +128,15 @@ func processWith(t *testing.T, gate *admission.Gate) *process {
 // can be in a bubble of synctest.
 func connInMemory(t *testing.T, options ...grpc.ServerOption) net.Conn {
 	t.Helper()
-	_, client := serverInMemory(t, options...)
+	_, client := serverInMemory(t, rls.Options{}, options...)
 	return client
 }
 
 // serverInMemory returns a new gRPC server and a connection to it, as [connInMemory] does.
-func serverInMemory(t *testing.T, options ...grpc.ServerOption) (*grpc.Server, net.Conn) {
+func serverInMemory(t *testing.T, o rls.Options, options ...grpc.ServerOption) (*grpc.Server, net.Conn) {
 	t.Helper()
 	l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
-	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
+	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), o)
 	server := processWith(t, admission.NewGate(1)).newGRPC(service, options...)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(&l) }()

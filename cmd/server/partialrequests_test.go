@@ -130,7 +130,9 @@ func TestPartialRequestsDoNotShedOthers(t *testing.T) {
 // The server ends partial requests, because they hold memory. The first ones share a timer, and end later.
 func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ended := partialRequests(t, connInMemory(t), 128)
+		observed := make(chan codes.Code, 128)
+		_, conn := serverInMemory(t, rls.Options{Observe: func(o *rls.Observation) { observed <- o.Code }})
+		ended := partialRequests(t, conn, 128)
 		for _, c := range []struct {
 			after time.Duration
 			want  int
@@ -143,6 +145,9 @@ func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 			for range len(ended) {
 				if got := <-ended; got != strconv.Itoa(int(codes.DeadlineExceeded)) {
 					t.Errorf("grpc-status %s, want DEADLINE_EXCEEDED", got)
+				}
+				if got := <-observed; got != codes.DeadlineExceeded {
+					t.Errorf("observed %v, want DeadlineExceeded", got)
 				}
 			}
 		}

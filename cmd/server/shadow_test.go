@@ -16,6 +16,11 @@ import (
 func (s *server) shadowed(done func(*api.ShadowReport) bool) *api.ShadowReport {
 	s.t.Helper()
 	var got api.ShadowReport
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("the last diff: %+v", got)
+		}
+	}()
 	must.Until(s.t, "the diff", func() bool {
 		got = api.ShadowReport{}
 		code, text := s.admin("GET", "/v1/shadow", adminToken, "")

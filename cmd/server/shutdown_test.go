@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/rls"
 )
 
 func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
@@ -151,7 +152,7 @@ func TestStopWaitsForRequestsInFlight(t *testing.T) {
 				if err := gate.Enter(nil); err != nil {
 					t.Fatal(err)
 				}
-				server, conn := serverInMemory(t)
+				server, conn := serverInMemory(t, rls.Options{})
 				partialRequests(t, conn, 1)
 				ctx, cancel := context.WithTimeout(t.Context(), c.canceled)
 				defer cancel()

@@ -93,7 +93,7 @@ type Receiver struct {
 
 // Receive receives the only message of the request with ctx, which a gRPC server has passed to the handler. The handler must not call
 // its decode function. The error has the status that the client should get. If ctx has ended, Receive reads nothing.
-func (r *Receiver) Receive(ctx context.Context, message any) error {
+func (r *Receiver) Receive(ctx context.Context, message any) (err error) {
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
@@ -101,13 +101,21 @@ func (r *Receiver) Receive(ctx context.Context, message any) error {
 	if err != nil {
 		return err
 	}
-	slot := r.untimed.add(stream)
-	if slot == nil {
-		defer abortIfLate(stream).Stop()
-		return r.read(stream, message)
+	if slot := r.untimed.add(stream); slot != nil {
+		defer func() { err = timeoutOr(err, r.untimed.remove(slot)) }()
+	} else {
+		timer := abortIfLate(stream)
+		defer func() { err = timeoutOr(err, !timer.Stop()) }()
 	}
-	defer r.untimed.remove(slot)
 	return r.read(stream, message)
+}
+
+// timeoutOr returns the error of a stream that may have ended late: Reads of a stream that errTimeout ended are canceled.
+func timeoutOr(err error, late bool) error {
+	if err != nil && late {
+		return errTimeout.Err()
+	}
+	return err
 }
 
 // read reads the only message of a stream.
@@ -152,7 +160,8 @@ func (r *Receiver) readPieces(stream transportStream, size int) (data mem.Buffer
 		data, err = stream.Read(size)
 		return data, 0, err
 	}
-	defer abortIfLate(stream).Stop()
+	timer := abortIfLate(stream)
+	defer func() { err = timeoutOr(err, !timer.Stop()) }()
 	for remaining := size; remaining > 0; remaining -= pieceSize {
 		n := min(remaining, pieceSize)
 		if remaining < size {

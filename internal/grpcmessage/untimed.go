@@ -25,6 +25,7 @@ type slot struct {
 	mu     sync.Mutex
 	stream transportStream // nil: the slot is free
 	swept  bool            // a sweep has found the stream
+	ended  bool            // a sweep has ended the stream
 }
 
 // add returns the slot of stream, which the caller removes; nil if no slot is free.
@@ -43,17 +44,19 @@ func (u *untimedSet) add(stream transportStream) *slot {
 	s := &u.slots[number]
 	s.number = number
 	s.mu.Lock()
-	s.stream, s.swept = stream, false
+	s.stream, s.swept, s.ended = stream, false, false
 	s.mu.Unlock()
 	u.schedule()
 	return s
 }
 
-func (u *untimedSet) remove(s *slot) {
+// remove frees a slot. It reports whether a sweep has ended the stream.
+func (u *untimedSet) remove(s *slot) (ended bool) {
 	s.mu.Lock()
-	s.stream = nil
+	s.stream, ended = nil, s.ended
 	s.mu.Unlock()
 	u.used.And(^(1 << s.number))
+	return ended
 }
 
 // schedule starts the timer unless it runs.
@@ -70,6 +73,7 @@ func (u *untimedSet) sweep() {
 		s.mu.Lock()
 		if s.stream != nil && s.swept {
 			_ = s.stream.WriteStatus(errTimeout)
+			s.ended = true
 		}
 		s.swept = true
 		s.mu.Unlock()

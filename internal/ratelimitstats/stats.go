@@ -109,13 +109,18 @@ func (s *Stats) register(registry prometheus.Registerer) {
 // Observe counts a finished request. The limits of one descriptor count as one hit. Ends of leases and reservations, which
 // envoyproxy/ratelimit lacks, are not counted.
 func (s *Stats) Observe(o *rls.Observation) {
-	if o.GRPC {
+	switch {
+	case !o.GRPC:
+	case o.Took > 0:
 		s.methods.count(s.methods.shouldRateLimit, o.Took)
+	default: // the request was not decoded
+		s.methods.shouldRateLimit.calls.n.Add(1)
 	}
 	switch {
 	case o.Code == codes.OK || o.Code == codes.Canceled: // a call that the client canceled is not an error
 	case o.StoreErr != nil:
 		s.redisErrors.n.Add(1)
+	case o.Code == codes.DeadlineExceeded: // nor is a call whose client was late
 	default: // the store was not called
 		s.serviceErrors.n.Add(1)
 	}

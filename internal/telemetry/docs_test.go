@@ -164,7 +164,7 @@ var labels = []struct{ name, meaning, example, bound string }{
 	{"limit", "the name of the limit, or its index in the rule from 0; `override` for an override; absent from `weir_hits_total` for a rule with one limit", "`burst`, `0`", "the limits of the rules"},
 	{"enforced", "`false` if shadow mode or quota mode let the request pass", "`true`", "2"},
 	{"verdict", "the verdict on the hits of a descriptor: `allowed`, `denied` or `error`", "`denied`", "3"},
-	{"code", "the gRPC code of the response; the HTTP status code for calls of the admin API", "`OK`, `Unavailable`, `401`", "the codes of gRPC, and of HTTP"},
+	{"code", "the gRPC code of the request; the HTTP status code for calls of the admin API", "`OK`, `Unavailable`, `401`", "the codes of gRPC, and of HTTP"},
 	{"route", "the path of a route of the admin API, or `other`", "`/v1/keys/peek`", "the routes"},
 	{"overall", "the answer to the whole request: `ok` or `over_limit`; empty unless the code is OK", "`over_limit`", "3"},
 	{"outcome", "the outcome under the candidate of `SHADOW_CONFIG`, compared with the rules in force: `allowed`, `denied`, `newly_denied`, `newly_allowed`; `shadowed` for denials in shadow mode", "`newly_denied`", "5"},

@@ -55,7 +55,7 @@ func NewMetrics(version string) *Metrics {
 		Registry: registry,
 		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_requests_total",
-			Help: "Requests answered, by gRPC code. Requests with code OK have the overall code ok or over_limit.",
+			Help: "Requests that ended, by gRPC code. Requests with code OK have the overall code ok or over_limit.",
 		}, []string{"code", "overall"}),
 		took: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to its decision.", Buckets: seconds,
@@ -126,7 +126,7 @@ func (m *Metrics) Observe(o *rls.Observation) {
 	case o.Undecodable:
 		m.undecodable.json.Inc()
 	}
-	if o.Took > 0 { // the request was decoded
+	if o.Took > 0 { // it reached decide.Decider
 		m.took.Observe(o.Took.Seconds())
 	}
 	if o.StoreTook > 0 && !decidedByCache(o.Decisions) {

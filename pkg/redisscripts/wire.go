@@ -20,7 +20,7 @@ const (
 	ChargeDeniedFlag RunKind = 8
 )
 
-// A layout is the format by which struct.unpack reads each operation of a run, see ARGV[#] in batch.lua.
+// A layout is the format with which struct.unpack reads each operation of a run, see ARGV[#] in batch.lua.
 type layout string
 
 const (

@@ -52,7 +52,7 @@ func (t *take) done() {
 	takes.Put(t)
 }
 
-// An locatedOp is an operation with the location of its record.
+// A locatedOp is an operation with the location of its record.
 type locatedOp struct {
 	op         *limiters.Op
 	shard      *shard

@@ -74,7 +74,7 @@ type ruleRows struct {
 	last int64 // the number of the last request that reached these limits, from 1
 }
 
-// A keyDenial is a limit that denies a key. Its key is nil if the key is not counted.
+// A keyDenial is the denial of a key by a limit. Its key is nil if the key is not counted.
 type keyDenial struct {
 	row   *row
 	key   *usage
