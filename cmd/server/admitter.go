@@ -27,7 +27,7 @@ func newAdmitter(gate *admission.Gate, service *rls.Service) *admitter {
 func (a *admitter) Receive(ctx context.Context, _ func(any) error, request rls.PendingRequest) error {
 	err := a.receiver.Receive(ctx, request)
 	if err != nil {
-		a.service.ObserveUndecoded(ctx, err)
+		a.service.ObserveUndecoded(err)
 		return err
 	}
 	err = a.Enter(request.Ends)

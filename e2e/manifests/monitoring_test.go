@@ -148,7 +148,6 @@ func drive(t *testing.T) seen {
 	_, _ = p.ask("weir", "unknown=x")
 	_, _ = p.ask("elsewhere", "user_id=alice")
 	_, _ = p.ask("weir", "=a key that is empty")
-	p.sendLate()
 	redis.Stop()
 	_, _ = p.ask("weir", "user_id=alice", "action=reply")
 	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": "domain: weir\ndescriptors: 7\n"})
@@ -325,7 +324,7 @@ var raised = map[string]string{
 	"WeirRulesRejected":   `weir_rules_loads_total{namespace="weir", pod="a", result="error"} 0x40 1x20`,
 	"WeirRulesDiffer":     `weir_rules_info{namespace="weir", pod="b", version="75959bacfb3f641b"} 1x60`,
 	"WeirDomainUnknown":   `ratelimit_service_rate_limit_domain_not_found{namespace="weir", pod="a", domain="x"} 0+1x60`,
-	"WeirTooLate":         `weir_requests_total{namespace="weir", pod="a", code="DeadlineExceeded"} 0+120x60`,
+	"WeirTooLate":         `weir_requests_total{namespace="weir", pod="a", code="Canceled"} 0+120x60`,
 	"WeirRequestsInvalid": `weir_requests_total{namespace="weir", pod="a", code="InvalidArgument"} 0+120x60`,
 	"WeirSnapshotFails":   `weir_memory_snapshot_failures_total{namespace="weir", pod="a"} 0x55 1x5`,
 	"WeirDeniesMost":      `weir_hits_total{namespace="weir", pod="a", domain="weir", rule="r", verdict="denied"} 0+9000x60`,

@@ -158,26 +158,6 @@ func (p *pod) get(port, path string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
-// sendLate sends the headers of a request whose timeout passes before its message, and waits until Weir has logged that.
-func (p *pod) sendLate() {
-	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), stepTimeout)
-	defer cancel()
-	message, never := io.Pipe()
-	defer never.Close()
-	url := "http://127.0.0.1:" + p.ports["grpc"] + rlsv3.RateLimitService_ShouldRateLimit_FullMethodName
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, message)
-	must.Succeed(p.t, err)
-	request.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}, "Grpc-Timeout": {"1m"}}
-	client := &http.Transport{Protocols: &http.Protocols{}}
-	client.Protocols.SetUnencryptedHTTP2(true)
-	defer client.CloseIdleConnections()
-	if response, err := client.RoundTrip(request); err == nil { // Weir may also reset the stream
-		must.Succeed(p.t, response.Body.Close())
-	}
-	must.Until(p.t, "the late request is in the log", func() bool { return strings.Contains(p.Log(), `"code":"DeadlineExceeded"`) })
-}
-
 // ask sends one hit, as Envoy does, for the entries "key=value".
 func (p *pod) ask(domain string, entries ...string) (rlsv3.RateLimitResponse_Code, error) {
 	p.t.Helper()

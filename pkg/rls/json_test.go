@@ -172,7 +172,7 @@ func TestParseRequestHasTheMeaningOfJSON(t *testing.T) {
 func TestObservationHasTheProtocolOfItsRequest(t *testing.T) {
 	f := newFixture(t)
 	for _, body := range []string{`{"domain":"ugc","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`, "no JSON"} {
-		f.ObserveUndecoded(t.Context(), errors.New("too large"))
+		f.ObserveUndecoded(errors.New("too large"))
 		f.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
 	}
 	for i, o := range f.observed {

@@ -5,7 +5,6 @@ package rls
 import (
 	"context"
 	"errors"
-	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -121,7 +120,7 @@ func (s *Service) fillResult(ctx context.Context, c *call) error {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	if err := s.decider.Decide(ctx, &c.request, &c.observation.Result); err != nil {
-		return lateIfDue(ctx, statusOf(err))
+		return statusOf(err)
 	}
 	return nil
 }
@@ -142,29 +141,9 @@ func statusOf(err error) error {
 	}
 }
 
-// nearDeadline is how long before its deadline a canceled request counts as late. Envoy resets a request at its timeout, which begins
-// when it sends the request. Weir's deadline begins when the request arrives, so the reset may come first.
-const nearDeadline = 5 * time.Millisecond
-
-var errLate = status.Error(codes.DeadlineExceeded, "the request was canceled at its deadline")
-
-// lateIfDue returns errLate if err cancels a request with ctx at its deadline, and otherwise err. So DEADLINE_EXCEEDED means that Envoy's
-// timeout has passed, and CANCELED that a client left.
-func lateIfDue(ctx context.Context, err error) error {
-	if status.Code(err) != codes.Canceled {
-		return err
-	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < nearDeadline {
-		return errLate
-	}
-	return err
-}
-
-// ObserveUndecoded observes a gRPC request with ctx that ended before it was decoded: its message is too large, or its client left or
-// was late. err is a gRPC status.
-func (s *Service) ObserveUndecoded(ctx context.Context, err error) {
-	s.observeUndecoded(lateIfDue(ctx, err), true)
-}
+// ObserveUndecoded observes a gRPC request that ended before it was decoded: its message is too large, or its client left or was late.
+// err is a gRPC status.
+func (s *Service) ObserveUndecoded(err error) { s.observeUndecoded(err, true) }
 
 func (s *Service) observeUndecoded(err error, overGRPC bool) {
 	c := newCall()
