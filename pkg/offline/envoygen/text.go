@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"text/template"
 	"time"
 	"unicode"
@@ -25,11 +26,16 @@ import (
 //go:embed templates
 var files embed.FS
 
-var templates = template.New("").Funcs(template.FuncMap{"scalar": rulesfile.Quoted, "item": item})
-
-func init() { // render needs the templates
-	template.Must(templates.Funcs(template.FuncMap{"include": render}).ParseFS(files, "templates/*.yaml"))
-}
+// templates returns the templates. A template renders another one by include. They are parsed at their first use, because a server has
+// none.
+var templates = sync.OnceValue(func() *template.Template {
+	all := template.New("")
+	all.Funcs(template.FuncMap{
+		"scalar": rulesfile.Quoted, "item": item,
+		"include": func(name string, values any) (string, error) { return render(all, name, values) },
+	})
+	return template.Must(all.ParseFS(files, "templates/*.yaml"))
+})
 
 // Bootstrap returns a complete configuration of Envoy.
 func (c *Config) Bootstrap() ([]byte, error) {
@@ -122,7 +128,7 @@ func (c *Config) execute(name string) ([]byte, error) {
 		}
 		p.Routes = append(p.Routes, pageRoute{r.match, text})
 	}
-	text, err := render(name, &p)
+	text, err := render(templates(), name, &p)
 	return []byte(text), err
 }
 
@@ -140,10 +146,10 @@ func (c *Config) checkPrefixes(p *page) error {
 	return nil
 }
 
-// render returns the text of a template. Templates call it as include.
-func render(name string, values any) (string, error) {
+// render returns the text of a template.
+func render(from *template.Template, name string, values any) (string, error) {
 	var b strings.Builder
-	err := templates.ExecuteTemplate(&b, name, values)
+	err := from.ExecuteTemplate(&b, name, values)
 	return b.String(), err
 }
 

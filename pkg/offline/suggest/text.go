@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"text/template"
 	"time"
@@ -32,20 +33,23 @@ func (e Estimate) withNoun(noun string) string {
 //go:embed text.tmpl
 var textFile string
 
-var textTemplate = template.Must(template.New("text").Funcs(template.FuncMap{
-	"num": terminal.Grouped, "printable": terminal.Printable, "estimate": Estimate.text, "count": Estimate.withNoun,
-	"length": func(r *Report) time.Duration { return r.Last.Sub(r.First).Round(time.Millisecond) },
-	"per":    func(r *Recommendation) string { return r.window.per() },
-	"more":   func(r *Recommendation) int64 { return max(0, r.Keys.N-int64(len(r.Outliers))) },
+// textTemplate is parsed at its first use, because a server has none.
+var textTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("text").Funcs(template.FuncMap{
+		"num": terminal.Grouped, "printable": terminal.Printable, "estimate": Estimate.text, "count": Estimate.withNoun,
+		"length": func(r *Report) time.Duration { return r.Last.Sub(r.First).Round(time.Millisecond) },
+		"per":    func(r *Recommendation) string { return r.window.per() },
+		"more":   func(r *Recommendation) int64 { return max(0, r.Keys.N-int64(len(r.Outliers))) },
 
-	"smallest": (*Rule).smallestText, "effects": (*Rule).effectsText, "curve": (*Recommendation).curveText,
-	"domains": (*Report).domains, "yaml": (*Report).yaml,
-}).Parse(textFile))
+		"smallest": (*Rule).smallestText, "effects": (*Rule).effectsText, "curve": (*Recommendation).curveText,
+		"domains": (*Report).domains, "yaml": (*Report).yaml,
+	}).Parse(textFile))
+})
 
 // Text returns the report for a terminal.
 func (r *Report) Text() string {
 	var b strings.Builder
-	if err := textTemplate.Execute(&b, r); err != nil {
+	if err := textTemplate().Execute(&b, r); err != nil {
 		panic(err) // impossible: no function of the template returns an error
 	}
 	return b.String()

@@ -10,6 +10,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weir-rls/weir/internal/terminal"
@@ -31,7 +32,10 @@ var style string
 //go:embed report.js
 var script string
 
-var pageTemplate = template.Must(template.New("report").Funcs(functions).Parse(page))
+// pageTemplate is parsed at its first use, because a server has none.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("report").Funcs(functions).Parse(page))
+})
 
 // A report is the data of the page.
 type report struct {
@@ -85,7 +89,7 @@ func Write(w io.Writer, result *simulate.Result) error {
 	}
 	r.addLimits()
 	var b bytes.Buffer // so that a failure writes no half page
-	if err := pageTemplate.Execute(&b, &r); err != nil {
+	if err := pageTemplate().Execute(&b, &r); err != nil {
 		return err
 	}
 	_, err := w.Write(b.Bytes())
