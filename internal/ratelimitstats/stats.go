@@ -111,9 +111,9 @@ func (s *Stats) register(registry prometheus.Registerer) {
 func (s *Stats) Observe(o *rls.Observation) {
 	switch {
 	case !o.GRPC:
-	case o.Took > 0:
+	case o.Decoded():
 		s.methods.count(s.methods.shouldRateLimit, o.Took)
-	default: // the request was not decoded
+	default:
 		s.methods.shouldRateLimit.calls.n.Add(1)
 	}
 	switch {

@@ -126,7 +126,7 @@ func (m *Metrics) Observe(o *rls.Observation) {
 	case o.Undecodable:
 		m.undecodable.json.Inc()
 	}
-	if o.Took > 0 { // it reached decide.Decider
+	if o.Decoded() {
 		m.took.Observe(o.Took.Seconds())
 	}
 	if o.StoreTook > 0 && !decidedByCache(o.Decisions) {

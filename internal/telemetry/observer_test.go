@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/codes"
 
@@ -35,6 +36,21 @@ func TestPenaltiesAreCountedByLimit(t *testing.T) {
 		if len(family.counts) > 0 {
 			t.Errorf("%v outlives its limit", family.desc)
 		}
+	}
+}
+
+// A clock may not advance during a decision. The histogram has each decoded request, and no other.
+func TestDurationsAreThoseOfDecodedRequests(t *testing.T) {
+	m := NewMetrics("")
+	m.Observe(&rls.Observation{})
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
+	m.Observe(&rls.Observation{Code: codes.Canceled, GivenUp: true})
+	var read dto.Metric
+	if err := m.took.Write(&read); err != nil {
+		t.Fatal(err)
+	}
+	if n := read.GetHistogram().GetSampleCount(); n != 1 {
+		t.Errorf("the histogram has %d requests, want 1", n)
 	}
 }
 

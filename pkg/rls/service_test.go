@@ -468,3 +468,19 @@ func TestLongestWaitDoesNotOverflow(t *testing.T) {
 		t.Errorf("duration_until_reset of %d s, headers %v, want %d s", got, headersOf(t, r), want)
 	}
 }
+
+// Calls are pooled, so one that a client gave up must not mark the next.
+func TestGivenUpCallDoesNotMarkTheNext(t *testing.T) {
+	var givenUp []bool
+	s := New(decide.New(parsed(t, standard), slowStore{}, decide.Options{}), Options{Observe: func(o *Observation) {
+		givenUp = append(givenUp, o.GivenUp)
+	}})
+	for range 20 { // the pool may drop a call
+		givenUp = nil
+		s.ObserveUndecoded(status.Error(codes.Canceled, "canceled"))
+		decideKeys(t, s, "minute")
+		if !slices.Equal(givenUp, []bool{true, false}) {
+			t.Fatalf("given up: %v, want only the first", givenUp)
+		}
+	}
+}
