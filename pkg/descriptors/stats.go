@@ -14,13 +14,17 @@ import "slices"
 // key_pattern*, and the name of a list key_a,b. A list of more than 64 bytes is cut and ends with ",...". Names never contain the
 // lease id of a request. Names that contain a value of the request are unbounded.
 func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
+	withValues := r.DetailedMetric && !slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })
 	for i, e := range entries {
-		if r.hasLeases && i == len(entries)-1 {
+		switch {
+		case r.hasLeases && i == len(entries)-1:
 			dst = append(dst, e.Key)
-		} else if i < len(r.path) {
-			dst = append(dst, r.statLevel(&r.path[i], e))
-		} else {
+		case i >= len(r.path):
 			dst = append(dst, e.Joined())
+		case withValues:
+			dst = append(dst, e.Key+"_"+e.Value) // with an empty value too, as in envoyproxy/ratelimit
+		default:
+			dst = append(dst, r.statLevel(&r.path[i], e))
 		}
 	}
 	return dst
@@ -37,18 +41,12 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	switch {
 	case l.isShared:
 		return l.pattern(e.Key)
-	case r.DetailedMetric && !r.sharesCounters():
-		return e.Key + "_" + e.Value // with an empty value too, as in envoyproxy/ratelimit
 	case r.DetailedMetric, l.valueToMetric && l.matching != exact:
 		return e.Joined()
 	case l.matching == wildcard:
 		return l.pattern(e.Key)
 	}
 	return l.statName
-}
-
-func (r *Rule) sharesCounters() bool {
-	return slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })
 }
 
 // pattern returns the metric name of a wildcard. If its key is a pattern, the key of the request comes first.
