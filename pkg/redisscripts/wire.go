@@ -1,8 +1,9 @@
 package redisscripts
 
 import (
-	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // A RunKind is the kind of a run. The header of batch.lua describes each kind, and which decider takes it.
@@ -20,24 +21,22 @@ const (
 	ChargeDeniedFlag RunKind = 8
 )
 
-// A layout is the format with which struct.unpack reads each operation of a run, see ARGV[#] in batch.lua.
-type layout string
+// A layout has the fields of each operation of a run, in the form of struct.unpack: a letter and the size. See ARGV[#] in batch.lua.
+type layout []string
 
-const (
-	aloneLayout        layout = ">I2i8"
-	concurrencyLayout  layout = ">I1c16I2I2i8"
-	reservationsLayout        = concurrencyLayout + "I2"
+var (
+	aloneLayout        = layout{"I2", "i8"}
+	concurrencyLayout  = layout{"I1", "c16", "I2", "I2", "i8"}
+	reservationsLayout = slices.Concat(concurrencyLayout, layout{"I2"})
 )
 
-// String returns l as a string of Lua.
-func (l layout) String() string { return "'" + string(l) + "'" }
-
-var sizes = regexp.MustCompile(`\d+`)
+// String returns l as a string of Lua, with numbers in big endian.
+func (l layout) String() string { return "'>" + strings.Join(l, "") + "'" }
 
 // size returns the bytes of each operation.
 func (l layout) size() (bytes int) {
-	for _, size := range sizes.FindAllString(string(l), -1) {
-		n, _ := strconv.Atoi(size)
+	for _, field := range l {
+		n, _ := strconv.Atoi(field[1:])
 		bytes += n
 	}
 	return bytes
