@@ -21,7 +21,7 @@ const (
 	ChargeDeniedFlag RunKind = 8
 )
 
-// A layout has the fields of each operation of a run, in the form of struct.unpack: a letter and the size. See ARGV[#] in batch.lua.
+// A layout lists the fields of each operation of a run, in the form of struct.unpack: a letter and the size. See ARGV[#] in batch.lua.
 type layout []string
 
 var (
