@@ -3,7 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
+	"io"
 	"net"
+	"net/http"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,7 +69,7 @@ func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
 	}
 }
 
-// Partial requests by HTTP delay only other partial requests.
+// Partial requests by HTTP delay only other partial requests. Each is counted, and a late one gets the reason.
 func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "MAX_IN_FLIGHT=2")
 	s.awaitHealthy()
@@ -88,19 +91,32 @@ func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 			t.Fatalf("by gRPC, meanwhile: %v", err)
 		}
 	}
-	codes := map[string]int{}
+	codes := map[int]int{}
 	for _, conn := range slow {
 		_ = conn.SetReadDeadline(time.Now().Add(maxWait))
-		line, err := bufio.NewReader(conn).ReadString('\n')
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		codes[strings.TrimSpace(line)]++
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		codes[response.StatusCode]++
+		if response.StatusCode == 400 && !strings.Contains(string(body), "the body did not arrive completely") {
+			t.Errorf("%q, want the reason", body)
+		}
 	}
 	// On a busy machine, the last may arrive when the first has timed out.
-	refused, late := codes["HTTP/1.1 503 Service Unavailable"], codes["HTTP/1.1 400 Bad Request"]
+	refused, late := codes[503], codes[400]
 	if refused+late != len(slow) || refused == 0 || late < 2 {
 		t.Errorf("%v, want that two at a time are read until their time is up, and the others refused", codes)
+	}
+	if got, want := s.metricOrNone(`weir_requests_total{code="InvalidArgument",overall=""}`), strconv.Itoa(late); got != want {
+		t.Errorf("%s late requests counted, want %s", got, want)
+	}
+	if got, want := s.metric("weir_refused_requests_total"), strconv.Itoa(refused); got != want {
+		t.Errorf("%s refused requests counted, want %s", got, want)
 	}
 	if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"ugc"}`); code == 503 {
 		t.Errorf("afterwards: %d %s", code, body)

@@ -11,9 +11,10 @@ import (
 const bodyTimeout = 2 * time.Second
 
 // Handler wraps next with the limit. It reads the body before it admits the request, so that slow clients do not occupy the limit.
-// Bodies being read have a second limit of the same size. Beyond either limit it answers 503, because 429 means a denied request. A
-// body that takes longer than two seconds gets 400. If a body has more than maxBody bytes, next gets maxBody+1 of them, and must
-// reject the request.
+// Bodies being read have a second limit of the same size. Beyond either limit it answers 503, because 429 means a denied request.
+//
+// next must reject two kinds of bodies: one of more than maxBody bytes, of which it gets maxBody+1, and one that does not arrive within
+// two seconds, which ends with an error.
 func (g *Gate) Handler(next http.Handler, maxBody int64) http.Handler {
 	reading := make(chan struct{}, g.limit)
 	read := func(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -26,30 +27,42 @@ func (g *Gate) Handler(next http.Handler, maxBody int64) http.Handler {
 		select {
 		case reading <- struct{}{}:
 		default:
-			reject(w, http.StatusServiceUnavailable)
+			g.shed.Add(1)
+			reject(w)
 			return
 		}
 		body, err := read(w, r)
-		if err != nil {
-			reject(w, http.StatusBadRequest)
-			return
-		}
-		if r.Context().Err() != nil || g.Enter(nil) != nil {
-			reject(w, http.StatusServiceUnavailable)
+		if g.Enter(nil) != nil {
+			reject(w)
 			return
 		}
 		defer g.Leave()
-		if int64(len(body)) > maxBody {
+		if err != nil || int64(len(body)) > maxBody {
 			closeAfter(w)
 		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.Body = io.NopCloser(&readBody{*bytes.NewReader(body), err})
 		next.ServeHTTP(w, r)
 	})
 }
 
-func reject(w http.ResponseWriter, code int) {
+// A readBody is a body that has arrived, in part if err is not nil.
+type readBody struct {
+	bytes.Reader
+	err error
+}
+
+// Read implements io.Reader.
+func (b *readBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil && b.err != nil {
+		err = b.err
+	}
+	return n, err
+}
+
+func reject(w http.ResponseWriter) {
 	closeAfter(w)
-	http.Error(w, http.StatusText(code), code)
+	http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
 }
 
 // closeAfter closes the connection after the response. Otherwise the server reads the rest of the body before answering.

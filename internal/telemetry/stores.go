@@ -81,7 +81,7 @@ func (m *Metrics) RegisterLoad(stats func() admission.Stats) {
 	gauge, counter := readers(m.Registry, stats, nil)
 	gauge("weir_requests_in_flight", "Requests that are being decided.", func(l admission.Stats) int64 { return l.InFlight })
 	counter("weir_refused_requests_total",
-		"Requests shed because MAX_IN_FLIGHT requests were being decided. weir_requests_total does not include them.",
+		"Requests shed because MAX_IN_FLIGHT requests were being decided or, by /json, received. weir_requests_total does not include them.",
 		func(l admission.Stats) int64 { return l.Shed })
 }
 
