@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,8 @@ type FallbackOptions struct {
 	Replicas func() int
 	// FalseLimitProbability bounds the probability that a client at exactly its limit is denied by some replica; default 0.001.
 	FalseLimitProbability float64
-	// Failed is called with the reason when the store fails. Failed and Recovered may be called concurrently.
+	// Failed is called with the reason when the store, or one of several, fails. While it fails only for some keys, Failed is called with each
+	// Take that on_store_error decides. Failed and Recovered may be called concurrently.
 	Failed func(reason error)
 	// Recovered is called when the store recovers: it decides an operation and has not failed for a second, or CheckIdle succeeds.
 	Recovered func(Outage)
@@ -108,9 +110,8 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 		return nil
 	case ctx.Err() != nil:
 		return err
-	case err != nil:
-		f.outages.noteFailure(err)
 	}
+	f.noteFailure(err, t)
 	f.applyOnErrors(ctx, t)
 	f.chargeAllowed(ctx, t)
 	if err != nil && !slices.ContainsFunc(out, isDecided) {
@@ -130,6 +131,31 @@ func isDecided(v limiters.Verdict) bool    { return v.Err == nil }
 func isUndecided(v limiters.Verdict) bool  { return v.Err != nil }
 func isNotAllowed(v limiters.Verdict) bool { return !v.Allowed } // denied or undecided
 func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
+
+// noteFailure notes an outage if the store failed as a whole, with err, or in part. If it failed only for some keys, noteFailure reports the
+// first reason why on_store_error decides an operation.
+func (f *Fallback) noteFailure(err error, t fallbackTake) {
+	if err != nil {
+		f.outages.noteFailure(err)
+		return
+	}
+	var reason error
+	for first, g := range limiters.EachGroup(t.groups) {
+		for i := range g {
+			failure := t.out[first+i].Err
+			if _, isPart := errors.AsType[*split.PartError](failure); isPart {
+				f.outages.noteFailure(failure)
+				return
+			}
+			if reason == nil && g[i].OnError > limiters.OnErrorFail {
+				reason = failure
+			}
+		}
+	}
+	if reason != nil {
+		f.outages.failed(reason)
+	}
+}
 
 // applyOnErrors applies on_store_error to the failed operations of t, and counts them.
 func (f *Fallback) applyOnErrors(ctx context.Context, t fallbackTake) {

@@ -147,6 +147,50 @@ func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 	}
 }
 
+// If one of two stores is unreachable, requests that need both stores show the outage too.
+func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		part := &flaky{Store: memory(), unreachable: true}
+		var failed []error
+		f := guard.NewFallback(guard.NewPerSecond(memory(), part), guard.FallbackOptions{
+			Failed: func(reason error) { failed = append(failed, reason) },
+		})
+		allowing, ops := withOnError(f, limiters.OnErrorAllow), []limiters.Op{op("k"), {Key: "k", Limit: second, N: 1}}
+		for range 3 {
+			if got := take(t, allowing, ops...); got[0].By != limiters.ByStore || got[1].By != limiters.ByPolicy {
+				t.Errorf("got %+v, want the first by the store", got)
+			}
+		}
+		if !f.Stats().Down || len(failed) != 1 || !errors.Is(failed[0], errGone) {
+			t.Errorf("down %t, reported %v, want down and one report", f.Stats().Down, failed)
+		}
+		part.unreachable = false
+		time.Sleep(time.Second)
+		take(t, allowing, ops...)
+		if f.Stats().Down {
+			t.Error("still down when both stores answer")
+		}
+	})
+}
+
+// Without a report, nothing would say why on_store_error decides: a full Redis fails each operation, but not the call.
+func TestReasonOfOnErrorIsReportedWithoutAnOutage(t *testing.T) {
+	for on, want := range map[limiters.OnError]int{
+		limiters.OnErrorFail: 0, limiters.OnErrorAllow: 2, limiters.OnErrorDeny: 2, limiters.OnErrorLocal: 2,
+	} {
+		var failed []error
+		f := guard.NewFallback(&flaky{Store: memory(), bad: "bad"}, guard.FallbackOptions{
+			Local: memory(), Failed: func(reason error) { failed = append(failed, reason) },
+		})
+		take(t, withOnError(f, on), op("good"))
+		take(t, withOnError(f, on), op("bad"), op("bad2"))
+		take(t, withOnError(f, on), op("good"), op("bad"))
+		if len(failed) != want || want > 0 && !errors.Is(failed[0], errGone) || f.Stats().Down {
+			t.Errorf("%s: reported %v, down %t, want %d reports", on, failed, f.Stats().Down, want)
+		}
+	}
+}
+
 func TestFallbackReportsLossAndRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &flaky{Store: memory()}

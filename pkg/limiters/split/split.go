@@ -104,6 +104,12 @@ func ErrorOfAll(errs []error) error {
 	return errors.Join(unique...)
 }
 
+// A PartError is the error of operations whose store failed in a [FanOut], while another store decided its part of the Take.
+type PartError struct{ err error }
+
+func (e *PartError) Error() string { return e.err.Error() }
+func (e *PartError) Unwrap() error { return e.err }
+
 // A FanOut divides the groups of a Take among several stores. The zero FanOut is empty.
 type FanOut struct{ subsets []storeSubset }
 
@@ -123,7 +129,7 @@ func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
 }
 
 // Take calls the stores concurrently and writes their verdicts to out. The error or panic (see [limiters.ErrPanic]) of a store becomes the
-// error of its operations. Take returns an error, joined from all, only if every store fails.
+// error of its operations, in a [PartError]. Take returns an error, joined from all, only if every store fails.
 func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict) error {
 	if len(f.subsets) == 0 {
 		return nil
@@ -136,8 +142,12 @@ func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict
 	}
 	take(0)
 	others.Wait()
+	err := ErrorOfAll(errs)
 	for i := range f.subsets {
+		if err == nil && errs[i] != nil {
+			limiters.FailAll(f.subsets[i].Verdicts, &PartError{errs[i]})
+		}
 		f.subsets[i].Scatter(out)
 	}
-	return ErrorOfAll(errs)
+	return err
 }
