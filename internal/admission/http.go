@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net/http"
 	"time"
@@ -40,25 +41,16 @@ func (g *Gate) Handler(next http.Handler, maxBody int64) http.Handler {
 		if err != nil || int64(len(body)) > maxBody {
 			closeAfter(w)
 		}
-		r.Body = io.NopCloser(&readBody{*bytes.NewReader(body), err})
+		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{err}))
 		next.ServeHTTP(w, r)
 	})
 }
 
-// A readBody is a body that has arrived, in part if err is not nil.
-type readBody struct {
-	bytes.Reader
-	err error
-}
+// A failing reader returns its error, or [io.EOF] if it is nil.
+type failing struct{ err error }
 
 // Read implements io.Reader.
-func (b *readBody) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if err != nil && b.err != nil {
-		err = b.err
-	}
-	return n, err
-}
+func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
 
 func reject(w http.ResponseWriter) {
 	closeAfter(w)
