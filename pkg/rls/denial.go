@@ -1,7 +1,6 @@
 package rls
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -11,7 +10,8 @@ import (
 // A denial is the decision that explains why a request was denied.
 type denial struct {
 	*decide.Decision
-	descriptor int
+	result     *decide.Result
+	descriptor int           // the index of Decision in the result
 	limit      int           // the index in Limits; -1: the rule denies, and no limit is known
 	wait       time.Duration // until the request may be allowed; 0: unknown
 }
@@ -23,7 +23,7 @@ func denialOf(r *decide.Result) (denial, bool) {
 		return denial{}, false
 	}
 	d := &r.Decisions[descriptor]
-	return denial{Decision: d, descriptor: descriptor, limit: d.DenyingIndex(), wait: wait}, true
+	return denial{Decision: d, result: r, descriptor: descriptor, limit: d.DenyingIndex(), wait: wait}, true
 }
 
 func (d *denial) reason() string {
@@ -41,28 +41,36 @@ func (d *denial) limitText() string {
 	return descriptors.TruncateWithHash(d.LimitLabel(d.limit), maxSentNameBytes)
 }
 
-// onDeny returns the response that the rules set for the denial, or nil. A limit in the request uses that of the rule's first
-// limit.
-func (d *denial) onDeny(rules *descriptors.Rules) *descriptors.OnDeny {
-	var fromLimit *descriptors.OnDeny
-	switch {
-	case d.limit >= 0 && !d.Override:
-		fromLimit = d.Limits[d.limit].OnDeny
-	case d.Rule != nil && len(d.Rule.Limits) > 0:
-		fromLimit = d.Rule.Limits[0].OnDeny
-	}
-	return cmp.Or(fromLimit, rules.Domain(d.Domain).OnDeny())
-}
-
 // A field is a part of the description of a denial.
 type field struct{ name, text string }
 
 // fields describes a denial without any text of the request. A field with an empty text is unknown.
-func (d *denial) fields(rules *descriptors.Rules) [5]field {
+func (d *denial) fields() [5]field {
 	return [...]field{
 		{"domain", descriptors.TruncateWithHash(d.Domain, maxSentNameBytes)}, {"rule", d.RuleName()},
-		{"limit", d.limitText()}, {"reason", d.reason()}, {"rules_version", rules.Version()},
+		{"limit", d.limitText()}, {"reason", d.reason()}, {"rules_version", d.result.Rules.Version()},
 	}
+}
+
+// appendDenial appends the description of a denial, and the parts of it that [Options] and the rules enable.
+func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
+	denied, known := denialOf(result)
+	if !known {
+		return b
+	}
+	fields := denied.fields()
+	b = appendDeniedBy(b, &fields)
+	if s.options.DeniedByHeader != "" {
+		b = appendHeader(b, s.options.DeniedByHeader, deniedByHeader(&fields))
+	}
+	if s.options.StandardHeaders {
+		b = appendHeaderPolicies(b, headerPolicies(result, &denied))
+		b = appendNumberHeader(b, "retry-after", retryAfter(denied.wait, s.options.RetryAfterJitter))
+	}
+	if s.options.Receipts.Header != "" {
+		b = s.options.Receipts.append(b, &denied)
+	}
+	return appendOnDeny(b, &denied)
 }
 
 // appendDeniedBy appends the denial as dynamic metadata, for access logs.

@@ -201,7 +201,7 @@ func TestHeadersShowNoEndedLease(t *testing.T) {
 	}
 	shown := func(decisions ...decide.Decision) []*corev3.HeaderValue {
 		var r ratelimitv3.RateLimitResponse
-		if err := proto.Unmarshal(s.appendLimitHeaders(nil, decisions), &r); err != nil {
+		if err := proto.Unmarshal(s.options.Headers.append(nil, decisions), &r); err != nil {
 			t.Fatal(err)
 		}
 		return r.GetResponseHeadersToAdd()

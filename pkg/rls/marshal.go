@@ -2,9 +2,11 @@ package rls
 
 import (
 	"math"
+	"strconv"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -35,7 +37,7 @@ func overallCode(r *decide.Result) ratelimitv3.RateLimitResponse_Code {
 // saturated converts n to 32 bits, as requests_per_unit and limit_remaining have; larger values become the maximum.
 func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// marshal appends the response of a decided call to b. It appends optional parts as further messages, because concatenated messages
+// marshal appends the response of a decided call to b. It appends dynamic metadata as a further message, because concatenated messages
 // are merged when they are decoded.
 func (s *Service) marshal(b []byte, c *call) ([]byte, error) {
 	result := &c.observation.Result
@@ -43,7 +45,24 @@ func (s *Service) marshal(b []byte, c *call) ([]byte, error) {
 	for i := range result.Decisions {
 		b = appendStatus(b, &result.Decisions[i])
 	}
-	return s.appendOptional(b, c)
+	if s.options.Headers.Limit != "" {
+		b = s.options.Headers.append(b, result.Decisions)
+	}
+	if s.options.DynamicMetadata {
+		var err error
+		metadata := &ratelimitv3.RateLimitResponse{DynamicMetadata: dynamicMetadata(&c.message, result)}
+		b, err = (proto.MarshalOptions{}).MarshalAppend(b, metadata)
+		if err != nil {
+			return b, err
+		}
+	}
+	switch {
+	case result.Denied:
+		return s.appendDenial(b, result), nil
+	case s.options.StandardHeaders:
+		b = appendHeaderPolicies(b, headerPolicies(result, nil))
+	}
+	return b, nil
 }
 
 func appendStatus(b []byte, d *decide.Decision) []byte {
@@ -98,6 +117,10 @@ func appendText(b []byte, tag byte, text string) []byte {
 func appendHeader(b []byte, name, value string) []byte {
 	b, header := openMessage(b, tagResponseHeadersToAdd)
 	return closeMessage(appendText(appendText(b, tagHeaderKey, name), tagHeaderValue, value), header)
+}
+
+func appendNumberHeader(b []byte, name string, n int64) []byte {
+	return appendHeader(b, name, strconv.FormatInt(n, 10))
 }
 
 // appendTextField appends a string field of a google.protobuf.Struct.

@@ -1,9 +1,7 @@
 package rls
 
 import (
-	"math"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -13,12 +11,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-const (
-	// maxPolicies bounds the items of a header, because proxies and clients bound the size of headers.
-	maxPolicies      = 10
-	maxSentNameBytes = 100      // of a name in a response, before its percent-encoding, which at most triples it
-	maxInteger       = 1e15 - 1 // of a structured field
-)
+// maxPolicies bounds the items of a header, because proxies and clients bound the size of headers.
+const maxPolicies = 10
+
+// maxSentNameBytes bounds a name in a response, before its percent-encoding, which at most triples it.
+const maxSentNameBytes = 100
 
 // A headerPolicy is a limit that applies to a request, as the RateLimit-Policy header shows it to clients.
 type headerPolicy struct {
@@ -126,56 +123,4 @@ func (p *headerPolicy) appendState(b []byte) []byte {
 		return b
 	}
 	return appendParameter(b, "t", seconds(p.state.ResetAfter))
-}
-
-// seconds returns d rounded up to seconds, so that clients do not retry too early. Envoy would round down.
-func seconds(d time.Duration) int64 {
-	return int64((min(d, math.MaxInt64-time.Second) + time.Second - 1) / time.Second)
-}
-
-// retryAfter returns Retry-After in seconds, rounded up and at least 1. It adds a random part of up to jitter times wait.
-func retryAfter(wait time.Duration, jitter float64) int64 {
-	n := max(1, seconds(wait))
-	return n + rand.Int64N(int64(float64(n)*jitter)+1)
-}
-
-func appendParameter(b []byte, name string, n int64) []byte {
-	b = append(append(append(b, ';'), name...), '=')
-	return strconv.AppendInt(b, min(n, maxInteger), 10)
-}
-
-// appendString appends printable ASCII as a structured-field string.
-func appendString(b []byte, text string) []byte {
-	b = append(b, '"')
-	for i := range len(text) {
-		if text[i] == '"' || text[i] == '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, text[i])
-	}
-	return append(b, '"')
-}
-
-// visible returns text as printable ASCII. If it has other characters, it percent-encodes them and '%'.
-func visible(text string) string {
-	plain := func(c byte) bool { return c >= ' ' && c <= '~' }
-	other := 0
-	for i := range len(text) {
-		if !plain(text[i]) {
-			other++
-		}
-	}
-	if other == 0 {
-		return text
-	}
-	const digits = "0123456789ABCDEF"
-	b := make([]byte, 0, len(text)+2*other)
-	for i := range len(text) {
-		if c := text[i]; plain(c) && c != '%' {
-			b = append(b, c)
-		} else {
-			b = append(b, '%', digits[c>>4], digits[c&15])
-		}
-	}
-	return string(b)
 }

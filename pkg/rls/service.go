@@ -43,9 +43,6 @@ type Options struct {
 	Receipts Receipts
 }
 
-// Headers names the response headers for a limit, its remaining hits, and the seconds until its reset.
-type Headers struct{ Limit, Remaining, Reset string }
-
 // An Observation describes a finished request, for metrics and logs.
 type Observation struct {
 	decide.Result

@@ -1,0 +1,93 @@
+package rls
+
+import (
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+)
+
+// Headers names the response headers for a limit, its remaining hits, and the seconds until its reset.
+type Headers struct{ Limit, Remaining, Reset string }
+
+// append appends the headers of one limit: of the last descriptor that is denied by itself, or else of the first one
+// with the fewest remaining hits. It skips descriptors that only end a lease or whose limit is unknown. It appends nothing if none is
+// left.
+func (h *Headers) append(b []byte, decisions []decide.Decision) []byte {
+	var shown *decide.Decision
+	minimum := int64(math.MaxInt64)
+	for i := range decisions {
+		// envoyproxy/ratelimit omits a limit with 2^32 - 1 remaining hits.
+		if d := &decisions[i]; d.DecidingLimit != nil && !d.End && d.Remaining < minimum && d.Remaining != math.MaxUint32 {
+			shown, minimum = d, d.Remaining
+		}
+	}
+	for i := range decisions {
+		if d := &decisions[i]; d.DecidingLimit != nil && d.Outcome == decide.Denied && !d.QuotaMode {
+			shown = d
+		}
+	}
+	if shown == nil {
+		return b
+	}
+	b = appendNumberHeader(b, h.Limit, int64(saturated(shown.DecidingLimit.RequestsPerUnit)))
+	b = appendNumberHeader(b, h.Remaining, int64(saturated(shown.Remaining)))
+	return appendNumberHeader(b, h.Reset, seconds(shown.UntilReset))
+}
+
+// seconds returns d rounded up to seconds, so that clients do not retry too early. Envoy would round down.
+func seconds(d time.Duration) int64 {
+	return int64((min(d, math.MaxInt64-time.Second) + time.Second - 1) / time.Second)
+}
+
+// retryAfter returns Retry-After in seconds, rounded up and at least 1. It adds a random part of up to jitter times wait.
+func retryAfter(wait time.Duration, jitter float64) int64 {
+	n := max(1, seconds(wait))
+	return n + rand.Int64N(int64(float64(n)*jitter)+1)
+}
+
+// maxInteger is the largest integer of a structured field.
+const maxInteger = 1e15 - 1
+
+func appendParameter(b []byte, name string, n int64) []byte {
+	b = append(append(append(b, ';'), name...), '=')
+	return strconv.AppendInt(b, min(n, maxInteger), 10)
+}
+
+// appendString appends printable ASCII as a structured-field string.
+func appendString(b []byte, text string) []byte {
+	b = append(b, '"')
+	for i := range len(text) {
+		if text[i] == '"' || text[i] == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, text[i])
+	}
+	return append(b, '"')
+}
+
+// visible returns text as printable ASCII. If it has other characters, it percent-encodes them and '%'.
+func visible(text string) string {
+	plain := func(c byte) bool { return c >= ' ' && c <= '~' }
+	other := 0
+	for i := range len(text) {
+		if !plain(text[i]) {
+			other++
+		}
+	}
+	if other == 0 {
+		return text
+	}
+	const digits = "0123456789ABCDEF"
+	b := make([]byte, 0, len(text)+2*other)
+	for i := range len(text) {
+		if c := text[i]; plain(c) && c != '%' {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return string(b)
+}

@@ -1,0 +1,39 @@
+package rls
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/receipt"
+)
+
+// Receipts configures the receipts in denials.
+type Receipts struct {
+	Header  string               // the name of the header
+	Keys    func() *receipt.Keys // the keys in force, the first of which encrypts
+	Replica string               // the name of this process
+	// KeySecret is the secret of [descriptors.KeyHash].
+	KeySecret []byte
+}
+
+// append appends the header with a receipt.
+func (o *Receipts) append(b []byte, denied *denial) []byte {
+	keys := o.Keys()
+	if keys == nil {
+		return b
+	}
+	r := receipt.Receipt{Time: time.Now(), Replica: o.Replica, Reason: denied.reason()}
+	r.RulesVersion, _ = strconv.ParseUint(denied.result.Rules.Version(), 16, 64)
+	if denied.Rule != nil && !denied.Override { // 0 stands for a limit that came with the request
+		r.Limit = denied.Rule.Hash(max(0, denied.limit))
+	}
+	if key := denied.result.Key(denied.descriptor); key != "" {
+		r.Key, _ = strconv.ParseUint(descriptors.KeyHash(o.KeySecret, key), 16, 64)
+	}
+	if denied.limit >= 0 {
+		r.Used, r.Max = denied.Verdicts[denied.limit].Used, denied.Limits[denied.limit].Compiled.Capacity()
+	}
+	var text [receipt.Size]byte
+	return appendHeader(b, o.Header, string(keys.Append(text[:0], &r)))
+}
