@@ -29,19 +29,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/weir-rls/weir/internal/cli"
 )
 
-// heapSample is the mean number of bytes between two allocations that the heap profile samples. Go's default of 512 KiB takes 0.7 %
-// of the CPU time of a request.
-const heapSample = 2 << 20
-
 func main() {
-	runtime.MemProfileRate = heapSample
 	args := os.Args
 	// The debug pages show the command line, and a flag may contain a password.
 	os.Args = os.Args[:1]
