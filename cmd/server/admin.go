@@ -28,10 +28,6 @@ type adminServer struct {
 	log      *zap.Logger
 }
 
-// adminStoreTimeout bounds a store call of the admin API. It is longer than the default of STORE_TIMEOUT because a
-// person, unlike Envoy, can wait.
-const adminStoreTimeout = time.Second
-
 // openAdmin opens the admin server.
 func (p *process) openAdmin() (*adminServer, error) {
 	s := p.settings
@@ -69,7 +65,6 @@ func (p *process) adminOptions() admin.Options {
 		Version:      versionOf(),
 		Rules:        p.rules.Rules,
 		Store:        p.store.primary,
-		StoreTimeout: adminStoreTimeout,
 		Decide:       decideOptions(s),
 		ParseRequest: rls.ParseRequest,
 		Status:       p.status,

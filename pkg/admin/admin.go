@@ -7,7 +7,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -32,8 +31,6 @@ type Options struct {
 	Rules func() *descriptors.Rules
 	// Store has the states of the keys. It must return an error if it cannot read a state, instead of deciding by on_store_error.
 	Store limiters.Store
-	// StoreTimeout bounds a call of Store. Default 1 s.
-	StoreTimeout time.Duration
 	// Resets removes the states of keys.
 	Resets Resets
 	// Decide has the settings by which the server decides requests.
@@ -92,9 +89,11 @@ type API struct {
 	stopping chan struct{} // closed by Stop
 }
 
+// storeTimeout bounds a call of Store. It is longer than the default of STORE_TIMEOUT, because a person, unlike Envoy, can wait.
+const storeTimeout = time.Second
+
 // New returns an API.
 func New(o Options) *API {
-	o.StoreTimeout = cmp.Or(o.StoreTimeout, time.Second)
 	if o.Panicked == nil {
 		o.Panicked = func(string, any) {}
 	}

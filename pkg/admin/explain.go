@@ -60,7 +60,7 @@ func (a *API) requestOf(in *api.ExplainRequest) (*decide.Request, error) {
 
 // addStates adds the states of the keys to an explanation.
 func (a *API) addStates(ctx context.Context, explanation *explain.Explanation) error {
-	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for i := range explanation.Descriptors {
 		d := &explanation.Descriptors[i]

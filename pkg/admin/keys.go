@@ -108,7 +108,7 @@ func (a *API) states(ctx context.Context, t target) ([]api.LimitState, error) {
 	if len(t.rule.Limits) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	verdicts, err := inspect(ctx, a.options.Store, t.key, t.rule.Limits)
 	if err != nil {

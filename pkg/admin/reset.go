@@ -86,7 +86,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 		return nil, a.refuse(ctx, change, huma.Error404NotFound("no limit applies to this descriptor: "+cmp.Or(keyHint(rules, &in.Body), "weir explain --live or POST /v1/explain shows why")))
 	}
 	change.KeyHash = out.Body.Limits[0].KeyHash
-	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	found, notified, err := a.options.Resets.Reset(ctx, keys)
 	if err != nil {
