@@ -28,15 +28,15 @@ type adminServer struct {
 	log      *zap.Logger
 }
 
-// openAdmin opens the admin server.
-func (p *process) openAdmin() (*adminServer, error) {
+// openAdmin opens the admin server on l.
+func (p *process) openAdmin(l net.Listener) (*adminServer, error) {
 	s := p.settings
 	log := p.log
 	auth, err := adminAuth(s, log)
 	if err != nil {
 		return nil, err
 	}
-	l, err := adminTLS(s, p.listeners.admin, log)
+	l, err = adminTLS(s, l, log)
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,8 @@ type listenerSet struct{ grpc, http, debug, prometheus, admin net.Listener }
 
 // openListeners opens the ports. A draining process may still hold a port, so openListeners retries for slightly longer than
 // DRAIN_DELAY. It does not set SO_REUSEPORT: two processes on one port would silently count separately.
-func (p *process) openListeners(ctx context.Context) error {
-	s, l := p.settings, &p.listeners
+func (p *process) openListeners(ctx context.Context) (l listenerSet, err error) {
+	s := p.settings
 	tcp := func(host string, port uint16) func() (net.Listener, error) {
 		return func() (net.Listener, error) { return listeners.TCP(host, port) }
 	}
@@ -51,12 +51,12 @@ func (p *process) openListeners(ctx context.Context) error {
 	for _, port := range ports {
 		listener, err := bind(ctx, port.setting, port.open, p.log)
 		if err != nil {
-			return err
+			return l, err
 		}
 		*port.into = listener
 		p.closers = append(p.closers, func() { _ = listener.Close() })
 	}
-	return nil
+	return l, nil
 }
 
 // bindBackoff is the wait between attempts to open a port that is in use.

@@ -29,6 +29,6 @@ func (p *process) openObserver() {
 	}
 	p.observer = observe.New(o)
 	p.metrics.RegisterObserver(p.observer.Stats)
-	p.observers = append(p.observers, func(o *rls.Observation) { p.observer.Observe(&o.Result) })
+	p.finished = append(p.finished, func(o *rls.Observation) { p.observer.Observe(&o.Result) })
 	p.tasks = append(p.tasks, p.observer.Run)
 }

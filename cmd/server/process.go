@@ -38,20 +38,18 @@ type process struct {
 	gate     *admission.Gate
 	panicked recovery.Report // logs and counts
 
-	rules     *ruleload.Loader
-	observer  *observe.Observer // nil unless a setting needs it
-	shadow    *shadowFile       // nil without SHADOW_CONFIG
-	receipts  rls.Receipts      // zero without RECEIPT_HEADER
-	listeners listenerSet
-	tracing   *tracing.Tracing // nil without TRACING_ENABLED
-	store     *store
-	servers   *servers
+	rules    *ruleload.Loader
+	observer *observe.Observer // nil unless a setting needs it
+	shadow   *shadowFile       // nil without SHADOW_CONFIG
+	tracing  *tracing.Tracing  // nil without TRACING_ENABLED
+	store    *store
+	servers  *servers
 
 	// Each part adds its functions when it is opened.
-	observers []func(*rls.Observation) // called with each finished request
-	tasks     []func(context.Context)  // run until their context ends
-	reloads   []func()                 // called at SIGHUP
-	closers   []func()                 // called in reverse order
+	finished []func(*rls.Observation) // called with each finished request
+	tasks    []func(context.Context)  // run until their context ends
+	reloads  []func()                 // called at SIGHUP
+	closers  []func()                 // called in reverse order
 }
 
 // open returns a process that is ready to run, or closes the parts that it has opened.
@@ -74,7 +72,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (*process, er
 		NearLimitRatio: s.NearLimitRatio, Milliseconds: s.PrometheusMillis,
 	})
 	p.metrics.RegisterLoad(p.gate.Stats)
-	p.observers = []func(*rls.Observation){p.metrics.Observe, p.stats.Observe, telemetry.RequestLog(log)}
+	p.finished = []func(*rls.Observation){p.metrics.Observe, p.stats.Observe, telemetry.RequestLog(log)}
 	p.tasks = []func(context.Context){gctune.Run}
 	if err := p.openParts(ctx); err != nil {
 		p.close()
@@ -94,10 +92,12 @@ func (p *process) openParts(ctx context.Context) error {
 	}
 	p.openObserver()
 	p.openShadow()
-	if err := p.openReceipts(); err != nil {
+	receipts, err := p.openReceipts()
+	if err != nil {
 		return err
 	}
-	if err := p.openListeners(ctx); err != nil {
+	l, err := p.openListeners(ctx)
+	if err != nil {
 		return err
 	}
 	if err := p.openStore(ctx); err != nil {
@@ -106,7 +106,7 @@ func (p *process) openParts(ctx context.Context) error {
 	if err := p.openRecorder(); err != nil {
 		return err
 	}
-	return p.openServers()
+	return p.openServers(l, receipts)
 }
 
 // openSender opens the exporter to statsd or dogstatsd, if the settings enable one.

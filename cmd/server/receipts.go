@@ -21,20 +21,19 @@ type receiptKeys struct {
 	live atomic.Pointer[receipt.Keys]
 }
 
-// openReceipts reads the keys of receipts, if the settings enable receipts.
-func (p *process) openReceipts() error {
+// openReceipts reads the keys of receipts, if the settings enable receipts. Otherwise it returns the zero value.
+func (p *process) openReceipts() (rls.Receipts, error) {
 	s := p.settings
 	if s.ReceiptHeader == "" {
-		return nil
+		return rls.Receipts{}, nil
 	}
 	r := &receiptKeys{file: sources.NewFile(s.ReceiptKeysFile), log: p.log}
 	if err := r.load(r.file.Read()); err != nil {
-		return fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
+		return rls.Receipts{}, fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
 	}
-	p.receipts = rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: hostname(), KeySecret: []byte(s.KeyHashSecret)}
 	p.tasks = append(p.tasks, r.watch)
 	p.reloads = append(p.reloads, r.file.Reload)
-	return nil
+	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: hostname(), KeySecret: []byte(s.KeyHashSecret)}, nil
 }
 
 func (r *receiptKeys) load(files []rulesfile.File, err error) error {

@@ -53,7 +53,7 @@ func (p *process) openRecorder() error {
 		},
 	})
 	p.metrics.RegisterRecording(r.Stats)
-	p.observers = append(p.observers, func(o *rls.Observation) { r.Record(&o.Result) })
+	p.finished = append(p.finished, func(o *rls.Observation) { r.Record(&o.Result) })
 	p.flushAtClose(r.Close, recordingTimeout, "end of the recording not written")
 	return nil
 }

@@ -41,11 +41,11 @@ func (h *httpServer) serve() error {
 }
 
 // openServers opens the servers, which serve starts. All other parts must be open.
-func (p *process) openServers() error {
-	s, l := p.settings, p.listeners
+func (p *process) openServers(l listenerSet, receipts rls.Receipts) error {
+	s := p.settings
 	decided := decideOptions(s)
 	decided.EndLocally = p.store.fallback.EndLocally
-	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, decided), p.rlsOptions())
+	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, decided), p.rlsOptions(receipts))
 	options, err := grpcOptions(&s.Listeners, p.log)
 	if err != nil {
 		return err
@@ -69,20 +69,20 @@ func (p *process) openServers() error {
 		p.servers.http = append(p.servers.http, httpServer{"prometheus", newPrometheus(s.PrometheusPath, p.metrics), l.prometheus})
 	}
 	if l.admin != nil {
-		p.servers.admin, err = p.openAdmin()
+		p.servers.admin, err = p.openAdmin(l.admin)
 		if err != nil {
 			return err
 		}
 	}
-	p.logListening()
+	p.logListening(l)
 	return nil
 }
 
-func (p *process) rlsOptions() rls.Options {
+func (p *process) rlsOptions(receipts rls.Receipts) rls.Options {
 	s := p.settings
 	options := rls.Options{
 		Observe: func(o *rls.Observation) {
-			for _, observe := range p.observers {
+			for _, observe := range p.finished {
 				observe(o)
 			}
 		},
@@ -90,7 +90,7 @@ func (p *process) rlsOptions() rls.Options {
 		StandardHeaders:  s.ResponseHeadersStandard != "",
 		RetryAfterJitter: s.Jitter(),
 		DeniedByHeader:   s.ResponseHeaderDeniedBy,
-		Receipts:         p.receipts,
+		Receipts:         receipts,
 	}
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
@@ -98,8 +98,7 @@ func (p *process) rlsOptions() rls.Options {
 	return options
 }
 
-func (p *process) logListening() {
-	l := p.listeners
+func (p *process) logListening(l listenerSet) {
 	fields := []zap.Field{
 		zap.String("version", versionOf()), zap.Stringer("grpc", l.grpc.Addr()), zap.Stringer("http", l.http.Addr()),
 		zap.Stringer("debug", l.debug.Addr()),

@@ -14,7 +14,7 @@ import (
 )
 
 func newXDS(s *settings.XDS, log *zap.Logger, metrics *telemetry.XDS) (*xds.Source, error) {
-	observer := &xdsObserver{log: log.With(zap.String("source", s.ServerURL)), metrics: metrics}
+	monitor := &xdsMonitor{log: log.With(zap.String("source", s.ServerURL)), metrics: metrics}
 	source := &xds.Source{
 		Server:         s.ServerURL,
 		NodeID:         s.NodeID,
@@ -22,7 +22,7 @@ func newXDS(s *settings.XDS, log *zap.Logger, metrics *telemetry.XDS) (*xds.Sour
 		Headers:        s.Headers(),
 		MaxMessageSize: s.MaxMessageSize,
 		Backoff:        backoff.Backoff{Initial: s.BackoffInitial, Max: s.BackoffMax},
-		Notify:         observer.notify,
+		Notify:         monitor.notify,
 	}
 	if s.BackoffJitter {
 		source.Backoff.Jitter = 1
@@ -37,8 +37,8 @@ func newXDS(s *settings.XDS, log *zap.Logger, metrics *telemetry.XDS) (*xds.Sour
 	return source, nil
 }
 
-// An xdsObserver logs and counts the events of one xDS source. It is not safe for concurrent use.
-type xdsObserver struct {
+// An xdsMonitor logs and counts the events of one xDS source. It is not safe for concurrent use.
+type xdsMonitor struct {
 	log     *zap.Logger
 	metrics *telemetry.XDS
 
@@ -47,42 +47,42 @@ type xdsObserver struct {
 	logged   string    // the last logged error
 }
 
-func (o *xdsObserver) notify(e xds.Event) {
+func (m *xdsMonitor) notify(e xds.Event) {
 	switch e.Kind {
 	case xds.Connected:
-		o.metrics.Connected(true)
+		m.metrics.Connected(true)
 		fields := []zap.Field{}
-		if !o.lost.IsZero() {
-			fields = append(fields, zap.Duration("outage_seconds", time.Since(o.lost)), zap.Int("failed_attempts", o.attempts))
+		if !m.lost.IsZero() {
+			fields = append(fields, zap.Duration("outage_seconds", time.Since(m.lost)), zap.Int("failed_attempts", m.attempts))
 		}
-		o.log.Info("control plane connected", fields...)
-		o.lost = time.Time{}
-		o.attempts = 0
-		o.logged = ""
+		m.log.Info("control plane connected", fields...)
+		m.lost = time.Time{}
+		m.attempts = 0
+		m.logged = ""
 	case xds.Disconnected:
-		o.metrics.Connected(false)
-		o.disconnected(e)
+		m.metrics.Connected(false)
+		m.disconnected(e)
 	case xds.Rejected:
-		o.metrics.Pushed(e.Kind.String())
-		o.log.Debug("rules from the control plane rejected", zap.String("xds_version", e.Version), zap.Error(e.Err))
+		m.metrics.Pushed(e.Kind.String())
+		m.log.Debug("rules from the control plane rejected", zap.String("xds_version", e.Version), zap.Error(e.Err))
 	default:
-		o.metrics.Pushed(e.Kind.String())
-		o.log.Debug("rules from the control plane "+e.Kind.String(), zap.String("xds_version", e.Version), zap.Int("resources", e.Files))
+		m.metrics.Pushed(e.Kind.String())
+		m.log.Debug("rules from the control plane "+e.Kind.String(), zap.String("xds_version", e.Version), zap.Int("resources", e.Files))
 	}
 }
 
 // disconnected logs the first failed attempt of an outage and each new error at level error, and all others at debug.
-func (o *xdsObserver) disconnected(e xds.Event) {
+func (m *xdsMonitor) disconnected(e xds.Event) {
 	if e.Err == nil {
 		return
 	}
-	if o.lost.IsZero() {
-		o.lost = time.Now()
+	if m.lost.IsZero() {
+		m.lost = time.Now()
 	}
-	o.attempts++
-	write := o.log.Debug
-	if text := e.Err.Error(); text != o.logged {
-		o.logged, write = text, o.log.Error
+	m.attempts++
+	write := m.log.Debug
+	if text := e.Err.Error(); text != m.logged {
+		m.logged, write = text, m.log.Error
 	}
 	write("control plane not connected", zap.Error(e.Err), zap.Duration("retry_seconds", e.Retry))
 }
