@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
@@ -43,13 +44,9 @@ func awaitRecovery(t *testing.T, s *Store) {
 // awaitRejection waits until a Take is rejected, and returns its error.
 func awaitRejection(t *testing.T, s *Store) (rejected error) {
 	t.Helper()
-	redistest.Await(t, "the breaker to open", func(context.Context) error {
-		_, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
-		if !errors.Is(err, ErrBreakerOpen) {
-			return fmt.Errorf("got %w, want ErrBreakerOpen", err)
-		}
-		rejected = err
-		return nil
+	must.Until(t, "the breaker opens", func() bool {
+		_, rejected = take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+		return errors.Is(rejected, ErrBreakerOpen)
 	})
 	return rejected
 }
@@ -187,12 +184,7 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 		})
 	}
 	waiting := func(n int) {
-		redistest.Await(t, "Takes to wait", func(context.Context) error {
-			if got := q.countWaiting(); got != n {
-				return fmt.Errorf("%d operations wait, want %d", got, n)
-			}
-			return nil
-		})
+		must.Until(t, "Takes wait", func() bool { return q.countWaiting() == n })
 	}
 	attempt(0)
 	<-calling

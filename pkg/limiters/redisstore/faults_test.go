@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -133,13 +134,10 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	}
 	t.Cleanup(again.Stop)
 	loading := false
-	redistest.Await(t, "LOADING", func(context.Context) error {
+	must.Until(t, "LOADING", func() bool {
 		err := l.charge()
 		loading = redis.IsLoadingError(err)
-		if loading || err == nil {
-			return nil
-		}
-		return err
+		return loading || err == nil
 	})
 	if !loading {
 		t.Fatalf("it did not say LOADING: %v", l.errs)
@@ -216,12 +214,7 @@ func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 		_ = c.Eval(context.Background(), "while true do end", nil).Err()
 	})
 	c := server.Client(t)
-	redistest.Await(t, "BUSY", func(ctx context.Context) error {
-		if err := c.Ping(ctx).Err(); !redis.HasErrorPrefix(err, "BUSY") {
-			return errors.Join(errors.New("want BUSY"), err)
-		}
-		return nil
-	})
+	must.Until(t, "BUSY", func() bool { return redis.HasErrorPrefix(c.Ping(t.Context()).Err(), "BUSY") })
 	for range 2 * failuresToOpen {
 		l.mustFail("is busy running a script")
 	}

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -43,12 +44,7 @@ func stall(t *testing.T, server *redistest.Server, s *Store) *stalledRedis {
 	st.signal(syscall.SIGSTOP)
 	t.Cleanup(func() { st.signal(syscall.SIGCONT) })
 	st.takes.Go(func() { _, _ = take(t, s, limiters.Op{Key: "first", Limit: hourly}) })
-	redistest.Await(t, "the call under way", func(context.Context) error {
-		if queueOf(s).idle() {
-			return errors.New("the queue is idle")
-		}
-		return nil
-	})
+	must.Until(t, "the call is under way", func() bool { return !queueOf(s).idle() })
 	return st
 }
 
@@ -69,12 +65,7 @@ func (st *stalledRedis) joinGroups(ctx context.Context, now time.Time, groups []
 	st.t.Helper()
 	before := queueOf(st.store).countWaiting()
 	st.takes.Go(func() { *err = st.store.Take(ctx, now, groups, out) })
-	redistest.Await(st.t, "a Take to wait", func(context.Context) error {
-		if n := queueOf(st.store).countWaiting(); n != before+len(out) {
-			return fmt.Errorf("%d operations wait", n)
-		}
-		return nil
-	})
+	must.Until(st.t, "a Take waits", func() bool { return queueOf(st.store).countWaiting() == before+len(out) })
 }
 
 func (st *stalledRedis) resume() {
@@ -184,12 +175,7 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 	q.join(ctx, time.Time{}, ops, make([]limiters.Verdict, 1), &gone)
 	q.join(t.Context(), time.Time{}, ops, out, &stays)
 	cancel()
-	redistest.Await(t, "the Take to leave", func(context.Context) error {
-		if n := s.Stats().TimedOut; n != 1 {
-			return fmt.Errorf("%d operations have left", n)
-		}
-		return nil
-	})
+	must.Until(t, "the Take leaves", func() bool { return s.Stats().TimedOut == 1 })
 	q.resume()
 	if !errors.Is(gone, context.Canceled) || !errors.Is(gone, errTimedOutWaiting) || !limiters.IsUncharged(gone) {
 		t.Errorf("the Take that timed out got %v", gone)
@@ -460,12 +446,7 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	<-under
 	var failed error
 	takes.Go(func() { failed = takeOf("second") })
-	redistest.Await(t, "the second to wait", func(context.Context) error {
-		if q.countWaiting() != 1 {
-			return errors.New("nobody waits")
-		}
-		return nil
-	})
+	must.Until(t, "the second waits", func() bool { return q.countWaiting() == 1 })
 	close(goOn)
 	takes.Wait()
 	q.running.Wait()

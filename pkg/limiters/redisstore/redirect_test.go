@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -74,12 +75,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 	}
 	goOn := func() {
 		target := calls.Load() + 200
-		redistest.Await(t, "calls", func(context.Context) error {
-			if n := calls.Load(); n < target && !t.Failed() {
-				return fmt.Errorf("%d calls, want %d", n, target)
-			}
-			return nil
-		})
+		must.Until(t, "further calls", func() bool { return calls.Load() >= target || t.Failed() })
 	}
 	for _, step := range []func(){
 		func() { c.OpenSlot(t, slot, home, away) },

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
@@ -150,13 +150,10 @@ func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = server.Signal(syscall.SIGCONT) }()
-	redistest.Await(t, "the breaker to open", func(context.Context) error {
+	must.Until(t, "the breaker opens", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
-		if err := s.Take(ctx, time.Time{}, limiters.Singles(op), make([]limiters.Verdict, 1)); !errors.Is(err, ErrBreakerOpen) {
-			return fmt.Errorf("it is closed: %w", err)
-		}
-		return nil
+		return errors.Is(s.Take(ctx, time.Time{}, limiters.Singles(op), make([]limiters.Verdict, 1)), ErrBreakerOpen)
 	})
 }
 

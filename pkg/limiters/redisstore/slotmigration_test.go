@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
@@ -153,12 +154,7 @@ func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 	}
 	more := func() {
 		target := decided.Load() + 60
-		redistest.Await(t, "Takes", func(context.Context) error {
-			if n := decided.Load(); n < target && !t.Failed() {
-				return fmt.Errorf("%d Takes, want %d", n, target)
-			}
-			return nil
-		})
+		must.Until(t, "further Takes", func() bool { return decided.Load() >= target || t.Failed() })
 	}
 	for i := range 2 {
 		from, to := i%2, (i+1)%2
@@ -227,15 +223,12 @@ func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 	address := redistest.FreeAddr(t)
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{address}, Timeout: 100 * time.Millisecond})
-	redistest.Await(t, "the breaker to open", func(context.Context) error {
+	must.Until(t, "the breaker opens", func() bool {
 		_, err := take(t, s, opsOf("k", "l", "m")...)
-		if errors.Is(err, ErrBreakerOpen) {
-			return nil
-		}
 		if err == nil {
 			t.Fatal("a cluster that is not there decides operations")
 		}
-		return err
+		return errors.Is(err, ErrBreakerOpen)
 	})
 	if n := s.Stats().BreakerRejected; n != 3 {
 		t.Errorf("%d operations were rejected, want 3", n)
@@ -245,11 +238,9 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	redistest.Await(t, "the next attempt", func(context.Context) error {
-		if _, err := take(t, s, opsOf("k")...); !strings.Contains(fmt.Sprint(err), "cluster support disabled") {
-			return fmt.Errorf("%w; want the reply of a Redis that is not a cluster", err)
-		}
-		return nil
+	must.Until(t, "the reply of a Redis that is not a cluster", func() bool {
+		_, err := take(t, s, opsOf("k")...)
+		return strings.Contains(fmt.Sprint(err), "cluster support disabled")
 	})
 }
 
