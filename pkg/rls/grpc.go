@@ -33,8 +33,8 @@ func (admitAll) Receive(_ context.Context, decode func(any) error, request Pendi
 func (admitAll) Leave() {}
 
 // ServiceDesc returns the description of the service for a gRPC server with [Codec]. It uses this package's decoder instead of the
-// generated one. A nil Admission admits every request. ShouldRateLimit skips unary interceptors, because a request through one of them
-// took 5 % more CPU.
+// generated one. A nil Admission admits every request. Unary interceptors do not see ShouldRateLimit: its metrics come from its
+// [Observation], and a request that ends before it is decoded would reach no interceptor.
 func ServiceDesc(a Admission) *grpc.ServiceDesc {
 	if a == nil {
 		a = admitAll{}
