@@ -95,8 +95,8 @@ func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		failing := tracing.Store(failing{})
-		if err := failing.Take(context.Background(), time.Time{}, nil, nil); !errors.Is(err, errFailing) {
+		failing := tracing.Store(&limiterstest.FailingStore{Err: errFailing})
+		if err := failing.Take(context.Background(), time.Time{}, make([]limiters.Group, 1), nil); !errors.Is(err, errFailing) {
 			t.Errorf("%s: %v", protocol, err)
 		}
 		if err := tracing.Stop(context.Background()); err == nil && len(reported) == 0 {
@@ -132,12 +132,6 @@ func TestInvalidVariablesAreReportedWithoutTheirValues(t *testing.T) {
 }
 
 var errFailing = errors.New("failing")
-
-type failing struct{ limiters.Store }
-
-func (failing) Take(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
-	return errFailing
-}
 
 func TestPanicOfTheStoreEndsItsSpan(t *testing.T) {
 	tracing, stop := collected(t)

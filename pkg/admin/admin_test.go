@@ -25,7 +25,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/explain"
-	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
@@ -328,15 +328,8 @@ func TestPeekShowsNoKeyUnderASecret(t *testing.T) {
 	}
 }
 
-// A failingStore fails every Take.
-type failingStore struct{ limiters.Store }
-
-func (failingStore) Take(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
-	return context.DeadlineExceeded
-}
-
 func TestPeekReportsAStoreThatFails(t *testing.T) {
-	f := newFixture(t, func(o *Options) { o.Store = failingStore{} })
+	f := newFixture(t, func(o *Options) { o.Store = &limiterstest.FailingStore{Err: context.DeadlineExceeded} })
 	if code, text := f.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 503 ||
 		!strings.Contains(text, "the store did not answer") {
 		t.Error(code, text)
@@ -601,7 +594,7 @@ func TestExplainTakesARequestOfEnvoy(t *testing.T) {
 			t.Errorf("%s: %d %s, want %q", body, code, text, want)
 		}
 	}
-	f = newFixture(t, func(o *Options) { o.Store = failingStore{} })
+	f = newFixture(t, func(o *Options) { o.Store = &limiterstest.FailingStore{Err: context.DeadlineExceeded} })
 	if code, text := f.call("POST", explainPath, `{"domain":"shop","descriptors":[[["user_id","42"]]],"live":true}`, nil); code != 503 {
 		t.Error(code, text)
 	}

@@ -36,12 +36,10 @@ descriptors:
       - {unit: hour, requests_per_unit: 30, on_store_error: local}
 `
 
-// A testStore decides at a fixed time. It fails as a whole with err, or for descriptors that have an entry with the key failEntry.
+// A testStore decides at a fixed time, and fails as the test chooses.
 type testStore struct {
-	limiters.Store
-	err       error
-	failEntry string
-	calls     int
+	limiterstest.FailingStore
+	calls int
 }
 
 var (
@@ -49,23 +47,26 @@ var (
 	errStore = errors.New("dial tcp 10.0.0.1: key alice")
 )
 
-func newStore() *testStore { return &testStore{Store: limiterstest.NewReference()} }
+func newStore() *testStore {
+	return &testStore{FailingStore: limiterstest.FailingStore{Store: limiterstest.NewReference()}}
+}
 
 func (s *testStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	s.calls++
-	if s.err != nil {
-		return s.err
-	}
 	if now.IsZero() {
 		now = start
 	}
-	err := s.Store.Take(ctx, now, groups, out)
-	for i, op := range slices.Concat(groups...) {
-		if s.failEntry != "" && hasEntry(op.Key, s.failEntry) {
-			out[i] = limiters.Verdict{Err: errStore}
+	return s.FailingStore.Take(ctx, now, groups, out)
+}
+
+// failsOn returns a function that fails for keys with an entry of that name.
+func failsOn(name string) func(key string) error {
+	return func(key string) error {
+		if hasEntry(key, name) {
+			return errStore
 		}
+		return nil
 	}
-	return err
 }
 
 // hasEntry reports whether a counter's key, as [descriptors.Key] makes it, has an entry with the key name.
@@ -166,7 +167,7 @@ func TestUndecidedQuotaFailsARequestOnlyIfNoQuotaAllowsIt(t *testing.T) {
 func mustFailOnly(t *testing.T, o Options, failEntry, keys, want string) {
 	t.Helper()
 	store := newStore()
-	store.failEntry = failEntry
+	store.OfKey = failsOn(failEntry)
 	var result Result
 	err := newDeciderOn(t, store, modes, o).Decide(t.Context(), request(keys), &result)
 	if want == "" {
@@ -201,14 +202,14 @@ func TestOnStoreErrorDecides(t *testing.T) {
 		"failing denied": "over: undecided over",
 	} {
 		down := newStore()
-		down.err = errStore
+		down.Err = errStore
 		d := newDeciderWithFallback(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
 		if got := decideKeys(t, d, keys); got != want {
 			t.Errorf("%s: %s, want %s", keys, got, want)
 		}
 	}
 	down := newStore()
-	down.err = errStore
+	down.Err = errStore
 	d := newDeciderWithFallback(t, guard.NewFallback(down, guard.FallbackOptions{}), onStoreError, Options{})
 	for _, key := range []string{"failing", "local"} {
 		var result Result
@@ -266,7 +267,7 @@ descriptors:
 
 func TestVerdictNamesItsSource(t *testing.T) {
 	down := newStore()
-	down.err = errStore
+	down.Err = errStore
 	d := newDeciderWithFallback(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
 	var result Result
 	if err := d.Decide(t.Context(), request("local denied"), &result); err != nil {
@@ -284,7 +285,7 @@ func TestReasonExplainsEachVerdict(t *testing.T) {
   - {key: failing, rate_limit: {unit: hour, requests_per_unit: 5}}
 `
 	store := newStore()
-	store.failEntry = "failing"
+	store.OfKey = failsOn("failing")
 	d := newDeciderOn(t, store, rules, Options{})
 	r := request("nobody unlimited named replacing free full shadowed log log log log log failing")
 	r.Descriptors = append(r.Descriptors, Descriptor{})
@@ -379,7 +380,7 @@ func TestDecideErrorsHaveKinds(t *testing.T) {
 		t.Errorf("without rules: %v", err)
 	}
 	store := newStore()
-	store.err = errStore
+	store.Err = errStore
 	d = newDeciderOn(t, store, modes, Options{})
 	err := d.Decide(t.Context(), request("free"), &result)
 	if kindOf(err) != StoreFailed || strings.Contains(err.Error(), "alice") || !errors.Is(err, errStore) || !errors.Is(result.StoreErr, errStore) {
@@ -387,7 +388,7 @@ func TestDecideErrorsHaveKinds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	store.err = context.Canceled
+	store.Err = context.Canceled
 	if err := d.Decide(ctx, request("free"), &result); kindOf(err) != ContextEnded || !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}

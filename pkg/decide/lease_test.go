@@ -434,7 +434,7 @@ func TestPossiblyChargedLeasesAreEnded(t *testing.T) {
 // If a request is not decided, failure_mode_deny of Envoy decides. If Envoy admits it, the lease must stay until the stream ends.
 func TestUndecidedRequestKeepsItsLeases(t *testing.T) {
 	store := newLeaseStore()
-	store.failEntry = "free"
+	store.OfKey = failsOn("free")
 	var result Result
 	err := newLeaseDecider(t, store, Options{}).Decide(t.Context(), leaseRequest("user=u lease=a", "free"), &result)
 	if kindOf(err) != StoreFailed || result.EndedLeases != 0 || len(store.calls) != 1 {

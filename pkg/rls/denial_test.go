@@ -41,7 +41,7 @@ func deniedBy(r *ratelimitv3.RateLimitResponse) string {
 // serviceOn returns a Service on a store of its own, and that store.
 func serviceOn(t *testing.T, text string, d decide.Options, o Options) (*Service, *clocked) {
 	t.Helper()
-	store := &clocked{Store: closing{limiterstest.NewReference()}, now: start}
+	store := newClocked(closing{limiterstest.NewReference()})
 	return New(decide.New(parsed(t, text), store, d), o), store
 }
 

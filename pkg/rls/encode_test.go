@@ -58,7 +58,7 @@ func request(t *testing.T, keys string) *ratelimitv3.RateLimitRequest {
 
 func serviceOf(t *testing.T, text string, o Options) *Service {
 	t.Helper()
-	return New(decide.New(parsed(t, text), &clocked{Store: limiterstest.NewReference(), now: start}, decide.Options{}), o)
+	return New(decide.New(parsed(t, text), newClocked(limiterstest.NewReference()), decide.Options{}), o)
 }
 
 func TestResponseHeadersShowTightestLimit(t *testing.T) {

@@ -41,33 +41,21 @@ descriptors:
       - {key: budget, rate_limit: {unit: day, requests_per_unit: 100, count_denied: false, reserve: {ttl: 1m}}}
 `
 
-// A clocked store decides at the time that the test sets. It fails for the keys that fail chooses.
+// A clocked store decides at the time that the test sets, and fails as the test chooses.
 type clocked struct {
-	limiters.Store
-	now  time.Time
-	fail func(key string) error
-	err  error
+	limiterstest.FailingStore
+	now time.Time
+}
 
-	failed int // the number of calls of fail
+func newClocked(s limiters.Store) *clocked {
+	return &clocked{FailingStore: limiterstest.FailingStore{Store: s}, now: start}
 }
 
 func (c *clocked) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	if c.err != nil {
-		return c.err
-	}
 	if !now.IsZero() {
 		return errors.New("the service set a time: want the zero time, which is the store's clock")
 	}
-	err := c.Store.Take(ctx, c.now, groups, out)
-	for i, op := range slices.Concat(groups...) {
-		if c.fail == nil {
-			continue
-		}
-		if err := c.fail(op.Key); err != nil {
-			out[i] = limiters.Verdict{Err: err}
-		}
-	}
-	return err
+	return c.FailingStore.Take(ctx, c.now, groups, out)
 }
 
 type fixture struct {
@@ -81,7 +69,7 @@ var start = time.Date(2025, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{store: &clocked{Store: limiterstest.NewReference(), now: start}}
+	f := &fixture{store: newClocked(limiterstest.NewReference())}
 	f.Service = New(decide.New(parsed(t, rules), f.store, decide.Options{}), Options{Observe: func(o *Observation) {
 		kept := *o
 		kept.Decisions = slices.Clone(o.Decisions)
@@ -297,7 +285,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 	secret := errors.New("dial tcp 10.0.0.1: key alice")
 	t.Run("in the whole call", func(t *testing.T) {
 		f := newFixture(t)
-		f.store.err = secret
+		f.store.Err = secret
 		_, err := f.call(t, once+does("post"))
 		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "alice") {
 			t.Errorf("%v, want UNAVAILABLE without the store's error", err)
@@ -314,7 +302,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 	}
 	t.Run("in one key, and no descriptor is denied", func(t *testing.T) {
 		f := newFixture(t)
-		f.store.fail = failsReplies
+		f.store.OfKey = failsReplies
 		_, err := f.call(t, once+does("post")+` descriptors `+does("reply"))
 		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "alice") || !errors.Is(f.observed[0].Err, secret) {
 			t.Errorf("%v, observed %v", err, f.observed[0].Err)
@@ -322,7 +310,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 	})
 	t.Run("in one key, and another descriptor is denied", func(t *testing.T) {
 		f := newFixture(t)
-		f.store.fail = failsReplies
+		f.store.OfKey = failsReplies
 		got, err := f.call(t, once+does("reply")+` descriptors `+does("never"))
 		if err != nil || got.GetOverallCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT ||
 			got.GetStatuses()[0].GetCode() != ratelimitv3.RateLimitResponse_UNKNOWN {
@@ -331,8 +319,9 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 	})
 	t.Run("in one of two limits of a descriptor", func(t *testing.T) {
 		f := newFixture(t)
-		f.store.fail = func(key string) error {
-			if f.store.failed++; strings.Contains(key, "search") && f.store.failed%2 == 1 {
+		ops := 0
+		f.store.OfKey = func(key string) error {
+			if ops++; strings.Contains(key, "search") && ops%2 == 1 {
 				return secret
 			}
 			return nil

@@ -19,27 +19,17 @@ import (
 
 var errGone = errors.New("the store is unreachable")
 
-// A flaky store wraps another one and fails: as a whole, or for some keys.
-type flaky struct {
-	limiters.Store
-	unreachable bool
-	bad         string // operations on keys with this text fail
-}
-
-func (f *flaky) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	if err := ctx.Err(); err != nil {
-		return limiters.Uncharged(err)
-	}
-	if f.unreachable && len(groups) > 0 {
+// failure returns errGone if gone is set, else nil.
+func failure(gone bool) error {
+	if gone {
 		return errGone
 	}
-	err := f.Store.Take(ctx, now, groups, out)
-	for i, op := range slices.Concat(groups...) {
-		if f.bad != "" && strings.Contains(op.Key, f.bad) {
-			out[i] = limiters.Verdict{Err: errGone}
-		}
-	}
-	return err
+	return nil
+}
+
+// failsOn returns a function that fails for keys that contain text.
+func failsOn(text string) func(string) error {
+	return func(key string) error { return failure(strings.Contains(key, text)) }
 }
 
 func memory() limiters.Store { return memstore.New(memstore.Options{}) }
@@ -80,7 +70,7 @@ func TestFallbackPassesTheSuite(t *testing.T) {
 // If the store is always down, the local store decides everything, by the whole share of one replica.
 func TestFallbackOnLocalStorePassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiters.Store {
-		f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: memory()})
+		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{Local: memory()})
 		return sole{&withOnErrors{f, []limiters.OnError{limiters.OnErrorLocal}}}
 	})
 }
@@ -97,7 +87,7 @@ func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, 
 }
 
 func TestFallbackAppliesOnErrorOfEachOp(t *testing.T) {
-	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: memory()})
+	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{Local: memory()})
 	ops := []limiters.Op{
 		op("a"), op("d"), op("l"), op("f"), op("u"), {Key: "d", Limit: hourly, N: -1}, {Key: "d", Limit: hourly},
 	}
@@ -121,7 +111,7 @@ func TestFallbackAppliesOnErrorOfEachOp(t *testing.T) {
 
 // If no operation is decided, Take returns the error of the store. It also fails if the context has ended.
 func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
-	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{})
+	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
 	groups := limiters.Singles(op("a"), op("b"))
 	err := withOnError(f, limiters.OnErrorFail, limiters.OnErrorLocal).Take(t.Context(), time.Time{}, groups, out)
@@ -136,7 +126,7 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 }
 
 func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
-	store := &flaky{Store: memory(), bad: "bad"}
+	store := &limiterstest.FailingStore{Store: memory(), OfKey: failsOn("bad")}
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
 	out := take(t, withOnError(f, limiters.OnErrorDeny, limiters.OnErrorDeny, limiters.OnErrorFail), op("good"), op("bad"), op("bad2"))
 	if !out[0].Allowed || out[0].By != limiters.ByStore || out[1].Allowed || out[1].By != limiters.ByPolicy || out[2].Err == nil {
@@ -193,7 +183,7 @@ func TestReasonOfOnErrorIsReportedWithoutAnOutage(t *testing.T) {
 
 func TestFallbackReportsLossAndRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &flaky{Store: memory()}
+		store := &limiterstest.FailingStore{Store: memory()}
 		var changes []string
 		f := guard.NewFallback(store, guard.FallbackOptions{
 			Local:  memory(),
@@ -204,7 +194,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 		})
 		var got []string
 		for _, gone := range []bool{false, true, true, false, false, true, false} {
-			store.unreachable = gone
+			store.Err = failure(gone)
 			if !gone {
 				time.Sleep(time.Second)
 			}
@@ -227,7 +217,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 func TestOutageCountsConcurrentOps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const failed = 1000
-		store := &flaky{Store: memory(), unreachable: true}
+		store := &limiterstest.FailingStore{Store: memory(), Err: errGone}
 		var outages []guard.Outage
 		f := guard.NewFallback(store, guard.FallbackOptions{Recovered: func(o guard.Outage) { outages = append(outages, o) }})
 		var takes sync.WaitGroup
@@ -235,7 +225,7 @@ func TestOutageCountsConcurrentOps(t *testing.T) {
 			takes.Go(func() { take(t, withOnError(f, limiters.OnErrorAllow), op("k")) })
 		}
 		takes.Wait()
-		store.unreachable = false
+		store.Err = nil
 		time.Sleep(time.Second)
 		for range failed {
 			takes.Go(func() { take(t, withOnError(f, limiters.OnErrorAllow), op("k")) })
@@ -250,20 +240,20 @@ func TestOutageCountsConcurrentOps(t *testing.T) {
 // While one node of a cluster is down, Takes fail and succeed in turns. The reported state must not change with each.
 func TestPartialOutageDoesNotFlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &flaky{Store: memory()}
+		store := &limiterstest.FailingStore{Store: memory()}
 		changes := 0
 		f := guard.NewFallback(store, guard.FallbackOptions{
 			Local: memory(), Failed: func(error) { changes++ }, Recovered: func(guard.Outage) { changes++ },
 		})
 		for i := range 100 {
-			store.unreachable = i%2 == 0
+			store.Err = failure(i%2 == 0)
 			take(t, withOnError(f, limiters.OnErrorLocal), op("k"))
 			time.Sleep(100 * time.Millisecond)
 		}
 		if !f.Stats().Down || changes != 1 {
 			t.Errorf("down %t after %d changes, want down after one", f.Stats().Down, changes)
 		}
-		store.unreachable = false
+		store.Err = nil
 		time.Sleep(time.Second)
 		take(t, withOnError(f, limiters.OnErrorLocal), op("k"))
 		if f.Stats().Down || changes != 2 {
@@ -275,7 +265,7 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 // Without operations, a check notes that the store is back.
 func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &flaky{Store: memory(), unreachable: true}
+		store := &limiterstest.FailingStore{Store: memory(), Err: errGone}
 		changes, checks := 0, 0
 		f := guard.NewFallback(store, guard.FallbackOptions{
 			Local: memory(), Failed: func(error) { changes++ }, Recovered: func(guard.Outage) { changes++ },
@@ -316,7 +306,7 @@ func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 
 // A denial from a cache does not show that the store is back.
 func TestDenialFromACacheIsNoRecovery(t *testing.T) {
-	store := &flaky{Store: memory()}
+	store := &limiterstest.FailingStore{Store: memory()}
 	cache := guard.NewDenyCache(store, guard.DenyCacheOptions{})
 	defer cache.Close(t.Context())
 	f := guard.NewFallback(cache, guard.FallbackOptions{})
@@ -324,7 +314,7 @@ func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	over, allowing := limiters.Op{Key: "over", Limit: once, N: 1}, withOnError(f, limiters.OnErrorAllow)
 	take(t, allowing, over)
 	take(t, allowing, over)
-	store.unreachable = true
+	store.Err = errGone
 	take(t, allowing, op("new"))
 	if v := take(t, allowing, over)[0]; v.Allowed || v.By != limiters.ByCache || !f.Stats().Down {
 		t.Errorf("%+v, down: %v", v, f.Stats().Down)
@@ -345,7 +335,7 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 			whole := limit.Capacity() / n * n
 			var admitted, falsely int64
 			for range replicas {
-				f := guard.NewFallback(&flaky{unreachable: true}, guard.FallbackOptions{
+				f := guard.NewFallback(&limiterstest.FailingStore{Err: errGone}, guard.FallbackOptions{
 					Local: memory(), Replicas: func() int { return replicas },
 				})
 				now := time.Now()
@@ -377,7 +367,7 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 
 func TestShareFollowsTheNumberOfReplicas(t *testing.T) {
 	replicas := 1
-	f := guard.NewFallback(&flaky{unreachable: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return replicas }})
+	f := guard.NewFallback(&limiterstest.FailingStore{Err: errGone}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return replicas }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, CountDenied: true})
 	var got []int64
 	for _, replicas = range []int{1, 10, 3, 10, 1} {
@@ -390,7 +380,7 @@ func TestShareFollowsTheNumberOfReplicas(t *testing.T) {
 }
 
 func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
-	f := guard.NewFallback(&flaky{unreachable: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 2 }})
+	f := guard.NewFallback(&limiterstest.FailingStore{Err: errGone}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 2 }})
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
@@ -436,7 +426,7 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 // If an operation of a group is denied or fails, no share of the others is charged.
 func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 	local := memory()
-	f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: local})
+	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{Local: local})
 	for _, c := range []struct {
 		with     limiters.OnError
 		together bool
@@ -459,7 +449,7 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 // A funnel may hold more than it leaks in a window. Rare charges of that size keep to the limit, and may reach the same replica
 // twice in succession.
 func TestChargeLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
-	f := guard.NewFallback(&flaky{unreachable: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
+	f := guard.NewFallback(&limiterstest.FailingStore{Err: errGone}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: limiters.Params{Capacity: 600}, Window: time.Minute})
 	now := time.Now()
 	for i := range 3 {

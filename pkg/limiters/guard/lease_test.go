@@ -33,13 +33,13 @@ func TestEndGoesToBothStores(t *testing.T) {
 		"lost at the start": {true, false}, "lost at the end": {false, true}, "lost at both": {true, true}, "never lost": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store, local := &flaky{Store: memory()}, memory()
+			store, local := &limiterstest.FailingStore{Store: memory()}, memory()
 			f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
-			store.unreachable = true
+			store.Err = errGone
 			takeGroups(t, f, limiters.Group{lease("other")}) // stays in the local store
-			store.unreachable = c.goneAtTake
+			store.Err = failure(c.goneAtTake)
 			takeGroups(t, f, limiters.Group{lease("a")})
-			store.unreachable = c.goneAtEnd
+			store.Err = failure(c.goneAtEnd)
 			if v := takeGroups(t, f, limiters.Group{lease("a", end)})[0]; !v.Allowed || v.Err != nil {
 				t.Errorf("the end was answered by %+v", v)
 			}
@@ -48,7 +48,7 @@ func TestEndGoesToBothStores(t *testing.T) {
 			if c.goneAtEnd && !c.goneAtTake {
 				wantInStore = 1 // until its TTL
 			}
-			store.unreachable = false
+			store.Err = nil
 			if got := held(store); got != wantInStore {
 				t.Errorf("%d slots in the store, want %d", got, wantInStore)
 			}
@@ -76,7 +76,7 @@ func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {
 		limiters.OnErrorDeny:  {Allowed: true, By: limiters.ByPolicy},
 		limiters.OnErrorLocal: {Allowed: true, By: limiters.ByShare, Remaining: 2},
 	} {
-		f := guard.NewFallback(&flaky{Store: memory(), unreachable: true}, guard.FallbackOptions{Local: memory()})
+		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{Local: memory()})
 		// A second operation that is decided, so that the call does not fail as a whole.
 		out := take(t, withOnError(f, on, limiters.OnErrorAllow), lease("a", end), op("other"))
 		if out[0].At, out[0].Order = 0, 0; out[0] != want {
@@ -119,17 +119,19 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 
 // An end reaches the local store even if its call is canceled, because nothing retries it there.
 func TestCanceledEndReachesTheLocalStore(t *testing.T) {
-	for name, fail := range map[string]func(f *flaky, cancel func()){
-		"the call fails":                        func(f *flaky, cancel func()) { f.unreachable = true; cancel() },
-		"the end fails":                         func(f *flaky, _ func()) { f.bad = "k" },
-		"the reply is lost":                     func(_ *flaky, cancel func()) { cancel() },
-		"the end fails during the cancellation": func(f *flaky, cancel func()) { f.bad, f.Store = "k", canceling{f.Store, cancel} },
+	for name, fail := range map[string]func(f *limiterstest.FailingStore, cancel func()){
+		"the call fails":    func(f *limiterstest.FailingStore, cancel func()) { f.Err = errGone; cancel() },
+		"the end fails":     func(f *limiterstest.FailingStore, _ func()) { f.OfKey = failsOn("k") },
+		"the reply is lost": func(_ *limiterstest.FailingStore, cancel func()) { cancel() },
+		"the end fails during the cancellation": func(f *limiterstest.FailingStore, cancel func()) {
+			f.OfKey, f.Store = failsOn("k"), canceling{f.Store, cancel}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store, local := &flaky{Store: memory(), unreachable: true}, memory()
+			store, local := &limiterstest.FailingStore{Store: memory(), Err: errGone}, memory()
 			f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
 			takeGroups(t, f, limiters.Group{lease("a")})
-			store.unreachable = false
+			store.Err = nil
 			ctx, cancel := context.WithCancel(t.Context())
 			fail(store, cancel)
 			_ = takeError(ctx, f, lease("a", end))
@@ -143,10 +145,10 @@ func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 
 // The end of a lease that only the local store has reaches only the local store, even if its context is canceled.
 func TestEndLocallyCallsNoStore(t *testing.T) {
-	store, local := &flaky{Store: memory(), unreachable: true}, memory()
+	store, local := &limiterstest.FailingStore{Store: memory(), Err: errGone}, memory()
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: local, Replicas: func() int { return 3 }})
 	takeGroups(t, withOnError(f, limiters.OnErrorLocal), limiters.Group{lease("a")})
-	store.unreachable = false
+	store.Err = nil
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	ends := []limiters.Op{lease("a", end)}
@@ -182,7 +184,10 @@ func (c canceling) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 func TestOnErrorVerdictIsUncharged(t *testing.T) {
 	for err, want := range map[error]bool{errGone: false, limiters.Uncharged(errGone): true} {
 		for _, whole := range []bool{true, false} {
-			store := failing{memory(), err, whole}
+			store := &limiterstest.FailingStore{Store: memory(), OfKey: func(string) error { return err }}
+			if whole {
+				store.Err = err
+			}
 			f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
 			for _, on := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal} {
 				if v := takeGroups(t, withOnError(f, on), limiters.Group{lease("a")})[0]; v.StoreUncharged != want || v.Err != nil {
@@ -191,21 +196,4 @@ func TestOnErrorVerdictIsUncharged(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A failing store fails each call, or each operation.
-type failing struct {
-	limiters.Store
-	err   error
-	whole bool
-}
-
-func (f failing) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
-	if f.whole {
-		return f.err
-	}
-	for i := range out {
-		out[i] = limiters.Verdict{Err: f.err}
-	}
-	return nil
 }
