@@ -68,7 +68,7 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 }
 
 // takeSingle decides an ungrouped operation under a limit without extra state, as most are. It is a short form of groupDecision, which
-// takes several times as long.
+// uses a third more CPU for a Take in memory.
 func takeSingle(now int64, op *Op, s *State, v *Verdict) {
 	l, n := op.Limit, op.checkedHits()
 	ok, retryAfter := l.fits(s, now, n)
