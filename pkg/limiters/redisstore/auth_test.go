@@ -138,22 +138,24 @@ func TestAuthErrorsShowNoPassword(t *testing.T) {
 // A server that does not know a command quotes its arguments.
 func TestErrorsDoNotQuoteCommands(t *testing.T) {
 	for _, unknown := range []string{"AUTH", "EVALSHA"} {
-		server := redistest.Start(t, "--rename-command", unknown, "")
-		o := connect.Options{Addr: server.Addr}
-		if unknown == "AUTH" {
-			o.SetAuth("me:secret")
-		}
-		s := openAt(t, o)
-		_, err := take(t, s, limiters.Op{Key: "alice", Limit: hourly, N: 1})
-		_, probed := s.Probe(t.Context())
-		if err == nil || !unknownCommand(err.Error(), unknown) {
-			t.Errorf("%v: want an error that names the command", err)
-		}
-		for _, said := range []string{"secret", "alice"} {
-			if strings.Contains(fmt.Sprint(err, probed), said) {
-				t.Errorf("%v, %v: want an error without %s", err, probed, said)
+		t.Run(unknown, func(t *testing.T) {
+			server := redistest.Start(t, "--rename-command", unknown, "")
+			o := connect.Options{Addr: server.Addr}
+			if unknown == "AUTH" {
+				o.SetAuth("me:secret")
 			}
-		}
+			s := openAt(t, o)
+			_, err := take(t, s, limiters.Op{Key: "alice", Limit: hourly, N: 1})
+			_, probed := s.Probe(t.Context())
+			if err == nil || !unknownCommand(err.Error(), unknown) {
+				t.Errorf("%v: want an error that names the command", err)
+			}
+			for _, said := range []string{"secret", "alice"} {
+				if strings.Contains(fmt.Sprint(err, probed), said) {
+					t.Errorf("%v, %v: want an error without %s", err, probed, said)
+				}
+			}
+		})
 	}
 }
 

@@ -29,30 +29,32 @@ func withExtraState(maximum int64) (limits []*limiters.Limit) {
 func TestExtraKeysShareSlotExpiryAndHiding(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)
-	for _, hidden := range []string{"", secret} {
-		s := openAt(t, connect.Options{Addr: server.Addr}, Options{Prefix: "p:", KeySecret: hidden})
-		for _, limit := range withExtraState(1) {
-			op := limiters.Op{Key: "alice", Limit: limit, N: 1, Lease: leaseID(1)}
-			over := op
-			over.Lease = leaseID(2)
-			if out, err := take(t, s, op, over); err != nil || !out[0].Allowed || out[1].Allowed {
-				t.Fatal(out, err)
-			}
-			key := s.namer.key(&op)
-			for _, name := range []string{key, key + reservationsSuffix, key + penaltySuffix} {
-				if expiresIn := c.PTTL(t.Context(), name).Val(); expiresIn <= 0 {
-					t.Errorf("%s %q: expires in %v", limit.Spec().Algorithm, name, expiresIn)
+	for name, hidden := range map[string]string{"readable": "", "hidden": secret} {
+		t.Run(name, func(t *testing.T) {
+			s := openAt(t, connect.Options{Addr: server.Addr}, Options{Prefix: "p:", KeySecret: hidden})
+			for _, limit := range withExtraState(1) {
+				op := limiters.Op{Key: "alice", Limit: limit, N: 1, Lease: leaseID(1)}
+				over := op
+				over.Lease = leaseID(2)
+				if out, err := take(t, s, op, over); err != nil || !out[0].Allowed || out[1].Allowed {
+					t.Fatal(out, err)
 				}
-				if slotOf(name) != slotOf(key) {
-					t.Errorf("%q is not in the slot of %q", name, key)
+				key := s.namer.key(&op)
+				for _, name := range []string{key, key + reservationsSuffix, key + penaltySuffix} {
+					if expiresIn := c.PTTL(t.Context(), name).Val(); expiresIn <= 0 {
+						t.Errorf("%s %q: expires in %v", limit.Spec().Algorithm, name, expiresIn)
+					}
+					if slotOf(name) != slotOf(key) {
+						t.Errorf("%q is not in the slot of %q", name, key)
+					}
 				}
 			}
-		}
-		all := c.Keys(t.Context(), "*").Val()
-		if named := slices.ContainsFunc(all, func(key string) bool { return strings.Contains(key, "alice") }); named == (hidden != "") {
-			t.Errorf("hidden with %q: %q", hidden, all)
-		}
-		c.FlushAll(t.Context())
+			all := c.Keys(t.Context(), "*").Val()
+			if named := slices.ContainsFunc(all, func(key string) bool { return strings.Contains(key, "alice") }); named == (hidden != "") {
+				t.Errorf("hidden with %q: %q", hidden, all)
+			}
+			c.FlushAll(t.Context())
+		})
 	}
 }
 

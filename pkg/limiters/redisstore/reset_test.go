@@ -134,69 +134,71 @@ func TestResetOfAnUnreachableRedisIsAnError(t *testing.T) {
 // Messages reach every replica, also after a lost connection. Under a secret, Redis sees only sealed ones.
 func TestMessagesReachEveryReplica(t *testing.T) {
 	server := redistest.Start(t)
-	for _, secret := range []string{"", "a secret of 16 bytes"} {
-		o := Options{Prefix: "weir:", KeySecret: secret}
-		pubSub := func() *PubSub {
-			s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, o)
-			t.Cleanup(func() { _ = s.Close() })
-			p, err := s.PubSub("resets")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return p
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		connected, got, ended := make(chan int, 10), make(chan string, 10), make(chan error, 2)
-		var connections atomic.Int64
-		for i := range 2 {
-			p := pubSub()
-			go func() {
-				for {
-					err := p.Receive(ctx, func() { connections.Add(1); connected <- i }, func(text []byte) { got <- string(text) })
-					if ctx.Err() != nil {
-						ended <- err
-						return
-					}
+	for name, secret := range map[string]string{"without a secret": "", "with a secret": "a secret of 16 bytes"} {
+		t.Run(name, func(t *testing.T) {
+			o := Options{Prefix: "weir:", KeySecret: secret}
+			pubSub := func() *PubSub {
+				s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, o)
+				t.Cleanup(func() { _ = s.Close() })
+				p, err := s.PubSub("resets")
+				if err != nil {
+					t.Fatal(err)
 				}
-			}()
-		}
-		<-connected
-		<-connected
-		raw := server.Client(t).Subscribe(ctx, "weir:w2:resets")
-		if _, err := raw.Receive(ctx); err != nil {
-			t.Fatal(err)
-		}
-		sender := pubSub()
-		publish := func(text string) {
-			t.Helper()
-			if err := sender.Publish(ctx, []byte(text)); err != nil {
+				return p
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			connected, got, ended := make(chan int, 10), make(chan string, 10), make(chan error, 2)
+			var connections atomic.Int64
+			for i := range 2 {
+				p := pubSub()
+				go func() {
+					for {
+						err := p.Receive(ctx, func() { connections.Add(1); connected <- i }, func(text []byte) { got <- string(text) })
+						if ctx.Err() != nil {
+							ended <- err
+							return
+						}
+					}
+				}()
+			}
+			<-connected
+			<-connected
+			raw := server.Client(t).Subscribe(ctx, "weir:w2:resets")
+			if _, err := raw.Receive(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if a, b := <-got, <-got; a != text || b != text {
-				t.Errorf("received %q and %q, want %q", a, b, text)
+			sender := pubSub()
+			publish := func(text string) {
+				t.Helper()
+				if err := sender.Publish(ctx, []byte(text)); err != nil {
+					t.Fatal(err)
+				}
+				if a, b := <-got, <-got; a != text || b != text {
+					t.Errorf("received %q and %q, want %q", a, b, text)
+				}
 			}
-		}
-		publish("user alice")
-		seen, err := raw.ReceiveMessage(ctx)
-		if err != nil || strings.Contains(seen.Payload, "alice") != (secret == "") {
-			t.Errorf("Redis sees %q, %v", seen.Payload, err)
-		}
-		if secret != "" {
-			if err := server.Client(t).Publish(ctx, "weir:w2:resets", "forged alice").Err(); err != nil {
+			publish("user alice")
+			seen, err := raw.ReceiveMessage(ctx)
+			if err != nil || strings.Contains(seen.Payload, "alice") != (secret == "") {
+				t.Errorf("Redis sees %q, %v", seen.Payload, err)
+			}
+			if secret != "" {
+				if err := server.Client(t).Publish(ctx, "weir:w2:resets", "forged alice").Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := server.Client(t).ClientKillByFilter(ctx, "TYPE", "pubsub").Err(); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if err := server.Client(t).ClientKillByFilter(ctx, "TYPE", "pubsub").Err(); err != nil {
-			t.Fatal(err)
-		}
-		<-connected
-		<-connected
-		publish("after a lost connection")
-		cancel()
-		for range 2 {
-			if err := <-ended; err == nil || bytes.Contains([]byte(err.Error()), []byte("alice")) {
-				t.Error(err)
+			<-connected
+			<-connected
+			publish("after a lost connection")
+			cancel()
+			for range 2 {
+				if err := <-ended; err == nil || bytes.Contains([]byte(err.Error()), []byte("alice")) {
+					t.Error(err)
+				}
 			}
-		}
+		})
 	}
 }
