@@ -126,13 +126,7 @@ func (n *node) pipeline(ctx context.Context, master *redis.Client, calls []*slot
 }
 
 func didNotRun(err error) bool {
-	if err == nil {
-		return false
-	}
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return true
-	}
 	_, moved := redis.IsMovedError(err)
 	_, ask := redis.IsAskError(err)
-	return moved || ask
+	return moved || ask || redis.HasErrorPrefix(err, "NOSCRIPT")
 }

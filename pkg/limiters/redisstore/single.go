@@ -12,21 +12,15 @@ import (
 
 // A single is one Redis server, or a master behind Sentinels.
 type single struct {
-	*shared
-	queue       *queue
+	*queue
 	server      server
 	reconnector *reconnector
 }
 
 func newSingle(s *shared, client redis.UniversalClient) *single {
-	one := &single{shared: s, server: newServer(client, ""), reconnector: &reconnector{shared: s}}
+	one := &single{server: newServer(client, ""), reconnector: &reconnector{shared: s}}
 	one.queue = &queue{shared: s, call: one.call}
 	return one
-}
-
-// Take decides groups, in a call that other Takes may share.
-func (s *single) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	return s.queue.Take(ctx, now, groups, out)
 }
 
 // call is the [callFunc] of the queue.

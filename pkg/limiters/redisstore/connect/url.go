@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -164,8 +165,6 @@ func parseNode(text, port string) (node, error) {
 		return node{}, errors.New("is not an address of Redis: " + wantNode +
 			"; write special characters of a password as %XX")
 	}
-	n := node{username: u.User.Username(), secure: scheme == "rediss"}
-	n.password, _ = u.User.Password()
 	query := u.Query()
 	for name := range query {
 		switch name {
@@ -174,32 +173,21 @@ func parseNode(text, port string) (node, error) {
 			return node{}, errors.New("has an unknown parameter: want only username, password or db")
 		}
 	}
-	if n.username == "" {
-		n.username = query.Get("username")
+	password, _ := u.User.Password()
+	n := node{
+		username: cmp.Or(u.User.Username(), query.Get("username")), password: cmp.Or(password, query.Get("password")),
+		secure: scheme == "rediss",
 	}
-	if n.password == "" {
-		n.password = query.Get("password")
-	}
-	db := strings.Trim(u.Path, "/")
-	if db == "" {
-		db = query.Get("db")
-	}
-	if db != "" {
+	if db := cmp.Or(strings.Trim(u.Path, "/"), query.Get("db")); db != "" {
 		n.db, err = strconv.Atoi(db)
 		if err != nil || n.db < 0 {
 			return node{}, errors.New("names a database that is not a number: " + wantNode)
 		}
 	}
-	host := u.Hostname()
-	if host == "" {
-		host = "localhost"
-	}
-	if u.Port() != "" {
-		port = u.Port()
-	}
+	port = cmp.Or(u.Port(), port)
 	if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
 		return node{}, errors.New("has a port that is out of range: want 1 to 65535")
 	}
-	n.addr = net.JoinHostPort(host, port)
+	n.addr = net.JoinHostPort(cmp.Or(u.Hostname(), "localhost"), port)
 	return n, nil
 }
