@@ -409,12 +409,12 @@ func TestEncodedResponseDecodesByProto(t *testing.T) {
 			c.message.next().add(descriptors.Entry{Key: "k", Value: "v"})
 		}
 		for _, s := range []*Service{plain, full} {
-			encoded, err := s.encode(&c)
+			wire, err := s.marshal(&c)
 			if err != nil {
 				t.Fatal(err)
 			}
 			want := responseMessage(t, &c.observation.Result, s == full)
-			if got := received(t, encoded); !proto.Equal(got, want) {
+			if got := decoded(t, mem.BufferSlice{mem.SliceBuffer(wire)}); !proto.Equal(got, want) {
 				t.Fatalf("%+v:\n got %v\nwant %v", c.observation.Decisions, got, want)
 			}
 		}

@@ -60,40 +60,19 @@ func (h handler) shouldRateLimit(
 	}
 	defer h.Leave()
 	c.observation.GRPC = true
-	return service.(*Service).serve(ctx, c)
-}
-
-// serve answers a decoded call and releases it.
-func (s *Service) serve(ctx context.Context, c *call) (*encodedResponse, error) {
-	var encoded *encodedResponse
-	err := s.fillResult(ctx, c)
-	if err == nil {
-		encoded, err = s.encode(c)
-	}
-	s.observe(c, err)
-	c.release()
+	wire, err := service.(*Service).answer(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return encoded, nil
+	e := &encodedResponse{wire: wire}
+	e.buffers[0] = &e.wire
+	return e, nil
 }
 
 // An encodedResponse is a RateLimitResponse in wire format, which gRPC frees after sending.
 type encodedResponse struct {
 	buffers [1]mem.Buffer
 	wire    mem.SliceBuffer
-}
-
-func (s *Service) encode(c *call) (*encodedResponse, error) {
-	e := &encodedResponse{}
-	n := len(c.observation.Decisions) * typicalStatusSize
-	if c.observation.Denied {
-		n += typicalDenialSize
-	}
-	var err error
-	e.wire, err = s.marshal(make([]byte, 0, n), c)
-	e.buffers[0] = &e.wire
-	return e, err
 }
 
 // Codec returns the codec for [ServiceDesc], to be set with [grpc.ForceServerCodecV2]. It passes messages of other services to

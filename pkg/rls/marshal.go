@@ -37,11 +37,15 @@ func overallCode(r *decide.Result) ratelimitv3.RateLimitResponse_Code {
 // saturated converts n to 32 bits, as requests_per_unit and limit_remaining have; larger values become the maximum.
 func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// marshal appends the response of a decided call to b. It appends dynamic metadata as a further message, because concatenated messages
-// are merged when they are decoded.
-func (s *Service) marshal(b []byte, c *call) ([]byte, error) {
+// marshal returns the response of a decided call. It appends dynamic metadata as a further message, because concatenated messages are
+// merged when they are decoded.
+func (s *Service) marshal(c *call) ([]byte, error) {
 	result := &c.observation.Result
-	b = appendNumber(b, tagOverallCode, uint64(overallCode(result)))
+	n := len(result.Decisions) * typicalStatusSize
+	if result.Denied {
+		n += typicalDenialSize
+	}
+	b := appendNumber(make([]byte, 0, n), tagOverallCode, uint64(overallCode(result)))
 	for i := range result.Decisions {
 		b = appendStatus(b, &result.Decisions[i])
 	}

@@ -82,27 +82,27 @@ func (s *Service) ShouldRateLimit(
 // answerMessage answers a request of Envoy's generated type.
 func (s *Service) answerMessage(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest, byGRPC bool,
-) (response *ratelimitv3.RateLimitResponse, err error) {
+) (*ratelimitv3.RateLimitResponse, error) {
 	c := newCall()
 	c.observation.GRPC = byGRPC
 	c.malformed = malformed(c.message.read(request))
-	err = s.fillResult(ctx, c)
-	if err == nil {
-		response, err = s.response(c)
-	}
-	s.observe(c, err)
-	c.release()
-	return response, err
-}
-
-// response returns the response of a decided call as Envoy's generated type.
-func (s *Service) response(c *call) (*ratelimitv3.RateLimitResponse, error) {
-	wire, err := s.marshal(nil, c)
+	wire, err := s.answer(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	r := &ratelimitv3.RateLimitResponse{}
 	return r, proto.Unmarshal(wire, r)
+}
+
+// answer decides a decoded call, observes it and releases it. It returns the response in wire format.
+func (s *Service) answer(ctx context.Context, c *call) (wire []byte, err error) {
+	err = s.fillResult(ctx, c)
+	if err == nil {
+		wire, err = s.marshal(c)
+	}
+	s.observe(c, err)
+	c.release()
+	return wire, err
 }
 
 // malformed returns the gRPC status of a request that could not be decoded; nil if err is nil.
