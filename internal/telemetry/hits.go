@@ -34,19 +34,15 @@ type hits struct {
 	mu    sync.RWMutex
 	rules map[descriptors.RuleID]*ruleHits // hits of limits in requests that no rule matches have an empty name
 	next  map[descriptors.RuleID]*ruleHits // replaces rules once dropRemoved has filled it
-	arena []ruleHits                       // allocated in advance, side by side
 }
 
-// A ruleHits counts the hits of a rule by verdict. It fills a cache line, because several cores count concurrently.
+// A ruleHits counts the hits of a rule by verdict. It fills a cache line, to which Go aligns it, because several cores count concurrently.
 type ruleHits struct {
 	counts
 	_ [64 - 8*hitCounters]byte
 }
 
 type counts [hitCounters]atomic.Uint64
-
-// roomFor is the number of ruleHits allocated together: a page, so that each is aligned to a cache line.
-const roomFor = 64
 
 func newHits() *hits {
 	return &hits{
@@ -72,10 +68,7 @@ func (h *hits) countersOf(id descriptors.RuleID) *ruleHits {
 	defer h.mu.Unlock()
 	found = h.rules[id]
 	if found == nil {
-		if len(h.arena) == 0 {
-			h.arena = make([]ruleHits, roomFor)
-		}
-		found, h.arena = &h.arena[0], h.arena[1:]
+		found = new(ruleHits)
 		h.rules[id] = found
 		if h.next != nil {
 			h.next[id] = found
