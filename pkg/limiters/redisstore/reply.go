@@ -58,40 +58,40 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 	if len(r.verdicts) != verdictSize*count {
 		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), count, verdictSize)
 	}
-	decidedAt := r.time
-	if !b.now.IsZero() {
-		decidedAt = b.now.UnixMicro()
-	}
 	text := r.verdicts
 	for i := range b.ops {
-		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
-		v := limiters.NewVerdict(b.ops[i].Limit, text[0] == redisscripts.ResultAllowed, used, retry, reset)
-		v.At = decidedAt
-		if b.now.IsZero() {
-			v.Order = uint16(i)
-		}
-		if text[0]&redisscripts.ResultDuringPenalty != 0 {
-			v.Remaining = 0
-		}
-		switch text[0] &^ redisscripts.ResultDuringPenalty {
-		case redisscripts.ResultPenalized, redisscripts.ResultPenaltyBegan:
-			v = v.WithPenalty(v.RetryAfter)
-			v.PenaltyBegan = text[0] == redisscripts.ResultPenaltyBegan
-		case redisscripts.ResultTooManyReservations:
-			v.TooManyReservations = true
-		case redisscripts.ResultFailed:
-			v = limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
-		}
-		text = text[verdictSize:]
-		if b.verdictsOf(i) > 1 {
-			if v.Err == nil {
-				left := time.Duration(word(text[1+wordSize:])) * time.Microsecond
-				v = v.WithPenalty(left)
-				v.PenaltyLeft = left
-			}
-			text = text[verdictSize:]
-		}
-		out[i] = v
+		out[i] = b.verdict(i, text, r)
+		text = text[verdictSize*b.verdictsOf(i):]
 	}
 	return nil
+}
+
+// verdict decodes the verdict of operation i, with which text begins.
+func (b *batch) verdict(i int, text string, r reply) limiters.Verdict {
+	used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
+	v := limiters.NewVerdict(b.ops[i].Limit, text[0] == redisscripts.ResultAllowed, used, retry, reset)
+	v.At = r.time
+	if b.now.IsZero() {
+		v.Order = uint16(i)
+	} else {
+		v.At = b.now.UnixMicro()
+	}
+	if text[0]&redisscripts.ResultDuringPenalty != 0 {
+		v.Remaining = 0
+	}
+	switch text[0] &^ redisscripts.ResultDuringPenalty {
+	case redisscripts.ResultPenalized, redisscripts.ResultPenaltyBegan:
+		v = v.WithPenalty(v.RetryAfter)
+		v.PenaltyBegan = text[0] == redisscripts.ResultPenaltyBegan
+	case redisscripts.ResultTooManyReservations:
+		v.TooManyReservations = true
+	case redisscripts.ResultFailed:
+		return limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
+	}
+	if b.verdictsOf(i) > 1 {
+		left := time.Duration(word(text[verdictSize+1+wordSize:])) * time.Microsecond
+		v = v.WithPenalty(left)
+		v.PenaltyLeft = left
+	}
+	return v
 }

@@ -5,13 +5,9 @@ import (
 	"time"
 )
 
-// A serverClock converts local times to a server's time, based on the last reply.
-//
-// A frozen server or connection may run a call long after its caller got an error. So each call carries a deadline in the server's
-// time, after which the script charges nothing.
-//
-// A serverClock is never ahead of the server's clock, because the time in a reply is older than the reply, unless the server's clock is
-// set back.
+// A serverClock converts local times to a server's time, based on the last reply. A call carries its deadline in the server's time, because
+// a frozen server or connection may run it long after its caller got an error. A serverClock is never ahead of the server's clock, because
+// the time in a reply is older than the reply, unless the server's clock is set back.
 type serverClock struct {
 	start  time.Time
 	offset atomic.Int64 // the server's µs since 1970, minus our µs since start; 0: unknown
