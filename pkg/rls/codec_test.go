@@ -471,16 +471,7 @@ func overTheWire(t testing.TB, s *Service, wire []byte) *ratelimitv3.RateLimitRe
 	return decoded(t, response)
 }
 
-// received decodes a response by Envoy's generated type.
-func received(t testing.TB, reply any) *ratelimitv3.RateLimitResponse {
-	t.Helper()
-	data, err := Codec().Marshal(reply)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return decoded(t, data)
-}
-
+// decoded decodes a response by Envoy's generated type.
 func decoded(t testing.TB, data mem.BufferSlice) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	var got ratelimitv3.RateLimitResponse
