@@ -140,7 +140,7 @@ func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 // If one of two stores is unreachable, requests that need both stores show the outage too.
 func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		part := &flaky{Store: memory(), unreachable: true}
+		part := &limiterstest.FailingStore{Store: memory(), Err: errGone}
 		var failed []error
 		f := guard.NewFallback(guard.NewPerSecond(memory(), part), guard.FallbackOptions{
 			Failed: func(reason error) { failed = append(failed, reason) },
@@ -154,7 +154,7 @@ func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 		if !f.Stats().Down || len(failed) != 1 || !errors.Is(failed[0], errGone) {
 			t.Errorf("down %t, reported %v, want down and one report", f.Stats().Down, failed)
 		}
-		part.unreachable = false
+		part.Err = nil
 		time.Sleep(time.Second)
 		take(t, allowing, ops...)
 		if f.Stats().Down {
@@ -169,7 +169,7 @@ func TestReasonOfOnErrorIsReportedWithoutAnOutage(t *testing.T) {
 		limiters.OnErrorFail: 0, limiters.OnErrorAllow: 2, limiters.OnErrorDeny: 2, limiters.OnErrorLocal: 2,
 	} {
 		var failed []error
-		f := guard.NewFallback(&flaky{Store: memory(), bad: "bad"}, guard.FallbackOptions{
+		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), OfKey: failsOn("bad")}, guard.FallbackOptions{
 			Local: memory(), Failed: func(reason error) { failed = append(failed, reason) },
 		})
 		take(t, withOnError(f, on), op("good"))
