@@ -185,8 +185,8 @@ func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) effect {
 		value, source = d.request.Metadata[path], "the dynamic metadata (--metadata)"
 	case routev3.RateLimit_Action_MetaData_ROUTE_ENTRY:
 		var of corev3.Metadata
-		if t := d.route.tree.get("metadata"); t.exists() {
-			if err := t.decode(&of); err != nil {
+		if t := d.route.tree.Get("metadata"); t.Exists() {
+			if err := decode(t, &of); err != nil {
 				return undetermined(err.Error())
 			}
 		}
@@ -227,18 +227,18 @@ func textAt(metadata *corev3.Metadata, key *metadatav3.MetadataKey) string {
 
 // destination returns the cluster of the route.
 func (d *deriver) destination() (string, error) {
-	action := d.route.tree.get("route")
-	if name := action.get("cluster").text(); name != "" {
+	action := d.route.tree.Get("route")
+	if name := action.Get("cluster").Text(); name != "" {
 		return name, nil
 	}
-	if name := action.get("cluster_header").text(); name != "" {
+	if name := action.Get("cluster_header").Text(); name != "" {
 		if values := d.request.header(name); len(values) > 0 {
 			return values[0], nil
 		}
 		return "", undecidable("the header " + name + " names the cluster, and the request does not have it")
 	}
-	if all := action.get("weighted_clusters", "clusters").items(); len(all) == 1 {
-		return all[0].get("name").text(), nil
+	if all := action.Get("weighted_clusters", "clusters").Items(); len(all) == 1 {
+		return all[0].Get("name").Text(), nil
 	}
 	return "", undecidable("the route does not name one cluster")
 }

@@ -78,7 +78,7 @@ func (c *Config) Derive(r *Request) (*Derived, error) {
 		return nil, fmt.Errorf("no route of virtual host %s matches %s %s: Envoy answers 404", h.name, r.Method, r.Path)
 	}
 	d := &deriver{r, h, route, cmp.Or(r.ServiceCluster, c.cluster), c.clusters}
-	derived := &Derived{Domain: f.domain, Route: route.tree.source()}
+	derived := &Derived{Domain: f.domain, Route: route.tree.Source()}
 	if h.name != "" {
 		derived.Route += " (virtual host " + h.name + ")"
 	}
@@ -88,16 +88,16 @@ func (c *Config) Derive(r *Request) (*Derived, error) {
 // derive applies the rate limits that have an effect on the route, and reports the others as skipped.
 func (d *deriver) derive(to *Derived, m *manager, f *filter) error {
 	settings, disabled := d.perRoute(m, f)
-	to.Domain = cmp.Or(settings.get("domain").text(), to.Domain)
-	perRoute, err := readElements(settings.get("rate_limits"), true)
+	to.Domain = cmp.Or(settings.Get("domain").Text(), to.Domain)
+	perRoute, err := readElements(settings.Get("rate_limits"), true)
 	if err != nil {
 		return err
 	}
 	ignored := "" // why the next list has no effect
-	switch action := d.route.tree.get("route"); {
+	switch action := d.route.tree.Get("route"); {
 	case disabled:
 		ignored = "the filter is disabled on this route"
-	case !action.exists():
+	case !action.Exists():
 		ignored = "the filter does nothing on a route that answers by itself: the route has no cluster"
 	}
 	const replaced = "Envoy ignores this list, because %s has rate_limits"
@@ -121,7 +121,7 @@ func (d *deriver) derive(to *Derived, m *manager, f *filter) error {
 // add adds the elements of a list to the descriptors. ignored is the reason why the list has no effect, or "".
 func (d *deriver) add(to *Derived, elements []element, ignored string, inFilter bool, stage uint32) {
 	for _, e := range elements {
-		r := RateLimit{Source: e.tree.source(), AtEnd: e.config.GetApplyOnStreamDone(), Descriptor: decide.Descriptor{Hits: 1}}
+		r := RateLimit{Source: e.tree.Source(), AtEnd: e.config.GetApplyOnStreamDone(), Descriptor: decide.Descriptor{Hits: 1}}
 		switch elementStage := e.config.GetStage().GetValue(); {
 		case ignored != "":
 			r.Skipped, r.Reasons = true, []string{ignored}

@@ -70,13 +70,13 @@ func TestExamplesDerive(t *testing.T) {
 const oneRoute = "match: {prefix: /}\nroute:\n  cluster: backend\n  rate_limits:\n"
 
 func TestFaultsNameTheirPlace(t *testing.T) {
-	const tooLarge = "the document is too large or too deep, with its aliases replaced: pass only the route configuration, the virtual host or the route"
+	const tooLarge = "the document is too large or too deep, with its aliases replaced: pass only the part that has the limits"
 	for text, want := range map[string]string{
 		"":                                  "f.yaml: the file is empty",
 		"{":                                 "f.yaml:1:1: '{' is not closed: add '}'",
 		"a: b":                              "f.yaml:1: neither a bootstrap",
 		"[1]":                               "f.yaml:1: neither a bootstrap",
-		"match: {prefix: /}\n---\na: b\n":   "f.yaml:2: a second document",
+		"match: {prefix: /}\n---\na: b\n":   "f.yaml:3: a second document",
 		"domain: shop\ndescriptors: []\n":   "f.yaml:1: neither a bootstrap",
 		"static_resources: {listeners: []}": "no listener has an HTTP connection manager with a rate limit filter",
 		oneRoute + "  - actions:\n    - remote_adress: {}\n":              `action 1 of rate_limits: f.yaml:6: no valid envoy.config.route.v3.RateLimit.Action: unknown field "remote_adress"`,

@@ -13,6 +13,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/weir-rls/weir/pkg/offline/yamltree"
 )
 
 const (
@@ -35,22 +37,22 @@ type manager struct {
 	listener string
 	filters  []filter
 	hosts    []host
-	rds      string // the name of a route configuration that is not in the file
-	perRoute tree   // typed_per_filter_config of the route configuration
-	anyPort  bool   // ignore_port_in_host_matching
+	rds      string        // the name of a route configuration that is not in the file
+	perRoute yamltree.Tree // typed_per_filter_config of the route configuration
+	anyPort  bool          // ignore_port_in_host_matching
 }
 
 // A filter is a rate limit filter. Its tree is the zero tree if the file has no filters.
 type filter struct {
 	name     string
 	domain   string
-	tree     tree
+	tree     yamltree.Tree
 	elements []element
 	disabled bool
 }
 
 type host struct {
-	tree     tree
+	tree     yamltree.Tree
 	name     string
 	domains  []string
 	routes   []route
@@ -58,43 +60,49 @@ type host struct {
 }
 
 type route struct {
-	tree     tree
+	tree     yamltree.Tree
 	match    *routev3.RouteMatch
 	elements []element
 }
 
 // An element is an element of a list rate_limits.
 type element struct {
-	tree   tree
+	tree   yamltree.Tree
 	config *routev3.RateLimit
 }
 
 // Parse reads YAML or JSON of a bootstrap, a listener, a route configuration, a virtual host or a route. Sources and errors use the
 // name of the file.
 func Parse(name string, data []byte) (*Config, error) {
-	root, err := readTree(name, data)
-	if err != nil {
-		return nil, err
-	}
-	c := &Config{cluster: root.get("node", "cluster").text(), clusters: map[string]*corev3.Metadata{}}
-	var listeners []tree
+	documents, err := yamltree.Read(name, data)
 	switch {
-	case root.get("static_resources").exists():
-		listeners = root.get("static_resources", "listeners").items()
-		err = c.readClusters(root.get("static_resources", "clusters").items())
-	case root.get("filter_chains").exists():
-		listeners = []tree{root}
-	case root.get("virtual_hosts").exists():
+	case err != nil:
+		return nil, err
+	case len(documents) == 0:
+		return nil, fmt.Errorf("%s: the file is empty: want a bootstrap, a listener, a route configuration, a virtual host or a route", name)
+	case len(documents) > 1:
+		return nil, documents[1].Errorf("a second document: Envoy reads only one")
+	}
+	root := documents[0]
+	c := &Config{cluster: root.Get("node", "cluster").Text(), clusters: map[string]*corev3.Metadata{}}
+	var listeners []yamltree.Tree
+	switch {
+	case root.Get("static_resources").Exists():
+		listeners = root.Get("static_resources", "listeners").Items()
+		err = c.readClusters(root.Get("static_resources", "clusters").Items())
+	case root.Get("filter_chains").Exists():
+		listeners = []yamltree.Tree{root}
+	case root.Get("virtual_hosts").Exists():
 		err = c.readRoutes(&manager{}, root)
-	case root.get("domains").exists():
-		err = c.readHosts(&manager{}, []tree{root})
-	case root.get("match").exists():
+	case root.Get("domains").Exists():
+		err = c.readHosts(&manager{}, []yamltree.Tree{root})
+	case root.Get("match").Exists():
 		var r route
 		if r, err = readRoute(root); err == nil {
-			c.managers = []manager{{hosts: []host{{tree: tree{file: name}, domains: []string{"*"}, routes: []route{r}}}}}
+			c.managers = []manager{{hosts: []host{{domains: []string{"*"}, routes: []route{r}}}}}
 		}
 	default:
-		return nil, root.errorf("neither a bootstrap (static_resources) nor a listener (filter_chains), a route configuration " +
+		return nil, root.Errorf("neither a bootstrap (static_resources) nor a listener (filter_chains), a route configuration " +
 			"(virtual_hosts), a virtual host (domains) or a route (match)")
 	}
 	if err != nil {
@@ -106,47 +114,47 @@ func Parse(name string, data []byte) (*Config, error) {
 		}
 	}
 	if len(c.managers) == 0 {
-		return nil, root.errorf("no listener has an HTTP connection manager with a rate limit filter (%s)", filterType)
+		return nil, root.Errorf("no listener has an HTTP connection manager with a rate limit filter (%s)", filterType)
 	}
 	return c, nil
 }
 
-func (c *Config) readClusters(clusters []tree) error {
+func (c *Config) readClusters(clusters []yamltree.Tree) error {
 	for _, cluster := range clusters {
 		metadata := &corev3.Metadata{}
-		if m := cluster.get("metadata"); m.exists() {
-			if err := m.decode(metadata); err != nil {
+		if m := cluster.Get("metadata"); m.Exists() {
+			if err := decode(m, metadata); err != nil {
 				return err
 			}
 		}
-		c.clusters[cluster.get("name").text()] = metadata
+		c.clusters[cluster.Get("name").Text()] = metadata
 	}
 	return nil
 }
 
 // readListener reads the connection managers that have a rate limit filter.
-func (c *Config) readListener(listener tree) error {
-	chains := listener.get("filter_chains").items()
-	if chain := listener.get("default_filter_chain"); chain.exists() {
+func (c *Config) readListener(listener yamltree.Tree) error {
+	chains := listener.Get("filter_chains").Items()
+	if chain := listener.Get("default_filter_chain"); chain.Exists() {
 		chains = append(chains, chain)
 	}
 	for _, chain := range chains {
-		for _, network := range chain.get("filters").items() {
-			config := network.get("typed_config")
-			if !config.hasType(hcmType) {
+		for _, network := range chain.Get("filters").Items() {
+			config := network.Get("typed_config")
+			if !hasType(config, hcmType) {
 				continue
 			}
-			m := manager{listener: listener.get("name").text(), anyPort: config.get("strip_any_host_port").text() == "true"}
-			if err := m.readFilters(config.get("http_filters").items()); err != nil {
+			m := manager{listener: listener.Get("name").Text(), anyPort: config.Get("strip_any_host_port").Bool()}
+			if err := m.readFilters(config.Get("http_filters").Items()); err != nil {
 				return err
 			}
 			if len(m.filters) == 0 {
 				continue
 			}
-			if rds := config.get("rds"); rds.exists() {
-				m.rds = rds.get("route_config_name").text()
+			if rds := config.Get("rds"); rds.Exists() {
+				m.rds = rds.Get("route_config_name").Text()
 				c.managers = append(c.managers, m)
-			} else if err := c.readRoutes(&m, config.get("route_config")); err != nil {
+			} else if err := c.readRoutes(&m, config.Get("route_config")); err != nil {
 				return err
 			}
 		}
@@ -154,47 +162,47 @@ func (c *Config) readListener(listener tree) error {
 	return nil
 }
 
-func (m *manager) readFilters(filters []tree) error {
+func (m *manager) readFilters(filters []yamltree.Tree) error {
 	for _, f := range filters {
-		config := f.get("typed_config")
-		if !config.hasType(filterType) {
+		config := f.Get("typed_config")
+		if !hasType(config, filterType) {
 			continue
 		}
-		elements, err := readElements(config.get("rate_limits"), true)
+		elements, err := readElements(config.Get("rate_limits"), true)
 		if err != nil {
 			return err
 		}
 		m.filters = append(m.filters, filter{
-			name: f.get("name").text(), domain: config.get("domain").text(), tree: config, elements: elements,
-			disabled: f.get("disabled").text() == "true",
+			name: f.Get("name").Text(), domain: config.Get("domain").Text(), tree: config, elements: elements,
+			disabled: f.Get("disabled").Bool(),
 		})
 	}
 	return nil
 }
 
-func (c *Config) readRoutes(m *manager, config tree) error {
-	m.perRoute = config.get("typed_per_filter_config")
-	m.anyPort = m.anyPort || config.get("ignore_port_in_host_matching").text() == "true"
+func (c *Config) readRoutes(m *manager, config yamltree.Tree) error {
+	m.perRoute = config.Get("typed_per_filter_config")
+	m.anyPort = m.anyPort || config.Get("ignore_port_in_host_matching").Bool()
 	if err := checkPerRoute(m.perRoute); err != nil {
 		return err
 	}
-	return c.readHosts(m, config.get("virtual_hosts").items())
+	return c.readHosts(m, config.Get("virtual_hosts").Items())
 }
 
-func (c *Config) readHosts(m *manager, hosts []tree) error {
+func (c *Config) readHosts(m *manager, hosts []yamltree.Tree) error {
 	for _, h := range hosts {
-		elements, err := readElements(h.get("rate_limits"), false)
+		elements, err := readElements(h.Get("rate_limits"), false)
 		if err == nil {
-			err = checkPerRoute(h.get("typed_per_filter_config"))
+			err = checkPerRoute(h.Get("typed_per_filter_config"))
 		}
 		if err != nil {
 			return err
 		}
-		read := host{tree: h, name: h.get("name").text(), elements: elements}
-		for _, d := range h.get("domains").items() {
-			read.domains = append(read.domains, strings.ToLower(d.text()))
+		read := host{tree: h, name: h.Get("name").Text(), elements: elements}
+		for _, d := range h.Get("domains").Items() {
+			read.domains = append(read.domains, strings.ToLower(d.Text()))
 		}
-		for _, r := range h.get("routes").items() {
+		for _, r := range h.Get("routes").Items() {
 			route, err := readRoute(r)
 			if err != nil {
 				return err
@@ -207,34 +215,30 @@ func (c *Config) readHosts(m *manager, hosts []tree) error {
 	return nil
 }
 
-func readRoute(r tree) (route, error) {
+func readRoute(r yamltree.Tree) (route, error) {
 	read := route{tree: r, match: &routev3.RouteMatch{}}
-	if !r.get("match").exists() {
-		return read, r.errorf("the route has no match")
+	if !r.Get("match").Exists() {
+		return read, r.Errorf("the route has no match")
 	}
-	if err := r.get("match").decode(read.match); err != nil {
+	if err := decode(r.Get("match"), read.match); err != nil {
 		return read, err
 	}
 	var err error
-	read.elements, err = readElements(r.get("route", "rate_limits"), false)
+	read.elements, err = readElements(r.Get("route", "rate_limits"), false)
 	if err != nil {
 		return read, err
 	}
-	return read, checkPerRoute(r.get("typed_per_filter_config"))
+	return read, checkPerRoute(r.Get("typed_per_filter_config"))
 }
 
 // checkPerRoute reads the rate limits in a typed_per_filter_config, so that a fault is reported before a request needs them.
-func checkPerRoute(configs tree) error {
-	if !configs.exists() {
-		return nil
-	}
-	for i := 1; i < len(configs.node.Content); i += 2 {
-		config := tree{configs.file, configs.node.Content[i]}
-		if config.hasType(wrapperType) {
-			config = config.get("config")
+func checkPerRoute(configs yamltree.Tree) error {
+	for _, config := range configs.Fields() {
+		if hasType(config, wrapperType) {
+			config = config.Get("config")
 		}
-		if config.hasType(perRouteType) {
-			if _, err := readElements(config.get("rate_limits"), true); err != nil {
+		if hasType(config, perRouteType) {
+			if _, err := readElements(config.Get("rate_limits"), true); err != nil {
 				return err
 			}
 		}
@@ -244,29 +248,29 @@ func checkPerRoute(configs tree) error {
 
 // readElements reads a list of rate limits. Envoy rejects stage and disable_key in the filter and in its settings for a route, so
 // readElements does too.
-func readElements(list tree, inFilter bool) ([]element, error) {
+func readElements(list yamltree.Tree, inFilter bool) ([]element, error) {
 	var all []element
-	for _, item := range list.items() {
+	for _, item := range list.Items() {
 		read := element{item, &routev3.RateLimit{}}
-		actions := item.get("actions").items()
+		actions := item.Get("actions").Items()
 		for i, a := range actions {
-			if err := a.decode(&routev3.RateLimit_Action{}); err != nil {
+			if err := decode(a, &routev3.RateLimit_Action{}); err != nil {
 				return nil, fmt.Errorf("action %d of rate_limits: %w", i+1, err)
 			}
 		}
-		if err := item.decode(read.config); err != nil {
+		if err := decode(item, read.config); err != nil {
 			return nil, err
 		}
 		for i, a := range read.config.GetActions() {
 			if a.GetActionSpecifier() == nil {
-				return nil, actions[i].errorf("action %d of rate_limits is empty: write for example remote_address: {}", i+1)
+				return nil, actions[i].Errorf("action %d of rate_limits is empty: write for example remote_address: {}", i+1)
 			}
 		}
 		switch {
 		case len(actions) == 0:
-			return nil, item.errorf("Envoy rejects rate_limits without actions")
-		case inFilter && (item.get("stage").exists() || item.get("disable_key").exists()):
-			return nil, item.errorf("Envoy rejects stage and disable_key here: remove them, or move the element to rate_limits of the route")
+			return nil, item.Errorf("Envoy rejects rate_limits without actions")
+		case inFilter && (item.Get("stage").Exists() || item.Get("disable_key").Exists()):
+			return nil, item.Errorf("Envoy rejects stage and disable_key here: remove them, or move the element to rate_limits of the route")
 		}
 		all = append(all, read)
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/weir-rls/weir/pkg/offline/yamltree"
 )
 
 // selected returns the elements with a name, or all of them for "". It also returns the names of all elements, as a text.
@@ -87,13 +89,13 @@ func domainRank(domain, name string) int {
 
 // routeOf returns the first route that matches, or nil. If a route before it is undecidable, the error names that route.
 func (h *host) routeOf(r *Request) (*route, error) {
-	if m := h.tree.get("matcher"); m.exists() {
-		return nil, m.errorf("a matcher selects the route, which is not supported: pass the route alone as --envoy")
+	if m := h.tree.Get("matcher"); m.Exists() {
+		return nil, m.Errorf("a matcher selects the route, which is not supported: pass the route alone as --envoy")
 	}
 	for i := range h.routes {
 		matches, err := matchRoute(h.routes[i].match, r)
 		if err != nil {
-			return nil, h.routes[i].tree.errorf("cannot decide whether the route matches: %w: pass the route alone as --envoy without "+
+			return nil, h.routes[i].tree.Errorf("cannot decide whether the route matches: %w: pass the route alone as --envoy without "+
 				"this condition", err)
 		}
 		if matches {
@@ -104,38 +106,38 @@ func (h *host) routeOf(r *Request) (*route, error) {
 }
 
 // perRoute returns the settings of the filter for the route: those of the route, the virtual host or the route configuration.
-func (d *deriver) perRoute(m *manager, f *filter) (settings tree, disabled bool) {
-	for _, all := range []tree{d.route.tree.get("typed_per_filter_config"), d.host.tree.get("typed_per_filter_config"), m.perRoute} {
-		config := all.member(f.name, f.name)
-		if !config.exists() {
+func (d *deriver) perRoute(m *manager, f *filter) (settings yamltree.Tree, disabled bool) {
+	for _, all := range []yamltree.Tree{d.route.tree.Get("typed_per_filter_config"), d.host.tree.Get("typed_per_filter_config"), m.perRoute} {
+		config := all.Get(f.name)
+		if !config.Exists() {
 			continue
 		}
-		if config.hasType(wrapperType) {
-			if config.get("disabled").text() == "true" {
-				return tree{}, true
+		if hasType(config, wrapperType) {
+			if config.Get("disabled").Bool() {
+				return yamltree.Tree{}, true
 			}
-			config = config.get("config")
-			if !config.exists() {
+			config = config.Get("config")
+			if !config.Exists() {
 				continue
 			}
 		}
 		return config, false
 	}
-	return tree{}, f.disabled
+	return yamltree.Tree{}, f.disabled
 }
 
 func (f *filter) stage() uint32 {
 	var n uint32
-	if _, err := fmt.Sscan(f.tree.get("stage").text(), &n); err != nil {
+	if _, err := fmt.Sscan(f.tree.Get("stage").Text(), &n); err != nil {
 		return 0
 	}
 	return n
 }
 
 // ignoredHostReason returns the reason why the rate limits of the virtual host have no effect, or "".
-func (d *deriver) ignoredHostReason(settings tree) string {
-	include := d.route.tree.get("route", "include_vh_rate_limits").text() == "true"
-	switch mode := settings.get("vh_rate_limits").text(); {
+func (d *deriver) ignoredHostReason(settings yamltree.Tree) string {
+	include := d.route.tree.Get("route", "include_vh_rate_limits").Bool()
+	switch mode := settings.Get("vh_rate_limits").Text(); {
 	case include || mode == "INCLUDE" || mode == "1":
 		return ""
 	case mode == "IGNORE" || mode == "2":

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/offline/yamltree"
 )
 
 // Kong reads the rate-limiting plugins of a declarative configuration of Kong. domain is the domain of the rules.
@@ -21,8 +20,8 @@ func Kong(name string, data []byte, domain string) (*Imported, error) {
 	k := &kong{Imported: &Imported{name: name}, paths: map[string][]string{}}
 	k.root = k.domain(cmp.Or(domain, "kong"))
 	for _, doc := range documents {
-		if doc.Kind != yaml.MappingNode {
-			return nil, fmt.Errorf("%s:%d: want a declarative configuration of Kong, with _format_version", name, doc.Line)
+		if !doc.IsMap() {
+			return nil, doc.Errorf("want a declarative configuration of Kong, with _format_version")
 		}
 		k.readEntities("", "", doc)
 	}
@@ -50,36 +49,35 @@ type kongPlugin struct {
 }
 
 // readEntities reads services, routes, consumers and plugins, which may be nested.
-func (k *kong) readEntities(scope, consumer string, n *yaml.Node) {
-	f := k.fieldsOf(n)
-	for _, service := range itemsOf(f["services"]) {
-		k.readEntities("service:"+nameOf(k.fieldsOf(service)), consumer, service)
+func (k *kong) readEntities(scope, consumer string, n yamltree.Tree) {
+	for _, service := range n.Get("services").Items() {
+		k.readEntities("service:"+nameOf(service), consumer, service)
 	}
-	for _, route := range itemsOf(f["routes"]) {
-		name, fields := "route:"+nameOf(k.fieldsOf(route)), k.fieldsOf(route)
-		for _, path := range itemsOf(fields["paths"]) {
-			if text := textOf(path); strings.HasPrefix(text, "/") {
+	for _, route := range n.Get("routes").Items() {
+		name := "route:" + nameOf(route)
+		for _, path := range route.Get("paths").Items() {
+			if text := path.Text(); strings.HasPrefix(text, "/") {
 				k.paths[name] = append(k.paths[name], text)
 			}
 		}
 		k.readEntities(name, consumer, route)
 	}
-	for _, c := range itemsOf(f["consumers"]) {
-		k.readEntities(scope, nameOf(k.fieldsOf(c)), c)
+	for _, c := range n.Get("consumers").Items() {
+		k.readEntities(scope, nameOf(c), c)
 	}
-	for _, group := range itemsOf(f["consumer_groups"]) {
-		for _, plugin := range itemsOf(k.fieldsOf(group)["plugins"]) {
-			k.problem(plugin.Line,
+	for _, group := range n.Get("consumer_groups").Items() {
+		for _, plugin := range group.Get("plugins").Items() {
+			k.problem(plugin.Line(),
 				"a plugin of a consumer group: Weir knows no groups; let a filter send the group as an entry, and write a rule by hand")
 		}
 	}
-	for _, plugin := range itemsOf(f["plugins"]) {
+	for _, plugin := range n.Get("plugins").Items() {
 		k.readPlugin(scope, consumer, plugin)
 	}
 }
 
-func nameOf(f map[string]*yaml.Node) string {
-	return cmp.Or(textOf(f["name"]), textOf(f["username"]), textOf(f["custom_id"]), textOf(f["id"]), "unnamed")
+func nameOf(entity yamltree.Tree) string {
+	return cmp.Or(entity.Get("name").Text(), entity.Get("username").Text(), entity.Get("custom_id").Text(), entity.Get("id").Text(), "unnamed")
 }
 
 // kongPeriods are the periods of a plugin's limits, with their windows.
@@ -87,31 +85,30 @@ var kongPeriods = []struct{ name, start string }{
 	{"second", ""}, {"minute", ""}, {"hour", ""}, {"day", ""}, {"month", "calendar"}, {"year", "calendar"},
 }
 
-func (k *kong) readPlugin(scope, consumer string, n *yaml.Node) {
-	f := k.fieldsOf(n)
-	switch name := textOf(f["name"]); name {
+func (k *kong) readPlugin(scope, consumer string, n yamltree.Tree) {
+	switch name := n.Get("name").Text(); name {
 	case "rate-limiting":
 	case "rate-limiting-advanced", "response-ratelimiting", "ai-rate-limiting-advanced", "service-protection":
-		k.problem(n.Line, "the plugin %s is not imported: only rate-limiting is", name)
+		k.problem(n.Line(), "the plugin %s is not imported: only rate-limiting is", name)
 		return
 	default:
 		return
 	}
-	if textOf(f["enabled"]) == "false" {
-		k.note(n.Line, "the plugin is disabled, and not imported")
+	if n.Get("enabled").Text() == "false" {
+		k.note(n.Line(), "the plugin is disabled, and not imported")
 		return
 	}
-	p := &kongPlugin{line: n.Line, scope: scope, consumer: consumer}
+	p := &kongPlugin{line: n.Line(), scope: scope, consumer: consumer}
 	for _, of := range []string{"service", "route", "consumer", "consumer_group"} {
-		reference := f[of]
-		name := textOf(reference)
-		if reference != nil && reference.Kind == yaml.MappingNode {
-			name = nameOf(k.fieldsOf(reference))
+		reference := n.Get(of)
+		name := reference.Text()
+		if reference.IsMap() {
+			name = nameOf(reference)
 		}
 		switch {
 		case name == "":
 		case of == "consumer_group":
-			k.problem(n.Line, "a plugin of the consumer group %s: Weir knows no groups; write a rule by hand", name)
+			k.problem(n.Line(), "a plugin of the consumer group %s: Weir knows no groups; write a rule by hand", name)
 			return
 		case of == "consumer":
 			p.consumer = name
@@ -119,7 +116,7 @@ func (k *kong) readPlugin(scope, consumer string, n *yaml.Node) {
 			p.scope = of + ":" + name
 		}
 	}
-	config := k.fieldsOf(f["config"], "second", "minute", "hour", "day", "month", "year", "limit_by", "header_name", "path", "policy",
+	config := k.checked(n.Get("config"), "second", "minute", "hour", "day", "month", "year", "limit_by", "header_name", "path", "policy",
 		"fault_tolerant", "hide_client_headers", "error_code", "error_message", "redis", "redis_host", "redis_port", "redis_password",
 		"redis_username", "redis_database", "redis_timeout", "redis_ssl", "redis_ssl_verify", "redis_server_name", "sync_rate")
 	if !k.readConfig(p, config) {
@@ -129,15 +126,15 @@ func (k *kong) readPlugin(scope, consumer string, n *yaml.Node) {
 }
 
 // readConfig reads the limits of a plugin and what it counts by.
-func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
+func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 	for _, period := range kongPeriods {
-		value := config[period.name]
-		if value == nil || value.Tag == "!!null" {
+		value := config.Get(period.name)
+		if !value.Exists() {
 			continue
 		}
-		n, ok := numberOf(value, maxRequests)
+		n, ok := value.Number(maxRequests)
 		if !ok {
-			k.problem(value.Line, "%s is not a number from 0 to %d", period.name, int64(maxRequests))
+			k.problem(value.Line(), "%s is not a number from 0 to %d", period.name, int64(maxRequests))
 			return false
 		}
 		p.limits = append(p.limits,
@@ -147,17 +144,17 @@ func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
 		k.problem(p.line, "the plugin has no second, minute, hour, day, month or year")
 		return false
 	}
-	p.tolerant = textOf(config["fault_tolerant"]) != "false" && (textOf(config["policy"]) == "redis" || textOf(config["policy"]) == "cluster")
-	if policy := cmp.Or(textOf(config["policy"]), "local"); policy == "local" {
+	p.tolerant = config.Get("fault_tolerant").Text() != "false" && (config.Get("policy").Text() == "redis" || config.Get("policy").Text() == "cluster")
+	if policy := cmp.Or(config.Get("policy").Text(), "local"); policy == "local" {
 		k.note(p.line, "policy local counts in each node of Kong: Weir counts once for all of Envoy")
 	}
 	for _, name := range []string{"error_code", "error_message", "hide_client_headers"} {
-		if v := config[name]; textOf(v) != "" && textOf(v) != "false" && textOf(v) != "429" {
-			k.note(v.Line, "%s is not carried over: see rate_limited_status and enable_x_ratelimit_headers of Envoy's filter, and "+
+		if v := config.Get(name); v.Text() != "" && v.Text() != "false" && v.Text() != "429" {
+			k.note(v.Line(), "%s is not carried over: see rate_limited_status and enable_x_ratelimit_headers of Envoy's filter, and "+
 				"on_deny of rules", name)
 		}
 	}
-	switch by := cmp.Or(textOf(config["limit_by"]), "consumer"); by {
+	switch by := cmp.Or(config.Get("limit_by").Text(), "consumer"); by {
 	case "ip":
 		p.by = entry("remote_address", "")
 	case "consumer", "credential":
@@ -166,7 +163,7 @@ func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
 			"each request, for example to the address", by, by)
 	case "service":
 	case "header":
-		header := strings.ToLower(textOf(config["header_name"]))
+		header := strings.ToLower(config.Get("header_name").Text())
 		if header == "" {
 			k.problem(p.line, "limit_by header without header_name")
 			return false
@@ -175,7 +172,7 @@ func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
 		k.flag("--from %s=header:%s", header, header)
 		k.note(p.line, "limit_by header: Kong counts a request without %s by its address, and Envoy sends no descriptor for it", header)
 	case "path":
-		path := textOf(config["path"])
+		path := config.Get("path").Text()
 		if !strings.HasPrefix(path, "/") || strings.Contains(path, "*") {
 			k.problem(p.line, "limit_by path without a path that begins with / and has no *")
 			return false

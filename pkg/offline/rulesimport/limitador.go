@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/offline/yamltree"
 )
 
 // Limitador reads a limits file of Limitador, or the limits of a Limitador resource of Kubernetes. Each namespace is a domain.
@@ -22,15 +21,14 @@ func Limitador(name string, data []byte) (*Imported, error) {
 	i := &Imported{name: name, additive: true}
 	p := &limitador{Imported: i, known: map[string]int{}}
 	for _, doc := range documents {
-		list := resolveAlias(doc)
-		if list.Kind == yaml.MappingNode {
-			spec := i.fieldsOf(i.fieldsOf(doc)["spec"])
-			list = spec["limits"]
+		list := doc
+		if doc.IsMap() {
+			list = doc.Get("spec", "limits")
 		}
-		if list == nil || list.Kind != yaml.SequenceNode {
-			return nil, fmt.Errorf("%s:%d: want a list of limits, as LIMITS_FILE has it, or a Limitador resource with spec.limits", name, doc.Line)
+		if !list.IsList() {
+			return nil, doc.Errorf("want a list of limits, as LIMITS_FILE has it, or a Limitador resource with spec.limits")
 		}
-		for _, n := range itemsOf(list) {
+		for _, n := range list.Items() {
 			p.read(n)
 		}
 	}
@@ -70,23 +68,23 @@ var (
 	condition = regexp.MustCompile(`^\s*` + reference + `\s*==\s*(?:'([^'\\]*)'|"([^"\\]*)")\s*$`)
 )
 
-func (p *limitador) read(n *yaml.Node) {
-	f := p.fieldsOf(n, "id", "namespace", "max_value", "seconds", "name", "conditions", "variables")
-	l := limitadorLimit{line: n.Line, namespace: textOf(f["namespace"]), values: map[string]string{}}
+func (p *limitador) read(n yamltree.Tree) {
+	p.checked(n, "id", "namespace", "max_value", "seconds", "name", "conditions", "variables")
+	l := limitadorLimit{line: n.Line(), namespace: n.Get("namespace").Text(), values: map[string]string{}}
 	if l.namespace == "" {
-		p.problem(n.Line, "the limit has no namespace")
+		p.problem(n.Line(), "the limit has no namespace")
 		return
 	}
-	sound := p.readRate(&l, n, f)
+	sound := p.readRate(&l, n)
 	if !sound {
 		return
 	}
-	for _, c := range itemsOf(f["conditions"]) {
-		for _, part := range conjuncts(textOf(c)) {
+	for _, c := range n.Get("conditions").Items() {
+		for _, part := range conjuncts(c.Text()) {
 			sound = p.readCondition(&l, c, part) && sound
 		}
 	}
-	for _, v := range itemsOf(f["variables"]) {
+	for _, v := range n.Get("variables").Items() {
 		sound = p.readVariable(&l, v) && sound
 	}
 	if !sound {
@@ -102,54 +100,54 @@ func (p *limitador) read(n *yaml.Node) {
 }
 
 // readRate reads the maximum and the window of a limit. It returns false after a problem, as the other methods do.
-func (p *limitador) readRate(l *limitadorLimit, n *yaml.Node, f map[string]*yaml.Node) bool {
-	maximum, ok := numberOf(f["max_value"], maxRequests)
+func (p *limitador) readRate(l *limitadorLimit, n yamltree.Tree) bool {
+	maximum, ok := n.Get("max_value").Number(maxRequests)
 	if !ok {
-		p.problem(firstLine(f["max_value"], n), "max_value is not a number from 0 to %d", int64(maxRequests))
+		p.problem(cmp.Or(n.Get("max_value").Line(), n.Line()), "max_value is not a number from 0 to %d", int64(maxRequests))
 		return false
 	}
-	seconds, ok := numberOf(f["seconds"], maxSeconds)
+	seconds, ok := n.Get("seconds").Number(maxSeconds)
 	if !ok || seconds == 0 {
-		p.problem(firstLine(f["seconds"], n), "seconds is not a number from 1 to %d", maxSeconds)
+		p.problem(cmp.Or(n.Get("seconds").Line(), n.Line()), "seconds is not a number from 1 to %d", maxSeconds)
 		return false
 	}
 	unit, multiplier := windowOf(seconds)
 	l.limit = rulesfile.DraftLimit{
 		Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: maximum, WindowStart: "first_hit", CountDenied: uncounted,
-		Name: textOf(f["name"]),
+		Name: n.Get("name").Text(),
 	}
 	return true
 }
 
 // readCondition reads one comparison of the condition c.
-func (p *limitador) readCondition(l *limitadorLimit, c *yaml.Node, comparison string) bool {
+func (p *limitador) readCondition(l *limitadorLimit, c yamltree.Tree, comparison string) bool {
 	m := condition.FindStringSubmatch(comparison)
 	if m == nil || strings.HasPrefix(m[5], "limit.") || m[6]+m[7] == "" || strings.Contains(m[6]+m[7], "*") {
-		p.problem(c.Line, "the condition %s does not compare a descriptor with a text: rules match only values", strings.TrimSpace(comparison))
+		p.problem(c.Line(), "the condition %s does not compare a descriptor with a text: rules match only values", strings.TrimSpace(comparison))
 		return false
 	}
 	return p.addValue(l, c, m, m[6]+m[7])
 }
 
-func (p *limitador) readVariable(l *limitadorLimit, v *yaml.Node) bool {
-	m := variable.FindStringSubmatch(textOf(v))
+func (p *limitador) readVariable(l *limitadorLimit, v yamltree.Tree) bool {
+	m := variable.FindStringSubmatch(v.Text())
 	if m == nil || strings.HasPrefix(m[5], "limit.") {
-		p.problem(v.Line, "the variable %s is not a value of a descriptor: rules count by values only", textOf(v))
+		p.problem(v.Line(), "the variable %s is not a value of a descriptor: rules count by values only", v.Text())
 		return false
 	}
 	return p.addValue(l, v, m, "")
 }
 
 // addValue adds the key of a match of reference, with its value, to l.
-func (p *limitador) addValue(l *limitadorLimit, n *yaml.Node, match []string, value string) bool {
+func (p *limitador) addValue(l *limitadorLimit, n yamltree.Tree, match []string, value string) bool {
 	of, key, sound := match[1], match[2]+match[3]+match[4]+match[5], true
 	l.index = cmp.Or(l.index, of)
 	if of != l.index {
-		p.problem(n.Line, "the limit reads descriptors[%s] and descriptors[%s], and a rule has one descriptor", l.index, of)
+		p.problem(n.Line(), "the limit reads descriptors[%s] and descriptors[%s], and a rule has one descriptor", l.index, of)
 		sound = false
 	}
 	if known := l.values[key]; known != "" && value != "" && known != value {
-		p.problem(n.Line, "no request has %s with the values %q and %q", key, known, value)
+		p.problem(n.Line(), "no request has %s with the values %q and %q", key, known, value)
 		sound = false
 	}
 	l.values[key] = cmp.Or(l.values[key], value)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/offline/yamltree"
 )
 
 // The bounds of an import.
@@ -48,6 +49,28 @@ type domain struct {
 	name    string
 	root    rulesfile.Draft
 	onError string
+}
+
+// documentsOf reads the documents of a YAML file.
+func documentsOf(name string, data []byte) ([]yamltree.Tree, error) {
+	if err := checkSize(name, data); err != nil {
+		return nil, err
+	}
+	documents, err := yamltree.Read(name, data)
+	if err == nil && len(documents) == 0 {
+		err = fmt.Errorf("%s: the file is empty: correct the path", name)
+	}
+	return documents, err
+}
+
+// checked returns t, and reports each unknown key as a problem.
+func (i *Imported) checked(t yamltree.Tree, known ...string) yamltree.Tree {
+	for key := range t.Fields() {
+		if name := key.Text(); !slices.Contains(known, name) {
+			i.problem(key.Line(), "%s is not known here, so its meaning is not carried over", name)
+		}
+	}
+	return t
 }
 
 // checkSize rejects a file above [MaxFile].

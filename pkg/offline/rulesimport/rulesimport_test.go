@@ -441,6 +441,7 @@ func TestImportsRejectOtherFiles(t *testing.T) {
 		{nginxReader, ";", "unexpected ;"},
 		{nginxReader, strings.Repeat("a {", 60), "more than 50 blocks"},
 		{kongReader, "[]", "want a declarative configuration of Kong"},
+		{kongReader, "services: &a [{name: x, services: *a}]", "too large or too deep"},
 		{kongReader, "services: []", "has no plugin rate-limiting"},
 		{EnvoyGateway, "kind: Gateway", "has no BackendTrafficPolicy"},
 		{Limitador, strings.Repeat("#", MaxFile+1), "larger than 4194304 bytes"},

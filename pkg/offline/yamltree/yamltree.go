@@ -1,0 +1,202 @@
+// Package yamltree reads YAML and JSON as trees whose values have positions, for files of other programs.
+package yamltree
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// The bounds of a document with its aliases replaced, because a few lines of aliases could exhaust the memory.
+const (
+	maxNodes = 1 << 20
+	maxDepth = 200
+)
+
+// A Tree is a value in a file. The zero Tree is an absent value.
+type Tree struct {
+	file string
+	node *yaml.Node
+}
+
+// Read returns the documents of a file, with aliases replaced by their values.
+func Read(file string, data []byte) ([]Tree, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var documents []Tree
+	for {
+		var doc yaml.Node
+		err := decoder.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return documents, nil
+		}
+		if err != nil {
+			return nil, errors.New(rulesfile.SyntaxFault(rulesfile.File{Name: file, Data: data}, err).String())
+		}
+		budget := maxNodes
+		if err := expand(&doc, &budget, 0); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		for _, root := range doc.Content {
+			documents = append(documents, Tree{file, root})
+		}
+	}
+}
+
+// expand replaces aliases by the nodes that they name. budget is the number of nodes that may still be added.
+func expand(n *yaml.Node, budget *int, depth int) error {
+	if *budget--; *budget < 0 || depth > maxDepth {
+		return fmt.Errorf("line %d: the document is too large or too deep, with its aliases replaced: "+
+			"pass only the part that has the limits", n.Line)
+	}
+	for i, child := range n.Content {
+		if child.Kind == yaml.AliasNode {
+			copied := *child.Alias
+			copied.Content, copied.Anchor = slices.Clone(copied.Content), ""
+			n.Content[i], child = &copied, &copied
+		}
+		if err := expand(child, budget, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Exists reports whether the value is present and not null.
+func (t Tree) Exists() bool { return t.node != nil && t.node.Tag != "!!null" }
+
+// IsMap reports whether the value is a map.
+func (t Tree) IsMap() bool { return t.node != nil && t.node.Kind == yaml.MappingNode }
+
+// IsList reports whether the value is a list.
+func (t Tree) IsList() bool { return t.node != nil && t.node.Kind == yaml.SequenceNode }
+
+// Line returns the line of the value, or 0 if it is absent.
+func (t Tree) Line() int {
+	if t.node == nil {
+		return 0
+	}
+	return t.node.Line
+}
+
+// Source returns the file and line, such as envoy.yaml:12.
+func (t Tree) Source() string { return fmt.Sprintf("%s:%d", t.file, t.Line()) }
+
+// Errorf returns an error at the position of the value.
+func (t Tree) Errorf(format string, values ...any) error {
+	return fmt.Errorf("%s: "+format, append([]any{t.Source()}, values...)...)
+}
+
+// Fields yields the keys and values of a map.
+func (t Tree) Fields() iter.Seq2[Tree, Tree] {
+	return func(yield func(Tree, Tree) bool) {
+		if !t.IsMap() {
+			return
+		}
+		for pair := range slices.Chunk(t.node.Content, 2) {
+			if !yield(Tree{t.file, pair[0]}, Tree{t.file, pair[1]}) {
+				return
+			}
+		}
+	}
+}
+
+// Get returns the value at a path of keys. Like the JSON of protobuf, it also accepts each key in camelCase. Of duplicate keys, the
+// last one counts.
+func (t Tree) Get(path ...string) Tree {
+	for _, name := range path {
+		var found Tree
+		for key, value := range t.Fields() {
+			if text := key.node.Value; text == name || text == camelCase(name) {
+				found = value
+			}
+		}
+		t = found
+	}
+	return t
+}
+
+func camelCase(name string) string {
+	words := strings.Split(name, "_")
+	for i, word := range words[1:] {
+		if word != "" {
+			words[i+1] = strings.ToUpper(word[:1]) + word[1:]
+		}
+	}
+	return strings.Join(words, "")
+}
+
+// Items returns the elements of a list.
+func (t Tree) Items() []Tree {
+	if !t.IsList() {
+		return nil
+	}
+	items := make([]Tree, len(t.node.Content))
+	for i, n := range t.node.Content {
+		items[i] = Tree{t.file, n}
+	}
+	return items
+}
+
+// Text returns a scalar as it is written, or "".
+func (t Tree) Text() string {
+	if !t.Exists() || t.node.Kind != yaml.ScalarNode {
+		return ""
+	}
+	return t.node.Value
+}
+
+// Bool reports whether the value is true, also in a spelling of YAML 1.1 such as yes.
+func (t Tree) Bool() bool {
+	value, _ := boolean(t.node)
+	return value
+}
+
+// Number returns a whole number from 0 to maximum.
+func (t Tree) Number(maximum int64) (value int64, ok bool) {
+	if t.node == nil || t.node.Decode(&value) != nil {
+		return 0, false
+	}
+	return value, value >= 0 && value <= maximum
+}
+
+// Value decodes the value. Words such as yes are booleans, as in YAML 1.1.
+func (t Tree) Value() (value any, err error) {
+	markBooleans(t.node)
+	if err := t.node.Decode(&value); err != nil {
+		return nil, t.Errorf("%s", strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	return value, nil
+}
+
+// boolean reads a boolean of YAML 1.1. The decoder reads YAML 1.2.
+func boolean(n *yaml.Node) (value, ok bool) {
+	if n == nil || n.Kind != yaml.ScalarNode || n.Style != 0 {
+		return false, false
+	}
+	switch strings.ToLower(n.Value) {
+	case "y", "yes", "on", "true":
+		return true, true
+	case "n", "no", "off", "false":
+		return false, true
+	}
+	return false, false
+}
+
+func markBooleans(n *yaml.Node) {
+	if value, ok := boolean(n); ok {
+		n.Tag, n.Value = "!!bool", fmt.Sprint(value)
+	}
+	for i, child := range n.Content {
+		if isKey := n.Kind == yaml.MappingNode && i%2 == 0; !isKey {
+			markBooleans(child)
+		}
+	}
+}
