@@ -22,6 +22,9 @@ func EnvoyGateway(name string, data []byte) (*Imported, error) {
 	}
 	g := &gateway{&Imported{name: name}}
 	policies := 0
+	for _, doc := range documents { // a List of kubectl has the resources as its items
+		documents = append(documents, doc.Get("items").Items()...)
+	}
 	for _, doc := range documents {
 		if doc.Get("kind").Text() != "BackendTrafficPolicy" {
 			continue

@@ -520,6 +520,15 @@ func TestCommentHasArgumentsOfGen(t *testing.T) {
 	}
 }
 
+// kubectl get -o yaml writes one document of kind List.
+func TestListOfPoliciesIsImported(t *testing.T) {
+	imported, err := EnvoyGateway("file", []byte("kind: List\nitems: [{kind: BackendTrafficPolicy, "+
+		"spec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}}]}}}}]"))
+	if err != nil || len(imported.Domains()) == 0 {
+		t.Errorf("%+v, %v, want the domain of the policy", imported, err)
+	}
+}
+
 // A rule of Envoy Gateway of which a part is missing is not in the rules at all.
 func TestNoRuleIsImportedInPart(t *testing.T) {
 	imported, err := EnvoyGateway("file", []byte("kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, clientSelectors: [{headers: [{name: a, value: b}, {name: c, value: d, invert: true}]}]}]}}}"))
