@@ -45,11 +45,11 @@ func printJSON(w io.Writer, v any) error {
 }
 
 // printResult prints a value as JSON if the output is json, and its text otherwise.
-func printResult(w io.Writer, output string, v any, text string) error {
+func printResult(w io.Writer, output string, v any, text func() string) error {
 	if output == "json" {
 		return printJSON(w, v)
 	}
-	_, err := io.WriteString(w, text)
+	_, err := io.WriteString(w, text())
 	return err
 }
 

@@ -87,7 +87,7 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 	defer stop()
 	report, err := conform.Run(ctx, options)
 	if len(report.Checks) > 0 {
-		written = errors.Join(written, printResult(to.Out, c.Output, &report, report.Summary()+"\n"))
+		written = errors.Join(written, printResult(to.Out, c.Output, &report, func() string { return report.Summary() + "\n" }))
 	}
 	if err = errors.Join(err, written); err == nil && report.Failed > 0 {
 		return Failed
@@ -108,11 +108,13 @@ func (c *Conform) print(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var rows []string
-	for _, check := range checks {
-		rows = append(rows, terminal.Row(check.ID, check.Asks))
-	}
-	return printResult(out, c.Output, checks, terminal.Table(rows...))
+	return printResult(out, c.Output, checks, func() string {
+		var rows []string
+		for _, check := range checks {
+			rows = append(rows, terminal.Row(check.ID, check.Asks))
+		}
+		return terminal.Table(rows...)
+	})
 }
 
 func (c *Conform) options() (conform.Options, error) {

@@ -66,7 +66,7 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 		if d.Output == "markdown" {
 			text = report.Markdown
 		}
-		err = printResult(to.Out, d.Output, report, text())
+		err = printResult(to.Out, d.Output, report, text)
 	}
 	if err != nil {
 		return failedError{err}

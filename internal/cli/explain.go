@@ -84,7 +84,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 	if err != nil {
 		return err
 	}
-	err = printResult(to.Out, e.Output, explanation, explanation.Text(colored(to.Out)))
+	err = printResult(to.Out, e.Output, explanation, func() string { return explanation.Text(colored(to.Out)) })
 	if err == nil && !explanation.Covered() {
 		return Failed
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/weir-rls/weir/internal/terminal"
+	"github.com/weir-rls/weir/pkg/admin/api"
 )
 
 // Peek prints the state of a key in a running server. It charges nothing.
@@ -45,22 +46,27 @@ func (p *Peek) run(ctx context.Context, to Streams) error {
 	if err != nil {
 		return err
 	}
-	text := ""
-	if len(state.Limits) > 0 {
-		rows := []string{"RULE\tLIMIT\tALGORITHM\tUSED\tOF\tREMAINING\tRETRY AFTER\tRESET AFTER\tPENALTY\tMODE\tSOURCE"}
-		for _, l := range state.Limits {
-			s := l.State.Rounded()
-			rows = append(rows, rowOf(l.Rule, l.Name, l.Algorithm, s.Used, l.RequestsPerUnit, s.Remaining, s.RetryAfter, s.ResetAfter,
-				s.Penalty, l.Mode, l.Source))
-		}
-		text = terminal.Table(rows...)
-	} else if state.Unlimited {
-		text = "unlimited: the rule of this descriptor counts nothing\n"
-	}
-	err = printResult(to.Out, p.Output, state, text)
+	err = printResult(to.Out, p.Output, state, func() string { return keyStateText(&state) })
 	if err == nil && len(state.Limits) == 0 && !state.Unlimited {
 		fmt.Fprintln(to.Err, "weir: no limit applies to this descriptor: "+cmp.Or(terminal.Printable(state.Hint), "weir explain shows why"))
 		return Failed
 	}
 	return err
+}
+
+func keyStateText(state *api.KeyState) string {
+	switch {
+	case len(state.Limits) > 0:
+	case state.Unlimited:
+		return "unlimited: the rule of this descriptor counts nothing\n"
+	default:
+		return ""
+	}
+	rows := []string{"RULE\tLIMIT\tALGORITHM\tUSED\tOF\tREMAINING\tRETRY AFTER\tRESET AFTER\tPENALTY\tMODE\tSOURCE"}
+	for _, l := range state.Limits {
+		s := l.State.Rounded()
+		rows = append(rows, rowOf(l.Rule, l.Name, l.Algorithm, s.Used, l.RequestsPerUnit, s.Remaining, s.RetryAfter, s.ResetAfter,
+			s.Penalty, l.Mode, l.Source))
+	}
+	return terminal.Table(rows...)
 }

@@ -61,7 +61,7 @@ type planReport struct {
 func (p *Plan) Run(to Streams) error {
 	answers, err := p.answers(to.In)
 	if err == nil {
-		err = printResult(to.Out, p.Output, answers, terminal.PrintableLines(answers.text()))
+		err = printResult(to.Out, p.Output, answers, answers.text)
 	}
 	return err
 }
@@ -98,5 +98,5 @@ func (r *planReport) text() string {
 	if r.Plan != nil {
 		texts = append(texts, r.Plan.Text())
 	}
-	return strings.Join(texts, "\n")
+	return terminal.PrintableLines(strings.Join(texts, "\n"))
 }

@@ -62,7 +62,9 @@ func (e *Explain) openReceipt(to Streams) error {
 	if err != nil {
 		return err
 	}
-	err = printResult(to.Out, e.Output, record, terminal.PrintableLines(record.text(strings.Join(e.Config, ", "))))
+	err = printResult(to.Out, e.Output, record, func() string {
+		return terminal.PrintableLines(record.text(strings.Join(e.Config, ", ")))
+	})
 	if err == nil && (!record.LimitKnown || record.KeyMatches != nil && !*record.KeyMatches) {
 		return Failed
 	}

@@ -67,15 +67,17 @@ func (r *Reset) run(ctx context.Context, to Streams) error {
 		return err
 	}
 	r.warn(done.Notified, to)
-	rows := []string{"RULE\tLIMIT\tRESULT\tSOURCE"}
-	for _, l := range done.Limits {
-		result := "was not in use"
-		if l.Reset {
-			result = "reset"
+	return printResult(to.Out, r.Output, done, func() string {
+		rows := []string{"RULE\tLIMIT\tRESULT\tSOURCE"}
+		for _, l := range done.Limits {
+			result := "was not in use"
+			if l.Reset {
+				result = "reset"
+			}
+			rows = append(rows, rowOf(l.Rule, l.Name, result, l.Source))
 		}
-		rows = append(rows, rowOf(l.Rule, l.Name, result, l.Source))
-	}
-	return printResult(to.Out, r.Output, done, terminal.Table(rows...))
+		return terminal.Table(rows...)
+	})
 }
 
 func (r *Reset) warn(notified bool, to Streams) {
@@ -115,7 +117,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 		}
 	}
 	r.warn(sum.Notified, to)
-	err = printResult(to.Out, r.Output, sum, fmt.Sprintf("scanned %d, reset %d\n", sum.Scanned, sum.Reset))
+	err = printResult(to.Out, r.Output, sum, func() string { return fmt.Sprintf("scanned %d, reset %d\n", sum.Scanned, sum.Reset) })
 	if err == nil && sum.Reset == 0 {
 		fmt.Fprintf(to.Err, "weir: no key in use contains the entry %s: check its key, its value and the domain\n", terminal.Printable(r.Entry))
 		return Failed

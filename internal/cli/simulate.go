@@ -81,7 +81,7 @@ func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	if err != nil || result == nil {
 		return err
 	}
-	return printResult(to.Out, s.Output, result, simulationText(result, colored(to.Out)))
+	return printResult(to.Out, s.Output, result, func() string { return simulationText(result, colored(to.Out)) })
 }
 
 func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, error) {

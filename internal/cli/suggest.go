@@ -75,13 +75,7 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	if !recommended {
 		s.hint(report, to.Err)
 	}
-	text := terminal.PrintableLines(report.Text())
-	if s.Output == "yaml" {
-		text, err = report.YAML()
-	}
-	if err == nil {
-		err = printResult(to.Out, s.Output, report, text)
-	}
+	err = s.print(report, to.Out)
 	switch {
 	case recommended:
 		return err
@@ -89,6 +83,23 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 		return Failed
 	case errors.Is(err, suggest.ErrNoYAML):
 		return failedError{err}
+	}
+	return err
+}
+
+func (s *Suggest) print(report *suggest.Report, out io.Writer) (err error) {
+	var text string
+	switch s.Output {
+	case "json":
+		return printJSON(out, report)
+	case "yaml":
+		text, err = report.YAML()
+	default:
+		text, err = report.Text()
+		text = terminal.PrintableLines(text)
+	}
+	if err == nil {
+		_, err = io.WriteString(out, text)
 	}
 	return err
 }

@@ -107,7 +107,7 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 	if t.Output == "junit" {
 		err = report.WriteJUnit(to.Out)
 	} else {
-		err = printResult(to.Out, t.Output, report, t.text(report))
+		err = printResult(to.Out, t.Output, report, func() string { return t.text(report) })
 	}
 	if err != nil {
 		return err

@@ -302,8 +302,8 @@ func TestRecommendationSeparatesAttackers(t *testing.T) {
 		if o := rec.Outliers[0]; o.Key != "user_id=attacker-1" || *o.Needs != 240 {
 			t.Errorf("%s needs %d", o.Key, *o.Needs)
 		}
-		if text := r.Text(); !strings.Contains(text, "2 keys are outliers: they need at least 180, 180 times as much as the busiest ordinary key.") {
-			t.Errorf("%s\nwant the sentence about the 2 outliers", text)
+		if text, err := r.Text(); err != nil || !strings.Contains(text, "2 keys are outliers: they need at least 180, 180 times as much as the busiest ordinary key.") {
+			t.Errorf("%s, %v\nwant the sentence about the 2 outliers", text, err)
 		}
 	}
 }
@@ -317,7 +317,7 @@ func TestOutliersBeyondEveryLimitNeedMore(t *testing.T) {
 		lines = append(lines, line(5*time.Minute, fmt.Sprint("attacker-", attacker), limiters.MaxHits))
 	}
 	r := report(t, suggest.Options{Rules: rulesWith(t, "unit: minute", 5), Headroom: 0.2}, lines)
-	if text := r.Text(); !strings.Contains(text, "2 keys are outliers: they need more than any limit.") {
+	if text, err := r.Text(); err != nil || !strings.Contains(text, "2 keys are outliers: they need more than any limit.") {
 		t.Errorf("%s\nwant the sentence about the 2 outliers", text)
 	}
 }
@@ -343,7 +343,8 @@ func TestReportExplainsRecordingsWithoutASuggestion(t *testing.T) {
 		"beyond every limit":   {[]replay.Line{line(0, "a", 1<<52)}, "no fixed_window limit per minute admits all requests of the ordinary keys: the largest is 4,503,599,627,370,495", 0, 1},
 	} {
 		r := report(t, suggest.Options{Rules: rules}, c.lines)
-		text := r.Text()
+		text, err := r.Text()
+		must.Succeed(t, err)
 		if !strings.Contains(text, c.text) || r.Unmatched != c.unmatched || r.Rules[0].Requests != c.in && c.in > 0 {
 			t.Errorf("%s: %d unmatched\n%s\nwant %q", name, r.Unmatched, text, c.text)
 		}

@@ -47,12 +47,10 @@ var textTemplate = sync.OnceValue(func() *template.Template {
 })
 
 // Text returns the report for a terminal.
-func (r *Report) Text() string {
+func (r *Report) Text() (string, error) {
 	var b strings.Builder
-	if err := textTemplate().Execute(&b, r); err != nil {
-		panic(err) // impossible: no function of the template returns an error
-	}
-	return b.String()
+	err := textTemplate().Execute(&b, r)
+	return b.String(), err
 }
 
 // table returns rows of cells that are separated by tabs, each behind two spaces.

@@ -82,7 +82,7 @@ func TestYAMLOfSeveralDomainsIsAnError(t *testing.T) {
 	if _, err := r.YAML(); !errors.Is(err, suggest.ErrNoYAML) || !strings.Contains(err.Error(), `["ugc" "shop"]`) {
 		t.Errorf("error %v, want suggest.ErrNoYAML with both domains", err)
 	}
-	if text := r.Text(); strings.Count(text, "\ndomain: ") != 2 {
+	if text, err := r.Text(); err != nil || strings.Count(text, "\ndomain: ") != 2 {
 		t.Errorf("%s\nwant the rules of both domains", text)
 	}
 }
