@@ -26,14 +26,17 @@ func Read(t testing.TB, path string) []byte {
 // maxWait is far longer than any step of a test takes, even on a busy machine.
 const maxWait = 2 * time.Minute
 
-// Until polls done, and returns the time at which it was first true. The test fails after 2 minutes, see [LongestWait].
+// Until polls done, and returns the time at which it was first true, to 2 % of the wait. It polls less often the longer it waits,
+// because done may cost a request to a container. The test fails after 2 minutes, see [LongestWait].
 func Until(t testing.TB, what string, done func() bool) time.Time {
 	t.Helper()
-	wait := LongestWait(t, maxWait)
-	for deadline := time.Now().Add(wait); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	wait, start := LongestWait(t, maxWait), time.Now()
+	for !done() {
+		waited := time.Since(start)
+		if waited > wait {
 			t.Fatalf("not in %v: %s", wait, what)
 		}
+		time.Sleep(min(max(5*time.Millisecond, waited/50), 100*time.Millisecond))
 	}
 	return time.Now()
 }
