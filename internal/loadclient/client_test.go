@@ -225,29 +225,31 @@ func TestLeasesAreOpenedAndThenEnded(t *testing.T) {
 // Errors are counted separately, so a failing server does not look fast. The result has the first message.
 func TestErrorsAreCounted(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		code ratelimitv3.RateLimitResponse_Code
 		err  error
 		want string
 	}{
-		{0, status.Error(codes.Unavailable, "no store"), "grpc-status: 14 grpc-message: no store"},
-		{ratelimitv3.RateLimitResponse_UNKNOWN, nil, "neither OK nor OVER_LIMIT"},
+		"a status":       {0, status.Error(codes.Unavailable, "no store"), "grpc-status: 14 grpc-message: no store"},
+		"a code UNKNOWN": {ratelimitv3.RateLimitResponse_UNKNOWN, nil, "neither OK nor OVER_LIMIT"},
 	} {
-		s := start(t, func(user string) (ratelimitv3.RateLimitResponse_Code, error) {
-			if user == "user-00000001" {
-				return c.code, c.err
+		t.Run(name, func(t *testing.T) {
+			s := start(t, func(user string) (ratelimitv3.RateLimitResponse_Code, error) {
+				if user == "user-00000001" {
+					return c.code, c.err
+				}
+				return ratelimitv3.RateLimitResponse_OK, nil
+			})
+			r := load(t, loadclient.Options{
+				Addr: s.addr, Request: loadclient.NewRequest("d", "a"), Users: loadclient.RoundRobin(2), InFlight: 4, Count: 200, Duration: time.Minute,
+			})
+			if want := s.requests["user-00000001"]; r.OK == 0 || r.Errors != want {
+				t.Errorf("%d OK, %d errors, want %d", r.OK, r.Errors, want)
 			}
-			return ratelimitv3.RateLimitResponse_OK, nil
+			if !strings.Contains(r.Error, c.want) {
+				t.Errorf("the first error is %q, want %q", r.Error, c.want)
+			}
 		})
-		r := load(t, loadclient.Options{
-			Addr: s.addr, Request: loadclient.NewRequest("d", "a"), Users: loadclient.RoundRobin(2), InFlight: 4, Count: 200, Duration: time.Minute,
-		})
-		if want := s.requests["user-00000001"]; r.OK == 0 || r.Errors != want {
-			t.Errorf("%d OK, %d errors, want %d", r.OK, r.Errors, want)
-		}
-		if !strings.Contains(r.Error, c.want) {
-			t.Errorf("the first error is %q, want %q", r.Error, c.want)
-		}
 	}
 }
 

@@ -274,23 +274,28 @@ func TestMergeDomainsJoinsFiles(t *testing.T) {
 	merge := rulesfile.Options{MergeDomains: true}
 	a := "domain: d\ndescriptors:\n- {key: k, value: 'a*'" + rest + "- {key: x, value: y" + rest
 	b := "domain: d\ndescriptors:\n- {key: k, value: '*b'" + rest
-	for _, tt := range []struct {
+	for name, tt := range map[string]struct {
 		files []string
 		want  string // the rule that matches k=ab
-	}{{[]string{a, b}, "k=a*"}, {[]string{b, "domain: e\n", a}, "k=*b"}} {
-		rules, _, err := rulesfile.ParseWith(merge, files(tt.files...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := rules.Match("d", entries("k=ab")).Name; got != tt.want {
-			t.Errorf("got %s, want %s", got, tt.want)
-		}
-		if rules.Match("d", entries("x=y")) == nil || rules.Match("d", entries("k=b")) == nil {
-			t.Error("a rule is lost")
-		}
-		if _, n := rules.Counts(); n != 3 {
-			t.Errorf("%d rules, want 3", n)
-		}
+	}{
+		"one after the other":            {[]string{a, b}, "k=a*"},
+		"with another domain in between": {[]string{b, "domain: e\n", a}, "k=*b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules, _, err := rulesfile.ParseWith(merge, files(tt.files...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := rules.Match("d", entries("k=ab")).Name; got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+			if rules.Match("d", entries("x=y")) == nil || rules.Match("d", entries("k=b")) == nil {
+				t.Error("a rule is lost")
+			}
+			if _, n := rules.Counts(); n != 3 {
+				t.Errorf("%d rules, want 3", n)
+			}
+		})
 	}
 	_, _, err := rulesfile.ParseWith(merge, files(a, b, "domain: d\ndescriptors:\n- {key: x, value: y"+rest)...)
 	golden(t, err,
