@@ -96,7 +96,7 @@ func (r *reader) value(n *yaml.Node) any {
 }
 
 func (r *reader) scalar(n *yaml.Node) any {
-	if b, ok := parseBool(n); ok {
+	if b, ok := ParseBool(n); ok {
 		return b
 	}
 	switch n.ShortTag() {

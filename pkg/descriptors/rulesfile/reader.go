@@ -289,15 +289,15 @@ func (r *reader) flag(f field) bool {
 	if !ok || r.empty(f) {
 		return false
 	}
-	v, ok := parseBool(n)
+	v, ok := ParseBool(n)
 	if !ok {
 		r.fault(n, "want true or false", "%s is %s", f.key.Value, shape(n))
 	}
 	return v
 }
 
-// parseBool accepts the booleans of YAML 1.1, as envoyproxy/ratelimit does.
-func parseBool(n *yaml.Node) (value, ok bool) {
+// ParseBool accepts the booleans of YAML 1.1, such as yes, as envoyproxy/ratelimit does. The library reads YAML 1.2.
+func ParseBool(n *yaml.Node) (value, ok bool) {
 	if n.Kind != yaml.ScalarNode || n.Style != 0 && n.ShortTag() != "!!bool" {
 		return false, false
 	}

@@ -155,7 +155,10 @@ func (t Tree) Text() string {
 
 // Bool reports whether the value is true, also in a spelling of YAML 1.1 such as yes.
 func (t Tree) Bool() bool {
-	value, _ := boolean(t.node)
+	if t.node == nil {
+		return false
+	}
+	value, _ := rulesfile.ParseBool(t.node)
 	return value
 }
 
@@ -176,22 +179,8 @@ func (t Tree) Value() (value any, err error) {
 	return value, nil
 }
 
-// boolean reads a boolean of YAML 1.1. The decoder reads YAML 1.2.
-func boolean(n *yaml.Node) (value, ok bool) {
-	if n == nil || n.Kind != yaml.ScalarNode || n.Style != 0 {
-		return false, false
-	}
-	switch strings.ToLower(n.Value) {
-	case "y", "yes", "on", "true":
-		return true, true
-	case "n", "no", "off", "false":
-		return false, true
-	}
-	return false, false
-}
-
 func markBooleans(n *yaml.Node) {
-	if value, ok := boolean(n); ok {
+	if value, ok := rulesfile.ParseBool(n); ok {
 		n.Tag, n.Value = "!!bool", fmt.Sprint(value)
 	}
 	for i, child := range n.Content {
