@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,10 +19,9 @@ import (
 )
 
 const (
-	loadClients = 64
-	loadLimit   = 10 // of the kind ten
-	loadTime    = 4 * time.Second
-	slowReply   = 200 * time.Millisecond // of Redis; clients leave meanwhile
+	loadLimit = 10 // of the kind ten
+	loadTime  = 4 * time.Second
+	slowReply = 200 * time.Millisecond // of Redis; clients leave meanwhile
 )
 
 // Three replicas share one Redis, which restarts once. Some clients leave during the first call, some while the upstream works.
@@ -51,7 +51,7 @@ func TestConcurrencyHoldsUnderLoad(t *testing.T) {
 				weirs = append(weirs, w.GRPC)
 			}
 			s := newStack(t, testTimeout, denyOnFailure(t), weirs...)
-			counts := s.load(t, func() {
+			counts := s.load(t, 64, loadTime, enoughLoad, s.visit, func() {
 				time.Sleep(loadTime / 4)
 				redis.Stop()
 				restarted, err := redistest.Run(redis.Addr, settings...)
@@ -90,14 +90,16 @@ func denyOnFailure(t *testing.T) func(string) string {
 
 const loadUser = "load"
 
-// enoughLoad reports whether each outcome occurred. A busy machine needs longer than loadTime for that.
+// enoughLoad reports whether each outcome occurred.
 func enoughLoad(counts map[string]int) bool {
-	return counts["served"] >= 50 && counts["left during the first call"] > 0 && counts["left the upstream"] > 0 && counts["denied"] > 0
+	return counts["200"] >= 50 && counts["left during the first call"] > 0 && counts["left the upstream"] > 0 && counts["429"] > 0
 }
 
-// load has clients send requests while disturb runs, for loadTime at least and until there is enough load. It returns the
-// number of requests by outcome once all streams have ended.
-func (s *stack) load(t *testing.T, disturb func()) map[string]int {
+// load has clients send requests while disturb runs, for atLeast at least and until there is enough. A busy machine needs longer than
+// atLeast. It returns the number of requests by outcome once all streams have ended.
+func (s *stack) load(t *testing.T, clients int, atLeast time.Duration, enough func(counts map[string]int) bool,
+	send func(t *testing.T, name string, random *rand.Rand) string, disturb func(),
+) map[string]int {
 	t.Helper()
 	var mu sync.Mutex
 	counts := map[string]int{}
@@ -105,21 +107,22 @@ func (s *stack) load(t *testing.T, disturb func()) map[string]int {
 	over := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return time.Since(start) > loadTime && (enoughLoad(counts) || time.Since(start) > testTimeout)
+		return time.Since(start) > atLeast && (enough(counts) || time.Since(start) > testTimeout)
 	}
 	var running sync.WaitGroup
-	running.Go(disturb)
-	for n := range loadClients {
+	var disturbed atomic.Bool
+	running.Go(func() {
+		defer disturbed.Store(true)
+		disturb()
+	})
+	for n := range clients {
 		running.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(n), 1))
-			for i := 0; !over(); i++ {
-				outcome := s.visit(t, fmt.Sprint(n, ".", i), random)
+			for i := 0; !disturbed.Load() || !over(); i++ {
+				outcome := send(t, fmt.Sprint(n, ".", i), random)
 				mu.Lock()
 				counts[outcome]++
 				mu.Unlock()
-				if outcome != "served" {
-					time.Sleep(10 * time.Millisecond)
-				}
 			}
 		})
 	}
@@ -129,69 +132,85 @@ func (s *stack) load(t *testing.T, disturb func()) map[string]int {
 
 // visit sends one request and returns its outcome. Of ten clients one leaves early.
 func (s *stack) visit(t *testing.T, name string, random *rand.Rand) string {
+	path := []string{"/negative", "/marker"}[random.IntN(2)]
+	headers := map[string]string{"x-kind": "ten", "x-work": strconv.Itoa(20 + random.IntN(60))}
+	leaves, soon := random.IntN(20), time.Duration(random.Int64N(int64(slowReply/10)))
+	outcome := s.sendLoad(t, path, name, headers, func(ended <-chan struct{}) string {
+		switch leaves {
+		case 0:
+			start := time.Now()
+			select {
+			case <-time.After(soon):
+				// A client that leaves while the answer is on its way to Envoy keeps its slot until the TTL, see ADR 16.
+				if time.Since(start) < slowReply/2 {
+					return "left during the first call"
+				}
+			case <-ended:
+			}
+		case 1:
+			if s.reachesUpstream(name, ended) {
+				return "left the upstream"
+			}
+		}
+		return ""
+	})
+	if outcome != "200" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return outcome
+}
+
+// sendLoad sends one request and returns its outcome: the status, or the result of leave, which runs meanwhile. The client leaves if
+// that result is not "".
+func (s *stack) sendLoad(t *testing.T, path, name string, headers map[string]string, leave func(ended <-chan struct{}) string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.envoy.URL+[]string{"/negative", "/marker"}[random.IntN(2)], nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.envoy.URL+path, nil)
 	if err != nil {
 		t.Error(err)
 		return "invalid"
 	}
-	for key, value := range map[string]string{
-		"x-name": name, "x-kind": "ten", "x-user-id": loadUser, "x-work": strconv.Itoa(20 + random.IntN(60)),
-	} {
+	req.Header.Set("x-name", name)
+	req.Header.Set("x-user-id", loadUser)
+	for key, value := range headers {
 		req.Header.Set(key, value)
 	}
-	ended, leaving := make(chan struct{}), sync.WaitGroup{}
-	outcome := ""
-	leave := func(how string) {
-		outcome = how
-		s.up.clientLeaves(name)
-		cancel()
-	}
-	switch random.IntN(20) {
-	case 0: // during the first call
-		leaving.Go(func() {
-			start := time.Now()
-			select {
-			case <-time.After(time.Duration(random.Int64N(int64(slowReply / 10)))):
-				// A client that leaves while the answer is on its way to Envoy keeps its slot until the TTL, see ADR 16.
-				if time.Since(start) < slowReply/2 {
-					leave("left during the first call")
-				}
-			case <-ended:
-			}
-		})
-	case 1: // while the upstream works
-		leaving.Go(func() {
-			tick := time.NewTicker(time.Millisecond)
-			defer tick.Stop()
-			for !s.up.has(name) {
-				select {
-				case <-tick.C:
-				case <-ended:
-					return
-				}
-			}
-			leave("left the upstream")
-		})
-	}
+	ended, left := make(chan struct{}), make(chan string, 1)
+	go func() {
+		how := leave(ended)
+		if how != "" {
+			s.up.clientLeaves(name)
+			cancel()
+		}
+		left <- how
+	}()
 	res, err := http.DefaultTransport.RoundTrip(req)
 	close(ended)
-	leaving.Wait()
+	how := <-left
 	if err == nil {
 		_, err = io.Copy(io.Discard, res.Body)
 		_ = res.Body.Close()
 	}
 	switch {
-	case outcome != "":
-		return outcome
+	case how != "":
+		return how
 	case err != nil:
 		t.Error(err)
 		return "failed"
-	case res.StatusCode == http.StatusOK:
-		return "served"
-	case res.StatusCode == http.StatusTooManyRequests:
-		return "denied"
 	}
-	return res.Status
+	return strconv.Itoa(res.StatusCode)
+}
+
+// reachesUpstream waits until a request is at the upstream. It returns false if the request ends before.
+func (s *stack) reachesUpstream(name string, ended <-chan struct{}) bool {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !s.up.has(name) {
+		select {
+		case <-tick.C:
+		case <-ended:
+			return false
+		}
+	}
+	return true
 }

@@ -1,14 +1,10 @@
 package streamdone
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -71,7 +67,7 @@ func TestCounterEqualsSettledCostsAndUnsettledEstimates(t *testing.T) {
 				addrs = append(addrs, weirs[len(weirs)-1].GRPC)
 			}
 			s := newStack(t, testTimeout, denyOnFailure(t), addrs...)
-			outcomes := s.spend(t, func() {
+			outcomes := s.load(t, 16, 2*time.Second, enoughSpent, s.spend, func() {
 				for n := range kills {
 					at := n % len(weirs)
 					time.Sleep(100 * time.Millisecond)
@@ -115,99 +111,25 @@ func (s *stack) awaitCalls(t *testing.T) {
 	})
 }
 
-// enoughSpent reports whether requests were served and clients left. A busy machine needs longer for that.
+// enoughSpent reports whether requests were served and clients left.
 func enoughSpent(outcomes map[string]int) bool { return outcomes["200"] >= 100 && outcomes["left"] > 0 }
 
-// spend has clients reserve and settle while disturb runs, for two seconds at least and until enough is spent. It returns the
-// number of requests by outcome.
-func (s *stack) spend(t *testing.T, disturb func()) map[string]int {
-	t.Helper()
-	var mu sync.Mutex
-	outcomes := map[string]int{}
-	disturbed := make(chan struct{})
-	start := time.Now()
-	over := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return time.Since(start) > 2*time.Second && (enoughSpent(outcomes) || time.Since(start) > testTimeout)
-	}
-	var running sync.WaitGroup
-	running.Go(func() {
-		defer close(disturbed)
-		disturb()
-	})
-	for n := range 16 {
-		running.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(n), 2))
-			for i := 0; ; i++ {
-				select {
-				case <-disturbed:
-					if over() {
-						return
-					}
-				default:
-				}
-				outcome := s.spendOnce(t, fmt.Sprint(n, ".", i), random)
-				mu.Lock()
-				outcomes[outcome]++
-				mu.Unlock()
-			}
-		})
-	}
-	running.Wait()
-	return outcomes
-}
-
-// spendOnce sends one request with an estimate that is off by up to 80 %. Of ten clients one leaves while the upstream works.
-func (s *stack) spendOnce(t *testing.T, name string, random *rand.Rand) string {
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
+// spend sends one request with an estimate that is off by up to 80 %. Of ten clients one leaves while the upstream works.
+func (s *stack) spend(t *testing.T, name string, random *rand.Rand) string {
 	// At the end of a request without a response, /cost has no cost and Envoy makes no call; /settle has one.
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.envoy.URL+[]string{"/cost", "/settle"}[random.IntN(2)], nil)
-	if err != nil {
-		t.Error(err)
-		return "invalid"
-	}
+	path := []string{"/cost", "/settle"}[random.IntN(2)]
 	actual := 1 + random.IntN(1000)
 	estimate := max(1, actual*(20+random.IntN(161))/100)
-	for key, value := range map[string]string{
-		"x-name": name, "x-kind": "large", "x-user-id": loadUser, "x-work": strconv.Itoa(5 + random.IntN(20)),
+	leaves := random.IntN(10) == 0
+	return s.sendLoad(t, path, name, map[string]string{
+		"x-kind": "large", "x-work": strconv.Itoa(5 + random.IntN(20)),
 		"x-estimate": strconv.Itoa(estimate), "x-actual": strconv.Itoa(actual), "x-cost": strconv.Itoa(actual),
-	} {
-		req.Header.Set(key, value)
-	}
-	ended, left := make(chan struct{}), make(chan bool, 1)
-	go func() {
-		leaves := random.IntN(10) == 0
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for leaves && !s.up.has(name) {
-			select {
-			case <-tick.C:
-			case <-ended:
-				leaves = false
-			}
+	}, func(ended <-chan struct{}) string {
+		if leaves && s.reachesUpstream(name, ended) {
+			return "left"
 		}
-		if leaves {
-			cancel()
-		}
-		left <- leaves
-	}()
-	res, err := http.DefaultTransport.RoundTrip(req)
-	close(ended)
-	hasLeft := <-left
-	if err == nil {
-		_, err = io.Copy(io.Discard, res.Body)
-		_ = res.Body.Close()
-	}
-	switch {
-	case hasLeft:
-		return "left"
-	case err != nil:
-		t.Error(err)
-		return "failed"
-	}
-	return strconv.Itoa(res.StatusCode)
+		return ""
+	})
 }
 
 // expected returns the bounds of the charged cost by the calls of Envoy and their answers.
