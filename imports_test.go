@@ -55,7 +55,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/socket", "reads and writes sockets by raw system calls", ""},
 	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},
-	{"internal/grpctest", "serves gRPC in memory for tests", ""},
+	{"internal/grpctest", "serves gRPC for tests", ""},
 	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory", ""},
 	{"internal/recovery", "makes a panic fail only its own HTTP request or task", ""},
 	{"internal/grpcrecovery", "makes a panic fail only its own gRPC request", "internal/recovery"},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -22,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/offline/envoyactions"
 )
@@ -55,17 +55,10 @@ func (r *recorder) of(domain string) []string {
 
 func startRecorder(t *testing.T) *recorder {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	r := &recorder{addr: l.Addr().String(), byDomain: map[string][]string{}}
+	r := &recorder{byDomain: map[string][]string{}}
 	server := grpc.NewServer()
 	ratelimitv3.RegisterRateLimitServiceServer(server, r)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(l) })
-	t.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-	})
+	r.addr = grpctest.Listen(t, server)
 	return r
 }
 

@@ -2,7 +2,6 @@ package streamdone
 
 import (
 	"context"
-	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -79,17 +79,9 @@ func startRecorder(t *testing.T, weirs ...string) *recorder {
 	for _, addr := range weirs {
 		r.weirs = append(r.weirs, dial(t, addr))
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	r.addr = l.Addr().String()
 	server := grpc.NewServer()
 	ratelimitv3.RegisterRateLimitServiceServer(server, r)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(l) })
-	t.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-	})
+	r.addr = grpctest.Listen(t, server)
 	return r
 }
 

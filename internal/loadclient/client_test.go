@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/internal/loadclient"
 	"github.com/weir-rls/weir/internal/must"
 )
@@ -57,16 +58,9 @@ func (s *server) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequ
 
 func start(t *testing.T, answer func(user string) (ratelimitv3.RateLimitResponse_Code, error)) *server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	s := &server{addr: l.Addr().String(), grpc: grpc.NewServer(), answer: answer, requests: map[string]uint64{}}
+	s := &server{grpc: grpc.NewServer(), answer: answer, requests: map[string]uint64{}}
 	ratelimitv3.RegisterRateLimitServiceServer(s.grpc, s)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.grpc.Serve(l) })
-	t.Cleanup(func() {
-		s.grpc.Stop()
-		serving.Wait()
-	})
+	s.addr = grpctest.Listen(t, s.grpc)
 	return s
 }
 
