@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -122,12 +123,8 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 			}
 			now := time.Now()
 			var old, new decide.Result
-			if err := live.Decide(now, request(hits, texts...), &old); err != nil {
-				t.Fatal(err)
-			}
-			if err := candidate.Decide(now, request(hits, texts...), &new); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, live.Decide(now, request(hits, texts...), &old))
+			must.Succeed(t, candidate.Decide(now, request(hits, texts...), &new))
 			if got := s.decide(request(hits, texts...)); got.Denied != old.Denied {
 				t.Fatalf("at %v the server says denied %v, and the replay %v", now, got.Denied, old.Denied)
 			}
@@ -345,9 +342,7 @@ func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 		defer s.stop()
 		for range 3 {
 			r, result := request(1, "user_id=1"), &decide.Result{}
-			if err := s.decider.Decide(context.Background(), r, result); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.decider.Decide(context.Background(), r, result))
 			result.Decisions[0].Verdicts[0].By = limiters.ByPolicy
 			s.Observe(r, result)
 		}
@@ -457,9 +452,7 @@ func BenchmarkObserve(b *testing.B) {
 				s.Use(nil)
 			}
 			var result decide.Result
-			if err := s.decider.Decide(context.Background(), r, &result); err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, s.decider.Decide(context.Background(), r, &result))
 			b.ReportAllocs()
 			for b.Loop() {
 				s.Observe(r, &result)

@@ -20,6 +20,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -70,13 +71,9 @@ func newFixture(t *testing.T, change func(*Options)) *fixture {
 	t.Helper()
 	rules := rulesfiletest.Parse(t, testRules)
 	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte(token+"\n\nanother-token-of-this-file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(token+"\n\nanother-token-of-this-file\n"), 0o600))
 	tokens, err := ReadTokens(path, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f := &fixture{t: t, store: memstore.New(memstore.Options{}), rules: rules, codes: map[string]int{}}
 	live := func() *descriptors.Rules { return rules }
 	o := Options{
@@ -498,9 +495,7 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 func TestTokensAreReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	write := func(text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	for text, want := range map[string]string{"": "no token", "\n \n": "no token", "short\n": "line 1 has less than 16 bytes", "x": "openssl"} {
 		write(text)
@@ -511,9 +506,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 	write("the-first-token-of-all")
 	var failures []string
 	tokens, err := ReadTokens(path, func(err error) { failures = append(failures, err.Error()) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	valid := func(token string) bool {
 		_, ok := tokens.find(token)
 		return ok

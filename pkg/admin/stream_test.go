@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/explain"
 )
@@ -105,14 +106,10 @@ func streamOf(t *testing.T, f *fixture, query string) (lines *bufio.Scanner, end
 		}
 	})
 	request, err := http.NewRequest("GET", "http://weir"+decisionsPath+"?"+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = response.Body.Close() })
 	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatal(response.Status, response.Header)
@@ -190,16 +187,12 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "tokens")
 		rewrite := func(text string) {
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		}
 		const other = "another-token-0123456789"
 		rewrite(other + "\n" + token + "\n")
 		tokens, err := ReadTokens(path, func(err error) { t.Error(err) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		s := &scripted{out: make(chan api.Decision)}
 		f := newFixture(t, func(o *Options) { o.Subscribe, o.Auth = s.Subscribe, Auth{Tokens: tokens} })
 		lines, _ := streamOf(t, f, "")

@@ -5,14 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A mutation of a line that has changed no longer applies. `make faults` runs tests on every mutation and takes about an hour.
 func TestEveryMutationApplies(t *testing.T) {
 	mutations, err := parse(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, m := range mutations {
 		if _, err := m.apply("../.."); err != nil {
 			t.Errorf("%s: %s: %v", m.file, m.what, err)
@@ -23,9 +23,7 @@ func TestEveryMutationApplies(t *testing.T) {
 // Without the test that faults.txt names, `make faults` still finds one, but needs more time.
 func TestEveryNamedTestExists(t *testing.T) {
 	mutations, err := parse(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, m := range mutations {
 		if m.seenBy.name != "" && !exists(t, m.seenBy) {
 			t.Errorf("%s: %s: no test %s", m.file, m.what, m.seenBy)
@@ -35,15 +33,11 @@ func TestEveryNamedTestExists(t *testing.T) {
 
 func exists(t *testing.T, test testName) bool {
 	files, err := filepath.Glob(filepath.Join("../..", test.dir, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	function, _, _ := strings.Cut(test.name, "/")
 	for _, file := range files {
 		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if strings.Contains(string(source), "\nfunc "+function+"(") {
 			return true
 		}

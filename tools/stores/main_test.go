@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const root = "../.."
@@ -16,13 +18,9 @@ func TestTableOfThePageIsTheResults(t *testing.T) {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
 	page, err := os.ReadFile(pagePath(root))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want, err := withTable(string(page), results)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if want != string(page) {
 		t.Errorf("the table of docs/stores.md differs from docs/stores.jsonl: run make stores; want\n%s", table(results))
 	}
@@ -56,9 +54,7 @@ func TestTestWithoutVerdictHasFailed(t *testing.T) {
 	dir := t.TempDir()
 	script := dir + "/test"
 	text := "#!/bin/sh\nprintf '=== RUN   TestA\\n--- PASS: TestA (0.00s)\\n=== RUN   TestB\\npanic\\n'; exit 2\n"
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(script, []byte(text), 0o700))
 	got := runTests(dir, script, os.Environ(), "", "")
 	if got["TestA"] != passed || got["TestB"] != failed || len(got) != 2 {
 		t.Errorf("%v, want TestA passed and TestB failed", got)

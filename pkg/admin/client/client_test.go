@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/admin/client"
@@ -52,17 +53,11 @@ func serve(t *testing.T) (c *client.Client, f fake, handler *admin.API, url stri
 	t.Helper()
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "r.yaml", Data: []byte(
 		"domain: shop\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 3}}\n")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	path := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte("# of the tests\n"+token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("# of the tests\n"+token+"\n"), 0o600))
 	tokens, err := admin.ReadTokens(path, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f = fake{memstore.New(memstore.Options{}), make(chan api.Decision)}
 	handler = admin.New(admin.Options{
 		Rules: func() *descriptors.Rules { return rules }, Store: f.Store, Auth: admin.Auth{Tokens: tokens}, Resets: f, Top: f.Top, Subscribe: f.Subscribe,
@@ -78,22 +73,16 @@ func serve(t *testing.T) (c *client.Client, f fake, handler *admin.API, url stri
 		t.Fatal(read, err)
 	}
 	c, err = client.New(client.Options{Server: server.URL + "/", Token: read})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return c, f, handler, server.URL
 }
 
 func hit(t *testing.T, s limiters.Store, key string) {
 	t.Helper()
 	limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 3, Window: 24 * time.Hour, CountDenied: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	out := make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(limiters.Op{Key: key, Limit: limit, N: 1}), out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(limiters.Op{Key: key, Limit: limit, N: 1}), out))
 }
 
 func TestClientSpeaksWithTheServer(t *testing.T) {
@@ -180,9 +169,7 @@ func TestClientErrorsSayWhatToDo(t *testing.T) {
 		{client.Options{Server: "http://127.0.0.1:1"}, "connection refused"},
 	} {
 		c, err := client.New(tt.o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if _, err := c.Status(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "another-token") {
 			t.Errorf("%v, want %q", err, tt.want)
 		}
@@ -192,9 +179,7 @@ func TestClientErrorsSayWhatToDo(t *testing.T) {
 		t.Error(err)
 	}
 	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, []byte("\n# nothing\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(empty, []byte("\n# nothing\n"), 0o600))
 	if _, err := client.ReadToken(empty); err == nil || !strings.Contains(err.Error(), "has no token: write") {
 		t.Error(err)
 	}
@@ -210,9 +195,7 @@ func TestFailedCallReturnsNoValue(t *testing.T) {
 	}))
 	defer server.Close()
 	c, err := client.New(client.Options{Server: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if s, err := c.Status(t.Context()); err == nil || s.Replica != "" {
 		t.Errorf("Status returns %+v, %v, want an error alone", s, err)
 	}
@@ -226,9 +209,7 @@ func TestUnreachableServerIsNamedWithARemedy(t *testing.T) {
 		strings.Replace(plain.URL, "http:", "https:", 1): "the server has no TLS: write http://",
 	} {
 		c, err := client.New(client.Options{Server: server})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if _, err := c.Status(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

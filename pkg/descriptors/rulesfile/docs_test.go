@@ -7,15 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // Every example of docs/rules.md parses, and every key of the grammar is in a table and in an example.
 func TestRulesPageCoversEveryKey(t *testing.T) {
 	text, err := os.ReadFile(root + "docs/rules.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var examples strings.Builder
 	for _, m := range regexp.MustCompile("(?ms)^```yaml([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		example := rulesfile.File{Name: "example", Data: []byte(m[2])}
@@ -52,9 +51,7 @@ func keys(t *testing.T) []string {
 			Properties map[string]any `json:"properties"`
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal(schema(t), &parsed); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(schema(t), &parsed))
 	var all []string
 	for _, def := range parsed.Defs {
 		for key := range def.Properties {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
@@ -283,9 +284,7 @@ func TestMergeDomainsJoinsFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules, _, err := rulesfile.ParseWith(merge, files(tt.files...)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if got := rules.Match("d", entries("k=ab")).Name; got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -49,9 +50,7 @@ func TestLeaseRulesAreParsed(t *testing.T) {
 // A limit in the request sets the slots. Its unit has no meaning.
 func TestOverrideSetsSlots(t *testing.T) {
 	rules, _, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "f", Data: []byte(leaseRules)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// An error would let Envoy admit the request, so a larger number is cut to the most slots that a limit can have.
 	for slots, want := range map[uint32]int64{0: 0, 3: 3, limiters.MaxLeases: limiters.MaxLeases, limiters.MaxLeases + 1: limiters.MaxLeases, 1<<32 - 1: limiters.MaxLeases} {
 		l, err := rules.Match("d", leaseEntries("1")).OverrideBase().Limit(slots, descriptors.Minute, 7)
@@ -70,13 +69,9 @@ func TestOverlaySetsConcurrency(t *testing.T) {
 	const rules = "domain: d\ndescriptors:\n  - key: user_id\n    descriptors:\n      - {key: lease, rate_limit: {unit: second, requests_per_unit: 4}}\n"
 	const overlay = "domain: d\ndescriptors:\n  - key: user_id\n    descriptors:\n      - {key: lease, rate_limit: {algorithm: concurrency, lease_ttl: 5s}}\n"
 	o, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o", Data: []byte(overlay)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	parsed, _, err := rulesfile.ParseWith(rulesfile.Options{Overlay: o}, rulesfile.File{Name: "f", Data: []byte(rules)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rule := parsed.Match("d", leaseEntries("1"))
 	if l := rule.Limits[0].Compiled; !rule.UsesLeases() || l.Spec().Max != 4 || l.Window() != 0 || l.LeaseTTL() != 5*time.Second {
 		t.Errorf("%+v, want 4 slots with a TTL of 5 s", l.Spec())

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -364,14 +365,10 @@ descriptors:
   - {key: c, rate_limit: {algorithm: funnel}} # weir:ignore overlay-without-effect
   - {key: a, value: x, rate_limit: {requests_per_unit: 0}} # weir:ignore zero-limit
 `)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, warnings, err := rulesfile.ParseWith(rulesfile.Options{Overlay: overlay, ReplicasUnknown: true}, rulesfile.File{Name: "rules.yaml", Data: []byte(
 		rulesOf("  - {key: a, L}", "  - {key: a, value: x, L}"))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var got []string
 	for _, w := range warnings {
 		got = append(got, fmt.Sprintf("%s:%d:%d %s", w.File, w.Line, w.Column, w.ID))
@@ -412,9 +409,7 @@ func TestIgnoreCommentsSilenceWarnings(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			text := strings.Replace(rulesOf(tt.lines...), "    rate_limit: {unit: day, requests_per_unit: 1}}\n", "    rate_limit: {unit: day, requests_per_unit: 1}\n", 1)
 			_, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "f", Data: []byte(text)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			var got []string
 			for _, w := range warnings {
 				got = append(got, fmt.Sprintf("%d:%d %s", w.Line, w.Column, w.ID))
@@ -454,9 +449,7 @@ func TestLintIsSilentOnEnvoyGateway(t *testing.T) {
 	}
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var push []rulesfile.File
 		for i, document := range strings.Split(string(data), "\n---\n") {
 			push = append(push, rulesfile.File{Name: fmt.Sprintf("%s.%d", path, i), Data: []byte(document)})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -21,9 +22,7 @@ type lintSection struct {
 func lintSections(t *testing.T) (all []lintSection) {
 	t.Helper()
 	page, err := os.ReadFile(root + "docs/lint.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, body, _ := strings.Cut(string(page), "\n## Faults\n")
 	for _, part := range strings.Split(body, "\n### ")[1:] {
 		id, text, _ := strings.Cut(part, "\n")
@@ -92,9 +91,7 @@ func lintRows(t *testing.T, page string) (all []lintSection) {
 func lintComments(t *testing.T) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile(root + "docs/lint.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	all := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^\| \[([a-z-]+)\]\(#([a-z-]+)\) \| .+ \| (.+) \|$`).FindAllStringSubmatch(string(page), -1) {
 		want := m[1]

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
@@ -73,9 +74,7 @@ descriptors:
   - {key: none, rate_limit: {on_deny: {body: from the overlay}}}
   - {key: page, rate_limit: {on_deny: {body: from the overlay}}}
 `)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rules := parseRules(t, rulesfile.Options{Overlay: overlay}, denials)
 	if got := onDenyOf(rules, "none", 0); got == nil || got.Body != "from the overlay" {
 		t.Errorf("a limit without on_deny has %+v", got)

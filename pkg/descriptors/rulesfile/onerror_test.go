@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -32,9 +33,7 @@ func modes(rules *descriptors.Rules) string {
 
 func TestOnStoreErrorIsInherited(t *testing.T) {
 	rules, err := rulesfile.Parse(files(whenLost, "domain: e\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n", "domain: none\n")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got, want := modes(rules), "d allow [allow deny local]; e error [error]; none error []"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -82,9 +81,7 @@ descriptors:
 - {key: k, value: v, rate_limit: {on_store_error: local}}
 - {key: own, rate_limit: {on_store_error: allow}}
 `, arriving)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got, want := modes(rules), "d deny [allow deny local]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

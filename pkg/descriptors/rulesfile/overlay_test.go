@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
@@ -56,9 +57,7 @@ descriptors:
 - {key: many, rate_limit: {algorithm: funnel}}
 - {key: nobody, rate_limit: {algorithm: funnel}}
 `, arriving)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for request, want := range map[string]string{
 		"k=v":        "{sliding_log 5 1m0s  false}",
 		"k=vw":       "{funnel 5 1m0s capacity=3 false}",
@@ -128,9 +127,7 @@ descriptors:
 - {key: ip, cidr: [10.0.0.0/8], rate_limit: *l}
 - {key: plan, values: [a, b], rate_limit: *l}
 `)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for request, want := range map[string]string{
 		"ip=10.0.0.1": "funnel", "ip=10.1.0.1": "sliding_log", "ip=10.2.0.1": "fixed_window", "plan=a": "sliding_log",
 	} {
@@ -229,9 +226,7 @@ descriptors:
 func TestOverlaySetsACalendar(t *testing.T) {
 	rules, err := overlaid("domain: d\ndescriptors: [{key: k, rate_limit: {window_start: calendar, time_zone: Asia/Tokyo}}]\n",
 		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 5, unit_multiplier: 3}}]\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const want = "{fixed_window 5 2160h0m0s window_start=calendar calendar_unit=month time_zone=Asia/Tokyo true}"
 	if got := sprint(rules.Match("d", entries("k=v")).Limits[0]); got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -255,9 +250,7 @@ descriptors:
 - {key: many, rate_limits: [{unit: month, requests_per_unit: 5}]}
 `
 	rules, _, err := rulesfile.ParseWith(rulesfile.Options{CalendarMonths: true}, files(text)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for key, want := range map[string]string{
 		"month":  "{fixed_window 5 720h0m0s window_start=calendar calendar_unit=month true}",
 		"two":    "{fixed_window 5 1440h0m0s window_start=calendar calendar_unit=month true}",

@@ -5,6 +5,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -30,9 +31,7 @@ func TestParameterTypesAreChecked(t *testing.T) {
 		{"pause", "[1s]", "", "f:1:8: pause is a list: want a duration from 1ms to 1h, such as 90s or 1h30m"},
 	} {
 		var doc yaml.Node
-		if err := yaml.Unmarshal([]byte(c.key+": "+c.value), &doc); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, yaml.Unmarshal([]byte(c.key+": "+c.value), &doc))
 		content := doc.Content[0].Content
 		r := &reader{file: "f"}
 		got, fault := r.parameter(field{content[0], content[1]}, types[c.key]), ""

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
@@ -20,9 +21,7 @@ func parse(t testing.TB, texts ...string) *descriptors.Rules {
 func parseWarned(t testing.TB, texts ...string) (*descriptors.Rules, []rulesfile.Diagnostic) {
 	t.Helper()
 	rules, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, files(texts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return rules, warnings
 }
 
@@ -393,9 +392,7 @@ func TestGeneratedTextHasNoLines(t *testing.T) {
 			Name: "resource", Generated: generated,
 			Data: []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]"),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got := rules.Match("d", entries("k=v")).Source(); got != want {
 			t.Errorf("generated %t: source %q, want %q", generated, got, want)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -23,15 +24,11 @@ type schemaOfSection struct {
 func schemaSections(t *testing.T) map[string]schemaOfSection {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/rules.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var schema struct {
 		Defs map[string]schemaOfSection `json:"$defs"`
 	}
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(text, &schema))
 	return schema.Defs
 }
 
@@ -116,9 +113,7 @@ func TestSchemaHasTheValuesOfTheGrammar(t *testing.T) {
 // docs/rules.md marks the keys that envoyproxy/ratelimit rejects, so that a file can be made ready for it.
 func TestRulesPageMarksTheKeysOfWeir(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/rules.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	row := regexp.MustCompile("(?m)^\\| `(\\w+)` \\|.*$")
 	header := regexp.MustCompile(`(?m)^.*\n\|---`)
 	rows := map[string][]string{}

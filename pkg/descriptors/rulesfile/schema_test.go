@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -21,9 +22,7 @@ const root = "../../../"
 func schema(t *testing.T) []byte {
 	t.Helper()
 	text, err := os.ReadFile(root + "docs/rules.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return text
 }
 
@@ -80,9 +79,7 @@ func rulesFiles(t *testing.T) map[string]string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return all
 }
 
@@ -167,20 +164,12 @@ func TestSchemaRejectsInvalidRules(t *testing.T) {
 func validate(t *testing.T, text string) error {
 	t.Helper()
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("rules.schema.json", document); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, compiler.AddResource("rules.schema.json", document))
 	compiled, err := compiler.Compile("rules.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var value any
-	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal([]byte(text), &value))
 	return compiled.Validate(value)
 }
