@@ -33,7 +33,7 @@ func TestNewMeasurementReplacesItsRow(t *testing.T) {
 	if want := []string{"five 1.00", "one 2.00"}; !slices.Equal(got, want) {
 		t.Errorf("there is %q, want %q", got, want)
 	}
-	must.Succeed(t, os.WriteFile(path, []byte("{\"row\": \"one\"}\nnothing"), 0o600))
+	must.Write(t, path, "{\"row\": \"one\"}\nnothing")
 	if _, err := readResults(path); err == nil {
 		t.Error("an invalid results file is accepted")
 	}

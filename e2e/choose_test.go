@@ -56,7 +56,7 @@ func startChooseStory(t *testing.T) *chooseStory {
 	}
 	ports := harness.MustFreePorts(t, 1)
 	s.admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
-	write(t, filepath.Join(s.dir, "rules.yaml"), s.page["rules.yaml"])
+	must.Write(t, filepath.Join(s.dir, "rules.yaml"), s.page["rules.yaml"])
 	s.script = strings.NewReplacer()
 	s.run(t, docStep{commands: s.page["secrets"]})
 	weir := harness.MustStartWeir(t, harness.WeirOptions{

@@ -106,7 +106,7 @@ const loggedFormat = `%START_TIME(%s.%6f)% %RESPONSE_CODE% "%REQ(X-USER-ID)%" [%
 func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	rules := write(t, filepath.Join(dir, "rules.yaml"), convertedRules)
+	rules := must.Write(t, filepath.Join(dir, "rules.yaml"), convertedRules)
 	w := startWeir(t, "", rules)
 	e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
 		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: w.GRPC, Dir: dir, Timeout: testTimeout,

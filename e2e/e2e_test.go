@@ -4,7 +4,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -43,7 +42,7 @@ func onEachStore(t *testing.T, rules string, f func(t *testing.T, w *harness.Wei
 	for _, store := range stores {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
-			f(t, startWeir(t, store.redis(t), write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules)))
+			f(t, startWeir(t, store.redis(t), must.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules)))
 		})
 	}
 }
@@ -102,8 +101,3 @@ func hourly(limit int) string {
 }
 
 // write writes a rules file as an editor does and returns its path.
-func write(t *testing.T, path, text string) string {
-	t.Helper()
-	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
-	return path
-}

@@ -25,7 +25,7 @@ func TestBurstBeforeFirstConnectionIsDecided(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := startWeir(t, "", write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(limit)))
+			w := startWeir(t, "", must.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(limit)))
 			file, _, without := strings.Cut(name, " ")
 			e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
 				Bootstrap: filepath.Join("..", "envoy", file), Weir: w.GRPC, Timeout: testTimeout,

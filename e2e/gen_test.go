@@ -78,7 +78,7 @@ func genPages(t *testing.T) (frame string, pages []recipe) {
 func weirGen(t *testing.T, kind string, r recipe, arguments ...string) string {
 	t.Helper()
 	bin := binary(t)
-	rules := write(t, filepath.Join(t.TempDir(), "rules.yaml"), r.rules)
+	rules := must.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), r.rules)
 	c := exec.CommandContext(t.Context(), bin, append([]string{"gen", kind, "--config", rules}, arguments...)...)
 	var notes bytes.Buffer
 	c.Stderr = &notes
@@ -95,7 +95,7 @@ func TestGeneratedEnvoyLimitsAsRulesSay(t *testing.T) {
 	frame, pages := genPages(t)
 	for i, r := range pages {
 		pages[i].listener = weirGen(t, "envoy", r, append(generatedFlags[r.page], "--upstream", "127.0.0.1:10001", "--service", "127.0.0.1:8081")...)
-		if err := harness.Validate(t.Context(), write(t, filepath.Join(t.TempDir(), "envoy.yaml"), pages[i].listener)); err != nil {
+		if err := harness.Validate(t.Context(), must.Write(t, filepath.Join(t.TempDir(), "envoy.yaml"), pages[i].listener)); err != nil {
 			t.Errorf("%s: %v", r.page, err)
 		}
 	}
@@ -172,7 +172,7 @@ func TestGeneratedEnvoyFiltersAreAccepted(t *testing.T) {
 	}
 	text, err := yaml.Marshal(map[string]any{"static_resources": map[string]any{"listeners": listeners, "clusters": clusters}})
 	must.Succeed(t, err)
-	if err := harness.Validate(t.Context(), write(t, filepath.Join(t.TempDir(), "envoy.yaml"), string(text))); err != nil {
+	if err := harness.Validate(t.Context(), must.Write(t, filepath.Join(t.TempDir(), "envoy.yaml"), string(text))); err != nil {
 		t.Errorf("%v\n%s", err, text)
 	}
 }

@@ -95,7 +95,7 @@ func TestUsersAndActionsHaveSeparateCounters(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
-			rules := write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(3))
+			rules := must.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(3))
 			c := startEnvoy(t, "bootstrap.yaml", startWeir(t, store.redis(t), rules))
 			for _, actions := range [][2]string{{"login", "signup"}, {"reply", "comment"}, {"post", "upload"}} {
 				t.Run(actions[0], func(t *testing.T) {

@@ -17,25 +17,25 @@ func TestReloadAppliesChangedRules(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
-			path := write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(3))
+			path := must.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(3))
 			w := startWeir(t, store.redis(t), path)
 			c := startEnvoy(t, "bootstrap.yaml", w)
 			c.allowed(t, 3, "alice", "reply")
 			c.denied(t, "alice", "reply")
 
-			write(t, path, hourly(5))
+			must.Write(t, path, hourly(5))
 			must.Until(t, "the limit is 5", func() bool { return c.do(t, "bob", "reply").Limit == "5, 5;w=3600" })
 			c.allowed(t, 2, "alice", "reply") // 3 of 5 were spent
 			c.denied(t, "alice", "reply")
 
-			write(t, path, strings.ReplaceAll(hourly(9), "requests_per_unit", "requests_per_unti"))
+			must.Write(t, path, strings.ReplaceAll(hourly(9), "requests_per_unit", "requests_per_unti"))
 			must.Until(t, "the fault is in the log", func() bool { return strings.Contains(w.Log(), "requests_per_unti") })
 			if a := c.do(t, "carol", "reply"); a.Status != 200 || a.Limit != "5, 5;w=3600" {
 				t.Errorf("after a bad file: %+v, want the limit of 5 that was there", a)
 			}
 			c.denied(t, "alice", "reply")
 
-			write(t, path, hourly(7))
+			must.Write(t, path, hourly(7))
 			must.Until(t, "the limit is 7", func() bool { return c.do(t, "bob", "reply").Limit == "7, 7;w=3600" })
 			c.allowed(t, 2, "alice", "reply") // 5 of 7 were spent
 		})

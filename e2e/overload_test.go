@@ -23,7 +23,7 @@ func TestOverloadChargesNoShedRequest(t *testing.T) {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
 			w := harness.MustStartWeir(t, harness.WeirOptions{
-				Binary: binary(t), Rules: write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(1_000_000)), Redis: store.redis(t),
+				Binary: binary(t), Rules: must.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(1_000_000)), Redis: store.redis(t),
 				Env: []string{"STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=64"},
 			})
 			var peak float64

@@ -80,8 +80,8 @@ func TestRecipesStartAsShown(t *testing.T) {
 	frame, recipes := readRecipes(t)
 	for _, r := range recipes {
 		dir := t.TempDir()
-		write(t, filepath.Join(dir, "envoy.yaml"), frame)
-		write(t, filepath.Join(dir, "listener.yaml"), r.listener)
+		must.Write(t, filepath.Join(dir, "envoy.yaml"), frame)
+		must.Write(t, filepath.Join(dir, "listener.yaml"), r.listener)
 		script := `envoy() { "` + path + `" --mode validate --log-level warning "$@"; }` + "\n" + string(start[1])
 		c := exec.CommandContext(t.Context(), "bash", "-c", script)
 		c.Dir = dir
@@ -197,7 +197,7 @@ func startRecipeWeir(t *testing.T, redis string, recipes []recipe) *harness.Weir
 	t.Helper()
 	rules := t.TempDir()
 	for _, r := range recipes {
-		write(t, filepath.Join(rules, r.page+".yaml"), r.rules)
+		must.Write(t, filepath.Join(rules, r.page+".yaml"), r.rules)
 	}
 	return harness.MustStartWeir(t, harness.WeirOptions{
 		Binary: binary(t), Rules: rules, Redis: redis,
@@ -242,7 +242,7 @@ func startRecipeEnvoy(t *testing.T, w *harness.Weir, frame string, recipes []rec
 	must.Succeed(t, err)
 	dir := t.TempDir()
 	e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
-		Bootstrap: write(t, filepath.Join(dir, "bootstrap.yaml"), string(text)), Weir: w.GRPC, Dir: dir, Timeout: testTimeout, Ports: free[1:],
+		Bootstrap: must.Write(t, filepath.Join(dir, "bootstrap.yaml"), string(text)), Weir: w.GRPC, Dir: dir, Timeout: testTimeout, Ports: free[1:],
 	})
 	addresses[0] = strings.TrimPrefix(e.URL, "http://")
 	return addresses

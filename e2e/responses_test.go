@@ -121,13 +121,13 @@ func TestResponsesPageMatchesEnvoy(t *testing.T) {
 			dir := t.TempDir()
 			key, err := exec.CommandContext(t.Context(), "openssl", "rand", "-base64", "32").Output()
 			must.Succeed(t, err)
-			keys := write(t, filepath.Join(dir, "receipt-keys"), string(key))
+			keys := must.Write(t, filepath.Join(dir, "receipt-keys"), string(key))
 			env := []string{"STORE_TIMEOUT=1m"}
 			for _, setting := range part.settings {
 				env = append(env, strings.Replace(setting, "=receipt-keys", "="+keys, 1))
 			}
 			w := harness.MustStartWeir(t, harness.WeirOptions{
-				Binary: bin, Rules: write(t, filepath.Join(dir, part.rules), page.files[part.rules]), Dir: dir, Env: env,
+				Binary: bin, Rules: must.Write(t, filepath.Join(dir, part.rules), page.files[part.rules]), Dir: dir, Env: env,
 			})
 			logged := filepath.Join(dir, "access.log")
 			e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
@@ -190,7 +190,7 @@ func TestStandardHeadersBesideEnvoysOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := harness.MustStartWeir(t, harness.WeirOptions{
-		Binary: binary(t), Rules: write(t, filepath.Join(dir, "rules.yaml"), hourly(1)), Dir: dir,
+		Binary: binary(t), Rules: must.Write(t, filepath.Join(dir, "rules.yaml"), hourly(1)), Dir: dir,
 		Env: []string{"RESPONSE_HEADERS_STANDARD=draft-11", "RETRY_AFTER_JITTER=100%", "STORE_TIMEOUT=1m"},
 	})
 	c := startEnvoy(t, "bootstrap.yaml", w)

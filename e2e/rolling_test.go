@@ -138,7 +138,7 @@ func startReplicas(t *testing.T, redis string, drain time.Duration) *replicas {
 	t.Helper()
 	ports := harness.MustFreePorts(t, 1)
 	r := &replicas{shared: redis != ""}
-	rules := write(t, filepath.Join(t.TempDir(), "rules.yaml"), strings.ReplaceAll(hourly(rollingLimit), "unit: hour", "unit: year"))
+	rules := must.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), strings.ReplaceAll(hourly(rollingLimit), "unit: hour", "unit: year"))
 	for _, host := range []string{"127.0.0.2", "127.0.0.3"} {
 		dir := t.TempDir()
 		o := harness.WeirOptions{

@@ -88,7 +88,7 @@ func TestReadyWithoutRedisIfNoRuleNeedsIt(t *testing.T) {
 func startWeirWith(t *testing.T, redis, rules string, env ...string) *harness.Weir {
 	t.Helper()
 	return harness.MustStartWeir(t, harness.WeirOptions{
-		Binary: binary(t), Rules: write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules), Redis: redis,
+		Binary: binary(t), Rules: must.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules), Redis: redis,
 		Env: append([]string{"STORE_TIMEOUT=500ms"}, env...),
 	})
 }

@@ -73,7 +73,7 @@ func startSupportStory(t *testing.T, page supportPage) *supportStory {
 	t.Helper()
 	bin := binary(t)
 	s := &supportStory{dir: t.TempDir()}
-	write(t, filepath.Join(s.dir, "rules.yaml"), page.named["rules.yaml"])
+	must.Write(t, filepath.Join(s.dir, "rules.yaml"), page.named["rules.yaml"])
 	s.script = `weir() { "` + bin + `" "$@"; }` + "\n"
 	if out, code := s.run(t, page.named["setup"]+page.named["receipt-keys"]); code != 0 {
 		t.Fatalf("exit code %d: %s", code, out)

@@ -29,7 +29,7 @@ func TestTutorialCommandsPrintShownOutput(t *testing.T) {
 		kind, name, _ := strings.Cut(b[1], " ")
 		switch {
 		case kind == "yaml":
-			write(t, filepath.Join(dir, name), b[2])
+			must.Write(t, filepath.Join(dir, name), b[2])
 		case kind == "sh" && name != "":
 			startBlock(t, dir, name, b[2])
 			started++

@@ -108,6 +108,6 @@ func startWeir(t *testing.T, env ...string) *harness.Weir {
 	rules, err := conform.Rules(conform.Algorithms())
 	must.Succeed(t, err)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	must.Succeed(t, os.WriteFile(path, []byte(rules), 0o600))
+	must.Write(t, path, rules)
 	return harness.MustStartWeir(t, harness.WeirOptions{Binary: weirBinary(t), Rules: path, Env: env})
 }

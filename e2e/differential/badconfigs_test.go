@@ -131,7 +131,7 @@ func TestRulesFileErrorsMatchRatelimit(t *testing.T) {
 		t.Run("weir/"+c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, f := range files {
-				must.Succeed(t, os.WriteFile(filepath.Join(dir, f.name), []byte(f.text), 0o600))
+				must.Write(t, filepath.Join(dir, f.name), f.text)
 			}
 			cmd := exec.Command(binary, "check", dir)
 			cmd.Env = append(os.Environ(), c.env)

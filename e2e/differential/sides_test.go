@@ -118,7 +118,7 @@ func runSide(t *testing.T, binary string, files []file, env ...string) (s *side,
 func (s *side) write(t *testing.T, f file) {
 	t.Helper()
 	aside := filepath.Join(filepath.Dir(s.dir), f.name)
-	must.Succeed(t, os.WriteFile(aside, []byte(f.text), 0o600))
+	must.Write(t, aside, f.text)
 	must.Succeed(t, os.Rename(aside, filepath.Join(s.dir, f.name)))
 }
 

@@ -28,7 +28,7 @@ func TestEnvoyAppliesFailureModeWhileWeirIsDown(t *testing.T) {
 			ports := harness.MustFreePorts(t, 1)
 			o := harness.WeirOptions{
 				Binary: weirBinary(t),
-				Rules:  writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), strings.Replace(rules(many), domain, "weir", 1)),
+				Rules:  must.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), strings.Replace(rules(many), domain, "weir", 1)),
 				Env:    append(onRedis(redis.Addr), "STORE_TIMEOUT=1m"), // only Weir fails here
 				Port:   ports[0],
 			}
@@ -139,7 +139,7 @@ func startEnvoy(t *testing.T, w *harness.Weir, deny bool, timeout time.Duration)
 		t.Fatal("no failure_mode_deny in envoy/bootstrap.yaml")
 	}
 	return &envoy{harness.MustStartEnvoy(t, harness.EnvoyOptions{
-		Bootstrap: writeFile(t, filepath.Join(t.TempDir(), "bootstrap.yaml"), text), Weir: w.GRPC, Timeout: timeout,
+		Bootstrap: must.Write(t, filepath.Join(t.TempDir(), "bootstrap.yaml"), text), Weir: w.GRPC, Timeout: timeout,
 	})}
 }
 

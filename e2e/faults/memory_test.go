@@ -21,7 +21,7 @@ func TestSnapshotRestoresCountersAfterKill(t *testing.T) {
 	}{{"no MEMORY_SNAPSHOT", false}, {"MEMORY_SNAPSHOT every second", true}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			o := harness.WeirOptions{Binary: weirBinary(t), Rules: writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), rules(outageLimit))}
+			o := harness.WeirOptions{Binary: weirBinary(t), Rules: must.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules(outageLimit))}
 			file := filepath.Join(t.TempDir(), "snapshot")
 			if c.snapshots {
 				o.Env = []string{"MEMORY_SNAPSHOT=" + file, "MEMORY_SNAPSHOT_INTERVAL=1s"}

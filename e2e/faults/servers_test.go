@@ -39,18 +39,12 @@ func rules(limit int, what ...string) string {
 // many is a limit that no test reaches.
 const many = 1_000_000
 
-func writeFile(tb testing.TB, path, text string) string {
-	tb.Helper()
-	must.Succeed(tb, os.WriteFile(path, []byte(text), 0o600))
-	return path
-}
-
 // startWeir starts Weir with these rules, and stops it with the test: it must exit without an error. env names the store, and
 // any setting that is not Weir's default.
 func startWeir(t *testing.T, rules string, env ...string) *harness.Weir {
 	t.Helper()
 	return harness.MustStartWeir(t, harness.WeirOptions{
-		Binary: weirBinary(t), Rules: writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), rules), Env: env,
+		Binary: weirBinary(t), Rules: must.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules), Env: env,
 	})
 }
 

@@ -58,7 +58,7 @@ func (s *soaked) reload(t *testing.T, n int) {
 		text += "      - {key: action, rate_limit: {unit: fortnight}}\n" // a fault: the old rules stay
 	}
 	next := s.path + ".next"
-	writeFile(t, next, text)
+	must.Write(t, next, text)
 	must.Succeed(t, os.Rename(next, s.path))
 	if s.weir == nil {
 		return

@@ -160,7 +160,7 @@ func begin(t *testing.T) *setup {
 	s.apply(policies(3))
 	config := must.Read(t, "testdata/envoy-gateway.yaml")
 	path := filepath.Join(s.folder, "envoy-gateway.yaml")
-	must.Succeed(t, os.WriteFile(path, []byte(s.replace.Replace(string(config))), 0o600))
+	must.Write(t, path, s.replace.Replace(string(config)))
 	cmd := exec.Command(binary, "server", "--config-path", path)
 	s.gateway, err = harness.Start(t.Context(), cmd, filepath.Join(s.folder, "gateway.log"), harness.Listens("127.0.0.1:18001"))
 	must.Succeed(t, err)
@@ -186,7 +186,7 @@ func (s *setup) startWeir(ports []int) {
 	binary := filepath.Join(s.folder, "ratelimit")
 	must.Succeed(s.t, os.Symlink(weir, binary))
 	overlay := filepath.Join(s.folder, "overlay.yaml")
-	must.Succeed(s.t, os.WriteFile(overlay, []byte(pageOverlay(s.t)), 0o600))
+	must.Write(s.t, overlay, pageOverlay(s.t))
 	redis := redistest.Start(s.t)
 	certs := filepath.Join(s.folder, "config", "certs", "envoy-rate-limit")
 	environment := envoygateway.Environment(envoygateway.Endpoints{
@@ -216,7 +216,7 @@ func (s *setup) apply(all []policy) {
 	s.t.Helper()
 	text := must.Read(s.t, "testdata/resources.yaml")
 	path := filepath.Join(s.folder, "resources", "resources.yaml")
-	must.Succeed(s.t, os.WriteFile(path, []byte(s.replace.Replace(string(text))+manifests(all)+pageManifests(s.t)), 0o600))
+	must.Write(s.t, path, s.replace.Replace(string(text))+manifests(all)+pageManifests(s.t))
 }
 
 // status sends one request and returns its status, 0 without a response.

@@ -227,7 +227,7 @@ func validate(t *testing.T, change func(bootstrap map[string]any)) {
 	text, err := yaml.Marshal(bootstrap)
 	must.Succeed(t, err)
 	path := filepath.Join(t.TempDir(), "bootstrap.yaml")
-	write(t, path, string(text))
+	must.Write(t, path, string(text))
 	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 	defer cancel()
 	if err := harness.Validate(ctx, path); err != nil {
@@ -254,7 +254,7 @@ func TestRulesOverlayMatchesEnvoyGatewayRules(t *testing.T) {
 	dir := t.TempDir()
 	all := build(t, k8s+"/overlays/envoy-gateway")
 	over := filepath.Join(dir, "overlay.yaml")
-	write(t, over, named[*corev1.ConfigMap](all, "weir-overlay").Data["overlay.yaml"])
+	must.Write(t, over, named[*corev1.ConfigMap](all, "weir-overlay").Data["overlay.yaml"])
 	const rules = `
 domain: default/eg/http
 descriptors:
@@ -271,13 +271,13 @@ descriptors:
         rate_limit: {unit: hour, requests_per_unit: %s}
 `
 	file := filepath.Join(dir, "rules.yaml")
-	write(t, file, strings.ReplaceAll(rules, "%s", "3"))
+	must.Write(t, file, strings.ReplaceAll(rules, "%s", "3"))
 	if out, err := weirCommand(t, "check", "--strict", "--overlay", over, file); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	// 2,000,000 is too large for a sliding log, so a fault proves that the overlay has set the algorithm.
 	for _, line := range []string{"3}", "%s}"} {
-		write(t, file, strings.ReplaceAll(strings.Replace(rules, line, "2000000}", 1), "%s", "3"))
+		must.Write(t, file, strings.ReplaceAll(strings.Replace(rules, line, "2000000}", 1), "%s", "3"))
 		if out, err := weirCommand(t, "check", "--overlay", over, file); err == nil || !strings.Contains(out, "the overlay sets algorithm") {
 			t.Errorf("the overlay does not reach the rule with %s: %v\n%s", line, err, out)
 		}
@@ -298,13 +298,13 @@ func TestEnvoyGatewayPageAdditionsAreValid(t *testing.T) {
 	for _, b := range blocks(t, "yaml envoy-gateway-overlay") {
 		overlay += strings.TrimPrefix(b.text, head)
 	}
-	write(t, over, overlay)
+	must.Write(t, over, overlay)
 	text := "domain: default/eg/http\ndescriptors:\n"
 	for _, route := range []string{"reports", "completions"} {
 		key := "httproute/default/" + route + "/rule/0/match/0/*"
 		text += fmt.Sprintf("  - {key: %[1]s, value: %[1]s, descriptors: [{key: rule-0-match-0, descriptors: [{key: rule-0-match-1, rate_limit: {unit: hour, requests_per_unit: 3}}]}]}\n", key)
 	}
-	write(t, rules, text)
+	must.Write(t, rules, text)
 	if out, err := weirCommand(t, "check", "--strict", "--overlay", over, rules); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -335,8 +335,8 @@ func TestExampleKustomizationBuilds(t *testing.T) {
 		must.Succeed(t, err)
 		must.Succeed(t, os.Symlink(whole, filepath.Join(dir, "weir")))
 		const rules = "domain: mine\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 7}}\n"
-		write(t, filepath.Join(dir, "mine", "kustomization.yaml"), b.text)
-		write(t, filepath.Join(dir, "mine", "rules.yaml"), rules)
+		must.Write(t, filepath.Join(dir, "mine", "kustomization.yaml"), b.text)
+		must.Write(t, filepath.Join(dir, "mine", "rules.yaml"), rules)
 		all := build(t, filepath.Join(dir, "mine"))
 		if got := named[*corev1.ConfigMap](all, "weir-rules"); got == nil || got.Data["rules.yaml"] != rules {
 			t.Errorf("the rules are %v", got)

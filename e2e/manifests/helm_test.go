@@ -166,7 +166,7 @@ func kustomization(t *testing.T, name, component string) overlay {
 	must.Succeed(t, err)
 	at := t.TempDir()
 	must.Succeed(t, os.Symlink(dir, filepath.Join(at, "k8s")))
-	write(t, filepath.Join(at, name, "kustomization.yaml"), fmt.Sprintf("resources: [../k8s/overlays/%s]\ncomponents: [../k8s/components/%s]\n", name, component))
+	must.Write(t, filepath.Join(at, name, "kustomization.yaml"), fmt.Sprintf("resources: [../k8s/overlays/%s]\ncomponents: [../k8s/components/%s]\n", name, component))
 	return build(t, filepath.Join(at, name))
 }
 
@@ -275,7 +275,7 @@ func TestChartFilesAreCopies(t *testing.T) {
 	for name, want := range wants {
 		path := helmChart + "/files/" + name
 		if *update {
-			write(t, path, want)
+			must.Write(t, path, want)
 		}
 		if readFile(t, path) != want {
 			t.Errorf("%s is out of date: go test -run Copies -update", path)

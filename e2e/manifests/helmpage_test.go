@@ -73,7 +73,7 @@ func TestHelmPageListsAllValues(t *testing.T) {
 	}
 	want := head + " -update in e2e/manifests -->" + b.String() + "\n<!-- end -->" + tail
 	if *update {
-		write(t, path, want)
+		must.Write(t, path, want)
 		page = want
 	}
 	if page != want {
@@ -179,7 +179,7 @@ func TestHelmPageRulesHaveNoFaults(t *testing.T) {
 	for name, rules := range files {
 		text, err := yaml.Marshal(rules)
 		must.Succeed(t, err)
-		write(t, filepath.Join(dir, name), string(text))
+		must.Write(t, filepath.Join(dir, name), string(text))
 	}
 	if out, err := weirCommand(t, "check", "--strict", dir); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -3,7 +3,6 @@
 package manifests
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -118,12 +117,6 @@ func readFile(t *testing.T, path string) string {
 	t.Helper()
 	text := must.Read(t, path)
 	return string(text)
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // fromYAML parses YAML into a value and fails the test on an unknown field.

@@ -73,7 +73,7 @@ func TestRunbookUnblocksAUserByReset(t *testing.T) {
 	free := harness.MustFreePorts(t, 1)
 	admin := net.JoinHostPort("127.0.0.1", strconv.Itoa(free[0]))
 	token := filepath.Join(t.TempDir(), "tokens")
-	write(t, token, strings.Repeat("ab", 16))
+	must.Write(t, token, strings.Repeat("ab", 16))
 	redis := redistest.Start(t)
 	p := run(t, build(t, k8s+"/overlays/redis"), map[string]string{
 		"REDIS_URL": redis.Addr, "ADMIN_ADDR": admin, "ADMIN_TOKEN_FILE": token, "DENY_CACHE_MAX": "1m",

@@ -49,14 +49,14 @@ var usedKinds = map[string]string{
 func TestSchemasAreUpToDate(t *testing.T) {
 	if *update {
 		for _, version := range kubernetesVersions {
-			write(t, schemaFile(version), extract(t, filepath.Join(module(t, "k8s.io/kubernetes@"+version), "api/openapi-spec/swagger.json")))
+			must.Write(t, schemaFile(version), extract(t, filepath.Join(module(t, "k8s.io/kubernetes@"+version), "api/openapi-spec/swagger.json")))
 		}
 		for _, o := range operators {
 			var definition any
 			must.Succeed(t, yaml.Unmarshal([]byte(readFile(t, filepath.Join(module(t, o.module+"@"+o.version), o.path))), &definition))
 			text, err := json.Marshal(stripped(definition))
 			must.Succeed(t, err)
-			write(t, o.file(), string(text)+"\n")
+			must.Write(t, o.file(), string(text)+"\n")
 		}
 	}
 	for _, version := range kubernetesVersions {

@@ -58,7 +58,7 @@ func TestShippedRulesHaveNoErrors(t *testing.T) {
 		}
 		dir := t.TempDir()
 		for name, text := range all.generated(t, "weir-rules").Data {
-			write(t, filepath.Join(dir, name), text)
+			must.Write(t, filepath.Join(dir, name), text)
 		}
 		if out, err := weirCommand(t, "check", "--strict", dir); err != nil {
 			t.Errorf("%v\n%s", err, out)
@@ -133,7 +133,7 @@ func (p *pod) mount(path string, files map[string]string) {
 	p.generation++
 	dir, version := p.mounts+path, fmt.Sprintf("..%d", p.generation)
 	for name, text := range files {
-		write(p.t, filepath.Join(dir, version, name), text)
+		must.Write(p.t, filepath.Join(dir, version, name), text)
 		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil && !os.IsExist(err) {
 			p.t.Fatal(err)
 		}

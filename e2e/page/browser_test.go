@@ -63,7 +63,7 @@ func serveRules(t *testing.T, redis, rules string, env ...string) *site {
 	path := binary(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{"rules.yaml": rules, "tokens": token + "\n"} {
-		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.Write(t, filepath.Join(dir, name), text)
 	}
 	ports := harness.MustFreePorts(t, 1)
 	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])

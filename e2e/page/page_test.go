@@ -253,7 +253,7 @@ descriptors:
 func TestPageComparesCandidateRules(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "candidate.yaml")
 	write := func(text string) {
-		must.Succeed(t, os.WriteFile(file, []byte(text), 0o600))
+		must.Write(t, file, text)
 	}
 	write("domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: eon, requests_per_unit: 1}}]\n")
 	s := serve(t, "", "SHADOW_CONFIG="+file)

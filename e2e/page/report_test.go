@@ -84,7 +84,7 @@ func report(t *testing.T, args ...string) string {
 	path := binary(t)
 	dir := t.TempDir()
 	page, rules, recording := filepath.Join(dir, "report.html"), filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "recording.ndjson")
-	must.Succeed(t, os.WriteFile(rules, []byte(simulatedRules), 0o600))
+	must.Write(t, rules, simulatedRules)
 	record(t, recording)
 	out, err := exec.CommandContext(t.Context(), path, append([]string{"simulate", "--config", rules, "--html", page, recording}, args...)...).CombinedOutput()
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
@@ -64,7 +63,7 @@ type stack struct {
 func startWeir(t *testing.T, o harness.WeirOptions) *harness.Weir {
 	t.Helper()
 	o.Binary, o.Rules = binary(t), filepath.Join(t.TempDir(), "rules.yaml")
-	must.Succeed(t, os.WriteFile(o.Rules, []byte(rules), 0o600))
+	must.Write(t, o.Rules, rules)
 	return harness.MustStartWeir(t, o)
 }
 

@@ -132,7 +132,7 @@ func TestCheckPrintsAnnotations(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a,b:c%")
 	must.Succeed(t, os.Mkdir(dir, 0o700))
 	path := filepath.Join(dir, "rules.yaml")
-	must.Succeed(t, os.WriteFile(path, []byte("domain: d\n100%: 1\n"), 0o600))
+	must.Write(t, path, "domain: d\n100%: 1\n")
 	escaped := strings.NewReplacer("%", "%25", ",", "%2C", ":", "%3A").Replace(path)
 	for _, given := range []string{path, dir} {
 		_, out, err := check(t, cli.Check{Format: "github", Paths: []string{given}}, "")
@@ -155,7 +155,7 @@ func TestCheckNamesTheOverlay(t *testing.T) {
 		"domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 0}}]\n": ":2:37: warning: the limit is 0 and denies every request [zero-limit]\n  2 | descriptors: [{key: k, rate_limit: {requests_per_unit: 0}}]\n",
 		"domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: gcra}}]\n":      ":2:48: fault: unknown algorithm 'gcra' [invalid]\n  2 | descriptors: [{key: k, rate_limit: {algorithm: gcra}}]\n",
 	} {
-		must.Succeed(t, os.WriteFile(overlay, []byte(text), 0o600))
+		must.Write(t, overlay, text)
 		if _, _, err := check(t, withOverlay, clean); !strings.HasPrefix(err, overlay+want) {
 			t.Errorf("got %q, want %q", err, overlay+want)
 		}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,7 +16,7 @@ func TestDiffDoesNotDecideConditionsOnUncountedKeys(t *testing.T) {
 	rules := "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: %}}]\n"
 	line := `{"t":"2026-11-22T10:00:00Z","domain":"d","descriptors":[[["k","%"]]]}` + "\n"
 	write := func(path, text string) {
-		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
+		must.Write(t, path, text)
 	}
 	write(old, strings.ReplaceAll(rules, "%", "9"))
 	write(now, strings.ReplaceAll(rules, "%", "0"))
@@ -53,7 +52,7 @@ func TestDiffDoesNotDecideConditionsOnUncountedKeys(t *testing.T) {
 // Samples of different shares are an error, even in one file.
 func TestDiffRejectsSamplesOfDifferentShares(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	must.Succeed(t, os.WriteFile(rules, []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n"), 0o600))
+	must.Write(t, rules, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 	line := `{"t":"2026-11-22T10:00:00Z","domain":"d","descriptors":[[["k","v"]]]}` + "\n"
 	// The second note is behind the lines that a reader holds.
 	text := `{"t":"2026-11-22T10:00:00Z","sample":0.25}` + "\n" + strings.Repeat(line, 2000) + `{"t":"2026-11-22T10:00:00Z","sample":0.5}` + "\n" + line

@@ -41,7 +41,7 @@ func TestLiveExplanation(t *testing.T) {
 	}))
 	defer server.Close()
 	token := filepath.Join(t.TempDir(), "token")
-	must.Succeed(t, os.WriteFile(token, []byte("# the first line counts\n\n s3cret \nother\n"), 0o600))
+	must.Write(t, token, "# the first line counts\n\n s3cret \nother\n")
 	var out, errs bytes.Buffer
 	streams := Streams{In: strings.NewReader(`{"domain": "shop"}`), Out: &out, Err: &errs}
 	command := Explain{Live: server.URL, adminCredentials: adminCredentials{TokenFile: token}, Domain: "shop", Descriptors: []string{`user_id=42`, ""}}

@@ -3,7 +3,6 @@ package cli_test
 import (
 	"bytes"
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,7 +35,7 @@ var hostile = map[string]string{
 func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range hostile {
-		must.Succeed(t, os.WriteFile(filepath.Base(name), []byte(text), 0o600))
+		must.Write(t, filepath.Base(name), text)
 	}
 	for args, want := range map[string]string{
 		"check --strict rules.yaml":                                 "",

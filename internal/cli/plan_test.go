@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,7 +14,7 @@ import (
 func planFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
+	must.Write(t, path, text)
 	return path
 }
 

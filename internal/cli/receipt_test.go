@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -59,7 +58,7 @@ func TestReceiptIsExplained(t *testing.T) {
 	path := func(name, text string) string {
 		t.Helper()
 		file := filepath.Join(dir, name)
-		must.Succeed(t, os.WriteFile(file, []byte(text), 0o600))
+		must.Write(t, file, text)
 		return file
 	}
 	key := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32)))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -64,7 +63,7 @@ func TestSimulatePage(t *testing.T) {
 	for _, block := range docBlock.FindAllStringSubmatch(string(page), -1) {
 		kind, name, text := block[1], block[2], block[3]
 		if name != "" {
-			must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
+			must.Write(t, name, text)
 		}
 		if kind == "text" && text != lastErrs {
 			t.Errorf("standard error is %q, and the page has %q", lastErrs, text)
@@ -84,7 +83,7 @@ func TestSimulatePage(t *testing.T) {
 		t.Errorf("%d examples, want 2", ran)
 	}
 	if *updateSimulatePage {
-		must.Succeed(t, os.WriteFile(path, []byte(updated), 0o600))
+		must.Write(t, path, updated)
 	}
 }
 
@@ -163,7 +162,7 @@ func TestSimulateReadsTheShareOfTheRecorder(t *testing.T) {
 		return all
 	}
 	for name, text := range map[string]string{"ab": together("a", "b"), "ac": together("a", "c"), "plain-d": together("plain", "d")} {
-		must.Succeed(t, os.WriteFile(path(name), []byte(text), 0o600))
+		must.Write(t, path(name), text)
 	}
 	for _, c := range []struct{ files, out, errs string }{
 		{"a", "sampled   0.25 of all keys", ""},

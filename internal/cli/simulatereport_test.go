@@ -16,7 +16,7 @@ func TestSimulateWritesAReport(t *testing.T) {
 	recording, page := filepath.Join(dir, "recording.ndjson"), filepath.Join(dir, "report.html")
 	line := `{"t":"2026-11-22T10:00:00Z","domain":"d","descriptors":[[["user","<b>42"]]]}` + "\n"
 	for path, text := range map[string]string{recording: strings.Repeat(line, 7), page: "an earlier report"} {
-		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
+		must.Write(t, path, text)
 	}
 	s := Simulate{rulesFlags: rulesFlags{Config: []string{rules}}, HTML: page, Recordings: []string{recording}, Output: "json"}
 	must.Succeed(t, s.Validate())

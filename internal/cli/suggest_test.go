@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -33,7 +32,7 @@ func TestSuggestPage(t *testing.T) {
 	for _, block := range docBlock.FindAllStringSubmatch(string(page), -1) {
 		kind, name, text := block[1], block[2], block[3]
 		if name != "" {
-			must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
+			must.Write(t, name, text)
 		}
 		if name == "recording.sh" {
 			if out, err := exec.Command("sh", name).CombinedOutput(); err != nil {

@@ -38,7 +38,7 @@ func folder(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	files["rules.yaml"] = testedRules
 	for name, text := range files {
-		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.Write(t, filepath.Join(dir, name), text)
 	}
 	return dir
 }
@@ -165,7 +165,7 @@ func TestTestPageShowsTheOutput(t *testing.T) {
 	page := must.Read(t, "../../docs/test.md")
 	t.Chdir(t.TempDir())
 	for _, m := range regexp.MustCompile("(?ms)^```yaml (\\S+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
-		must.Succeed(t, os.WriteFile(m[1], []byte(m[2]), 0o600))
+		must.Write(t, m[1], m[2])
 	}
 	shown := regexp.MustCompile("(?ms)^```sh\nweir test (.*?)\n```\n```text\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
 	if len(shown) < 2 {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,7 +63,7 @@ func (o observedKeys) Subscribe(f api.Filter) (*api.Subscription, error) {
 func observing(t *testing.T, o observedKeys) (flags AdminServer, down *atomic.Bool) {
 	t.Helper()
 	path := t.TempDir() + "/token"
-	must.Succeed(t, os.WriteFile(path, []byte(topToken+"\n"), 0o600))
+	must.Write(t, path, topToken+"\n")
 	tokens, err := admin.ReadTokens(path, func(err error) { t.Error(err) })
 	must.Succeed(t, err)
 	rules := rulesfiletest.Parse(t, "domain: shop\ndescriptors: [{key: user_id, descriptors: "+

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,7 +22,7 @@ func TestUnwrittenOutputIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
+		must.Write(t, path, text)
 		return path
 	}
 	rules := write("rules.yaml", "domain: d\ndescriptors: [{key: user_id, rate_limit: {unit: minute, requests_per_unit: 5}}]\n")

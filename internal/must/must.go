@@ -3,6 +3,7 @@ package must
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -21,6 +22,14 @@ func Read(t testing.TB, path string) []byte {
 	content, err := os.ReadFile(path)
 	Succeed(t, err)
 	return content
+}
+
+// Write writes a file, in a folder that it creates if it is missing, and returns the path.
+func Write(t testing.TB, path, text string) string {
+	t.Helper()
+	Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	Succeed(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
 
 // maxWait is far longer than any step of a test takes, even on a busy machine.

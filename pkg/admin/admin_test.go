@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -71,7 +70,7 @@ func newFixture(t *testing.T, change func(*Options)) *fixture {
 	t.Helper()
 	rules := rulesfiletest.Parse(t, testRules)
 	path := filepath.Join(t.TempDir(), "tokens")
-	must.Succeed(t, os.WriteFile(path, []byte(token+"\n\nanother-token-of-this-file\n"), 0o600))
+	must.Write(t, path, token+"\n\nanother-token-of-this-file\n")
 	tokens, err := ReadTokens(path, func(err error) { t.Error(err) })
 	must.Succeed(t, err)
 	f := &fixture{t: t, store: memstore.New(memstore.Options{}), rules: rules, codes: map[string]int{}}
@@ -495,7 +494,7 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 func TestTokensAreReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	write := func(text string) {
-		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
+		must.Write(t, path, text)
 	}
 	for text, want := range map[string]string{"": "no token", "\n \n": "no token", "short\n": "line 1 has less than 16 bytes", "x": "openssl"} {
 		write(text)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -187,7 +186,7 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "tokens")
 		rewrite := func(text string) {
-			must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
+			must.Write(t, path, text)
 		}
 		const other = "another-token-0123456789"
 		rewrite(other + "\n" + token + "\n")

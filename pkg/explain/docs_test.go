@@ -2,7 +2,6 @@ package explain_test
 
 import (
 	"fmt"
-	"os"
 	"reflect"
 	"regexp"
 	"strings"
@@ -70,7 +69,7 @@ func TestPageDocumentsJSON(t *testing.T) {
 	rows := regexp.MustCompile(`(?m)(^\| field \| type \| meaning \|\n\|---\|---\|---\|\n)((?:\|.*\n)*)`)
 	want := rows.ReplaceAllString(string(text), "${1}"+strings.ReplaceAll(table(t, reflect.TypeFor[explain.Explanation](), ""), "$", "$$"))
 	if *update {
-		must.Succeed(t, os.WriteFile(page, []byte(want), 0o644))
+		must.Write(t, page, want)
 		return
 	}
 	if want != string(text) {

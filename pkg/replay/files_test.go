@@ -20,7 +20,7 @@ import (
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
+	must.Write(t, path, text)
 	return path
 }
 
@@ -141,7 +141,7 @@ func TestFolderOpensItsRecordings(t *testing.T) {
 		"weir-20261122T100000.000000Z-a.ndjson.zst": compress(t, line(1, "first")),
 		"notes.ndjson": line(0, "no"), ".weir-20261122T100000.000000Z-a.ndjson": line(0, "no"), "weir-20261122T100000.000000Z-a.ndjson.zst.part": line(0, "no"),
 	} {
-		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.Write(t, filepath.Join(dir, name), text)
 	}
 	must.Succeed(t, os.Mkdir(filepath.Join(dir, "weir-20261122T100002.000000Z-c.ndjson"), 0o700))
 	// A file of the folder is not read a second time, however its path is written.
@@ -192,7 +192,7 @@ func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
 // Only the path - is standard input.
 func TestFileNamedAsStandardInputIsRead(t *testing.T) {
 	t.Chdir(t.TempDir())
-	must.Succeed(t, os.WriteFile("-", []byte(line(1, "file")), 0o600))
+	must.Write(t, "-", line(1, "file"))
 	f, err := replay.Open([]string{"./-", "-"}, strings.NewReader(line(2, "stdin")), replay.ReaderOptions{})
 	must.Succeed(t, err)
 	if got := readFiles(t, f); len(got) != 2 {
@@ -206,7 +206,7 @@ func TestFilesThatAreNotDueAreClosed(t *testing.T) {
 	var paths []string
 	for i := range 300 {
 		paths = append(paths, filepath.Join(dir, string(rune('a'+i%26))+strings.Repeat("x", i/26)))
-		must.Succeed(t, os.WriteFile(paths[i], []byte(compress(t, line(2*i, "a")+"\n"+line(2*i+1, "b"))), 0o600))
+		must.Write(t, paths[i], compress(t, line(2*i, "a")+"\n"+line(2*i+1, "b")))
 	}
 	f, err := replay.Open(paths, nil, replay.ReaderOptions{})
 	must.Succeed(t, err)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,7 +54,7 @@ func serve(t *testing.T) (c *client.Client, f fake, handler *admin.API, url stri
 		"domain: shop\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 3}}\n")})
 	must.Succeed(t, err)
 	path := filepath.Join(t.TempDir(), "token")
-	must.Succeed(t, os.WriteFile(path, []byte("# of the tests\n"+token+"\n"), 0o600))
+	must.Write(t, path, "# of the tests\n"+token+"\n")
 	tokens, err := admin.ReadTokens(path, func(err error) { t.Error(err) })
 	must.Succeed(t, err)
 	f = fake{memstore.New(memstore.Options{}), make(chan api.Decision)}
@@ -179,7 +178,7 @@ func TestClientErrorsSayWhatToDo(t *testing.T) {
 		t.Error(err)
 	}
 	empty := filepath.Join(t.TempDir(), "empty")
-	must.Succeed(t, os.WriteFile(empty, []byte("\n# nothing\n"), 0o600))
+	must.Write(t, empty, "\n# nothing\n")
 	if _, err := client.ReadToken(empty); err == nil || !strings.Contains(err.Error(), "has no token: write") {
 		t.Error(err)
 	}

@@ -17,7 +17,7 @@ func TestExamplesOfTheTestPagePass(t *testing.T) {
 	dir := t.TempDir()
 	named := regexp.MustCompile("(?ms)^```yaml (\\S+)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
 	for _, m := range named {
-		write(t, filepath.Join(dir, m[1]), m[2])
+		must.Write(t, filepath.Join(dir, m[1]), m[2])
 	}
 	ran := 0
 	for _, m := range named {

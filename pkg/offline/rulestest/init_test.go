@@ -88,10 +88,10 @@ func initAndRun(t *testing.T, text string) (written string, coverage *rulestest.
 	t.Helper()
 	dir := t.TempDir()
 	rules, tests := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "sub", "rules_test.yaml")
-	write(t, rules, text)
+	must.Write(t, rules, text)
 	out, err := rulestest.Init(rulestest.Source{Rules: rules}, tests)
 	must.Succeed(t, err)
-	write(t, tests, string(out))
+	must.Write(t, tests, string(out))
 	suite, err := rulestest.Load(tests)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -105,12 +105,6 @@ func initAndRun(t *testing.T, text string) (written string, coverage *rulestest.
 		}
 	}
 	return string(out), coverage
-}
-
-func write(t testing.TB, path, text string) {
-	t.Helper()
-	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // Rules of every kind, with the limits that no test can cover and the reason.
@@ -207,9 +201,9 @@ func TestInitOfUnusualRules(t *testing.T) {
 
 func TestInitKeepsOverlayOptionsAndDomains(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "rules", "a.yaml"), "domain: a\ndescriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 3}}]\n")
-	write(t, filepath.Join(dir, "rules", "b.yaml"), "domain: b\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 3}}]\n")
-	write(t, filepath.Join(dir, "overlay.yaml"), "domain: b\ndescriptors: [{key: k, rate_limit: {algorithm: funnel}}]\n")
+	must.Write(t, filepath.Join(dir, "rules", "a.yaml"), "domain: a\ndescriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 3}}]\n")
+	must.Write(t, filepath.Join(dir, "rules", "b.yaml"), "domain: b\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 3}}]\n")
+	must.Write(t, filepath.Join(dir, "overlay.yaml"), "domain: b\ndescriptors: [{key: k, rate_limit: {algorithm: funnel}}]\n")
 	t.Chdir(dir)
 	out, err := rulestest.Init(rulestest.Source{Rules: "rules", Overlay: "overlay.yaml", CalendarMonths: true, MergeDomains: true}, "tests/t.yaml")
 	must.Succeed(t, err)
@@ -221,7 +215,7 @@ func TestInitKeepsOverlayOptionsAndDomains(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	write(t, "tests/t.yaml", string(out))
+	must.Write(t, "tests/t.yaml", string(out))
 	suite, err := rulestest.Load("tests/t.yaml")
 	must.Succeed(t, err)
 	for _, r := range runAll(t, suite, rulestest.Options{}) {
@@ -238,7 +232,7 @@ func TestInitOfRulesWithoutLimits(t *testing.T) {
 		"domain: d\n": "the rules have no limits, so there is nothing to test",
 		"domain: d\ndescriptors: [{key: a, rate_limit: {unit: fortnight}}]\n": "rules.yaml:2:43: invalid rate limit unit 'fortnight'",
 	} {
-		write(t, rules, text)
+		must.Write(t, rules, text)
 		if _, err := rulestest.Init(rulestest.Source{Rules: rules}, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}

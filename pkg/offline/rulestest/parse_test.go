@@ -2,7 +2,6 @@ package rulestest_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -91,7 +90,7 @@ func TestFaultsOfATestFile(t *testing.T) {
 func TestFaultsOfFilesThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name, text string) string {
-		write(t, filepath.Join(dir, name), text)
+		must.Write(t, filepath.Join(dir, name), text)
 		return filepath.Join(dir, name)
 	}
 	in("two.yaml", "domain: a\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
@@ -151,11 +150,11 @@ func TestLargeFilesAreBounded(t *testing.T) {
 // Escapes let every text be a key or a value.
 func TestEntriesWithCommasAndEqualsSigns(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "rules.yaml"), `domain: d
+	must.Write(t, filepath.Join(dir, "rules.yaml"), `domain: d
 descriptors:
   - {key: 'a,b=c\', value: 'x,y=z\', rate_limit: {unit: day, requests_per_unit: 1}}
 `)
-	write(t, filepath.Join(dir, "test.yaml"), `rules: rules.yaml
+	must.Write(t, filepath.Join(dir, "test.yaml"), `rules: rules.yaml
 tests:
   - name: escapes
     steps:
@@ -175,14 +174,14 @@ func FuzzTestFile(f *testing.F) {
 	f.Add("tests: [{name: a, steps: [{request: [{entries: 'a=b', limit: {unit: day, requests_per_unit: 1}}], expect: {denied: 0}}]}]\n")
 	f.Add("tests: &a [*a]\n")
 	dir := f.TempDir()
-	write(f, filepath.Join(dir, "rules.yaml"), someRules)
+	must.Write(f, filepath.Join(dir, "rules.yaml"), someRules)
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(t.TempDir(), "test.yaml")
 		text = "rules: " + filepath.Join(dir, "rules.yaml") + "\n" + text
 		if strings.Contains(text, "..") || strings.Contains(text, "overlay") || strings.Count(text, "rules:") > 1 {
 			return // reads no other files
 		}
-		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
+		must.Write(t, path, text)
 		suite, err := rulestest.Load(path)
 		if err != nil {
 			return

@@ -44,8 +44,8 @@ descriptors:
 func load(t testing.TB, tests string) (*rulestest.Suite, error) {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "rules.yaml"), someRules)
-	write(t, filepath.Join(dir, "test.yaml"), "rules: rules.yaml\n"+tests)
+	must.Write(t, filepath.Join(dir, "rules.yaml"), someRules)
+	must.Write(t, filepath.Join(dir, "test.yaml"), "rules: rules.yaml\n"+tests)
 	return rulestest.Load(filepath.Join(dir, "test.yaml"))
 }
 
@@ -223,13 +223,13 @@ tests:
 // Quotas that deny a request together explain it by the first of them that is free again. A quota beside a free one explains no denial.
 func TestTheDecidingQuota(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "rules.yaml"), `domain: ugc
+	must.Write(t, filepath.Join(dir, "rules.yaml"), `domain: ugc
 descriptors:
   - {key: five, rate_limit: {unit: minute, requests_per_unit: 5}}
   - {key: hourly, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: daily, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
 `)
-	write(t, filepath.Join(dir, "test.yaml"), `rules: rules.yaml
+	must.Write(t, filepath.Join(dir, "test.yaml"), `rules: rules.yaml
 tests:
   - name: quotas deny together until the first of them is free
     steps:
@@ -431,7 +431,7 @@ func TestStepThatNoRuleMatchesIsAWarning(t *testing.T) {
 
 func TestRulesInPlaceOfTestsNameTheirCommand(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, name, someRules)
+	must.Write(t, name, someRules)
 	if _, err := rulestest.Load(name); err == nil || !strings.Contains(err.Error(), "weir check") {
 		t.Errorf("%v, want the command for rules", err)
 	}

@@ -2,7 +2,6 @@ package sizing
 
 import (
 	"math"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -207,7 +206,7 @@ func TestOutputsOfTheDocs(t *testing.T) {
 		want = before + begin + fence + "\n" + output + end + after
 	}
 	if *update {
-		must.Succeed(t, os.WriteFile(path, []byte(want), 0o644))
+		must.Write(t, path, want)
 		return
 	}
 	if want != string(file) {
