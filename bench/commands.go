@@ -46,7 +46,8 @@ func replayCommands(ctx context.Context, b binaries) (all []*measurement, err er
 	if err := os.WriteFile(rules, []byte(replayRules), 0o600); err != nil {
 		return nil, err
 	}
-	if _, err := runCommand(ctx, b.weir, "simulate", "--config", rules, "--clients", "drop", "--synthetic", replayLoad, "--write", recording); err != nil {
+	record := []string{"simulate", "--config", rules, "--clients", "drop", "--synthetic", replayLoad, "--write", recording}
+	if _, err := runCommand(ctx, b.weir, record...); err != nil {
 		return nil, err
 	}
 	for _, c := range []struct {

@@ -25,7 +25,7 @@ type comparison struct {
 func (c *comparison) rows(ctx context.Context, all []row, wanted func(string) bool, compared func(subject) bool) error {
 	fmt.Fprintf(c.out, "| row | subject | x | CPU of Weir, after to before (95 %% interval) | CPU of Redis | decisions/s |\n|---|---|---|---|---|---|\n")
 	for _, row := range all {
-		if !wanted(row.name) || row.gobench != nil {
+		if !wanted(row.name) {
 			continue
 		}
 		for _, l := range row.cases {

@@ -21,8 +21,9 @@ func publish(r *results, docs string) error {
 		return err
 	}
 	parts := map[string]string{
-		"summary": summary(r), "targets": targetTable(r), "machine": machines(r), "ratelimit": "`" + strings.Join(ratelimitSettings[0].env, "` `") + "`",
-		"gogc": fmt.Sprint(bareGOGC),
+		"summary": summary(r), "targets": targetTable(r), "machine": machines(r),
+		"ratelimit": "`" + strings.Join(ratelimitSettings[0].env, "` `") + "`",
+		"gogc":      fmt.Sprint(bareGOGC),
 	}
 	for name, all := range map[string][]row{"rows": rows(), "scale": scaleRows()} {
 		b := &strings.Builder{}

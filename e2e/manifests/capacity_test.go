@@ -24,7 +24,9 @@ func TestCapacityPageMatchesBenchmarks(t *testing.T) {
 		near(t, algorithm+": Weir on Redis", said[1], onRedis[1])
 		near(t, algorithm+": Redis", said[2], onRedis[2])
 		near(t, algorithm+": bytes a key", row(t, chapter(t, capacity, "## Memory"), algorithm)[0], row(t, memory, algorithm)[0])
-		for column, title := range map[int]string{1: "### Weir's memory for a key of 40 bytes with one hit", 3: "### Redis' memory for a key of 40 bytes with one hit"} {
+		for column, title := range map[int]string{
+			1: "### Weir's memory for a key of 40 bytes with one hit", 3: "### Redis' memory for a key of 40 bytes with one hit",
+		} {
 			if got, want := cells(t, chapter(t, capacity, "## Memory"), algorithm)[column], bytesByKeys(t, measured, title, algorithm); got != want {
 				t.Errorf("%s: docs/capacity.md has %s bytes a key, measured are %s", algorithm, got, want)
 			}
@@ -37,7 +39,8 @@ func bytesByKeys(t *testing.T, measured, title, algorithm string) string {
 	t.Helper()
 	full := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(title) + `.*$`).FindString(measured)
 	least, most := math.Inf(1), 0.0
-	for _, line := range regexp.MustCompile(`(?m)^\| `+algorithm+` \| \d+ \| ([0-9.]+) \|$`).FindAllStringSubmatch(chapter(t, measured, full), -1) {
+	rows := regexp.MustCompile(`(?m)^\| ` + algorithm + ` \| \d+ \| ([0-9.]+) \|$`)
+	for _, line := range rows.FindAllStringSubmatch(chapter(t, measured, full), -1) {
 		n, err := strconv.ParseFloat(line[1], 64)
 		must.Succeed(t, err)
 		least, most = min(least, n), max(most, n)

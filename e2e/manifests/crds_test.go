@@ -56,7 +56,8 @@ func define(t *testing.T, all map[string]validation.SchemaCreateValidator, docum
 	}
 	for _, v := range d.Spec.Versions {
 		var schema apiextensions.JSONSchemaProps
-		if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, &schema, nil); err != nil {
+		err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, &schema, nil)
+		if err != nil {
 			t.Fatalf("%s: %v", d.Name, err)
 		}
 		validator, _, err := validation.NewSchemaValidator(&schema)

@@ -50,7 +50,8 @@ func TestChartIgnoresNoValue(t *testing.T) {
 			t.Fatalf("%s: %v", base, err)
 		}
 		valuesSchema(t).leaves("", defaults, func(path string, s valueSchema, _ any) {
-			if path == "mode" || strings.HasPrefix(path, "global") || slices.ContainsFunc(ignored, func(p string) bool { return strings.HasPrefix(path, p) }) {
+			isIgnored := slices.ContainsFunc(ignored, func(p string) bool { return strings.HasPrefix(path, p) })
+			if path == "mode" || strings.HasPrefix(path, "global") || isIgnored {
 				return
 			}
 			for _, value := range otherValues(s) {

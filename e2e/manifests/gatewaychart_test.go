@@ -66,7 +66,8 @@ func TestEnvoyGatewayChartGoesBackWithOneValue(t *testing.T) {
 	values, c := valuesOf(t, "config:\n"+text), gatewayChart(t)
 	own := gatewayOf(t, c, nil).Provider.Kubernetes.RateLimitDeployment.Container
 	weir := gatewayOf(t, c, values)
-	if got := *weir.Provider.Kubernetes.RateLimitDeployment.Container.Image; !strings.Contains(got, "weir") || len(weir.Provider.Kubernetes.RateLimitDeployment.Container.Env) == 0 {
+	container := weir.Provider.Kubernetes.RateLimitDeployment.Container
+	if got := *container.Image; !strings.Contains(got, "weir") || len(container.Env) == 0 {
 		t.Errorf("with the values of the notes the image is %s", got)
 	}
 	const back = "config.envoyGateway.provider.kubernetes.rateLimitDeployment=null"
@@ -77,7 +78,7 @@ func TestEnvoyGatewayChartGoesBackWithOneValue(t *testing.T) {
 	}
 	must.Succeed(t, strvals.ParseInto(back, values))
 	old := gatewayOf(t, c, values)
-	container := old.Provider.Kubernetes.RateLimitDeployment.Container
+	container = old.Provider.Kubernetes.RateLimitDeployment.Container
 	if own.Image == nil || *container.Image != *own.Image || len(container.Env)+len(container.VolumeMounts) != 0 {
 		t.Errorf("after the value the container is %+v, want %+v", container, own)
 	}

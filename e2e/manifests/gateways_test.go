@@ -68,7 +68,8 @@ func TestEnvoyGatewayConfigurationIsValid(t *testing.T) {
 func TestEnvoyGatewayPodsSurviveRedisOutage(t *testing.T) {
 	config, all := envoyGateway(t), build(t, k8s+"/overlays/envoy-gateway")
 	health := func() *corev1.Probe {
-		return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthcheck", Port: intstr.FromInt32(8080)}}, PeriodSeconds: 10}
+		get := &corev1.HTTPGetAction{Path: "/healthcheck", Port: intstr.FromInt32(8080)}
+		return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: get}, PeriodSeconds: 10}
 	}
 	// As internal/infrastructure/kubernetes/ratelimit of Envoy Gateway creates it.
 	theirs := appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
@@ -159,7 +160,8 @@ func istioPatches(t *testing.T, f *istiov1alpha3.EnvoyFilter) (*ratelimitv3.Rate
 		switch p.GetApplyTo() {
 		case istioapi.EnvoyFilter_HTTP_FILTER:
 			typed := value.GetFields()["typed_config"].GetStructValue()
-			if got := typed.GetFields()["@type"].GetStringValue(); got != "type.googleapis.com/"+string(filter.ProtoReflect().Descriptor().FullName()) {
+			want := "type.googleapis.com/" + string(filter.ProtoReflect().Descriptor().FullName())
+			if got := typed.GetFields()["@type"].GetStringValue(); got != want {
 				t.Fatalf("%s", got)
 			}
 			delete(typed.Fields, "@type")
@@ -310,7 +312,8 @@ func TestEnvoyGatewayPageAdditionsAreValid(t *testing.T) {
 	}
 }
 
-// The monitoring component scrapes the pods that Envoy Gateway creates, on the port that Envoy Gateway sets for metrics. The alert WeirDown needs the job label "weir", which comes from the Service.
+// The monitoring component scrapes the pods that Envoy Gateway creates, on the port that Envoy Gateway sets for metrics. The alert
+// WeirDown needs the job label "weir", which comes from the Service.
 func TestMonitoringScrapesEnvoyGatewayPods(t *testing.T) {
 	all := build(t, k8s+"/overlays/envoy-gateway-monitoring")
 	monitors := of[*monitoringv1.ServiceMonitor](all)

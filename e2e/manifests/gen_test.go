@@ -34,7 +34,8 @@ descriptors:
 		t.Fatal("no definition of EnvoyFilter")
 	}
 	for _, service := range []string{"weir.weir.svc.cluster.local:8081", "weir.example:8081"} {
-		text, err := exec.CommandContext(t.Context(), binary(t), "gen", "envoyfilter", "--config", rules, "--service", service, "--route", "login:generic_key=login").Output()
+		args := []string{"gen", "envoyfilter", "--config", rules, "--service", service, "--route", "login:generic_key=login"}
+		text, err := exec.CommandContext(t.Context(), binary(t), args...).Output()
 		must.Succeed(t, err)
 		if _, err := decode(text); err != nil {
 			t.Errorf("%v\n%s", err, text)

@@ -292,7 +292,8 @@ func (there objects) checkKubectl(t *testing.T, where string, args []string) {
 		return ""
 	}
 	if dir := value("kustomize"); dir != "" {
-		if _, err := os.Stat(filepath.Join(root, dir, "kustomization.yaml")); err != nil || !slices.Contains(overlayDirs(t), filepath.Join(root, dir)) {
+		path := filepath.Join(root, dir)
+		if _, err := os.Stat(filepath.Join(path, "kustomization.yaml")); err != nil || !slices.Contains(overlayDirs(t), path) {
 			t.Errorf("%s: kubectl %s: no overlay %s: %v", where, whole, dir, err)
 		}
 	}

@@ -217,7 +217,9 @@ func normalised(t *testing.T, all overlay) map[string]string {
 func withoutHelm(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
-		for _, key := range []string{"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "app.kubernetes.io/version", "checksum/settings"} {
+		for _, key := range []string{
+			"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "app.kubernetes.io/version", "checksum/settings",
+		} {
 			if value, is := v[key].(string); is && value != "envoy-gateway" { // a selector of pods of Envoy Gateway
 				delete(v, key)
 			}

@@ -130,23 +130,9 @@ func (c *Convert) options() (accesslog.Options, error) {
 		}
 	}
 	for _, text := range c.Descriptors {
-		entries, err := descriptors.ParseEntries(text)
+		d, err := parseDescriptor(text)
 		if err != nil {
-			return o, fmt.Errorf("--descriptor %q: %w", text, err)
-		}
-		var d accesslog.Descriptor
-		constant := true
-		for _, e := range entries {
-			value, err := accesslog.ParseTemplate(e.Value)
-			if err != nil {
-				return o, fmt.Errorf("--descriptor: the value of %s: %w", e.Key, err)
-			}
-			d = append(d, accesslog.Entry{Key: e.Key, Value: value})
-			constant = constant && value.Constant() && e.Key != "generic_key"
-		}
-		if constant {
-			return o, fmt.Errorf("--descriptor %q is the same for every line: write %%{field} for the value of a field; only generic_key "+
-				"has a constant by itself", text)
+			return o, err
 		}
 		o.Descriptors = append(o.Descriptors, d)
 	}
@@ -158,6 +144,29 @@ func (c *Convert) options() (accesslog.Options, error) {
 		}
 	}
 	return o, nil
+}
+
+// parseDescriptor reads a --descriptor.
+func parseDescriptor(text string) (accesslog.Descriptor, error) {
+	entries, err := descriptors.ParseEntries(text)
+	if err != nil {
+		return nil, fmt.Errorf("--descriptor %q: %w", text, err)
+	}
+	var d accesslog.Descriptor
+	constant := true
+	for _, e := range entries {
+		value, err := accesslog.ParseTemplate(e.Value)
+		if err != nil {
+			return nil, fmt.Errorf("--descriptor: the value of %s: %w", e.Key, err)
+		}
+		d = append(d, accesslog.Entry{Key: e.Key, Value: value})
+		constant = constant && value.Constant() && e.Key != "generic_key"
+	}
+	if constant {
+		return nil, fmt.Errorf("--descriptor %q is the same for every line: write %%{field} for the value of a field; only generic_key "+
+			"has a constant by itself", text)
+	}
+	return d, nil
 }
 
 // read reads all logs.

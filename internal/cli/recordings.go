@@ -139,7 +139,8 @@ func (r *recordings) finish(errs io.Writer) error {
 		err = errors.Join(errors.New("no line can be replayed: pass lines of JSON as RECORD_PATH writes them (weir convert makes them "+
 			"from an access log)"), err)
 	default:
-		err = errors.Join(fmt.Errorf("%s no requests: record some with RECORD_PATH, or convert an access log with weir convert", r.summary()), err)
+		err = errors.Join(fmt.Errorf("%s no requests: record some with RECORD_PATH, or convert an access log with weir convert",
+			r.summary()), err)
 	}
 	return err
 }

@@ -146,7 +146,10 @@ func test(root, binaries string, s store, path string) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &result{Store: s.name, Version: version, Source: s.source, Date: time.Now().UTC().Format(time.DateOnly), System: runtime.GOOS + "/" + runtime.GOARCH}
+	r := &result{
+		Store: s.name, Version: version, Source: s.source, Date: time.Now().UTC().Format(time.DateOnly),
+		System: runtime.GOOS + "/" + runtime.GOARCH,
+	}
 	env := append(os.Environ(), "REDIS_SERVER="+path, "STORES_WHOLE_SUITE=1")
 	if !hasTLS(path) {
 		env = append(env, "STORE_WITHOUT_TLS=1")

@@ -32,7 +32,9 @@ var (
 // ParseOverlay parses files, one for each domain. They have the shape of rules, but a rate_limit may have only requests_per_unit
 // and the keys that Weir adds. A non-nil error is [Faults].
 func ParseOverlay(files ...File) (*Overlay, error) {
-	o := &Overlay{limits: map[*descriptors.Rule]*limitSettings{}, onError: map[string]limiters.OnError{}, onDeny: map[string]*descriptors.OnDeny{}}
+	o := &Overlay{
+		limits: map[*descriptors.Rule]*limitSettings{}, onError: map[string]limiters.OnError{}, onDeny: map[string]*descriptors.OnDeny{},
+	}
 	builder, domains := descriptors.NewBuilder(), map[string]string{}
 	var faults []Diagnostic
 	for _, f := range files {

@@ -170,7 +170,8 @@ func (g *gateway) readMatch(n yamltree.Tree, name, kind string) []descriptors.Le
 		return nil
 	}
 	g.flag("--from %s=%s:%s", key, kind, key)
-	switch fields.Get("type").Text() {
+	match := fields.Get("type")
+	switch match.Text() {
 	case "", "Exact":
 		if value == "" || strings.Contains(value, "*") {
 			g.problem(n.Line(), "the value %q of %s: a rule takes an empty value for any, and * for a wildcard", value, key)
@@ -179,8 +180,8 @@ func (g *gateway) readMatch(n yamltree.Tree, name, kind string) []descriptors.Le
 	case "Distinct":
 		return []descriptors.Level{entry(key, "")}
 	}
-	g.problem(cmp.Or(fields.Get("type").Line(), n.Line()), "%s matches by %s: rules have exact values and wildcards, and no regular expressions", key,
-		fields.Get("type").Text())
+	g.problem(cmp.Or(match.Line(), n.Line()), "%s matches by %s: rules have exact values and wildcards, and no regular expressions",
+		key, match.Text())
 	return nil
 }
 

@@ -125,7 +125,7 @@ func (k *kong) readPlugin(scope, consumer string, n yamltree.Tree) {
 	k.plugins = append(k.plugins, p)
 }
 
-// readConfig reads the limits of a plugin and what it counts by.
+// readConfig reads the limits of a plugin and what it counts by. It returns false after a problem.
 func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 	for _, period := range kongPeriods {
 		value := config.Get(period.name)
@@ -144,8 +144,9 @@ func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 		k.problem(p.line, "the plugin has no second, minute, hour, day, month or year")
 		return false
 	}
-	p.tolerant = config.Get("fault_tolerant").Text() != "false" && (config.Get("policy").Text() == "redis" || config.Get("policy").Text() == "cluster")
-	if policy := cmp.Or(config.Get("policy").Text(), "local"); policy == "local" {
+	policy := cmp.Or(config.Get("policy").Text(), "local")
+	p.tolerant = config.Get("fault_tolerant").Text() != "false" && (policy == "redis" || policy == "cluster")
+	if policy == "local" {
 		k.note(p.line, "policy local counts in each node of Kong: Weir counts once for all of Envoy")
 	}
 	for _, name := range []string{"error_code", "error_message", "hide_client_headers"} {
@@ -154,6 +155,11 @@ func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 				"on_deny of rules", name)
 		}
 	}
+	return k.readLimitBy(p, config)
+}
+
+// readLimitBy reads what a plugin counts by. It returns false after a problem.
+func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) bool {
 	switch by := cmp.Or(config.Get("limit_by").Text(), "consumer"); by {
 	case "ip":
 		p.by = entry("remote_address", "")
@@ -191,7 +197,8 @@ func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 func (k *kong) addAll() {
 	scoped := slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return p.scope != "" })
 	for _, p := range k.plugins {
-		if p.consumer != "" && slices.ContainsFunc(k.plugins, func(o *kongPlugin) bool { return o.consumer == "" && (o.by.Key != "consumer" || o.scope != p.scope) }) {
+		replaced := func(o *kongPlugin) bool { return o.consumer == "" && (o.by.Key != "consumer" || o.scope != p.scope) }
+		if p.consumer != "" && slices.ContainsFunc(k.plugins, replaced) {
 			k.problem(p.line, "the plugin of the consumer %s replaces others that count by something else or in another scope: a rule "+
 				"for it would add to them", p.consumer)
 			continue

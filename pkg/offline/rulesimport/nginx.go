@@ -341,7 +341,8 @@ func (p *nginx) isDryRun(z *zone) bool {
 		}
 	}
 	if dry != "" && enforced != "" {
-		p.problem(z.line, "the zone %s has a dry run in %s and not in %s, and a rule has one shadow_mode: the rules have none", z.name, dry, enforced)
+		p.problem(z.line, "the zone %s has a dry run in %s and not in %s, and a rule has one shadow_mode: the rules have none",
+			z.name, dry, enforced)
 	}
 	return dry != "" && enforced == ""
 }
