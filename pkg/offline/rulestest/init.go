@@ -101,7 +101,7 @@ func (g *generator) rule(rule *descriptors.Rule) {
 		return
 	}
 	if rule.Unlimited {
-		r := g.newRecorder(rule, entries, DefaultStart)
+		r := g.newRecorder(rule, entries, defaultStart)
 		r.send(sent{hits: 1})
 		g.write(rule, "unlimited", r)
 		return
@@ -146,7 +146,7 @@ func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
 	if g.domains {
 		fmt.Fprintf(g.out, "    domain: %s\n", rulesfile.Quoted(rule.Domain))
 	}
-	if !r.start.Equal(DefaultStart) {
+	if !r.start.Equal(defaultStart) {
 		fmt.Fprintf(g.out, "    start: %s\n", r.start.Format(time.RFC3339Nano))
 	}
 	g.out.WriteString("    steps:\n")

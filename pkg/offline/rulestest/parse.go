@@ -118,12 +118,12 @@ func (p *parser) test(f rulesfile.Fields) {
 
 func (p *parser) start(f rulesfile.Fields) time.Time {
 	if !f.Has("start") {
-		return DefaultStart
+		return defaultStart
 	}
 	t, ok := parseInstant(f.Text("start"))
 	if !ok || t.Year() < 1980 || t.Year() >= 2180 {
 		p.Fault(f.Value("start"), "want a time such as 2026-11-22T10:00:00Z, from 1980 to 2179", "start is %s", f.Value("start"))
-		return DefaultStart
+		return defaultStart
 	}
 	return t
 }
@@ -141,24 +141,24 @@ func parseInstant(text string) (time.Time, bool) {
 type clock struct{ start, now time.Time }
 
 func (p *parser) step(f rulesfile.Fields, c *clock, domain string) *Step {
-	s := &Step{Line: f.At().Line(), Repeat: int(f.Integer("repeat", 1, MaxRepeat, 1)), Every: f.Duration("every", MaxOffset)}
+	s := &Step{Line: f.At().Line(), Repeat: int(f.Integer("repeat", 1, maxRepeat, 1)), Every: f.Duration("every", maxOffset)}
 	if f.Has("every") && s.Repeat == 1 && !f.Has("repeat") {
 		p.Fault(f.Key("every"), "add 'repeat:'", "every has no meaning without repeat")
 	}
 	s.At = p.at(f, c)
-	if s.Every > 0 && int64(s.Repeat-1) > int64(MaxOffset/s.Every) {
+	if s.Every > 0 && int64(s.Repeat-1) > int64(maxOffset/s.Every) {
 		p.Fault(f.Key("every"), "repeat less often", "the last request of the step is more than %.0fh after the start of the test",
-			MaxOffset.Hours())
+			maxOffset.Hours())
 	} else {
 		c.now = s.At.Add(time.Duration(s.Repeat-1) * s.Every)
 	}
-	if c.now.Sub(c.start) > MaxOffset {
-		p.Fault(f.At(), "correct its time", "the step is more than %.0fh after the start of the test", MaxOffset.Hours())
+	if c.now.Sub(c.start) > maxOffset {
+		p.Fault(f.At(), "correct its time", "the step is more than %.0fh after the start of the test", maxOffset.Hours())
 		c.now = c.start
 	}
 	p.requests += int64(s.Repeat)
-	if p.requests > MaxRequests && p.requests-int64(s.Repeat) <= MaxRequests {
-		p.Fault(f.At(), "repeat less often, or split the file", "the steps of the file have more than %d requests", MaxRequests)
+	if p.requests > maxRequests && p.requests-int64(s.Repeat) <= maxRequests {
+		p.Fault(f.At(), "repeat less often, or split the file", "the steps of the file have more than %d requests", maxRequests)
 	}
 	if !f.Has("request") {
 		p.Fault(f.At(), "add 'request: key=value'", "the step has no request")
@@ -187,11 +187,11 @@ func (p *parser) at(f rulesfile.Fields, c *clock) time.Time {
 		return c.now
 	}
 	if !f.Has("at") {
-		return c.now.Add(f.Duration("after", MaxOffset))
+		return c.now.Add(f.Duration("after", maxOffset))
 	}
 	at, isInstant := parseInstant(f.Text("at"))
 	if !isInstant {
-		at = c.start.Add(f.Duration("at", MaxOffset))
+		at = c.start.Add(f.Duration("at", maxOffset))
 	}
 	if at.Before(c.now) {
 		p.Fault(f.Value("at"), "put the steps in the order of their times", "the step is %v earlier than the one before", c.now.Sub(at))

@@ -239,7 +239,7 @@ func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
 func (r *recorder) try(f *filling, t int) bool {
 	limit := r.rule.Limits[t].Compiled
 	plateau, fewest, since := 2*max(limit.Window(), limit.LeaseTTL()), int64(math.MaxInt64), r.now
-	for f.chunks < maxChunks && r.now.Sub(r.start) < MaxOffset/2 {
+	for f.chunks < maxChunks && r.now.Sub(r.start) < maxOffset/2 {
 		f.chunks++
 		d := r.replay(sent{hits: f.chunk}, fmt.Sprintf("id-%d", f.chunks))
 		if d == nil || len(d.Verdicts) != len(r.denied) || d.Reason != decide.WithinLimit {
@@ -266,13 +266,13 @@ func (r *recorder) try(f *filling, t int) bool {
 // aligned returns a start for a test of limit t: the beginning of a window, if windows begin at fixed times.
 func (g *generator) aligned(rule *descriptors.Rule, t int, entries []descriptors.Entry) time.Time {
 	limit := rule.Limits[t].Compiled
-	r := g.newRecorder(rule, entries, DefaultStart)
+	r := g.newRecorder(rule, entries, defaultStart)
 	d := r.replay(sent{hits: 1}, "id-0")
 	if limit.Drains() || d == nil || len(d.Verdicts) != len(rule.Limits) || !d.Verdicts[t].Allowed {
-		return DefaultStart
+		return defaultStart
 	}
 	if reset := d.Verdicts[t].ResetAfter; reset < limit.Window() {
-		return DefaultStart.Add(reset)
+		return defaultStart.Add(reset)
 	}
-	return DefaultStart
+	return defaultStart
 }

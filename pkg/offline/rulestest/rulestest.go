@@ -21,16 +21,13 @@ import (
 
 // Bounds of a file. A test beyond them is probably a mistake, and would take minutes.
 const (
-	// MaxRepeat is the largest repeat of a step.
-	MaxRepeat = 1_000_000
-	// MaxRequests is the maximum number of requests of all steps of a file.
-	MaxRequests = 10_000_000
-	// MaxOffset is the longest time from the start of a test to one of its requests.
-	MaxOffset = 10 * 365 * 24 * time.Hour
+	maxRepeat   = 1_000_000                 // of a step
+	maxRequests = 10_000_000                // of all steps of a file
+	maxOffset   = 10 * 365 * 24 * time.Hour // from the start of a test to one of its requests
 )
 
-// DefaultStart is the time at which a test starts by default: a Monday, and the first instant of a year.
-var DefaultStart = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+// defaultStart is the time at which a test starts by default: a Monday, and the first instant of a year.
+var defaultStart = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // A Suite holds the tests of one file, with the rules that they test.
 type Suite struct {

@@ -11,7 +11,7 @@ import (
 // Bounds of a [Result].
 const (
 	MaxBuckets   = 200 // of a Timeline
-	MaxTopKeys   = 20  // of a limit
+	maxTopKeys   = 20  // of a limit
 	MaxUnmatched = 20  // key paths without a rule
 	BurstBins    = 60  // of a Burst
 )

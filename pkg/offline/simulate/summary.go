@@ -185,13 +185,13 @@ func topKeys(l *limitStats, r *LimitResult) []TopKey {
 		top = append(top, denied{text, k})
 		if len(top) >= 1000 {
 			slices.SortFunc(top, worse)
-			top = top[:MaxTopKeys]
+			top = top[:maxTopKeys]
 		}
 	}
 	slices.SortFunc(top, worse)
 	r.ShutOutSeconds = float64(shutOutTime) / 1e6
 	list := []TopKey{}
-	for _, d := range top[:min(len(top), MaxTopKeys)] {
+	for _, d := range top[:min(len(top), maxTopKeys)] {
 		list = append(list, TopKey{
 			Key: descriptors.KeyText(d.text), Requests: d.k.requests, Denied: d.k.denied,
 			FirstDenied: microTime(d.k.firstDenied), LastDenied: microTime(d.k.lastDenied), ShutOutSeconds: float64(d.k.shutOutTime) / 1e6,

@@ -118,14 +118,14 @@ func widestGap(limits []int64) (index int, between int64) {
 // addEffects counts the denied requests of the limits of each window.
 func (r *Rule) addEffects(ctx context.Context, keys []key) error {
 	all := r.algorithms()
-	length := min(maxEffects, max(1, MaxRuns/len(all)))
+	length := min(maxEffects, max(1, maxRuns/len(all)))
 	for _, w := range r.Windows {
 		limits := r.limitsToRun(w, length)
 		for _, a := range w.Algorithms {
 			a.limits = limits
 		}
 	}
-	return each(ctx, all[:min(len(all), MaxRuns)], func(ctx context.Context, a *Algorithm) error {
+	return each(ctx, all[:min(len(all), maxRuns)], func(ctx context.Context, a *Algorithm) error {
 		rec := r.recommendationFor(a.variant)
 		sums, present, err := a.run(ctx, keys, rec)
 		for i := range sums {

@@ -12,7 +12,7 @@
 //   - funnel: the smallest N for which N hits in a window drain all backlogs in time, in a closed form; see [hull]
 //
 // A limit of N hits exactly the keys whose smallest limit is above N, so these smallest limits give the number of keys hit for
-// every N at once. To count the denied requests, Report needs a run for each limit, and makes at most [MaxRuns] for a rule. A run
+// every N at once. To count the denied requests, Report needs a run for each limit, and makes at most 72 for a rule. A run
 // decides the requests of a key by package limiters, as a server would.
 package suggest
 
@@ -33,8 +33,8 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// MaxRuns bounds the limits of one rule for which denied requests are counted, in addition to the limits in the rule.
-const MaxRuns = 72
+// maxRuns bounds the limits of one rule for which denied requests are counted, in addition to the limits in the rule.
+const maxRuns = 72
 
 // Options configures a [Collector].
 type Options struct {
