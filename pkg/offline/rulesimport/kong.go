@@ -158,7 +158,7 @@ func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 	return k.readLimitBy(p, config)
 }
 
-// readLimitBy reads what a plugin counts by. It returns false after a problem.
+// readLimitBy reads the key by which a plugin counts. It returns false after a problem.
 func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) bool {
 	switch by := cmp.Or(config.Get("limit_by").Text(), "consumer"); by {
 	case "ip":
