@@ -16,12 +16,37 @@ const maxTime = 1 << 53
 // penaltyLen is the encoded length of a penalty, in bytes.
 const penaltyLen = 4 * 8
 
+// PutWords writes the words of s to b, which has 8 bytes for each of [Limit.StateWords].
+func (s *State) PutWords(b []byte) {
+	if len(b) >= 8 {
+		binary.LittleEndian.PutUint64(b, uint64(s.a))
+	}
+	if len(b) >= 16 {
+		binary.LittleEndian.PutUint64(b[8:], uint64(s.b))
+	}
+	if len(b) >= 24 {
+		binary.LittleEndian.PutUint64(b[16:], uint64(s.c))
+	}
+}
+
+// SetWords sets the words of s to those that PutWords wrote.
+func (s *State) SetWords(b []byte) {
+	if len(b) >= 8 {
+		s.a = int64From(b)
+	}
+	if len(b) >= 16 {
+		s.b = int64From(b[8:])
+	}
+	if len(b) >= 24 {
+		s.c = int64From(b[16:])
+	}
+}
+
 // AppendState appends the encoding of s, a state under l, to b: its words, its penalty if l has penalties, and its log, if any.
 func AppendState(b []byte, l *Limit, s *State) []byte {
-	words := [...]int64{s.A, s.B, s.C}
-	for _, w := range words[:l.StateWords()] {
-		b = binary.LittleEndian.AppendUint64(b, uint64(w))
-	}
+	start := len(b)
+	b = append(b, make([]byte, 8*l.StateWords())...)
+	s.PutWords(b[start:])
 	if l.HasPenalty() {
 		p := &s.extraOrEmpty().penalty
 		for _, n := range [...]int64{p.Offences, p.Since, p.Until, p.Level} {
@@ -64,19 +89,16 @@ func baseStateLen(l *Limit) int {
 // ReadState decodes a state under l. It validates its input: for arbitrary bytes it returns an error, or a state that is safe for
 // every function of this package.
 func ReadState(l *Limit, b []byte) (State, error) {
-	n := l.StateWords()
+	n := 8 * l.StateWords()
 	if minimum := baseStateLen(l); len(b) < minimum || len(b) > minimum && !l.definition.grows {
 		return State{}, fmt.Errorf("a state has %d bytes: want %d", len(b), minimum)
 	}
-	var words [3]int64
-	for i := range n {
-		words[i] = int64From(b[8*i:])
-	}
-	s := State{CounterState: CounterState{A: words[0], B: words[1], C: words[2]}}
-	if !within(s.A, maxTime) || !within(s.B, maxTime) {
+	var s State
+	s.SetWords(b[:n])
+	if !within(s.a, maxTime) || !within(s.b, maxTime) {
 		return State{}, errors.New("a time or a count of a state is out of range")
 	}
-	b = b[8*n:]
+	b = b[n:]
 	if l.HasPenalty() {
 		p, err := readPenalty(b)
 		if err != nil {

@@ -13,13 +13,21 @@ import "slices"
 // up the window. Such a limit has peek=over by default, as in envoyproxy/ratelimit: a peek is allowed while the count is at most
 // the maximum, that is, until the first denied hit. Gateways that charge afterwards rely on this. For other limits, a peek is
 // denied by default if one more hit would be.
-//
-// In a State, A is the start of a window in µs since 1970 (0: none yet), and B is the count of that window.
 type windowLimit struct {
 	max, window int64     // window in µs
 	firstHit    bool      // windows start with a key's first hit, not by the clock
 	calendar    *calendar // nil: windows do not follow a calendar
 }
+
+// A windowState is a [counterState] under a windowLimit.
+type windowState struct {
+	start int64 // µs since 1970; 0: no window yet
+	count int64
+}
+
+func windowStateOf(s counterState) windowState { return windowState{start: s.a, count: s.b} }
+
+func (w windowState) counterState() counterState { return counterState{a: w.start, b: w.count} }
 
 // The values of Params.WindowStart.
 const (
@@ -65,13 +73,13 @@ func (l *windowLimit) idPrefix() string {
 	}
 }
 
-// current returns the start and the count of the window at now. With window_start=first_hit, start is 0 if no window is open.
-func (l *windowLimit) current(s CounterState, now int64) (start, count int64) {
-	start = l.startAt(s.A, now)
-	if start == s.A {
-		count = s.B
+// current returns the window at now. With window_start=first_hit, its start is 0 if no window is open.
+func (l *windowLimit) current(s counterState, now int64) windowState {
+	w := windowStateOf(s)
+	if start := l.startAt(w.start, now); start != w.start {
+		return windowState{start: start}
 	}
-	return start, count
+	return w
 }
 
 // startAt returns the start of the window at now; 0 if none is open. The window that began at charged is current until its end, and may
@@ -101,34 +109,34 @@ func (l *windowLimit) fits(s *State, now, n int64) (bool, int64) {
 	if max(n, 1) > l.max {
 		return false, -1
 	}
-	start, count := l.current(s.CounterState, now)
-	if count+n <= l.max {
+	w := l.current(s.counterState, now)
+	if w.count+n <= l.max {
 		return true, 0
 	}
-	return false, l.end(start) - now
+	return false, l.end(w.start) - now
 }
 
-func (l *windowLimit) charge(s CounterState, now, n int64) CounterState {
-	start, count := l.current(s, now)
-	if start == 0 && l.firstHit {
-		start = now
+func (l *windowLimit) charge(s counterState, now, n int64) counterState {
+	w := l.current(s, now)
+	if w.start == 0 && l.firstHit {
+		w.start = now
 	}
-	if n < 0 && count == 0 {
+	if n < 0 && w.count == 0 {
 		return s
 	}
-	s.A, s.B = start, max(0, min(count+n, MaxHits))
-	return s
+	w.count = max(0, min(w.count+n, MaxHits))
+	return w.counterState()
 }
 
 // reserve opens a window even for an estimate of 0, because settle identifies the charge by the start of its window.
-func (l *windowLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
+func (l *windowLimit) reserve(s counterState, now, n int64) (counterState, int64) {
 	s = l.charge(s, now, n)
-	return s, s.A
+	return s, windowStateOf(s).start
 }
 
 // settle corrects the count only if the charged window is still current.
-func (l *windowLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
-	start := l.startAt(s.A, now)
+func (l *windowLimit) settle(s counterState, now int64, corrections []correction) counterState {
+	start := l.current(s, now).start
 	for _, c := range corrections {
 		if c.delta != 0 && c.chargedAt == start {
 			s = l.charge(s, now, c.delta)
@@ -138,14 +146,14 @@ func (l *windowLimit) settle(s CounterState, now int64, corrections []correction
 }
 
 func (l *windowLimit) usage(s *State, now int64) (used, resetAfter int64) {
-	start, count := l.current(s.CounterState, now)
-	if start == 0 && l.firstHit {
+	w := l.current(s.counterState, now)
+	if w.start == 0 && l.firstHit {
 		return 0, 0
 	}
-	return count, l.end(start) - now
+	return w.count, l.end(w.start) - now
 }
 
-func (l *windowLimit) resetTime(s CounterState) int64 { return l.end(s.A) }
+func (l *windowLimit) resetTime(s counterState) int64 { return l.end(windowStateOf(s).start) }
 
 func (l *windowLimit) extraWait(int64) int64 { return 0 }
 

@@ -105,16 +105,16 @@ func impreciseError(spec Spec) error {
 func (l *funnelLimit) idPrefix() string { return "f" }
 
 // level returns the level, as the time to drain, at a time: the later of now and the time of the state.
-func (l *funnelLimit) level(s CounterState, now int64) (level span, at int64) {
+func (l *funnelLimit) level(s counterState, now int64) (level span, at int64) {
 	f := funnelStateOf(s)
 	if f.time-now > l.window {
 		return span{}, now
 	}
 	at = max(now, f.time)
-	level = span{f.whole, uint64(f.frac)}
-	if uint64(f.den) != l.drain.den && f.frac > 0 {
+	level = f.level
+	if f.den != l.drain.den {
 		// The state was written under a limit with another rate.
-		level = span{f.whole + 1, 0}
+		level = span{level.ceil(), 0}
 	}
 	level.whole -= at - f.time
 	if level.whole < 0 {
@@ -127,7 +127,7 @@ func (l *funnelLimit) fits(s *State, now, n int64) (bool, int64) {
 	if n > l.capacity || l.max == 0 {
 		return false, -1
 	}
-	level, at := l.level(s.CounterState, now)
+	level, at := l.level(s.counterState, now)
 	d := &l.drain
 	after := d.add(level, d.timeFor(n))
 	if !l.full.less(after) {
@@ -136,7 +136,7 @@ func (l *funnelLimit) fits(s *State, now, n int64) (bool, int64) {
 	return false, d.sub(after, l.full).ceil() + at - now
 }
 
-func (l *funnelLimit) charge(s CounterState, now, n int64) CounterState {
+func (l *funnelLimit) charge(s counterState, now, n int64) counterState {
 	if l.max == 0 {
 		return s
 	}
@@ -163,14 +163,12 @@ func (l *funnelLimit) charge(s CounterState, now, n int64) CounterState {
 		level = d.sub(level, refund)
 	}
 	if level == (span{}) {
-		s.A, s.B, s.C = 0, 0, 0
-		return s
+		return counterState{}
 	}
-	s.A, s.B, s.C = at, level.whole, int64(level.frac)<<32|int64(d.den)
-	return s
+	return funnelState{at, level, d.den}.counterState()
 }
 
-func (l *funnelLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
+func (l *funnelLimit) reserve(s counterState, now, n int64) (counterState, int64) {
 	if n > 0 {
 		s = l.charge(s, now, n)
 	}
@@ -178,7 +176,7 @@ func (l *funnelLimit) reserve(s CounterState, now, n int64) (CounterState, int64
 }
 
 // settle keeps the level between empty and twice the capacity.
-func (l *funnelLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
+func (l *funnelLimit) settle(s counterState, now int64, corrections []correction) counterState {
 	for _, c := range corrections {
 		if c.delta != 0 {
 			s = l.charge(s, now, c.delta)
@@ -191,16 +189,16 @@ func (l *funnelLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	if l.max == 0 {
 		return 0, 0
 	}
-	level, at := l.level(s.CounterState, now)
+	level, at := l.level(s.counterState, now)
 	if level == (span{}) {
 		return 0, 0
 	}
 	return l.drain.hits(level), level.ceil() + at - now
 }
 
-func (l *funnelLimit) resetTime(s CounterState) int64 {
+func (l *funnelLimit) resetTime(s counterState) int64 {
 	f := funnelStateOf(s)
-	return f.time + span{f.whole, uint64(f.frac)}.ceil()
+	return f.time + f.level.ceil()
 }
 
 func (l *funnelLimit) extraWait(k int64) int64 { return l.drain.timeFor(k).ceil() }
@@ -212,16 +210,19 @@ func (l *funnelLimit) appendScript(b []byte, _ int64) []byte {
 	return appendNumbers(b, l.capacity, int64(d.num/d.den), int64(d.num%d.den), int64(d.den))
 }
 
-// A funnelState is a State under a funnelLimit.
+// A funnelState is a [counterState] under a funnelLimit.
 type funnelState struct {
-	time  int64  // the time of the level, µs since 1970: A
-	whole int64  // µs to drain: B
-	frac  uint32 // and frac/den µs: C
-	den   uint32
+	time  int64  // of the level, in µs since 1970
+	level span   // the time to drain
+	den   uint64 // of the level, at most maxDen
 }
 
-func funnelStateOf(s CounterState) funnelState {
-	return funnelState{time: s.A, whole: s.B, frac: uint32(s.C >> 32), den: uint32(s.C)}
+func funnelStateOf(s counterState) funnelState {
+	return funnelState{time: s.a, level: span{s.b, uint64(s.c) >> 32}, den: uint64(uint32(s.c))}
+}
+
+func (f funnelState) counterState() counterState {
+	return counterState{a: f.time, b: f.level.whole, c: int64(f.level.frac<<32 | f.den)}
 }
 
 // A drain is the time to drain one hit: num/den µs, in lowest terms.

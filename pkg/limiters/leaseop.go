@@ -65,7 +65,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
-		s.CounterState = l.counter.settle(s.CounterState, now, expired)
+		s.counterState = l.counter.settle(s.counterState, now, expired)
 	}
 	for range LeasesPerOp {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -91,7 +91,7 @@ func (op *Op) apply(s *State, now int64) {
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
 		if l.Reserves() {
-			s.CounterState, opened.chargedAt = l.counter.reserve(s.CounterState, now, n)
+			s.counterState, opened.chargedAt = l.counter.reserve(s.counterState, now, n)
 		}
 		s.withExtraState().leases.open.set(op.Lease, opened)
 	}
@@ -115,7 +115,7 @@ func (op *Op) end(s *State, now int64) {
 	case !found:
 		leases.addEnded(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	case l.Reserves():
-		s.CounterState = l.counter.settle(s.CounterState, now, []correction{{held.chargedAt, actual - held.n}})
+		s.counterState = l.counter.settle(s.counterState, now, []correction{{held.chargedAt, actual - held.n}})
 	}
 	s.removeEmptyExtraState()
 }

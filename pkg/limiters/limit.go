@@ -81,22 +81,22 @@ type algorithm interface {
 	appendScript(b []byte, now int64) []byte
 }
 
-// A counter is an algorithm that charges hits to a [CounterState]. It may modify a [Log] in place. Concurrency is no counter, because its
+// A counter is an algorithm that charges hits to a [counterState]. It may modify a [Log] in place. Concurrency is no counter, because its
 // slots are in [Leases].
 type counter interface {
 	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
-	charge(s CounterState, now, n int64) CounterState
+	charge(s counterState, now, n int64) counterState
 	// resetTime returns when s has fully reset under every maximum, in µs since 1970.
-	resetTime(s CounterState) int64
+	resetTime(s counterState) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
 	// mostAdmitted returns [Limit.MostAdmitted].
 	mostAdmitted() int64
 	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time that identifies the charge for settle.
-	reserve(s CounterState, now, n int64) (CounterState, int64)
+	reserve(s counterState, now, n int64) (counterState, int64)
 	// settle applies corrections in order, to charges that still count.
-	settle(s CounterState, now int64, corrections []correction) CounterState
+	settle(s counterState, now int64, corrections []correction) counterState
 }
 
 // A definition declares an algorithm.
@@ -105,7 +105,7 @@ type definition struct {
 	// parameters are the algorithm's own settings.
 	parameters []Parameter
 	largest    int64 // the largest Max, see LargestMaxOf
-	stateWords int   // how many of A, B and C of a State it uses
+	stateWords int   // how many of the words of a counterState it uses
 	hasWindow  bool
 	// grows marks an algorithm whose states have a log, which grows with the hits.
 	grows bool
@@ -245,7 +245,7 @@ func (l *Limit) StateID() string { return l.stateID }
 // Grows reports whether the state of a key grows with its hits.
 func (l *Limit) Grows() bool { return l.definition.grows || l.UsesLeases() }
 
-// StateWords returns how many of the words A, B and C of a State the algorithm uses, in this order. The others are 0.
+// StateWords returns the number of words that a [State] under l needs, see [State.PutWords].
 func (l *Limit) StateWords() int { return l.definition.stateWords }
 
 // Window returns the length of the limit's window; 0 if it has none.

@@ -14,8 +14,6 @@ const LargestLogMax = 1_000_000
 
 // A logLimit is a sliding log. A hit fits if it and the hits in (t - window, t] are at most the maximum, so no window, wherever it
 // begins, admits more. Denied hits are logged only if the limit counts them, up to twice the maximum.
-//
-// A State uses its Log and no words.
 type logLimit struct {
 	max, window int64 // window in µs
 }
@@ -41,7 +39,7 @@ func (l *logLimit) fits(s *State, now, n int64) (bool, int64) {
 	if max(n, 1) > l.max {
 		return false, -1
 	}
-	log := logOf(s.CounterState)
+	log := logOf(s.counterState)
 	v := log.live(l.window, now)
 	if v.used+n <= l.max {
 		return true, 0
@@ -50,7 +48,7 @@ func (l *logLimit) fits(s *State, now, n int64) (bool, int64) {
 	return false, leaves.time + l.window - now
 }
 
-func (l *logLimit) charge(s CounterState, now, n int64) CounterState {
+func (l *logLimit) charge(s counterState, now, n int64) counterState {
 	if s.Log == nil {
 		if n < 0 {
 			return s
@@ -66,7 +64,7 @@ func (l *logLimit) charge(s CounterState, now, n int64) CounterState {
 	return s.withoutEmptyLog()
 }
 
-func (s CounterState) withoutEmptyLog() CounterState {
+func (s counterState) withoutEmptyLog() counterState {
 	if s.Log.entries.len() == 0 {
 		s.Log = nil
 	}
@@ -74,7 +72,7 @@ func (s CounterState) withoutEmptyLog() CounterState {
 }
 
 // reserve returns the time of the charged entry. An estimate of 0 has no entry.
-func (l *logLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
+func (l *logLimit) reserve(s counterState, now, n int64) (counterState, int64) {
 	chargedAt := logOf(s).live(l.window, now).end
 	if n > 0 {
 		s = l.charge(s, now, n)
@@ -84,7 +82,7 @@ func (l *logLimit) reserve(s CounterState, now, n int64) (CounterState, int64) {
 
 // settle corrects charged entries that are still in the window and among the newest maxMovedEntries. The log keeps at most twice the
 // maximum.
-func (l *logLimit) settle(s CounterState, now int64, corrections []correction) CounterState {
+func (l *logLimit) settle(s counterState, now int64, corrections []correction) counterState {
 	log := logOf(s)
 	v := log.live(l.window, now)
 	after := v.end - l.window
@@ -112,7 +110,7 @@ func (l *logLimit) settle(s CounterState, now int64, corrections []correction) C
 const maxMovedEntries = 10_000
 
 func (l *logLimit) usage(s *State, now int64) (used, resetAfter int64) {
-	log := logOf(s.CounterState)
+	log := logOf(s.counterState)
 	v := log.live(l.window, now)
 	if v.used == 0 {
 		return 0, 0
@@ -120,7 +118,7 @@ func (l *logLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	return v.used, log.entries.newest.time + l.window - now
 }
 
-func (l *logLimit) resetTime(s CounterState) int64 {
+func (l *logLimit) resetTime(s counterState) int64 {
 	log := logOf(s)
 	if log.entries.len() == 0 {
 		return 0
@@ -153,7 +151,7 @@ type entry struct {
 // nothingLogged is the log of a state without one. It must not be modified.
 var nothingLogged Log
 
-func logOf(s CounterState) *Log {
+func logOf(s counterState) *Log {
 	if s.Log == nil {
 		return &nothingLogged
 	}

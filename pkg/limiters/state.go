@@ -5,20 +5,19 @@ import "unsafe"
 // A State is the state of a key under one algorithm and window. The zero State is that of an unused key. A State is not safe for
 // concurrent use.
 type State struct {
-	CounterState
+	counterState
 	Extra *ExtraState // changed in place; nil if there is none
 }
 
-// A CounterState is the count of hits for a key. The meaning of the words A, B and C depends on the algorithm, and a store must keep the
-// first [Limit.StateWords] of them.
-type CounterState struct {
-	A, B, C int64
+// A counterState is the count of hits for a key: a windowState or a funnelState in words, or a [Log].
+type counterState struct {
+	a, b, c int64
 	Log     *Log // the hits of a sliding log, changed in place; nil if nothing is logged
 }
 
 // charge charges n > 0 hits or refunds -n, whether or not they fit, under a limit other than concurrency.
 func (s *State) charge(l *Limit, now, n int64) {
-	s.CounterState = l.counter.charge(s.CounterState, now, n)
+	s.counterState = l.counter.charge(s.counterState, now, n)
 }
 
 // GrownBytes returns the memory that s points to, in bytes: its log and its extra state. Most states have neither, so only that check
@@ -47,7 +46,7 @@ func (s *State) IsZero() bool { return *s == State{} }
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := int64(0)
 	if l.counter != nil {
-		resetTime = l.counter.resetTime(s.CounterState)
+		resetTime = l.counter.resetTime(s.counterState)
 	}
 	if s.Extra != nil {
 		resetTime = max(resetTime, s.Extra.expires(l))

@@ -79,7 +79,7 @@ func TestSnapshotReadsParametersAsText(t *testing.T) {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
 	b = append(append(b, "k\x0a"...), "capacity=3"...)
-	b = limiters.AppendState(b, limit, &limiters.State{CounterState: limiters.CounterState{A: s.clock(), B: 1_000_000, C: 1}})
+	b = limiters.AppendState(b, limit, stateOf(s.clock(), 1_000_000, 1))
 	l := loader{store: s, take: take{store: s, storeNow: s.clock()}, names: []string{"funnel" + paramsSuffix}, limits: map[limitFields]*limiters.Limit{}}
 	if err := l.key(&keyReader{b: b}); err != nil {
 		t.Fatal(err)

@@ -78,3 +78,10 @@ type pointers struct {
 	log   *limiters.Log
 	extra *limiters.ExtraState
 }
+
+// size returns the memory that p points to, in bytes.
+func (p *pointers) size() int {
+	s := limiters.State{Extra: p.extra}
+	s.Log = p.log
+	return s.GrownBytes()
+}

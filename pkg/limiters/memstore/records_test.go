@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -129,8 +130,7 @@ func TestShardMatchesMap(t *testing.T) {
 					t.Fatalf("seed %d, step %d: %+v, want %+v", seed, step, got, w.state)
 				}
 				words := [3]int64{rnd.Int64() - 1<<62, rnd.Int64(), rnd.Int64()}
-				clear(words[k.limit.StateWords():])
-				w.state = limiters.State{CounterState: limiters.CounterState{A: words[0], B: words[1], C: words[2]}}
+				w.state = *stateOf(words[:k.limit.StateWords()]...)
 				if k.limit.Grows() {
 					w.state.Log = &limiters.Log{}
 				}
@@ -404,4 +404,15 @@ func TestAlgorithmsOfOneWindowShareNoState(t *testing.T) {
 	if got := s.Stats().Keys; got != int64(len(ops)) {
 		t.Errorf("%d keys, want %d", got, len(ops))
 	}
+}
+
+// stateOf returns the state of some words.
+func stateOf(words ...int64) *limiters.State {
+	var b []byte
+	for _, word := range words {
+		b = binary.LittleEndian.AppendUint64(b, uint64(word))
+	}
+	var s limiters.State
+	s.SetWords(b)
+	return &s
 }

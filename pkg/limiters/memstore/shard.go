@@ -63,43 +63,28 @@ func (sh *shard) matches(r record, key, stateID string) bool {
 
 // load reads the state of a record.
 func (sh *shard) load(r record, s *limiters.State) {
-	l := sh.limits.get(r.limitID())
-	n := l.StateWords()
-	offset := len(r) - 8*n
+	s.SetWords(sh.stateWords(r))
 	if r.hasPointers() {
-		offset -= 8
 		p := &sh.pointers.items[r.pointersID()]
 		s.Log, s.Extra = p.log, p.extra
-	}
-	if n > 0 {
-		s.A = r.word(offset)
-	}
-	if n > 1 {
-		s.B = r.word(offset + 8)
-	}
-	if n > 2 {
-		s.C = r.word(offset + 16)
 	}
 }
 
 // save writes the state of a record. Without pointers it discards the extra state.
 func (sh *shard) save(r record, s *limiters.State) {
-	l := sh.limits.get(r.limitID())
-	n := l.StateWords()
-	offset := len(r) - 8*n
+	s.PutWords(sh.stateWords(r))
 	if r.hasPointers() {
-		offset -= 8
 		sh.pointers.items[r.pointersID()] = pointers{s.Log, s.Extra}
 	}
-	if n > 0 {
-		r.setWord(offset, s.A)
+}
+
+// stateWords returns the words of the state in a record.
+func (sh *shard) stateWords(r record) []byte {
+	end := len(r)
+	if r.hasPointers() {
+		end -= 8
 	}
-	if n > 1 {
-		r.setWord(offset+8, s.B)
-	}
-	if n > 2 {
-		r.setWord(offset+16, s.C)
-	}
+	return r[end-8*sh.limits.get(r.limitID()).StateWords() : end]
 }
 
 // insert adds a record for a new key. It fails if the shard is full, which is far beyond any configured bound.
@@ -143,7 +128,7 @@ func (sh *shard) size(r record) int {
 	}
 	if r.hasPointers() {
 		p := &sh.pointers.items[r.pointersID()]
-		n += perTableEntry + (&limiters.State{CounterState: limiters.CounterState{Log: p.log}, Extra: p.extra}).GrownBytes()
+		n += perTableEntry + p.size()
 	}
 	return n
 }
