@@ -43,9 +43,6 @@ type Options struct {
 	LeaseSecret []byte
 	// EndTimeout bounds the store call that ends the leases of a denied or canceled request; default 1 s.
 	EndTimeout time.Duration
-	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and StoreUncharged. Set it to that of the
-	// guard.Fallback, if there is one; by default, such leases last until their TTL.
-	EndLocally func(ctx context.Context, now time.Time, ends []limiters.Op)
 	// CalendarMonths makes month a calendar month in UTC for limits in requests, unless the rule sets window_start.
 	CalendarMonths bool
 }
@@ -53,9 +50,6 @@ type Options struct {
 // New returns a Decider. It calls rules once for each request; nil rules mean that none are loaded yet. An operation that store cannot
 // decide fails, unless store is a guard.Fallback, which applies its on_store_error.
 func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
-	if o.EndLocally == nil {
-		o.EndLocally = func(context.Context, time.Time, []limiters.Op) {}
-	}
 	return &Decider{Planner: Planner{rules: rules, options: o}, store: store}
 }
 

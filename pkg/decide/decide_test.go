@@ -80,12 +80,6 @@ func newDeciderOn(t testing.TB, store limiters.Store, rules string, o Options) *
 	return New(func() *descriptors.Rules { return parsed }, store, o)
 }
 
-func newDeciderWithFallback(t testing.TB, f *guard.Fallback, rules string, o Options) *Decider {
-	t.Helper()
-	o.EndLocally = f.EndLocally
-	return newDeciderOn(t, f, rules, o)
-}
-
 func newDecider(t testing.TB, rules string, o Options) *Decider {
 	t.Helper()
 	return newDeciderOn(t, newStore(), rules, o)
@@ -203,14 +197,14 @@ func TestOnStoreErrorDecides(t *testing.T) {
 	} {
 		down := newStore()
 		down.Err = errStore
-		d := newDeciderWithFallback(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
+		d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
 		if got := decideKeys(t, d, keys); got != want {
 			t.Errorf("%s: %s, want %s", keys, got, want)
 		}
 	}
 	down := newStore()
 	down.Err = errStore
-	d := newDeciderWithFallback(t, guard.NewFallback(down, guard.FallbackOptions{}), onStoreError, Options{})
+	d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{}), onStoreError, Options{})
 	for _, key := range []string{"failing", "local"} {
 		var result Result
 		if err := d.Decide(t.Context(), request(key), &result); kindOf(err) != StoreFailed {
@@ -268,7 +262,7 @@ descriptors:
 func TestVerdictNamesItsSource(t *testing.T) {
 	down := newStore()
 	down.Err = errStore
-	d := newDeciderWithFallback(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
+	d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
 	var result Result
 	if err := d.Decide(t.Context(), request("local denied"), &result); err != nil {
 		t.Fatal(err)
