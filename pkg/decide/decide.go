@@ -63,10 +63,10 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 //
 // A non-nil error is an [*Error], and means that the request is undecided. Result is then only for metrics and logs.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
-	start := now()
+	start := monotonic()
 	err := d.decide(ctx, r, result, start)
 	if result.Took == 0 { // without a store call
-		result.Took = now() - start
+		result.Took = monotonic() - start
 	}
 	return err
 }
@@ -77,9 +77,9 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result, start 
 	}
 	failure := "the store could not decide every descriptor"
 	if len(result.call.ops) > 0 {
-		called := now()
+		called := monotonic()
 		err := d.store.Take(ctx, r.Now, result.call.groups, result.call.verdicts)
-		answered := now()
+		answered := monotonic()
 		result.StoreTook, result.Took = answered-called, answered-start
 		if err != nil {
 			limiters.FailAll(result.call.verdicts, err)
@@ -96,5 +96,5 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result, start 
 
 var epoch = time.Now()
 
-// now returns the monotonic time since the process started. It costs half as much as time.Now.
-func now() time.Duration { return time.Since(epoch) }
+// monotonic returns the time since the process started. It costs half as much as time.Now.
+func monotonic() time.Duration { return time.Since(epoch) }

@@ -16,7 +16,7 @@ import (
 //   - Denied: Weir denies the request.
 //   - Shadowed: Weir allows the request, and would deny it without [Options.ShadowMode].
 //   - Denies: a descriptor denies the request, or would without Options.ShadowMode.
-//   - Enforced: metrics and logs show the denials by a descriptor as enforced.
+//   - EnforcesDenialsBy: metrics and logs show the denials by a descriptor as enforced.
 type Result struct {
 	Domain        string             // the domain of the request; empty if the request is invalid
 	Rules         *descriptors.Rules // rules that decided; nil if the request is invalid or no rules are loaded
@@ -62,9 +62,9 @@ func (r *Result) Denies(d *Decision) bool {
 	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
 }
 
-// Enforced reports whether r is Denied and d is not in shadow mode. In quota mode, it is true even if only another descriptor
+// EnforcesDenialsBy reports whether r is Denied and d is not in shadow mode. In quota mode, it is true even if only another descriptor
 // denies the request.
-func (r *Result) Enforced(d *Decision) bool { return r.Denied && !d.ShadowMode }
+func (r *Result) EnforcesDenialsBy(d *Decision) bool { return r.Denied && !d.ShadowMode }
 
 // A Decision holds the outcome of one descriptor and its reason.
 type Decision struct {

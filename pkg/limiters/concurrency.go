@@ -25,9 +25,6 @@ type concurrencyLimit struct {
 	max, ttl int64 // ttl in µs
 }
 
-// maxLeaseRetryMicros bounds the retry-after of a request that finds no slot.
-const maxLeaseRetryMicros = int64(time.Second / time.Microsecond)
-
 // The bounds of a lease's TTL, in µs.
 const (
 	minTTLMicros = int64(time.Millisecond / time.Microsecond)
@@ -61,38 +58,39 @@ var concurrencyDefinition = definition{
 // idPrefix is not "c", under which an earlier version kept another form of the state in Redis.
 func (l *concurrencyLimit) idPrefix() string { return "s" }
 
-// heldSlots returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds
-// its slots until an operation removes it, or until the key has fully reset.
-func (l *concurrencyLimit) heldSlots(s *State, now int64) (slots, first, last int64) {
+// heldSlots returns the slots held at now. A lease that has expired holds its slots until an operation removes it, or until the key has
+// fully reset.
+func (s *State) heldSlots(now int64) int64 {
 	leases := &s.extraOrEmpty().leases
 	if leases.latest() <= now {
-		return 0, 0, 0
+		return 0
 	}
-	open := &leases.open
-	return open.sum, l.timeLeft(open.earliest(), now), l.timeLeft(open.latest(), now)
+	return leases.open.sum
 }
 
-// timeLeft returns the time from now until an expiry, at least 1 µs and at most the TTL.
-func (l *concurrencyLimit) timeLeft(expires, now int64) int64 { return max(1, min(expires-now, l.ttl)) }
+// leaseWait returns the retry-after of a denial because too many leases are open: until the first of them expires, at most a second.
+func (s *State) leaseWait(now, ttl int64) int64 {
+	const longest = int64(time.Second / time.Microsecond)
+	return max(1, min(s.extraOrEmpty().leases.open.earliest()-now, ttl, longest))
+}
 
 func (l *concurrencyLimit) fits(s *State, now, n int64) (bool, int64) {
 	if n > l.max {
 		return false, -1
 	}
-	slots, first, _ := l.heldSlots(s, now)
-	if slots+n <= l.max {
+	if s.heldSlots(now)+n <= l.max {
 		return true, 0
 	}
-	return false, min(first, maxLeaseRetryMicros)
+	return false, s.leaseWait(now, l.ttl)
 }
 
 // usage returns the slots held at now, and in how many µs the last lease expires.
 func (l *concurrencyLimit) usage(s *State, now int64) (used, resetAfter int64) {
-	slots, _, last := l.heldSlots(s, now)
+	slots := s.heldSlots(now)
 	if slots == 0 {
 		return 0, 0
 	}
-	return slots, last
+	return slots, max(1, min(s.Extra.leases.open.latest()-now, l.ttl))
 }
 
 func (l *concurrencyLimit) appendScript(b []byte, _ int64) []byte { return appendNumbers(b, l.ttl) }

@@ -31,9 +31,9 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 	return verdict(now, l, s, ok, retryAfter).WithPenalty(l.penaltyLeft(s, now))
 }
 
-// Check returns the verdict on op at now, in µs since 1970, for a store without room for its result: nothing is charged, and an end is
-// not remembered. It removes expired leases of s, as every decision does.
-func (op *Op) Check(s *State, now int64) Verdict {
+// DecideWithoutRoom returns the verdict on op at now, in µs since 1970, for a store without room for its result: nothing is charged, and an
+// end is not remembered. It removes expired leases of s, as every decision does.
+func (op *Op) DecideWithoutRoom(s *State, now int64) Verdict {
 	op.expireLeases(s, now)
 	if op.Kind == OpEnd {
 		return allowedVerdict(now, op.Limit, s) // no penalty denies an end
@@ -252,7 +252,7 @@ func (d *groupDecision) deny() {
 func (d *groupDecision) denial(i int, s *State) Verdict {
 	l := d.group[i].Limit
 	if d.out[i].TooManyReservations {
-		v := verdict(d.now, l, s, false, max(1, min(s.extraOrEmpty().leases.open.earliest()-d.now, l.ttl, maxLeaseRetryMicros)))
+		v := verdict(d.now, l, s, false, s.leaseWait(d.now, l.ttl))
 		v.TooManyReservations = true
 		return v
 	}

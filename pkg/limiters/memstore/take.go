@@ -190,7 +190,7 @@ func (t *take) firstOf(i int) int {
 
 // checkWithoutRoom checks an operation if there is no room for its result.
 func (t *take) checkWithoutRoom(s *limiters.State, op *limiters.Op, v *limiters.Verdict) {
-	if *v = op.Check(s, t.decidedAt); v.Allowed && op.Kind != limiters.OpEnd {
+	if *v = op.DecideWithoutRoom(s, t.decidedAt); v.Allowed && op.Kind != limiters.OpEnd {
 		*v = limiters.Verdict{Err: ErrFull}
 		t.store.rejected.Add(1)
 	}

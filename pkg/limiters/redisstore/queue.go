@@ -106,7 +106,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	w.now = now
 	w.copy(groups, len(out))
 	start := time.Now()
-	w.expires, w.deadline = start.Add(q.timeout), start.Add(timeLeft(ctx, q.timeout))
+	w.expires, w.deadline = start.Add(q.timeout), start.Add(untilDeadline(ctx, q.timeout))
 	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
 	q.waitingOps += len(out)
@@ -118,14 +118,14 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 // callNow makes a call for one Take on the caller's goroutine. It may return after the end of ctx. It returns within
 // the timeout or, if a charge of a moving slot must be refunded, within twice the timeout.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	notAfter := time.Now().Add(timeLeft(ctx, q.timeout))
+	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))
 	err := q.makeCall(notAfter, now, groups, out)
 	q.finish(err)
 	return err
 }
 
-// timeLeft returns the time until the deadline of ctx, at most timeout.
-func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
+// untilDeadline returns the time until the deadline of ctx, at most timeout.
+func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 	if deadline, bounded := ctx.Deadline(); bounded {
 		return min(timeout, time.Until(deadline))
 	}

@@ -34,7 +34,7 @@ func (l *slotLearner) try(ctx context.Context, lookUp func() error) error {
 		}
 		defer end()
 	}
-	waitLimit := timeLeft(ctx, l.timeout)
+	waitLimit := untilDeadline(ctx, l.timeout)
 	err := lookUp()
 	if err != nil || l.unknown.Load() {
 		l.record(err, waitLimit)
