@@ -19,7 +19,6 @@ type debt struct {
 	limit      *limiters.Limit
 	n          int64
 	resetAt    int64  // when its window ends at the latest
-	hash       uint64 // the hash of the key
 	generation uint32 // the generation of the shard when the debt was removed from it
 }
 
@@ -38,7 +37,7 @@ func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict) {
 			c.sentHits.Add(d.n)
 			continue
 		}
-		restored := limiters.IsUncharged(err) && c.shard(d.hash).restore(c.clock(), d)
+		restored := limiters.IsUncharged(err) && c.shardOf(d.key).restore(c.clock(), d)
 		if !restored {
 			c.lostHits.Add(d.n)
 		}
@@ -54,7 +53,7 @@ func (c *DenyCache) applyVerdicts(began int64, debts []debt, out []limiters.Verd
 			continue
 		}
 		denial, certain := c.denialOf(began, now, d.limit, 0, v)
-		c.shard(d.hash).applyVerdict(d, denial, certain && denial.expires > now)
+		c.shardOf(d.key).applyVerdict(d, denial, certain && denial.expires > now)
 	}
 }
 

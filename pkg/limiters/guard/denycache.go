@@ -130,6 +130,8 @@ func (c *DenyCache) shard(hash uint64) *denyShard {
 	return &c.shards[hash>>32&uint64(len(c.shards)-1)]
 }
 
+func (c *DenyCache) shardOf(key string) *denyShard { return c.shard(maphash.String(c.seed, key)) }
+
 // Take implements [limiters.Store]. If the store fails, verdicts from memory are kept, and the others carry the error. A call with a
 // non-zero now bypasses the cache.
 func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -232,7 +234,7 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 		for i := range g {
 			op, lookup, v := &g[i], &lookups[first+i], &out[first+i]
 			if op.N < 0 {
-				c.forgetDenialsOf(lookup.hash, op.Key)
+				c.forgetDenialsOf(op.Key)
 			}
 			if v.Allowed || v.Err != nil || !lookup.forward || op.Kind != limiters.OpCharge || len(g) > 1 {
 				continue
@@ -265,12 +267,12 @@ func (c *DenyCache) denialOf(began, ended int64, l *limiters.Limit, n int64, v *
 }
 
 // forgetDenialsOf removes the denials of a key and prevents calls in flight from recording new ones.
-func (c *DenyCache) forgetDenialsOf(hash uint64, key string) {
-	s := c.shard(hash)
+func (c *DenyCache) forgetDenialsOf(key string) {
+	s := c.shardOf(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.generation++
-	s.forgetDenialsOf(hash, key)
+	s.forgetDenialsOf(key)
 }
 
 func (c *DenyCache) cacheDenial(lookup *lookup, op *limiters.Op, d denial, now int64) {
@@ -281,6 +283,6 @@ func (c *DenyCache) cacheDenial(lookup *lookup, op *limiters.Op, d denial, now i
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.generation == lookup.generation {
-		s.add(now, lookup.hash, op, d, c.budget)
+		s.add(now, op, d, c.budget)
 	}
 }

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"iter"
 	"math"
 	"strings"
 	"sync"
@@ -11,14 +10,14 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A denyShard holds the denials of some keys. Entries with equal hashes, such as one key under several limits, form a chain. Each
-// entry is in one of two lists: idle, sorted by age, or pending, sorted by the time at which the store must be called.
+// A denyShard holds the denials of some keys. Each entry is in one of two lists: idle, sorted by age, or pending, sorted by the time at
+// which the store must be called.
 type denyShard struct {
 	mu            sync.Mutex
-	generation    uint32 // incremented by refunds and the Forget methods, to discard denials from calls before them
-	entries       map[uint64]*denyEntry
-	idle, pending denyEntry // heads of the lists
-	maxAge        int64     // DenyCacheOptions.MaxAge, in ns
+	generation    uint32                // incremented by refunds and the Forget methods, to discard denials from calls before them
+	entries       map[string]*denyEntry // one entry of each key
+	idle, pending denyEntry             // heads of the lists
+	maxAge        int64                 // DenyCacheOptions.MaxAge, in ns
 	bytes         int64
 	count         int64
 
@@ -32,8 +31,7 @@ type denyEntry struct {
 	denial
 	key   string
 	limit *limiters.Limit
-	hash  uint64
-	chain *denyEntry
+	other *denyEntry // the next entry of the key, under another limit
 
 	pending      bool  // answered operations since the last store call
 	pendingSince int64 // when the first of them was answered
@@ -55,40 +53,32 @@ type denial struct {
 }
 
 // entryBytes approximates the memory of an entry and its map slot, without the text of its key.
-const entryBytes = int64(unsafe.Sizeof(denyEntry{})) + 48
+const entryBytes = int64(unsafe.Sizeof(denyEntry{})) + 56
 
 func (e *denyEntry) size() int64 { return entryBytes + int64(len(e.key)) }
 
 func (s *denyShard) init(maxAge int64) {
-	s.entries, s.maxAge = make(map[uint64]*denyEntry), maxAge
+	s.entries, s.maxAge = make(map[string]*denyEntry), maxAge
 	for _, list := range []*denyEntry{&s.idle, &s.pending} {
 		list.prev, list.next = list, list
 	}
 }
 
-func (e *denyEntry) matches(key string, l *limiters.Limit) bool {
-	return (e.limit == l || e.limit.Spec() == l.Spec()) && e.key == key
-}
-
-func (s *denyShard) find(hash uint64, key string, l *limiters.Limit) *denyEntry {
-	e := s.entries[hash]
-	for e != nil && !e.matches(key, l) {
-		e = e.chain
+// find returns the entry of a key under a limit; nil if there is none.
+func (s *denyShard) find(key string, l *limiters.Limit) *denyEntry {
+	e := s.entries[key]
+	for e != nil && e.limit != l && e.limit.Spec() != l.Spec() {
+		e = e.other
 	}
 	return e
 }
 
-// chainOf yields the entries of a hash. The loop may remove the entry that it has got.
-func (s *denyShard) chainOf(hash uint64) iter.Seq[*denyEntry] {
-	return func(yield func(*denyEntry) bool) {
-		for e := s.entries[hash]; e != nil; {
-			next := e.chain
-			if !yield(e) {
-				return
-			}
-			e = next
-		}
+// entriesOf returns the entries of a key under all limits.
+func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
+	for e := s.entries[key]; e != nil; e = e.other {
+		entries = append(entries, e)
 	}
+	return entries
 }
 
 // answerOrForward answers op from memory, or marks its lookup to be forwarded and moves the debts of its key to debts.
@@ -97,22 +87,22 @@ func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *lookup, 
 	defer s.mu.Unlock()
 	if op.N >= 0 && op.Kind == limiters.OpCharge {
 		s.lookups++
-		if !lookup.forward && s.answer(now, lookup.hash, op, v) {
+		if !lookup.forward && s.answer(now, op, v) {
 			s.answered++
 			return debts
 		}
 	}
 	lookup.forward, lookup.generation = true, s.generation
-	debts = s.popDebts(now, lookup.hash, op.Key, debts)
+	debts = s.popDebts(now, op.Key, debts)
 	if op.N < 0 {
-		s.forgetDenialsOf(lookup.hash, op.Key)
+		s.forgetDenialsOf(op.Key)
 	}
 	return debts
 }
 
 // answer denies an operation if that is certain. It reports whether it wrote v.
-func (s *denyShard) answer(now int64, hash uint64, op *limiters.Op, v *limiters.Verdict) bool {
-	e := s.find(hash, op.Key, op.Limit)
+func (s *denyShard) answer(now int64, op *limiters.Op, v *limiters.Verdict) bool {
+	e := s.find(op.Key, op.Limit)
 	if e == nil || now >= e.expires || op.N < e.minHits {
 		return false
 	}
@@ -167,10 +157,10 @@ func ceilMicros(ns int64) time.Duration {
 }
 
 // add records the denial of op, unless the shard has one of fewer hits, or of as many hits that lasts longer.
-func (s *denyShard) add(now int64, hash uint64, op *limiters.Op, d denial, budget int64) {
-	e := s.find(hash, op.Key, op.Limit)
+func (s *denyShard) add(now int64, op *limiters.Op, d denial, budget int64) {
+	e := s.find(op.Key, op.Limit)
 	if e == nil {
-		s.insert(now, hash, op, d, budget)
+		s.insert(now, op, d, budget)
 		return
 	}
 	if now < e.expires && (e.minHits < d.minHits || e.minHits == d.minHits && e.expires > d.expires) {
@@ -187,7 +177,7 @@ func (s *denyShard) add(now int64, hash uint64, op *limiters.Op, d denial, budge
 func (s *denyShard) applyVerdict(removed *debt, d denial, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(removed.hash, removed.key, removed.limit)
+	e := s.find(removed.key, removed.limit)
 	switch {
 	case e == nil || s.generation != removed.generation:
 	case !denied:
@@ -201,7 +191,7 @@ func (s *denyShard) applyVerdict(removed *debt, d denial, denied bool) {
 func (s *denyShard) restore(now int64, removed *debt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(removed.hash, removed.key, removed.limit)
+	e := s.find(removed.key, removed.limit)
 	if e == nil || now >= removed.resetAt {
 		return false
 	}
@@ -213,10 +203,10 @@ func (s *denyShard) restore(now int64, removed *debt) bool {
 	return true
 }
 
-func (s *denyShard) insert(now int64, hash uint64, op *limiters.Op, d denial, budget int64) {
+func (s *denyShard) insert(now int64, op *limiters.Op, d denial, budget int64) {
 	e := &denyEntry{
 		denial: d, key: strings.Clone(op.Key), // which may be part of a larger string
-		limit: op.Limit, hash: hash, owes: op.Limit.Spec().CountDenied && !op.Limit.HasPenalty(),
+		limit: op.Limit, owes: op.Limit.Spec().CountDenied && !op.Limit.HasPenalty(),
 	}
 	for s.bytes+e.size() > budget {
 		victim := s.victim(now)
@@ -226,8 +216,8 @@ func (s *denyShard) insert(now int64, hash uint64, op *limiters.Op, d denial, bu
 		}
 		s.remove(victim)
 	}
-	e.chain = s.entries[hash]
-	s.entries[hash] = e
+	e.other = s.entries[e.key]
+	s.entries[e.key] = e
 	e.link(&s.idle)
 	s.bytes += e.size()
 	s.count++
@@ -247,27 +237,32 @@ func (s *denyShard) victim(now int64) *denyEntry {
 // remove removes an entry and its debt.
 func (s *denyShard) remove(e *denyEntry) {
 	e.unlink()
-	switch before := s.entries[e.hash]; {
+	switch before := s.entries[e.key]; {
 	case before != e:
-		for before.chain != e {
-			before = before.chain
+		for before.other != e {
+			before = before.other
 		}
-		before.chain = e.chain
-	case e.chain != nil:
-		s.entries[e.hash] = e.chain
+		before.other = e.other
+	case e.other != nil:
+		s.entries[e.key] = e.other
 	default:
-		delete(s.entries, e.hash)
+		delete(s.entries, e.key)
 	}
 	s.bytes -= e.size()
 	s.count--
 }
 
+// removeKey removes the entries of a key under all limits.
+func (s *denyShard) removeKey(key string) {
+	for _, e := range s.entriesOf(key) {
+		s.remove(e)
+	}
+}
+
 // forgetDenialsOf removes the denials of a key under all limits, but not their debts.
-func (s *denyShard) forgetDenialsOf(hash uint64, key string) {
-	for e := range s.chainOf(hash) {
-		if e.key == key {
-			s.forgetDenial(e)
-		}
+func (s *denyShard) forgetDenialsOf(key string) {
+	for _, e := range s.entriesOf(key) {
+		s.forgetDenial(e)
 	}
 }
 
@@ -294,9 +289,9 @@ func (s *denyShard) forgetDenial(e *denyEntry) {
 }
 
 // popDebts moves the debts of a key, under all limits, to debts.
-func (s *denyShard) popDebts(now int64, hash uint64, key string, debts []debt) []debt {
-	for e := range s.chainOf(hash) {
-		if e.debt > 0 && e.key == key {
+func (s *denyShard) popDebts(now int64, key string, debts []debt) []debt {
+	for _, e := range s.entriesOf(key) {
+		if e.debt > 0 {
 			debts = s.removeDebt(now, e, debts)
 		}
 	}
@@ -313,7 +308,7 @@ func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
 func (s *denyShard) removeDebt(now int64, e *denyEntry, debts []debt) []debt {
 	needed := s.needsStore(e, now)
 	if needed {
-		debts = append(debts, debt{e.key, e.limit, e.debt, e.resetAt, e.hash, s.generation})
+		debts = append(debts, debt{e.key, e.limit, e.debt, e.resetAt, s.generation})
 	}
 	e.used = min(e.used+e.debt, limiters.MaxHits)
 	e.debt, e.pending = 0, false

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"hash/maphash"
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -23,15 +22,10 @@ func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
 		return
 	}
 	for _, k := range keys {
-		hash := maphash.String(c.seed, k.Key)
-		s := c.shard(hash)
+		s := c.shardOf(k.Key)
 		s.mu.Lock()
 		s.generation++
-		for e := range s.chainOf(hash) {
-			if e.key == k.Key {
-				s.remove(e)
-			}
-		}
+		s.removeKey(k.Key)
 		s.mu.Unlock()
 	}
 }
@@ -48,11 +42,9 @@ func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bo
 func (c *DenyCache) ForgetMatching(match func(key string) bool) {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
-		for hash := range s.entries {
-			for e := range s.chainOf(hash) {
-				if match(e.key) {
-					s.remove(e)
-				}
+		for key := range s.entries {
+			if match(key) {
+				s.removeKey(key)
 			}
 		}
 	})
