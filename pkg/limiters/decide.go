@@ -132,10 +132,8 @@ func (d *groupDecision) inspect() {
 	for i := range d.group {
 		if op, s := &d.group[i], d.state(i); s != nil {
 			op.expireLeases(s, d.now)
-			ok, retryAfter := op.Limit.fits(s, d.now, 1)
-			left := op.Limit.penaltyLeft(s, d.now)
-			d.out[i] = verdict(d.now, op.Limit, s, ok, retryAfter).WithPenalty(left)
-			d.out[i].PenaltyLeft = left
+			d.out[i] = op.Limit.Check(s, d.now, 1)
+			d.out[i].PenaltyLeft = op.Limit.penaltyLeft(s, d.now)
 		}
 	}
 }
@@ -159,9 +157,9 @@ func (d *groupDecision) state(i int) *State {
 // check sets Allowed and TooManyReservations of each verdict. It reports whether all operations are allowed.
 func (d *groupDecision) check() bool {
 	for i := range d.group {
-		if d.stateIndex[i] >= 0 {
+		if s := d.state(i); s != nil {
 			d.out[i] = Verdict{}
-			d.group[i].expireLeases(&d.states[d.stateIndex[i]], d.now)
+			d.group[i].expireLeases(s, d.now)
 		}
 	}
 	allowed := true
@@ -193,7 +191,7 @@ func (d *groupDecision) checkOp(i int, s *State) (ok, tooMany bool) {
 
 // sums returns how many hits the group would charge to the key of operation i, and how many leases it would open.
 func (d *groupDecision) sums(i int) (sum int64, opens int) {
-	s := &d.states[d.stateIndex[i]]
+	s := d.state(i)
 	for j := range d.group {
 		if d.stateIndex[j] != d.stateIndex[i] {
 			continue

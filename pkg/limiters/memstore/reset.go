@@ -33,15 +33,6 @@ func (s *Store) resetKey(sh *shard, hash uint32, k limiters.StateName) (found bo
 	return found
 }
 
-// text returns the key of a record.
-func (sh *shard) text(r record) string {
-	n := r.textLen()
-	if n == inTable {
-		return sh.texts.items[r.word(headLen)]
-	}
-	return string(r[headLen : headLen+n])
-}
-
 // ResetMatching implements [limiters.Store]. One call is a whole pass, so only the empty cursor is valid. It locks a shard for one
 // subindex at a time, about 2,400 of 10 million keys. A key never changes its subindex, so none is missed.
 func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (done limiters.Progress, err error) {
@@ -76,7 +67,7 @@ func (s *Store) resetSubindex(sh *shard, n int, match func(key string) bool) (sc
 		}
 		scanned++
 		r := sh.record(position(cell))
-		if key := sh.text(r); match(key) {
+		if key := string(sh.text(r)); match(key) {
 			keys, hashes = append(keys, sh.limits.get(r.limitID()).StateName(key)), append(hashes, r.hash())
 		}
 	}

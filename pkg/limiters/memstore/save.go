@@ -164,12 +164,8 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	b = binary.AppendUvarint(b, uint64(spec.Max))
 	b = binary.AppendUvarint(b, uint64(spec.Window.Microseconds()))
 	b = binary.AppendUvarint(b, uint64(spec.Params.Capacity))
-	if n := r.textLen(); n == inTable {
-		text := sh.texts.items[r.word(headLen)]
-		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
-	} else {
-		b = append(binary.AppendUvarint(b, uint64(n)), r[headLen:headLen+n]...)
-	}
+	text := sh.text(r)
+	b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	if params != "" || hasLeases {
 		b = append(binary.AppendUvarint(b, uint64(len(params))), params...)
 	}

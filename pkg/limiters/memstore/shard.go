@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -19,7 +18,7 @@ type shard struct {
 	pages    pages
 	index    [subindexes]index
 	pointers table[pointers]
-	texts    table[string]
+	texts    table[[]byte]
 	live     atomic.Int64 // number of records: changed under the lock, read without it
 	_        [64]byte     // keeps two shards out of one cache line
 }
@@ -28,10 +27,10 @@ type shard struct {
 // 2,400 and grows in about 20 µs.
 const subindexes = 16
 
-// perTableEntry and perString approximate the memory of a table entry and of a text's header, in bytes.
+// perTableEntry and perText approximate the memory of a table entry and of a text's header, in bytes.
 const (
 	perTableEntry = 20
-	perString     = 16
+	perText       = 24
 )
 
 func (sh *shard) record(p position) record { return sh.pages.record(p) }
@@ -51,14 +50,16 @@ func (sh *shard) find(hash uint32, key, stateID string) position {
 }
 
 func (sh *shard) matches(r record, key, stateID string) bool {
-	if n := r.textLen(); n == inTable {
-		if sh.texts.items[r.word(headLen)] != key {
-			return false
-		}
-	} else if string(r[headLen:headLen+n]) != key {
-		return false
+	return string(sh.text(r)) == key && sh.limits.get(r.limitID()).StateID() == stateID
+}
+
+// text returns the key of a record, valid until the record changes.
+func (sh *shard) text(r record) []byte {
+	n := r.textLen()
+	if n == inTable {
+		return sh.texts.items[r.word(headLen)]
 	}
-	return sh.limits.get(r.limitID()).StateID() == stateID
+	return r[headLen : headLen+n]
 }
 
 // load reads the state of a record.
@@ -107,7 +108,7 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, ha
 		copy(r[headLen:], key)
 	} else {
 		r.setHead(limit, inTable)
-		r.setWord(headLen, int64(sh.texts.add(strings.Clone(key))))
+		r.setWord(headLen, int64(sh.texts.add([]byte(key))))
 	}
 	if hasPointers {
 		r.setPointersID(sh.pointers.add(pointers{}))
@@ -124,7 +125,7 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, ha
 func (sh *shard) size(r record) int {
 	n := len(r) + indexPerKey
 	if r.textLen() == inTable {
-		n += perTableEntry + perString + len(sh.texts.items[r.word(headLen)])
+		n += perTableEntry + perText + len(sh.text(r))
 	}
 	if r.hasPointers() {
 		p := &sh.pointers.items[r.pointersID()]
