@@ -99,5 +99,3 @@ func hourly(limit int) string {
 		rule("reply", "sliding_log") + rule("comment", "sliding_log") +
 		rule("post", "funnel") + rule("upload", "funnel")
 }
-
-// write writes a rules file as an editor does and returns its path.

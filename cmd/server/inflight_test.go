@@ -103,7 +103,7 @@ func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		codes[response.StatusCode]++
-		if response.StatusCode == 400 && !strings.Contains(string(body), "the body did not arrive completely") {
+		if response.StatusCode == 400 && !strings.Contains(string(body), "the body did not arrive in time") {
 			t.Errorf("%q, want the reason", body)
 		}
 	}

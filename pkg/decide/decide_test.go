@@ -382,7 +382,6 @@ func TestDecideErrorsHaveKinds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	store.Err = context.Canceled
 	if err := d.Decide(ctx, request("free"), &result); kindOf(err) != ContextEnded || !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}

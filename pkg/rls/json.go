@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -23,7 +24,11 @@ const MaxBodyBytes = 256 << 10
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv3.RateLimitRequest
 	if err := readJSON(w, r, &request); err != nil {
-		s.observeUndecoded(malformed(err), false)
+		cause := malformed(err)
+		if errors.Is(err, errClientLeft) {
+			cause = status.Error(codes.Canceled, err.Error())
+		}
+		s.observeUndecoded(cause, false)
 		badRequest(w, err.Error())
 		return
 	}
@@ -59,11 +64,16 @@ func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateL
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return fmt.Errorf("the body has more than %d bytes: send fewer descriptors in one request", MaxBodyBytes)
 	}
-	if err != nil {
-		return errors.New("the body did not arrive completely: check its Content-Length, and send it without pauses")
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errors.New("the body did not arrive in time: check its Content-Length, and send it without pauses")
+	case err != nil:
+		return errClientLeft
 	}
 	return parseJSON(body, request)
 }
+
+var errClientLeft = errors.New("the client left before the end of the body")
 
 // underlying returns the ResponseWriter of net/http in w. [http.MaxBytesReader] needs it to tell the server that a body was cut. The
 // server then lets the client read the response before it closes the connection.

@@ -7,8 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/iotest"
 	"unicode"
 	"unicode/utf8"
 
@@ -164,6 +167,20 @@ func TestParseRequestHasTheMeaningOfJSON(t *testing.T) {
 	} {
 		if _, err := ParseRequest([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", body, err, want)
+		}
+	}
+}
+
+// A body that does not arrive is the fault of its client only if the client is still there.
+func TestBodyOfAClientThatLeftIsNotInvalid(t *testing.T) {
+	for cause, want := range map[error]codes.Code{
+		os.ErrDeadlineExceeded: codes.InvalidArgument, io.ErrUnexpectedEOF: codes.Canceled, syscall.ECONNRESET: codes.Canceled,
+	} {
+		f := newFixture(t)
+		w := httptest.NewRecorder()
+		f.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", io.MultiReader(strings.NewReader("{"), iotest.ErrReader(cause))))
+		if o := f.observed[0]; o.Code != want || o.GivenUp != (want == codes.Canceled) || o.Undecodable == o.GivenUp || w.Code != 400 {
+			t.Errorf("%v: %+v, status %d, want %v and status 400", cause, o, w.Code, want)
 		}
 	}
 }

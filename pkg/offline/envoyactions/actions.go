@@ -185,7 +185,7 @@ func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) effect {
 		value, source = d.request.Metadata[path], "the dynamic metadata (--metadata)"
 	case routev3.RateLimit_Action_MetaData_ROUTE_ENTRY:
 		var of corev3.Metadata
-		if t := d.route.tree.Get("metadata"); t.Exists() {
+		if t := d.route.tree.Field("metadata"); t.Exists() {
 			if err := decode(t, &of); err != nil {
 				return undetermined(err.Error())
 			}
@@ -227,18 +227,18 @@ func textAt(metadata *corev3.Metadata, key *metadatav3.MetadataKey) string {
 
 // destination returns the cluster of the route.
 func (d *deriver) destination() (string, error) {
-	action := d.route.tree.Get("route")
-	if name := action.Get("cluster").Text(); name != "" {
+	action := d.route.tree.Field("route")
+	if name := action.Field("cluster").Text(); name != "" {
 		return name, nil
 	}
-	if name := action.Get("cluster_header").Text(); name != "" {
+	if name := action.Field("cluster_header").Text(); name != "" {
 		if values := d.request.header(name); len(values) > 0 {
 			return values[0], nil
 		}
 		return "", undecidable("the header " + name + " names the cluster, and the request does not have it")
 	}
-	if all := action.Get("weighted_clusters", "clusters").Items(); len(all) == 1 {
-		return all[0].Get("name").Text(), nil
+	if all := action.Field("weighted_clusters", "clusters").Items(); len(all) == 1 {
+		return all[0].Field("name").Text(), nil
 	}
 	return "", undecidable("the route does not name one cluster")
 }

@@ -14,7 +14,7 @@ import (
 
 // hasType reports whether an Any has a message of a type, such as envoy.config.route.v3.FilterConfig.
 func hasType(t yamltree.Tree, message string) bool {
-	return strings.HasSuffix(t.Get("@type").Text(), "/"+message)
+	return strings.HasSuffix(t.Field("@type").Text(), "/"+message)
 }
 
 // position matches the position in an error of protojson. The position refers to a copy in JSON that the user has never seen.

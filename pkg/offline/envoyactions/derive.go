@@ -88,13 +88,13 @@ func (c *Config) Derive(r *Request) (*Derived, error) {
 // derive applies the rate limits that have an effect on the route, and reports the others as skipped.
 func (d *deriver) derive(to *Derived, m *manager, f *filter) error {
 	settings, disabled := d.perRoute(m, f)
-	to.Domain = cmp.Or(settings.Get("domain").Text(), to.Domain)
-	perRoute, err := readElements(settings.Get("rate_limits"), true)
+	to.Domain = cmp.Or(settings.Field("domain").Text(), to.Domain)
+	perRoute, err := readElements(settings.Field("rate_limits"), true)
 	if err != nil {
 		return err
 	}
 	ignored := "" // why the next list has no effect
-	switch action := d.route.tree.Get("route"); {
+	switch action := d.route.tree.Field("route"); {
 	case disabled:
 		ignored = "the filter is disabled on this route"
 	case !action.Exists():

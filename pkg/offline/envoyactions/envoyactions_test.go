@@ -70,7 +70,7 @@ func TestExamplesDerive(t *testing.T) {
 const oneRoute = "match: {prefix: /}\nroute:\n  cluster: backend\n  rate_limits:\n"
 
 func TestFaultsNameTheirPlace(t *testing.T) {
-	const tooLarge = "the document is too large or too deep, with its aliases replaced: pass only the part that has the limits"
+	const tooLarge = "the file is too large or too deep, with its aliases replaced: pass only the part that has the limits"
 	for text, want := range map[string]string{
 		"":                                  "f.yaml: the file is empty",
 		"{":                                 "f.yaml:1:1: '{' is not closed: add '}'",
@@ -114,6 +114,22 @@ func TestDerivationFollowsEnvoy(t *testing.T) {
 		must.Succeed(t, err)
 		if l := derived.RateLimits[0]; l.Skipped == c.sends || l.Unknown || !l.Skipped && l.Hits != 1 {
 			t.Errorf("%s: %+v", c.what, l)
+		}
+	}
+}
+
+// The keys of typed_per_filter_config are names of filters, so they have no second spelling.
+func TestSettingsOfAnotherFilterDoNotApply(t *testing.T) {
+	text := "filter_chains: [{filters: [{typed_config: {'@type': x/" + hcmType + ", http_filters: [{name: my_rl, typed_config: {'@type': x/" +
+		filterType + ", domain: d}}], route_config: {virtual_hosts: [{name: v, domains: ['*'], routes: [{match: {prefix: /}, " +
+		"route: {cluster: c}, typed_per_filter_config: {NAME: {'@type': x/" + perRouteType + ", domain: other}}}]}]}}}]}]\n"
+	for name, want := range map[string]string{"my_rl": "other", "myRl": "d"} {
+		config, err := Parse("f.yaml", []byte(strings.Replace(text, "NAME", name, 1)))
+		must.Succeed(t, err)
+		derived, err := config.Derive(&Request{Method: "GET", Path: "/", Host: "a.test"})
+		must.Succeed(t, err)
+		if derived.Domain != want {
+			t.Errorf("settings of %s: the domain is %s, want %s", name, derived.Domain, want)
 		}
 	}
 }

@@ -84,19 +84,19 @@ func Parse(name string, data []byte) (*Config, error) {
 		return nil, documents[1].Errorf("a second document: Envoy reads only one")
 	}
 	root := documents[0]
-	c := &Config{cluster: root.Get("node", "cluster").Text(), clusters: map[string]*corev3.Metadata{}}
+	c := &Config{cluster: root.Field("node", "cluster").Text(), clusters: map[string]*corev3.Metadata{}}
 	var listeners []yamltree.Tree
 	switch {
-	case root.Get("static_resources").Exists():
-		listeners = root.Get("static_resources", "listeners").Items()
-		err = c.readClusters(root.Get("static_resources", "clusters").Items())
-	case root.Get("filter_chains").Exists():
+	case root.Field("static_resources").Exists():
+		listeners = root.Field("static_resources", "listeners").Items()
+		err = c.readClusters(root.Field("static_resources", "clusters").Items())
+	case root.Field("filter_chains").Exists():
 		listeners = []yamltree.Tree{root}
-	case root.Get("virtual_hosts").Exists():
+	case root.Field("virtual_hosts").Exists():
 		err = c.readRoutes(&manager{}, root)
-	case root.Get("domains").Exists():
+	case root.Field("domains").Exists():
 		err = c.readHosts(&manager{}, []yamltree.Tree{root})
-	case root.Get("match").Exists():
+	case root.Field("match").Exists():
 		var r route
 		if r, err = readRoute(root); err == nil {
 			c.managers = []manager{{hosts: []host{{domains: []string{"*"}, routes: []route{r}}}}}
@@ -122,39 +122,39 @@ func Parse(name string, data []byte) (*Config, error) {
 func (c *Config) readClusters(clusters []yamltree.Tree) error {
 	for _, cluster := range clusters {
 		metadata := &corev3.Metadata{}
-		if m := cluster.Get("metadata"); m.Exists() {
+		if m := cluster.Field("metadata"); m.Exists() {
 			if err := decode(m, metadata); err != nil {
 				return err
 			}
 		}
-		c.clusters[cluster.Get("name").Text()] = metadata
+		c.clusters[cluster.Field("name").Text()] = metadata
 	}
 	return nil
 }
 
 // readListener reads the connection managers that have a rate limit filter.
 func (c *Config) readListener(listener yamltree.Tree) error {
-	chains := listener.Get("filter_chains").Items()
-	if chain := listener.Get("default_filter_chain"); chain.Exists() {
+	chains := listener.Field("filter_chains").Items()
+	if chain := listener.Field("default_filter_chain"); chain.Exists() {
 		chains = append(chains, chain)
 	}
 	for _, chain := range chains {
-		for _, network := range chain.Get("filters").Items() {
-			config := network.Get("typed_config")
+		for _, network := range chain.Field("filters").Items() {
+			config := network.Field("typed_config")
 			if !hasType(config, hcmType) {
 				continue
 			}
-			m := manager{listener: listener.Get("name").Text(), anyPort: config.Get("strip_any_host_port").Bool()}
-			if err := m.readFilters(config.Get("http_filters").Items()); err != nil {
+			m := manager{listener: listener.Field("name").Text(), anyPort: config.Field("strip_any_host_port").Bool(false)}
+			if err := m.readFilters(config.Field("http_filters").Items()); err != nil {
 				return err
 			}
 			if len(m.filters) == 0 {
 				continue
 			}
-			if rds := config.Get("rds"); rds.Exists() {
-				m.rds = rds.Get("route_config_name").Text()
+			if rds := config.Field("rds"); rds.Exists() {
+				m.rds = rds.Field("route_config_name").Text()
 				c.managers = append(c.managers, m)
-			} else if err := c.readRoutes(&m, config.Get("route_config")); err != nil {
+			} else if err := c.readRoutes(&m, config.Field("route_config")); err != nil {
 				return err
 			}
 		}
@@ -164,45 +164,45 @@ func (c *Config) readListener(listener yamltree.Tree) error {
 
 func (m *manager) readFilters(filters []yamltree.Tree) error {
 	for _, f := range filters {
-		config := f.Get("typed_config")
+		config := f.Field("typed_config")
 		if !hasType(config, filterType) {
 			continue
 		}
-		elements, err := readElements(config.Get("rate_limits"), true)
+		elements, err := readElements(config.Field("rate_limits"), true)
 		if err != nil {
 			return err
 		}
 		m.filters = append(m.filters, filter{
-			name: f.Get("name").Text(), domain: config.Get("domain").Text(), tree: config, elements: elements,
-			disabled: f.Get("disabled").Bool(),
+			name: f.Field("name").Text(), domain: config.Field("domain").Text(), tree: config, elements: elements,
+			disabled: f.Field("disabled").Bool(false),
 		})
 	}
 	return nil
 }
 
 func (c *Config) readRoutes(m *manager, config yamltree.Tree) error {
-	m.perRoute = config.Get("typed_per_filter_config")
-	m.anyPort = m.anyPort || config.Get("ignore_port_in_host_matching").Bool()
+	m.perRoute = config.Field("typed_per_filter_config")
+	m.anyPort = m.anyPort || config.Field("ignore_port_in_host_matching").Bool(false)
 	if err := checkPerRoute(m.perRoute); err != nil {
 		return err
 	}
-	return c.readHosts(m, config.Get("virtual_hosts").Items())
+	return c.readHosts(m, config.Field("virtual_hosts").Items())
 }
 
 func (c *Config) readHosts(m *manager, hosts []yamltree.Tree) error {
 	for _, h := range hosts {
-		elements, err := readElements(h.Get("rate_limits"), false)
+		elements, err := readElements(h.Field("rate_limits"), false)
 		if err == nil {
-			err = checkPerRoute(h.Get("typed_per_filter_config"))
+			err = checkPerRoute(h.Field("typed_per_filter_config"))
 		}
 		if err != nil {
 			return err
 		}
-		read := host{tree: h, name: h.Get("name").Text(), elements: elements}
-		for _, d := range h.Get("domains").Items() {
+		read := host{tree: h, name: h.Field("name").Text(), elements: elements}
+		for _, d := range h.Field("domains").Items() {
 			read.domains = append(read.domains, strings.ToLower(d.Text()))
 		}
-		for _, r := range h.Get("routes").Items() {
+		for _, r := range h.Field("routes").Items() {
 			route, err := readRoute(r)
 			if err != nil {
 				return err
@@ -217,28 +217,28 @@ func (c *Config) readHosts(m *manager, hosts []yamltree.Tree) error {
 
 func readRoute(r yamltree.Tree) (route, error) {
 	read := route{tree: r, match: &routev3.RouteMatch{}}
-	if !r.Get("match").Exists() {
+	if !r.Field("match").Exists() {
 		return read, r.Errorf("the route has no match")
 	}
-	if err := decode(r.Get("match"), read.match); err != nil {
+	if err := decode(r.Field("match"), read.match); err != nil {
 		return read, err
 	}
 	var err error
-	read.elements, err = readElements(r.Get("route", "rate_limits"), false)
+	read.elements, err = readElements(r.Field("route", "rate_limits"), false)
 	if err != nil {
 		return read, err
 	}
-	return read, checkPerRoute(r.Get("typed_per_filter_config"))
+	return read, checkPerRoute(r.Field("typed_per_filter_config"))
 }
 
 // checkPerRoute reads the rate limits in a typed_per_filter_config, so that a fault is reported before a request needs them.
 func checkPerRoute(configs yamltree.Tree) error {
 	for _, config := range configs.Fields() {
 		if hasType(config, wrapperType) {
-			config = config.Get("config")
+			config = config.Field("config")
 		}
 		if hasType(config, perRouteType) {
-			if _, err := readElements(config.Get("rate_limits"), true); err != nil {
+			if _, err := readElements(config.Field("rate_limits"), true); err != nil {
 				return err
 			}
 		}
@@ -252,7 +252,7 @@ func readElements(list yamltree.Tree, inFilter bool) ([]element, error) {
 	var all []element
 	for _, item := range list.Items() {
 		read := element{item, &routev3.RateLimit{}}
-		actions := item.Get("actions").Items()
+		actions := item.Field("actions").Items()
 		for i, a := range actions {
 			if err := decode(a, &routev3.RateLimit_Action{}); err != nil {
 				return nil, fmt.Errorf("action %d of rate_limits: %w", i+1, err)
@@ -269,7 +269,7 @@ func readElements(list yamltree.Tree, inFilter bool) ([]element, error) {
 		switch {
 		case len(actions) == 0:
 			return nil, item.Errorf("Envoy rejects rate_limits without actions")
-		case inFilter && (item.Get("stage").Exists() || item.Get("disable_key").Exists()):
+		case inFilter && (item.Field("stage").Exists() || item.Field("disable_key").Exists()):
 			return nil, item.Errorf("Envoy rejects stage and disable_key here: remove them, or move the element to rate_limits of the route")
 		}
 		all = append(all, read)

@@ -89,7 +89,7 @@ func domainRank(domain, name string) int {
 
 // routeOf returns the first route that matches, or nil. If a route before it is undecidable, the error names that route.
 func (h *host) routeOf(r *Request) (*route, error) {
-	if m := h.tree.Get("matcher"); m.Exists() {
+	if m := h.tree.Field("matcher"); m.Exists() {
 		return nil, m.Errorf("a matcher selects the route, which is not supported: pass the route alone as --envoy")
 	}
 	for i := range h.routes {
@@ -107,16 +107,16 @@ func (h *host) routeOf(r *Request) (*route, error) {
 
 // perRoute returns the settings of the filter for the route: those of the route, the virtual host or the route configuration.
 func (d *deriver) perRoute(m *manager, f *filter) (settings yamltree.Tree, disabled bool) {
-	for _, all := range []yamltree.Tree{d.route.tree.Get("typed_per_filter_config"), d.host.tree.Get("typed_per_filter_config"), m.perRoute} {
+	for _, all := range []yamltree.Tree{d.route.tree.Field("typed_per_filter_config"), d.host.tree.Field("typed_per_filter_config"), m.perRoute} {
 		config := all.Get(f.name)
 		if !config.Exists() {
 			continue
 		}
 		if hasType(config, wrapperType) {
-			if config.Get("disabled").Bool() {
+			if config.Field("disabled").Bool(false) {
 				return yamltree.Tree{}, true
 			}
-			config = config.Get("config")
+			config = config.Field("config")
 			if !config.Exists() {
 				continue
 			}
@@ -128,7 +128,7 @@ func (d *deriver) perRoute(m *manager, f *filter) (settings yamltree.Tree, disab
 
 func (f *filter) stage() uint32 {
 	var n uint32
-	if _, err := fmt.Sscan(f.tree.Get("stage").Text(), &n); err != nil {
+	if _, err := fmt.Sscan(f.tree.Field("stage").Text(), &n); err != nil {
 		return 0
 	}
 	return n
@@ -136,8 +136,8 @@ func (f *filter) stage() uint32 {
 
 // ignoredHostReason returns the reason why the rate limits of the virtual host have no effect, or "".
 func (d *deriver) ignoredHostReason(settings yamltree.Tree) string {
-	include := d.route.tree.Get("route", "include_vh_rate_limits").Bool()
-	switch mode := settings.Get("vh_rate_limits").Text(); {
+	include := d.route.tree.Field("route", "include_vh_rate_limits").Bool(false)
+	switch mode := settings.Field("vh_rate_limits").Text(); {
 	case include || mode == "INCLUDE" || mode == "1":
 		return ""
 	case mode == "IGNORE" || mode == "2":

@@ -48,7 +48,7 @@ func (g *gateway) readPolicy(policy string, limits yamltree.Tree) {
 	}
 	global := g.checked(limits.Get("global"), "rules", "shared")
 	for n, rule := range global.Get("rules").Items() {
-		g.readRule(policy, n, global.Get("shared").Bool(), rule)
+		g.readRule(policy, n, global.Get("shared").Bool(false), rule)
 	}
 }
 
@@ -68,7 +68,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 		g.problem(cmp.Or(fields.Line(), rule.Line()), "the limit has no number of requests, or no unit of %s", strings.Join(gatewayUnits, ", "))
 	}
 	path := []descriptors.Level{entry("rule", fmt.Sprintf("%s/%d", policy, n))}
-	if shared = shared || f.Get("shared").Bool(); !shared {
+	if shared = shared || f.Get("shared").Bool(false); !shared {
 		path = append(path, entry("route", ""))
 	}
 	if selectors := f.Get("clientSelectors").Items(); len(selectors) > 1 {
@@ -89,7 +89,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 		g.flag("--route /PREFIX:route=NAME-OF-THE-ROUTE")
 	}
 	leaf := g.domain(policy).root.At(path)
-	leaf.ShadowMode = f.Get("shadowMode").Bool()
+	leaf.ShadowMode = f.Get("shadowMode").Bool(false)
 	addLimit(leaf, rulesfile.DraftLimit{Unit: unit, RequestsPerUnit: requests})
 }
 
@@ -151,7 +151,7 @@ func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.Level) {
 }
 
 func (g *gateway) noInvert(fields yamltree.Tree) {
-	if invert := fields.Get("invert"); invert.Bool() {
+	if invert := fields.Get("invert"); invert.Bool(false) {
 		g.problem(invert.Line(),
 			"invert: rules match values, and not their absence; send an entry with Envoy's header_value_match and expect_match: false")
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// The bounds of a document with its aliases replaced, because a few lines of aliases could exhaust the memory.
+// The bounds of a file with its aliases replaced, because a few lines of aliases could exhaust the memory.
 const (
 	maxNodes = 1 << 20
 	maxDepth = 200
@@ -30,6 +30,7 @@ type Tree struct {
 // Read returns the documents of a file, with aliases replaced by their values.
 func Read(file string, data []byte) ([]Tree, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	budget := maxNodes
 	var documents []Tree
 	for {
 		var doc yaml.Node
@@ -40,7 +41,6 @@ func Read(file string, data []byte) ([]Tree, error) {
 		if err != nil {
 			return nil, errors.New(rulesfile.SyntaxFault(rulesfile.File{Name: file, Data: data}, err).String())
 		}
-		budget := maxNodes
 		if err := expand(&doc, &budget, 0); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
@@ -53,8 +53,8 @@ func Read(file string, data []byte) ([]Tree, error) {
 // expand replaces aliases by the nodes that they name. budget is the number of nodes that may still be added.
 func expand(n *yaml.Node, budget *int, depth int) error {
 	if *budget--; *budget < 0 || depth > maxDepth {
-		return fmt.Errorf("line %d: the document is too large or too deep, with its aliases replaced: "+
-			"pass only the part that has the limits", n.Line)
+		return fmt.Errorf("line %d: the file is too large or too deep, with its aliases replaced: "+
+			"pass only the part that has the limits, such as one route or one policy", n.Line)
 	}
 	for i, child := range n.Content {
 		if child.Kind == yaml.AliasNode {
@@ -108,19 +108,30 @@ func (t Tree) Fields() iter.Seq2[Tree, Tree] {
 	}
 }
 
-// Get returns the value at a path of keys. Like the JSON of protobuf, it also accepts each key in camelCase. Of duplicate keys, the
-// last one counts.
+// Get returns the value at a path of keys. Of duplicate keys, the last one counts.
 func (t Tree) Get(path ...string) Tree {
 	for _, name := range path {
-		var found Tree
-		for key, value := range t.Fields() {
-			if text := key.node.Value; text == name || text == camelCase(name) {
-				found = value
-			}
-		}
-		t = found
+		t = t.last(name, name)
 	}
 	return t
+}
+
+// Field is Get for the fields of a protobuf message. Like the JSON of protobuf, it also accepts each name in camelCase.
+func (t Tree) Field(path ...string) Tree {
+	for _, name := range path {
+		t = t.last(name, camelCase(name))
+	}
+	return t
+}
+
+// last returns the value of the last key that is name or alias.
+func (t Tree) last(name, alias string) (found Tree) {
+	for key, value := range t.Fields() {
+		if text := key.node.Value; text == name || text == alias {
+			found = value
+		}
+	}
+	return found
 }
 
 func camelCase(name string) string {
@@ -153,13 +164,21 @@ func (t Tree) Text() string {
 	return t.node.Value
 }
 
-// Bool reports whether the value is true, also in a spelling of YAML 1.1 such as yes.
-func (t Tree) Bool() bool {
+// Bool returns a boolean, which may be in quotes or, as in YAML 1.1, a word such as yes. For any other value it returns other.
+func (t Tree) Bool(other bool) bool {
 	if t.node == nil {
+		return other
+	}
+	if value, ok := rulesfile.ParseBool(t.node); ok {
+		return value
+	}
+	switch t.Text() {
+	case "true":
+		return true
+	case "false":
 		return false
 	}
-	value, _ := rulesfile.ParseBool(t.node)
-	return value
+	return other
 }
 
 // Number returns a whole number from 0 to maximum.
@@ -170,7 +189,7 @@ func (t Tree) Number(maximum int64) (value int64, ok bool) {
 	return value, value >= 0 && value <= maximum
 }
 
-// Value decodes the value. Words such as yes are booleans, as in YAML 1.1.
+// Value decodes the value. Words such as yes are booleans, as in YAML 1.1, and so they are in later calls of Text.
 func (t Tree) Value() (value any, err error) {
 	markBooleans(t.node)
 	if err := t.node.Decode(&value); err != nil {
