@@ -57,19 +57,19 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 	for _, g := range groups {
 		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Kind != OpInspect {
 			if stateIndex[0] >= 0 {
-				takeSingle(now, &g[0], &states[stateIndex[0]], &out[0])
+				decideSingle(now, &g[0], &states[stateIndex[0]], &out[0])
 			}
 		} else {
 			d := groupDecision{now, g, stateIndex, states, out}
-			d.take()
+			d.decide()
 		}
 		stateIndex, out = stateIndex[len(g):], out[len(g):]
 	}
 }
 
-// takeSingle decides an ungrouped operation under a limit without extra state, as most are. It is a short form of groupDecision, which
+// decideSingle decides an ungrouped operation under a limit without extra state, as most are. It is a short form of groupDecision, which
 // uses a third more CPU for a Take in memory.
-func takeSingle(now int64, op *Op, s *State, v *Verdict) {
+func decideSingle(now int64, op *Op, s *State, v *Verdict) {
 	l, n := op.Limit, op.checkedHits()
 	ok, retryAfter := l.fits(s, now, n)
 	if ok {
@@ -113,8 +113,8 @@ type groupDecision struct {
 	out        []Verdict
 }
 
-// take checks all operations of the group before it charges any.
-func (d *groupDecision) take() {
+// decide checks all operations of the group before it charges any.
+func (d *groupDecision) decide() {
 	switch {
 	case d.group[0].Kind == OpInspect:
 		d.inspect()

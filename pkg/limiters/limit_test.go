@@ -11,7 +11,7 @@ func TestReportsOfLimitsAgreeWithDecisions(t *testing.T) {
 	const window = int64(time.Second / time.Microsecond)
 	allows := func(l *Limit, s *State, now, n int64) bool {
 		var v Verdict
-		takeSingle(now, &Op{Limit: l, N: n}, s, &v)
+		decideSingle(now, &Op{Limit: l, N: n}, s, &v)
 		return v.Allowed
 	}
 	for _, name := range Algorithms() {

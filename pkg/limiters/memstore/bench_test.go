@@ -177,7 +177,7 @@ func BenchmarkLock(b *testing.B) {
 			}
 			groups := limiters.Singles(ops...)
 			for b.Loop() {
-				t := takes.Get().(*take)
+				t := transactions.Get().(*transaction)
 				t.begin(s, out)
 				t.lock(time.Time{}, groups)
 				t.unlock()

@@ -13,7 +13,7 @@ const (
 )
 
 // makeRoom makes room for a new key or a growing one. It reports whether there is room. The lock of sh must be held.
-func (t *take) makeRoom(sh *shard, isNew bool) bool {
+func (t *transaction) makeRoom(sh *shard, isNew bool) bool {
 	s := t.store
 	for range sampleShards {
 		if s.hasRoom(isNew) {
@@ -49,7 +49,7 @@ func (s *Store) randomShard() *shard {
 
 // evictOne evicts a record of a sample: an expired one or, among keys not over their limits, the one that expires first. Keys over
 // their limits are never evicted, because that would admit their clients.
-func (t *take) evictOne(sh *shard) bool {
+func (t *transaction) evictOne(sh *shard) bool {
 	var best position
 	soonest := int64(math.MaxInt64)
 	if sh.live.Load() == 0 {

@@ -45,7 +45,7 @@ func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 
 func (s *Store) load(r io.Reader) (Loaded, error) {
 	in := &snapshotReader{from: bufio.NewReaderSize(r, 64<<10)}
-	l := loader{store: s, take: take{store: s, storeNow: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
+	l := loader{store: s, transaction: transaction{store: s, storeNow: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
 	names, saved, err := in.head()
 	if err != nil {
 		return Loaded{}, err
@@ -204,12 +204,12 @@ func (f *keyReader) uvarint() uint64 {
 
 // A loader adds keys to a store that is not in use yet.
 type loader struct {
-	store  *Store
-	take   take // a take without operations, to make room
-	names  []string
-	limits map[limitFields]*limiters.Limit // the limits by their fields; nil: no such limit
-	loaded Loaded
-	state  limiters.State // the state of the key that is read; a field, because a local variable would be allocated
+	store       *Store
+	transaction transaction // without operations, to make room
+	names       []string
+	limits      map[limitFields]*limiters.Limit // the limits by their fields; nil: no such limit
+	loaded      Loaded
+	state       limiters.State // the state of the key that is read; a field, because a local variable would be allocated
 }
 
 // maxLoaderLimits bounds the cached limits, because there may be as many limits as keys.
@@ -296,7 +296,7 @@ func (l *loader) key(f *keyReader) error {
 }
 
 func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
-	s, storeNow := l.store, l.take.storeNow
+	s, storeNow := l.store, l.transaction.storeNow
 	verdict := limit.Check(state, storeNow, 1)
 	ahead := state.Extra == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()
 	if expiry <= storeNow || ahead || state.IsZero() {
@@ -312,7 +312,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 	size := int64(state.GrownBytes())
 	// As in a Take, a log over its limit may exceed the memory bound; then the next key evicts something.
 	fits := s.hasRoom(true) && size <= s.options.MaxBytes-s.bytes.Load()
-	if !fits && (verdict.Allowed || !l.take.makeRoom(sh, true)) {
+	if !fits && (verdict.Allowed || !l.transaction.makeRoom(sh, true)) {
 		l.loaded.NotLoaded++
 		return
 	}

@@ -90,7 +90,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
-	t := takes.Get().(*take)
+	t := transactions.Get().(*transaction)
 	defer t.done()
 	t.begin(s, out)
 	t.lock(now, groups)

@@ -80,7 +80,7 @@ func TestSnapshotReadsParametersAsText(t *testing.T) {
 	}
 	b = append(append(b, "k\x0a"...), "capacity=3"...)
 	b = limiters.AppendState(b, limit, stateOf(s.clock(), 1_000_000, 1))
-	l := loader{store: s, take: take{store: s, storeNow: s.clock()}, names: []string{"funnel" + paramsSuffix}, limits: map[limitFields]*limiters.Limit{}}
+	l := loader{store: s, transaction: transaction{store: s, storeNow: s.clock()}, names: []string{"funnel" + paramsSuffix}, limits: map[limitFields]*limiters.Limit{}}
 	if err := l.key(&keyReader{b: b}); err != nil {
 		t.Fatal(err)
 	}

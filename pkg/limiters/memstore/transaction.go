@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A take decides the operations of one call, while it holds the locks of their shards.
-type take struct {
+// A transaction decides the operations of one call, while it holds the locks of their shards.
+type transaction struct {
 	store      *Store
 	out        []limiters.Verdict
 	ops        []locatedOp      // one for each operation
@@ -26,13 +26,13 @@ type take struct {
 	sampled limiters.State // the state that evictOne reads; a field, because a local variable would be allocated
 }
 
-// takes is a pool, so that a Take of known keys does not allocate.
-var takes = sync.Pool{New: func() any { return &take{} }}
+// transactions is a pool, so that a Take of known keys does not allocate.
+var transactions = sync.Pool{New: func() any { return &transaction{} }}
 
-// maxPooledOps bounds the operations of a take that is reused.
+// maxPooledOps bounds the operations of a transaction that is reused.
 const maxPooledOps = 256
 
-func (t *take) begin(s *Store, out []limiters.Verdict) {
+func (t *transaction) begin(s *Store, out []limiters.Verdict) {
 	t.store, t.out = s, out
 	n := len(out)
 	if n > cap(t.ops) {
@@ -41,15 +41,15 @@ func (t *take) begin(s *Store, out []limiters.Verdict) {
 	t.ops, t.states, t.stateIndex = t.ops[:n], t.states[:n], t.stateIndex[:n]
 }
 
-// done clears the take and returns it to the pool.
-func (t *take) done() {
+// done clears the transaction and returns it to the pool.
+func (t *transaction) done() {
 	if cap(t.ops) > maxPooledOps {
 		return
 	}
 	clear(t.ops)
 	clear(t.states)
 	t.store, t.out, t.locked = nil, nil, shardSet{}
-	takes.Put(t)
+	transactions.Put(t)
 }
 
 // A locatedOp is an operation with the location of its record.
@@ -86,7 +86,7 @@ func (s *Store) hash(key string, window time.Duration) uint64 {
 // lock hashes the keys and locks their shards. To hold the locks briefly, it reads the clock before locking. If the latest time of a
 // shard is later, lock uses that time. Otherwise a Take that waited for a lock could find states from the future, and discard states
 // that are more than a window ahead.
-func (t *take) lock(now time.Time, groups []limiters.Group) {
+func (t *transaction) lock(now time.Time, groups []limiters.Group) {
 	ops := t.ops
 	for _, g := range groups {
 		for i := range g {
@@ -115,14 +115,14 @@ func (t *take) lock(now time.Time, groups []limiters.Group) {
 	}
 }
 
-func (t *take) unlock() {
+func (t *transaction) unlock() {
 	for i := range t.locked.all() {
 		t.store.shards[i].mu.Unlock()
 	}
 }
 
 // sweep sets the latest time and order of the shards, and removes some expired records.
-func (t *take) sweep() {
+func (t *transaction) sweep() {
 	for i := range t.locked.all() {
 		sh := &t.store.shards[i]
 		sh.latest, sh.order = t.storeNow, t.order
@@ -132,7 +132,7 @@ func (t *take) sweep() {
 
 // prepare reads the state of operation i and makes room for its result. If there is no room, an operation that would be allowed fails
 // with ErrFull.
-func (t *take) prepare(i int) {
+func (t *transaction) prepare(i int) {
 	op, v, first := t.ops[i].op, &t.out[i], t.firstOf(i)
 	lo, s := &t.ops[first], &t.states[first]
 	*v, t.stateIndex[i] = limiters.Verdict{}, first
@@ -154,7 +154,7 @@ func (t *take) prepare(i int) {
 
 // ensurePointers gives the record of lo pointers, which the limit of op needs. It replaces a record that another limit made
 // without them. writeBack writes the words that were read before.
-func (t *take) ensurePointers(lo *locatedOp, op *limiters.Op) {
+func (t *transaction) ensurePointers(lo *locatedOp, op *limiters.Op) {
 	old := lo.position
 	if lo.shard.record(old).hasPointers() {
 		return
@@ -169,7 +169,7 @@ func (t *take) ensurePointers(lo *locatedOp, op *limiters.Op) {
 }
 
 // firstOf returns the first operation on the key of operation i. If it is operation i, firstOf reads the record and the state.
-func (t *take) firstOf(i int) int {
+func (t *transaction) firstOf(i int) int {
 	lo := &t.ops[i]
 	op := lo.op
 	for j := range i {
@@ -189,7 +189,7 @@ func (t *take) firstOf(i int) int {
 }
 
 // checkWithoutRoom checks an operation if there is no room for its result.
-func (t *take) checkWithoutRoom(s *limiters.State, op *limiters.Op, v *limiters.Verdict) {
+func (t *transaction) checkWithoutRoom(s *limiters.State, op *limiters.Op, v *limiters.Verdict) {
 	if *v = op.DecideWithoutRoom(s, t.decidedAt); v.Allowed && op.Kind != limiters.OpEnd {
 		*v = limiters.Verdict{Err: ErrFull}
 		t.store.rejected.Add(1)
@@ -197,7 +197,7 @@ func (t *take) checkWithoutRoom(s *limiters.State, op *limiters.Op, v *limiters.
 }
 
 // writeBack writes states and expiries, and removes records of zero states.
-func (t *take) writeBack() {
+func (t *transaction) writeBack() {
 	for i := range t.ops {
 		l, first := t.ops[i].op.Limit, t.ops[i].first
 		lo, s := &t.ops[first], &t.states[first]
@@ -227,8 +227,8 @@ func (t *take) writeBack() {
 	}
 }
 
-// uses reports whether the take uses a record, which must not be evicted.
-func (t *take) uses(sh *shard, p position) bool {
+// uses reports whether the transaction uses a record, which must not be evicted.
+func (t *transaction) uses(sh *shard, p position) bool {
 	for i := range t.ops {
 		if lo := &t.ops[i]; lo.position == p && lo.shard == sh {
 			return true
@@ -237,8 +237,8 @@ func (t *take) uses(sh *shard, p position) bool {
 	return false
 }
 
-// remove removes a record that this take does not use.
-func (t *take) remove(sh *shard, p position) {
+// remove removes a record that this transaction does not use.
+func (t *transaction) remove(sh *shard, p position) {
 	from := t.store.remove(sh, p)
 	for i := range t.ops {
 		if lo := &t.ops[i]; lo.position == from && lo.shard == sh {
