@@ -150,7 +150,7 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	}
 	var err error
 	if forwarded == len(out) && len(debts) == 0 {
-		err = split.Take(ctx, c.store, time.Time{}, groups, out) // saves 60 % of the cache's share of such a Take
+		err = split.TakeOrFailAll(ctx, c.store, time.Time{}, groups, out) // saves 60 % of the cache's share of such a Take
 	} else {
 		err = c.forward(ctx, groups, lookups, out, debts)
 	}

@@ -88,7 +88,7 @@ func (r *EndRetrier) Stats() EndRetrierStats {
 
 // Take implements [limiters.Store]. It does not retry ends of a call with a non-zero now.
 func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := split.Take(ctx, r.Store, now, groups, out)
+	err := split.TakeOrFailAll(ctx, r.Store, now, groups, out)
 	if now.IsZero() && slices.ContainsFunc(out, isUndecided) {
 		r.addFailed(groups, out)
 	}

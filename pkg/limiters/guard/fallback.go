@@ -97,10 +97,10 @@ func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiter
 
 // Take implements [limiters.Store].
 func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := split.Take(ctx, f.store, now, groups, out)
-	t := fallbackTake{now, groups, out}
+	err := split.TakeOrFailAll(ctx, f.store, now, groups, out)
+	call := storeCall{now, groups, out}
 	if f.local.hasLeases.Load() {
-		f.local.mirrorEnds(ctx, t)
+		f.local.mirrorEnds(ctx, call)
 	}
 	switch {
 	case err == nil && !slices.ContainsFunc(out, isUndecided):
@@ -111,17 +111,17 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	case ctx.Err() != nil:
 		return err
 	}
-	f.noteFailure(err, t)
-	f.applyOnErrors(ctx, t)
-	f.chargeAllowed(ctx, t)
+	f.noteFailure(err, call)
+	f.applyOnErrors(ctx, call)
+	f.chargeAllowed(ctx, call)
 	if err != nil && !slices.ContainsFunc(out, isDecided) {
 		return err
 	}
 	return nil
 }
 
-// A fallbackTake holds the arguments of a Take. Its verdicts are those of the wrapped store, until they are replaced.
-type fallbackTake struct {
+// A storeCall holds the arguments of a Take. Its verdicts are those of the wrapped store, until they are replaced.
+type storeCall struct {
 	now    time.Time
 	groups []limiters.Group
 	out    []limiters.Verdict
@@ -134,15 +134,15 @@ func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
 // noteFailure notes an outage if the store failed as a whole, with err, or in part. If it failed only for some keys, noteFailure reports the
 // first reason why on_store_error decides an operation.
-func (f *Fallback) noteFailure(err error, t fallbackTake) {
+func (f *Fallback) noteFailure(err error, call storeCall) {
 	if err != nil {
 		f.outages.noteFailure(err)
 		return
 	}
 	var reason error
-	for first, g := range limiters.EachGroup(t.groups) {
+	for first, g := range limiters.EachGroup(call.groups) {
 		for i := range g {
-			failure := t.out[first+i].Err
+			failure := call.out[first+i].Err
 			if _, isPart := errors.AsType[*split.PartError](failure); isPart {
 				f.outages.noteFailure(failure)
 				return
@@ -157,15 +157,15 @@ func (f *Fallback) noteFailure(err error, t fallbackTake) {
 	}
 }
 
-// applyOnErrors applies on_store_error to the failed operations of t, and counts them.
-func (f *Fallback) applyOnErrors(ctx context.Context, t fallbackTake) {
-	for first, g := range limiters.EachGroup(t.groups) {
+// applyOnErrors applies on_store_error to the failed operations of call, and counts them.
+func (f *Fallback) applyOnErrors(ctx context.Context, call storeCall) {
+	for first, g := range limiters.EachGroup(call.groups) {
 		for i := range g {
-			applyOnError(&g[i], &t.out[first+i])
+			applyOnError(&g[i], &call.out[first+i])
 		}
 	}
-	f.local.takeFailed(ctx, t)
-	f.count(t)
+	f.local.decideFailed(ctx, call)
+	f.count(call)
 }
 
 // applyOnError replaces a failed verdict if the OnError of op allows or denies operations regardless of their keys.
@@ -183,12 +183,12 @@ func applyOnError(op *limiters.Op, v *limiters.Verdict) {
 	}
 }
 
-// count counts the operations of t that the store did not decide, without ends.
-func (f *Fallback) count(t fallbackTake) {
-	for first, g := range limiters.EachGroup(t.groups) {
+// count counts the operations of call that the store did not decide, without ends.
+func (f *Fallback) count(call storeCall) {
+	for first, g := range limiters.EachGroup(call.groups) {
 		for i := range g {
 			onError := g[i].OnError
-			switch v := &t.out[first+i]; {
+			switch v := &call.out[first+i]; {
 			case g[i].Kind == limiters.OpEnd:
 				continue
 			case v.Err != nil:
@@ -204,17 +204,17 @@ func (f *Fallback) count(t fallbackTake) {
 
 // chargeAllowed retries operations that the store allowed but did not charge because another operation of their group failed. Otherwise one
 // failing limit would let a client pass uncharged under the others.
-func (f *Fallback) chargeAllowed(ctx context.Context, t fallbackTake) {
+func (f *Fallback) chargeAllowed(ctx context.Context, call storeCall) {
 	var retried split.Subset
-	for first, g := range limiters.EachGroup(t.groups) {
-		addUncharged(&retried, first, g, t.out[first:first+len(g)])
+	for first, g := range limiters.EachGroup(call.groups) {
+		addUncharged(&retried, first, g, call.out[first:first+len(g)])
 	}
 	if retried.Len() == 0 {
 		return
 	}
-	_ = retried.Take(ctx, f.store, t.now) // the verdicts have the error
-	f.applyOnErrors(ctx, fallbackTake{t.now, retried.Groups, retried.Verdicts})
-	retried.Scatter(t.out)
+	_ = retried.Take(ctx, f.store, call.now) // the verdicts have the error
+	f.applyOnErrors(ctx, storeCall{call.now, retried.Groups, retried.Verdicts})
+	retried.Scatter(call.out)
 }
 
 // addUncharged adds the operations of g that the store allowed to retried, if on_store_error allowed the others.

@@ -45,16 +45,10 @@ func (s *Subset) Index(i int) int { return s.indices[i] }
 // Len returns the number of operations.
 func (s *Subset) Len() int { return len(s.indices) }
 
-// Take is [Take] with the operations of s.
+// Take is [TakeOrFailAll] with the operations of s.
 func (s *Subset) Take(ctx context.Context, store Taker, now time.Time) error {
 	s.Verdicts = make([]limiters.Verdict, len(s.indices))
-	return Take(ctx, store, now, s.Groups, s.Verdicts)
-}
-
-// TakeRecovering is s.Take, but a panic becomes the error, see [limiters.CatchPanic].
-func (s *Subset) TakeRecovering(ctx context.Context, store Taker, now time.Time) error {
-	s.Verdicts = make([]limiters.Verdict, len(s.indices))
-	return failAll(s.Verdicts, limiters.CatchPanic(func() error { return store.Take(ctx, now, s.Groups, s.Verdicts) }))
+	return TakeOrFailAll(ctx, store, now, s.Groups, s.Verdicts)
 }
 
 // Scatter writes the verdicts of s to out, the verdicts of the whole Take.
@@ -66,13 +60,9 @@ func (s *Subset) Scatter(out []limiters.Verdict) {
 	}
 }
 
-// Take calls store.Take. If that returns an error, each verdict gets it too.
-func Take(ctx context.Context, store Taker, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	return failAll(out, store.Take(ctx, now, groups, out))
-}
-
-// failAll sets the error of each verdict to err, unless it is nil, and returns err.
-func failAll(out []limiters.Verdict, err error) error {
+// TakeOrFailAll calls store.Take. If that returns an error, each verdict gets it too.
+func TakeOrFailAll(ctx context.Context, store Taker, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	err := store.Take(ctx, now, groups, out)
 	if err != nil {
 		limiters.FailAll(out, err)
 	}
@@ -135,7 +125,10 @@ func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict
 		return nil
 	}
 	errs := make([]error, len(f.subsets))
-	take := func(i int) { errs[i] = f.subsets[i].TakeRecovering(ctx, f.subsets[i].store, now) }
+	take := func(i int) {
+		s := &f.subsets[i]
+		errs[i] = limiters.CatchPanic(func() error { return s.Take(ctx, s.store, now) })
+	}
 	var others sync.WaitGroup
 	for i := range f.subsets[1:] {
 		others.Go(func() { take(i + 1) })
