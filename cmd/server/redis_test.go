@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -165,6 +168,41 @@ func TestRedisPasswordFileIsReread(t *testing.T) {
 		t.Errorf("%d left, want 1", got)
 	}
 	mustNotShow(t, []string{first, second}, "the log", s.output.String())
+}
+
+// A lease that a replica grants without Redis ends there, if another limit denies its request.
+func TestDeniedRequestHoldsNoSlotWithoutRedis(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, `domain: ugc
+on_store_error: local
+descriptors:
+- {key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 1, lease_ttl: 1h}}
+- {key: denied, rate_limit: {unit: hour, requests_per_unit: 0}}
+`)
+	s := startServer(t, "CONFIG_PATH="+path, "REDIS_URL="+redistest.FreeAddr(t))
+	open := func(id string, others ...string) ratelimitv3.RateLimitResponse_Code {
+		request := &ratelimitv3.RateLimitRequest{Domain: "ugc"}
+		for _, key := range append([]string{"lease"}, others...) {
+			entry := &commonv3.RateLimitDescriptor_Entry{Key: key, Value: id}
+			request.Descriptors = append(request.Descriptors, &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{entry}})
+		}
+		r, err := s.client.ShouldRateLimit(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetOverallCode()
+	}
+	const ok, over = ratelimitv3.RateLimitResponse_OK, ratelimitv3.RateLimitResponse_OVER_LIMIT
+	// Once the breaker is open, it is certain that Redis has no lease to end.
+	for i := range 20 {
+		if got := open(fmt.Sprint("denied-", i), "denied"); got != over {
+			t.Fatalf("denied request %d: %v", i, got)
+		}
+	}
+	if first, second := open("first"), open("second"); first != ok || second != over {
+		t.Errorf("two requests for one slot: %v, %v", first, second)
+	}
 }
 
 // A replica without requests reports that Redis is back.

@@ -43,6 +43,9 @@ type Options struct {
 	LeaseSecret []byte
 	// EndTimeout bounds the store call that ends the leases of a denied or canceled request; default 1 s.
 	EndTimeout time.Duration
+	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and StoreUncharged. Set it to that of the
+	// guard.Fallback, if there is one. If nil, nothing grants such leases.
+	EndLocally func(ctx context.Context, now time.Time, ends []limiters.Op)
 	// CalendarMonths makes month a calendar month in UTC for limits in requests, unless the rule sets window_start.
 	CalendarMonths bool
 }

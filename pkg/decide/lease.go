@@ -77,12 +77,6 @@ const defaultEndTimeout = time.Second
 
 var errNotEnded = errors.New("the store did not decide the end of a lease: on_store_error did")
 
-// A localEnder is a store, such as guard.Fallback, that may grant leases without the store that it wraps: the verdict of each is ByShare
-// and StoreUncharged. EndLocally ends such leases. Under another store they would last until their TTL.
-type localEnder interface {
-	EndLocally(ctx context.Context, now time.Time, ends []limiters.Op)
-}
-
 // endLeases ends the leases that a denied or canceled request may have opened, because Envoy may make no further call for it. If ctx is
 // canceled, it also repeats ends with an unknown outcome. It waits for the store and sets EndedLeases and EndErr.
 func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) {
@@ -94,8 +88,8 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 		return
 	}
 	ends, local := result.ends(canceled)
-	if store, ok := d.store.(localEnder); ok {
-		store.EndLocally(ctx, now, local)
+	if d.options.EndLocally != nil {
+		d.options.EndLocally(ctx, now, local)
 	}
 	result.EndedLeases = len(ends) + len(local)
 	if len(ends) == 0 {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
 // newLeaseDecider returns a Decider on store by rules with leases:
@@ -65,18 +64,11 @@ func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 type leaseStore struct {
 	*testStore
 	calls [][]limiters.Op
-	local []limiters.Op // ended by EndLocally
 	// intercept, if not nil, decides the call of an index instead of take.
 	intercept func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error
 }
 
-var _ localEnder = (*guard.Fallback)(nil)
-
 func newLeaseStore() *leaseStore { return &leaseStore{testStore: newStore()} }
-
-func (s *leaseStore) EndLocally(_ context.Context, _ time.Time, ends []limiters.Op) {
-	s.local = append(s.local, ends...)
-}
 
 func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	var ops []limiters.Op
@@ -582,7 +574,10 @@ func TestEndThatOnErrorDecidesIsAnError(t *testing.T) {
 func TestUnchargedTakesAreEndedOnlyLocally(t *testing.T) {
 	for by, want := range map[limiters.DecidedBy]int{limiters.ByPolicy: 0, limiters.ByShare: 1} {
 		store := newLeaseStore()
-		d := newLeaseDecider(t, store, Options{})
+		var local []limiters.Op
+		d := newLeaseDecider(t, store, Options{EndLocally: func(_ context.Context, _ time.Time, ends []limiters.Op) {
+			local = append(local, ends...)
+		}})
 		store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
 			err := take(ctx)
 			out[0].By, out[0].StoreUncharged = by, true
@@ -595,8 +590,8 @@ func TestUnchargedTakesAreEndedOnlyLocally(t *testing.T) {
 		if !result.Denied || result.EndedLeases != want || result.EndErr != nil || len(store.calls) != 1 {
 			t.Errorf("%v: denied %v, ended %d: %v, %d calls", by, result.Denied, result.EndedLeases, result.EndErr, len(store.calls))
 		}
-		if len(store.local) != want || want > 0 && (store.local[0].Kind != limiters.OpEnd || store.local[0].Lease != store.calls[0][0].Lease) {
-			t.Errorf("%v: local ends %+v, want %d of the open lease", by, store.local, want)
+		if len(local) != want || want > 0 && (local[0].Kind != limiters.OpEnd || local[0].Lease != store.calls[0][0].Lease) {
+			t.Errorf("%v: local ends %+v, want %d of the open lease", by, local, want)
 		}
 	}
 }
