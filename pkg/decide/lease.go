@@ -50,13 +50,10 @@ func (d *Decision) completeEnd() {
 	}
 }
 
-// checkLeaseID denies a descriptor whose lease id is empty or too long.
+// checkLeaseID removes the limits of a descriptor whose lease id is empty or too long.
 func (d *Decision) checkLeaseID() {
 	if id := d.leaseID(); id == "" || len(id) > MaxLeaseIDBytes {
 		d.Reason, d.Limits = BadLeaseID, nil
-		if !d.End && !d.ShadowMode {
-			d.Outcome = Denied
-		}
 	}
 }
 

@@ -133,7 +133,7 @@ func removeReplaced(decisions []Decision) {
 	for i := range decisions {
 		d := &decisions[i]
 		if d.Rule != nil && !d.Override && !d.End && d.Reason != Unlimited && slices.ContainsFunc(names, d.Rule.HasName) {
-			d.Limits, d.Reason, d.Outcome = nil, Replaced, Allowed
+			d.Limits, d.Reason = nil, Replaced
 		}
 	}
 }
@@ -208,7 +208,7 @@ func (p *Planner) addRequestGroup(call *storeCall, decisions []Decision, domain 
 	for i := range decisions {
 		if decision := &decisions[i]; decision.inRequestGroup {
 			p.addOps(call, decision, domain)
-			denied = denied || decision.Outcome == Denied
+			denied = denied || decision.Reason == BadLeaseID // its rule is not in shadow mode, as that of all in the group
 		}
 	}
 	if denied && first < len(call.ops) {

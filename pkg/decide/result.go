@@ -114,16 +114,19 @@ func (r *Result) clearDecisions() {
 // Cap returns the capacity of r in elements, so that pools can discard large Results.
 func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.call.ops)) }
 
-// setOutcomes sets the outcome of each descriptor from its verdicts, and Denied from the outcomes, or Shadowed in shadow mode.
+// setOutcomes sets the outcome of each descriptor from its verdicts or the reason in its plan, and Denied from the outcomes, or Shadowed in shadow mode.
 func (r *Result) setOutcomes(shadowMode bool) {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
-		if len(d.Limits) > 0 {
+		switch {
+		case len(d.Limits) > 0:
 			d.Verdicts = r.call.verdicts[d.first : d.first+len(d.Limits)]
 			d.setOutcome()
 			if r.StoreErr == nil {
 				r.StoreErr = d.storeErr(i)
 			}
+		case d.Reason == BadLeaseID && !d.End && !d.ShadowMode:
+			d.Outcome = Denied
 		}
 		r.combined.Add(d)
 	}
