@@ -1,0 +1,31 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/weir-rls/weir/internal/cli"
+)
+
+type version struct{}
+
+func (version) Run(to cli.Streams) error {
+	_, err := fmt.Fprintln(to.Out, "weir", versionOf(), runtime.Version())
+	return err
+}
+
+// versionOf returns the module version, with the commit if the build recorded it.
+func versionOf() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	text := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			text += " " + s.Value
+		}
+	}
+	return text
+}
