@@ -29,6 +29,6 @@ func (p *process) openObserver() {
 	}
 	p.observer = observe.New(o)
 	p.metrics.RegisterObserver(p.observer.Stats)
-	p.finished = append(p.finished, func(o *rls.Observation) { p.observer.Observe(&o.Result) })
+	p.onFinished = append(p.onFinished, func(o *rls.Observation) { p.observer.Observe(&o.Result) })
 	p.tasks = append(p.tasks, p.observer.Run)
 }

@@ -46,10 +46,10 @@ type process struct {
 	servers  *servers
 
 	// Each part adds its functions when it is opened.
-	finished []func(*rls.Observation) // called with each finished request
-	tasks    []func(context.Context)  // run until their context ends
-	reloads  []func()                 // called at SIGHUP
-	closers  []func()                 // called in reverse order
+	onFinished []func(*rls.Observation) // called with each finished request
+	tasks      []func(context.Context)  // run until their context ends
+	onReload   []func()                 // called at SIGHUP
+	closers    []func()                 // called in reverse order
 }
 
 // open returns a process that is ready to run, or closes the parts that it has opened.
@@ -72,7 +72,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (*process, er
 		NearLimitRatio: s.NearLimitRatio, Milliseconds: s.PrometheusMillis,
 	})
 	p.metrics.RegisterLoad(p.gate.Stats)
-	p.finished = []func(*rls.Observation){p.metrics.Observe, p.stats.Observe, telemetry.RequestLog(log)}
+	p.onFinished = []func(*rls.Observation){p.metrics.Observe, p.stats.Observe, telemetry.RequestLog(log)}
 	p.tasks = []func(context.Context){gctune.Run}
 	if err := p.openParts(ctx); err != nil {
 		p.close()

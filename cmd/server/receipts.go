@@ -32,7 +32,7 @@ func (p *process) openReceipts() (rls.Receipts, error) {
 		return rls.Receipts{}, fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
 	}
 	p.tasks = append(p.tasks, r.watch)
-	p.reloads = append(p.reloads, r.file.Reload)
+	p.onReload = append(p.onReload, r.file.Reload)
 	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: hostname(), KeySecret: []byte(s.KeyHashSecret)}, nil
 }
 

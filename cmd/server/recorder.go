@@ -53,7 +53,7 @@ func (p *process) openRecorder() error {
 		},
 	})
 	p.metrics.RegisterRecording(r.Stats)
-	p.finished = append(p.finished, func(o *rls.Observation) { r.Record(&o.Result) })
+	p.onFinished = append(p.onFinished, func(o *rls.Observation) { r.Record(&o.Result) })
 	p.flushAtClose(r.Close, recordingTimeout, "end of the recording not written")
 	return nil
 }

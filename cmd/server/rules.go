@@ -47,7 +47,7 @@ func (p *process) openRules() (err error) {
 	if err != nil {
 		return err
 	}
-	p.reloads = append(p.reloads, p.rules.Reload)
+	p.onReload = append(p.onReload, p.rules.Reload)
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (p *process) reloadOn(ctx context.Context, signals <-chan os.Signal) {
 		select {
 		case s := <-signals:
 			p.log.Info(message, signalField(s))
-			for _, reload := range p.reloads {
+			for _, reload := range p.onReload {
 				reload()
 			}
 		case <-ctx.Done():

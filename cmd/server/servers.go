@@ -82,7 +82,7 @@ func (p *process) rlsOptions(receipts rls.Receipts) rls.Options {
 	s := p.settings
 	options := rls.Options{
 		Observe: func(o *rls.Observation) {
-			for _, observe := range p.finished {
+			for _, observe := range p.onFinished {
 				observe(o)
 			}
 		},

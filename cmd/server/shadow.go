@@ -34,9 +34,9 @@ func (p *process) openShadow() {
 	f := &shadowFile{Comparison: compare, path: s.ShadowConfig, file: p.rules.OpenCandidateFile(s.ShadowConfig, compare.Use, log)}
 	p.shadow = f
 	p.metrics.RegisterShadow(f.stats)
-	p.finished = append(p.finished, func(o *rls.Observation) { f.Observe(o.Request, &o.Result) })
+	p.onFinished = append(p.onFinished, func(o *rls.Observation) { f.Observe(o.Request, &o.Result) })
 	p.tasks = append(p.tasks, f.Run, f.file.Watch)
-	p.reloads = append(p.reloads, f.file.Reload)
+	p.onReload = append(p.onReload, f.file.Reload)
 }
 
 func (f *shadowFile) stats() telemetry.ShadowStats {
