@@ -3,31 +3,17 @@ package main
 import (
 	"context"
 	"errors"
-	"math"
 	"sync"
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"go.uber.org/zap"
 
-	"github.com/weir-rls/weir/internal/gctune"
-	"github.com/weir-rls/weir/internal/resets"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/snapshot"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
-
-// limitMemory sets GOMEMLIMIT from the cgroup, so that the garbage collector runs more often before the kernel kills the process.
-func limitMemory(log *zap.Logger) {
-	limit, err := gctune.LimitMemory()
-	switch {
-	case err != nil:
-		log.Debug("no memory limit from a cgroup", zap.Error(err))
-	case limit < math.MaxInt64:
-		log.Info("memory limit set", zap.Int64("bytes", limit))
-	}
-}
 
 // maxKeyBytes caps the default of MEMORY_MAX_BYTES.
 const maxKeyBytes = 4 << 30
@@ -55,48 +41,53 @@ type memoryBackend struct {
 	every time.Duration
 	log   *zap.Logger
 
-	saving sync.Mutex
-	mu     sync.Mutex
-	stats  telemetry.SnapshotStats
+	saving sync.Mutex // is held while a snapshot is written
+
+	mu    sync.Mutex // guards stats
+	stats telemetry.SnapshotStats
 }
 
 // openMemory opens the in-memory backend with the counters of its snapshot, or with none if the snapshot cannot be loaded.
 func (p *process) openMemory() *memoryBackend {
 	s := p.settings
 	m := &memoryBackend{path: s.MemorySnapshot, every: s.MemorySnapshotInterval, log: p.log.With(zap.String("snapshot", s.MemorySnapshot))}
-	if m.path != "" {
-		m.load(memoryOptions(s))
-	}
-	if m.Store == nil {
+	if m.path == "" {
 		m.Store = memstore.New(memoryOptions(s))
+		return m
 	}
-	if m.path != "" { // load clears it if snapshots cannot be saved
-		p.metrics.RegisterSnapshot(m.snapshotStats)
+	var canSave bool
+	m.Store, canSave = m.load(memoryOptions(s))
+	if !canSave {
+		m.path = ""
+		return m
 	}
+	p.metrics.RegisterSnapshot(m.snapshotStats)
 	return m
 }
 
-func (m *memoryBackend) load(o memstore.Options) {
+// load returns a store with the counters of the snapshot, or an empty one, and whether snapshots can be saved.
+func (m *memoryBackend) load(o memstore.Options) (_ *memstore.Store, canSave bool) {
 	since := time.Now()
 	store, loaded, err := snapshot.Load(m.path, o)
 	rejected, _ := errors.AsType[*snapshot.RejectedError](err)
 	switch {
 	case err == nil:
-		m.Store = store
 		m.stats.Loaded = loaded.Keys
 		m.log.Info("counters loaded", zap.Int64("keys", loaded.Keys), zap.Time("saved_at", loaded.SavedAt),
 			zap.Int64("expired", loaded.Expired), zap.Int64("left_out", loaded.NotLoaded), zap.Duration("took_seconds", time.Since(since)))
+		return store, true
 	case rejected == nil:
 		m.log.Info("no snapshot yet, counters start at zero")
 	case rejected.RenameErr != nil:
-		m.path = ""
 		m.log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(err),
 			zap.NamedError("rename_error", rejected.RenameErr),
 			zap.String("remedy", "set MEMORY_SNAPSHOT to another path, or remove what is there, and start again"))
+		return memstore.New(o), false
 	default:
 		m.log.Error("snapshot not loaded, counters start at zero", zap.Error(err), zap.String("kept_as", rejected.KeptAs),
 			zap.String("remedy", "if another version of Weir wrote it, stop, rename it back and start that version; otherwise remove it"))
 	}
+	return memstore.New(o), true
 }
 
 // run saves a snapshot periodically until ctx ends. It calls answered immediately.
@@ -120,9 +111,7 @@ func (m *memoryBackend) run(ctx context.Context, answered func()) {
 // check returns nil: memory always answers.
 func (m *memoryBackend) check(context.Context) error { return nil }
 
-// pubSub returns nil: no other replica shares the memory.
-func (m *memoryBackend) pubSub() (resets.PubSub, error) { return nil, nil }
-
+// save saves a snapshot, if there is a path for it.
 func (m *memoryBackend) save() {
 	if m.path == "" {
 		return

@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/backoff"
-	"github.com/weir-rls/weir/internal/resets"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
@@ -145,10 +144,6 @@ func (r *redisBackend) check(ctx context.Context) error {
 	return err
 }
 
-func (r *redisBackend) pubSub() (resets.PubSub, error) { return r.PubSub("resets") }
-
-func (r *redisBackend) save() {}
-
 func (r *redisBackend) close() {
 	if err := r.Close(); err != nil {
 		r.log.Warn("redis not closed", zap.Error(err))
@@ -172,7 +167,3 @@ func (p *redisPairBackend) check(ctx context.Context) error {
 	}
 	return p.perSecond.check(ctx)
 }
-
-func (p *redisPairBackend) pubSub() (resets.PubSub, error) { return p.main.pubSub() }
-
-func (p *redisPairBackend) save() {}

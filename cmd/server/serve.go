@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/cli"
+	"github.com/weir-rls/weir/internal/gctune"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 )
@@ -91,4 +93,15 @@ func openUntilSignal(ctx context.Context, s *settings.Serve, log *zap.Logger, st
 		return nil, nil
 	}
 	return p, err
+}
+
+// limitMemory sets GOMEMLIMIT from the cgroup, so that the garbage collector runs more often before the kernel kills the process.
+func limitMemory(log *zap.Logger) {
+	limit, err := gctune.LimitMemory()
+	switch {
+	case err != nil:
+		log.Debug("no memory limit from a cgroup", zap.Error(err))
+	case limit < math.MaxInt64:
+		log.Info("memory limit set", zap.Int64("bytes", limit))
+	}
 }

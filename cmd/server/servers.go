@@ -148,7 +148,7 @@ func (p *process) stopServers(ctx context.Context) {
 	if s.admin != nil {
 		s.admin.stop(ctx) // before save, so that the snapshot has its resets
 	}
-	p.store.backend.save()
+	p.store.save()
 	var all sync.WaitGroup
 	for _, h := range s.http {
 		all.Go(func() { stopHTTP(ctx, h.server) })

@@ -25,10 +25,6 @@ type backend interface {
 	run(ctx context.Context, answered func())
 	// check returns an error if the backend does not answer. It charges nothing.
 	check(ctx context.Context) error
-	// pubSub returns the channel of resets to the replicas that share the backend; nil if none does.
-	pubSub() (resets.PubSub, error)
-	// save saves counters in memory if they have a snapshot. Call it after the last request.
-	save()
 }
 
 // A store decides the requests of the process. A call passes its parts in this order:
@@ -42,6 +38,8 @@ type backend interface {
 // openStore opens the parts from the backend outwards, because closing denyCache and ends calls the backend.
 type store struct {
 	backend   backend
+	save      func()            // saves counters in memory if they have a snapshot; to be called after the last request
+	mainRedis *redisBackend     // notifies the replicas that share the backend of resets; nil without Redis
 	memory    *memstore.Store   // the counters in this process: all of them or, with Redis, those of on_store_error: local
 	denyCache *guard.DenyCache  // nil without Redis, or if disabled
 	primary   limiters.Store    // the store that fallback wraps, for calls that on_store_error must not decide
@@ -51,12 +49,12 @@ type store struct {
 
 func (p *process) openStore(ctx context.Context) (err error) {
 	s := p.settings
-	st := &store{replicas: countReplicas(s, p.log)}
+	st := &store{replicas: countReplicas(s, p.log), save: func() {}}
 	options := guard.FallbackOptions{Replicas: st.replicas.Number, FalseLimitProbability: s.LocalFalseLimit}
 	options.Failed, options.Recovered = telemetry.StoreLog(p.log)
 	if s.BackendType == settings.Memory {
 		m := p.openMemory()
-		st.backend, st.memory = m, m.Store
+		st.backend, st.memory, st.save = m, m.Store, m.save
 		st.primary, err = p.openTracing(ctx, m)
 	} else {
 		st.memory = memstore.New(memoryOptions(s))
@@ -85,11 +83,10 @@ const closeTimeout = time.Second
 // openRedisStore opens the backend of st on Redis, and the parts between it and the fallback.
 func (p *process) openRedisStore(ctx context.Context, st *store) error {
 	s := p.settings
-	redis, err := p.openRedisBackend()
-	if err != nil {
+	if err := p.openRedisBackend(st); err != nil {
 		return err
 	}
-	calls, err := p.openTracing(ctx, redis)
+	calls, err := p.openTracing(ctx, st.backend)
 	if err != nil {
 		return err
 	}
@@ -102,26 +99,28 @@ func (p *process) openRedisStore(ctx context.Context, st *store) error {
 	ends := guard.NewEndRetrier(calls)
 	p.metrics.RegisterEnds(ends.Stats)
 	p.flushAtClose(ends.Close, closeTimeout, "leases not ended in redis")
-	st.backend, st.primary = redis, ends
+	st.primary = ends
 	// While Redis answers, no request accesses the memory, so only Sweep removes its expired keys.
 	p.tasks = append(p.tasks, everySecond(func(context.Context) { st.memory.Sweep() }))
 	return nil
 }
 
-// openRedisBackend returns a backend on one Redis, or on two with REDIS_PERSECOND.
-func (p *process) openRedisBackend() (backend, error) {
+// openRedisBackend opens the backend of st on one Redis, or on two with REDIS_PERSECOND.
+func (p *process) openRedisBackend(st *store) error {
 	main, err := p.openRedis("REDIS", &p.settings.Redis)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	st.backend, st.mainRedis = main, main
 	if !p.settings.UsePerSecondRedis {
-		return main, nil
+		return nil
 	}
 	perSecond, err := p.openRedis("REDIS_PERSECOND", &p.settings.PerSecondRedis)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &redisPairBackend{PerSecond: guard.NewPerSecond(main, perSecond), main: main, perSecond: perSecond}, nil
+	st.backend = &redisPairBackend{PerSecond: guard.NewPerSecond(main, perSecond), main: main, perSecond: perSecond}
+	return nil
 }
 
 // countReplicas returns the counter of the replicas that share the limits.
@@ -155,12 +154,13 @@ func (p *process) openResets() (*resets.Service, error) {
 		p.log.Warn(what, fields...)
 	}
 	st := p.store
-	pubSub, err := st.backend.pubSub()
-	if err != nil {
-		return nil, err
-	}
-	service := &resets.Service{
-		Store: st.fallback, Local: st.memory, DenyCache: st.denyCache, PubSub: pubSub, Warn: warn, Panicked: p.panicked,
+	service := &resets.Service{Store: st.fallback, Local: st.memory, DenyCache: st.denyCache, Warn: warn, Panicked: p.panicked}
+	if st.mainRedis != nil {
+		var err error
+		service.PubSub, err = st.mainRedis.PubSub("resets")
+		if err != nil {
+			return nil, err
+		}
 	}
 	p.tasks = append(p.tasks, service.Run)
 	return service, nil
