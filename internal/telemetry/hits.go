@@ -14,7 +14,7 @@ const (
 	hitAllowed = iota
 	hitDenied
 	hitError
-	hitDeniedBySeveral // denied under a rule with several limits; hits.denied has them by limit
+	hitDeniedBySeveral // denied under a rule with several limits; hitMetrics.denied has them by limit
 	hitCounters
 )
 
@@ -24,9 +24,9 @@ var verdictNames = [hitDeniedBySeveral]string{"allowed", "denied", "error"}
 const hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the rule denies them, also in shadow mode. Peeks, refunds, releases " +
 	"and settles are not counted. If a rule has several limits, its denied hits have the label limit: the limit with the longest wait."
 
-// hits collects weir_hits_total: three counters for each rule, by name, so that they survive reloads. For a hundred thousand rules
+// hitMetrics collects weir_hits_total: three counters for each rule, by name, so that they survive reloads. For a hundred thousand rules
 // they take a few MB instead of a hundred with prometheus.Counter.
-type hits struct {
+type hitMetrics struct {
 	desc   *prometheus.Desc
 	byRule descriptors.PerRule[ruleHits]
 	denied *counterMap // of rules with several limits, by the limit that denies
@@ -44,8 +44,8 @@ type ruleHits struct {
 
 type counts [hitCounters]atomic.Uint64
 
-func newHits() *hits {
-	return &hits{
+func newHitMetrics() *hitMetrics {
+	return &hitMetrics{
 		desc: prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "verdict"}, nil),
 		denied: &counterMap{
 			desc: prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "limit"},
@@ -57,7 +57,7 @@ func newHits() *hits {
 }
 
 // countersOf returns the counters of a rule, creating them if necessary.
-func (h *hits) countersOf(id descriptors.RuleID) *ruleHits {
+func (h *hitMetrics) countersOf(id descriptors.RuleID) *ruleHits {
 	h.mu.RLock()
 	found := h.rules[id]
 	h.mu.RUnlock()
@@ -81,7 +81,7 @@ func (h *hits) countersOf(id descriptors.RuleID) *ruleHits {
 const rulesPerLock = 1024
 
 // dropRemoved drops the counters of rules that are no longer in rules. It is not safe for concurrent use.
-func (h *hits) dropRemoved(rules *descriptors.Rules) {
+func (h *hitMetrics) dropRemoved(rules *descriptors.Rules) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.next = make(map[descriptors.RuleID]*ruleHits, len(h.rules))
@@ -107,10 +107,10 @@ func (h *hits) dropRemoved(rules *descriptors.Rules) {
 }
 
 // Describe implements prometheus.Collector. It describes nothing, because the label limit is absent from most series.
-func (h *hits) Describe(chan<- *prometheus.Desc) {}
+func (h *hitMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. It omits counters that are 0.
-func (h *hits) Collect(to chan<- prometheus.Metric) {
+func (h *hitMetrics) Collect(to chan<- prometheus.Metric) {
 	h.mu.RLock()
 	all := make([]prometheus.Metric, 0, len(h.rules))
 	for id, counted := range h.rules {

@@ -10,16 +10,16 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// leases counts ends of leases and reservations. The hits that open them are in weir_hits_total.
-type leases struct {
+// leaseMetrics counts ends of leases and reservations. The hits that open them are in weir_hits_total.
+type leaseMetrics struct {
 	ends          *counterMap
 	badIDs        *counterMap
 	tooMany       *counterMap
 	ended, failed prometheus.Counter // leases that Weir ended, or failed to end, of denied or canceled requests
 }
 
-func newLeases(registry prometheus.Registerer) leases {
-	l := leases{
+func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
+	l := leaseMetrics{
 		ends: newCounterMap(registry, "weir_lease_ends_total", "Releases and settles by rule, those of unknown ids included. The result is error if the store "+
 			"could not decide; with Redis, Weir then repeats it.", "domain", "rule", "result"),
 		badIDs: newCounterMap(registry, "weir_bad_lease_ids_total",
@@ -37,7 +37,7 @@ func newLeases(registry prometheus.Registerer) leases {
 }
 
 // count counts a descriptor under a rule with leases.
-func (l *leases) count(d *decide.Decision) {
+func (l *leaseMetrics) count(d *decide.Decision) {
 	switch {
 	case d.Reason == decide.BadLeaseID:
 		l.badIDs.add(labelSet{d.Domain, d.RuleName()}, 1)
@@ -50,7 +50,7 @@ func (l *leases) count(d *decide.Decision) {
 	}
 }
 
-func (l *leases) countEndedLeases(o *rls.Observation) {
+func (l *leaseMetrics) countEndedLeases(o *rls.Observation) {
 	switch {
 	case o.EndedLeases == 0:
 	case o.EndErr != nil:
@@ -61,7 +61,7 @@ func (l *leases) countEndedLeases(o *rls.Observation) {
 }
 
 // dropRemoved drops the series of rules that were removed or have no leases.
-func (l *leases) dropRemoved(rules *descriptors.Rules) {
+func (l *leaseMetrics) dropRemoved(rules *descriptors.Rules) {
 	exist := map[descriptors.RuleID]bool{}
 	for r := range rules.All() {
 		if r.UsesLeases() {

@@ -27,7 +27,7 @@ type Metrics struct {
 	ok, over    prometheus.Counter // requests with the overall code ok or over_limit
 	took        prometheus.Histogram
 	store       prometheus.Histogram
-	hits        *hits
+	hits        *hitMetrics
 	loads       *prometheus.CounterVec
 	loaded      prometheus.Gauge
 	rules       prometheus.Gauge
@@ -39,7 +39,7 @@ type Metrics struct {
 	byPenalty   *counterMap
 	rulesInfo   *prometheus.GaugeVec
 	undecodable struct{ grpc, json prometheus.Counter }
-	leases      leases
+	leases      leaseMetrics
 	handler     http.Handler
 }
 
@@ -63,7 +63,7 @@ func NewMetrics(version string) *Metrics {
 		store: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: seconds,
 		}),
-		hits: newHits(),
+		hits: newHitMetrics(),
 		loads: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_rules_loads_total", Help: "Loads of rules, by result: ok, or error. After an error the previous rules stay in force.",
 		}, []string{"result"}),
@@ -85,7 +85,7 @@ func NewMetrics(version string) *Metrics {
 		rulesInfo: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_rules_info", Help: "Always 1. The label is the version of the rules in force. Replicas with equal versions decide by the same rules.",
 		}, []string{"version"}),
-		leases: newLeases(registry),
+		leases: newLeaseMetrics(registry),
 	}
 	auto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1. The label is the version of Weir.",

@@ -111,7 +111,7 @@ func TestReloadLosesNoHits(t *testing.T) {
 	for i := range names {
 		fmt.Fprintf(&text, "- {key: k%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
-	h, rules := newHits(), loaded(t, text.String())
+	h, rules := newHitMetrics(), loaded(t, text.String())
 	ended := make(chan struct{})
 	var counting, loading sync.WaitGroup
 	loading.Go(func() {
