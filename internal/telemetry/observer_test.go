@@ -44,7 +44,7 @@ func TestDurationsAreThoseOfDecodedRequests(t *testing.T) {
 	m := NewMetrics("")
 	m.Observe(&rls.Observation{})
 	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
-	m.Observe(&rls.Observation{Code: codes.Canceled, GivenUp: true})
+	m.Observe(&rls.Observation{Code: codes.Canceled, ClientLeft: true})
 	var read dto.Metric
 	if err := m.took.Write(&read); err != nil {
 		t.Fatal(err)

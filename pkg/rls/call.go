@@ -49,6 +49,6 @@ func (c *call) release() {
 	clear(c.request.Descriptors)
 	c.request = decide.Request{Descriptors: c.request.Descriptors[:0]}
 	c.observation.Clear()
-	c.observation.Err, c.observation.GivenUp = nil, false // each call sets the other fields
+	c.observation.Err, c.observation.ClientLeft = nil, false // each call sets the other fields
 	calls.Put(c)
 }

@@ -52,15 +52,15 @@ type Observation struct {
 	Code    codes.Code // of the gRPC status; also for a request as JSON
 	// Undecodable reports that the message was malformed or too large, so that nothing was decided.
 	Undecodable bool
-	// GivenUp reports that the client left, or its deadline passed, before the message was decoded, so that nothing was decided.
-	GivenUp bool
+	// ClientLeft reports that the client left, or its deadline passed, before the message was decoded, so that nothing was decided.
+	ClientLeft bool
 	// Err explains a Code other than OK. With Code OK, it is the Result's StoreErr. It may contain keys, and so data of users, and
 	// must only be logged.
 	Err error
 }
 
 // Decoded reports whether the message was decoded. Otherwise Took is 0 and measures nothing.
-func (o *Observation) Decoded() bool { return !o.Undecodable && !o.GivenUp }
+func (o *Observation) Decoded() bool { return !o.Undecodable && !o.ClientLeft }
 
 // New returns a Service that decides with d.
 func New(d *decide.Decider, o Options) *Service {
@@ -151,7 +151,7 @@ func (s *Service) observeUndecoded(err error, overGRPC bool) {
 	c := newCall()
 	c.observation.GRPC = overGRPC
 	if code := status.Code(err); code == codes.Canceled || code == codes.DeadlineExceeded {
-		c.observation.GivenUp = true
+		c.observation.ClientLeft = true
 	} else {
 		c.malformed = err
 	}

@@ -458,11 +458,11 @@ func TestLongestWaitDoesNotOverflow(t *testing.T) {
 	}
 }
 
-// Calls are pooled, so one that a client gave up must not mark the next.
-func TestGivenUpCallDoesNotMarkTheNext(t *testing.T) {
+// Calls are pooled, so one whose client left must not mark the next.
+func TestCallOfAClientThatLeftDoesNotMarkTheNext(t *testing.T) {
 	var givenUp []bool
 	s := New(decide.New(parsed(t, standard), slowStore{}, decide.Options{}), Options{Observe: func(o *Observation) {
-		givenUp = append(givenUp, o.GivenUp)
+		givenUp = append(givenUp, o.ClientLeft)
 	}})
 	for range 20 { // the pool may drop a call
 		givenUp = nil
