@@ -132,7 +132,7 @@ func removeReplaced(decisions []Decision) {
 	}
 	for i := range decisions {
 		d := &decisions[i]
-		if d.Rule != nil && !d.Override && !d.End && d.Reason != Unlimited && slices.ContainsFunc(names, d.Rule.HasName) {
+		if d.Rule != nil && !d.Override && !d.End && d.Reason != Unlimited && slices.ContainsFunc(names, d.Rule.HasLimitNamed) {
 			d.Limits, d.Reason = nil, Replaced
 		}
 	}

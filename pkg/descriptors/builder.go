@@ -84,7 +84,7 @@ type Node struct {
 	line    uint32
 
 	exact   map[Entry]*Node // a child with Values is here once for each
-	byIP    map[string]*prefixes
+	byIP    map[string]*prefixTable
 	wild    []wild           // in file order
 	keyOnly map[string]*Node // by the key of an entry: the children that match every value
 
@@ -147,11 +147,11 @@ func (n *Node) addExact(e Entry, child *Node) {
 
 func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list {
 	if n.byIP == nil {
-		n.byIP = map[string]*prefixes{}
+		n.byIP = map[string]*prefixTable{}
 	}
 	siblings := n.byIP[key]
 	if siblings == nil {
-		siblings = &prefixes{}
+		siblings = &prefixTable{}
 		n.byIP[key] = siblings
 	}
 	siblings.lists = append(siblings.lists, child)

@@ -33,7 +33,7 @@ type bareNode struct {
 
 // inexactChildren are the children of a node that need more than an exact lookup.
 type inexactChildren struct {
-	byIP    map[string]*prefixes
+	byIP    map[string]*prefixTable
 	wild    []wildRecord
 	keyOnly map[string]recordID // by the key of an entry: the children that match every value
 }

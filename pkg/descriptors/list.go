@@ -13,7 +13,7 @@ import (
 type list struct {
 	values   []string
 	prefixes []netip.Prefix
-	siblings *prefixes // of all levels with this key below one node; nil for values
+	siblings *prefixTable // of all levels with this key below one node; nil for values
 }
 
 // name returns the items joined by commas. Beyond 64 bytes it is truncated and ends with ",...", but it always has the first item,
@@ -50,14 +50,14 @@ func (l *list) items() iter.Seq[string] {
 	}
 }
 
-// A prefixes maps addresses to the children of a node, by the longest prefix that contains the address. Nil is empty.
-type prefixes struct {
+// A prefixTable maps addresses to the children of a node, by the longest prefix that contains the address. Nil is empty.
+type prefixTable struct {
 	lists []*Node               // nil once the index is built
 	table *bart.Table[recordID] // the record of each prefix in the index
 }
 
 // fill builds the table from the lists. record returns the record of a list.
-func (p *prefixes) fill(record func(*Node) recordID) {
+func (p *prefixTable) fill(record func(*Node) recordID) {
 	type recordOf struct {
 		netip.Prefix
 		id recordID
@@ -79,7 +79,7 @@ func (p *prefixes) fill(record func(*Node) recordID) {
 }
 
 // find returns the record of the longest prefix that contains value; 0 if there is none, or if value is not an address.
-func (p *prefixes) find(value string) recordID {
+func (p *prefixTable) find(value string) recordID {
 	if p == nil {
 		return 0
 	}
@@ -92,7 +92,7 @@ func (p *prefixes) find(value string) recordID {
 }
 
 // longest returns the longest prefix that contains address.
-func (p *prefixes) longest(address netip.Addr) netip.Prefix {
+func (p *prefixTable) longest(address netip.Addr) netip.Prefix {
 	longest, _, _ := p.table.LookupPrefixLPM(netip.PrefixFrom(address, address.BitLen()))
 	return longest
 }

@@ -46,7 +46,7 @@ type Rule struct {
 	// plain is the matching of the first levels, or 0 for a wildcard, for addresses and for a level with share_threshold. Key reads it
 	// instead of path, which would be a cache miss: with 100,000 rules, a request of one descriptor would take 19 % more CPU.
 	plain [4]matching
-	// Replaces names the limits of the domain that this rule disables for a request, see HasName.
+	// Replaces names the limits of the domain that this rule disables for a request, see HasLimitNamed.
 	Replaces []string
 	// Unlimited allows every hit without counting it.
 	Unlimited bool
@@ -103,8 +103,8 @@ func (r *Rule) MatchesValue(i int) bool {
 	return l.matching != keyOnly && (l.matching != wildcard || strings.Trim(l.value, "*") != "")
 }
 
-// HasName reports whether a limit of r has the name. A request that replaces any name of r is not charged to r at all.
-func (r *Rule) HasName(name string) bool {
+// HasLimitNamed reports whether a limit of r has the name. A request that replaces any name of r is not charged to r at all.
+func (r *Rule) HasLimitNamed(name string) bool {
 	has := func(l RateLimit) bool { return l.Name == name }
 	return name != "" && (r.LimitName == name || slices.ContainsFunc(r.Limits, has))
 }

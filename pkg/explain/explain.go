@@ -285,7 +285,7 @@ func (e *explainer) replacedBy(i int) string {
 			continue
 		}
 		for _, name := range d.Rule.Replaces {
-			if replaced.HasName(name) {
+			if replaced.HasLimitNamed(name) {
 				return fmt.Sprintf("descriptor %d replaces the limit %s: its rule %s says so", j+1, shown(name), located(d.Rule.Name, d.Rule.Source()))
 			}
 		}

@@ -202,11 +202,11 @@ descriptors:
 		t.Errorf("warnings: %v", w)
 	}
 	rule := rules.Match("d", entries("c=1"))
-	if !rule.HasName("3") || rule.HasName("") || rule.HasName("one") {
-		t.Error("HasName")
+	if !rule.HasLimitNamed("3") || rule.HasLimitNamed("") || rule.HasLimitNamed("one") {
+		t.Error("HasLimitNamed")
 	}
 	unlimited := rules.Match("d", entries("b=1"))
-	if unlimited == nil || !unlimited.HasName("two") {
+	if unlimited == nil || !unlimited.HasLimitNamed("two") {
 		t.Fatalf("%+v, want the rule named two", unlimited)
 	}
 	l, err := unlimited.OverrideBase().Limit(5, descriptors.Minute, 0)
