@@ -109,16 +109,16 @@ func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, store
 	if l.Capacity() == 0 || inUse && protectsMore(held, l) {
 		return
 	}
-	i, more := sh.limits.acquire(l)
+	i, added := sh.limits.acquire(l)
 	if i >= maxLimits {
 		sh.limits.release(i)
 		return
 	}
-	less := sh.limits.release(r.limitID())
+	freed := sh.limits.release(r.limitID())
 	r.setLimitID(i)
 	sh.limits.table.items[i].usedAt = storeNow
-	if more != less {
-		s.bytes.Add(int64(more - less))
+	if added != freed {
+		s.bytes.Add(int64(added - freed))
 	}
 }
 

@@ -48,9 +48,9 @@ const (
 
 func pageLen(i int) int { return smallPage << min(i, doublePages) }
 
-// pages are all pages of a shard. Records of one length have no gaps, because the last one moves to the position of a removed one,
+// A pageSet holds all pages of a shard. Records of one length have no gaps, because the last one moves to the position of a removed one,
 // so pages become empty whichever keys are removed.
-type pages struct {
+type pageSet struct {
 	table   table[page]
 	classes [lengths]sizeClass
 }
@@ -61,10 +61,10 @@ type sizeClass struct {
 	filling int
 }
 
-func (ps *pages) record(p position) record { return ps.table.items[p.page()].record(p.row()) }
+func (ps *pageSet) record(p position) record { return ps.table.items[p.page()].record(p.row()) }
 
 // add makes room for a record of a length in words, without clearing it. It returns false if the shard cannot have more pages.
-func (ps *pages) add(words int) (position, bool) {
+func (ps *pageSet) add(words int) (position, bool) {
 	class := &ps.classes[words]
 	if class.filling == len(class.pages) {
 		if len(ps.table.items) >= maxPages {
@@ -85,7 +85,7 @@ func (ps *pages) add(words int) (position, bool) {
 }
 
 // remove frees a position. The last record of its length moves there; from is where it was.
-func (ps *pages) remove(p position) (from position) {
+func (ps *pageSet) remove(p position) (from position) {
 	length := ps.table.items[p.page()].length
 	class := &ps.classes[length/8]
 	if class.filling == len(class.pages) || ps.table.items[class.pages[class.filling]].n == 0 {
@@ -111,13 +111,13 @@ func (ps *pages) remove(p position) (from position) {
 }
 
 // lowerSoonest lowers the soonest of p's page to expiry if it is later.
-func (ps *pages) lowerSoonest(p position, expiry int64) {
+func (ps *pageSet) lowerSoonest(p position, expiry int64) {
 	pg := &ps.table.items[p.page()]
 	pg.soonest = min(pg.soonest, expiry)
 }
 
 // soonest returns a time before which no record expires.
-func (ps *pages) soonest() int64 {
+func (ps *pageSet) soonest() int64 {
 	soonest := int64(math.MaxInt64)
 	for i := range ps.table.items {
 		if pg := &ps.table.items[i]; pg.n > 0 {

@@ -35,9 +35,9 @@ func (s *Store) resetKey(sh *shard, hash uint32, k limiters.StateName) (found bo
 
 // ResetMatching implements [limiters.Store]. One call is a whole pass, so only the empty cursor is valid. It locks a shard for one
 // subindex at a time, about 2,400 of 10 million keys. A key never changes its subindex, so none is missed.
-func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (done limiters.Progress, err error) {
+func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (progress limiters.Progress, err error) {
 	if cursor != "" {
-		return done, limiters.ErrCursor
+		return progress, limiters.ErrCursor
 	}
 	for i := range s.shards {
 		if s.shards[i].live.Load() == 0 {
@@ -45,14 +45,14 @@ func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, 
 		}
 		for n := range subindexes {
 			if err := ctx.Err(); err != nil {
-				return done, err
+				return progress, err
 			}
 			scanned, reset := s.resetSubindex(&s.shards[i], n, match)
-			done.Scanned += scanned
-			done.Reset += reset
+			progress.Scanned += scanned
+			progress.Reset += reset
 		}
 	}
-	return done, nil
+	return progress, nil
 }
 
 func (s *Store) resetSubindex(sh *shard, n int, match func(key string) bool) (scanned, reset int64) {

@@ -15,7 +15,7 @@ type shard struct {
 	soonest  int64  // no record expires before
 	limits   limitTable
 	cursor   cursor
-	pages    pages
+	pages    pageSet
 	index    [subindexes]index
 	pointers table[pointers]
 	texts    table[[]byte]
