@@ -66,19 +66,19 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 	refunds := newKeyCalls(time.Time{}, sc.batch.now)
 	for first, g := range limiters.EachGroup(sc.Groups) {
 		keys := sc.batch.keys[first : first+len(g)]
-		denied := func(i int) bool { return sc.Verdicts[first+i].Err != nil || !sc.Verdicts[first+i].Allowed }
-		var deniedKeys []string
+		notAllowed := func(i int) bool { return sc.Verdicts[first+i].Err != nil || !sc.Verdicts[first+i].Allowed }
+		var notAllowedKeys []string
 		for i := range g {
-			if denied(i) {
-				deniedKeys = append(deniedKeys, keys[i])
+			if notAllowed(i) {
+				notAllowedKeys = append(notAllowedKeys, keys[i])
 			}
 		}
-		if len(deniedKeys) == 0 || !spansKeys(keys) {
+		if len(notAllowedKeys) == 0 || !spansKeys(keys) {
 			continue
 		}
 		for i, op := range g {
 			undo, needed := undoOf(op)
-			if !needed || slices.Contains(deniedKeys, keys[i]) {
+			if !needed || slices.Contains(notAllowedKeys, keys[i]) {
 				continue
 			}
 			refund := refunds.add(keys[i], limiters.Group{undo}, first+i)
