@@ -78,13 +78,13 @@ func checkNoCalendar(params Params) error {
 }
 
 // startAt is [windowLimit.startAt] for a calendar.
-func (c *calendar) startAt(charged, now int64) int64 {
+func (c *calendar) startAt(storedStart, now int64) int64 {
 	w := c.windows(now)
-	if charged > w.starts[2] {
+	if storedStart > w.starts[2] {
 		// The clock stepped back by more than a window.
 		return w.starts[1]
 	}
-	return w.start(max(now, charged))
+	return w.start(max(now, storedStart))
 }
 
 // calendarWindows are three consecutive windows, in µs since 1970: previous [0, 1), current [1, 2) and next [2, 3). Only the

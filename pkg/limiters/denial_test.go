@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestDeniedFromReportsOnlyCertainDenials(t *testing.T) {
+func TestOnlyCertainDenialsAreReported(t *testing.T) {
 	log, counting := Spec{Algorithm: "sliding_log", Max: 5}, Spec{Algorithm: "fixed_window", Max: 5, CountDenied: true}
 	logged := log
 	logged.CountDenied = true
@@ -47,7 +47,7 @@ func TestDeniedFromReportsOnlyCertainDenials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if minHits, ok := l.DeniedFrom(c.n, &c.v); ok != (c.minHits != none) || ok && minHits != c.minHits {
+		if minHits, ok := l.CertainDenial(c.n, &c.v); ok != (c.minHits != none) || ok && minHits != c.minHits {
 			t.Errorf("%s: %d, %v, want %d", what, minHits, ok, c.minHits)
 		}
 	}

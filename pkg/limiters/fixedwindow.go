@@ -82,14 +82,14 @@ func (l *windowLimit) current(s counterState, now int64) windowState {
 	return w
 }
 
-// startAt returns the start of the window at now; 0 if none is open. The window that began at charged is current until its end, and may
-// begin up to a window ahead of now, because a clock may have stepped back.
-func (l *windowLimit) startAt(charged, now int64) int64 {
+// startAt returns the start of the window at now; 0 if none is open. The window that began at storedStart is current until its end, and
+// may begin up to a window ahead of now, because a clock may have stepped back.
+func (l *windowLimit) startAt(storedStart, now int64) int64 {
 	switch {
 	case l.calendar != nil:
-		return l.calendar.startAt(charged, now)
-	case charged-l.window <= now && now < charged+l.window:
-		return charged
+		return l.calendar.startAt(storedStart, now)
+	case storedStart-l.window <= now && now < storedStart+l.window:
+		return storedStart
 	case l.firstHit:
 		return 0
 	default:

@@ -49,7 +49,7 @@ type Limit struct {
 	spec           Spec
 	definition     *definition
 	algorithm      algorithm
-	counter        counter // the algorithm, as a counter; nil under concurrency
+	hitAlgorithm   hitAlgorithm // the algorithm; nil under concurrency
 	stateID        string
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
@@ -63,9 +63,9 @@ type Limit struct {
 type leaseKind uint8
 
 const (
-	noLeases     leaseKind = iota
-	slots                  // the limit is a concurrency limit
-	reservations           // the limit reserves: a charge is an estimate, which an end corrects
+	noLeases         leaseKind = iota
+	concurrencySlots           // the limit is a concurrency limit
+	reservations               // the limit reserves: a charge is an estimate, which an end corrects
 )
 
 // An algorithm decides whether hits fit. Its methods do no I/O and read no clock. Times and durations are in µs.
@@ -81,9 +81,9 @@ type algorithm interface {
 	appendScript(b []byte, now int64) []byte
 }
 
-// A counter is an algorithm that charges hits to a [counterState]. It may modify a [Log] in place. Concurrency is no counter, because its
+// A hitAlgorithm charges hits to a [counterState]. It may modify a [Log] in place. Concurrency is none, because its
 // slots are in [Leases].
-type counter interface {
+type hitAlgorithm interface {
 	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
 	charge(s counterState, now, n int64) counterState
@@ -104,9 +104,10 @@ type definition struct {
 	name string
 	// parameters are the algorithm's own settings.
 	parameters []Parameter
-	largest    int64 // the largest Max, see LargestMaxOf
+	largest    int64 // the largest Max, see LargestMaxFor
 	stateWords int   // how many of the words of a counterState it uses
 	hasWindow  bool
+	leases     leaseKind // the leases of every limit, apart from reservations
 	// grows marks an algorithm whose states have a log, which grows with the hits.
 	grows bool
 	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum in a window.
@@ -144,8 +145,8 @@ func definitionOf(algorithm string) *definition {
 	return definitions[i]
 }
 
-// LargestMaxOf returns the largest Spec.Max of an algorithm whose other parameters have their defaults.
-func LargestMaxOf(algorithm string) int64 { return definitionOf(algorithm).largest }
+// LargestMaxFor returns the largest Spec.Max of an algorithm whose other parameters have their defaults.
+func LargestMaxFor(algorithm string) int64 { return definitionOf(algorithm).largest }
 
 // HasWindow reports whether limits of an algorithm have a window.
 func HasWindow(algorithm string) bool { return definitionOf(algorithm).hasWindow }
@@ -186,18 +187,19 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	); err != nil {
 		return nil, err
 	}
-	l := &Limit{spec: spec, definition: d, capacity: cmp.Or(spec.Params.Capacity, spec.Max)}
+	l := &Limit{spec: spec, definition: d, capacity: cmp.Or(spec.Params.Capacity, spec.Max), leases: d.leases}
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDeniedByDefault && spec.CountDenied
 	d.clearTextDefaults(&l.spec.Params)
 	var err error
 	if l.algorithm, err = d.newAlgorithm(spec, whole); err != nil {
 		return nil, err
 	}
-	l.counter, _ = l.algorithm.(counter)
+	l.hitAlgorithm, _ = l.algorithm.(hitAlgorithm)
 	if l.stateID = l.algorithm.idPrefix(); d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
-	} else {
-		l.leases, l.ttl = slots, spec.Params.leaseTTL().Microseconds()
+	}
+	if l.IsConcurrency() {
+		l.ttl = spec.Params.leaseTTL().Microseconds()
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
 		return nil, err
@@ -257,10 +259,10 @@ func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 // MostAdmitted returns the most hits of a key that l admits in any interval as long as its window, without refunds; 0 if it has no
 // window. Windows by the calendar differ in length: the interval is then as long as the shortest.
 func (l *Limit) MostAdmitted() int64 {
-	if l.counter == nil {
+	if l.hitAlgorithm == nil {
 		return 0
 	}
-	return l.counter.mostAdmitted()
+	return l.hitAlgorithm.mostAdmitted()
 }
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under other limits with a window, a hit counts
@@ -280,7 +282,7 @@ func (l *Limit) UsesExtraState() bool { return l.UsesLeases() || l.HasPenalty() 
 func (l *Limit) UsesLeases() bool { return l.leases != noLeases }
 
 // IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.
-func (l *Limit) IsConcurrency() bool { return l.leases == slots }
+func (l *Limit) IsConcurrency() bool { return l.leases == concurrencySlots }
 
 // Reserves reports whether the leases under l are reservations: they have an estimate, which an end corrects.
 func (l *Limit) Reserves() bool { return l.leases == reservations }

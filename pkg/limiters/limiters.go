@@ -58,7 +58,8 @@ type Op struct {
 	N     int64
 	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for other limits.
 	Lease LeaseID
-	// OnError decides the operation if the store fails. A store ignores it: guard.Fallback applies it.
+	// OnError decides the operation if the store fails. guard.Fallback applies it, and other stores ignore it. It is a field of the
+	// operation so that one Take, and one group, may mix policies.
 	OnError OnError
 }
 

@@ -17,7 +17,7 @@ type counterState struct {
 
 // charge charges n > 0 hits or refunds -n, whether or not they fit, under a limit other than concurrency.
 func (s *State) charge(l *Limit, now, n int64) {
-	s.counterState = l.counter.charge(s.counterState, now, n)
+	s.counterState = l.hitAlgorithm.charge(s.counterState, now, n)
 }
 
 // GrownBytes returns the memory that s points to, in bytes: its log and its extra state. Most states have neither, so only that check
@@ -45,8 +45,8 @@ func (s *State) IsZero() bool { return *s == State{} }
 // ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := int64(0)
-	if l.counter != nil {
-		resetTime = l.counter.resetTime(s.counterState)
+	if l.hitAlgorithm != nil {
+		resetTime = l.hitAlgorithm.resetTime(s.counterState)
 	}
 	if s.Extra != nil {
 		resetTime = max(resetTime, s.Extra.expires(l))

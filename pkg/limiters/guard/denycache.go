@@ -252,7 +252,7 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 // denialOf returns the denial to record for the verdict v of n hits, from a call between began and ended. It returns false if no
 // further hits are certain to be denied.
 func (c *DenyCache) denialOf(began, ended int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, certain bool) {
-	minHits, certain := l.DeniedFrom(n, v)
+	minHits, certain := l.CertainDenial(n, v)
 	offset := int64(0)
 	if v.At > 0 {
 		offset = v.At*int64(time.Microsecond) - ended

@@ -129,7 +129,7 @@ func (e *denyEntry) deny(now int64, op *limiters.Op, v *limiters.Verdict) {
 	*v = limiters.Verdict{
 		Used:       used,
 		Remaining:  max(0, l.Capacity()-used),
-		RetryAfter: l.RetryBound(op.N, e.minHits, retryAfter, resetAfter),
+		RetryAfter: l.MaxRetryAfter(op.N, e.minHits, retryAfter, resetAfter),
 		ResetAfter: resetAfter,
 		By:         limiters.ByCache,
 	}
