@@ -117,7 +117,7 @@ func TestStoreMaxWaitingBoundsTheQueue(t *testing.T) {
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("%v, want one rejection of three", err)
 	}
-	s.log.await(t, 0, "too many hits are waiting for Redis")
+	s.log.await(t, 0, "the queue for Redis is full")
 	if err := redis.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

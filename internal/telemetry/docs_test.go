@@ -68,7 +68,7 @@ var sections = []struct {
 	}},
 	{"Redis", "", []struct{ name, use string }{
 		{"weir_redis_calls_total", ""},
-		{"weir_redis_hits_total", "A larger batch costs less CPU for each hit."},
+		{"weir_redis_hits_total", "A larger batch costs less CPU for each operation."},
 		{"weir_redis_refused_hits_total", "Redis is too slow for the load."},
 		{"weir_redis_left_hits_total", "Redis is slower than `STORE_TIMEOUT`."},
 		{"weir_redis_broken_hits_total", "Redis is unreachable. The open breaker spares these requests the wait for a timeout."},

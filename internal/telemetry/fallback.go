@@ -12,7 +12,7 @@ import (
 func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func() *descriptors.Rules) {
 	mode := prometheus.NewDesc("weir_domain_mode", "1 if this mode decides hits of the domain now, else 0. The mode is store or, "+
 		"while the store fails, the on_store_error of a limit.", []string{"domain", "mode"}, nil)
-	hits := prometheus.NewDesc("weir_fallback_hits_total", "Hits that the store failed to decide, by the on_store_error that decided them.",
+	hits := prometheus.NewDesc("weir_fallback_hits_total", "Operations that the store failed to decide, by the on_store_error that decided them.",
 		[]string{"mode"}, nil)
 	m.Registry.MustRegister(collectFunc(func(to chan<- prometheus.Metric) {
 		stats := stats()

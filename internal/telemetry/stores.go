@@ -27,7 +27,7 @@ func (m *Metrics) RegisterMemory(stats func() MemoryStats) {
 		func(s MemoryStats) int64 { return s.Bytes })
 	counter("weir_memory_dropped_keys_total", "Keys evicted for room before they expired.",
 		func(s MemoryStats) int64 { return s.Evicted })
-	counter("weir_memory_refused_hits_total", "Hits that failed because memory was full and no key could be evicted.",
+	counter("weir_memory_refused_hits_total", "Operations that failed because memory was full and no key could be evicted.",
 		func(s MemoryStats) int64 { return s.Rejected })
 }
 
@@ -43,15 +43,16 @@ type RedisStats struct {
 // RegisterRedis registers the metrics of a store on Redis, with the label redis=name.
 func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 	_, counter := readers(m.Registry, stats, prometheus.Labels{"redis": name})
-	counter("weir_redis_calls_total", "Calls to Redis. One call decides all hits that arrived during the previous call.",
+	counter("weir_redis_calls_total", "Calls to Redis. One call decides all operations that arrived during the previous call.",
 		func(s RedisStats) int64 { return s.Calls })
-	counter("weir_redis_hits_total", "Hits decided by calls to Redis. Divided by weir_redis_calls_total, it is the mean size of a batch.",
+	counter("weir_redis_hits_total", "Operations decided by calls to Redis: one for each limit of a descriptor, however many hits it charges. "+
+		"Divided by weir_redis_calls_total, it is the mean size of a batch.",
 		func(s RedisStats) int64 { return s.Ops })
-	counter("weir_redis_refused_hits_total", "Hits that failed immediately because the queue for Redis was full.",
+	counter("weir_redis_refused_hits_total", "Operations that failed immediately because the queue for Redis was full.",
 		func(s RedisStats) int64 { return s.QueueRejected })
-	counter("weir_redis_broken_hits_total", "Hits that failed immediately because the breaker was open.",
+	counter("weir_redis_broken_hits_total", "Operations that failed immediately because the breaker was open.",
 		func(s RedisStats) int64 { return s.BreakerRejected })
-	counter("weir_redis_left_hits_total", "Hits that waited in the queue for Redis until their timeout. They were not charged.",
+	counter("weir_redis_left_hits_total", "Operations that waited in the queue for Redis until their timeout. They charged nothing.",
 		func(s RedisStats) int64 { return s.TimedOut })
 	counter("weir_redis_panics_total", "Calls to Redis that failed because of a bug in Weir.",
 		func(s RedisStats) int64 { return s.Panics })
@@ -64,9 +65,9 @@ func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
 		func(s guard.DenyCacheStats) int64 { return s.Entries })
 	gauge("weir_deny_cache_bytes", "Approximate memory of the deny cache, in bytes.",
 		func(s guard.DenyCacheStats) int64 { return s.Bytes })
-	counter("weir_deny_cache_asked_total", "Hits that the deny cache looked up. Refunds are not looked up.",
+	counter("weir_deny_cache_asked_total", "Operations that the deny cache looked up. Refunds are not looked up.",
 		func(s guard.DenyCacheStats) int64 { return s.Lookups })
-	counter("weir_deny_cache_answered_total", "Hits that the deny cache denied without a call to the store.",
+	counter("weir_deny_cache_answered_total", "Operations that the deny cache denied without a call to the store.",
 		func(s guard.DenyCacheStats) int64 { return s.Answered })
 	counter("weir_deny_cache_refused_total", "Denials that were not remembered because the deny cache was full.",
 		func(s guard.DenyCacheStats) int64 { return s.NotCached })

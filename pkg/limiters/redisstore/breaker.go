@@ -14,7 +14,7 @@ import (
 )
 
 // ErrBreakerOpen is returned by a Take that the breaker rejects after consecutive failures. Nothing was charged.
-var ErrBreakerOpen = limiters.Uncharged(errors.New("redisstore: the last calls to Redis failed; the next attempt is made shortly"))
+var ErrBreakerOpen = limiters.Uncharged(errors.New("the last calls to Redis failed; the next attempt is made shortly"))
 
 const (
 	// failuresToOpen is the number of consecutive failures that open the breaker. Because calls are made one at a time, the breaker

@@ -13,15 +13,15 @@ import (
 
 var (
 	// ErrTooManyKeys is returned by a Take whose operations have more keys than a call can carry.
-	ErrTooManyKeys = limiters.Uncharged(fmt.Errorf("redisstore: the hits of one Take have more than %d keys", maxKeys))
+	ErrTooManyKeys = limiters.Uncharged(fmt.Errorf("one request has more than %d keys: use fewer descriptors or limits", maxKeys))
 	// ErrClosed is returned by a Take after Close.
 	ErrClosed = limiters.Uncharged(errors.New("redisstore: the store is closed"))
 	// ErrAuth reports that Redis or a Sentinel rejected the password.
 	ErrAuth = errors.New("the password was rejected")
 	// ErrGroupSpansSlots is the error of a group whose keys are in several slots of a cluster, which no script can charge
 	// atomically. Nothing was charged. Options.Tag can put keys into one slot.
-	ErrGroupSpansSlots = limiters.Uncharged(errors.New("redisstore: the keys of a group are in several slots of the cluster; " +
-		"they need a common hash tag"))
+	ErrGroupSpansSlots = limiters.Uncharged(errors.New("redisstore: limits that are charged together have keys in several slots of the cluster: " +
+		"set Options.Tag"))
 )
 
 // A KeyError is the error of operations on a key that Redis could not decide, for example because the key has another type. Its text

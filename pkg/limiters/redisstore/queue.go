@@ -14,7 +14,7 @@ import (
 )
 
 // ErrQueueFull is returned by a Take if MaxWaiting operations are waiting already. Nothing was charged.
-var ErrQueueFull = limiters.Uncharged(errors.New("redisstore: too many hits are waiting for Redis"))
+var ErrQueueFull = limiters.Uncharged(errors.New("the queue for Redis is full"))
 
 // errTimedOutWaiting is returned by a Take that timed out before its operations were sent. Nothing was charged.
 var errTimedOutWaiting = errors.New("timed out while waiting for earlier calls")
