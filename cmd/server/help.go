@@ -42,7 +42,7 @@ func help(all bool) kong.HelpPrinter {
 
 func printBasic(w io.Writer, node *kong.Node) error {
 	var b strings.Builder
-	b.WriteString(`Usage: weir [serve] --config=FILE [flags]
+	b.WriteString(`Usage: weir [serve] [--config=FILE] [flags]
 
 Serve the rate limit service for Envoy on :8081, and /healthcheck, /metrics and /json on :8080.
 

@@ -22,7 +22,7 @@ import (
 type Convert struct {
 	Format    string   `enum:"envoy,nginx,json,csv," default:"" placeholder:"FORMAT" help:"The format of the logs: envoy or nginx (lines of text), json or csv."`
 	LogFormat string   `name:"log-format" placeholder:"TEXT" help:"The format string of the log: text_format of Envoy, or log_format of nginx. Default: Envoy's default format, or combined."`
-	Columns   []string `placeholder:"NAME,…" help:"The columns of a CSV without a header."`
+	Columns   []string `placeholder:"NAME" help:"The columns of a CSV without a header."`
 	Comma     string   `default:"," placeholder:"CHARACTER" help:"The character between the columns of a CSV, such as ';', or the word tab."`
 
 	Domain      string   `placeholder:"NAME" help:"The domain of the rules."`

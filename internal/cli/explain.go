@@ -23,7 +23,7 @@ type Explain struct {
 	Request string `placeholder:"FILE|-" help:"A RateLimitRequest in JSON, in place of descriptors. - is standard input."`
 	Output  string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 
-	Live string `placeholder:"URL" help:"Explain by the rules of a running server, and add the state of each limit. The URL is that of its admin API, such as http://127.0.0.1:6071."`
+	Live string `placeholder:"URL" help:"Explain with the rules of a running server, and add the state of each limit. The URL is that of its admin API, such as http://127.0.0.1:6071."`
 
 	adminCredentials `embed:""`
 	envoyFlags       `embed:""`

@@ -19,7 +19,11 @@ type Peek struct {
 
 // Help returns the text after the flags in the command's help.
 func (*Peek) Help() string {
-	return "The exit code is 0 if the descriptor has a limit, 1 if the server has no limit for it, and 2 after an error."
+	return `Examples:
+  weir peek user_id=42
+  weir peek user_id=42,action=login -o json
+
+The exit code is 0 if the descriptor has a limit, 1 if the server has no limit for it, and 2 after an error.`
 }
 
 // Validate reports a missing descriptor.

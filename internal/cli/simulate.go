@@ -20,7 +20,7 @@ type Simulate struct {
 	rulesFlags       `embed:""`
 	allOrNothingFlag `embed:""`
 
-	Clients     []string `default:"drop,obey,hammer" enum:"drop,obey,hammer" placeholder:"MODEL,…" help:"How clients react to a denial: drop, obey, hammer. drop is always simulated."`
+	Clients     []string `default:"drop,obey,hammer" enum:"drop,obey,hammer" placeholder:"MODEL" help:"How clients react to a denial: drop, obey, hammer. drop is always simulated."`
 	SampleShare float64  `placeholder:"FRACTION" help:"The fraction of the keys that the recording has, such as 0.1. The results then have estimates for all traffic."`
 	Synthetic   string   `placeholder:"LOAD" help:"A load in place of recordings, such as 'poisson rate=50 users=1000 zipf=1.1 duration=1h seed=1 descriptor=user_id={user}'."`
 	Write       string   `placeholder:"FILE" help:"With --synthetic: also write the load as a recording, compressed if the name ends with .zst. - is standard output, and then nothing is simulated."`

@@ -22,8 +22,8 @@ type Suggest struct {
 	Path   []string `sep:"none" placeholder:"KEY,KEY=VALUE" help:"A key path that has no rule, such as user_id,action=login. May be repeated. Write a comma in a value with a backslash before it."`
 
 	Headroom    float64 `default:"20" placeholder:"PERCENT" help:"How far a recommended limit is above the busiest ordinary key. Default: 20."`
-	Algorithm   string  `enum:",fixed_window,sliding_log,funnel" default:"" help:"With --path: the algorithm to recommend: fixed_window, sliding_log or funnel."`
-	Window      string  `enum:",second,minute,hour,day" default:"" help:"With --path: the window to recommend: second, minute, hour or day."`
+	Algorithm   string  `enum:",fixed_window,sliding_log,funnel" default:"" placeholder:"NAME" help:"With --path: the algorithm to recommend: fixed_window, sliding_log or funnel."`
+	Window      string  `enum:",second,minute,hour,day" default:"" placeholder:"UNIT" help:"With --path: the window to recommend: second, minute, hour or day."`
 	SampleShare float64 `placeholder:"FRACTION" help:"The fraction of the keys that the recording has, such as 0.1. Default: the fraction that the recording states."`
 	MaxMemory   int64   `default:"512" placeholder:"MIB" help:"The memory for the times of requests. Above it, the command keeps a fraction of the keys. Default: 512."`
 	Output      string  `short:"o" enum:"text,json,yaml" default:"text" help:"The format of the output: text, json or yaml."`
