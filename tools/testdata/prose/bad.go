@@ -9,3 +9,7 @@ var a = 1 // whoever asks
 
 // A T has the fields of a row. A row has no bound.
 type T struct{}
+
+type flags struct {
+	Wait string `name:"wait" help:"The time that clients wait, for it is long."`
+}
