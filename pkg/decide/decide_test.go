@@ -103,12 +103,14 @@ func decideKeys(t testing.TB, d *Decider, keys string) string {
 	t.Helper()
 	var result Result
 	if err := d.Decide(t.Context(), request(keys), &result); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", keys, err)
 	}
 	return short(&result)
 }
 
-// short returns a result as text: ok or denied, and for each descriptor the outcome, with remaining/limit and name in brackets.
+// short returns a result as text: the outcome of the request, a colon, and the outcome of each descriptor. In brackets it has the remaining
+// hits, the limit and its name. For example, "over: ok(99/100 free) over(0/0)" is a denied request of two descriptors. The first has 99 of
+// the 100 hits of the limit "free" left, and the second is denied by a limit of 0 without a name.
 func short(r *Result) string {
 	names := map[Outcome]string{Allowed: "ok", Denied: "over", Undecided: "undecided"}
 	text := "ok:"

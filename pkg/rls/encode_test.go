@@ -33,7 +33,7 @@ func decideKeys(t *testing.T, s *Service, keys string) *ratelimitv3.RateLimitRes
 	t.Helper()
 	got, err := s.ShouldRateLimit(context.Background(), request(t, keys))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", keys, err)
 	}
 	return got
 }

@@ -95,7 +95,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 	}
 }
 
-// A peek shows nothing about three hits if one hit fits.
+// A peek shows nothing about two hits if one hit fits.
 func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
