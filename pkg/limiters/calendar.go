@@ -217,7 +217,8 @@ func floorDiv(a, b int64) int64 {
 var zoneNames string
 
 // TimeZones returns the valid time zones, sorted: the names in Go's copy of the IANA database. Other names that a system may know
-// are rejected, so that the validity of rules does not depend on the system.
+// are rejected, so that the validity of rules does not depend on the system. The clock changes of a zone are those of the system's database,
+// if it has one.
 func TimeZones() []string { return slices.Clone(timeZones()) }
 
 var timeZones = sync.OnceValue(func() []string { return strings.Fields(zoneNames) })

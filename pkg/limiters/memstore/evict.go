@@ -95,9 +95,8 @@ func (sh *shard) randomRecord() position {
 	return positionOf(uint32(n), rand.IntN(int(pages[n].n)))
 }
 
-// keepMostProtective replaces the record's limit with l, the limit of an operation, unless the record's limit protects the key more. So
-// eviction spares a client that is over any of its limits. If the record's limit had no operations for a window, l replaces it in any case,
-// because new rules may have raised the limit. A limit of 0 replaces none, because its keys need no protection.
+// keepMostProtective keeps the limit that denies first: the record's, or l of an operation. Eviction spares keys over a limit, but a
+// record names only one of its limits.
 func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, storeNow int64) {
 	entry := &sh.limits.table.items[r.limitID()]
 	held := entry.limit
@@ -105,7 +104,9 @@ func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, store
 		entry.usedAt = storeNow
 		return
 	}
+	// New rules may have raised a limit that had no operations for a window.
 	inUse := storeNow-entry.usedAt <= held.Window().Microseconds()
+	// Keys under a limit of 0 need no protection.
 	if l.Capacity() == 0 || inUse && protectsMore(held, l) {
 		return
 	}
