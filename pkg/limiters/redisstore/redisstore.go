@@ -8,8 +8,8 @@
 //   - A [breaker] rejects operations immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
 //   - A [server] calls a script, which decides all operations of a call at one time, the server's; in a cluster, it decides those of one
-//     slot. The script is in pkg/redisscripts, so this package contains no algorithm. It knows which keys a limit has, and which
-//     decider of the script takes an operation.
+//     slot. In this package, a slot is always one of a cluster. The script is in pkg/redisscripts, so this package contains no
+//     algorithm. It chooses the keys of a limit and the decider of an operation.
 //
 // A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later.
 //
@@ -107,7 +107,7 @@ func (s *Store) enter() bool {
 	return true
 }
 
-// Take implements [limiters.Store]. It returns within Timeout or, if a charge of a moving slot must be refunded, within twice Timeout.
+// Take implements [limiters.Store]. It returns within Timeout or, if a charge of a moving cluster slot must be refunded, within twice Timeout.
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
