@@ -16,6 +16,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +36,7 @@ const (
 	// maxUnfinishedBytes bounds the bytes of all messages that have arrived in part. The first piece of a message does not count, so
 	// unfinished messages cannot make Weir reject ordinary requests.
 	maxUnfinishedBytes = 64 << 20
-	// timeout bounds the wait for a message after the headers of its request. It may be up to twice as long in an untimedSet.
+	// timeout bounds the wait for a message after the headers of its request.
 	timeout = 10 * time.Second
 )
 
@@ -87,8 +88,36 @@ func abortIfLate(stream transportStream) *time.Timer {
 type Receiver struct {
 	Codec encoding.CodecV2 // decodes messages; required
 
-	untimed    untimedSet
+	timers     sync.Pool    // of *streamTimer
 	unfinished atomic.Int64 // bytes; see maxUnfinishedBytes
+}
+
+// A streamTimer ends its stream with errTimeout. A new timer for each request would need 4 % more CPU for a decision in memory (ADR 18).
+type streamTimer struct {
+	timer  *time.Timer
+	stream transportStream
+}
+
+// start starts the timer of a stream.
+func (r *Receiver) start(stream transportStream) *streamTimer {
+	t, found := r.timers.Get().(*streamTimer)
+	if !found {
+		t = &streamTimer{}
+		t.timer = time.AfterFunc(timeout, func() { _ = t.stream.WriteStatus(errTimeout) })
+	}
+	t.stream = stream
+	t.timer.Reset(timeout)
+	return t
+}
+
+// stop stops the timer. It reports whether the timer is too late to stop, so that Reads of the stream are canceled.
+func (r *Receiver) stop(t *streamTimer) (late bool) {
+	if !t.timer.Stop() {
+		return true
+	}
+	t.stream = nil
+	r.timers.Put(t)
+	return false
 }
 
 // Receive receives the only message of the request with ctx, which a gRPC server has passed to the handler. The handler must not call
@@ -101,21 +130,13 @@ func (r *Receiver) Receive(ctx context.Context, message any) (err error) {
 	if err != nil {
 		return err
 	}
-	if slot := r.untimed.add(stream); slot != nil {
-		defer func() { err = timeoutOr(err, r.untimed.remove(slot)) }()
-	} else {
-		timer := abortIfLate(stream)
-		defer func() { err = timeoutOr(err, !timer.Stop()) }()
-	}
+	timer := r.start(stream)
+	defer func() {
+		if late := r.stop(timer); late && err != nil {
+			err = errTimeout.Err()
+		}
+	}()
 	return r.read(stream, message)
-}
-
-// timeoutOr returns the error of a stream that may have ended late: Reads of a stream that errTimeout ended are canceled.
-func timeoutOr(err error, late bool) error {
-	if err != nil && late {
-		return errTimeout.Err()
-	}
-	return err
 }
 
 // read reads the only message of a stream.
@@ -160,8 +181,6 @@ func (r *Receiver) readPieces(stream transportStream, size int) (data mem.Buffer
 		data, err = stream.Read(size)
 		return data, 0, err
 	}
-	timer := abortIfLate(stream)
-	defer func() { err = timeoutOr(err, !timer.Stop()) }()
 	for remaining := size; remaining > 0; remaining -= pieceSize {
 		n := min(remaining, pieceSize)
 		if remaining < size {
