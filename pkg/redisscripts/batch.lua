@@ -1,57 +1,20 @@
--- batch: the driver, which decides a batch of operations in order, all at the same time. Twin of limiters.Decide.
+-- batch: the driver, which decides a batch of operations in order, all at the same time. Twin of limiters.Decide. See wire.go for
+-- KEYS, ARGV, units and the reply.
 --
--- The driver names no algorithm. The function module_of runs another file and returns its result. For an algorithm, these are the
--- functions limit, load, fits, charge, usage, save and quick. The function quick handles the most frequent case, hits that fit in an
--- existing state: it charges and saves them, and returns used and reset. In any other case it changes nothing and returns nil.
+-- It reads the limits and the runs, decides run by run, saves the states that several operations share, and packs the verdicts. The kind
+-- of a run selects its decider. decide_extra.lua can decide any operation, and each of its steps is a function. The others leave out the
+-- steps that their operations do not need, which saves these 8 to 75 % of their cost (ADR 3):
+--   decide_alone             operations on keys of their own, as most are: no state is kept for another operation
+--   decide_same_key          operations on one key, without a group: one state for all
+--   decide_group             a group without extra state
+--   decide_concurrency.lua   operations under concurrency limits, without a group
+--   decide_reservations.lua  operations under limits with reservations, without a group and a penalty
 --
--- Each decider has the name of its operations. decide_extra.lua can decide any operation, and each of its steps is a function. The
--- others leave out the steps that their operations do not need. That saves most operations 8 to 75 % of their cost (ADR 3). The deciders
--- and the kinds of their runs, see ARGV[#]:
---   decide_alone             ALONE         operations on keys of their own, as most are: no state is kept for another operation
---   decide_same_key          SAME_KEY      operations on one key, without a group: one state for all
---   decide_group             SAME_KEY      a group without extra state
---   decide_concurrency.lua   CONCURRENCY   operations under concurrency limits, without a group
---   decide_reservations.lua  RESERVATIONS  operations under limits with reservations, without a group and a penalty
---   decide_extra.lua         EXTRA         a group or an operation with extra state that no other decider decides, and inspections
+-- The function module_of runs another file and returns its result. An algorithm has the functions limit, load, fits, charge, usage, save
+-- and quick. The function quick handles the most frequent case, hits that fit in an existing state: it charges and saves them, and
+-- returns used and reset. In any other case it changes nothing and returns nil.
 --
--- KEYS    the keys, each once
--- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after, the deadline in this server's TIME, 0 = none. A call after
---         not_after charges nothing.
--- ARGV[2] and on: the limits. Each is "<algorithm>\0" and its arguments, see the header of <algorithm>.lua.
--- ARGV[#] the runs. A run has consecutive operations, which cost less together than one by one. It has 17 bytes:
---           2  number of operations
---           2  index of the first key, from 1
---           1  kind; plus CHARGE_DENIED, for kinds 0 and 1, if the operations are of the kind limiters.OpChargeDenied
---           2  index of the limit, from 1
---           2  number of the group, 0 = none; the runs of a group follow each other
---           8  n, signed; with CHARGE_DENIED, the hits to charge if the peek is denied
---         The bytes after these depend on the kind:
---           0 SAME_KEY      operations with the same key, limit and n, or one operation of a group. The state is saved once, after
---                           all operations of the batch, see deciders_of.
---           1 ALONE         operations each on the next key, in no group, and the only ones on their keys. They are decided and saved one
---                           by one, see decide_alone. If the index of the limit is 0, each operation has 10 bytes of its own: limit, n
---           2 CONCURRENCY   operations under concurrency limits, each with 29 bytes of its own: op_kind, id, index of the key,
---                           limit, n
---           3 EXTRA         one operation of a limit with extra state: op_kind and id, then key and limit of its reservations, and
---                           key and limit of its penalty, 2 bytes each, 0 = none
---           4 RESERVATIONS  operations under limits with reservations and no penalty, each with 31 bytes of its own: as CONCURRENCY, then
---                           the key of the reservations, whose limit follows the operation's
---         op_kind has 1 byte, 0 = charge, peek or refund, 1 = end, 2 = inspect (EXTRA only, any limit; the run counts as 2 operations
---         if the limit has a penalty). id is a lease id of 16 bytes, zeros if there is none.
--- units   times in µs since 1970, durations in µs
--- reply   1: this server's time, 8 bytes, then 25 bytes for each operation: result, used, retry (-1 = never), reset. The second of an
---         inspection has the time left of the penalty as its retry. Without operations, the call ran after not_after. Results:
---           0 DENIED
---           1 ALLOWED
---           2 FAILED                 used is the index of the reason
---           3 PENALIZED              denied, and the key's penalty ends at retry
---           4 TOO_MANY_RESERVATIONS  denied, because the key has too many reservations
---           5 PENALTY_BEGAN          as 3, and the penalty began with this operation
---           8 DURING_PENALTY         is added to 0 or 4 during a penalty that ends before retry
---         2 and on: the reasons
---
--- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand. A constant of
--- one function is a local of it. A constant of several functions is a name such as $MAX_HITS, which scripts.go replaces by its value.
+-- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand.
 local now, not_after = unpacked('>I8I8', ARGV[1])
 local time = call('TIME')
 local server = time[1] * 1000000 + time[2]
@@ -73,12 +36,12 @@ do
   local from = 1
   while from <= #text do
     local times, key, kind, limit, group_number, n
-    times, key, kind, limit, group_number, n, from = unpacked('>I2I2I1I2I2i8', text, from)
+    times, key, kind, limit, group_number, n, from = unpacked($RUN_LAYOUT, text, from)
     local charge_denied, run = kind >= $CHARGE_DENIED
     if charge_denied then kind = kind - $CHARGE_DENIED end
     if kind == $EXTRA then
       local op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit
-      op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = unpacked('>I1c16I2I2I2I2', text, from)
+      op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = unpacked($EXTRA_LAYOUT, text, from)
       run = {
         kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n,
         op_kind = op_kind, id = id, reservations_key = reservations_key, reservations_limit = limits[reservations_limit],

@@ -1,4 +1,4 @@
--- decide_concurrency: decides CONCURRENCY runs, see batch.lua. An operation costs half as much as in decide_extra.lua.
+-- decide_concurrency: decides CONCURRENCY runs, see wire.go. An operation costs half as much as in decide_extra.lua.
 --
 -- leaseset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. keys has the keys
 -- of the runs so far, see deciders_of in batch.lua.

@@ -1,4 +1,4 @@
--- decide_reservations: decides RESERVATIONS runs, see batch.lua. An operation costs a quarter as much as in decide_extra.lua. The file
+-- decide_reservations: decides RESERVATIONS runs, see wire.go. An operation costs a quarter as much as in decide_extra.lua. The file
 -- decides frequent operations itself, and leaves the others to decide_extra.lua, which is defined on demand, because creating its
 -- functions costs as much as several operations.
 --

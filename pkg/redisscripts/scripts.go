@@ -1,7 +1,7 @@
 // Package redisscripts contains the Lua code that runs inside Redis: a twin of each algorithm of pkg/limiters, and a driver that decides
 // a batch of operations in one call. All of it is one script, so Redis caches a single one, and it needs no Redis module.
 //
-// The header of batch.lua documents the arguments and the reply. The header of each algorithm documents its keys and its arguments.
+// The file wire.go documents the arguments and the reply. The header of each algorithm documents its keys and its arguments.
 package redisscripts
 
 import (
@@ -30,7 +30,8 @@ const verdictsPerPack = 64
 var constants = map[string]any{
 	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,
 	"CHARGE_DENIED": ChargeDeniedFlag,
-	"ALONE_LAYOUT":  aloneLayout, "CONCURRENCY_LAYOUT": concurrencyLayout, "RESERVATIONS_LAYOUT": reservationsLayout,
+	"RUN_LAYOUT":    runLayout, "ALONE_LAYOUT": aloneLayout, "EXTRA_LAYOUT": extraLayout,
+	"CONCURRENCY_LAYOUT": concurrencyLayout, "RESERVATIONS_LAYOUT": reservationsLayout,
 	"ALONE_SIZE": aloneLayout.size(), "CONCURRENCY_SIZE": concurrencyLayout.size(), "RESERVATIONS_SIZE": reservationsLayout.size(),
 	"END": limiters.OpEnd, "INSPECT": limiters.OpInspect,
 	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
@@ -53,7 +54,7 @@ var constants = map[string]any{
 	"MAX_STRING_RECORDS": 64,             // the most records of a log that is a string
 
 	"VERDICTS_PER_PACK": verdictsPerPack,
-	"PACK_FORMAT":       "'>I8" + strings.Repeat("I1i8i8i8", verdictsPerPack) + "'", // of a reply with so many verdicts
+	"PACK_FORMAT":       "'>I8" + strings.Repeat(strings.Join(verdictLayout, ""), verdictsPerPack) + "'", // of a reply with so many verdicts
 }
 
 // source returns a Lua file with the values of its constants.

@@ -6,28 +6,49 @@ import (
 	"strings"
 )
 
-// A RunKind is the kind of a run. The header of batch.lua describes each kind, and which decider takes it.
+// This file declares the arguments of the script and its reply. Numbers are big endian, times are in µs since 1970, and durations in µs.
+// Indices begin at 1, and 0 is the index of nothing.
+//
+//	KEYS       the keys, each once
+//	ARGV[1]    now, or 0 for the server's time; not_after, the deadline in the server's time, or 0 for none; 8 bytes each
+//	ARGV[2..]  the limits: each is the name of its algorithm, a zero byte and the arguments that the header of its Lua file describes
+//	ARGV[#]    the runs: each is a runLayout and the layouts of its RunKind
+//	reply[1]   the server's time in 8 bytes, and a verdictLayout for each operation; none if the call ran after not_after, and charged nothing
+//	reply[2..] the reasons of failed operations
+
+// A RunKind is the kind of a run: consecutive operations that cost less together than one by one.
 type RunKind byte
 
 // The kinds.
 const (
-	KindSameKey      RunKind = iota // equal operations on one key, or one operation of a group
+	KindSameKey      RunKind = iota // operations with the same key, limit and n, or one operation of a group
 	KindAlone                       // operations on successive keys, without a group and without others on these keys
-	KindConcurrency                 // operations under concurrency limits, without a group; each has its own key, limit and amount
-	KindExtra                       // one operation under a limit with extra state, or an inspection
-	KindReservations                // like KindConcurrency, for limits with reservations and no penalty
+	KindConcurrency                 // operations under concurrency limits, without a group; a concurrencyLayout follows for each
+	KindExtra                       // an operation under a limit with extra state, or an inspection; an extraLayout follows
+	KindReservations                // under limits with reservations and no penalty, without a group; a reservationsLayout follows for each
 
-	// ChargeDeniedFlag is added to one of the first two kinds if the operations are of the kind limiters.OpChargeDenied.
+	// ChargeDeniedFlag is added to one of the first two kinds if the operations are of the kind limiters.OpChargeDenied. Then each is a
+	// peek, and n the hits that it charges if it is denied.
 	ChargeDeniedFlag RunKind = 8
 )
 
-// A layout lists the fields of each operation of a run, in the form of struct.unpack: a letter and the size. See ARGV[#] in batch.lua.
+// A layout lists fields in the form of struct.unpack: a letter and the size.
 type layout []string
 
 var (
-	aloneLayout        = layout{"I2", "i8"}
-	concurrencyLayout  = layout{"I1", "c16", "I2", "I2", "i8"}
+	// The number of operations, the first key, the kind, the limit, the group (0 = none), n. The runs of a group follow each other. An
+	// inspection of a limit with a penalty counts as 2 operations: the second verdict has the time left of the penalty as its retry.
+	runLayout = layout{"I2", "I2", "I1", "I2", "I2", "i8"}
+	// The limit and n of an operation, after a KindAlone run without a limit.
+	aloneLayout = layout{"I2", "i8"}
+	// The limiters.OpKind, the lease id (zeros = none), key and limit of the reservations, key and limit of the penalty.
+	extraLayout = layout{"I1", "c16", "I2", "I2", "I2", "I2"}
+	// The limiters.OpKind, the lease id (zeros = none), the key, the limit, n.
+	concurrencyLayout = layout{"I1", "c16", "I2", "I2", "i8"}
+	// And the key of the reservations. Their limit follows that of the operation.
 	reservationsLayout = slices.Concat(concurrencyLayout, layout{"I2"})
+	// The result, used, retry (-1 = never), reset.
+	verdictLayout = layout{"I1", "i8", "i8", "i8"}
 )
 
 // String returns l as a string of Lua, with numbers in big endian.
@@ -46,7 +67,7 @@ func (l layout) size() (bytes int) {
 const (
 	ResultDenied = iota
 	ResultAllowed
-	ResultFailed
+	ResultFailed    // used is the index of the reason, from 1
 	ResultPenalized // denied, and the penalty of the key ends at retry
 	ResultTooManyReservations
 	ResultPenaltyBegan // as ResultPenalized, and the penalty began with this operation

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A batch holds the arguments of one script call; batch.lua documents them and the reply.
+// A batch holds the arguments of one script call; wire.go of redisscripts documents them and the reply.
 type batch struct {
 	notAfter time.Time // the call charges nothing after this time of the local clock; zero: no deadline
 	now      time.Time
