@@ -8,8 +8,6 @@
 --
 -- The head has two counts of 2 bytes: records, and records of ended ids. They are read as one number of 4 bytes, counts, because
 -- unpacking one number fewer is measurably cheaper. One record adds $ONE_RECORD to counts.
---
--- The steps of a frequent operation are in one function, because functions for is_frequent, open and settle cost an operation 10 % more.
 
 return function(now, server, batch, verdicts, text, limits, deciders_of)
   local keys, names, try = batch.keys, KEYS, redis.pcall
@@ -31,6 +29,31 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
     if px then call('PEXPIRE', name, px) end
   end
 
+  -- Reads the head and a record of a hash for a frequent operation, which settles an open reservation or opens a new one. The head is that
+  -- of an absent hash, or of one whose records are all open and expire after now and not after ttl_end. For any other operation or hash, it
+  -- returns nothing.
+  local function read_hash(name, id, ends, ttl_end)
+    local found = try('HMGET', name, $HEAD_FIELD, id)
+    local head, record = found[1], found[2]
+    if ends == not record then return end
+    if head == false then return 0, 0, ttl_end, record end
+    if not head or #head ~= 24 then return end
+    local key_expiry, counts, first, last = unpacked('>I4I4I8I8', head)
+    if counts % $ONE_RECORD > 0 or first <= now or last > ttl_end then return end
+    if counts >= $MAX_HASH_RECORDS * $ONE_RECORD and not ends then
+      counts = (call('HLEN', name) - 1) * $ONE_RECORD
+      if counts >= $MAX_HASH_RECORDS * $ONE_RECORD then return end
+    end
+    return key_expiry, counts, first, record
+  end
+
+  -- Deletes the record of a settled reservation, and returns its estimate. The hash is deleted with its last record, if counts is exact.
+  local function delete_record(name, id, record, counts)
+    if #record ~= 24 then error('an unreadable value', 0) end
+    if counts == $ONE_RECORD then call('DEL', name) else call('HDEL', name, id) end
+    return unpacked('>I8', record, 9)
+  end
+
   -- Decides the operations of a run from run.current_op on, the index of the operation that is decided now. values[i] is the value of key
   -- base + i. It is false if the key is absent or no string, and nil if the value is unknown.
   return function(run, values, base)
@@ -46,25 +69,12 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
       end
       local key, value = keys[index], values[index - base]
       local name, ends = names[reservations_index], op_kind == $END
-
-      -- Read the hash. The head is that of an absent hash, or of one whose records are all open and expire after now and not after
-      -- ttl_end. For any other hash, key_expiry is nil.
-      local key_expiry, counts, first, last, record
+      local key_expiry, counts, first, record
       if n >= 0 and id ~= $NO_ID and not keys[reservations_index] and not (key and key.failed) then
-        local found = try('HMGET', name, $HEAD_FIELD, id)
-        local head = found[1]
-        record = found[2]
-        if head == false then
-          key_expiry, counts, first = 0, 0, ttl_end
-        elseif head and #head == 24 then
-          key_expiry, counts, first, last = unpacked('>I4I4I8I8', head)
-          if counts % $ONE_RECORD > 0 or first <= now or last > ttl_end then key_expiry = nil end
-          if counts >= $MAX_HASH_RECORDS * $ONE_RECORD and key_expiry and not ends then counts = (call('HLEN', name) - 1) * $ONE_RECORD end
-        end
+        key_expiry, counts, first, record = read_hash(name, id, ends, ttl_end)
       end
 
-      -- A frequent operation settles an open reservation, or opens a new one.
-      if not key_expiry or ends and not record or not ends and (record or counts >= $MAX_HASH_RECORDS * $ONE_RECORD) then
+      if not key_expiry then
         local driver = loaded(index, limit, value)
         driver.decide_extra({ driver.op_of(run, op) })
       else
@@ -78,17 +88,8 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
           algorithm.check(value)
         end
 
-        -- Delete the record of a settled reservation.
-        local delta = n
-        if ends then
-          if #record ~= 24 then error('an unreadable value', 0) end
-          -- The hash is deleted with its last record, if counts is exact.
-          if counts == $ONE_RECORD then call('DEL', name) else call('HDEL', name, id) end
-          delta = n - unpacked('>I8', record, 9)
-        end
-
-        -- Charge the usage, and write the record of a new reservation.
-        local used, reset
+        local delta, used, reset = n
+        if ends then delta = n - delete_record(name, id, record, counts) end
         if quick and delta ~= 0 then used, reset = algorithm.quick(names[index], limit, now, value, delta, server) end
         if used then
           if not ends then open(name, id, reservations_limit, n, 0, key_expiry, counts, first, least, ttl_end) end
