@@ -14,6 +14,7 @@ type Builder struct {
 	roots   map[string]*Node
 	intern  interner
 	table   *ruleTable
+	nodes   uint32 // their number
 }
 
 // NewBuilder returns a Builder without domains.
@@ -51,7 +52,8 @@ func (b *Builder) Build() *Rules {
 	rules.collectOnErrors()
 	rules.version = b.version()
 	for name, root := range b.roots {
-		rules.domains[name].index = newRuleIndex(root, b.table)
+		d := rules.domains[name]
+		d.index, d.rules, d.empty = newRuleIndex(root, b.table), rules, root.emptyPaths(nil)
 	}
 	return rules
 }
@@ -80,13 +82,12 @@ type Node struct {
 	parent  *Node // nil at the root
 	level   level
 	rule    *Rule // nil if n has no limits
-	from    *source
-	line    uint32
 
-	exact   map[Entry]*Node // a child with Values is here once for each
-	byIP    map[string]*prefixTable
-	wild    []wild           // in file order
-	keyOnly map[string]*Node // by the key of an entry: the children that match every value
+	// children are in file order. The fields after it hold some of them again, for Exempts and the index.
+	children []*Node
+	byIP     map[string]*prefixTable
+	wild     []wild           // in file order
+	keyOnly  map[string]*Node // by the key of an entry: the children that match every value
 
 	id recordID // in an index; 0: not in one yet
 }
@@ -100,16 +101,15 @@ type wild struct {
 // Add adds a node below n. Siblings must not have the same entry, including those of Values, or the same key and prefix.
 func (n *Node) Add(l Level) *Node {
 	in := &n.builder.intern
+	n.builder.nodes++
 	child := &Node{builder: n.builder, domain: n.domain, parent: n, level: level{
-		matching: matchingOf(&l), isShared: l.ShareThreshold, valueToMetric: l.ValueToMetric, key: in.key(l.Key),
+		matching: matchingOf(&l), isShared: l.ShareThreshold, valueToMetric: l.ValueToMetric, id: n.builder.nodes, key: in.key(l.Key),
 	}}
+	n.children = append(n.children, child)
 	added := &child.level
 	switch added.matching {
 	case oneOf:
 		added.list = &list{values: slices.Clone(l.Values)}
-		for _, value := range added.list.values {
-			n.addExact(Entry{added.key, value}, child)
-		}
 		added.value = in.string(slices.Min(added.list.values))
 	case addresses:
 		added.list = n.addPrefixes(added.key, slices.Clone(l.Prefixes), child)
@@ -121,28 +121,16 @@ func (n *Node) Add(l Level) *Node {
 	if added.list != nil {
 		added.statName = in.string(added.key + "_" + added.list.name())
 	}
-	if added.matching == wildcard {
+	switch added.matching {
+	case wildcard:
 		n.wild = append(n.wild, wild{newPattern(added.entry()), child})
-	}
-	switch {
-	case added.list != nil:
-	case added.value != "":
-		// A pattern also matches its own text exactly, and an exact match precedes all patterns.
-		n.addExact(added.entry(), child)
-	case added.matching == keyOnly:
+	case keyOnly:
 		if n.keyOnly == nil {
 			n.keyOnly = map[string]*Node{}
 		}
 		n.keyOnly[added.key] = child
 	}
 	return child
-}
-
-func (n *Node) addExact(e Entry, child *Node) {
-	if n.exact == nil {
-		n.exact = map[Entry]*Node{}
-	}
-	n.exact[e] = child
 }
 
 func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list {
@@ -164,7 +152,6 @@ func (n *Node) SetRule(r Rule) *Rule {
 	b := n.builder
 	r.path = b.intern.path(n.path())
 	r.Domain, r.Name = n.domain, b.intern.string(ruleName(r.path))
-	r.from, r.line = n.from, n.line
 	for i := range min(len(r.path), len(r.plain)) {
 		if l := &r.path[i]; l.matching != wildcard && l.matching != addresses && !l.isShared {
 			r.plain[i] = l.matching
@@ -192,7 +179,18 @@ func (n *Node) path() []level {
 
 // IsEmpty reports whether n has neither a rule nor nodes below it.
 func (n *Node) IsEmpty() bool {
-	return n.rule == nil && len(n.exact)+len(n.byIP)+len(n.wild)+len(n.keyOnly) == 0
+	return n.rule == nil && len(n.children) == 0
+}
+
+// emptyPaths appends the paths of the empty nodes below n.
+func (n *Node) emptyPaths(dst [][]level) [][]level {
+	for _, child := range n.children {
+		if child.IsEmpty() {
+			dst = append(dst, child.path())
+		}
+		dst = child.emptyPaths(dst)
+	}
+	return dst
 }
 
 // Exempts reports whether n matches requests that a list of prefixes, a wildcard or the key alone would otherwise match at its

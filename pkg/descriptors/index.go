@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"hash/maphash"
 	"math/bits"
-	"slices"
 )
 
 // A ruleIndex is the tree of a domain, laid out for few cache misses, which dominate a search among many rules. Each level costs
@@ -19,16 +18,6 @@ type ruleIndex struct {
 	inexact []inexactChildren
 	rules   *ruleTable
 	root    recordID
-	bare    []bareNode // sorted by id; for Walk only
-	sources []*source
-	lists   []*list
-}
-
-// A bareNode is the source and the list of a node without a rule, for Walk. There may be many, so it has no pointers.
-type bareNode struct {
-	id           recordID
-	line         uint32
-	source, list uint32 // numbers, from 1, in sources and lists of the index; 0: none
 }
 
 // inexactChildren are the children of a node that need more than an exact lookup.
@@ -43,30 +32,19 @@ type wildRecord struct {
 	id      recordID
 }
 
-// A hashedStep is an exact child with siblings, reached by its hash.
-type hashedStep struct {
-	parent recordID
-	entry  Entry
-	id     recordID
-}
-
 // An indexer adds the nodes of a tree to an index.
 type indexer struct {
 	*ruleIndex
-	steps   []hashedStep
-	sources map[*source]uint32
+	siblings []recordID // the exact children that are not alone
 }
 
 func newRuleIndex(root *Node, rules *ruleTable) *ruleIndex {
-	x := indexer{
-		ruleIndex: &ruleIndex{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)},
-		sources:   map[*source]uint32{},
-	}
+	x := indexer{ruleIndex: &ruleIndex{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)}}
 	x.root = x.add(root, 0, Entry{})
-	x.records, x.bare = bytes.Clone(x.records), slices.Clone(x.bare) // without spare capacity
-	x.buckets = make([]uint64, 1<<bits.Len(uint(2*len(x.steps))))
-	for i := range x.steps {
-		x.insert(&x.steps[i])
+	x.records = bytes.Clone(x.records) // without spare capacity
+	x.buckets = make([]uint64, 1<<bits.Len(uint(2*len(x.siblings))))
+	for _, id := range x.siblings {
+		x.insert(id)
 	}
 	return x.ruleIndex
 }
@@ -94,15 +72,23 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 		return n.id
 	}
 	n.id = x.newRecord(n, parent, e)
-	if n.rule == nil {
-		x.addBare(n)
-	}
 	child, number := recordID(0), uint32(0)
-	for childEntry, c := range n.exact {
-		if child = x.add(c, n.id, childEntry); len(n.exact) > 1 {
-			x.steps = append(x.steps, hashedStep{n.id, childEntry, child})
-			child = hashed
+	var ids []recordID
+	for _, c := range n.children {
+		if c.level.matching == addresses {
+			continue
 		}
+		// A pattern also matches its own text exactly, and an exact match precedes all patterns.
+		for value := range c.level.values() {
+			ids = append(ids, x.add(c, n.id, Entry{c.level.key, value}))
+		}
+	}
+	switch len(ids) {
+	case 0:
+	case 1:
+		child = ids[0]
+	default:
+		child, x.siblings = hashed, append(x.siblings, ids...)
 	}
 	if len(n.byIP)+len(n.wild)+len(n.keyOnly) > 0 {
 		r := inexactChildren{byIP: n.byIP, keyOnly: make(map[string]recordID, len(n.keyOnly))}
@@ -123,31 +109,15 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	return n.id
 }
 
-// addBare records the source and the list of a node without a rule.
-func (x *indexer) addBare(n *Node) {
-	b := bareNode{id: n.id, line: n.line}
-	if n.from != nil {
-		if x.sources[n.from] == 0 {
-			x.ruleIndex.sources = append(x.ruleIndex.sources, n.from)
-			x.sources[n.from] = uint32(len(x.ruleIndex.sources))
-		}
-		b.source = x.sources[n.from]
-	}
-	if n.level.list != nil {
-		x.lists = append(x.lists, n.level.list)
-		b.list = uint32(len(x.lists))
-	}
-	x.bare = append(x.bare, b)
-}
-
-func (x *ruleIndex) insert(s *hashedStep) {
-	h := x.hash(s.parent, &s.entry)
+func (x *ruleIndex) insert(id recordID) {
+	r := x.record(id)
+	h := x.hash(r.parent(), &Entry{string(r.key()), string(r.value())})
 	mask := uint64(len(x.buckets) - 1)
 	i := h & mask
 	for x.buckets[i] > 0 {
 		i = (i + 1) & mask
 	}
-	x.buckets[i] = h>>32<<32 | uint64(s.id)
+	x.buckets[i] = h>>32<<32 | uint64(id)
 }
 
 func (x *ruleIndex) hash(parent recordID, e *Entry) uint64 {
@@ -163,7 +133,7 @@ func (x *ruleIndex) find(entries []Entry) *Rule {
 			return nil
 		}
 	}
-	return x.ruleOf(id)
+	return x.rules.get(x.record(id).rule())
 }
 
 // next returns the child that e selects; 0 if there is none.
@@ -227,7 +197,7 @@ type ruleTable struct {
 	n      uint32
 }
 
-const rulesPerChunk = 256
+const rulesPerChunk = 512
 
 // add stores a copy of r and sets its number, from 1.
 func (t *ruleTable) add(r *Rule) *Rule {

@@ -64,8 +64,3 @@ func (r nodeRecord) setChildren(child recordID, inexact uint32) {
 
 func (r nodeRecord) key() []byte   { return r[recordHeader:][:r.field(16)] }
 func (r nodeRecord) value() []byte { return r[recordHeader+int(r.field(16)):][:r.field(20)] }
-
-// len returns the length in bytes, with the padding.
-func (r nodeRecord) len() int {
-	return (recordHeader + int(r.field(16)) + int(r.field(20)) + alignment - 1) / alignment * alignment
-}

@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -55,21 +56,19 @@ type Rule struct {
 	// QuotaMode denies a request only if all of its descriptors in quota mode are over their limits.
 	QuotaMode bool
 	hasLeases bool // a limit has leases
+	// DetailedMetric puts the request's values into metric names.
+	DetailedMetric bool
 
 	// Metadata is sent to Envoy with an allowed hit. It is nil, or a JSON object of the types string, float64, bool, nil, []any and
 	// map[string]any. Callers must not modify it.
 	Metadata map[string]any
-	// DetailedMetric puts the request's values into metric names.
-	DetailedMetric bool
-	line           uint32 // see Source
-	Domain         string
+	Domain   string
 	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It is valid UTF-8 of at most 200
 	// bytes (see [TruncateWithHash]) and has no text of a request. Two rules whose keys contain dots or equals signs may share a name.
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string
 	path      []level
-	from      *source
 }
 
 // A RuleID identifies a rule across reloads. Limits in requests that no rule matches have the RuleID of their domain without a name.
@@ -114,6 +113,9 @@ type level struct {
 	matching      matching
 	isShared      bool   // Level.ShareThreshold: one counter for all matches
 	valueToMetric bool   // Level.ValueToMetric
+	id            uint32 // in file order; unique in a Builder
+	line          uint32 // see SetSource
+	from          *source
 	key, value    string // the value is the smallest of a list of values, or the first of a list of prefixes
 	statName      string // the name in metrics: key, key_value, or key_ and the name of the list
 	list          *list  // nil without Values and Prefixes
@@ -147,6 +149,25 @@ func matchingOf(l *Level) matching {
 
 func (l *level) entry() Entry { return Entry{l.key, l.value} }
 
+// values returns the value, or the items of the list; none if l matches every value.
+func (l *level) values() iter.Seq[string] {
+	switch {
+	case l.list != nil:
+		return l.list.items()
+	case l.value == "":
+		return func(func(string) bool) {}
+	}
+	return func(yield func(string) bool) { yield(l.value) }
+}
+
+// text returns "key=value", or the key if the level matches every value. A list is shortened, see [list.name].
+func (l *level) text() string {
+	if l.value == "" {
+		return l.key
+	}
+	return l.key + "=" + l.statName[len(l.key)+1:]
+}
+
 // Levels returns a copy of the nodes on the path to r.
 func (r *Rule) Levels() []Level {
 	levels := make([]Level, len(r.path))
@@ -165,15 +186,10 @@ const maxRuleNameBytes = 200
 func ruleName(path []level) string {
 	var b strings.Builder
 	for i := range path {
-		l := &path[i]
 		if i > 0 {
 			b.WriteByte('.')
 		}
-		b.WriteString(l.key)
-		if l.value != "" {
-			b.WriteByte('=')
-			b.WriteString(l.statName[len(l.key)+1:])
-		}
+		b.WriteString(path[i].text())
 	}
 	return TruncateWithHash(b.String(), maxRuleNameBytes)
 }

@@ -8,40 +8,45 @@ type source struct{ file, overlay string }
 // SetSource sets the file and the line of n, from 1. Line 0 is for generated text without lines, such as an xDS resource. Call it
 // before SetRule and SetOverlay.
 func (n *Node) SetSource(file string, line int) {
-	n.from, n.line = n.builder.intern.source(source{file: file}), uint32(line)
+	n.level.from, n.level.line = n.builder.intern.source(source{file: file}), uint32(line)
 }
 
 // SetOverlay sets the position of the overlay entry that sets keys of n's rule. Call it before SetRule.
 func (n *Node) SetOverlay(position string) {
 	from := source{overlay: position}
-	if n.from != nil {
-		from.file = n.from.file
+	if n.level.from != nil {
+		from.file = n.level.from.file
 	}
-	n.from = n.builder.intern.source(from)
+	n.level.from = n.builder.intern.source(from)
 }
 
 // Source returns the position of r, such as "rules.yaml:12", or the name of an xDS resource; "" if unknown.
 func (r *Rule) Source() string {
-	if r == nil {
-		return ""
-	}
-	return r.from.text(r.line)
+	return r.lastLevel().source()
 }
 
 // OverlaySource returns the position of the overlay entry that sets keys of r, such as "overlay.yaml:3"; "" if there is none.
 func (r *Rule) OverlaySource() string {
-	if r == nil || r.from == nil {
-		return ""
+	if from := r.lastLevel().from; from != nil {
+		return from.overlay
 	}
-	return r.from.overlay
+	return ""
 }
 
-func (s *source) text(line uint32) string {
-	switch {
-	case s == nil:
-		return ""
-	case line == 0:
-		return s.file
+func (r *Rule) lastLevel() *level {
+	if r == nil || len(r.path) == 0 {
+		return &level{}
 	}
-	return s.file + ":" + strconv.FormatUint(uint64(line), 10)
+	return &r.path[len(r.path)-1]
+}
+
+// source returns the position of the node of l, see [Rule.Source].
+func (l *level) source() string {
+	switch {
+	case l.from == nil:
+		return ""
+	case l.line == 0:
+		return l.from.file
+	}
+	return l.from.file + ":" + strconv.FormatUint(uint64(l.line), 10)
 }

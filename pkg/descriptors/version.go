@@ -72,21 +72,12 @@ func (r *Rule) identity() []byte {
 // effect.
 func (d *digester) node(n *Node) digest {
 	var sorted, wild []digest
-	for e, c := range n.exact {
-		if c.level.matching == exact || c.level.matching == oneOf && c.level.value == e.Value {
-			sorted = append(sorted, d.node(c))
+	for _, child := range n.children {
+		if child.level.matching == wildcard {
+			wild = append(wild, d.node(child))
+		} else {
+			sorted = append(sorted, d.node(child))
 		}
-	}
-	for _, prefixes := range n.byIP {
-		for _, c := range prefixes.lists {
-			sorted = append(sorted, d.node(c))
-		}
-	}
-	for _, c := range n.keyOnly {
-		sorted = append(sorted, d.node(c))
-	}
-	for i := range n.wild {
-		wild = append(wild, d.node(n.wild[i].node))
 	}
 	slices.SortFunc(sorted, func(a, b digest) int { return bytes.Compare(a[:], b[:]) })
 	text := n.level.appendDigest(nil)

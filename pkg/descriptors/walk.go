@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -59,260 +60,243 @@ type Hidden struct {
 	Rule         *Rule  // at which the request would have ended
 }
 
-// Walk explains [Domain.Match]. It returns a step for each entry up to the first that selects nothing. If all entries select a
-// node, the Rule of the last step is the result of Match; otherwise the result is nil. Walk reads every record of the domain,
-// so it is slow for many rules. Nil has no steps.
-func (d *Domain) Walk(entries []Entry) []Step {
+// A branch is a path from the root to a rule, or to a node that has neither a rule nor nodes below it.
+type branch struct {
+	path []level
+	rule *Rule // nil: no limits
+}
+
+// branches returns the branches of d, which together are its tree.
+func (d *Domain) branches() []branch {
 	if d == nil {
 		return nil
 	}
-	x, id, above := d.index, d.index.root, ""
+	var all []branch
+	for rule := range d.rules.All() {
+		if rule.Domain == d.name {
+			all = append(all, branch{rule.path, rule})
+		}
+	}
+	for _, path := range d.empty {
+		all = append(all, branch{path, nil})
+	}
+	return all
+}
+
+// A node is a node of the tree that matches an entry, or the root.
+type node struct {
+	*level
+	depth  int
+	rule   *Rule // nil: no limits
+	below  []branch
+	result StepResult
+	prefix netip.Prefix // of MatchedPrefix
+}
+
+// Walk explains [Domain.Match]. It returns a step for each entry up to the first that selects nothing. If all entries select a
+// node, the Rule of the last step is the result of Match; otherwise the result is nil. Walk reads every rule, so it is slow for
+// many rules. Nil has no steps.
+func (d *Domain) Walk(entries []Entry) []Step {
+	if d == nil || len(entries) == 0 {
+		return nil
+	}
+	at := &node{level: &level{}, below: d.branches()}
 	var steps []Step
-	var path []recordID // the record that each step selects from
+	var general [][]*node // at each level, the nodes that Match does not try
 	for i, e := range entries {
-		step := Step{Level: i + 1, Entry: e, Above: above}
-		path = append(path, id)
-		next := x.next(id, &e)
-		if next == 0 {
-			x.explainNone(id, &step)
+		step := Step{Level: i + 1, Entry: e, Above: at.text()}
+		matching := at.matching(e)
+		if len(matching) == 0 {
+			at.explainNone(&step)
 			steps = append(steps, step)
 			break
 		}
-		x.explainSelection(id, next, &step)
+		at, general = matching[0], append(general, matching[1:])
+		step.Result, step.Node, step.Source, step.Rule, step.Prefix = at.result, at.text(), at.source(), at.rule, at.prefix
 		steps = append(steps, step)
-		id, above = next, step.Node
-	}
-	if len(steps) == 0 {
-		return nil
 	}
 	last := &steps[len(steps)-1]
 	if last.Rule != nil && len(steps) == len(entries) {
 		return steps
 	}
 	if last.Result.Matched() {
-		last.Alternatives = x.keysBelow(id)
+		last.Alternatives = at.keysBelow()
 	}
-	x.findHidden(entries, path, steps)
+	for i, others := range slices.Backward(general) {
+		if steps[i].Hides = hidden(others, entries[i+1:]); steps[i].Hides != nil {
+			break
+		}
+	}
 	return steps
 }
 
-// findHidden sets Hides of the last step whose selection prevents a match.
-func (x *ruleIndex) findHidden(entries []Entry, path []recordID, steps []Step) {
-	for i := len(path) - 1; i >= 0; i-- {
-		if !steps[i].Result.Matched() {
-			continue
-		}
-		for _, other := range x.selectable(path[i], &entries[i])[1:] {
-			if rule := x.findAny(other, entries[i+1:]); rule != nil {
-				general := Step{Entry: entries[i]}
-				x.explainSelection(path[i], other, &general)
-				steps[i].Hides = &Hidden{general.Node, general.Source, rule}
-				return
-			}
+// hidden returns the first node that leads to a rule for entries; nil if there is none.
+func hidden(nodes []*node, entries []Entry) *Hidden {
+	for _, n := range nodes {
+		if rule := n.findAny(entries); rule != nil {
+			return &Hidden{n.text(), n.source(), rule}
 		}
 	}
+	return nil
 }
 
-// findAny returns a rule that entries reach from a record through any matching children, not only through those that [Domain.Match]
-// selects; nil if there is none.
-func (x *ruleIndex) findAny(id recordID, entries []Entry) *Rule {
+// findAny returns a rule that entries reach from n through any matching nodes, not only through those that [Domain.Match] selects;
+// nil if there is none.
+func (n *node) findAny(entries []Entry) *Rule {
 	if len(entries) == 0 {
-		return x.ruleOf(id)
+		return n.rule
 	}
-	for _, child := range x.selectable(id, &entries[0]) {
-		if rule := x.findAny(child, entries[1:]); rule != nil {
+	for _, child := range n.matching(entries[0]) {
+		if rule := child.findAny(entries[1:]); rule != nil {
 			return rule
 		}
 	}
 	return nil
 }
 
-// selectable returns the children that match e, in the order of [Domain.Match]; the first is that of next.
-func (x *ruleIndex) selectable(id recordID, e *Entry) []recordID {
-	first := x.next(id, e)
-	if first == 0 {
-		return nil
-	}
-	selected := []recordID{first}
-	add := func(child recordID) {
-		if child > 0 && !slices.Contains(selected, child) {
-			selected = append(selected, child)
-		}
-	}
-	inexact := x.inexactOf(id)
-	if address, ok := parseAddress(e.Value); ok && inexact.byIP[e.Key] != nil {
-		for _, child := range inexact.byIP[e.Key].table.Supernets(netip.PrefixFrom(address, address.BitLen())) {
-			add(child)
-		}
-	}
-	for i := range inexact.wild {
-		if w := &inexact.wild[i]; w.pattern.matches(*e) {
-			add(w.id)
-		}
-	}
-	add(inexact.keyOnly[e.Key])
-	return selected
-}
-
-// target returns the record that has the children of a record: the record itself, unless it is an alias.
-func (x *ruleIndex) target(id recordID) recordID {
-	if r := x.record(id); r.child() == alias {
-		return r.original()
-	}
-	return id
-}
-
-var noInexact inexactChildren
-
-func (x *ruleIndex) inexactOf(id recordID) *inexactChildren {
-	if number := x.record(x.target(id)).inexact(); number > 0 {
-		return &x.inexact[number-1]
-	}
-	return &noInexact
-}
-
-func (x *ruleIndex) ruleOf(id recordID) *Rule { return x.rules.get(x.record(id).rule()) }
-
-// entryOf returns the key and value of a record; a record with prefixes has none.
-func (x *ruleIndex) entryOf(id recordID) Entry {
-	r := x.record(id)
-	return Entry{string(r.key()), string(r.value())}
-}
-
-// explainSelection fills s with the child that its entry selects.
-func (x *ruleIndex) explainSelection(parent, id recordID, s *Step) {
-	var nodeList *list
-	s.Rule = x.ruleOf(id)
-	if s.Rule != nil {
-		s.Source, nodeList = s.Rule.Source(), s.Rule.path[len(s.Rule.path)-1].list
-	} else {
-		target := x.target(id)
-		if i, found := slices.BinarySearchFunc(x.bare, target, func(b bareNode, id recordID) int { return cmp.Compare(b.id, id) }); found {
-			b := &x.bare[i]
-			if b.source > 0 {
-				s.Source = x.sources[b.source-1].text(b.line)
+// matching returns the nodes below n that match e. [Domain.Match] selects the first.
+func (n *node) matching(e Entry) []*node {
+	byID := map[uint32]*node{}
+	for _, b := range n.below {
+		l := &b.path[n.depth]
+		child := byID[l.id]
+		if child == nil {
+			result := l.match(e)
+			if !result.Matched() {
+				continue
 			}
-			if b.list > 0 {
-				nodeList = x.lists[b.list-1]
+			child = &node{level: l, depth: n.depth + 1, result: result}
+			if result == MatchedPrefix {
+				child.prefix = l.list.longest(e.Value)
 			}
+			byID[l.id] = child
+		}
+		if len(b.path) == child.depth {
+			child.rule = b.rule
+		} else {
+			child.below = append(child.below, b)
 		}
 	}
-	inexact, isWild := x.inexactOf(parent), func(w wildRecord) bool { return w.id == id }
+	return slices.SortedFunc(maps.Values(byID), func(a, b *node) int {
+		return cmp.Or(cmp.Compare(a.rank(e), b.rank(e)), cmp.Compare(b.prefix.Bits(), a.prefix.Bits()), cmp.Compare(a.id, b.id))
+	})
+}
+
+// rank returns the result, which is in the order of [Domain.Match]. But the text of a pattern itself is matched as a value.
+func (n *node) rank(e Entry) StepResult {
+	if n.value != "" && n.entry() == e {
+		return MatchedValue
+	}
+	return n.result
+}
+
+// match returns how l matches e, or why it does not.
+func (l *level) match(e Entry) StepResult {
 	switch {
-	case nodeList != nil && nodeList.siblings != nil:
-		s.Result, s.Node = MatchedPrefix, s.Entry.Key+"="+nodeList.name()
-		if address, ok := parseAddress(s.Entry.Value); ok {
-			s.Prefix = nodeList.siblings.longest(address)
+	case l.matching == wildcard:
+		return newPattern(l.entry()).result(e)
+	case l.key != e.Key:
+		return NoKey
+	case l.matching == keyOnly:
+		return MatchedKey
+	case l.matching == exact && l.value == e.Value:
+		return MatchedValue
+	case l.matching == oneOf && slices.Contains(l.list.values, e.Value):
+		return MatchedList
+	case l.matching == addresses:
+		return l.list.result(e.Value)
+	}
+	return NoValue
+}
+
+func (p pattern) result(e Entry) StepResult {
+	switch {
+	case !p.key.match(e.Key):
+		return NoKey
+	case !p.matches(e):
+		return NoWildcard
+	}
+	return MatchedWildcard
+}
+
+// result returns how the prefixes of l match a value.
+func (l *list) result(value string) StepResult {
+	if _, ok := parseAddress(value); !ok {
+		return NoAddress
+	}
+	if !l.longest(value).IsValid() {
+		return NoPrefix
+	}
+	return MatchedPrefix
+}
+
+// explainNone sets the reason why the entry of s selects no node below n.
+func (n *node) explainNone(s *Step) {
+	s.Result = NoChild
+	values := map[string]bool{}
+	for _, b := range n.below {
+		l := &b.path[n.depth]
+		result := l.match(s.Entry)
+		s.Result = max(s.Result, result)
+		if result > NoKey {
+			for value := range l.values() {
+				values[value] = true
+			}
 		}
-	case nodeList != nil:
-		s.Result, s.Node = MatchedList, s.Entry.Key+"="+nodeList.name()
-	case slices.ContainsFunc(inexact.wild, isWild):
-		s.Result, s.Node = MatchedWildcard, x.entryOf(id).text()
-	case inexact.keyOnly[s.Entry.Key] == id:
-		s.Result, s.Node = MatchedKey, s.Entry.Key
-	default:
-		s.Result, s.Node = MatchedValue, x.entryOf(id).text()
+	}
+	s.Alternatives = slices.Sorted(maps.Keys(values))
+	if s.Result == NoKey {
+		s.Alternatives = n.keysBelow()
 	}
 }
 
-// text returns "key=value", or the key if the value is empty.
-func (e Entry) text() string {
-	if e.Value == "" {
-		return e.Key
+// keysBelow returns the sorted keys of the nodes below n.
+func (n *node) keysBelow() []string {
+	keys := map[string]bool{}
+	for _, b := range n.below {
+		keys[b.path[n.depth].key] = true
 	}
-	return e.Key + "=" + e.Value
+	return slices.Sorted(maps.Keys(keys))
 }
 
-// children returns the children of a record. It reads every record of the domain.
-func (x *ruleIndex) children(id recordID) []recordID {
-	id = x.target(id)
-	var children []recordID
-	for offset := alignment; offset < len(x.records); {
-		r := nodeRecord(x.records[offset:])
-		if r.parent() == id {
-			children = append(children, recordID(offset/alignment))
+// levels returns the levels of all branches of d. A level that several branches share occurs several times.
+func (d *Domain) levels() iter.Seq[*level] {
+	return func(yield func(*level) bool) {
+		for _, b := range d.branches() {
+			for i := range b.path {
+				if !yield(&b.path[i]) {
+					return
+				}
+			}
 		}
-		offset += r.len()
 	}
-	return children
 }
 
-// PrefixKeys returns the keys that nodes of the domain, with or without limits, match with prefixes. It reads every node. Nil has no
+// PrefixKeys returns the keys that nodes of the domain, with or without limits, match with prefixes. It reads every rule. Nil has no
 // nodes.
 func (d *Domain) PrefixKeys() map[string]bool {
 	keys := map[string]bool{}
-	if d != nil {
-		for _, c := range d.index.inexact {
-			for key := range c.byIP {
-				keys[key] = true
-			}
+	for l := range d.levels() {
+		if l.matching == addresses {
+			keys[l.key] = true
 		}
 	}
 	return keys
 }
 
 // ExactValues returns the values that nodes of the domain, with or without limits, have for the key, without wildcards. It reads every
-// node. Nil has no nodes.
+// rule. Nil has no nodes.
 func (d *Domain) ExactValues(key string) []string {
-	if d == nil {
-		return nil
-	}
 	values := map[string]bool{}
-	for offset := alignment; offset < len(d.index.records); {
-		r := nodeRecord(d.index.records[offset:])
-		if value := string(r.value()); string(r.key()) == key && value != "" && !strings.Contains(value, "*") {
-			values[value] = true
+	for l := range d.levels() {
+		if l.key != key || l.matching == addresses {
+			continue
 		}
-		offset += r.len()
+		for value := range l.values() {
+			if !strings.Contains(value, "*") {
+				values[value] = true
+			}
+		}
 	}
 	return slices.Sorted(maps.Keys(values))
-}
-
-// keysBelow returns the sorted keys of the nodes below a record.
-func (x *ruleIndex) keysBelow(id recordID) []string {
-	keys := map[string]bool{}
-	for _, child := range x.children(id) {
-		if e := x.entryOf(child); e.Key != "" {
-			keys[e.Key] = true
-		}
-	}
-	for key := range x.inexactOf(id).byIP {
-		keys[key] = true
-	}
-	return slices.Sorted(maps.Keys(keys))
-}
-
-// explainNone sets the reason why the entry of s selects no child of a record.
-func (x *ruleIndex) explainNone(id recordID, s *Step) {
-	inexact, children := x.inexactOf(id), x.children(id)
-	values, keys := map[string]bool{}, false
-	s.Result = NoValue
-	for _, child := range children {
-		if e := x.entryOf(child); e.Key == s.Entry.Key && e.Value != "" {
-			values[e.Value], keys = true, true
-		}
-	}
-	for i := range inexact.wild {
-		w := &inexact.wild[i]
-		if e := x.entryOf(w.id); w.pattern.key.match(s.Entry.Key) {
-			keys, values[e.Value], s.Result = true, true, NoWildcard
-		}
-	}
-	if prefixes := inexact.byIP[s.Entry.Key]; prefixes != nil {
-		keys, s.Result = true, NoPrefix
-		if _, ok := parseAddress(s.Entry.Value); !ok {
-			s.Result = NoAddress
-		}
-		for prefix := range prefixes.table.All() {
-			values[prefix.String()] = true
-		}
-	}
-	switch {
-	case len(children) == 0:
-		s.Result = NoChild
-	case !keys:
-		s.Result, s.Alternatives = NoKey, x.keysBelow(id)
-	default:
-		s.Alternatives = slices.Sorted(maps.Keys(values))
-	}
 }
