@@ -2,17 +2,21 @@ package descriptors
 
 import "encoding/binary"
 
-// A nodeRecord is one node of a [ruleIndex], without pointers. It is aligned to 8 bytes. Its fields are:
+// A nodeRecord is one node of a [ruleIndex], without pointers and aligned to 8 bytes:
 //
-//	 0  the number of the rule; 0: no limits
-//	 4  the number of the inexactChildren, from 1; 0: none. In an alias: the id of the record whose children this record shares
-//	 8  the id of the exact child; 0: none; hashed: several, in the buckets of the index; alias: the record is an alias
-//	12  the id of the parent
-//	16  the length of the key
-//	20  the length of the value
-//	24  the key and the value
+//	0      4         8       12       16       20         24
+//	| rule | inexact | child | parent | length | length   | key, value, padding |
+//	                                    of key   of value
+//
+//	rule     the number of the rule; 0: no limits
+//	inexact  the number of the inexactChildren, from 1; 0: none. In an alias: the id of the record whose children this record shares
+//	child    the id of the exact child; 0: none; hashed: several, in the buckets of the index; alias: the record is an alias
+//	parent   the id of the parent
 //
 // A record with prefixes has neither key nor value. The slice may extend beyond the record.
+//
+// With Go strings in the records, a match of two levels among 100,000 rules took 75 % more CPU. One Go map of all exact children
+// took three times as much.
 type nodeRecord []byte
 
 // A recordID is the offset of a record in the index, divided by 8. 0 is no record: a missing child, or the parent of the root.
