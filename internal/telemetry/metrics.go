@@ -92,7 +92,7 @@ func NewMetrics(version string) *Metrics {
 	}, []string{"version"}).WithLabelValues(version).Set(1)
 	undecodable := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_undecodable_requests_total",
-		Help: "Messages that Weir could not read as a RateLimitRequest, because they are malformed or too large. They are also in weir_requests_total, by their code.",
+		Help: "Messages that Weir could not read as a RateLimitRequest, because they are malformed, too large or, over HTTP, late. They are also in weir_requests_total, by their code.",
 	}, []string{"protocol"})
 	m.undecodable.grpc, m.undecodable.json = undecodable.WithLabelValues("grpc"), undecodable.WithLabelValues("json")
 	registry.MustRegister(m.hits, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
