@@ -132,7 +132,7 @@ func (r *Receiver) Receive(ctx context.Context, message any) (err error) {
 	}
 	timer := r.start(stream)
 	defer func() {
-		if late := r.stop(timer); late && err != nil {
+		if late := r.stop(timer); late {
 			err = errTimeout.Err()
 		}
 	}()

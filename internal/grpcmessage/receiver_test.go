@@ -164,6 +164,26 @@ func TestPartialRequestsTimeOut(t *testing.T) {
 	})
 }
 
+// The client already has DEADLINE_EXCEEDED, so the request must not be charged.
+func TestMessageOfAStreamThatEndedLateIsNotDecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stream := &slowStream{sentStream{sent: framed(0, 0, nil), err: io.EOF}}
+		r := Receiver{Codec: rawCodec{}}
+		err := r.Receive(grpc.NewContextWithServerTransportStream(t.Context(), stream), new([]byte))
+		if status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("%v, want DEADLINE_EXCEEDED", err)
+		}
+	})
+}
+
+// A slowStream has its message just after the timeout.
+type slowStream struct{ sentStream }
+
+func (s *slowStream) ReadMessageHeader(header []byte) error {
+	time.Sleep(timeout + time.Nanosecond)
+	return s.sentStream.ReadMessageHeader(header)
+}
+
 // A blockedStream waits for more than was sent until it gets a status.
 type blockedStream struct {
 	sentStream

@@ -8,7 +8,6 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // A job is a copy of a decided request.
@@ -112,7 +111,7 @@ func (j *job) copyText(s string) string {
 func withoutFallback(r *decide.Result) bool {
 	for i := range r.Decisions {
 		for j := range r.Decisions[i].Verdicts {
-			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By == limiters.ByPolicy || v.By == limiters.ByShare {
+			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By.InsteadOfStore() {
 				return false
 			}
 		}

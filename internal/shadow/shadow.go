@@ -21,7 +21,7 @@ import (
 
 // Options configures a [Comparison].
 type Options struct {
-	// Decide has the settings by which the server decides.
+	// Decide contains the settings with which the server decides.
 	Decide decide.Options
 	// MaxBytes bounds the counters of the candidate; default 128 MiB, which is enough for about a million keys.
 	MaxBytes int64

@@ -29,11 +29,11 @@ type Options struct {
 	Version string // of Weir
 	// Rules returns the rules in force, nil if none have been loaded yet.
 	Rules func() *descriptors.Rules
-	// Store has the states of the keys. It must return an error if it cannot read a state, instead of deciding by on_store_error.
+	// Store holds the states of the keys. It must return an error if it cannot read a state, instead of deciding by on_store_error.
 	Store limiters.Store
 	// Resets removes the states of keys.
 	Resets Resets
-	// Decide has the settings by which the server decides requests.
+	// Decide contains the settings with which the server decides requests.
 	Decide decide.Options
 	// ParseRequest reads a request of Envoy in JSON.
 	ParseRequest func(body []byte) (*decide.Request, error)

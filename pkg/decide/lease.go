@@ -105,7 +105,7 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 		case err != nil:
 		case v.Err != nil:
 			err = v.Err
-		case v.By == limiters.ByPolicy || v.By == limiters.ByShare:
+		case v.By.InsteadOfStore():
 			err = errNotEnded
 		}
 	}
@@ -117,12 +117,12 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 func (r *Result) ends(retryEnds bool) (ends, local []limiters.Op) {
 	for first, g := range limiters.EachGroup(r.call.groups) {
 		verdicts := r.call.verdicts[first : first+len(g)]
-		denied := slices.ContainsFunc(verdicts, isCertainDenial)
+		denied := slices.ContainsFunc(verdicts, deniedByStore)
 		for i, op := range g {
 			v, end := &verdicts[i], op
 			end.N, end.Kind = 0, limiters.OpEnd
 			switch {
-			case op.Lease == limiters.LeaseID{}:
+			case op.Lease.IsZero():
 			case op.Kind == limiters.OpEnd && retryEnds && v.Err != nil:
 				ends = append(ends, op)
 			case denied || !op.MayOpenLease() || limiters.IsUncharged(v.Err):
@@ -136,8 +136,8 @@ func (r *Result) ends(retryEnds bool) (ends, local []limiters.Op) {
 	return ends, local
 }
 
-// isCertainDenial reports whether the store denied an operation, so that its group opened no leases. After a denial by on_store_error, it
+// deniedByStore reports whether the store denied an operation, so that its group opened no leases. After a denial by on_store_error, it
 // may have opened them.
-func isCertainDenial(v limiters.Verdict) bool {
+func deniedByStore(v limiters.Verdict) bool {
 	return v.Denied() && (v.By == limiters.ByStore || v.By == limiters.ByCache)
 }

@@ -109,7 +109,7 @@ func (c *CombinedOutcome) Denied() bool {
 
 func (c *CombinedOutcome) quotasDeny() bool { return c.quotas == outcomes{Denied: true} }
 
-// Undecided reports whether a descriptor is Undecided, and the request may be denied or allowed by it.
+// Undecided reports whether the outcome of the request depends on a descriptor that is Undecided.
 func (c *CombinedOutcome) Undecided() bool {
 	return !c.Denied() && (c.others[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
 }

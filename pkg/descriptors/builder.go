@@ -71,7 +71,7 @@ type Level struct {
 
 // IsShareable reports whether l may have ShareThreshold: it must have a '*', Values or Prefixes.
 func (l Level) IsShareable() bool {
-	m := matchingOf(&l)
+	m := kindOf(&l)
 	return m != exact && m != keyOnly
 }
 
@@ -103,11 +103,11 @@ func (n *Node) Add(l Level) *Node {
 	in := &n.builder.intern
 	n.builder.nodes++
 	child := &Node{builder: n.builder, domain: n.domain, parent: n, level: level{
-		matching: matchingOf(&l), isShared: l.ShareThreshold, valueToMetric: l.ValueToMetric, id: n.builder.nodes, key: in.key(l.Key),
+		kind: kindOf(&l), isShared: l.ShareThreshold, valueToMetric: l.ValueToMetric, id: n.builder.nodes, key: in.key(l.Key),
 	}}
 	n.children = append(n.children, child)
 	added := &child.level
-	switch added.matching {
+	switch added.kind {
 	case oneOf:
 		added.list = &list{values: slices.Clone(l.Values)}
 		added.value = in.string(slices.Min(added.list.values))
@@ -121,7 +121,7 @@ func (n *Node) Add(l Level) *Node {
 	if added.list != nil {
 		added.statName = in.string(added.key + "_" + added.list.name())
 	}
-	switch added.matching {
+	switch added.kind {
 	case wildcard:
 		n.wild = append(n.wild, wild{newPattern(added.entry()), child})
 	case keyOnly:
@@ -153,8 +153,8 @@ func (n *Node) SetRule(r Rule) *Rule {
 	r.path = b.intern.path(n.path())
 	r.Domain, r.Name = n.domain, b.intern.string(ruleName(r.path))
 	for i := range min(len(r.path), len(r.plain)) {
-		if l := &r.path[i]; l.matching != wildcard && l.matching != addresses && !l.isShared {
-			r.plain[i] = l.matching
+		if l := &r.path[i]; l.kind != wildcard && l.kind != addresses && !l.isShared {
+			r.plain[i] = l.kind
 		}
 	}
 	for i := range r.Limits {

@@ -63,7 +63,7 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 // add adds n and the nodes below it and returns n's record. It is called several times for a pattern (as a wildcard and by its own
 // text) and for a node with Values (once for each value).
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
-	if n.id > 0 && n.level.matching == oneOf {
+	if n.id > 0 && n.level.kind == oneOf {
 		id := x.newRecord(n, parent, e)
 		x.record(id).setOriginal(n.id)
 		return id
@@ -75,7 +75,7 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	child, number := recordID(0), uint32(0)
 	var ids []recordID
 	for _, c := range n.children {
-		if c.level.matching == addresses {
+		if c.level.kind == addresses {
 			continue
 		}
 		// A pattern also matches its own text exactly, and an exact match precedes all patterns.

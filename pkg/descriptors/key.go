@@ -89,22 +89,22 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bo
 	return b
 }
 
-// appendValue appends the matching of l, and the value or the shared name that identifies the counter.
+// appendValue appends the matchKind of l, and the value or the shared name that identifies the counter.
 func (l *level) appendValue(b []byte, value string, shared bool) []byte {
 	switch {
-	case l.matching == addresses:
+	case l.kind == addresses:
 		return l.appendAddress(b, value, shared)
-	case l.matching == oneOf && shared:
+	case l.kind == oneOf && shared:
 		return appendText(append(b, sharedValues), l.value)
 	case shared:
 		b = append(appendText(append(b, sharedWildcard), l.key), '=')
 		return appendText(b, l.value)
-	case l.matching == wildcard:
+	case l.kind == wildcard:
 		b = append(appendText(append(b, byte(wildcard)), l.key), '=')
 		b = append(appendText(b, l.value), '=')
 		return appendText(b, value)
 	}
-	return appendText(append(b, byte(l.matching)), value)
+	return appendText(append(b, byte(l.kind)), value)
 }
 
 func (l *level) appendAddress(b []byte, value string, shared bool) []byte {

@@ -44,9 +44,9 @@ type Rule struct {
 	// Limits form a [limiters.Group]. Their Compiled limits have different StateIDs. It is empty if and only if the rule is Unlimited.
 	Limits []RateLimit
 	number uint32 // from 1, see ruleTable and PerRule
-	// plain is the matching of the first levels, or 0 for a wildcard, for addresses and for a level with share_threshold. Key reads it
+	// plain is the matchKind of the first levels, or 0 for a wildcard, for addresses and for a level with share_threshold. Key reads it
 	// instead of path, which would be a cache miss: with 100,000 rules, a request of one descriptor would take 19 % more CPU.
-	plain [4]matching
+	plain [4]matchKind
 	// Replaces names the limits of the domain that this rule disables for a request, see HasLimitNamed.
 	Replaces []string
 	// Unlimited allows every hit without counting it.
@@ -99,7 +99,7 @@ func (r *Rule) MatchesValue(i int) bool {
 		return false
 	}
 	l := &r.path[i]
-	return l.matching != keyOnly && (l.matching != wildcard || strings.Trim(l.value, "*") != "")
+	return l.kind != keyOnly && (l.kind != wildcard || strings.Trim(l.value, "*") != "")
 }
 
 // HasLimitNamed reports whether a limit of r has the name. A request that replaces any name of r is not charged to r at all.
@@ -108,9 +108,9 @@ func (r *Rule) HasLimitNamed(name string) bool {
 	return name != "" && (r.LimitName == name || slices.ContainsFunc(r.Limits, has))
 }
 
-// A level is a [Level] with its matching and its name in metrics.
+// A level is a [Level] with its matchKind and its name in metrics.
 type level struct {
-	matching      matching
+	kind          matchKind
 	isShared      bool   // Level.ShareThreshold: one counter for all matches
 	valueToMetric bool   // Level.ValueToMetric
 	id            uint32 // in file order; unique in a Builder
@@ -121,19 +121,19 @@ type level struct {
 	list          *list  // nil without Values and Prefixes
 }
 
-// A matching is how a level matches an entry: the byte that stands for it in a key.
-type matching byte
+// A matchKind is how a level matches an entry: the byte that stands for it in a key.
+type matchKind byte
 
 const (
-	exact     matching = '='
-	oneOf     matching = ',' // Level.Values
-	addresses matching = '/' // Level.Prefixes
-	wildcard  matching = '~'
-	keyOnly   matching = '*'
-	unruled   matching = '?' // no rule has this level
+	exact     matchKind = '='
+	oneOf     matchKind = ',' // Level.Values
+	addresses matchKind = '/' // Level.Prefixes
+	wildcard  matchKind = '~'
+	keyOnly   matchKind = '*'
+	unruled   matchKind = '?' // no rule has this level
 )
 
-func matchingOf(l *Level) matching {
+func kindOf(l *Level) matchKind {
 	switch {
 	case len(l.Values) > 0:
 		return oneOf

@@ -33,7 +33,7 @@ func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 // HasFixedStatLevels reports whether [Rule.AppendStatLevels] does not depend on the entries.
 func (r *Rule) HasFixedStatLevels() bool {
 	return !r.DetailedMetric && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(l level) bool {
-		return l.matching == wildcard || l.valueToMetric && l.matching != exact
+		return l.kind == wildcard || l.valueToMetric && l.kind != exact
 	})
 }
 
@@ -41,9 +41,9 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	switch {
 	case l.isShared:
 		return l.pattern(e.Key)
-	case r.DetailedMetric, l.valueToMetric && l.matching != exact:
+	case r.DetailedMetric, l.valueToMetric && l.kind != exact:
 		return e.Joined()
-	case l.matching == wildcard:
+	case l.kind == wildcard:
 		return l.pattern(e.Key)
 	}
 	return l.statName

@@ -63,7 +63,7 @@ func (r *Rule) identity() []byte {
 	b := appendPart(nil, r.Domain)
 	for i := range r.path {
 		l := &r.path[i]
-		b = appendPart(appendPart(append(b, byte(l.matching)), l.key), l.value)
+		b = appendPart(appendPart(append(b, byte(l.kind)), l.key), l.value)
 	}
 	return b
 }
@@ -73,7 +73,7 @@ func (r *Rule) identity() []byte {
 func (d *digester) node(n *Node) digest {
 	var sorted, wild []digest
 	for _, child := range n.children {
-		if child.level.matching == wildcard {
+		if child.level.kind == wildcard {
 			wild = append(wild, d.node(child))
 		} else {
 			sorted = append(sorted, d.node(child))
@@ -90,7 +90,7 @@ func (d *digester) node(n *Node) digest {
 }
 
 func (l *level) appendDigest(b []byte) []byte {
-	b = append(b, byte(l.matching), bit(l.isShared), bit(l.valueToMetric))
+	b = append(b, byte(l.kind), bit(l.isShared), bit(l.valueToMetric))
 	b = appendPart(appendPart(b, l.key), l.value)
 	if l.list == nil {
 		return b

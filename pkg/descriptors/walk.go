@@ -105,13 +105,13 @@ func (d *Domain) Walk(entries []Entry) []Step {
 	var general [][]*node // at each level, the nodes that Match does not try
 	for i, e := range entries {
 		step := Step{Level: i + 1, Entry: e, Above: at.text()}
-		matching := at.matching(e)
-		if len(matching) == 0 {
+		candidates := at.childrenMatching(e)
+		if len(candidates) == 0 {
 			at.explainNone(&step)
 			steps = append(steps, step)
 			break
 		}
-		at, general = matching[0], append(general, matching[1:])
+		at, general = candidates[0], append(general, candidates[1:])
 		step.Result, step.Node, step.Source, step.Rule, step.Prefix = at.result, at.text(), at.source(), at.rule, at.prefix
 		steps = append(steps, step)
 	}
@@ -146,7 +146,7 @@ func (n *node) findAny(entries []Entry) *Rule {
 	if len(entries) == 0 {
 		return n.rule
 	}
-	for _, child := range n.matching(entries[0]) {
+	for _, child := range n.childrenMatching(entries[0]) {
 		if rule := child.findAny(entries[1:]); rule != nil {
 			return rule
 		}
@@ -154,8 +154,8 @@ func (n *node) findAny(entries []Entry) *Rule {
 	return nil
 }
 
-// matching returns the nodes below n that match e. [Domain.Match] selects the first.
-func (n *node) matching(e Entry) []*node {
+// childrenMatching returns the nodes below n that match e. [Domain.Match] selects the first.
+func (n *node) childrenMatching(e Entry) []*node {
 	byID := map[uint32]*node{}
 	for _, b := range n.below {
 		l := &b.path[n.depth]
@@ -193,17 +193,17 @@ func (n *node) rank(e Entry) StepResult {
 // match returns how l matches e, or why it does not.
 func (l *level) match(e Entry) StepResult {
 	switch {
-	case l.matching == wildcard:
+	case l.kind == wildcard:
 		return newPattern(l.entry()).result(e)
 	case l.key != e.Key:
 		return NoKey
-	case l.matching == keyOnly:
+	case l.kind == keyOnly:
 		return MatchedKey
-	case l.matching == exact && l.value == e.Value:
+	case l.kind == exact && l.value == e.Value:
 		return MatchedValue
-	case l.matching == oneOf && slices.Contains(l.list.values, e.Value):
+	case l.kind == oneOf && slices.Contains(l.list.values, e.Value):
 		return MatchedList
-	case l.matching == addresses:
+	case l.kind == addresses:
 		return l.list.result(e.Value)
 	}
 	return NoValue
@@ -277,7 +277,7 @@ func (d *Domain) levels() iter.Seq[*level] {
 func (d *Domain) PrefixKeys() map[string]bool {
 	keys := map[string]bool{}
 	for l := range d.levels() {
-		if l.matching == addresses {
+		if l.kind == addresses {
 			keys[l.key] = true
 		}
 	}
@@ -289,7 +289,7 @@ func (d *Domain) PrefixKeys() map[string]bool {
 func (d *Domain) ExactValues(key string) []string {
 	values := map[string]bool{}
 	for l := range d.levels() {
-		if l.key != key || l.matching == addresses {
+		if l.key != key || l.kind == addresses {
 			continue
 		}
 		for value := range l.values() {

@@ -50,7 +50,7 @@ func ReadLeases(b []byte) (leases Leases, rest []byte, err error) {
 		for range count {
 			id, l := LeaseID(b), lease{}
 			l.expires, l.n, l.chargedAt = int64From(b[16:]), int64From(b[24:]), int64From(b[32:])
-			if id == (LeaseID{}) || !within(l.expires, maxTime) || !within(l.n, MaxHits) || !within(l.chargedAt, maxTime) {
+			if id.IsZero() || !within(l.expires, maxTime) || !within(l.n, MaxHits) || !within(l.chargedAt, maxTime) {
 				return Leases{}, nil, errLeases
 			}
 			// The sum of ended leases may overflow, because nothing reads it.

@@ -3,7 +3,7 @@ package limiters
 // MayOpenLease reports whether op may open a lease. A charge of 0 hits is a peek under concurrency, and elsewhere a reservation with an
 // estimate of 0.
 func (op *Op) MayOpenLease() bool {
-	return op.Limit.UsesLeases() && op.Lease != LeaseID{} && op.Kind == OpCharge && (op.N > 0 || op.N == 0 && op.Limit.Reserves())
+	return op.Limit.UsesLeases() && !op.Lease.IsZero() && op.Kind == OpCharge && (op.N > 0 || op.N == 0 && op.Limit.Reserves())
 }
 
 // A leaseEffect is the effect of an allowed operation on its lease.
@@ -105,7 +105,7 @@ func (op *Op) apply(s *State, now int64) {
 func (op *Op) end(s *State, now int64) {
 	l := op.Limit
 	op.expireLeases(s, now)
-	if !l.UsesLeases() || op.Lease == (LeaseID{}) {
+	if !l.UsesLeases() || op.Lease.IsZero() {
 		return
 	}
 	actual := max(0, ClampHits(op.N))

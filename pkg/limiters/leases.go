@@ -33,11 +33,14 @@ func NewLeaseID(secret []byte, id string) (l LeaseID) {
 		mac.Write([]byte(id))
 		copy(l[:], mac.Sum(nil))
 	}
-	if l == (LeaseID{}) {
+	if l.IsZero() {
 		l[0] = 1
 	}
 	return l
 }
+
+// IsZero reports whether l names no lease.
+func (l LeaseID) IsZero() bool { return l == LeaseID{} }
 
 // Leases are the open leases of a key, and the ids that ended before they were opened. The zero value is empty.
 type Leases struct {

@@ -37,7 +37,7 @@ type layout []string
 
 var (
 	// The number of operations, the first key, the kind, the limit, the group (0 = none), n. The runs of a group follow each other. An
-	// inspection of a limit with a penalty counts as 2 operations: the second verdict has the time left of the penalty as its retry.
+	// inspection of a limit with a penalty counts as 2 operations: the retry of the second verdict is the time left of the penalty.
 	runLayout = layout{"I2", "I2", "I1", "I2", "I2", "i8"}
 	// The limit and n of an operation, after a KindAlone run without a limit.
 	aloneLayout = layout{"I2", "i8"}
@@ -45,7 +45,7 @@ var (
 	extraLayout = layout{"I1", "c16", "I2", "I2", "I2", "I2"}
 	// The limiters.OpKind, the lease id (zeros = none), the key, the limit, n.
 	concurrencyLayout = layout{"I1", "c16", "I2", "I2", "i8"}
-	// And the key of the reservations. Their limit follows that of the operation.
+	// As concurrencyLayout, then the key of the reservations. In ARGV, the limit of the reservations follows the limit of the operation.
 	reservationsLayout = slices.Concat(concurrencyLayout, layout{"I2"})
 	// The result, used, retry (-1 = never), reset.
 	verdictLayout = layout{"I1", "i8", "i8", "i8"}

@@ -28,7 +28,7 @@ var ratelimitKeys = []string{
 func isWeirs(key string) bool { return !slices.Contains(ratelimitKeys, key) }
 
 var (
-	top          = &Section{"the file", []string{"domain", "descriptors", "on_store_error", "on_deny"}, true}
+	inFile       = &Section{"the file", []string{"domain", "descriptors", "on_store_error", "on_deny"}, true}
 	inDescriptor = &Section{"a descriptor", []string{
 		"key", "value", "values", "cidr", "rate_limit", "descriptors", "rate_limits", "shadow_mode", "quota_mode", "detailed_metric",
 		"value_to_metric", "share_threshold", "metadata",
@@ -44,7 +44,7 @@ var (
 const anyUint32 = math.MaxUint32
 
 // sections are the sections of a rules file, in the order in which a misplaced key is searched.
-var sections = []*Section{inDescriptor, inRateLimit, inRateLimits, inReplaces, top}
+var sections = []*Section{inDescriptor, inRateLimit, inRateLimits, inReplaces, inFile}
 
 func (s *Section) has(key string) bool { return slices.Contains(s.Keys, key) }
 
@@ -95,7 +95,7 @@ func (r *reader) misplaced(key, value *yaml.Node, in *Section) {
 			r.fault(key, "move it into "+other.Name, "key '%s' does not belong in %s", key.Value, in.Name)
 			return
 		}
-		if in != top || key.Value != "name" { // which is the name of the resource in an export of rules by xDS
+		if in != inFile || key.Value != "name" { // which is the name of the resource in an export of rules by xDS
 			r.warn(misplacedKey, key, "move it into "+other.Name, "key '%s' has no effect in %s", key.Value, in.Name)
 		}
 		if key.Value != "metadata" {

@@ -20,7 +20,7 @@ type branch struct {
 	reader *reader
 	key    *yaml.Node
 	level  descriptors.Level
-	claims []claimed
+	claims []claimAt
 	rule   *descriptors.Rule // nil if b has no limits
 	below  []*branch
 	limits bool         // b or a branch below it has limits

@@ -16,24 +16,24 @@ type claim struct {
 	prefix bool
 }
 
-// A claimed is a claim with its node.
-type claimed struct {
+// A claimAt is a claim with its node.
+type claimAt struct {
 	claim
 	node *yaml.Node
 	list bool // the node is an item of a list
 }
 
 // duplicate returns the remedy for a claim that a sibling already has.
-func (c *claimed) duplicate() (remedy string) {
+func (c *claimAt) duplicate() (remedy string) {
 	if c.list {
 		return "remove one"
 	}
 	return "merge them"
 }
 
-// matching reads the keys of n that select entries. After a fault it returns no claims. With faultyKeys, a missing key is not reported,
+// readLevel reads the keys of n that select entries. After a fault it returns no claims. With faultyKeys, a missing key is not reported,
 // because it is probably misspelled.
-func (r *reader) matching(n *yaml.Node, f fields, faultyKeys bool) (l descriptors.Level, claims []claimed) {
+func (r *reader) readLevel(n *yaml.Node, f fields, faultyKeys bool) (l descriptors.Level, claims []claimAt) {
 	misspelled := faultyKeys && f["key"].key == nil
 	faultsBefore := r.faultCount
 	key, keyOK := r.text(f["key"])
@@ -44,21 +44,21 @@ func (r *reader) matching(n *yaml.Node, f fields, faultyKeys bool) (l descriptor
 	}
 	r.onlyOne(f, "value", "values", "cidr")
 	if f["values"].key == nil && f["cidr"].key == nil {
-		claims = append(claims, claimed{claim{Entry: l.Entry}, f["key"].key, false})
+		claims = append(claims, claimAt{claim{Entry: l.Entry}, f["key"].key, false})
 	}
-	claim := func(node *yaml.Node, value string, prefix bool) {
-		claims = append(claims, claimed{claim{descriptors.Entry{Key: key, Value: value}, prefix}, node, true})
+	add := func(node *yaml.Node, value string, prefix bool) {
+		claims = append(claims, claimAt{claim{descriptors.Entry{Key: key, Value: value}, prefix}, node, true})
 	}
 	for _, item := range r.items(f["values"], "value") {
 		if value, ok := r.listedValue(item); ok {
 			l.Values = append(l.Values, value)
-			claim(item, value, false)
+			add(item, value, false)
 		}
 	}
 	for _, item := range r.items(f["cidr"], "prefix") {
 		if prefix, ok := r.prefix(item); ok {
 			l.Prefixes = append(l.Prefixes, prefix)
-			claim(item, prefix.String(), true)
+			add(item, prefix.String(), true)
 		}
 	}
 	for _, name := range []string{"values", "cidr"} {

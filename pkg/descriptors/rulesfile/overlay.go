@@ -21,7 +21,7 @@ type Overlay struct {
 }
 
 var (
-	overlayTop = &Section{Name: "an overlay", Keys: top.Keys}
+	inOverlay = &Section{Name: "an overlay", Keys: inFile.Keys}
 	// A descriptor of an overlay has only keys that match.
 	overlayDescriptor = &Section{
 		Name: "a descriptor of an overlay", Keys: []string{"key", "value", "values", "cidr", "rate_limit", "descriptors"},
@@ -40,7 +40,7 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 	for _, f := range files {
 		p := overlayParser{reader{file: f.Name}, o, builder, domains}
 		if root := p.root(f.Data); root != nil {
-			p.top(root)
+			p.readFile(root)
 		}
 		faults = append(faults, p.faults...)
 		o.warnings, o.comments = append(o.warnings, p.warnings...), append(o.comments, p.comments...)
@@ -88,8 +88,8 @@ type overlayParser struct {
 	domains map[string]string // the file of each domain
 }
 
-func (p *overlayParser) top(root *yaml.Node) {
-	f, ok := p.fields(root, overlayTop)
+func (p *overlayParser) readFile(root *yaml.Node) {
+	f, ok := p.fields(root, inOverlay)
 	if !ok {
 		return
 	}
@@ -129,7 +129,7 @@ func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map
 	if !ok {
 		return
 	}
-	l, claims := p.matching(n, f, p.faultCount > faultsBefore)
+	l, claims := p.readLevel(n, f, p.faultCount > faultsBefore)
 	child := at.Add(l)
 	for i := range claims {
 		c := &claims[i]

@@ -95,7 +95,7 @@ func (p *parser) deferCheck(check func()) { p.checks = append(p.checks, check) }
 
 func (p *parser) parse(data []byte) {
 	if root := p.root(data); root != nil {
-		p.top(root)
+		p.readFile(root)
 	}
 }
 

@@ -151,7 +151,7 @@ func (r *reader) notMap(n *yaml.Node, in *Section) {
 	switch {
 	case in == inRateLimit && n.Kind == yaml.SequenceNode:
 		r.fault(n, "use rate_limits for several limits", "rate_limit is a list")
-	case in == top || in == overlayTop:
+	case in == inFile || in == inOverlay:
 		r.fault(n, "begin with 'domain: <name>' and 'descriptors:'", "the file is %s, not a map", shape(n))
 	default:
 		r.fault(n, "want a map with the keys "+in.String(), "%s is %s, not a map", in.Name, shape(n))

@@ -34,7 +34,7 @@ func schemaSections(t *testing.T) map[string]schemaOfSection {
 
 func TestSchemaHasTheKeysOfTheGrammar(t *testing.T) {
 	want := map[string]*Section{
-		"file": top, "descriptor": inDescriptor, "rate_limit": inRateLimit, "limit": inRateLimits, "replaces": inReplaces, "on_deny": inOnDeny,
+		"file": inFile, "descriptor": inDescriptor, "rate_limit": inRateLimit, "limit": inRateLimits, "replaces": inReplaces, "on_deny": inOnDeny,
 	}
 	maps.Copy(want, objects)
 	got := schemaSections(t)

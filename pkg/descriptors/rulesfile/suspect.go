@@ -59,7 +59,7 @@ func (r *reader) suspectOctal(n *yaml.Node, key string, v int64) {
 }
 
 // suspectValues warns about values that match no request as text. value is the node of a value outside a list.
-func (p *parser) suspectValues(value *yaml.Node, claims []claimed) {
+func (p *parser) suspectValues(value *yaml.Node, claims []claimAt) {
 	for _, c := range claims {
 		if c.prefix {
 			continue

@@ -42,9 +42,9 @@ func (r *reader) point(n *yaml.Node) point { return point{r.file, n.Line, n.Colu
 
 func (p point) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
-func (p *parser) top(root *yaml.Node) {
+func (p *parser) readFile(root *yaml.Node) {
 	faultsBefore := p.faultCount
-	f, ok := p.fields(root, top)
+	f, ok := p.fields(root, inFile)
 	if !ok {
 		return
 	}
@@ -150,7 +150,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	if !ok {
 		return
 	}
-	l, claims := p.matching(n, f, p.faultCount > faultsBefore)
+	l, claims := p.readLevel(n, f, p.faultCount > faultsBefore)
 	l.ShareThreshold, l.ValueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
 	child := location{at.node.Add(l), &branch{reader: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
 		append(slices.Clip(at.path), l.Entry)}
@@ -170,7 +170,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 			"share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined()))
 	}
 	if len(claims) > 0 {
-		p.claim(claims, at, taken)
+		p.recordClaims(claims, at, taken)
 		p.suspect(f["key"].key, l)
 		p.suspectValues(f["value"].value, claims)
 	}
@@ -217,8 +217,8 @@ func (p *parser) rule(f fields, at location) *descriptors.Rule {
 	return nil
 }
 
-// claim adds claims to taken, the siblings below a location, and records a fault for each duplicate.
-func (p *parser) claim(claims []claimed, below location, taken siblings) {
+// recordClaims adds claims to taken, the siblings below a location, and records a fault for each duplicate.
+func (p *parser) recordClaims(claims []claimAt, below location, taken siblings) {
 	for i := range claims {
 		c := &claims[i]
 		here, name := p.point(c.node), c.Joined()

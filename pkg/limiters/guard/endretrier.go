@@ -66,7 +66,7 @@ func NewEndRetrier(store limiters.Store) *EndRetrier {
 	return r
 }
 
-// Close stops the goroutine and retries pending ends once more. It returns shortly after ctx ends. The error has the number of
+// Close stops the goroutine and retries pending ends once more. It returns shortly after ctx ends. The error states the number of
 // remaining leases.
 func (r *EndRetrier) Close(ctx context.Context) error {
 	defer r.stopWorker(ctx)()

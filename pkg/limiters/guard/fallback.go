@@ -98,7 +98,7 @@ func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiter
 // Take implements [limiters.Store].
 func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := split.TakeOrFailAll(ctx, f.store, now, groups, out)
-	call := storeCall{now, groups, out}
+	call := takeArgs{now, groups, out}
 	if f.local.hasLeases.Load() {
 		f.local.mirrorEnds(ctx, call)
 	}
@@ -120,8 +120,8 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	return nil
 }
 
-// A storeCall holds the arguments of a Take. Its verdicts are those of the wrapped store, until they are replaced.
-type storeCall struct {
+// takeArgs are the arguments of a Take. The verdicts are those of the wrapped store, until they are replaced.
+type takeArgs struct {
 	now    time.Time
 	groups []limiters.Group
 	out    []limiters.Verdict
@@ -134,7 +134,7 @@ func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
 // noteFailure notes an outage if the store failed as a whole, with err, or in part. If it failed only for some keys, noteFailure reports the
 // first reason why on_store_error decides an operation.
-func (f *Fallback) noteFailure(err error, call storeCall) {
+func (f *Fallback) noteFailure(err error, call takeArgs) {
 	if err != nil {
 		f.outages.noteFailure(err)
 		return
@@ -158,7 +158,7 @@ func (f *Fallback) noteFailure(err error, call storeCall) {
 }
 
 // applyOnErrors applies on_store_error to the failed operations of call, and counts them.
-func (f *Fallback) applyOnErrors(ctx context.Context, call storeCall) {
+func (f *Fallback) applyOnErrors(ctx context.Context, call takeArgs) {
 	for first, g := range limiters.EachGroup(call.groups) {
 		for i := range g {
 			applyOnError(&g[i], &call.out[first+i])
@@ -184,7 +184,7 @@ func applyOnError(op *limiters.Op, v *limiters.Verdict) {
 }
 
 // count counts the operations of call that the store did not decide, without ends.
-func (f *Fallback) count(call storeCall) {
+func (f *Fallback) count(call takeArgs) {
 	for first, g := range limiters.EachGroup(call.groups) {
 		for i := range g {
 			onError := g[i].OnError
@@ -193,7 +193,7 @@ func (f *Fallback) count(call storeCall) {
 				continue
 			case v.Err != nil:
 				onError = limiters.OnErrorFail
-			case v.By != limiters.ByShare && v.By != limiters.ByPolicy:
+			case !v.By.InsteadOfStore():
 				continue
 			}
 			f.ops[onError].Add(1)
@@ -204,7 +204,7 @@ func (f *Fallback) count(call storeCall) {
 
 // chargeAllowed retries operations that the store allowed but did not charge because another operation of their group failed. Otherwise one
 // failing limit would let a client pass uncharged under the others.
-func (f *Fallback) chargeAllowed(ctx context.Context, call storeCall) {
+func (f *Fallback) chargeAllowed(ctx context.Context, call takeArgs) {
 	var retried split.Subset
 	for first, g := range limiters.EachGroup(call.groups) {
 		addUncharged(&retried, first, g, call.out[first:first+len(g)])
@@ -213,7 +213,7 @@ func (f *Fallback) chargeAllowed(ctx context.Context, call storeCall) {
 		return
 	}
 	_ = retried.Take(ctx, f.store, call.now) // the verdicts have the error
-	f.applyOnErrors(ctx, storeCall{call.now, retried.Groups, retried.Verdicts})
+	f.applyOnErrors(ctx, takeArgs{call.now, retried.Groups, retried.Verdicts})
 	retried.Scatter(call.out)
 }
 

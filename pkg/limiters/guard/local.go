@@ -20,7 +20,7 @@ type localFallback struct {
 }
 
 // decideFailed decides the failed operations of call under OnErrorLocal. A verdict keeps its error if store fails too.
-func (l *localFallback) decideFailed(ctx context.Context, call storeCall) {
+func (l *localFallback) decideFailed(ctx context.Context, call takeArgs) {
 	var subset split.Subset
 	for first, g := range limiters.EachGroup(call.groups) {
 		l.addFailed(&subset, first, g, call)
@@ -39,7 +39,7 @@ func (l *localFallback) decideFailed(ctx context.Context, call storeCall) {
 
 // addFailed adds the failed operations of g under OnErrorLocal to subset. If another operation of g was denied or failed, it adds a
 // denying operation, so that no share is charged.
-func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, call storeCall) {
+func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, call takeArgs) {
 	var failed limiters.Group
 	var indices []int
 	denied := false
@@ -63,7 +63,7 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 	subset.AddOps(failed, indices...)
 }
 
-func hasLease(op limiters.Op) bool { return op.Lease != limiters.LeaseID{} }
+func hasLease(op limiters.Op) bool { return !op.Lease.IsZero() }
 
 // scale replaces the limit of op by this process's share of it. It reports whether the operation can be decided.
 func (l *localFallback) scale(op *limiters.Op) bool {
@@ -80,7 +80,7 @@ func (l *localFallback) scale(op *limiters.Op) bool {
 
 // mirrorEnds repeats ends under OnErrorLocal that the wrapped store has decided, because the lease may be in either store. If ctx is
 // canceled, it repeats those that failed too, because nothing else decides them.
-func (l *localFallback) mirrorEnds(ctx context.Context, call storeCall) {
+func (l *localFallback) mirrorEnds(ctx context.Context, call takeArgs) {
 	canceled := ctx.Err() != nil
 	var ends []limiters.Op
 	for first, g := range limiters.EachGroup(call.groups) {

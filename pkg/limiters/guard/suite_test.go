@@ -149,7 +149,7 @@ func TestDenyCacheConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// Lost data of Redis and refunds by another replica are seen after Max.
+// Lost data of Redis and refunds by another replica are seen after MaxAge.
 func TestRefundsAndLossesInRedisAreSeen(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := cached(t, onRedis(t, server), guard.DenyCacheOptions{MaxAge: 20 * time.Millisecond}), cached(t, onRedis(t, server), guard.DenyCacheOptions{})

@@ -15,7 +15,7 @@ import (
 //	16  the text, padded to whole words
 //	    the words of the state, 8 bytes each, and the number of its pointers, if it may have any, in the shard's table
 //
-// A text longer than maxTextBytes is in a table of the shard. The record has its number there, and the length inTable.
+// A text longer than maxTextBytes is in a table of the shard. The record contains its number there, and the length inTable.
 type record []byte
 
 const (

@@ -74,7 +74,7 @@ func (n keyNamer) parse(key string) (opKey string, ok bool) {
 	return rest[tag+1:], true
 }
 
-// Suffixes of the extra keys of an operation, which have its reservations and its penalty. No StateID ends with one.
+// Suffixes of the extra keys of an operation, which contain its reservations and its penalty. No StateID ends with one.
 const (
 	reservationsSuffix = "h"
 	penaltySuffix      = "p"

@@ -7,9 +7,10 @@
 //     has a queue for each [node], a [single] Redis has one.
 //   - A [breaker] rejects operations immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
-//   - A [server] calls a script, which decides all operations of a call at one time, the server's; in a cluster, it decides those of one
-//     slot. In this package, a slot is always one of a cluster. The script is in pkg/redisscripts, so this package contains no
-//     algorithm. It chooses the keys of a limit and the decider of an operation.
+//   - A [server] calls the script of pkg/redisscripts, which decides all operations of a call at the server's time. In a cluster, these are
+//     the operations of one slot. This package chooses the keys of a limit and the decider of an operation.
+//
+// In this package, a slot is always one of a cluster.
 //
 // A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later.
 //
