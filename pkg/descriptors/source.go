@@ -6,7 +6,7 @@ import "strconv"
 type source struct{ file, overlay string }
 
 // SetSource sets the file and the line of n, from 1. Line 0 is for generated text without lines, such as an xDS resource. Call it
-// before SetRule and SetOverlay.
+// before SetOverlay, and before SetRule of n and of the nodes below it.
 func (n *Node) SetSource(file string, line int) {
 	n.level.from, n.level.line = n.builder.intern.source(source{file: file}), uint32(line)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 
@@ -67,10 +68,17 @@ func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateL
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return errors.New("the body did not arrive in time: check its Content-Length, and send it without pauses")
-	case err != nil:
+	case isClosed(err):
 		return errClientLeft
+	case err != nil:
+		return fmt.Errorf("cannot read the body: %w", err)
 	}
 	return parseJSON(body, request)
+}
+
+// isClosed reports whether err, of a read, means that the connection is closed.
+func isClosed(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, new(*net.OpError))
 }
 
 var errClientLeft = errors.New("the client left before the end of the body")

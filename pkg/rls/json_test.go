@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -174,7 +175,8 @@ func TestParseRequestHasTheMeaningOfJSON(t *testing.T) {
 // A body that does not arrive is the fault of its client only if the client is still there.
 func TestBodyOfAClientThatLeftIsNotInvalid(t *testing.T) {
 	for cause, want := range map[error]codes.Code{
-		os.ErrDeadlineExceeded: codes.InvalidArgument, io.ErrUnexpectedEOF: codes.Canceled, syscall.ECONNRESET: codes.Canceled,
+		os.ErrDeadlineExceeded: codes.InvalidArgument, errors.New("invalid byte in chunk length"): codes.InvalidArgument,
+		io.ErrUnexpectedEOF: codes.Canceled, &net.OpError{Op: "read", Err: syscall.ECONNRESET}: codes.Canceled,
 	} {
 		f := newFixture(t)
 		w := httptest.NewRecorder()

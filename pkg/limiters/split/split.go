@@ -119,7 +119,7 @@ func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
 }
 
 // Take calls the stores concurrently and writes their verdicts to out. The error or panic (see [limiters.ErrPanic]) of a store becomes the
-// error of its operations, in a [PartError]. Take returns an error, joined from all, only if every store fails.
+// error of its operations, in a [PartError] if another store succeeds. Take returns an error, joined from all, only if every store fails.
 func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict) error {
 	if len(f.subsets) == 0 {
 		return nil
@@ -137,8 +137,12 @@ func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict
 	others.Wait()
 	err := ErrorOfAll(errs)
 	for i := range f.subsets {
-		if err == nil && errs[i] != nil {
+		switch {
+		case errs[i] == nil:
+		case err == nil:
 			limiters.FailAll(f.subsets[i].Verdicts, &PartError{errs[i]})
+		default:
+			limiters.FailAll(f.subsets[i].Verdicts, errs[i]) // after a panic, they may be those of half a Take
 		}
 		f.subsets[i].Scatter(out)
 	}

@@ -84,8 +84,14 @@ func TestSplitStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 				}
 			}
 		}
-		if _, err := divide(bad, &echo{err: context.Canceled}); !errors.Is(err, want) || !errors.Is(err, context.Canceled) {
+		out, err := divide(bad, &echo{err: context.Canceled})
+		if !errors.Is(err, want) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want both errors", err)
+		}
+		for i, v := range out {
+			if v.Err == nil || v.Allowed {
+				t.Errorf("operation %d of two failed stores: %+v", i, v)
+			}
 		}
 	}
 }
