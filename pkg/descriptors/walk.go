@@ -156,24 +156,23 @@ func (n *node) findAny(entries []Entry) *Rule {
 
 // childrenMatching returns the nodes below n that match e. [Domain.Match] selects the first.
 func (n *node) childrenMatching(e Entry) []*node {
-	byID := map[uint32]*node{}
-	for _, b := range n.below {
-		l := &b.path[n.depth]
-		child := byID[l.id]
-		if child == nil {
-			result := l.match(e)
-			if !result.Matched() {
-				continue
-			}
-			child = &node{level: l, depth: n.depth + 1, result: result}
+	byID := map[uint32]*node{} // of the levels below n
+	for l := range n.levelsBelow() {
+		if result := l.match(e); result.Matched() {
+			child := &node{level: l, depth: n.depth + 1, result: result}
 			if result == MatchedPrefix {
 				child.prefix = l.list.longest(e.Value)
 			}
 			byID[l.id] = child
 		}
-		if len(b.path) == child.depth {
+	}
+	for _, b := range n.below {
+		child := byID[b.path[n.depth].id]
+		switch {
+		case child == nil:
+		case len(b.path) == child.depth:
 			child.rule = b.rule
-		} else {
+		default:
 			child.below = append(child.below, b)
 		}
 	}
@@ -234,8 +233,7 @@ func (l *list) result(value string) StepResult {
 func (n *node) explainNone(s *Step) {
 	s.Result = NoChild
 	values := map[string]bool{}
-	for _, b := range n.below {
-		l := &b.path[n.depth]
+	for l := range n.levelsBelow() {
 		result := l.match(s.Entry)
 		s.Result = max(s.Result, result)
 		if result > NoKey {
@@ -253,18 +251,36 @@ func (n *node) explainNone(s *Step) {
 // keysBelow returns the sorted keys of the nodes below n.
 func (n *node) keysBelow() []string {
 	keys := map[string]bool{}
-	for _, b := range n.below {
-		keys[b.path[n.depth].key] = true
+	for l := range n.levelsBelow() {
+		keys[l.key] = true
 	}
 	return slices.Sorted(maps.Keys(keys))
 }
 
-// levels returns the levels of all branches of d. A level that several branches share occurs several times.
+// levelsBelow returns the levels of the nodes below n.
+func (n *node) levelsBelow() iter.Seq[*level] {
+	return levelsOf(n.below, func(path []level) []level { return path[n.depth : n.depth+1] })
+}
+
+// levels returns the levels of all nodes of d.
 func (d *Domain) levels() iter.Seq[*level] {
+	return levelsOf(d.branches(), func(path []level) []level { return path })
+}
+
+// levelsOf returns the levels in a part of each path. It returns a level that several branches share once, because a level may have a
+// long list.
+func levelsOf(branches []branch, part func(path []level) []level) iter.Seq[*level] {
 	return func(yield func(*level) bool) {
-		for _, b := range d.branches() {
-			for i := range b.path {
-				if !yield(&b.path[i]) {
+		returned := map[uint32]bool{}
+		for _, b := range branches {
+			levels := part(b.path)
+			for i := range levels {
+				l := &levels[i]
+				if returned[l.id] {
+					continue
+				}
+				returned[l.id] = true
+				if !yield(l) {
 					return
 				}
 			}
