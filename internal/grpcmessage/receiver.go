@@ -100,13 +100,13 @@ type streamTimer struct {
 
 // start starts the timer of a stream.
 func (r *Receiver) start(stream transportStream) *streamTimer {
-	t, found := r.timers.Get().(*streamTimer)
-	if !found {
-		t = &streamTimer{}
-		t.timer = time.AfterFunc(timeout, func() { _ = t.stream.WriteStatus(errTimeout) })
+	if t, found := r.timers.Get().(*streamTimer); found {
+		t.stream = stream
+		t.timer.Reset(timeout)
+		return t
 	}
-	t.stream = stream
-	t.timer.Reset(timeout)
+	t := &streamTimer{stream: stream} // before the timer, because the process may be frozen in between
+	t.timer = time.AfterFunc(timeout, func() { _ = t.stream.WriteStatus(errTimeout) })
 	return t
 }
 
