@@ -137,12 +137,11 @@ func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict
 	others.Wait()
 	err := ErrorOfAll(errs)
 	for i := range f.subsets {
-		switch {
-		case errs[i] == nil:
-		case err == nil:
-			limiters.FailAll(f.subsets[i].Verdicts, &PartError{errs[i]})
-		default:
-			limiters.FailAll(f.subsets[i].Verdicts, errs[i]) // after a panic, they may be those of half a Take
+		if failure := errs[i]; failure != nil {
+			if err == nil {
+				failure = &PartError{failure}
+			}
+			limiters.FailAll(f.subsets[i].Verdicts, failure) // after a panic, they may be those of half a Take
 		}
 		f.subsets[i].Scatter(out)
 	}
