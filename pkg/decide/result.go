@@ -114,7 +114,8 @@ func (r *Result) clearDecisions() {
 // Cap returns the capacity of r in elements, so that pools can discard large Results.
 func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.call.ops)) }
 
-// setOutcomes sets the outcome of each descriptor from its verdicts or the reason in its plan, and Denied from the outcomes, or Shadowed in shadow mode.
+// setOutcomes sets the outcome of each descriptor from its verdicts or the reason in its plan. From the outcomes it sets Denied or, in
+// shadow mode, Shadowed.
 func (r *Result) setOutcomes(shadowMode bool) {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]

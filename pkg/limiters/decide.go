@@ -1,8 +1,8 @@
 package limiters
 
 // NeedsRoom reports whether s may need more memory after op at now, in µs since 1970. Expired leases of s are removed only when op is
-// decided, so hits that do not fit before the decision may fit during it. For the end of an open reservation, it returns false even if the actual cost
-// exceeds the estimate, because an end must not fail for lack of memory.
+// decided, so hits that do not fit before the decision may fit during it. For the end of an open reservation, it returns false even if
+// the actual cost exceeds the estimate, because an end must not fail for lack of memory.
 func (op *Op) NeedsRoom(s *State, now int64) bool {
 	l, n := op.Limit, op.checkedHits()
 	if op.Kind == OpInspect {
