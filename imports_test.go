@@ -1,4 +1,5 @@
-// Package weir holds no code: it is the root of the module, and of the rules that hold for all of it.
+// Package weir holds no code: it is the root of the module, and of the rules that hold for all of
+// it.
 package weir
 
 import (
@@ -13,138 +14,206 @@ import (
 
 const module = "github.com/weir-rls/weir/"
 
-// packageTable lists every package with its purpose and the packages of this module that it may import. TestImportsPointOneWay fails on an
-// import that is missing here, on an import listed here that no file uses, and on a row without a package.
+// packageTable lists every package with its purpose and the packages of this module that it may
+// import. TestImportsPointOneWay fails on an import that is missing here, on an import listed here
+// that no file uses, and on a row without a package.
 var packageTable = []struct{ pkg, purpose, imports string }{
-	{"pkg/limiters", "decides operations: limits, algorithms and verdicts, without I/O and clocks", ""},
-	{"pkg/limiters/split", "decides one Take in parts, each of which fails by itself", "pkg/limiters"},
+	// The core.
+	{"pkg/limiters", "decides operations: limits, algorithms and verdicts, without I/O and clocks",
+		""},
+	// Stores and what wraps them.
 	{"pkg/limiters/memstore", "keeps states in memory and has pkg/limiters decide", "pkg/limiters"},
 	{"pkg/redisscripts", "embeds the Lua twins of the algorithms", "pkg/limiters"},
-	{"pkg/limiters/redisstore", "sends operations to Redis, where the Lua scripts decide", "pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
-	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS", "internal/socket"},
-	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends, per-second split", "internal/backoff internal/memo pkg/limiters pkg/limiters/split"},
+	{"pkg/limiters/redisstore", "sends operations to Redis, where the Lua scripts decide",
+		"pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
+	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS",
+		"internal/socket"},
+	{"pkg/limiters/split", "decides one Take in parts, each of which fails by itself",
+		"pkg/limiters"},
+	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends, per-second split",
+		"internal/backoff internal/memo pkg/limiters pkg/limiters/split"},
 	{"pkg/limiters/limiterstest", "tests any store against the core", "pkg/limiters"},
+	// Rules.
 	{"pkg/descriptors", "finds the limits of a request, without YAML", "pkg/limiters"},
-	{"pkg/descriptors/rulesfile", "reads YAML and builds rules", "internal/spelling pkg/descriptors pkg/limiters"},
-	{"pkg/descriptors/rulesfile/rulesfiletest", "parses the rules of tests", "pkg/descriptors pkg/descriptors/rulesfile"},
+	{"pkg/descriptors/rulesfile", "reads YAML and builds rules",
+		"internal/spelling pkg/descriptors pkg/limiters"},
+	{"pkg/descriptors/rulesfile/rulesfiletest", "parses the rules of tests",
+		"pkg/descriptors pkg/descriptors/rulesfile"},
 	{"pkg/descriptors/sources", "watches files and folders of rules", "pkg/descriptors/rulesfile"},
-	{"pkg/descriptors/sources/xds", "receives rules from a control plane", "internal/backoff pkg/descriptors/rulesfile pkg/descriptors/sources/xds/ratelimitconfigv3"},
-	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "contains the generated messages of rules over xDS", ""},
-	{"pkg/decide", "decides requests, without a protocol and without knowing the store", "internal/memo pkg/descriptors pkg/limiters"},
-	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock", "internal/lines pkg/decide pkg/descriptors pkg/limiters/memstore"},
-	{"pkg/offline/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
-	{"pkg/offline/simulate/report", "writes the result of a simulation as an HTML page", "internal/terminal pkg/offline/simulate"},
-	{"pkg/offline/suggest", "finds limits for the traffic of a recording", "internal/terminal pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/limiters pkg/replay"},
-	{"pkg/offline/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "internal/terminal pkg/descriptors pkg/limiters pkg/limiters/guard"},
-	{"pkg/offline/accesslog", "makes recordings from access logs", "internal/lines internal/spelling pkg/decide pkg/descriptors pkg/replay"},
-	{"pkg/offline/rulesdiff", "compares two sets of rules over the same requests", "internal/spelling internal/terminal pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
-	{"pkg/recorder", "records decided requests in files, for a replay", "internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
-	{"pkg/offline/rulestest", "reads and runs tests of rules", "internal/spelling pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
-	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
-	{"pkg/offline/yamltree", "reads YAML of other programs as values with positions", "pkg/descriptors/rulesfile"},
-	{"pkg/offline/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", "pkg/decide pkg/descriptors pkg/offline/yamltree"},
-	{"pkg/offline/envoygen", "writes Envoy's configuration for rules", "internal/spelling pkg/descriptors pkg/descriptors/rulesfile"},
-	{"pkg/offline/rulesimport", "translates limits of other rate limiters into rules", "pkg/descriptors pkg/descriptors/rulesfile pkg/offline/yamltree"},
-	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
-	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
+	{"pkg/descriptors/sources/xds", "receives rules from a control plane",
+		"internal/backoff pkg/descriptors/rulesfile " +
+			"pkg/descriptors/sources/xds/ratelimitconfigv3"},
+	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "contains the generated messages of rules over xDS",
+		""},
+	{"internal/ruleload", "keeps the rules in force from files or a control plane, and the candidate rules",
+		"internal/atomicfile pkg/descriptors pkg/descriptors/rulesfile " +
+			"pkg/descriptors/sources pkg/descriptors/sources/xds"},
+	{"internal/randomrules", "makes random rules and requests for tests", "pkg/descriptors"},
+	// Live requests.
+	{"pkg/decide", "decides requests, without a protocol and without knowing the store",
+		"internal/memo pkg/descriptors pkg/limiters"},
+	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode",
+		"internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/receipt", "seals and opens receipts of denials", "pkg/decide"},
+	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory",
+		""},
+	{"internal/admission", "sheds load before requests are decided",
+		"internal/backoff internal/socket"},
+	{"internal/resets", "resets keys in the store and on all replicas",
+		"internal/backoff internal/recovery pkg/descriptors pkg/limiters " +
+			"pkg/limiters/guard pkg/limiters/memstore"},
+	{"internal/replicas", "counts the replicas that share the limits", ""},
+	{"internal/snapshot", "saves and loads the memory store's file",
+		"internal/atomicfile pkg/limiters/memstore"},
+	// Observation of decisions.
+	{"pkg/explain", "reports which limits a request is under, and why, without a store",
+		"internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
+	{"pkg/recorder", "records decided requests in files, for a replay",
+		"internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log",
+		"internal/keysample internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors " +
+			"pkg/explain pkg/limiters"},
+	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences",
+		"internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain " +
+			"pkg/limiters pkg/limiters/memstore"},
+	{"internal/telemetry", "exports Weir's metrics and log, without knowing a store",
+		"internal/admission internal/observe internal/shadow pkg/admin/api pkg/decide " +
+			"pkg/descriptors pkg/limiters pkg/limiters/guard pkg/recorder pkg/rls"},
+	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions",
+		"pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
+	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
+	{"internal/tracing", "exports spans of requests and store calls",
+		"internal/settings pkg/limiters"},
+	{"internal/keysample", "selects a share of all keys by their hashes",
+		"pkg/decide pkg/descriptors"},
+	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
+	// The admin API.
 	{"pkg/admin/api", "declares the requests and responses of the admin API", "pkg/explain"},
-	{"pkg/admin", "serves the admin API, on any store", "internal/recovery internal/reloadfile internal/spelling pkg/admin/api pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
+	{"pkg/admin", "serves the admin API, on any store",
+		"internal/recovery internal/reloadfile internal/spelling pkg/admin/api pkg/decide " +
+			"pkg/descriptors pkg/explain pkg/limiters"},
 	{"pkg/admin/page", "contains the page of the admin API", ""},
 	{"pkg/admin/client", "calls the admin API", "pkg/admin/api pkg/explain"},
+	// Commands that need no server.
+	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock",
+		"internal/lines pkg/decide pkg/descriptors pkg/limiters/memstore"},
+	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
+	{"pkg/offline/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny",
+		"internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+	{"pkg/offline/simulate/report", "writes the result of a simulation as an HTML page",
+		"internal/terminal pkg/offline/simulate"},
+	{"pkg/offline/suggest", "finds limits for the traffic of a recording",
+		"internal/terminal pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
+			"pkg/limiters pkg/replay"},
+	{"pkg/offline/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark",
+		"internal/terminal pkg/descriptors pkg/limiters pkg/limiters/guard"},
+	{"pkg/offline/accesslog", "makes recordings from access logs",
+		"internal/lines internal/spelling pkg/decide pkg/descriptors pkg/replay"},
+	{"pkg/offline/rulesdiff", "compares two sets of rules over the same requests",
+		"internal/spelling internal/terminal pkg/decide pkg/descriptors pkg/limiters " +
+			"pkg/replay"},
+	{"pkg/offline/rulestest", "reads and runs tests of rules",
+		"internal/spelling pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
+			"pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
+	{"pkg/offline/yamltree", "reads YAML of other programs as values with positions",
+		"pkg/descriptors/rulesfile"},
+	{"pkg/offline/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request",
+		"pkg/decide pkg/descriptors pkg/offline/yamltree"},
+	{"pkg/offline/envoygen", "writes Envoy's configuration for rules",
+		"internal/spelling pkg/descriptors pkg/descriptors/rulesfile"},
+	{"pkg/offline/rulesimport", "translates limits of other rate limiters into rules",
+		"pkg/descriptors pkg/descriptors/rulesfile pkg/offline/yamltree"},
+	// The binary.
+	{"cmd/server", "parses flags, wires the packages and shuts them down",
+		"internal/admission internal/backoff internal/cli internal/gctune " +
+			"internal/grpcmessage internal/grpcrecovery internal/listeners internal/observe " +
+			"internal/ratelimitstats internal/recovery internal/replicas internal/resets " +
+			"internal/ruleload internal/settings internal/shadow internal/snapshot " +
+			"internal/spelling internal/statsd internal/telemetry internal/tlsfiles " +
+			"internal/tracing pkg/admin pkg/admin/api pkg/admin/page pkg/decide " +
+			"pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources " +
+			"pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
+			"pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect " +
+			"pkg/receipt pkg/recorder pkg/rls"},
+	{"internal/cli", "implements every command except serve, and prints its result",
+		"internal/backoff internal/spelling internal/terminal internal/tlsfiles " +
+			"pkg/admin/api pkg/admin/client pkg/conform pkg/decide pkg/descriptors " +
+			"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain " +
+			"pkg/offline/accesslog pkg/offline/envoyactions pkg/offline/envoygen " +
+			"pkg/offline/rulesdiff pkg/offline/rulesimport pkg/offline/rulestest " +
+			"pkg/offline/simulate pkg/offline/simulate/report pkg/offline/sizing " +
+			"pkg/offline/suggest pkg/receipt pkg/replay pkg/rls"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
-	{"internal/socket", "reads and writes sockets by raw system calls", ""},
-	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},
-	{"internal/grpctest", "serves gRPC for tests", ""},
-	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory", ""},
-	{"internal/recovery", "makes a panic fail only its own HTTP request or task", ""},
-	{"internal/grpcrecovery", "makes a panic fail only its own gRPC request", "internal/recovery"},
-	{"internal/resets", "resets keys in the store and on all replicas", "internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore"},
-	{"internal/backoff", "computes the waits between attempts", ""},
-	{"internal/must", "ends a test after an error, or if what it waits for does not happen", ""},
-	{"internal/memo", "remembers computed values in bounded memory", ""},
-	{"internal/gctune", "tunes the garbage collector", ""},
-	{"internal/atomicfile", "replaces files atomically", ""},
-	{"internal/snapshot", "saves and loads the memory store's file", "internal/atomicfile pkg/limiters/memstore"},
-	{"internal/replicas", "counts the replicas that share the limits", ""},
-	{"internal/ruleload", "keeps the rules in force from files or a control plane, and the candidate rules", "internal/atomicfile pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds"},
-	{"internal/lines", "reads lines of bounded length", ""},
-	{"internal/spelling", "finds the known word nearest to a misspelled one", ""},
-	{"internal/terminal", "prepares text for a terminal: columns, and escapes of control characters", ""},
 	{"internal/listeners", "opens the ports", ""},
-	{"internal/reloadfile", "keeps a value read from files, and reads changed files again", ""},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", "internal/reloadfile"},
-	{"internal/tracing", "exports spans of requests and store calls", "internal/settings pkg/limiters"},
-	{"internal/telemetry", "exports Weir's metrics and log, without knowing a store", "internal/admission internal/observe internal/shadow pkg/admin/api pkg/decide pkg/descriptors pkg/limiters pkg/limiters/guard pkg/recorder pkg/rls"},
-	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions", "pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
-	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
-	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
-	{"internal/keysample", "selects a share of all keys by their hashes", "pkg/decide pkg/descriptors"},
-	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log", "internal/keysample internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
-	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences", "internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain pkg/limiters pkg/limiters/memstore"},
-	{"internal/randomrules", "makes random rules and requests for tests", "pkg/descriptors"},
+	{"internal/gctune", "tunes the garbage collector", ""},
+	// Parts of several packages.
+	{"internal/atomicfile", "replaces files atomically", ""},
+	{"internal/backoff", "computes the waits between attempts", ""},
+	{"internal/grpcrecovery", "makes a panic fail only its own gRPC request", "internal/recovery"},
+	{"internal/lines", "reads lines of bounded length", ""},
+	{"internal/memo", "remembers computed values in bounded memory", ""},
+	{"internal/recovery", "makes a panic fail only its own HTTP request or task", ""},
+	{"internal/reloadfile", "keeps a value read from files, and reads changed files again", ""},
+	{"internal/socket", "reads and writes sockets by raw system calls", ""},
+	{"internal/spelling", "finds the known word nearest to a misspelled one", ""},
+	{"internal/terminal", "prepares text for a terminal: columns, and escapes of control characters",
+		""},
+	// Tests, measurements and tools.
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
-	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest internal/must"},
-	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},
-	{"internal/cli", "implements every command except serve, and prints its result", "" +
-		"internal/backoff " +
-		"internal/spelling " +
-		"internal/terminal " +
-		"internal/tlsfiles " +
-		"pkg/offline/accesslog " +
-		"pkg/admin/api " +
-		"pkg/admin/client " +
-		"pkg/conform " +
-		"pkg/decide " +
-		"pkg/descriptors " +
-		"pkg/descriptors/rulesfile " +
-		"pkg/descriptors/sources " +
-		"pkg/offline/envoyactions pkg/offline/envoygen " +
-		"pkg/explain " +
-		"pkg/receipt " +
-		"pkg/replay " +
-		"pkg/rls " +
-		"pkg/offline/rulesdiff " +
-		"pkg/offline/rulesimport pkg/offline/rulestest " +
-		"pkg/offline/simulate " +
-		"pkg/offline/simulate/report " +
-		"pkg/offline/sizing " +
-		"pkg/offline/suggest"},
-	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/grpcmessage internal/grpcrecovery internal/listeners " +
-		"internal/observe internal/ratelimitstats internal/recovery internal/replicas internal/resets internal/ruleload internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
-		"pkg/admin pkg/admin/api pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
-		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},
+	{"internal/grpctest", "serves gRPC for tests", ""},
+	{"internal/loadclient", "sends requests as fast as possible, without knowing the server",
+		"internal/socket"},
+	{"internal/must", "ends a test after an error, or if what it waits for does not happen", ""},
+	{"internal/redistest", "starts Redis servers for tests and the demo",
+		"internal/certtest internal/must"},
 	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff internal/must"},
 	{"e2e/demo", "shows the algorithms behind a real Envoy", "e2e/harness internal/redistest"},
-	{"bench", "measures Weir, a bare server and envoyproxy/ratelimit", "internal/loadclient e2e/harness"},
+	{"bench", "measures Weir, a bare server and envoyproxy/ratelimit",
+		"e2e/harness internal/loadclient"},
 	{"bench/bare", "answers OK, as the least that a server costs", ""},
 	{"bench/load", "loads one server", "internal/loadclient"},
-	{"tools/stores", "runs the tests of the store on each supported server", ""},
 	{"tools/faults", "puts mutations into the code to test its tests", ""},
+	{"tools/stores", "runs the tests of the store on each supported server", ""},
 }
 
 // heavy lists libraries that only some packages may import.
 var heavy = []struct{ prefix, only, why string }{
-	{"google.golang.org/grpc", "pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage internal/grpcrecovery internal/grpctest internal/ratelimitstats internal/telemetry internal/tracing cmd/server bench/bare",
+	{"google.golang.org/grpc",
+		"pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage " +
+			"internal/grpcrecovery internal/grpctest internal/ratelimitstats " +
+			"internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
-	{"google.golang.org/protobuf", "pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
+	{"google.golang.org/protobuf",
+		"pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls " +
+			"pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"a decision needs no protobuf: only the protocols import it"},
-	{"github.com/envoyproxy/", "pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "a decision needs no Envoy API: only the protocols and the servers import it"},
+	{"github.com/envoyproxy/",
+		"pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls " +
+			"pkg/descriptors/sources/xds cmd/server bench/bare",
+		"a decision needs no Envoy API: only the protocols and the servers import it"},
 	{"github.com/go-logr/", "internal/tracing", "OpenTelemetry logs with it"},
 	{"go.opentelemetry.io/", "internal/tracing", "internal/tracing exports all spans"},
-	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "only the store on Redis, its connections and the test servers talk to Redis"},
-	{"go.yaml.in/", "pkg/descriptors/rulesfile pkg/offline/yamltree pkg/offline/envoygen e2e/harness",
+	{"github.com/redis/",
+		"pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest",
+		"only the store on Redis, its connections and the test servers talk to Redis"},
+	{"go.yaml.in/",
+		"pkg/descriptors/rulesfile pkg/offline/yamltree pkg/offline/envoygen e2e/harness",
 		"pkg/descriptors/rulesfile parses all rules, and pkg/offline/yamltree all files of other programs; the harness edits them"},
 	{"github.com/danielgtaylor/huma", "pkg/admin", "only the admin API describes its routes"},
 	{"charm.land/", "internal/cli", "only commands draw on a terminal"},
-	{"github.com/gaissmai/", "pkg/descriptors pkg/descriptors/rulesfile", "rules have IP prefixes, and lint compares them"},
-	{"go.uber.org/zap", "internal/ruleload internal/settings internal/statsd internal/telemetry cmd/server",
+	{"github.com/gaissmai/", "pkg/descriptors pkg/descriptors/rulesfile",
+		"rules have IP prefixes, and lint compares them"},
+	{"go.uber.org/zap",
+		"internal/ruleload internal/settings internal/statsd internal/telemetry " +
+			"cmd/server",
 		"other packages return errors, and these log them; internal/ruleload has nine log messages, each of which would need an event"},
-	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry", "other packages return values, and these export them"},
+	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry",
+		"other packages return values, and these export them"},
 }
 
-// independent lists packages that do not depend on a library, not even through other packages. Other programs use some of them, and the
-// others need no more than the types of the admin API.
+// independent lists packages that do not depend on a library, not even through other packages.
+// Other programs use some of them, and the others need no more than the types of the admin API.
 var independent = []struct{ library, packages string }{
 	{"google.golang.org/grpc", "pkg/decide pkg/limiters pkg/admin pkg/admin/client"},
 	{"github.com/danielgtaylor/huma", "pkg/admin/client internal/observe internal/shadow internal/telemetry"},
