@@ -159,10 +159,10 @@ func (l *windowLimit) extraWait(int64) int64 { return 0 }
 
 func (l *windowLimit) mostAdmitted() int64 { return 2 * l.max }
 
-func (l *windowLimit) appendScript(b []byte, now int64) []byte {
+func (l *windowLimit) appendNumbers(b []int64, now int64) []int64 {
 	if l.calendar != nil {
 		const byCalendar = 2 // 0 is by the clock, and 1 from the first hit
-		return appendNumbers(appendNumbers(b, byCalendar), l.calendar.windows(now).starts[:]...)
+		return append(append(b, byCalendar), l.calendar.windows(now).starts[:]...)
 	}
-	return appendNumbers(b, flag(l.firstHit))
+	return append(b, flag(l.firstHit))
 }

@@ -205,9 +205,9 @@ func (l *funnelLimit) extraWait(k int64) int64 { return l.drain.timeFor(k).ceil(
 
 func (l *funnelLimit) mostAdmitted() int64 { return l.capacity + l.max }
 
-func (l *funnelLimit) appendScript(b []byte, _ int64) []byte {
+func (l *funnelLimit) appendNumbers(b []int64, _ int64) []int64 {
 	d := &l.drain
-	return appendNumbers(b, l.capacity, int64(d.num/d.den), int64(d.num%d.den), int64(d.den))
+	return append(b, l.capacity, int64(d.num/d.den), int64(d.num%d.den), int64(d.den))
 }
 
 // A funnelState is a [counterState] under a funnelLimit.

@@ -77,8 +77,8 @@ type algorithm interface {
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
-	// appendScript appends the numbers at now that only the algorithm's script takes, in the order of the header of that script.
-	appendScript(b []byte, now int64) []byte
+	// appendNumbers appends the numbers of this algorithm only, for [Limit.AppendNumbers].
+	appendNumbers(b []int64, now int64) []int64
 }
 
 // A hitAlgorithm charges hits to a [counterState]. It may modify a [Log] in place. Concurrency is none, because its
@@ -239,6 +239,9 @@ func (l *Limit) Scaled(scale func(int64) int64) (*Limit, error) {
 // Spec returns the Spec that was passed to New, except that the zone UTC and each default of a Choice are empty. A number or a duration
 // that is its default stays as given, because an override of the maximum may change the default.
 func (l *Limit) Spec() Spec { return l.spec }
+
+// Algorithm returns the name of the algorithm, such as "funnel".
+func (l *Limit) Algorithm() string { return l.definition.name }
 
 // StateID identifies the limit's algorithm and window. In every store, hits with the same key and StateID share a state. It contains no
 // braces.

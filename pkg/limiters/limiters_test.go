@@ -210,15 +210,14 @@ func TestStateIDOfACalendarHasUnitCountAndZone(t *testing.T) {
 	}
 }
 
-// Known windows of a calendar are numbers of a script without an allocation.
-func TestScriptOfACalendarAllocatesNothing(t *testing.T) {
+func TestNumbersOfACalendarAllocateNothing(t *testing.T) {
 	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: Params{WindowStart: StartByCalendar}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
-	b := l.AppendScript(nil, now)
-	if n := testing.AllocsPerRun(100, func() { l.AppendScript(b[:0], now) }); n > 0 {
+	b := l.AppendNumbers(nil, now)
+	if n := testing.AllocsPerRun(100, func() { l.AppendNumbers(b[:0], now) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -131,7 +131,7 @@ func (l *logLimit) extraWait(int64) int64 { return l.window }
 
 func (l *logLimit) mostAdmitted() int64 { return l.max }
 
-func (l *logLimit) appendScript(b []byte, _ int64) []byte { return b }
+func (l *logLimit) appendNumbers(b []int64, _ int64) []int64 { return b }
 
 // A Log records when hits were charged.
 //

@@ -1,6 +1,7 @@
 package redisscripts
 
 import (
+	"encoding/binary"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,7 +12,7 @@ import (
 //
 //	KEYS       the keys, each once
 //	ARGV[1]    now, or 0 for the server's time; not_after, the deadline in the server's time, or 0 for none; 8 bytes each
-//	ARGV[2..]  the limits: each is the name of its algorithm, a zero byte and the arguments that the header of its Lua file describes
+//	ARGV[2..]  the limits, see AppendLimit
 //	ARGV[#]    the runs: each is a runLayout and the layouts of its RunKind
 //	reply[1]   the server's time in 8 bytes, and a verdictLayout for each operation; none if the call ran after not_after, and charged nothing
 //	reply[2..] the reasons of failed operations
@@ -61,6 +62,15 @@ func (l layout) size() (bytes int) {
 		bytes += n
 	}
 	return bytes
+}
+
+// AppendLimit appends the element of ARGV for a limit: the name of a Lua file, and the numbers that it takes.
+func AppendLimit(b []byte, file string, numbers []int64) []byte {
+	b = append(append(b, file...), 0)
+	for _, n := range numbers {
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+	}
+	return b
 }
 
 // The results of an operation in a reply.

@@ -31,6 +31,7 @@ type batch struct {
 	opsOnKey   []int          // number of operations on the key with this index
 	arguments  []any
 	limitArgs  []byte
+	numbers    []int64 // scratch space
 }
 
 const wordSize = 8 // bytes of a number
@@ -161,7 +162,9 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	b.limitArgs = b.limitArgs[:0]
 	for _, l := range b.limits {
 		first := len(b.limitArgs)
-		b.limitArgs = l.append(b.limitArgs, date)
+		var name string
+		name, b.numbers = l.appendNumbers(b.numbers[:0], date)
+		b.limitArgs = redisscripts.AppendLimit(b.limitArgs, name, b.numbers)
 		args = append(args, b.limitArgs[first:])
 	}
 	b.arguments = append(args, b.runs)
@@ -197,14 +200,14 @@ func (l scriptLimit) exists() bool {
 	}
 }
 
-// append appends the element of ARGV for l at now.
-func (l scriptLimit) append(b []byte, now time.Time) []byte {
+// appendNumbers appends the numbers of l at now. It also returns the name of the Lua file that takes them.
+func (l scriptLimit) appendNumbers(b []int64, now time.Time) (file string, _ []int64) {
 	switch l.kind {
 	case reservationsKey:
-		return l.limit.AppendReserveScript(b)
+		return "reserve", l.limit.AppendReserveNumbers(b)
 	case penaltyKey:
-		return l.limit.AppendPenaltyScript(b)
+		return "penalty", l.limit.AppendPenaltyNumbers(b)
 	default:
-		return l.limit.AppendScript(b, now)
+		return l.limit.Algorithm(), l.limit.AppendNumbers(b, now)
 	}
 }

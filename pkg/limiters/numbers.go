@@ -1,0 +1,34 @@
+package limiters
+
+import "time"
+
+// AppendNumbers appends the numbers by which a store that does not call this package, such as a
+// script in Redis, decides operations under l at now: the maximum, unless l is a concurrency limit
+// the window, whether denied hits count and whether peek is over, and then those of the algorithm.
+// The order is documented in the Lua file of the algorithm. Only the numbers of a calendar depend
+// on now.
+func (l *Limit) AppendNumbers(b []int64, now time.Time) []int64 {
+	b = append(b, l.spec.Max)
+	if !l.IsConcurrency() {
+		b = append(b, l.spec.Window.Microseconds(), flag(l.spec.CountDenied), flag(l.peekOver))
+	}
+	return l.algorithm.appendNumbers(b, now.UnixMicro())
+}
+
+// AppendPenaltyNumbers is [Limit.AppendNumbers] for the penalty of l, which must have one.
+func (l *Limit) AppendPenaltyNumbers(b []int64) []int64 {
+	p := l.penalty
+	return append(b, p.After, p.Within.Microseconds(), p.For.Microseconds(), p.Factor, p.Max.Microseconds(), p.Forget.Microseconds())
+}
+
+// AppendReserveNumbers is [Limit.AppendNumbers] for the reservations of l, which must reserve.
+func (l *Limit) AppendReserveNumbers(b []int64) []int64 {
+	return append(b, l.ttl, flag(l.refundsExpired))
+}
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
