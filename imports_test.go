@@ -227,9 +227,12 @@ type goPackage struct {
 
 func packages(t *testing.T) []goPackage {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...").Output()
+	var stderr strings.Builder
+	list := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...")
+	list.Stderr = &stderr
+	out, err := list.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v: %s", err, &stderr)
 	}
 	var all []goPackage
 	decoder := json.NewDecoder(strings.NewReader(string(out)))

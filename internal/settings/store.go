@@ -17,8 +17,8 @@ type Store struct {
 	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"A prefix of every key in Redis. Set it if several installations with different rules share a Redis."`
 	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas, under which Redis keys contain an HMAC-SHA256 instead of user data. A new secret resets all counters."`
 	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for one call to Redis; then on_store_error decides. Keep it below the timeout of Envoy's filter (20 ms by default). With leases or reservations, keep it below half of that timeout, and at most 5s."`
-	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits in one call to Redis; each takes Redis 1 to 2 µs. Calls run one at a time, so a replica's throughput is at most this value divided by the round-trip time."`
-	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call in flight, for each Redis. Further hits fail immediately, and on_store_error decides them."`
+	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most operations in one call to Redis: a request has one for each of its limits, and each takes Redis 1 to 2 µs. Calls run one at a time, so a replica's throughput is at most this value divided by the round-trip time."`
+	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most operations that wait for the call in flight, for each Redis. Further operations fail immediately, and on_store_error decides them."`
 
 	Replicas        *int    `env:"REPLICAS" placeholder:"NUMBER" help:"The number of replicas that share the limits. While Redis is unreachable, on_store_error: local gives each replica its share. Default: 1."` // nil: not given
 	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"A DNS name with one address for each replica, such as a headless Kubernetes service. Weir counts its addresses every 10 s. It uses REPLICAS until the first answer, and the last number if a lookup fails."`
@@ -27,7 +27,7 @@ type Store struct {
 	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size, in bytes, of the deny cache, which denies keys over their limits without a call to Redis. Counters in memory use no cache. 0: none."`
 	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest time that a denial stays in the deny cache, which delays a refund by another replica. After half of it, Weir writes denied hits to Redis and rechecks keys that are still requested."`
 
-	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, Weir evicts keys within their limits; if it finds none, hits on new keys fail, and on_store_error decides them."`
+	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, Weir evicts keys within their limits; if it finds none, operations on new keys fail, and on_store_error decides them."`
 	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"The approximate memory for keys, in bytes. 0: 4 GiB, or half of the container's memory if that is less."`
 
 	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"A file for the counters in memory, saved at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded at start. It contains user data, and each process needs its own file. Default: none, so a restart resets all limits."`

@@ -48,6 +48,7 @@ func load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, er
 	return memstore.Load(f, o)
 }
 
+// quarantine renames a rejected snapshot. It replaces an older one.
 func quarantine(path string) (keptAs string, err error) {
 	if err := checkRegular(path); err != nil {
 		return "", err

@@ -162,6 +162,7 @@ func (s *leaseSet) shorten(latest int64, maximum int) {
 	if s.latest() <= latest {
 		return
 	}
+	equal, _ := slices.BinarySearchFunc(s.order, expiry{time: latest}, expiry.compare)
 	from, _ := slices.BinarySearchFunc(s.order, expiry{time: latest + 1}, expiry.compare)
 	to := min(from+maximum, len(s.order))
 	for i := range s.order[from:to] {
@@ -170,7 +171,7 @@ func (s *leaseSet) shorten(latest int64, maximum int) {
 		l.expires, e.time = latest, latest
 		s.byID[e.id] = l
 	}
-	slices.SortFunc(s.order[:to], expiry.compare)
+	slices.SortFunc(s.order[equal:to], expiry.compare)
 }
 
 // earliest returns when the first of s expires, in µs since 1970. It may have expired already. It is 0 if s is empty.

@@ -274,8 +274,8 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 	}
 }
 
-// Under load, the Takes of the next call have used most of their timeout by waiting. Their timeouts must count as failures
-// all the same.
+// Under load, Takes wait for most of their timeout before their call begins. The call has a whole timeout of its own, so its
+// timeout must count as a failure.
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	q := &queue{shared: &shared{timeout: timeout, maxBatch: 5, maxWaiting: 10_000}}
