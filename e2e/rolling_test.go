@@ -113,7 +113,7 @@ func roll(t *testing.T, redis string, drain time.Duration, by func(*testing.T, *
 	slow = seen.Latency.Quantile(1)
 	t.Logf("%d requests, p50 %v, at most %v", total, seen.Latency.Quantile(0.5), slow)
 	if total < *rollingRate {
-		t.Errorf("%d requests are no load", total)
+		t.Errorf("%d requests: too few for a load", total)
 	}
 	if seen.Errors != 0 || failed != 0 || passed != 0 || ok != total {
 		lost = fmt.Sprintf("of %d requests %d were decided, %d not, %d were let pass undecided; the client saw %d errors (%s)",

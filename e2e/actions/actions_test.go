@@ -188,7 +188,7 @@ var (
 	v6 = netip.MustParseAddr("2001:db8:1:2::33")
 )
 
-// metadata is set by the filter set_metadata of the bootstrap. The number is no text.
+// metadata is set by the filter set_metadata of the bootstrap. The number is not a string.
 var metadata = map[string]string{"app:plan": "gold", "app:user.id": "u1", "app:empty": ""}
 
 // An actionCase is a list of rate_limits and the requests for it. The number is that of the descriptors.

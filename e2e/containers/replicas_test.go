@@ -113,7 +113,7 @@ func TestRollingRestart(t *testing.T) {
 		t.Errorf("%d of %d requests are lost:\n%s", len(lost), sent, strings.Join(lost[:min(len(lost), 20)], "\n"))
 	}
 	if sent < 100 {
-		t.Errorf("%d requests are no load", sent)
+		t.Errorf("%d requests: too few for a load", sent)
 	}
 	a := c.do("alice", "login")
 	if counted := 1_000_000 - a.Remaining - 1; counted != sent {

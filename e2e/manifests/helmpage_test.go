@@ -151,7 +151,7 @@ func TestHelmCommandsRender(t *testing.T) {
 				words = append(words, word(w))
 			}
 			if len(words) < 4 || words[0] != "helm" || !slices.Contains(words, "deploy/helm/weir") {
-				t.Errorf("%s: %v is no command on the chart", b.page, words)
+				t.Errorf("%s: %v is not a command on the chart", b.page, words)
 				return false
 			}
 			values, namespace := helmValues(t, b.page, words)

@@ -69,7 +69,7 @@ func TestReferencesInTextExist(t *testing.T) {
 		name, namespace, _ := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(host, ".cluster.local"), ".svc"), ".")
 		service := named[*corev1.Service](all, name)
 		if service == nil || namespace != "" && service.Namespace != namespace {
-			t.Errorf("%s is no Service of the overlay", host)
+			t.Errorf("%s is not a Service of the overlay", host)
 			return
 		}
 		if !slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return fmt.Sprint(p.Port) == port }) {

@@ -89,7 +89,7 @@ func TestColorsAreForTerminalsOnly(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
 	if colored(&bytes.Buffer{}) || colored(file) || !colored(terminal) {
-		t.Error("colors on what is no terminal, or none on a terminal")
+		t.Error("colors without a terminal, or no colors on one")
 	}
 	t.Setenv("NO_COLOR", "1")
 	if colored(terminal) {

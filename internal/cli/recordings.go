@@ -98,7 +98,7 @@ var skippedTexts = map[replay.Kind]string{
 	replay.TooLong: "too long", replay.Cut: "the last line is cut", replay.NotJSON: "no JSON object, or a value of a wrong type",
 	replay.BadTime: "t is missing or no time", replay.NoDomain: "domain is missing",
 	replay.BadDescriptors: "descriptors are missing or invalid",
-	replay.BadHits:        "hits are no whole numbers", replay.OutOfOrder: "earlier than a line before",
+	replay.BadHits:        "hits are not whole numbers", replay.OutOfOrder: "earlier than a line before",
 	replay.BadOverrides: "overrides are not one limit or null for each descriptor", replay.Dropped: "the recorder dropped lines",
 }
 

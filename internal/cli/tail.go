@@ -91,7 +91,7 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	}
 }
 
-// warnUnknown warns if the server has no such domain, or no rule of the path. The rules may change later, so it is no fault.
+// warnUnknown warns if the server has no such domain, or no rule of the path. It does not fail, because the rules may change later.
 func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams) {
 	if t.Rule == "" && t.Domain == "" {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/internal/lines"
 )
 
-// A byte order mark at the beginning, as editors on Windows write it, is no part of the first line.
+// A byte order mark at the beginning, as editors on Windows write it, is not part of the first line.
 func TestLinesBeginAfterByteOrderMark(t *testing.T) {
 	r := lines.NewReader(bufio.NewReader(strings.NewReader("\ufeffa\n\ufeffb")), 8)
 	for _, want := range []string{"a\n", "\ufeffb"} {

@@ -93,7 +93,7 @@ func (c *fakeClock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// The id of a lease names one request, so it is in no name. An end of a lease is no hit.
+// The id of a lease names one request, so it is in no name. The end of a lease is not a hit.
 func TestLeasesCountWithoutTheirIDs(t *testing.T) {
 	b := descriptors.NewBuilder()
 	slots, err := limiters.New(limiters.Spec{Algorithm: "concurrency", Max: 2})

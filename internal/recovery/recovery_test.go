@@ -59,7 +59,7 @@ func TestPanicAbortsAResponseThatHasBegun(t *testing.T) {
 	}
 }
 
-// A handler that aborts its connection on purpose is no bug.
+// A handler that aborts its connection on purpose does not count as a panic.
 func TestAbortIsNotReported(t *testing.T) {
 	report := Report(func(where string, value any) { t.Errorf("reported %s, %v", where, value) })
 	answer := httptest.NewRecorder()

@@ -26,7 +26,7 @@ type Options struct {
 	Remedy       string      // of an unreadable Path, for the error: how the user sets it
 	XDS          *xds.Source // the control plane that sends the rules, or nil
 	ReceivedPath string      // the file that keeps the rules from XDS for the next start; "" keeps none
-	Overlay      string      // the file or folder of the overlay; "" is none
+	Overlay      string      // the file or folder of the overlay; "" without one
 
 	MergeDomains, CalendarMonths bool // see [rulesfile.Options]
 

@@ -292,7 +292,7 @@ func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 	}
 }
 
-// A denied peek of Envoy is an offence under a limit with a penalty. One of an operator is none, however often he looks.
+// A denied peek of Envoy is an offence under a limit with a penalty. An operator's peek is not an offence, however often it is repeated.
 func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
 	f := newFixture(t, nil)
 	f.hit(1, "banned", "x")

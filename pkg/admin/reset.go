@@ -64,7 +64,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	case errors.Is(err, errNoRules):
 		return nil, a.refuse(ctx, change, err)
 	case err != nil:
-		change.Domain = "" // the domain is none of the rules'
+		change.Domain = "" // the rules do not have the domain
 		change.Detail = "no rules have the domain, or the descriptor is invalid"
 		a.audit(ctx, change)
 		return nil, err
@@ -130,7 +130,7 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 	case errors.Is(err, limiters.ErrHiddenKeys):
 		return nil, a.refuse(ctx, change, huma.Error409Conflict("KEY_HASH_SECRET is set, so Redis has hashes of keys only, and none can be found by an entry: reset each full key with "+resetPath))
 	case errors.Is(err, limiters.ErrCursor):
-		return nil, a.refuse(ctx, change, huma.Error422UnprocessableEntity("cursor: it is none that this route has returned: leave it out to begin a pass"))
+		return nil, a.refuse(ctx, change, huma.Error422UnprocessableEntity("cursor: not one that this route returned: leave it out to begin a pass"))
 	case err != nil:
 		change.Outcome, change.Detail = Failed, "the store did not answer"
 		a.audit(ctx, change)

@@ -86,7 +86,7 @@ func begin(conn net.Conn, authority string, wire []byte, requests int, part floa
 }
 
 // checkOtherClient calls from another client while some stall. The check fails if this client gets no answer in time, or an error
-// after its first answer. Errors before are no fault, because a service may shed load.
+// after its first answer. Earlier errors do not count, because a service may shed load.
 func (t *trial) checkOtherClient(what string) {
 	conn, err := t.client.connect()
 	if err != nil {

@@ -116,7 +116,7 @@ func match(all []described, entries []descriptors.Entry) string {
 	return ""
 }
 
-// naiveAddress returns the address that a prefix must contain. For a text that is no address, it returns the zero Addr, which no
+// naiveAddress returns the address that a prefix must contain. For text that is not an address, it returns the zero Addr, which no
 // prefix contains.
 func naiveAddress(text string) netip.Addr {
 	address, err := netip.ParseAddr(text)

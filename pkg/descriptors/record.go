@@ -19,7 +19,7 @@ import "encoding/binary"
 // took three times as much.
 type nodeRecord []byte
 
-// A recordID is the offset of a record in the index, divided by 8. 0 is no record: a missing child, or the parent of the root.
+// A recordID is the offset of a record in the index, divided by 8. 0 means none: a missing child, or the parent of the root.
 type recordID uint32
 
 const (
@@ -50,7 +50,7 @@ func (r nodeRecord) parent() recordID { return recordID(r.field(12)) }
 // child returns the id of the only exact child, 0, hashed or alias.
 func (r nodeRecord) child() recordID { return recordID(r.field(8)) }
 
-// inexact returns the number of the inexactChildren of a record that is no alias.
+// inexact returns the number of the inexactChildren of a record that is not an alias.
 func (r nodeRecord) inexact() uint32 { return r.field(4) }
 
 // original returns the record whose children r, an alias, shares.

@@ -98,7 +98,7 @@ func TestJSONKeepsItsFields(t *testing.T) {
 		"descriptors[].walk[].source": "string",
 	} {
 		if !strings.Contains(got, "| `"+field+"` | "+kind+" | ") {
-			t.Errorf("%s is no %s", field, kind)
+			t.Errorf("%s is not a %s", field, kind)
 		}
 	}
 }

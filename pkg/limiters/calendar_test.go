@@ -54,7 +54,7 @@ func TestCalendarWindowStartsAndEnds(t *testing.T) {
 		{"a week across a year", "Europe/Berlin", calendarWeek, 1, "2026-01-01T00:00:00Z", "2025-12-28T23:00:00Z", "2026-01-04T23:00:00Z"},
 		{"a leap February", "UTC", calendarMonth, 1, "2024-02-29T23:59:59Z", "2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"},
 		{"a February", "UTC", calendarMonth, 1, "2025-02-28T23:59:59Z", "2025-02-01T00:00:00Z", "2025-03-01T00:00:00Z"},
-		{"a century that is no leap year", "UTC", calendarMonth, 1, "2100-02-28T23:59:59Z", "2100-02-01T00:00:00Z", "2100-03-01T00:00:00Z"},
+		{"a century that is not a leap year", "UTC", calendarMonth, 1, "2100-02-28T23:59:59Z", "2100-02-01T00:00:00Z", "2100-03-01T00:00:00Z"},
 		{"a month of summer time", "Europe/Berlin", calendarMonth, 1, "2025-03-31T21:59:59Z", "2025-02-28T23:00:00Z", "2025-03-31T22:00:00Z"},
 		{"a quarter", "Europe/Berlin", calendarMonth, 3, "2025-11-21T00:00:00Z", "2025-09-30T22:00:00Z", "2025-12-31T23:00:00Z"},
 		{"seven months", "UTC", calendarMonth, 7, "1970-08-01T00:00:00Z", "1970-08-01T00:00:00Z", "1971-03-01T00:00:00Z"},

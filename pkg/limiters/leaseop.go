@@ -16,7 +16,7 @@ const (
 	leaseEnded                    // the end arrived first: no lease, and a reservation is charged its actual cost
 )
 
-// leaseEffect returns the effect of op, which is no end, on its lease.
+// leaseEffect returns the effect of op on its lease. op must not be an end.
 func (op *Op) leaseEffect(s *State, now int64) leaseEffect {
 	if !op.MayOpenLease() {
 		return leaseNone

@@ -81,8 +81,8 @@ type algorithm interface {
 	appendNumbers(b []int64, now int64) []int64
 }
 
-// A hitAlgorithm charges hits to a [counterState]. It may modify a [Log] in place. Concurrency is none, because its
-// slots are in [Leases].
+// A hitAlgorithm charges hits to a [counterState]. It may modify a [Log] in place. A concurrencyLimit is not one,
+// because its slots are in [Leases].
 type hitAlgorithm interface {
 	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.

@@ -39,7 +39,7 @@ const (
 	// allowed. It must be alone in its group, and its limit must use leases. The store remembers the end of an unknown id for [EndedTTL]:
 	// within that time, a charge with the id opens no lease, and a reservation is charged its actual cost.
 	OpEnd
-	// OpInspect reads the state of the key: it charges nothing, is no offence, and no cache answers it. N and Lease are ignored. An
+	// OpInspect reads the state of the key: it charges nothing, never counts as an offence, and is never answered by a cache. N and Lease are ignored. An
 	// inspection is allowed if one more hit would be, even with peek=over. The operations of its group must inspect too.
 	OpInspect
 	// OpChargeDenied peeks, and charges N >= 0 hits if the peek is denied and the limit counts denied hits: hits that the caller has

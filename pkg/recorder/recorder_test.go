@@ -81,7 +81,7 @@ func TestRecordingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A full disk is no fault of a request. The lines are counted, a change is reported once, and the recording goes on when there is room.
+// A full disk does not fail a request. The lines are counted, a change is reported once, and the recording goes on when there is room.
 func TestFullDiskLosesLinesAndNothingElse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

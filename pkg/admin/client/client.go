@@ -162,7 +162,7 @@ func call[T any](ctx context.Context, c *Client, method, path string, query url.
 	return value, nil
 }
 
-// send sends a call. Its error is an [*Error] for a response that is no success.
+// send sends a call. Its error is an [*Error] if the response has an error status.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
 	var reader io.Reader
 	if body != nil {
@@ -195,7 +195,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	return response, nil
 }
 
-// problem returns the error of a response that is no success.
+// problem returns the error of a response with an error status.
 func (c *Client) problem(r *http.Response) error {
 	var p struct {
 		Detail string

@@ -148,7 +148,7 @@ const LineSeparators = "\u0085\u2028\u2029"
 func encoded(value any) *yaml.Node {
 	n := &yaml.Node{}
 	if err := n.Encode(value); err != nil {
-		panic(fmt.Sprintf("%v is no scalar: %v", value, err)) // unreachable
+		panic(fmt.Sprintf("%v is not a scalar: %v", value, err)) // unreachable
 	}
 	for _, c := range append(slices.Clone(n.Content), n) {
 		if c.Kind == yaml.ScalarNode && strings.ContainsAny(c.Value, "\n\r"+LineSeparators) {

@@ -55,7 +55,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"4:72: unknown key 'withn' in a penalty: did you mean 'within'?"},
 		{"a penalty without a value", limit(day + ", penalty: "),
 			"4:60: a penalty is empty, not a map: want a map with the keys after, within, for, factor, max, forget"},
-		{"a penalty that is no map", limit(day + ", penalty: true"),
+		{"a penalty that is not a map", limit(day + ", penalty: true"),
 			"4:60: a penalty is true, not a map: want a map with the keys after, within, for, factor, max, forget"},
 		{"a penalty that is a number of seconds", limit(day + ", penalty: {after: 20, within: 1m, for: 600}"),
 			"4:89: for is 600: want a duration from 1ms to 87600h, such as 90s or 1h30m"},
@@ -226,7 +226,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 
 		{"an empty list of values", descriptor("values: []"), "3:25: values is empty: add a value"},
 		{"values without a value", descriptor("values: ~"), "3:25: values is empty: add a value"},
-		{"values that are no list", descriptor("values: free"), "3:25: values is the text 'free', not a list: write 'values: [free]'"},
+		{"values that are not a list", descriptor("values: free"), "3:25: values is the text 'free', not a list: write 'values: [free]'"},
 		{"values that are a map", descriptor("values: {a: b}"), "3:25: values is a map, not a list: begin each item with '- '"},
 		{"an empty value in a list", descriptor("values: [a, '']"), "3:29: an item of values is empty: write a value, or remove the item"},
 		{"a number in a list of values", descriptor("values: [1, 1.5]"),
@@ -255,7 +255,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 
 		{"an IPv6 prefix that needs quotes", descriptor("cidr: [10.0.0.0/8, ::/0]"), "3:36: a value cannot begin with ':': quote it: '::/0'"},
 		{"an empty list of prefixes", descriptor("cidr: []"), "3:23: cidr is empty: add a prefix"},
-		{"a prefix that is no list", descriptor("cidr: 10.0.0.0/8"),
+		{"a prefix that is not a list", descriptor("cidr: 10.0.0.0/8"),
 			"3:23: cidr is the text '10.0.0.0/8', not a list: write 'cidr: [10.0.0.0/8]'"},
 		{"an address for a prefix", descriptor("cidr: [10.0.0.1]"), "3:24: the address 10.0.0.1 has no prefix length: write '10.0.0.1/32'"},
 		{"an IPv6 address for a prefix", descriptor("cidr: ['2001:DB8::1']"),

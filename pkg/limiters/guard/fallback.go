@@ -104,7 +104,7 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	}
 	switch {
 	case err == nil && !slices.ContainsFunc(out, isUndecided):
-		if f.outages.isDown() && slices.ContainsFunc(out, isByStore) { // a denial by a cache is no recovery
+		if f.outages.isDown() && slices.ContainsFunc(out, isByStore) { // a denial by a cache does not show a recovery
 			f.outages.noteSuccess()
 		}
 		return nil

@@ -24,7 +24,7 @@ func TestInspectionsReadTheStore(t *testing.T) {
 		f.mustTake(a, []limiters.Op{{Key: "f", Limit: funnel, N: 3, Kind: limiters.OpInspect}}, "denied used=6 remaining=0 retry=10s reset=60s")
 		a.mustTake("f", funnel, 3, "denied used=6 remaining=0 retry=30s reset=60s")
 		if got, want := a.Stats().Lookups, int64(6); got != want {
-			t.Errorf("%d lookups: want %d, because an inspection is none", got, want)
+			t.Errorf("%d lookups: want %d, because an inspection does not look up", got, want)
 		}
 	})
 }

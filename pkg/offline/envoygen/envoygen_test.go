@@ -460,7 +460,7 @@ func TestWordsThatAreBooleansInEnvoyAreQuoted(t *testing.T) {
 	}
 }
 
-// An exemption without a limit is no rule, but its prefixes decide the source of its key too.
+// An exemption without a limit is not a rule, but its prefixes decide the source of its key too.
 func TestExemptionsDecideTheSourceOfTheirKey(t *testing.T) {
 	for descriptor, want := range map[string]string{
 		"key: peer\n    cidr: [10.0.0.0/8]\n  - key: peer":                                                    "remote_address_match",

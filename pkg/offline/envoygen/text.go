@@ -132,7 +132,7 @@ func (c *Config) execute(name string) ([]byte, error) {
 	return []byte(text), err
 }
 
-// checkPrefixes returns an error for a route that is no prefix of a path. A prefix needs paths in normal form.
+// checkPrefixes returns an error for a route that is not the prefix of a path. A prefix needs paths in normal form.
 func (c *Config) checkPrefixes(p *page) error {
 	for _, r := range c.routes {
 		if r.match == "" {

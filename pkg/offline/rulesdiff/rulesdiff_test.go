@@ -367,7 +367,7 @@ descriptors:
 	}
 }
 
-// A limit that came with the request is none of the rules.
+// A limit that came with the request is not one of the rules.
 func TestLimitsOfRequestsCountForNoLimitOfTheRules(t *testing.T) {
 	var lines []*replay.Line
 	for range 3 {

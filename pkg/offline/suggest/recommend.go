@@ -23,7 +23,7 @@ type Recommendation struct {
 	// Keys and Denied are the effect on the recording.
 	Keys   Estimate  `json:"keys_hit"`
 	Denied *Estimate `json:"requests_denied,omitempty"` // nil if the rule has too many limits for a run of each
-	// Ordinary is the largest need of a key that is no outlier.
+	// Ordinary is the largest need of a key that is not an outlier.
 	Ordinary int64 `json:"ordinary"`
 	// Outliers are the keys that the limit hits, largest needs first, at most 20.
 	Outliers []Outlier `json:"outliers"`
