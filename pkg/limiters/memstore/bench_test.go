@@ -352,7 +352,7 @@ var benchLog = limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Ma
 func lockTimes(s *Store) []int64 {
 	var holds []int64
 	for range 3 {
-		c := copier{names: limiters.Algorithms(), storeNow: s.clock()}
+		c := copier{algorithms: limiters.Algorithms(), storeNow: s.clock()}
 		var b []byte
 		at := 0
 		for i := range s.shards {

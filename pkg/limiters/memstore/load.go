@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc64"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -46,11 +45,11 @@ func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 func (s *Store) load(r io.Reader) (Loaded, error) {
 	in := &snapshotReader{from: bufio.NewReaderSize(r, 64<<10)}
 	l := loader{store: s, transaction: transaction{store: s, storeNow: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
-	names, saved, err := in.head()
+	var err error
+	l.algorithms, l.loaded.SavedAt, err = in.head()
 	if err != nil {
 		return Loaded{}, err
 	}
-	l.names, l.loaded.SavedAt = names, saved
 	for count := uint64(0); ; count++ {
 		n, err := in.next(4)
 		if err != nil {
@@ -105,7 +104,7 @@ func (in *snapshotReader) next(n int) ([]byte, error) {
 	return in.buf[:n], nil
 }
 
-func (in *snapshotReader) head() (names []string, saved time.Time, err error) {
+func (in *snapshotReader) head() (algorithms []string, saved time.Time, err error) {
 	b, err := in.next(len(magic))
 	switch {
 	case errors.Is(err, ErrTorn) || err == nil && string(b) != magic:
@@ -134,9 +133,9 @@ func (in *snapshotReader) head() (names []string, saved time.Time, err error) {
 		if err != nil {
 			return nil, saved, err
 		}
-		names = append(names, string(b))
+		algorithms = append(algorithms, string(b))
 	}
-	return names, saved, nil
+	return algorithms, saved, nil
 }
 
 // tail checks the number of keys, the checksum and the end of the file.
@@ -202,11 +201,13 @@ func (f *keyReader) uvarint() uint64 {
 	return v
 }
 
+func (f *keyReader) text() string { return string(f.bytes(f.uvarint())) }
+
 // A loader adds keys to a store that is not in use yet.
 type loader struct {
 	store       *Store
 	transaction transaction // without operations, to make room
-	names       []string
+	algorithms  []string
 	limits      map[limitFields]*limiters.Limit // the limits by their fields; nil: no such limit
 	loaded      Loaded
 	state       limiters.State // the state of the key that is read; a field, because a local variable would be allocated
@@ -217,10 +218,10 @@ const maxLoaderLimits = 4096
 
 // limitFields are the encoded fields of a limit.
 type limitFields struct {
-	algorithm                 string
-	flags                     byte
-	maximum, window, capacity uint64
-	params                    string // the parameters beside the capacity and the flags
+	algorithm       string
+	countDenied     bool
+	maximum, window uint64
+	params          string
 }
 
 func (f limitFields) limit() (*limiters.Limit, error) {
@@ -228,15 +229,9 @@ func (f limitFields) limit() (*limiters.Limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.capacity > 0 {
-		params.Capacity = int64(f.capacity)
-	}
-	if f.flags&flagFirstHit != 0 {
-		params.WindowStart = limiters.StartByFirstHit
-	}
 	return limiters.New(limiters.Spec{
 		Algorithm: f.algorithm, Max: int64(f.maximum), Window: time.Duration(f.window) * time.Microsecond,
-		Params: params, CountDenied: f.flags&flagCountDenied != 0,
+		Params: params, CountDenied: f.countDenied,
 	})
 }
 
@@ -253,33 +248,24 @@ func (l *loader) limit(f limitFields) *limiters.Limit {
 }
 
 func (l *loader) key(f *keyReader) error {
-	expiry, name, flags := f.int64(), int(f.byte()), f.byte()
-	maximum, window, capacity := f.uvarint(), f.uvarint(), f.uvarint()
-	key := string(f.bytes(f.uvarint()))
+	expiry, number, flags := f.int64(), int(f.byte()), f.byte()
+	maximum, window := f.uvarint(), f.uvarint()
+	params, key := f.text(), f.text()
 	if f.failed {
 		return errors.New("a field is missing")
 	}
-	if name >= len(l.names) || max(maximum, capacity) > limiters.LargestMax || window > uint64(limiters.MaxWindow.Microseconds()) {
+	if number >= len(l.algorithms) || maximum > limiters.LargestMax || window > uint64(limiters.MaxWindow.Microseconds()) {
 		return errors.New("a limit out of range")
 	}
-	algorithm, hasLeases := strings.CutSuffix(l.names[name], leasesSuffix)
-	algorithm, hasText := strings.CutSuffix(algorithm, paramsSuffix)
-	var params string
-	if hasText || hasLeases {
-		params = string(f.bytes(f.uvarint()))
-		if f.failed {
-			return errors.New("a field is missing")
-		}
-	}
 	var leases limiters.Leases
-	if hasLeases {
+	if flags&flagLeases != 0 {
 		var err error
 		leases, f.b, err = limiters.ReadLeases(f.b)
 		if err != nil {
 			return err
 		}
 	}
-	limit := l.limit(limitFields{algorithm, flags, maximum, window, capacity, params})
+	limit := l.limit(limitFields{l.algorithms[number], flags&flagCountDenied != 0, maximum, window, params})
 	if limit == nil {
 		l.loaded.NotLoaded++
 		return nil
@@ -288,7 +274,7 @@ func (l *loader) key(f *keyReader) error {
 	if l.state, err = limiters.ReadState(limit, f.b); err != nil {
 		return err
 	}
-	if hasLeases {
+	if flags&flagLeases != 0 {
 		l.state.SetLeases(leases)
 	}
 	l.insert(key, limit, &l.state, expiry)

@@ -10,22 +10,40 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// The format of a snapshot, in little endian, where u is an unsigned varint:
+// The format of a snapshot. Numbers are little endian, u is an unsigned varint, and text has its length before it. Times are µs
+// since 1970.
 //
-//	magic, 8 bytes; version, 4; when it was saved by the store's clock, 8; the names of the algorithms: how many, 1, and
-//	each, 1 and its bytes
-//	for each key: the length of what follows, 4; its expiry, 8; its limit: algorithm by number, 1, flags, 1,
-//	maximum, window in µs and capacity, u each; its length, u, and text; the text of its other parameters and its leases
-//	if the name of its algorithm says so, see params.go; its state, as limiters.AppendState writes it
-//	0, 4; how many keys, 8; the CRC-64 (ECMA) of all that is before, 8
+//	field       bytes
+//	magic       8
+//	version     4
+//	saved at    8       by the store's clock
+//	algorithms  1       how many
+//	            1+text  the name of each
 //
-// Times are µs since 1970. A change that an older reader would misread needs another version.
+//	then for each key
+//	length      4       of the fields below
+//	expiry      8
+//	algorithm   1       the number of the name, from 0
+//	flags       1
+//	maximum     u
+//	window      u       in µs
+//	parameters  u+text  as limiters.Params.String writes them
+//	key         u+text
+//	leases              as limiters.AppendLeases writes them, with flagLeases
+//	state               as limiters.AppendState writes it
+//
+//	then
+//	0           4
+//	keys        8       how many
+//	CRC-64      8       ECMA, of all bytes before it
+//
+// A change of the format needs another version.
 const (
 	magic   = "weir\r\nM\x1a"
-	version = 1
+	version = 2
 
-	flagFirstHit    = 1
-	flagCountDenied = 2
+	flagCountDenied = 1
+	flagLeases      = 2
 
 	// maxRecordBytes bounds a key in a snapshot. The longest log has 24 MB.
 	maxRecordBytes = 64 << 20
@@ -44,12 +62,12 @@ func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	b = binary.LittleEndian.AppendUint32(b, version)
 	storeNow := s.clock()
 	b = binary.LittleEndian.AppendUint64(b, uint64(storeNow))
-	names := snapshotNames()
-	b = append(b, byte(len(names)))
-	for _, name := range names {
+	algorithms := limiters.Algorithms()
+	b = append(b, byte(len(algorithms)))
+	for _, name := range algorithms {
 		b = append(append(b, byte(len(name))), name...)
 	}
-	c := copier{names: names, storeNow: storeNow}
+	c := copier{algorithms: algorithms, storeNow: storeNow}
 	for i := range s.shards {
 		for words := range lengths {
 			c.begin(words)
@@ -92,9 +110,9 @@ func (s *snapshotWriter) write(b []byte) error {
 // A copier copies the records of one length in a shard, a few at a time, from last to first. Records move only towards the first, so a
 // record may be copied twice but is never missed.
 type copier struct {
-	names    []string
-	storeNow int64
-	keys     int64
+	algorithms []string
+	storeNow   int64
+	keys       int64
 
 	words    int
 	page     int // the index of the page among those of this length
@@ -145,31 +163,18 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.expiry()))
 	spec := l.Spec()
 	flags := byte(0)
-	params := paramsText(spec)
-	if isFirstHit(spec.Params) {
-		flags |= flagFirstHit
-	}
 	if spec.CountDenied {
 		flags |= flagCountDenied
 	}
-	name := spec.Algorithm
-	hasLeases := state.HasLeases()
-	switch {
-	case hasLeases:
-		name += leasesSuffix
-	case params != "":
-		name += paramsSuffix
+	if state.HasLeases() {
+		flags |= flagLeases
 	}
-	b = append(b, byte(slices.Index(c.names, name)), flags)
+	b = append(b, byte(slices.Index(c.algorithms, spec.Algorithm)), flags)
 	b = binary.AppendUvarint(b, uint64(spec.Max))
 	b = binary.AppendUvarint(b, uint64(spec.Window.Microseconds()))
-	b = binary.AppendUvarint(b, uint64(spec.Params.Capacity))
-	text := sh.text(r)
-	b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
-	if params != "" || hasLeases {
-		b = append(binary.AppendUvarint(b, uint64(len(params))), params...)
-	}
-	if hasLeases {
+	b = appendText(b, spec.Params.String())
+	b = appendText(b, sh.text(r))
+	if flags&flagLeases != 0 {
 		b = limiters.AppendLeases(b, state)
 	}
 	b = limiters.AppendState(b, l, state)
@@ -179,4 +184,8 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-4))
 	c.keys++
 	return b
+}
+
+func appendText[T string | []byte](b []byte, text T) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }

@@ -104,6 +104,28 @@ func restoresEveryVerdict(t *testing.T, what string, g *limiterstest.Generator) 
 	}
 }
 
+func TestSnapshotKeepsTheParametersOfALimit(t *testing.T) {
+	for _, c := range []struct{ algorithm, params string }{
+		{"fixed_window", ""},
+		{"funnel", "capacity=7"},
+		{"fixed_window", "window_start=first_hit"},
+		{"fixed_window", "window_start=calendar"},
+		{"funnel", "capacity=7 penalty.after=1 penalty.within=1s penalty.for=1m0s"},
+	} {
+		params, err := limiters.ParseParams(c.params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: c.algorithm, Max: 5, Window: 24 * time.Hour, Params: params})
+		s := New(Options{})
+		mustTake(t, s, limiters.Op{Key: "a key", Limit: limit, N: 1})
+		loaded, _ := reload(t, s, Options{})
+		if got, want := keysBySpec(loaded), map[limiters.Spec]int{limit.Spec(): 1}; !maps.Equal(got, want) {
+			t.Errorf("%s, %q: loaded %v, want %v", c.algorithm, c.params, got, want)
+		}
+	}
+}
+
 // filledKeys is the number of keys of a filledStore.
 var filledKeys = int64(3 * len(limiterstest.Windowed()))
 
@@ -162,12 +184,14 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 	mustReject(t, append(bytes.Clone(b), b...), ErrTorn, "two in one")
 }
 
-func TestForeignOrNewerSnapshotIsRejected(t *testing.T) {
+func TestSnapshotOfAnotherFormatIsRejected(t *testing.T) {
 	mustReject(t, []byte("#!/bin/sh\necho this is something else\n"), ErrForeign, "a script")
 	mustReject(t, nil, ErrForeign, "an empty file")
 	b := mustSave(t, filledStore(t))
-	binary.LittleEndian.PutUint32(b[len(magic):], version+1)
-	mustReject(t, signed(b), ErrVersion, "a newer one")
+	for _, v := range []uint32{version - 1, version + 1} {
+		binary.LittleEndian.PutUint32(b[len(magic):], v)
+		mustReject(t, signed(b), ErrVersion, fmt.Sprint("version ", v))
+	}
 	broken := errors.New("broken disk")
 	if _, _, err := Load(io.MultiReader(bytes.NewReader(b[:4]), iotest.ErrReader(broken)), Options{}); !errors.Is(err, broken) {
 		t.Errorf("%v, want what the reader says", err)
@@ -426,7 +450,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		names := limiters.Algorithms()
 		b := mustSave(t, New(Options{}))
 		b = b[:len(b)-4-8-8]
-		c := copier{names: names, storeNow: s.clock()}
+		c := copier{algorithms: names, storeNow: s.clock()}
 		c.begin(recordLen("stay 00000", limit, false))
 		copied, holds, count := map[string]bool{}, 0, int64(1)
 		for more := true; more; holds++ {
