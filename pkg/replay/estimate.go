@@ -24,9 +24,17 @@ func EstimateKeys(count int64, share float64) (low, high int64) {
 	}
 	n := float64(count)
 	if low = count; n > .5 {
-		low = max(count, int64(math.Ceil(edge(n-.5, -1))))
+		low = max(count, saturated(math.Ceil(edge(n-.5, -1))))
 	}
-	return low, max(count, int64(math.Floor(edge(n+.5, 1))))
+	return low, max(count, saturated(math.Floor(edge(n+.5, 1))))
+}
+
+// saturated returns x as an integer, or the largest int64 if x is above it. The result of a mere conversion depends on the processor.
+func saturated(x float64) int64 {
+	if x >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(x)
 }
 
 // EstimateSum returns the 95 % confidence interval of a sum over all keys, from the sum over such a sample and the sum of the

@@ -45,7 +45,8 @@ func TestEstimateOfExtremeSharesIsBounded(t *testing.T) {
 		count     int64
 		share     float64
 		low, high int64
-	}{{7, 1, 7, 7}, {0, 1, 0, 0}, {0, .1, 0, 50}, {7, 0, 7, math.MaxInt64}, {7, math.NaN(), 7, math.MaxInt64}} {
+	}{{7, 1, 7, 7}, {0, 1, 0, 0}, {0, .1, 0, 50}, {7, 0, 7, math.MaxInt64}, {7, math.NaN(), 7, math.MaxInt64},
+		{7, 1e-19, math.MaxInt64, math.MaxInt64}, {7, math.SmallestNonzeroFloat64, math.MaxInt64, math.MaxInt64}} {
 		low, high := EstimateKeys(tt.count, tt.share)
 		if low != tt.low || high > tt.high || tt.share != .1 && high != tt.high {
 			t.Errorf("%d at %v: %d to %d, want %d to %d", tt.count, tt.share, low, high, tt.low, tt.high)
