@@ -56,7 +56,7 @@ func (s *Simulate) Validate() error {
 		return errors.New("--html cannot be used with --write -, which simulates nothing: write to a file")
 	case s.fromStdin() && slices.Contains(s.Recordings, "-"):
 		return errors.New("--config and a recording cannot both be standard input")
-	case s.SampleShare < 0 || s.SampleShare > 1:
+	case !(s.SampleShare >= 0 && s.SampleShare <= 1): // NaN is neither
 		return errors.New("--sample-share must be above 0 and at most 1")
 	}
 	for flag, path := range map[string]string{"--html": s.HTML, "--write": s.Write} {
