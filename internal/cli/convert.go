@@ -72,6 +72,11 @@ func (c *Convert) convert(ctx context.Context, to Streams) (*accesslog.Report, e
 	if err != nil {
 		return nil, err
 	}
+	if c.writesFile() {
+		if err := checkWritable(c.Out); err != nil {
+			return nil, fmt.Errorf("--out: %w", err)
+		}
+	}
 	converter, err := accesslog.New(options)
 	if err != nil {
 		return nil, err
@@ -234,9 +239,12 @@ func (r *logReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// writesFile reports whether the recording goes to a file, and not to standard output.
+func (c *Convert) writesFile() bool { return c.Out != "" && c.Out != "-" }
+
 // write writes the recording.
 func (c *Convert) write(converter *accesslog.Converter, stdout io.Writer) error {
-	if c.Out == "" || c.Out == "-" {
+	if !c.writesFile() {
 		return converter.WriteRecording(stdout)
 	}
 	if err := writeRecording(c.Out, converter.WriteRecording); err != nil {
