@@ -80,6 +80,7 @@ func TestConvertCommand(t *testing.T) {
 		{convert + "--format csv --time time --duration d " + good, 2, nil, []string{"cannot be used with --time: remove them"}},
 		{convert + "--format csv --duration d " + good, 2, nil, []string{"--duration needs --end-time"}},
 		{convert + "--format csv --time-zone Mars " + good, 2, nil, []string{`--time-zone "Mars": unknown zone`}},
+		{convert + "--format csv --denied-status 4290 " + good, 2, nil, []string{"--denied-status=4290: want an HTTP status, from 100 to 599"}},
 		{convert + "--format csv --comma ab " + good, 2, nil, []string{`--comma "ab": want one character`}},
 		{convert + "--format json --columns a " + good, 2, nil, []string{"--columns needs --format csv"}},
 		{convert + "--format json --log-format a " + good, 2, nil, []string{"--log-format needs --format envoy or nginx"}},

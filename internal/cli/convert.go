@@ -114,6 +114,8 @@ func (c *Convert) options() (accesslog.Options, error) {
 		return o, errors.New("convert needs --format envoy, nginx, json or csv")
 	case c.Domain == "":
 		return o, errors.New("convert needs --domain with the domain of the rules")
+	case c.DeniedStatus < 100 || c.DeniedStatus > 599:
+		return o, fmt.Errorf("--denied-status=%d: want an HTTP status, from 100 to 599", c.DeniedStatus)
 	case len(c.Descriptors) == 0:
 		return o, errors.New("convert needs --descriptor, for example: --descriptor 'user_id=%{x-user-id}'")
 	case c.LogFormat != "" && !text:

@@ -20,9 +20,11 @@ const (
 	maxResourceBytes = 16 << 20
 	// maxNesting bounds the nesting of messages. The parser of rules has a lower bound and a better error.
 	maxNesting = 250
+	// maxUnreadable bounds the unreadable resources that an error names, because a push may have millions of empty ones.
+	maxUnreadable = 20
 )
 
-// convert returns the resources of a push as files, sorted by name. The error names every unreadable resource.
+// convert returns the resources of a push as files, sorted by name. The error names the first unreadable resources.
 func convert(push *discovery.DiscoveryResponse) ([]rulesfile.File, error) {
 	if url := push.GetTypeUrl(); url != TypeURL {
 		return nil, fmt.Errorf("the push has type %.200q, want %s", url, TypeURL)
@@ -33,6 +35,9 @@ func convert(push *discovery.DiscoveryResponse) ([]rulesfile.File, error) {
 		file, err := toFile(resource)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("resource %d of %d: %w", i+1, len(push.GetResources()), err))
+			if len(errs) == maxUnreadable {
+				break
+			}
 		}
 		files = append(files, file)
 	}

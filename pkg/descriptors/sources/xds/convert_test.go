@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -219,6 +220,17 @@ func TestResourceAboveMaxTextIsRejected(t *testing.T) {
 	push := &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{{TypeUrl: TypeURL, Value: value}}}
 	if _, err := convert(push); err == nil || !strings.Contains(err.Error(), `"n" is too large`) {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestErrorOfAPushNamesTheFirstUnreadableResources(t *testing.T) {
+	push := &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: slices.Repeat([]*anypb.Any{{}}, 100_000)}
+	_, err := convert(push)
+	if err == nil {
+		t.Fatal("resources without a type were accepted")
+	}
+	if lines := strings.Split(err.Error(), "\n"); len(lines) != maxUnreadable || !strings.HasPrefix(lines[0], "resource 1 of 100000: ") {
+		t.Errorf("%d lines, the first %q: want %d, from resource 1", len(lines), lines[0], maxUnreadable)
 	}
 }
 
