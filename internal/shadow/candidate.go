@@ -41,11 +41,11 @@ type candidate struct {
 
 // A diff counts the differences between the decisions of the candidate and of the rules in force.
 type diff struct {
-	since         time.Time
-	version       string // of the rules in force
-	counts        api.ShadowRequests
-	limits        map[limitID]*limitCounts
-	denied, freed *spacesaving.Sketch[keyDenial] // keys with newly denied and with newly allowed requests
+	since                     time.Time
+	version                   string // of the rules in force
+	counts                    api.ShadowRequests
+	limits                    map[limitID]*limitCounts
+	newlyDenied, newlyAllowed *spacesaving.Sketch[keyDenial]
 }
 
 type limitCounts struct {
@@ -66,7 +66,7 @@ func (s *Comparison) newCandidate(rules *descriptors.Rules, now time.Time) *cand
 func newDiff(since time.Time, version string) diff {
 	return diff{
 		since: since, version: version, limits: map[limitID]*limitCounts{},
-		denied: spacesaving.New[keyDenial](maxKeys), freed: spacesaving.New[keyDenial](maxKeys),
+		newlyDenied: spacesaving.New[keyDenial](maxKeys), newlyAllowed: spacesaving.New[keyDenial](maxKeys),
 	}
 }
 
@@ -123,7 +123,7 @@ func (c *candidate) count(j *job) {
 			row.both++
 		default:
 			row.newlyDenied++
-			c.add(d.denied, denial)
+			c.add(d.newlyDenied, denial)
 		}
 	}
 	if !live.denied || proposed.denied {
@@ -136,7 +136,7 @@ func (c *candidate) count(j *job) {
 		}
 		if row := d.row(denial); row != nil {
 			row.newlyAllowed++
-			c.add(d.freed, denial)
+			c.add(d.newlyAllowed, denial)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (s *Comparison) Report(limits, keys int) api.ShadowReport {
 			cmp.Compare(b.Shadowed, a.Shadowed), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Limit, b.Limit))
 	})
 	r.Limits = r.Limits[:min(limits, len(r.Limits))]
-	r.NewlyDeniedKeys, r.NewlyAllowedKeys = s.keys(d.denied, keys), s.keys(d.freed, keys)
+	r.NewlyDeniedKeys, r.NewlyAllowedKeys = s.keys(d.newlyDenied, keys), s.keys(d.newlyAllowed, keys)
 	return r
 }
 

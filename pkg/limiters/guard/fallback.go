@@ -98,9 +98,9 @@ func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiter
 // Take implements [limiters.Store].
 func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := split.TakeOrFailAll(ctx, f.store, now, groups, out)
-	call := takeArgs{now, groups, out}
+	args := takeArgs{now, groups, out}
 	if f.local.hasLeases.Load() {
-		f.local.mirrorEnds(ctx, call)
+		f.local.mirrorEnds(ctx, args)
 	}
 	switch {
 	case err == nil && !slices.ContainsFunc(out, isUndecided):
@@ -111,9 +111,9 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	case ctx.Err() != nil:
 		return err
 	}
-	f.noteFailure(err, call)
-	f.applyOnErrors(ctx, call)
-	f.chargeAllowed(ctx, call)
+	f.noteFailure(err, args)
+	f.applyOnErrors(ctx, args)
+	f.chargeAllowed(ctx, args)
 	if err != nil && !slices.ContainsFunc(out, isDecided) {
 		return err
 	}
@@ -134,15 +134,15 @@ func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
 // noteFailure notes an outage if the store failed as a whole, with err, or in part. If it failed only for some keys, noteFailure reports the
 // first reason why on_store_error decides an operation.
-func (f *Fallback) noteFailure(err error, call takeArgs) {
+func (f *Fallback) noteFailure(err error, args takeArgs) {
 	if err != nil {
 		f.outages.noteFailure(err)
 		return
 	}
 	var reason error
-	for first, g := range limiters.EachGroup(call.groups) {
+	for first, g := range limiters.EachGroup(args.groups) {
 		for i := range g {
-			failure := call.out[first+i].Err
+			failure := args.out[first+i].Err
 			if _, isPart := errors.AsType[*split.PartError](failure); isPart {
 				f.outages.noteFailure(failure)
 				return
@@ -157,15 +157,15 @@ func (f *Fallback) noteFailure(err error, call takeArgs) {
 	}
 }
 
-// applyOnErrors applies on_store_error to the failed operations of call, and counts them.
-func (f *Fallback) applyOnErrors(ctx context.Context, call takeArgs) {
-	for first, g := range limiters.EachGroup(call.groups) {
+// applyOnErrors applies on_store_error to the failed operations of args, and counts them.
+func (f *Fallback) applyOnErrors(ctx context.Context, args takeArgs) {
+	for first, g := range limiters.EachGroup(args.groups) {
 		for i := range g {
-			applyOnError(&g[i], &call.out[first+i])
+			applyOnError(&g[i], &args.out[first+i])
 		}
 	}
-	f.local.decideFailed(ctx, call)
-	f.count(call)
+	f.local.decideFailed(ctx, args)
+	f.count(args)
 }
 
 // applyOnError replaces a failed verdict if the OnError of op allows or denies operations regardless of their keys.
@@ -183,12 +183,12 @@ func applyOnError(op *limiters.Op, v *limiters.Verdict) {
 	}
 }
 
-// count counts the operations of call that the store did not decide, without ends.
-func (f *Fallback) count(call takeArgs) {
-	for first, g := range limiters.EachGroup(call.groups) {
+// count counts the operations of args that the store did not decide, without ends.
+func (f *Fallback) count(args takeArgs) {
+	for first, g := range limiters.EachGroup(args.groups) {
 		for i := range g {
 			onError := g[i].OnError
-			switch v := &call.out[first+i]; {
+			switch v := &args.out[first+i]; {
 			case g[i].Kind == limiters.OpEnd:
 				continue
 			case v.Err != nil:
@@ -204,17 +204,17 @@ func (f *Fallback) count(call takeArgs) {
 
 // chargeAllowed retries operations that the store allowed but did not charge because another operation of their group failed. Otherwise one
 // failing limit would let a client pass uncharged under the others.
-func (f *Fallback) chargeAllowed(ctx context.Context, call takeArgs) {
+func (f *Fallback) chargeAllowed(ctx context.Context, args takeArgs) {
 	var retried split.Subset
-	for first, g := range limiters.EachGroup(call.groups) {
-		addUncharged(&retried, first, g, call.out[first:first+len(g)])
+	for first, g := range limiters.EachGroup(args.groups) {
+		addUncharged(&retried, first, g, args.out[first:first+len(g)])
 	}
 	if retried.Len() == 0 {
 		return
 	}
-	_ = retried.Take(ctx, f.store, call.now) // the verdicts have the error
-	f.applyOnErrors(ctx, takeArgs{call.now, retried.Groups, retried.Verdicts})
-	retried.Scatter(call.out)
+	_ = retried.Take(ctx, f.store, args.now) // the verdicts have the error
+	f.applyOnErrors(ctx, takeArgs{args.now, retried.Groups, retried.Verdicts})
+	retried.Scatter(args.out)
 }
 
 // addUncharged adds the operations of g that the store allowed to retried, if on_store_error allowed the others.

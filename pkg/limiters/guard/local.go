@@ -19,32 +19,32 @@ type localFallback struct {
 	hasLeases atomic.Bool // store has decided an operation with a lease
 }
 
-// decideFailed decides the failed operations of call under OnErrorLocal. A verdict keeps its error if store fails too.
-func (l *localFallback) decideFailed(ctx context.Context, call takeArgs) {
+// decideFailed decides the failed operations of args under OnErrorLocal. A verdict keeps its error if store fails too.
+func (l *localFallback) decideFailed(ctx context.Context, args takeArgs) {
 	var subset split.Subset
-	for first, g := range limiters.EachGroup(call.groups) {
-		l.addFailed(&subset, first, g, call)
+	for first, g := range limiters.EachGroup(args.groups) {
+		l.addFailed(&subset, first, g, args)
 	}
 	// The store does not block, and must end a lease even if ctx is canceled.
-	if subset.Len() == 0 || subset.Take(context.WithoutCancel(ctx), l.store, call.now) != nil {
+	if subset.Len() == 0 || subset.Take(context.WithoutCancel(ctx), l.store, args.now) != nil {
 		return
 	}
 	for i, v := range subset.Verdicts {
 		if index := subset.Index(i); index >= 0 && v.Err == nil {
-			v.By, v.StoreUncharged = limiters.ByShare, limiters.IsUncharged(call.out[index].Err)
-			call.out[index] = v
+			v.By, v.StoreUncharged = limiters.ByShare, limiters.IsUncharged(args.out[index].Err)
+			args.out[index] = v
 		}
 	}
 }
 
 // addFailed adds the failed operations of g under OnErrorLocal to subset. If another operation of g was denied or failed, it adds a
 // denying operation, so that no share is charged.
-func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, call takeArgs) {
+func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, args takeArgs) {
 	var failed limiters.Group
 	var indices []int
 	denied := false
 	for i, op := range g {
-		v := &call.out[first+i]
+		v := &args.out[first+i]
 		if v.Err != nil && op.OnError == limiters.OnErrorLocal && l.scale(&op) {
 			failed, indices = append(failed, op), append(indices, first+i)
 		} else {
@@ -80,17 +80,17 @@ func (l *localFallback) scale(op *limiters.Op) bool {
 
 // mirrorEnds repeats ends under OnErrorLocal that the wrapped store has decided, because the lease may be in either store. If ctx is
 // canceled, it repeats those that failed too, because nothing else decides them.
-func (l *localFallback) mirrorEnds(ctx context.Context, call takeArgs) {
+func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
 	canceled := ctx.Err() != nil
 	var ends []limiters.Op
-	for first, g := range limiters.EachGroup(call.groups) {
+	for first, g := range limiters.EachGroup(args.groups) {
 		for i, op := range g {
-			if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || call.out[first+i].Err == nil) {
+			if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || args.out[first+i].Err == nil) {
 				ends = append(ends, op)
 			}
 		}
 	}
-	l.endLeases(ctx, call.now, ends)
+	l.endLeases(ctx, args.now, ends)
 }
 
 // endLeases is [Fallback.EndLocally].
