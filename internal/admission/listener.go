@@ -1,8 +1,10 @@
 package admission
 
 import (
+	"maps"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,11 +27,16 @@ type listener struct {
 	net.Listener
 	gate  *Gate
 	conns atomic.Int64
+
+	mu         sync.Mutex
+	handshakes map[*conn]struct{} // connections within their handshake
+	closed     bool
 }
 
-// NewListener returns a listener that slows down reading while gate is busy.
+// NewListener returns a listener for grpc-go that slows down reading while gate is busy. Its Close also closes the connections that have
+// not ended their handshake. Otherwise grpc-go would wait for them for two minutes before it stops, and meanwhile close no other connection.
 func NewListener(inner net.Listener, gate *Gate) net.Listener {
-	return &listener{Listener: inner, gate: gate}
+	return &listener{Listener: inner, gate: gate, handshakes: map[*conn]struct{}{}}
 }
 
 // load returns the number of requests in flight. It yields first, so that requests already read are counted before a connection
@@ -53,7 +60,42 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	l.conns.Add(1)
-	return &conn{Conn: socket.Wrap(c), listener: l}, nil
+	accepted := &conn{Conn: socket.Wrap(c), listener: l}
+	if !l.begin(accepted) {
+		_ = accepted.Close()
+		return nil, net.ErrClosed
+	}
+	return accepted, nil
+}
+
+// begin notes that c is within its handshake. It returns false if l is closed.
+func (l *listener) begin(c *conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.handshakes[c] = struct{}{}
+	}
+	return !l.closed
+}
+
+// end notes that c is no longer within its handshake.
+func (l *listener) end(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.handshakes, c)
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	unfinished := slices.Collect(maps.Keys(l.handshakes))
+	l.mu.Unlock()
+	err := l.Listener.Close()
+	for _, c := range unfinished {
+		_ = c.Close()
+	}
+	return err
 }
 
 type conn struct {
@@ -99,8 +141,19 @@ func (c *conn) pause() int64 {
 	}
 }
 
+// SetDeadline implements net.Conn. grpc-go removes the deadline when the handshake has ended.
+func (c *conn) SetDeadline(t time.Time) error {
+	if t.IsZero() {
+		c.listener.end(c)
+	}
+	return c.Conn.SetDeadline(t)
+}
+
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	c.closing.Do(func() { c.listener.conns.Add(-1) })
+	c.closing.Do(func() {
+		c.listener.conns.Add(-1)
+		c.listener.end(c)
+	})
 	return c.Conn.Close()
 }

@@ -1,10 +1,14 @@
 package admission
 
 import (
+	"errors"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 // While many requests are in flight, a connection that sends many is read in small steps: after some are answered, or after
@@ -71,6 +75,106 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		}
 	})
 }
+
+// A client that has not ended its handshake does not delay the stop of a gRPC server: grpc-go would wait for it for two minutes, also after
+// Server.Stop, and meanwhile close no other connection.
+func TestUnfinishedHandshakesDoNotDelayTheStop(t *testing.T) {
+	for name, sent := range map[string]string{"nothing": "", "half a preface": "PRI * HTTP/2", "no settings": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
+		for how, stop := range map[string]func(*grpc.Server){"Stop": (*grpc.Server).Stop, "GracefulStop": (*grpc.Server).GracefulStop} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					inner := newPipes()
+					server, served := grpc.NewServer(), make(chan error)
+					go func() { served <- server.Serve(NewListener(inner, NewGate(1))) }()
+					client := inner.connect()
+					defer client.Close()
+					go func() { _, _ = client.Write([]byte(sent)) }()
+					synctest.Wait()
+					began := time.Now()
+					stop(server)
+					if took := time.Since(began); took > 0 {
+						t.Errorf("the stop took %v", took)
+					}
+					if err := <-served; err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The end of a listener closes connections within their handshake, and those accepted at the same time, but no others.
+func TestClosedListenerClosesUnfinishedHandshakes(t *testing.T) {
+	inner := newPipes()
+	l := NewListener(inner, NewGate(1))
+	accept := func() (client, accepted net.Conn) {
+		client = inner.connect()
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client, accepted
+	}
+	isOpen := func(c net.Conn) bool {
+		_ = c.SetReadDeadline(time.Now()) // a closed connection returns another error
+		_, err := c.Read(make([]byte, 1))
+		var failed net.Error
+		return errors.As(err, &failed) && failed.Timeout()
+	}
+	unfinished, c := accept()
+	_ = c.SetDeadline(time.Now().Add(time.Hour))
+	established, c := accept()
+	_ = c.SetDeadline(time.Time{})
+	late := inner.connect()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if isOpen(unfinished) || !isOpen(established) {
+		t.Error("want only the connection within its handshake to be closed")
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || isOpen(late) {
+		t.Errorf("accepted after the end: %v, want a closed connection", err)
+	}
+}
+
+// pipes is a listener of connections in memory.
+type pipes struct {
+	net.Listener
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})} }
+
+// connect returns the client of a connection that Accept returns.
+func (p *pipes) connect() net.Conn {
+	client, server := net.Pipe()
+	p.conns <- server
+	return client
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	default:
+	}
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 func BenchmarkEnterAndLeave(b *testing.B) {
 	g := NewGate(1)
