@@ -87,10 +87,34 @@ var funnelDefinition = definition{
 // It returns false if there is none.
 func stepOf(maximum int64, window time.Duration) (step int64, ok bool) {
 	us := window.Microseconds()
-	for step = max(1, (maximum+maxDen-1)/maxDen); step < us && us%step != 0; {
-		step++
+	smallest := max(1, (maximum+maxDen-1)/maxDen)
+	if us%smallest == 0 {
+		return smallest, true
 	}
-	return step, us%step == 0
+	for _, d := range divisorsOf(us) {
+		if d >= smallest && (!ok || d < step) {
+			step, ok = d, true
+		}
+	}
+	return step, ok
+}
+
+// divisorsOf returns the divisors of n > 0, unsorted. To try each number up to n instead would take seconds for a long window.
+func divisorsOf(n int64) []int64 {
+	divisors := []int64{1}
+	for factor := int64(2); n > 1; factor++ {
+		if factor*factor > n {
+			factor = n // n is a prime
+		}
+		before := divisors
+		for power := factor; n%factor == 0; power *= factor {
+			n /= factor
+			for _, d := range before {
+				divisors = append(divisors, d*power)
+			}
+		}
+	}
+	return divisors
 }
 
 // impreciseError returns the error for a denominator above maxDen, with a smaller valid maximum.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,37 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 			t.Errorf("%+v: %v, want it to be good", c.spec, err)
 		case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
 			t.Errorf("%+v: %v, want %q", c.spec, err, c.err)
+		}
+	}
+}
+
+// The error of a funnel that cannot count exactly names the next lower maximum. A window of a prime number of seconds has no divisor
+// from 10^6 to that prime, so a search number by number would take minutes here.
+func TestMaximumOfAnImpreciseFunnelIsFoundQuickly(t *testing.T) {
+	const prime, funnels, longest = 315_359_983, 100, 30 * time.Second
+	began := time.Now()
+	for range funnels {
+		_, err := New(Spec{Algorithm: "funnel", Max: LargestMax, Window: prime * time.Second, Params: Params{Capacity: 1}})
+		if want := fmt.Sprintf("want at most %d", LargestMax/prime*prime); err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("%v, want %q", err, want)
+		}
+		if took := time.Since(began); took > longest {
+			t.Fatalf("an error takes %v or more", took)
+		}
+	}
+}
+
+func TestDivisorsOfANumber(t *testing.T) {
+	for n := range int64(1000) {
+		n++
+		var want []int64
+		for d := int64(1); d <= n; d++ {
+			if n%d == 0 {
+				want = append(want, d)
+			}
+		}
+		if got := slices.Sorted(slices.Values(divisorsOf(n))); !slices.Equal(got, want) {
+			t.Errorf("%d: %v, want %v", n, got, want)
 		}
 	}
 }
