@@ -196,7 +196,7 @@ func (p *process) run(ctx context.Context, stop *stopper, reload <-chan os.Signa
 	group.Go(func() error {
 		p.drain(running, stop)
 		stop.forceAfter(p.settings.StopTimeout)
-		p.stopServers(stop.forced)
+		p.stopServers(stop)
 		cancel()
 		return nil
 	})

@@ -77,7 +77,7 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	case <-stop.abandoned:
 		// Closing a store under a call is unsafe. The end of the process closes its connections. The exit code is 0, because a
 		// signal asked for the stop.
-		log.Warn("stopped with calls to the store in flight")
+		log.Warn("stop timed out, ending with calls or a save in progress")
 		return nil
 	}
 }

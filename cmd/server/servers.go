@@ -139,16 +139,16 @@ func (s *servers) serve(group *errgroup.Group) {
 // unwindTimeout is how long stopServers waits for handlers after it has closed their connections.
 const unwindTimeout = time.Second
 
-// stopServers waits for the requests and admin calls in flight, at most until ctx ends, saves the counters, and closes the HTTP
-// servers. It frees their ports last, so that the next process, which binds them first, loads a complete snapshot.
-func (p *process) stopServers(ctx context.Context) {
-	s := p.servers
+// stopServers waits for the requests and admin calls in flight, at most until the stop is forced, saves the counters, and closes the
+// HTTP servers. It frees their ports last, so that the next process, which binds them first, loads a complete snapshot.
+func (p *process) stopServers(stop *stopper) {
+	s, ctx := p.servers, stop.forced
 	stopGRPC(ctx, s.grpc, p.gate)
 	p.gate.Close(ctx)
 	if s.admin != nil {
 		s.admin.stop(ctx) // before save, so that the snapshot has its resets
 	}
-	p.store.save()
+	stop.save(p.store.save)
 	var all sync.WaitGroup
 	for _, h := range s.http {
 		all.Go(func() { stopHTTP(ctx, h.server) })

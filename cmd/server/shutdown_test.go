@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -266,4 +267,43 @@ func TestSIGTERMStopsServerWithHungDependency(t *testing.T) {
 func port(l net.Listener) string {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	return port
+}
+
+// A save on a slow disk may take longer than STOP_TIMEOUT. The process must not end before it, unless it takes minutes.
+func TestForcedStopWaitsForTheSave(t *testing.T) {
+	const stopTimeout = 10 * time.Second
+	for name, c := range map[string]struct {
+		save, abandoned time.Duration // abandoned: when, since the stop began; 0: never
+	}{
+		"a fast save":                 {time.Second, 0},
+		"a slow save":                 {stopTimeout + 20*time.Second, 0},
+		"a disk that does not answer": {time.Hour, stopTimeout + forcedStopTimeout + saveTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				signals := make(chan os.Signal, 1)
+				s := newStopper(signals)
+				signals <- syscall.SIGTERM
+				s.wait(t.Context())
+				began := time.Now()
+				s.forceAfter(stopTimeout)
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					s.save(func() { time.Sleep(c.save) })
+					s.done()
+				}()
+				var abandoned time.Duration
+				select {
+				case <-s.abandoned:
+					abandoned = time.Since(began)
+				case <-ended:
+				}
+				if abandoned != c.abandoned {
+					t.Errorf("abandoned after %v, want %v; 0 is never", abandoned, c.abandoned)
+				}
+				<-ended
+			})
+		})
+	}
 }

@@ -16,13 +16,16 @@ type stopper struct {
 	first     os.Signal       // set before requested ends, unless wait has ended it
 	forced    context.Context // ends when the requests in flight must end
 	force     context.CancelFunc
+	saving    chan struct{}   // contains a value while the counters are saved
 	stopped   chan struct{}
 	abandoned chan struct{} // closed when a forced stop has timed out
 	watching  sync.WaitGroup
 }
 
 func newStopper(signals <-chan os.Signal) *stopper {
-	s := &stopper{signals: signals, stopped: make(chan struct{}), abandoned: make(chan struct{})}
+	s := &stopper{
+		signals: signals, saving: make(chan struct{}, 1), stopped: make(chan struct{}), abandoned: make(chan struct{}),
+	}
 	s.requested, s.request = context.WithCancel(context.Background())
 	s.forced, s.force = context.WithCancel(context.Background())
 	s.watching.Go(func() {
@@ -61,8 +64,12 @@ func (s *stopper) forceAfter(timeout time.Duration) {
 	s.watching.Go(func() { s.watch(timeout) })
 }
 
-// forcedStopTimeout bounds a forced stop. A store call in flight may last longer, up to STORE_TIMEOUT.
-const forcedStopTimeout = 2 * time.Second
+const (
+	// forcedStopTimeout bounds a forced stop without its save. A store call in flight may last longer, up to STORE_TIMEOUT.
+	forcedStopTimeout = 2 * time.Second
+	// saveTimeout bounds a save after forcedStopTimeout. A slow disk needs more time than calls.
+	saveTimeout = 30 * time.Second
+)
 
 func (s *stopper) watch(timeout time.Duration) {
 	timer := time.NewTimer(timeout)
@@ -74,12 +81,40 @@ func (s *stopper) watch(timeout time.Duration) {
 	case <-timer.C:
 	}
 	s.force()
-	timer.Reset(forcedStopTimeout)
-	select {
-	case <-s.stopped:
-	case <-timer.C:
+	if !s.stopsWithin(forcedStopTimeout) && !(s.saveEndsWithin(saveTimeout) && s.stopsWithin(forcedStopTimeout)) {
 		close(s.abandoned)
 	}
+}
+
+// stopsWithin reports whether the process stops within d.
+func (s *stopper) stopsWithin(d time.Duration) bool {
+	select {
+	case <-s.stopped:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// saveEndsWithin reports whether a save is in progress and ends within d.
+func (s *stopper) saveEndsWithin(d time.Duration) bool {
+	if len(s.saving) == 0 {
+		return false
+	}
+	select {
+	case s.saving <- struct{}{}:
+		<-s.saving
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// save calls f, which saves the counters. A forced stop waits for f longer than for calls.
+func (s *stopper) save(f func()) {
+	s.saving <- struct{}{}
+	defer func() { <-s.saving }()
+	f()
 }
 
 // done must be called when the process has stopped.
