@@ -33,7 +33,7 @@ type measurement struct {
 	OverPart  float64 `json:"over_part,omitempty"` // share of all answers
 	Errors    uint64  `json:"errors,omitempty"`
 	Error     string  `json:"error,omitempty"`
-	Value     float64 `json:"value,omitempty"` // of a Go benchmark; the other figures are 0
+	Value     float64 `json:"value,omitempty"` // the result of a Go benchmark; the other figures are 0
 	// The figures of a command that ran once; the other figures are 0.
 	Seconds    float64 `json:"s,omitempty"`
 	CPUSeconds float64 `json:"cpu_s,omitempty"`

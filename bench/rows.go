@@ -34,7 +34,7 @@ type load struct {
 
 	ruled int      // users with rules of their own
 	proxy bool     // behind Envoy
-	env   []string // of Weir
+	env   []string // Weir's environment
 }
 
 var (

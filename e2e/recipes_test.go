@@ -32,7 +32,7 @@ type recipe struct {
 	page     string
 	rules    string
 	listener string // Envoy's listener
-	settings string // of Weir, "NAME=value NAME=value"
+	settings string // Weir's settings, "NAME=value NAME=value"
 	steps    []recipeStep
 }
 

@@ -99,7 +99,7 @@ func startBlock(t *testing.T, dir, name, script string) {
 // runBlock runs a block until it prints want, or once if want is empty.
 func runBlock(t *testing.T, dir, script, want string) {
 	t.Helper()
-	count := regexp.MustCompile(`(?m)(\} )\d+$`) // of a metric: a second attempt counts more
+	count := regexp.MustCompile(`(?m)(\} )\d+$`) // a metric's value, because a second attempt counts more
 	for deadline := time.Now().Add(testTimeout); ; {
 		c := exec.CommandContext(t.Context(), "bash", "-c", script)
 		c.Dir = dir

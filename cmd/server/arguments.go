@@ -112,7 +112,7 @@ func argumentError(err error, args []string) string {
 	if names, found := strings.CutPrefix(text, "expected one of "); found && len(args) > 0 {
 		return args[0] + " needs " + oneOf(strings.Split(strings.ReplaceAll(names, `"`, ""), ", "))
 	}
-	if flag, _, found := strings.Cut(text, ": missing value, "); found { // of a flag that may repeat
+	if flag, _, found := strings.Cut(text, ": missing value, "); found { // the flag may repeat
 		return flag + " " + errNoValue.Error()
 	}
 	if argument, found := strings.CutPrefix(text, "unexpected argument "); found {

@@ -37,7 +37,7 @@ func memoryOptions(s *settings.Serve) memstore.Options {
 // A memoryBackend is the in-memory backend, with its snapshot file.
 type memoryBackend struct {
 	*memstore.Store
-	path  string // of the snapshot; "" disables it
+	path  string // the snapshot file; "" disables snapshots
 	every time.Duration
 	log   *zap.Logger
 

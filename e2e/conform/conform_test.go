@@ -19,14 +19,14 @@ import (
 // The timeouts are generous: a busy machine must not fail a check that waits.
 const (
 	runTimeout  = 10 * time.Minute
-	callTimeout = 30 * time.Second // of a call to Weir, and of its store
+	callTimeout = 30 * time.Second // for a call to Weir, and for a call to its store
 )
 
 // Weir passes every check, for each algorithm, on each store.
 func TestWeirConforms(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		column string // of the page
+		column string // the column on the page
 		server string
 		store  func(t *testing.T) (env []string)
 	}{

@@ -21,10 +21,10 @@ import (
 
 // A recordedRun is the report on one server, without what differs from run to run.
 type recordedRun struct {
-	Name    string         `json:"name"`   // of the server, in the table
+	Name    string         `json:"name"`   // the server's name in the table
 	Server  string         `json:"server"` // what ran
 	Date    string         `json:"date"`
-	Commit  string         `json:"commit"` // of Weir
+	Commit  string         `json:"commit"` // Weir's commit
 	Seconds float64        `json:"seconds"`
 	Checks  []recordedTest `json:"checks"`
 }

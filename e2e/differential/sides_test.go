@@ -35,7 +35,7 @@ type side struct {
 	conn   *grpc.ClientConn
 	log    *syncBuffer
 	done   chan struct{}
-	dir    string // of its rules
+	dir    string // the folder of its rules
 	cmd    *exec.Cmd
 }
 

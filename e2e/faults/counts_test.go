@@ -34,7 +34,7 @@ func storedCounts(tb testing.TB, addr string) map[counter]int {
 				tb.Fatalf("%s: unexpected key %q", addr, key)
 			}
 			state, err := conn.Get(ctx, key).Result()
-			count, bad := strconv.Atoi(state) // of envoyproxy/ratelimit
+			count, bad := strconv.Atoi(state) // envoyproxy/ratelimit writes a decimal number
 			if len(state) == 16 {
 				count, bad = int(binary.BigEndian.Uint64([]byte(state)[8:])), nil
 			}

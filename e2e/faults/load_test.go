@@ -121,7 +121,7 @@ type load struct {
 
 	unsent  atomic.Int64
 	mu      sync.Mutex
-	parts   []answers       // of equal size: a growing slice would be copied under the lock
+	parts   []answers       // equally long slices, because a growing slice would be copied under the lock
 	counted [failed + 1]int // answers by verdict
 	sent    int             // requests
 	open    map[int]bool    // the requests without an answer

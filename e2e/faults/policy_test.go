@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	policyLimit = 60 // of each user
+	policyLimit = 60 // each user's limit
 	shareOf2    = 43 // the share of one replica of two in policyLimit, from the table of docs/design.md
 )
 

@@ -40,7 +40,7 @@ func TestSoakLeaksNothing(t *testing.T) {
 // A soaked is a Weir under a long load.
 type soaked struct {
 	weir *harness.Weir
-	path string // of the rules
+	path string // the rules file
 }
 
 // reload writes rules with other limits, adds or removes a rule, and makes Weir load them.

@@ -10,7 +10,7 @@ import (
 type stallMeter struct {
 	mu   sync.Mutex
 	last time.Time     // it ran
-	sum  time.Duration // of the stalls before
+	sum  time.Duration // the total of all stalls so far
 }
 
 // watchStalls measures until the end of the test.

@@ -21,7 +21,7 @@ type wire struct {
 	mu      sync.Mutex
 	open    map[net.Conn]bool
 	faults  *faultyNetwork
-	noCopy  bool // of the replication stream
+	noCopy  bool // the replication stream is dropped
 	pumping sync.WaitGroup
 }
 
@@ -131,7 +131,7 @@ func isClosed(c chan struct{}) bool {
 // A faultyNetwork delays, cuts and truncates pieces of traffic, each with its own probability.
 type faultyNetwork struct {
 	delays, cuts, halves float64
-	longest              time.Duration // of a delay
+	longest              time.Duration // the longest delay
 
 	mu     sync.Mutex
 	random *rand.Rand

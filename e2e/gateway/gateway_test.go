@@ -98,9 +98,9 @@ type setup struct {
 	gateway *harness.Process
 	weir    *harness.Process
 	start   func() // starts Weir, always at the same port
-	url     string // of Envoy
-	admin   string // of Envoy
-	health  string // of Weir
+	url     string // Envoy's listener
+	admin   string // Envoy's admin interface
+	health  string // Weir's health checks and metrics
 	debug   string
 	users   int
 

@@ -67,8 +67,8 @@ type WeirOptions struct {
 	Dir    string   // for the log
 	Redis  string   // host:port; empty: the memory store
 	Env    []string // further settings, "NAME=value"
-	Host   string   // of gRPC; empty: 127.0.0.1
-	Port   int      // of gRPC; 0: a free one
+	Host   string   // gRPC address; empty: 127.0.0.1
+	Port   int      // gRPC port; 0: a free one
 }
 
 // A Weir is a running server.

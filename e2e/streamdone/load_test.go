@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	loadLimit = 10 // of the kind ten
+	loadLimit = 10 // the limit of the kind ten
 	loadTime  = 4 * time.Second
-	slowReply = 200 * time.Millisecond // of Redis; clients leave meanwhile
+	slowReply = 200 * time.Millisecond // Redis's delay; clients leave meanwhile
 )
 
 // Three replicas share one Redis, which restarts once. Some clients leave during the first call, some while the upstream works.

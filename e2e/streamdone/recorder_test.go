@@ -20,7 +20,7 @@ import (
 // A call is one request of Envoy to the rate limit service.
 type call struct {
 	at         time.Time
-	user, id   string // of the first descriptor
+	user, id   string // values in the first descriptor
 	done       bool   // made at the end of the stream
 	deadline   bool   // it has a grpc-timeout
 	request    *ratelimitv3.RateLimitRequest

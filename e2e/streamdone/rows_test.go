@@ -23,7 +23,7 @@ const envoyTimeout = 2 * time.Second
 // A variant is a limit under which the first call opens a lease, which is released or settled at the end of the stream. Two requests fit.
 type variant struct {
 	name, path       string
-	kind             string         // of limit, with a TTL of 600 s
+	kind             string         // the kind of limit, with a TTL of 600 s
 	brief            map[string]int // kinds with a TTL of 2 s, and the usage that an unfinished request leaves after it
 	estimate, actual int
 	held             int // by a request under way

@@ -21,9 +21,9 @@ import (
 
 const (
 	testTimeout = 2 * time.Minute // longer than any step takes on a busy machine
-	briefTTL    = 2 * time.Second // of the kinds brief and brief_*
-	slots       = 2               // of the kinds slots and brief
-	budget      = 1000            // of the kinds with a budget
+	briefTTL    = 2 * time.Second // the TTL of the kinds brief and brief_*
+	slots       = 2               // the limit of the kinds slots and brief
+	budget      = 1000            // the limit of the kinds with a budget
 )
 
 const rules = `
@@ -87,7 +87,7 @@ func startEnvoy(t *testing.T, s *stack, timeout time.Duration, edit func(string)
 // A request is sent through Envoy.
 type request struct {
 	path, kind, user string
-	estimate, actual int         // of reservations
+	estimate, actual int         // for reservations
 	header           http.Header // further headers
 }
 

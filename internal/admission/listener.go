@@ -16,7 +16,7 @@ import (
 // requests. While many requests are in flight, connections are therefore read in small steps, and excess bytes stay in the socket
 // buffers.
 const (
-	minReadBytes    = 512                    // of a read that is always allowed: a few requests
+	minReadBytes    = 512                    // bytes that a read may always take: a few requests
 	minRequestBytes = 64                     // bytes; few requests are smaller
 	checkInterval   = time.Millisecond       // between checks of the load by a waiting connection
 	maxPause        = 100 * time.Millisecond // bounds the wait of a Read, so that it notices a closed connection

@@ -38,7 +38,7 @@ type finding struct {
 type checkReport struct {
 	findings []finding
 	results  []string            // a line for each part without a fault
-	lines    map[string][][]byte // of each file
+	lines    map[string][][]byte // each file's lines
 }
 
 func (r *checkReport) add(f finding) { r.findings = append(r.findings, f) }

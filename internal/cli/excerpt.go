@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	maxLineBytes = 1 << 20 // of a line that is searched for a column
+	maxLineBytes = 1 << 20 // a longer line is not searched for a column
 	maxExcerpt   = 160     // characters of a line that are shown
-	beforeColumn = 60      // of them before the column, if the line is longer
+	beforeColumn = 60      // characters shown before the column, if the line is longer
 )
 
 // excerpt returns a line for a terminal, and the indentation of a caret below column, which counts characters from 1. It shortens a

@@ -31,7 +31,7 @@ type receiptCase struct {
 	name   string
 	change func(*receipt.Receipt)
 	args   func(*Explain)
-	want   string // of the text; or the whole error, if code is Error
+	want   string // part of the text; or the whole error, if code is Error
 	code   Exit
 }
 

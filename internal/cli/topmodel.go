@@ -21,10 +21,10 @@ type topModel struct {
 	ctx  context.Context // bubbletea calls the methods of a model without a context
 
 	sortBy        string
-	width, height int // of the terminal; 0: not known yet
+	width, height int // the terminal's size; 0: not known yet
 	found         api.Top
-	fetchedAt     time.Time // of found; zero: nothing yet
-	err           error     // of the last fetch
+	fetchedAt     time.Time // when found was fetched; zero: nothing yet
+	err           error     // the last fetch's error
 	failures      int
 	next          time.Duration // the wait before the next fetch
 	generation    int           // a tick of an older generation is of no use

@@ -88,7 +88,7 @@ func abortIfLate(stream transportStream) *time.Timer {
 type Receiver struct {
 	Codec encoding.CodecV2 // decodes messages; required
 
-	timers     sync.Pool    // of *streamTimer
+	timers     sync.Pool    // holds *streamTimer
 	unfinished atomic.Int64 // bytes; see maxUnfinishedBytes
 }
 

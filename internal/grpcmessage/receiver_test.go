@@ -71,7 +71,7 @@ func TestMessagesOfAnySizeArriveAsSent(t *testing.T) {
 	canceled := status.Error(codes.Canceled, "canceled")
 	for name, c := range map[string]struct {
 		sent []byte
-		err  error // of the stream after sent
+		err  error // the stream's error after sent
 		held int64 // bytes of other unfinished messages
 		want error
 		size int

@@ -114,7 +114,7 @@ func TestHealthWatchDoesNotRetainRequest(t *testing.T) {
 
 type watchStream struct {
 	grpc.ServerStream
-	ctx  context.Context // of the stream
+	ctx  context.Context // the stream's context
 	sent chan healthv1.HealthCheckResponse_ServingStatus
 }
 

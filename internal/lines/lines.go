@@ -9,7 +9,7 @@ import (
 
 // A Reader reads lines. Create it with [NewReader].
 type Reader struct {
-	Number int64 // of the last line, from 1
+	Number int64 // the number of the last line, from 1
 
 	in      *bufio.Reader
 	maximum int // bytes of a line with its end

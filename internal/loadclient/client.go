@@ -116,10 +116,10 @@ type run struct {
 	o      Options
 	phase  atomic.Int32
 	conns  []*conn
-	pacing error // of pace; read it after all goroutines have ended
+	pacing error // the error of pace; read it after all goroutines have ended
 
 	began  time.Time     // when the measurement began
-	cpu    time.Duration // of the process, at that time
+	cpu    time.Duration // the process's CPU time when the measurement began
 	result *Result
 }
 

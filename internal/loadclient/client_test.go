@@ -154,7 +154,7 @@ func TestUsersFollowDistribution(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		users    *loadclient.Users
-		min, max float64 // of the first user's share
+		min, max float64 // bounds on the first user's share
 	}{
 		{"alike", loadclient.Uniform(10), 0.05, 0.15},
 		{"in turn", loadclient.RoundRobin(10), 0.09, 0.11},

@@ -17,7 +17,7 @@ import (
 
 const (
 	frameHeader   = 9
-	maxFrameBytes = 16 << 10 // of a payload: the default of HTTP/2
+	maxFrameBytes = 16 << 10 // the largest payload of a frame: the default of HTTP/2
 	streamWindow  = 1 << 20  // no response is longer, so no stream ever waits for a window
 	defaultWindow = 1<<16 - 1
 	maxWindow     = 1<<31 - 1
@@ -32,7 +32,7 @@ type conn struct {
 	o     *Options
 	net   net.Conn
 	phase *atomic.Int32
-	base  time.Time // of all connections: times count from here
+	base  time.Time // the zero of all times, equal for all connections
 
 	// Used by the receiver only.
 	in               []byte

@@ -11,7 +11,7 @@ const (
 
 // A timetable returns the due times of the requests of a connection.
 type timetable struct {
-	begin time.Duration // of the first batch
+	begin time.Duration // when the first batch is due
 	every float64       // ns between two requests
 	n     float64       // requests that were due
 }

@@ -12,7 +12,7 @@ import (
 
 const (
 	userPrefix = "user-"
-	digits     = 8 // of the number of a user or a lease: all requests have the same length
+	digits     = 8 // the digits in the number of a user or a lease: all requests have the same length
 )
 
 // A Request is a template of requests that differ only in stream, user and lease.
@@ -120,7 +120,7 @@ func Get(action string) *Request {
 }
 
 const (
-	grpcPrefix = 5 // of a message: the flag of compression, and the length
+	grpcPrefix = 5 // bytes before a message: the flag of compression, and the length
 	zeros      = "00000000"
 )
 

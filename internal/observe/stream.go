@@ -42,7 +42,7 @@ type subscription struct {
 	dropped atomic.Int64
 	owner   *subscribers
 
-	mu     sync.Mutex // of the fields below, and of sends
+	mu     sync.Mutex // guards the fields below, and sends
 	rate   rate
 	closed bool
 }
@@ -50,7 +50,7 @@ type subscription struct {
 // subscribers are the subscriptions of an Observer.
 type subscribers struct {
 	all     atomic.Pointer[[]*subscription] // read by list; replaced, never modified
-	mu      sync.Mutex                      // of changes
+	mu      sync.Mutex                      // guards changes of all
 	dropped atomic.Int64
 }
 

@@ -43,7 +43,7 @@ const maxBuffered = 64
 
 type topShard struct {
 	mu                          sync.Mutex
-	window                      uint64     // of the newest counts
+	window                      uint64     // the number of the window that counts last
 	bufferedHits                int        // in buffered
 	hitSketches, deniedSketches [2]*sketch // by the number of the window, modulo 2
 	buffered                    [maxBuffered]bufferedHit

@@ -22,7 +22,7 @@ type Rules struct {
 // A node is a descriptor.
 type node struct {
 	key, value string
-	values     []string // of a list, or prefixes
+	values     []string // list values or prefixes
 	isPrefix   bool
 	lease      bool
 	below      []*node

@@ -15,7 +15,7 @@ import (
 // methods counts gRPC calls by method. Their number is bounded, because only methods with a handler are counted.
 type methods struct {
 	took            *prometheus.HistogramVec
-	unit            time.Duration // of the observations
+	unit            time.Duration // the unit of the observed times
 	sending         atomic.Bool   // response times are sampled for statsd
 	byName          sync.Map      // string -> *method; equal names in two services share one
 	shouldRateLimit *method

@@ -19,7 +19,7 @@ type series struct {
 	isShared bool        // the shared series, for names beyond the bound
 	soleRef  seriesRef   // for rules whose decisions all count here
 
-	overflow atomic.Pointer[seriesRef] // of a shared series: the latest reference of rules without a series of their own
+	overflow atomic.Pointer[seriesRef] // in a shared series: the latest reference of rules without a series of their own
 
 	owners []descriptors.RuleID // the rules that count here; guarded by the table's lock
 	seen   uint64               // the sum of the counts when sweep last saw it change

@@ -151,7 +151,7 @@ func TestLimitsOfOneDescriptorCountOnce(t *testing.T) {
 		Verdicts: []limiters.Verdict{
 			{Used: 4, Allowed: true}, {Used: 6}, {Used: 9, Allowed: true}, // one of the two hits is over the second limit
 		}}
-	other := d // of the same entries
+	other := d // with the same entries
 	other.Limits, other.Verdicts = []descriptors.RateLimit{limitOf(t, fixed(10))}, []limiters.Verdict{{Used: 4, Allowed: true}}
 	m := newStats(Options{})
 	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d, other}}})

@@ -19,7 +19,7 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	redis string
-	delay time.Duration // of each request
+	delay time.Duration // added to each request
 	cuts  bool
 	calls int
 	open  map[net.Conn]bool

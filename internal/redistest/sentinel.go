@@ -14,7 +14,7 @@ import (
 
 // A SentinelSet is a master, its replica, and their Sentinels, which promote the replica only after [SentinelSet.DetectFailures].
 type SentinelSet struct {
-	Name            string // of the master, for Sentinels
+	Name            string // the master's name, for Sentinels
 	Master, Replica *Server
 	Sentinels       []*Server
 

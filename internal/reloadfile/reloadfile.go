@@ -17,7 +17,7 @@ type Value[T any] struct {
 
 	mu       sync.Mutex
 	value    T
-	versions []fs.FileInfo // of the files that value was read from
+	versions []fs.FileInfo // the files that value was read from
 	reported string        // the error passed to failed last; empty once a load succeeds
 }
 

@@ -15,7 +15,7 @@ type files struct {
 	*Value[string]
 	t        *testing.T
 	dir      string
-	err      error // of each read; nil: none
+	err      error // the error of each read; nil: none
 	reads    int
 	failures []string
 }

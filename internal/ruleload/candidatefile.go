@@ -27,7 +27,7 @@ type CandidateFile struct {
 
 // A CandidateFileState is the state of a [CandidateFile].
 type CandidateFileState struct {
-	Err    error // of the last load
+	Err    error // the last load's error
 	Loads  int64 // without an error
 	Faults int64 // loads with an error
 }

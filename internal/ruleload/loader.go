@@ -23,7 +23,7 @@ import (
 // Options configures a [Loader].
 type Options struct {
 	Path         string      // the file or folder of the rules; unused with XDS
-	Remedy       string      // of an unreadable Path, for the error: how the user sets it
+	Remedy       string      // how the user sets a readable Path; part of the error
 	XDS          *xds.Source // the control plane that sends the rules, or nil
 	ReceivedPath string      // the file that keeps the rules from XDS for the next start; "" keeps none
 	Overlay      string      // the file or folder of the overlay; "" without one

@@ -28,9 +28,9 @@ type candidate struct {
 	loaded  time.Time
 	store   limiters.Store
 	decider *decide.Decider
-	now     time.Time     // of the last request
-	result  decide.Result // of the last request
-	denials denials       // of the last request
+	now     time.Time     // the last request's time
+	result  decide.Result // the last request's decisions
+	denials denials       // the limits that denied the last request
 	seed    maphash.Seed
 	dropped atomic.Int64
 
@@ -42,7 +42,7 @@ type candidate struct {
 // A diff counts the differences between the decisions of the candidate and of the rules in force.
 type diff struct {
 	since                     time.Time
-	version                   string // of the rules in force
+	version                   string // the version of the rules in force
 	counts                    api.ShadowRequests
 	limits                    map[limitID]*limitCounts
 	newlyDenied, newlyAllowed *spacesaving.Sketch[keyDenial]

@@ -14,13 +14,13 @@ import (
 type job struct {
 	at      time.Time
 	request decide.Request
-	entries []descriptors.Entry // of all descriptors of the request
+	entries []descriptors.Entry // the entries of all descriptors in request
 	text    strings.Builder     // all text of the request
-	bytes   int64               // of memory, about
+	bytes   int64               // approximate memory
 	live    denials
 	// decided is false if the store of the server failed: on_store_error decided, or nothing did.
 	decided bool
-	version string // of the rules in force
+	version string // the version of the rules in force
 }
 
 // denials are the limits of one set of rules that deny a request.

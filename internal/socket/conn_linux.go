@@ -139,7 +139,7 @@ func (c *conn) Write(b []byte) (int, error) {
 // error wraps err as package net does.
 func (c *conn) error(call string, err error) error {
 	var no syscall.Errno
-	var op *net.OpError // of a wait: raw-read or raw-write
+	var op *net.OpError // from a wait, with the operation raw-read or raw-write
 	switch {
 	case errors.As(err, &op):
 		op.Op = call

@@ -11,8 +11,8 @@ import (
 // A dialect formats lines of statsd (name:value|type) or dogstatsd, which appends tags.
 type dialect struct {
 	dog        bool
-	suffix     string   // of every name in statsd: the tags as envoyproxy/ratelimit writes them, .__key=value
-	tags       []string // of every line in dogstatsd
+	suffix     string   // ends every name in statsd: the tags as envoyproxy/ratelimit writes them, .__key=value
+	tags       []string // end every line in dogstatsd
 	mogrifiers []Mogrifier
 }
 

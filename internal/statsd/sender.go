@@ -33,9 +33,9 @@ type Destination struct {
 	Network    string            // tcp or udp
 	Address    string            // host:port
 	Every      time.Duration     // between two sends of the counters
-	Tags       map[string]string // of every metric
+	Tags       map[string]string // added to every metric
 	Dog        bool              // dogstatsd: tags follow the value instead of the name
-	DogTags    []string          // of every line, as key:value
+	DogTags    []string          // added to every line, as key:value
 	Mogrifiers []Mogrifier       // for dogstatsd
 }
 

@@ -378,7 +378,7 @@ func TestCountersAreSentAtTheirInterval(t *testing.T) {
 // An idleConn takes all packets at once, and receives none. A write after its deadline fails.
 type idleConn struct {
 	net.Conn
-	deadline time.Time // of writes
+	deadline time.Time // for writes
 	longest  int       // packet, in bytes
 }
 

@@ -284,7 +284,7 @@ func writeLabels(t *testing.T, page *bytes.Buffer, families map[string]*dto.Metr
 			}
 		}
 	}
-	delete(used, "") // of families without labels
+	delete(used, "") // families without labels
 	page.WriteString("\n## Labels\n\nThe rules determine the labels, and so the number of series. Two labels may contain values of requests: `keyN` with `detailed_metric` or\n" +
 		"`value_to_metric`, and `domain` for domains without rules. Weir counts the values beyond their bound as `other`.\n\n| label | meaning | example | bound on its values |\n|---|---|---|---|\n")
 	for _, l := range labels {

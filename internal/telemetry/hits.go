@@ -29,7 +29,7 @@ const hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the 
 type hitMetrics struct {
 	desc   *prometheus.Desc
 	byRule descriptors.PerRule[ruleHits]
-	denied *counterMap // of rules with several limits, by the limit that denies
+	denied *counterMap // denied hits of rules with several limits, by the limit that denies
 
 	mu    sync.RWMutex
 	rules map[descriptors.RuleID]*ruleHits // hits of limits in requests that no rule matches have an empty name

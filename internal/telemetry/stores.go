@@ -88,7 +88,7 @@ func (m *Metrics) RegisterLoad(stats func() admission.Stats) {
 
 // SnapshotStats describes the snapshots of the store in memory.
 type SnapshotStats struct {
-	SavedAt       time.Time // of the last save; zero: none yet
+	SavedAt       time.Time // the time of the last save; zero: none yet
 	Saved, Loaded int64     // keys: in the last save, and at start
 	Failures      int64     // saves that failed
 }

@@ -13,7 +13,7 @@ type Server struct {
 	ClientCA  string   // if set, clients must have a certificate that this CA signed
 	Clients   Names    // if set, the client's certificate must have one of these names
 	Optional  bool     // clients may have no certificate; one that they have is verified
-	Protocols []string // of ALPN; default h2 only
+	Protocols []string // the protocols that ALPN offers; default h2 only
 }
 
 // Config returns the configuration of a server. Each handshake reloads changed files. If changed files are invalid, the last good

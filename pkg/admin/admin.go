@@ -26,7 +26,7 @@ import (
 // Options configures an [API]. Store, Resets and all functions are required, except Unauthorized, Answered, Panicked, Top and Shadow.
 // Without Top or Shadow, the route that needs it answers 404.
 type Options struct {
-	Version string // of Weir
+	Version string // Weir's version
 	// Rules returns the rules in force, nil if none have been loaded yet.
 	Rules func() *descriptors.Rules
 	// Store holds the states of the keys. It must return an error if it cannot read a state, instead of deciding by on_store_error.

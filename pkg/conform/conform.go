@@ -30,8 +30,8 @@ type Options struct {
 	// Only, if not nil, selects the checks whose ids match.
 	Only *regexp.Regexp
 
-	Timeout     time.Duration // of the whole run; 0: 60 s, or 150 s with MinuteTurn
-	CallTimeout time.Duration // of a call, and the longest time that a client may wait while another one stalls; 0: 5 s
+	Timeout     time.Duration // for the whole run; 0: 60 s, or 150 s with MinuteTurn
+	CallTimeout time.Duration // for a call, and for a client that waits while another one stalls; 0: 5 s
 	// Skew is the largest difference between the clocks of the service's replicas. 0 means 10 ms.
 	Skew time.Duration
 	// MinuteTurn also tests the end of a window of one minute, which takes up to a minute.

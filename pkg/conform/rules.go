@@ -26,7 +26,7 @@ var rulesYAML string
 // An algorithm is an algorithm whose rules the service may hold.
 type algorithm struct {
 	name     string
-	Prefix   string        // of the keys of its rules
+	Prefix   string        // begins the keys of its rules
 	Extra    string        // in rate_limit
 	hammered time.Duration // the length of the check of boundaries
 	fault    func(ops []op, limit int64, window, skew time.Duration) *boundaryFault

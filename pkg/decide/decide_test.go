@@ -285,7 +285,7 @@ func TestReasonExplainsEachVerdict(t *testing.T) {
 	d := newDeciderOn(t, store, rules, Options{})
 	r := request("nobody unlimited named replacing free full shadowed log log log log log failing")
 	r.Descriptors = append(r.Descriptors, Descriptor{})
-	r.Descriptors[11].Hits = 4 // of 3
+	r.Descriptors[11].Hits = 4 // more than the limit of 3
 	var result Result
 	if err := d.Decide(t.Context(), r, &result); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func Diff(before, after *Rules) Changes {
 			c.DomainsRemoved++
 		}
 	}
-	unmatched := map[string]*Rule{} // of before
+	unmatched := map[string]*Rule{} // rules in before that after lacks
 	var order, retained []string
 	for r := range before.All() {
 		id := string(r.identity())

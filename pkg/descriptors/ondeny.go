@@ -10,7 +10,7 @@ const (
 // An OnDeny is the response to a denied request. It is immutable. If it is nil, the proxy chooses the response.
 type OnDeny struct {
 	Body        string   // "": none
-	ContentType string   // of Body; "" without a Body and with Problem
+	ContentType string   // the type of Body; "" without a Body and with Problem
 	Headers     []Header // sorted by name
 	// Problem sends a body of type application/problem+json that names the limits that denied the request.
 	Problem bool

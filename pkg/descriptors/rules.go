@@ -20,7 +20,7 @@ type Rules struct {
 type Domain struct {
 	name     string
 	index    *ruleIndex
-	rules    *Rules    // of all domains
+	rules    *Rules    // the rules of all domains
 	empty    [][]level // the paths of the nodes without limits that end a path
 	onError  limiters.OnError
 	onDeny   *OnDeny

@@ -41,7 +41,7 @@ func (b *Builder) version() string {
 
 // A digester encodes the rules of a domain.
 type digester struct {
-	onError limiters.OnError // of limits that set none
+	onError limiters.OnError // the on_store_error of limits that set none
 	onDeny  *OnDeny          // the response of limits that set none
 }
 

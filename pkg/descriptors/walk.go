@@ -11,17 +11,17 @@ import (
 
 // A Step explains which node of the rules one entry selects, or why it selects none.
 type Step struct {
-	Level  int   // of the entry, from 1
-	Entry  Entry // of the request
+	Level  int   // the position of the entry, from 1
+	Entry  Entry // the request's entry
 	Result StepResult
 
 	Node   string // the selected node, such as "path=/a*"; "" if there is none
-	Source string // of the node, as in [Rule.Source]
-	Rule   *Rule  // of the node; nil: it has no limit
+	Source string // the node's position, as in [Rule.Source]
+	Rule   *Rule  // the node's rule; nil: it has no limit
 	Hides  *Hidden
 
 	Above        string       // the node at the level above, "" at the top
-	Prefix       netip.Prefix // of MatchedPrefix
+	Prefix       netip.Prefix // set for MatchedPrefix
 	Alternatives []string     // sorted keys or values of nodes, if the entry selects nothing, or the node ends the walk without a rule
 }
 
@@ -56,7 +56,7 @@ func (r StepResult) Matched() bool { return r <= MatchedKey }
 
 // A Hidden is a more general node that leads to a rule. Match does not try it, because its selection is final.
 type Hidden struct {
-	Node, Source string // of the more general selection
+	Node, Source string // the more general node and its position
 	Rule         *Rule  // at which the request would have ended
 }
 
@@ -90,7 +90,7 @@ type node struct {
 	rule   *Rule // nil: no limits
 	below  []branch
 	result StepResult
-	prefix netip.Prefix // of MatchedPrefix
+	prefix netip.Prefix // set for MatchedPrefix
 }
 
 // Walk explains [Domain.Match]. It returns a step for each entry up to the first that selects nothing. If all entries select a
@@ -156,7 +156,7 @@ func (n *node) findAny(entries []Entry) *Rule {
 
 // childrenMatching returns the nodes below n that match e. [Domain.Match] selects the first.
 func (n *node) childrenMatching(e Entry) []*node {
-	byID := map[uint32]*node{} // of the levels below n
+	byID := map[uint32]*node{} // the matching nodes, by the id of their level
 	for l := range n.levelsBelow() {
 		if result := l.match(e); result.Matched() {
 			child := &node{level: l, depth: n.depth + 1, result: result}

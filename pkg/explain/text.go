@@ -12,7 +12,7 @@ import (
 
 const (
 	width         = 80  // columns of a line, as far as its words allow
-	maxShownBytes = 200 // of a text from the request or the rules
+	maxShownBytes = 200 // bound on a text from the request or the rules
 )
 
 // shown returns a text of a request or of rules: bounded, and without control characters, which could drive a terminal.

@@ -182,7 +182,7 @@ func (l *funnelLimit) charge(s counterState, now, n int64) counterState {
 		}
 		refund := l.refund.timeFor(min(-n, l.refund.hits(level)))
 		if l.refund != *d {
-			refund.frac = 0 // of another den
+			refund.frac = 0 // computed with another denominator, so the fraction cannot be subtracted
 		}
 		level = d.sub(level, refund)
 	}
@@ -236,9 +236,9 @@ func (l *funnelLimit) appendNumbers(b []int64, _ int64) []int64 {
 
 // A funnelState is a [counterState] under a funnelLimit.
 type funnelState struct {
-	time  int64  // of the level, in µs since 1970
+	time  int64  // when level was computed, in µs since 1970
 	level span   // the time to drain
-	den   uint64 // of the level, at most maxDen
+	den   uint64 // the denominator of level, at most maxDen
 }
 
 func funnelStateOf(s counterState) funnelState {

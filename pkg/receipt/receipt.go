@@ -25,7 +25,7 @@ type Receipt struct {
 	Limit        uint64    // the descriptors.Rule.Hash of the limit; 0: a limit that the request brought, under no rule
 	RulesVersion uint64    // the descriptors.Rules.Version
 	Key          uint64    // the descriptors.KeyHash of the counter's key; 0: no counter was read
-	Time         time.Time // of the denial, in whole milliseconds
+	Time         time.Time // when the request was denied, in whole milliseconds
 	Replica      string    // the last 8 bytes of the replica's name
 	Used, Max    int64     // the usage of the key and its bound, each at most 2^56 - 1
 	Reason       string    // decide.PenaltyReason, or that of the decision; "" for an unknown one

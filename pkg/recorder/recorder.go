@@ -97,7 +97,7 @@ type Recorder struct {
 
 const (
 	queues     = 8
-	queueBytes = 1 << 20 // of one queue; the writer has as much again
+	queueBytes = 1 << 20 // bound on one queue; the writer has as much again
 	// maxEntryBytes bounds a line. A Reader reads lines of up to 1 MiB, and escapes make a text at most six times as long.
 	maxEntryBytes = 128 << 10
 )

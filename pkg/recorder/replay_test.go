@@ -381,7 +381,7 @@ func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
 // then after each Take.
 type firstStore struct {
 	limiters.Store
-	cachedAt int64 // of the denial, in µs since 1970
+	cachedAt int64 // when the denial was cached, in µs since 1970
 	then     func()
 }
 

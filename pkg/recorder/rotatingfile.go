@@ -43,7 +43,7 @@ type rotatingFile struct {
 	written bool  // a write to the file succeeded
 	noted   int64 // how many of the dropped lines the notes in the recording count
 	retryAt time.Time
-	err     error // of the last attempt
+	err     error // the last attempt's error
 }
 
 // A countingWriter counts the bytes that reach a file.

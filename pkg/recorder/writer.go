@@ -36,7 +36,7 @@ type writer struct {
 	spareQueue []byte // reused as the next queue to fill
 
 	buffered      []bufferedLine
-	entries       []byte // of buffered
+	entries       []byte // the text of buffered
 	unusedEntries []byte
 	latest        int64 // the latest time of all lines so far
 	cutoff        int64 // latest at the start of the period: lines up to it have waited for a whole period

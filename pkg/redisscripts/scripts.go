@@ -41,7 +41,7 @@ var constants = map[string]any{
 	"MAX_LEASES":    limiters.MaxLeases,
 	"LEASES_PER_OP": limiters.LeasesPerOp,
 	"ENDED_TTL":     limiters.EndedTTL.Microseconds(),
-	"NO_ID":         "'" + strings.Repeat(`\0`, 16) + "'", // of an operation without a lease
+	"NO_ID":         "'" + strings.Repeat(`\0`, 16) + "'", // the lease id of an operation without a lease
 
 	"HEAD_FIELD":       "'h'",   // the field of a hash of reservations that has its counts
 	"ONE_RECORD":       1 << 16, // a record in these counts
@@ -54,7 +54,7 @@ var constants = map[string]any{
 	"MAX_STRING_RECORDS": 64,             // the most records of a log that is a string
 
 	"VERDICTS_PER_PACK": verdictsPerPack,
-	"PACK_FORMAT":       "'>I8" + strings.Repeat(strings.Join(verdictLayout, ""), verdictsPerPack) + "'", // of a reply with so many verdicts
+	"PACK_FORMAT":       "'>I8" + strings.Repeat(strings.Join(verdictLayout, ""), verdictsPerPack) + "'", // packs verdictsPerPack verdicts of a reply
 }
 
 // source returns a Lua file with the values of its constants.

@@ -47,7 +47,7 @@ func TestConstantsAreDeclaredInTheirFile(t *testing.T) {
 	for _, entry := range entries {
 		source := source(strings.TrimSuffix(entry.Name(), ".lua"))
 		code := text.ReplaceAllString(comment.ReplaceAllString(source, ""), "''")
-		declared := []string{"KEYS", "ARGV"} // of Redis
+		declared := []string{"KEYS", "ARGV"} // declared by Redis
 		for _, names := range locals.FindAllStringSubmatch(code, -1) {
 			for name := range strings.SplitSeq(names[1], ",") {
 				declared = append(declared, strings.TrimSpace(name))

@@ -99,8 +99,8 @@ type Reader struct {
 	memory   []bufferedLine
 	// bufferedBytes is the total length of the buffered lines.
 	bufferedBytes int
-	latest        time.Time // of the lines returned
-	err           error     // of the input; io.EOF at its end
+	latest        time.Time // the latest time of the lines returned
+	err           error     // the input's error; io.EOF at its end
 	skipped       map[Kind]Skipped
 	recorded      []Recorded // each note once, and {Sample: 1} if a line precedes all notes
 }

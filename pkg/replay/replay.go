@@ -47,7 +47,7 @@ var (
 // A Replayer decides requests in the order of their times. It keeps the counters of all keys in memory, and removes a counter
 // once it has fully reset in virtual time. It is not safe for concurrent use.
 type Replayer struct {
-	now     time.Time // of the last request, in whole microseconds
+	now     time.Time // the last request's time, in whole microseconds
 	store   *memstore.Store
 	decider *decide.Decider
 	request decide.Request

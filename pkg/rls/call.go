@@ -31,7 +31,7 @@ func newCall() *call { return calls.Get().(*call) }
 // Bounds of a pooled call. Larger calls are rare and left to the garbage collector.
 const (
 	maxPooledDescriptors = 16
-	maxPooledEntries     = 16 // of one descriptor
+	maxPooledEntries     = 16 // entries in one descriptor
 )
 
 // release returns c to the pool. A call that panicked must not be released, because it may still be in use.

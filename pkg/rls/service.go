@@ -49,7 +49,7 @@ type Observation struct {
 	// Request is the decoded request. If the request is invalid, it may be incomplete.
 	Request *decide.Request
 	GRPC    bool       // the request came over gRPC, not as JSON
-	Code    codes.Code // of the gRPC status; also for a request as JSON
+	Code    codes.Code // the gRPC status; also set for a request as JSON
 	// Undecodable reports that the message was malformed or too large, so that nothing was decided.
 	Undecodable bool
 	// ClientLeft reports that the client left, or its deadline passed, before the message was decoded, so that nothing was decided.

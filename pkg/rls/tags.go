@@ -9,7 +9,7 @@ const (
 // Tags: field number and wire type. The numbers are below 16, so each tag takes one byte. A known number with another wire type is
 // an unknown field.
 const (
-	// of a request
+	// Fields of a request.
 	tagDomain      = 1<<3 | bytesType
 	tagDescriptors = 2<<3 | bytesType
 	tagHitsAddend  = 3<<3 | varintType
@@ -26,7 +26,7 @@ const (
 	tagOverrideUnit       = 2<<3 | varintType
 	tagOverrideMultiplier = 3<<3 | bytesType
 
-	// of a response
+	// Fields of a response.
 	tagOverallCode          = 1<<3 | varintType
 	tagStatuses             = 2<<3 | bytesType
 	tagResponseHeadersToAdd = 3<<3 | bytesType
@@ -46,7 +46,7 @@ const (
 	tagName            = 3<<3 | bytesType
 	tagUnitMultiplier  = 4<<3 | bytesType
 
-	// of google.protobuf.UInt32Value and UInt64Value, Duration, Struct and Value
+	// Fields of google.protobuf.UInt32Value and UInt64Value, Duration, Struct and Value.
 	tagWrapped     = 1<<3 | varintType
 	tagSeconds     = 1<<3 | varintType
 	tagFields      = 1<<3 | bytesType

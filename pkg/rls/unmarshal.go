@@ -20,7 +20,7 @@ var (
 type reader struct {
 	bytes   []byte
 	text    string // a copy of bytes
-	at, end int    // of the innermost message that is being read
+	at, end int    // bounds of the innermost message that is being read
 	bad     bool   // the format is invalid: all further reads return zero values
 }
 

@@ -33,7 +33,7 @@ var errNotBuilt = errors.New("the mutation does not compile")
 
 // A mutation can make a test wait forever, and the servers of a test that was ended can keep its output open.
 const (
-	maxTestTime  = time.Minute // of the test that faults.txt names; go test ends it, and the mutation is seen
+	maxTestTime  = time.Minute // for the test that faults.txt names; if go test ends it, the mutation is detected
 	maxTestsTime = 4 * time.Minute
 	maxOpen      = 10 * time.Second
 )

@@ -38,8 +38,8 @@ type Client struct {
 }
 
 const (
-	timeout          = 10 * time.Second // of a call, except a stream
-	maxResponseBytes = 64 << 20         // of the response to a call
+	timeout          = 10 * time.Second // for every call except a stream
+	maxResponseBytes = 64 << 20         // bound on the response to a call
 )
 
 // New returns a Client. It does not connect.

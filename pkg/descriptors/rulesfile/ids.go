@@ -39,9 +39,9 @@ const (
 
 // IDs of faults, which cannot be silenced.
 const (
-	invalid            = "invalid"             // of a fault that no other id describes
-	kubernetesManifest = "kubernetes-manifest" // of a manifest in place of rules
-	syntax             = "syntax"              // of a file that is not YAML
+	invalid            = "invalid"             // a fault that no other id describes
+	kubernetesManifest = "kubernetes-manifest" // a manifest in place of rules
+	syntax             = "syntax"              // a file that is not YAML
 )
 
 // warningIDs are the ids of all warnings, sorted.

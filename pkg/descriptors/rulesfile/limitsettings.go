@@ -20,7 +20,7 @@ type limitSettings struct {
 	at       *yaml.Node // the map
 	settings map[string]setting
 	onDeny   *descriptors.OnDeny
-	requests *requests // of an overlay; replaces the rule's
+	requests *requests // set in an overlay; replaces the rule's requests_per_unit
 }
 
 type requests struct {

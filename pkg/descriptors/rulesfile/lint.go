@@ -24,7 +24,7 @@ type branch struct {
 	rule   *descriptors.Rule // nil if b has no limits
 	below  []*branch
 	limits bool         // b or a branch below it has limits
-	index  *branchIndex // of below; built on first use
+	index  *branchIndex // finds a branch in below; built on first use
 }
 
 func (b *branch) point() point { return b.reader.point(b.key) }

@@ -77,7 +77,7 @@ type build struct {
 	options Options
 	builder *descriptors.Builder
 	domains map[string]*domainTree  // by domain
-	names   map[nameIn]point        // of limits, where first met
+	names   map[nameIn]point        // where each limit name first occurs
 	applied map[*limitSettings]bool // parts of the overlay that matched a rule
 	checks  []func()                // for warnings that need all files
 }

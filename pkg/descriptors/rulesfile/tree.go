@@ -20,8 +20,8 @@ type domainTree struct {
 	file    string
 	root    location
 	taken   siblings
-	onError point // of the domain's on_store_error
-	onDeny  point // of its on_deny
+	onError point // position of the domain's on_store_error
+	onDeny  point // position of the domain's on_deny
 }
 
 // siblings are the descriptors of one level, by claim and by their composite names in envoyproxy/ratelimit.

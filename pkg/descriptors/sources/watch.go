@@ -50,8 +50,8 @@ func (f *File) Watch(ctx context.Context, apply func([]rulesfile.File, error)) e
 // A change is a difference from the loaded files that Watch has not reported yet. It is reported when two readings agree, because half
 // a file is often valid YAML.
 type change struct {
-	version string    // of the last reading: names, contents, sizes and modification times; "" without a change
-	since   time.Time // of the first reading that differed from the loaded files
+	version string    // names, contents, sizes and modification times in the last reading; "" without a change
+	since   time.Time // when a reading first differed from the loaded files
 }
 
 // add adds a reading of f. It returns the reading to report, or nil.

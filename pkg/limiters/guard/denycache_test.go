@@ -491,7 +491,7 @@ func TestRefundRemovesTheDenialsOfItsKey(t *testing.T) {
 		a.mustTake("k", counted, 1, "cached: denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", day, 1, "ok used=1 remaining=0 reset=86400s")
 		a.mustTake("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s")
-		a.mustTake("k", counted, -3, "ok used=1 remaining=1 reset=60s") // of 4, with the debt
+		a.mustTake("k", counted, -3, "ok used=1 remaining=1 reset=60s") // from a usage of 4, debt included
 		a.mustTake("k", counted, 1, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s") // from the store
 	})

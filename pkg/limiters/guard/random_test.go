@@ -56,7 +56,7 @@ type comparison struct {
 	window  time.Duration
 	penalty limiters.PenaltySpec
 	start   time.Time
-	last    time.Time // of the generator, as of the last call
+	last    time.Time // the generator's time at the last call
 
 	ops     map[string]limiters.Op // the last operation on each key
 	charged map[string]time.Time   // the last charge of each key

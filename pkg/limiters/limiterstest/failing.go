@@ -11,7 +11,7 @@ import (
 // A FailingStore is a store whose Takes fail, as a whole or for some keys. If every Take has operations and fails, Store may be nil.
 type FailingStore struct {
 	limiters.Store
-	Err   error                  // of each Take, if not nil
+	Err   error                  // returned by each Take, if not nil
 	OfKey func(key string) error // the error of an operation on a key; nil: none
 }
 

@@ -36,7 +36,7 @@ type leaseCalls struct {
 	prefix string
 	ids    int
 	limits []*limiters.Limit
-	beside *limiters.Limit // of operations in a group with those under limits
+	beside *limiters.Limit // for operations grouped with those under limits
 	now    time.Time
 	last   []limiters.Verdict
 }

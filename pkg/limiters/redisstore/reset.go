@@ -103,7 +103,7 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 		return err
 	}
 	if position.master != "" && masters[0].address == "" {
-		return limiters.ErrCursor // of a cluster
+		return limiters.ErrCursor // the cursor comes from a cluster
 	}
 	i := slices.IndexFunc(masters, func(m server) bool { return m.address >= position.master })
 	if i < 0 {

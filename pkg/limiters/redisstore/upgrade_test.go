@@ -27,7 +27,7 @@ type storedKey struct {
 	CountDenied bool       `json:"count_denied"`
 	Hidden      bool       `json:"hidden"`
 	Hits        [][2]int64 `json:"hits"`   // the time of each after logStart, in µs, and N
-	Key         string     `json:"key"`    // of the user alice
+	Key         string     `json:"key"`    // the key of the user alice
 	Values      []string   `json:"values"` // in hex: of a string, or of all elements of a list; of a funnel without its expiry
 	Then        struct {
 		Allowed      bool          `json:"allowed"`

@@ -76,7 +76,7 @@ type Entry struct {
 // A Converter collects the requests of logs. It is not safe for concurrent use.
 type Converter struct {
 	o      Options
-	times  timeFields        // of the current log
+	times  timeFields        // the time fields in the current log
 	status string            // the field of the current log with the status, or ""
 	fields map[string]*int64 // the fields that the mapping uses, with the number of lines that have each
 	report Report
@@ -135,7 +135,7 @@ func (c *Converter) add(p parser) (Reason, error) {
 	}
 	c.line = replay.Line{At: at, Request: decide.Request{Domain: c.o.Domain, Descriptors: c.line.Request.Descriptors[:0]}}
 	c.line.Allowed, c.line.HasAllowed = c.isAllowed(p)
-	var leftOut []int // of Options.Descriptors
+	var leftOut []int // indexes of Options.Descriptors
 	for i, d := range c.o.Descriptors {
 		if entries, complete := d.entries(p); complete {
 			c.line.Request.Descriptors = append(c.line.Request.Descriptors, decide.Descriptor{Entries: entries, Hits: hits})

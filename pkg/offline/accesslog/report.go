@@ -31,7 +31,7 @@ type Report struct {
 	Lines      int64            // without empty lines and headers
 	Written    int64            // requests
 	Unreadable int64            // lines
-	Reasons    map[Reason]int64 // of the unreadable lines
+	Reasons    map[Reason]int64 // why lines are unreadable, with the number of lines
 	First      []Unreadable     // the first unreadable lines, at most 20
 	// NoDescriptors counts readable lines that yield no descriptor. They are not written.
 	NoDescriptors int64

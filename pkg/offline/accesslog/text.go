@@ -100,7 +100,7 @@ func (t *textLog) split(line string) Reason {
 	if !strings.HasPrefix(line, t.literals[0]) {
 		return NotInFormat
 	}
-	before, from := 0, len(t.literals[0]) // of the literal before the field, and of the field
+	before, from := 0, len(t.literals[0]) // where the literal before the field begins, and where the field begins
 	for i := range t.fields {
 		next, end := t.literals[i+1], len(line)
 		if i < len(t.fields)-1 {

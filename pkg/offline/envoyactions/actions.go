@@ -18,7 +18,7 @@ import (
 // An effect is the effect of an action on a descriptor.
 type effect struct {
 	actionResult
-	key, value string // of the entry
+	key, value string // the entry
 	reason     string // why there is no entry
 }
 

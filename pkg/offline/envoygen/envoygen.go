@@ -39,7 +39,7 @@ type Options struct {
 	FailureModeDeny   bool // Envoy denies requests that Weir does not decide
 	TrustedHops       int  // trusted proxies before Envoy, for the address of the client
 
-	Namespace, Selector, Context string // of the EnvoyFilter
+	Namespace, Selector, Context string // for the EnvoyFilter
 }
 
 // A Problem is a rule that Envoy cannot be configured to apply, or an argument without effect.

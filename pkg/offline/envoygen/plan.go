@@ -17,7 +17,7 @@ const maxDescriptors = 1000
 // A route lists the descriptors that Envoy sends for its requests.
 type route struct {
 	match  string            // a prefix of the path or, in an EnvoyFilter, the name of a route; "" for every request
-	values map[string]string // of keys that are constants on this route
+	values map[string]string // values of the keys that are constants on this route
 	shapes []*shape
 	byText map[string]*shape
 }
@@ -33,7 +33,7 @@ type shape struct {
 type step struct {
 	key    string
 	source *source
-	value  string // of a constant, a match or a status
+	value  string // the value of a constant, a match or a status
 }
 
 // A mode is when Envoy sends a shape. Each mode sends more than the one before.
@@ -84,7 +84,7 @@ type planner struct {
 	values     map[string]map[string]bool // the exact values of each key
 	paths      map[string]bool            // the keys of all rules, joined
 	prefixKeys map[string]bool            // the keys that nodes match with prefixes
-	masked     *source                    // of masked_remote_address, whose lengths hold for all rules
+	masked     *source                    // the source masked_remote_address, whose lengths hold for all rules
 	maskErr    error                      // why no lengths fit all of them
 }
 

@@ -30,7 +30,7 @@ const (
 	fromCEL         kind = "cel"
 	fromSource      kind = "source_cluster"
 	fromDestination kind = "destination_cluster"
-	fromRequestID   kind = "request_id" // of a rule with leases
+	fromRequestID   kind = "request_id" // for rules with leases
 )
 
 // sources describes the sources that --from takes.
@@ -41,8 +41,8 @@ const sources = "header:NAME, path, method, host, query:NAME, metadata:NAMESPACE
 type source struct {
 	kind   kind
 	arg    string
-	v4, v6 *uint32             // of masked_remote_address; nil if neither the argument nor the rules set it
-	values map[string][]string // of match: header and text by value; of status: codes by value
+	v4, v6 *uint32             // prefix lengths of masked_remote_address; nil if neither the argument nor the rules set it
+	values map[string][]string // for match: header and text by value; for status: codes by value
 	isSet  bool                // an argument sets the source
 }
 

@@ -58,7 +58,7 @@ func (c *Config) EnvoyFilter() ([]byte, error) { return c.execute("envoyfilter.y
 
 // A page holds the values that the templates show.
 type page struct {
-	Leases, Path      bool // of the Config
+	Leases, Path      bool // as in Config
 	Address, AtEnd    bool
 	RetryAfter        bool // Envoy has enable_retry_after_header
 	Routes            []pageRoute

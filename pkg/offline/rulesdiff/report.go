@@ -12,7 +12,7 @@ import (
 // A Report is the result of a [Comparison]. Its JSON is a contract: fields may be added.
 type Report struct {
 	Requests int64      `json:"requests"`
-	From     *time.Time `json:"from"` // of the first request; nil without requests
+	From     *time.Time `json:"from"` // the time of the first request; nil without requests
 	To       *time.Time `json:"to"`
 	Old      Side       `json:"old"`
 	New      Side       `json:"new"`
@@ -52,7 +52,7 @@ type Counts struct {
 
 // A Side is the outcome of one set of rules.
 type Side struct {
-	Version   string `json:"version"` // of the rules
+	Version   string `json:"version"` // the version of the rules
 	Allowed   int64  `json:"allowed"`
 	Denied    int64  `json:"denied"`
 	Unmatched int64  `json:"unmatched"` // requests without a rule, which are allowed
@@ -97,7 +97,7 @@ type Limit struct {
 // A Key is a key with changed verdicts.
 type Key struct {
 	Key      string `json:"key"`      // such as user_id=42,action=login
-	Requests int64  `json:"requests"` // of the key
+	Requests int64  `json:"requests"` // requests with the key
 	Changed  int64  `json:"changed"`  // requests that are newly denied, or newly allowed
 	// New reports that the old rules deny no request of a newly denied key, or the new rules none of a newly allowed key.
 	New bool `json:"new"`

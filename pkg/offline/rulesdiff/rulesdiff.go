@@ -28,7 +28,7 @@ import (
 
 // Options configures a [Comparison]. The zero value is the default configuration.
 type Options struct {
-	Replay replay.Options // of each set of rules
+	Replay replay.Options // for each set of rules
 	// MaxKeys bounds the keys that are counted for each set of rules; further keys are left out, see [Report.KeysExact]. Requests
 	// are always counted. Default 1,000,000.
 	MaxKeys int
@@ -65,7 +65,7 @@ type side struct {
 	denied, unmatched, undecided int64
 
 	charged []*usage    // keys that the request charges, each once
-	denials []keyDenial // of the request
+	denials []keyDenial // the limits that deny the request, each with its key
 }
 
 // ruleRows are the rows of the limits of a rule.

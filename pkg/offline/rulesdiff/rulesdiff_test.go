@@ -209,7 +209,7 @@ func TestLinesOutOfOrderAreNotCounted(t *testing.T) {
 // A naive comparison: each set of rules decides all requests before the next, and every answer is kept.
 type answer struct {
 	denied bool
-	keys   map[string]bool // of the request
+	keys   map[string]bool // the request's keys
 	by     map[string]bool // hash of a limit and the key that it denies
 	limits map[string]bool // hashes of the limits that deny
 }

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	maxLimits    = 50  // of a text for people
+	maxLimits    = 50  // rows for limits in a text
 	maxListed    = 20  // rules that cannot be matched
-	maxTextBytes = 120 // of a text from a recording or from rules
+	maxTextBytes = 120 // bound on a text from a recording or from rules
 )
 
 // bounded returns a text of a recording or of rules, bounded and with every control character as an escape.

@@ -36,7 +36,7 @@ type kong struct {
 	*Imported
 	root    *domain
 	plugins []*kongPlugin
-	paths   map[string][]string // of routes, by scope
+	paths   map[string][]string // path prefixes, by the scope of their route
 }
 
 // A kongPlugin is a rate-limiting plugin.

@@ -55,7 +55,7 @@ type limitador struct {
 type limitadorLimit struct {
 	line      int
 	namespace string
-	index     string            // of the descriptor that the limit reads; "" if none is named
+	index     string            // which descriptor the limit reads; "" if none is named
 	values    map[string]string // the compared values, by key; "" for a variable
 	limit     rulesfile.DraftLimit
 }

@@ -54,8 +54,8 @@ type zone struct {
 // A use is a limit_req or a limit_conn.
 type use struct {
 	line     int
-	capacity int64 // of limit_req
-	slots    int64 // of limit_conn
+	capacity int64 // set for limit_req
+	slots    int64 // set for limit_conn
 }
 
 // A scope is a server or a location of the configuration that serves requests.

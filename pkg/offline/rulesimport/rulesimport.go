@@ -38,7 +38,7 @@ type Imported struct {
 	// Problems are the limits that the rules lack. Notes are differences that do not change which requests are admitted.
 	Problems, Notes []Problem
 
-	name     string // of the file
+	name     string // the file's name
 	domains  []*domain
 	flags    []string // arguments of weir gen
 	additive bool     // all matching limits apply, not only the most specific one

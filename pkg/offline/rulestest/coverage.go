@@ -34,7 +34,7 @@ func (c *Covered) Covered() bool { return c.Denied > 0 || c.Unlimited && c.Reach
 // A limitID identifies a limit across the files of tests, because rules that are loaded twice are different values.
 type limitID struct {
 	domain, rule, source string
-	path                 string // of rules of equal names
+	path                 string // tells rules of equal names apart
 	number               int
 }
 

@@ -44,7 +44,7 @@ func examples(t *testing.T) map[string]string {
 			case ".md":
 				text, err := os.ReadFile(path)
 				for i, m := range fenced.FindAllStringSubmatch(string(text), -1) {
-					if !strings.HasPrefix(m[0], "```yaml warns") { // of docs/lint.md: some limits cannot be reached
+					if !strings.HasPrefix(m[0], "```yaml warns") { // limits in docs/lint.md that cannot be reached
 						add(fmt.Sprintf("%s example %d", path, i+1), m[1])
 					}
 				}

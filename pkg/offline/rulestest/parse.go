@@ -24,7 +24,7 @@ type parser struct {
 	suite    *Suite
 	domain   string
 	requests int64
-	lines    map[string]int // of the tests, by name
+	lines    map[string]int // each test's line, by name
 }
 
 // parse reads a file without its rules. The suite is complete only if the document has no faults.

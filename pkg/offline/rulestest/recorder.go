@@ -27,8 +27,8 @@ type recorder struct {
 	entries  []descriptors.Entry
 	months   bool
 	start    time.Time
-	now      time.Time // of the last request
-	last     time.Time // of the last request that is a step
+	now      time.Time // the last request's time
+	last     time.Time // the time of the last request that is a step
 	replayer *replay.Replayer
 	result   decide.Result
 	denied   []bool // limits that have denied a request
@@ -50,7 +50,7 @@ type sent struct {
 	after  time.Duration
 	repeat int
 	every  time.Duration
-	id     string // of the lease; "" is a new one
+	id     string // the lease id; "" is a new one
 	end    string // a further last entry, such as settle
 }
 

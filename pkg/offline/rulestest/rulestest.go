@@ -21,8 +21,8 @@ import (
 
 // Bounds of a file. A test beyond them is probably a mistake, and would take minutes.
 const (
-	maxRepeat   = 1_000_000                 // of a step
-	maxRequests = 10_000_000                // of all steps of a file
+	maxRepeat   = 1_000_000                 // for a step
+	maxRequests = 10_000_000                // for all steps of a file
 	maxOffset   = 10 * 365 * 24 * time.Hour // from the start of a test to one of its requests
 )
 
@@ -35,7 +35,7 @@ type Suite struct {
 	Tests []*Test
 	Rules *descriptors.Rules
 
-	server         decide.Options // of the simulated server
+	server         decide.Options // options of the simulated server
 	merge          bool           // merge_domain_config
 	rules, overlay []path
 }
@@ -50,7 +50,7 @@ type Test struct {
 // A Step is one request, or the same request several times, with the expected outcome.
 type Step struct {
 	Line   int
-	At     time.Time     // of the first request
+	At     time.Time     // the first request's time
 	Every  time.Duration // between two requests of the step
 	Repeat int           // at least 1
 	Text   string        // the request in a readable form
@@ -63,7 +63,7 @@ type Step struct {
 // An expectation is the outcome that the requests of a step must have. A nil field expects nothing.
 type expectation struct {
 	line            int
-	allowed, denied *int64 // of all requests of the step
+	allowed, denied *int64 // over all requests of the step
 	decision        wanted
 	descriptors     []wanted // empty, or one for each descriptor
 }
@@ -102,7 +102,7 @@ func (r *Result) Passed() bool { return len(r.Failures) == 0 }
 
 // A Failure is a step without the expected outcome.
 type Failure struct {
-	Line        int           `json:"line"` // of the step
+	Line        int           `json:"line"` // where the step is
 	Step        int           `json:"step"` // from 1
 	Repetition  int           `json:"repetition"`
 	At          time.Duration `json:"-"` // from the start of the test
@@ -115,7 +115,7 @@ type Failure struct {
 
 // A Warning is a step that passed although no rule limits its requests. Such a request may have a misspelled entry.
 type Warning struct {
-	Line    int    `json:"line"` // of the step
+	Line    int    `json:"line"` // where the step is
 	Step    int    `json:"step"` // from 1
 	Request string `json:"request"`
 	Reason  string `json:"reason"`

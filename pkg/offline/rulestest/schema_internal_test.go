@@ -18,7 +18,7 @@ type schemaOfSection struct {
 		Type, Enum       any
 		Minimum, Maximum int64
 	} `json:"properties"`
-	AnyOf []schemaOfSection `json:"anyOf"` // of a descriptor: a text or a map
+	AnyOf []schemaOfSection `json:"anyOf"` // a descriptor is a text or a map
 }
 
 func schemaSections(t *testing.T) map[string]schemaOfSection {

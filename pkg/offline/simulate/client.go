@@ -17,7 +17,7 @@ type client struct {
 	rows     *limitRows
 	replayer *replay.Replayer
 	result   decide.Result
-	observe  func(*replay.Line, *decide.Result, error) // of each recorded request; may be nil
+	observe  func(*replay.Line, *decide.Result, error) // called for each recorded request; may be nil
 	counts   Client
 	limits   []limitCount // by row
 	keys     int          // in limits

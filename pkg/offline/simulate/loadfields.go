@@ -39,16 +39,16 @@ type loadFields struct {
 	size         int64   // requests of a burst
 	every, width time.Duration
 	swing        float64
-	peak         time.Duration // of the day, in UTC
+	peak         time.Duration // the time of day, in UTC
 	users        int
 	zipf         float64
-	prefix       string // of the names of users
+	prefix       string // begins the names of users
 	domain       string
 	descriptors  [][]template
 	hits         int64
 	start        time.Time
-	from, length time.Duration // of this load, since start
-	duration     time.Duration // of all loads
+	from, length time.Duration // when this load begins after start, and how long it lasts
+	duration     time.Duration // the length of all loads together
 	seed         uint64
 }
 

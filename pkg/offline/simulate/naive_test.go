@@ -49,7 +49,7 @@ type naiveKey struct {
 	counted          []naiveHit // hits that count
 	admitted, demand []naiveHit
 	requests, denied int64
-	level, last      int64 // of a funnel
+	level, last      int64 // used by a funnel
 }
 
 type naiveHit struct{ at, n int64 }
@@ -116,7 +116,7 @@ func (l *naiveLimit) count(name string, at, n int64, ok, all bool) {
 		k.admitted = append(k.admitted, naiveHit{at, n})
 	}
 	if all || !ok && l.algorithm == "fixed_window" {
-		k.level, k.last = l.used(k, at)+n*l.window, at // of a funnel
+		k.level, k.last = l.used(k, at)+n*l.window, at // used by a funnel
 		k.counted = append(k.counted, naiveHit{at, n})
 	}
 }

@@ -10,10 +10,10 @@ import (
 
 // Bounds of a [Result].
 const (
-	MaxBuckets   = 200 // of a Timeline
-	maxTopKeys   = 20  // of a limit
+	MaxBuckets   = 200 // buckets in a Timeline
+	maxTopKeys   = 20  // keys listed for a limit
 	MaxUnmatched = 20  // key paths without a rule
-	BurstBins    = 60  // of a Burst
+	BurstBins    = 60  // bins in a Burst
 )
 
 // A Result is the outcome of a simulation, and its JSON form. Times are those of the recording. Counts are of requests, unless
@@ -29,8 +29,8 @@ type Result struct {
 	Failed       int64  `json:"failed"`
 	FirstFailure string `json:"first_failure,omitempty"`
 
-	From         time.Time `json:"from,omitzero"` // of the first request; zero without requests
-	To           time.Time `json:"to,omitzero"`   // of the last
+	From         time.Time `json:"from,omitzero"` // the time of the first request; zero without requests
+	To           time.Time `json:"to,omitzero"`   // the time of the last request
 	RulesVersion string    `json:"rules_version"`
 	Synthetic    string    `json:"synthetic,omitempty"` // the description of a synthetic load; empty for a recording
 
@@ -50,7 +50,7 @@ type Result struct {
 	Timeline Timeline       `json:"timeline"`
 	Limits   []*LimitResult `json:"limits"` // in the order of the rules, and then overrides
 
-	Lines    int64                `json:"lines"` // of the recording, including skipped and empty ones
+	Lines    int64                `json:"lines"` // all lines of the recording, including skipped and empty ones
 	Skipped  []replay.FileSkipped `json:"skipped"`
 	Warnings []string             `json:"warnings"` // reasons why counts are not exact
 }
@@ -93,7 +93,7 @@ type Recorded struct {
 
 // A Sample estimates the figures of all traffic from a recording that was sampled by key.
 type Sample struct {
-	Share    float64  `json:"share"` // of keys recorded, above 0 and below 1
+	Share    float64  `json:"share"` // the share of keys recorded, above 0 and below 1
 	Requests Estimate `json:"requests"`
 	Denied   Estimate `json:"denied"`
 }
@@ -126,7 +126,7 @@ type Client struct {
 // An Interval spans the results of the client models. The result of real clients is probably within it.
 type Interval struct {
 	Denied      Range `json:"denied"`       // attempts
-	DeniedShare Range `json:"denied_share"` // of attempts, 0 to 1
+	DeniedShare Range `json:"denied_share"` // the share of attempts, 0 to 1
 }
 
 // A Range is an interval, both ends included.
@@ -138,7 +138,7 @@ type Range struct {
 // A Timeline divides the time of the recording into at most [MaxBuckets] buckets of equal length. The series of limits use the same
 // buckets.
 type Timeline struct {
-	Start         time.Time `json:"start,omitzero"` // of the first bucket
+	Start         time.Time `json:"start,omitzero"` // when the first bucket begins
 	BucketSeconds float64   `json:"bucket_seconds"`
 	Allowed       []int64   `json:"allowed"` // requests in each bucket
 	Denied        []int64   `json:"denied"`
@@ -147,8 +147,8 @@ type Timeline struct {
 // A LimitResult is the outcome of one limit. Its requests are those with a descriptor under the limit.
 type LimitResult struct {
 	Domain    string `json:"domain"`
-	Path      string `json:"path"`      // of the rule, such as user_id.action=reply
-	Name      string `json:"name"`      // of the limit, or its number within the rule; "override" for limits that requests carry
+	Path      string `json:"path"`      // the rule's keys and values, such as user_id.action=reply
+	Name      string `json:"name"`      // the limit's name, or its number within the rule; "override" for limits that requests carry
 	Algorithm string `json:"algorithm"` // "" for override
 	Text      string `json:"text"`      // such as 5 per minute, fixed_window
 	Source    string `json:"source"`    // file and line
@@ -162,7 +162,7 @@ type LimitResult struct {
 	Denied     int64 `json:"denied"`
 	Hits       int64 `json:"hits"`
 	Keys       int64 `json:"keys"`        // different keys
-	KeysDenied int64 `json:"keys_denied"` // of these, keys with a denied request
+	KeysDenied int64 `json:"keys_denied"` // keys with a denied request
 	// NearLimit are allowed requests after which the key's usage is above 80 % of the limit.
 	NearLimit int64 `json:"near_limit"`
 	// Peak is the highest usage of a key after an allowed request; nil without one.

@@ -25,7 +25,7 @@ type stats struct {
 	chunk   []keyStats    // room for further keys
 	// entries and bytes are the memory of the spans and logs of all keys. Beyond their bounds there is no comparison.
 	entries, bytes     int
-	noComparisonReason string                  // of all limits; "" within the bounds
+	noComparisonReason string                  // why no limit is compared; "" within the bounds
 	unmatched          map[UnmatchedPath]int64 // with Descriptors 0
 	hashed             *replay.Hashed
 	matched            map[*descriptors.Rule]bool
@@ -34,7 +34,7 @@ type stats struct {
 const (
 	nearPercent      = 80
 	maxUnmatchedSeen = 1000      // different key paths
-	maxLogBytes      = 256 << 20 // of the sliding logs of all comparisons
+	maxLogBytes      = 256 << 20 // for the sliding logs of all comparisons
 )
 
 // limitStats has the statistics of one limit.
@@ -306,7 +306,7 @@ type limitRows struct {
 type limitRow struct {
 	rule   *descriptors.Rule
 	limit  *descriptors.RateLimit
-	number int // of the limit within the rule
+	number int // the limit's number within the rule
 }
 
 func newLimitRows(rules *descriptors.Rules) *limitRows {

@@ -31,7 +31,7 @@ func (s series) full(n int) []int64 { return append(s, make([]int64, n-len(s))..
 
 // buckets divides time. The buckets grow longer with time, so that there are at most MaxBuckets.
 type buckets struct {
-	start time.Time // of the first bucket, a multiple of the width
+	start time.Time // when the first bucket begins, a multiple of the width
 	width int       // the position in widths
 	n     int       // in use
 }

@@ -37,7 +37,7 @@ type Measured struct {
 // A Size is the memory of a key, in bytes.
 type Size struct {
 	Key Range `json:"key"` // with one hit
-	Hit Range `json:"hit"` // of each further hit or lease
+	Hit Range `json:"hit"` // for each further hit or lease
 }
 
 // A CPU is the CPU time of a request with one descriptor, in µs.

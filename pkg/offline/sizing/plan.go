@@ -20,8 +20,8 @@ import (
 type Load struct {
 	Users       int64         // distinct values that send within a window, of all keys without a value together
 	Rate        float64       // requests a second of all users at the peak, each under one rule; 0: unknown
-	Replicas    int64         // of Weir
-	Probability float64       // of a false limit, see [LocalLimit]
+	Replicas    int64         // replicas of Weir
+	Probability float64       // the probability of a false limit, see [LocalLimit]
 	Lag         time.Duration // how far a replica of Redis is behind its master at a failover
 	// Values sets the number of values of keys whose values are not users, such as 20 for the key action.
 	Values map[string]int64
@@ -52,7 +52,7 @@ type Plan struct {
 	Replicas    int64        `json:"replicas"`
 	Probability float64      `json:"probability"`
 	Limits      []*LimitPlan `json:"limits"`
-	Keys        float64      `json:"keys"`         // of all limits, at most
+	Keys        float64      `json:"keys"`         // keys under all limits, at most
 	MemoryBytes Range        `json:"memory_bytes"` // for the keys, if the counters are in Weir's memory
 	RedisBytes  Range        `json:"redis_bytes"`  // for the keys, if the counters are on Redis
 	Calls       Calls        `json:"redis_calls"`

@@ -19,7 +19,7 @@ const (
 type LocalLimit struct {
 	Requests    int64   `json:"requests"` // in a window, over all replicas
 	Replicas    int64   `json:"replicas"`
-	Probability float64 `json:"probability"` // of a false limit, if a client sends exactly Requests in a window
+	Probability float64 `json:"probability"` // the probability of a false limit, if a client sends exactly Requests in a window
 	// EqualPart is Requests / Replicas, rounded up. One is the smallest limit that a given replica exceeds with at most
 	// Probability. Any is the smallest limit for which this holds for all replicas together.
 	EqualPart LocalChoice `json:"equal_part"`
@@ -29,7 +29,7 @@ type LocalLimit struct {
 
 // A LocalChoice is a local limit with its consequences.
 type LocalChoice struct {
-	Limit int64 `json:"limit"` // of each replica
+	Limit int64 `json:"limit"` // each replica's limit
 	// OneExceeds is the probability that more than Limit of the requests reach a given replica.
 	OneExceeds float64 `json:"one_exceeds"`
 	// AnyExceedsLow and AnyExceeds bound the probability that some replica gets more than Limit requests.
@@ -83,7 +83,7 @@ func exceeds(requests, replicas, limit int64) float64 {
 	}
 	odds := 1 / float64(replicas-1)
 	mean := requests / replicas
-	tail, rest := 0.0, 0.0 // of the terms above limit, and of the others
+	tail, rest := 0.0, 0.0 // sums of the terms above limit, and of the others
 	add := func(k int64, term float64) {
 		if k > limit {
 			tail += term

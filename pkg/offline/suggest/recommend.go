@@ -16,7 +16,7 @@ type Recommendation struct {
 	Unit       string `json:"unit"`
 	Multiplier uint32 `json:"unit_multiplier"`
 	Limit      int64  `json:"requests_per_unit"`
-	Name       string `json:"name,omitempty"` // of the limit in the rule
+	Name       string `json:"name,omitempty"` // the limit's name in the rule
 	// Current is the limit in the rule, and Present its effect on the recording, including its capacity and its penalty.
 	Current *int64       `json:"current,omitempty"`
 	Present *LimitEffect `json:"present,omitempty"`

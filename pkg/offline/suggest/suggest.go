@@ -73,13 +73,13 @@ var ErrTooLong = errors.New("the recording is too long")
 // A Collector collects the requests of a recording by rule and key. It is not safe for concurrent use.
 type Collector struct {
 	o          Options
-	share      float64         // of the keys, see SetSampleShare
+	share      float64         // the share of keys recorded, see SetSampleShare
 	rules      *decide.Planner // nil without rules
 	paths      *decide.Planner // nil without paths
 	targets    []*target       // in the order of the rules, then of the paths
 	byRule     map[*descriptors.Rule]*target
 	seen       seenPaths
-	hashed     []*replay.Hashed // of the rules and of the paths
+	hashed     []*replay.Hashed // for the rules, and for the paths
 	ruled      decide.Result
 	pathed     decide.Result
 	bytes      int64

@@ -27,10 +27,10 @@ func (k Kind) String() string {
 // An Event is a change of the connection, or a push.
 type Event struct {
 	Kind    Kind
-	Version string        // of a push, as the server names it
-	Files   int           // of Accepted and Unchanged: the number of resources
-	Err     error         // of Disconnected and Rejected
-	Retry   time.Duration // of Disconnected: the wait before the next connection
+	Version string        // the version of a push, as the server names it
+	Files   int           // the number of resources; set for Accepted and Unchanged
+	Err     error         // set for Disconnected and Rejected
+	Retry   time.Duration // the wait before the next connection; set for Disconnected
 }
 
 func (s *Source) notify(e Event) {

@@ -16,7 +16,7 @@ var functions = template.FuncMap{
 	"num": terminal.Grouped, "count": count, "share": share, "percent": percent, "seconds": seconds, "duration": duration,
 	"moment": moment, "clock": clock, "key": key, "words": words,
 	"about": aboutModel,
-	"width": func(part, whole int64) float64 { return 100 * ratio(part, whole) }, // of a bar
+	"width": func(part, whole int64) float64 { return 100 * ratio(part, whole) }, // the width of a bar, in percent
 	"float": func(x float64) string { return terminal.Grouped(int64(x + 0.5)) },
 }
 

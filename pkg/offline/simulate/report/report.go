@@ -42,7 +42,7 @@ type report struct {
 	*simulate.Result
 	Style   template.CSS
 	Script  template.JS
-	Hash    string // of Script, for the Content-Security-Policy of the page
+	Hash    string // the hash of Script, for the Content-Security-Policy of the page
 	Overall *chart
 	Rows    []*section // a row for each limit in the table
 	More    int64      // the number of limits without a row
