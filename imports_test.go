@@ -28,7 +28,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
 	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS",
 		"internal/socket"},
-	{"pkg/limiters/split", "decides one Take in parts, each of which fails by itself",
+	{"pkg/limiters/split", "divides one Take into parts, each of which fails by itself",
 		"pkg/limiters"},
 	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends, per-second split",
 		"internal/backoff internal/memo pkg/limiters pkg/limiters/split"},

@@ -29,7 +29,7 @@ func TestReplicasOnMemoryLogAWarning(t *testing.T) {
 func TestReplicasOfDNSAreLogged(t *testing.T) {
 	for name, want := range map[string]string{
 		"localhost":         "replica count changed",
-		"replicas.invalid.": "replicas not counted, their number stays",
+		"replicas.invalid.": "replica count failed, keeping the last count",
 	} {
 		t.Run(name, func(t *testing.T) {
 			messages := lines{more: make(chan struct{})}

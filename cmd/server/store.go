@@ -138,7 +138,7 @@ func countReplicas(s *settings.Serve, log *zap.Logger) *replicas.Counter {
 	return replicas.New(replicas.Options{
 		Number: s.ReplicaCount(), Name: s.ReplicasDNS, Changed: changed,
 		Failed: func(number int, err error) {
-			log.Warn("replicas not counted, their number stays", zap.String("replicas_dns", s.ReplicasDNS),
+			log.Warn("replica count failed, keeping the last count", zap.String("replicas_dns", s.ReplicasDNS),
 				zap.Int("replicas", number), zap.Error(err))
 		},
 	})

@@ -64,10 +64,11 @@ func (m *xdsMonitor) notify(e xds.Event) {
 		m.disconnected(e)
 	case xds.Rejected:
 		m.metrics.Pushed(e.Kind.String())
-		m.log.Debug("rules from the control plane rejected", zap.String("xds_version", e.Version), zap.Error(e.Err))
+		m.log.Debug("control plane sent rules", zap.String("outcome", e.Kind.String()), zap.String("xds_version", e.Version), zap.Error(e.Err))
 	default:
 		m.metrics.Pushed(e.Kind.String())
-		m.log.Debug("rules from the control plane "+e.Kind.String(), zap.String("xds_version", e.Version), zap.Int("resources", e.Files))
+		m.log.Debug("control plane sent rules", zap.String("outcome", e.Kind.String()), zap.String("xds_version", e.Version),
+			zap.Int("resources", e.Files))
 	}
 }
 

@@ -208,7 +208,7 @@ func (p *Planner) addRequestGroup(call *storeCall, decisions []Decision, domain 
 	for i := range decisions {
 		if decision := &decisions[i]; decision.inRequestGroup {
 			p.addOps(call, decision, domain)
-			denied = denied || decision.Reason == BadLeaseID // its rule is not in shadow mode, as that of all in the group
+			denied = denied || decision.Reason == BadLeaseID // no rule of this group is in shadow mode
 		}
 	}
 	if denied && first < len(call.ops) {

@@ -67,8 +67,8 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 	}
 }
 
-// decideSingle decides an ungrouped operation under a limit without extra state, as most are. It is a short form of groupDecision, which
-// uses a third more CPU for a Take in memory.
+// decideSingle decides an ungrouped operation under a limit without extra state. Most operations are of this kind, and groupDecision
+// would use a third more CPU for a Take in memory.
 func decideSingle(now int64, op *Op, s *State, v *Verdict) {
 	l, n := op.Limit, op.checkedHits()
 	ok, retryAfter := l.fits(s, now, n)

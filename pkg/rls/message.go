@@ -29,7 +29,7 @@ type descriptor struct {
 	hitsAddend     uint64
 	isNegativeHits bool
 
-	override decide.Override // set by request if hasLimit
+	override decide.Override // set by toRequest if hasLimit
 }
 
 type limitOverride struct {

@@ -44,7 +44,7 @@ type DenyCacheOptions struct {
 // DenyCacheStats are the size and the counters of a DenyCache.
 type DenyCacheStats struct {
 	Entries, Bytes int64
-	Lookups        int64 // calls of Take for a [limiters.Op], without refunds, ends of leases and inspections
+	Lookups        int64 // operations, without refunds, ends of leases and inspections
 	Answered       int64 // lookups answered from memory
 	NotCached      int64 // denials, because the cache was full
 	SentHits       int64 // denied hits that were sent to the store

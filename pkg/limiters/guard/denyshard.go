@@ -49,7 +49,7 @@ type denial struct {
 	retryAt  int64 // when minHits fit at the latest, or one hit if minHits is 0
 	resetAt  int64 // when the key has fully reset at the latest
 	recorded int64 // when the denial was recorded
-	offset   int64 // upper bound of the store's clock minus the cache's; 0 if the store does not report its time
+	offset   int64 // lower bound of the store's clock minus the cache's; 0 if the store does not report its time
 }
 
 // entryBytes approximates the memory of an entry and its map slot, without the text of its key.

@@ -62,7 +62,7 @@ func TestBreakerOpensForAStoppedRedis(t *testing.T) {
 	openBreaker(t, s)
 	err := awaitRejection(t, s)
 	// The error names no failed call, because none is made.
-	if want := "redis at " + server.Addr + ": " + ErrBreakerOpen.Error(); err.Error() != want {
+	if want := "redisstore: take at " + server.Addr + ": " + ErrBreakerOpen.Error(); err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if s.Stats().BreakerRejected == 0 {

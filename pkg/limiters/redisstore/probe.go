@@ -48,7 +48,7 @@ func (s *Store) Probe(ctx context.Context) (ProbeResult, error) {
 	}
 	probing.Wait()
 	if len(results) == 0 {
-		return ProbeResult{}, s.failure("redis", err)
+		return ProbeResult{}, s.failure("probe", err)
 	}
 	all := results[0]
 	for _, r := range results[1:] {

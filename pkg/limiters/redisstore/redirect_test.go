@@ -208,7 +208,7 @@ func TestLostConnectionNeverResends(t *testing.T) {
 		t.Errorf("%d scripts were sent for one slot, want 1", sent)
 	}
 	before = wires[0].Calls()
-	if _, err := take(t, s, opsOf(keys[:2]...)...); err == nil || !strings.HasPrefix(err.Error(), "redis at ") {
+	if _, err := take(t, s, opsOf(keys[:2]...)...); err == nil || !strings.HasPrefix(err.Error(), "redisstore: take at ") {
 		t.Errorf("two slots of one node: %v, want the error of Take", err)
 	}
 	if sent := wires[0].Calls() - before; sent != 2 {

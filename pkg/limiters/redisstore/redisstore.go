@@ -130,12 +130,12 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("redis at %s: %w", s.address, explainError(err))
+		return s.failure("take", err)
 	}
 	return nil
 }
 
-// failure explains err, the error of an operation other than a Take.
+// failure explains err, the error of an operation.
 func (s *Store) failure(operation string, err error) error {
 	return fmt.Errorf("redisstore: %s at %s: %w", operation, s.address, explainError(err))
 }

@@ -11,8 +11,8 @@
 //   - sliding_log: the largest count of the hits of one window, counted by the code of the server
 //   - funnel: the smallest N for which N hits in a window drain all backlogs in time, in a closed form; see [hull]
 //
-// A limit of N hits exactly the keys whose smallest limit is above N, so these smallest limits give the number of keys hit for
-// every N at once. To count the denied requests, Report needs a run for each limit, and makes at most 72 for a rule. A run
+// A limit of N affects exactly the keys whose smallest limit is above N, so these smallest limits give the number of affected keys
+// for every N at once. To count the denied requests, Report needs a run for each limit, and makes at most 72 for a rule. A run
 // decides the requests of a key by package limiters, as a server would.
 package suggest
 
