@@ -1,14 +1,7 @@
 // Package decide decides rate limit requests. It takes a domain, descriptors and hits, and returns one [Decision] per descriptor.
 //
 // The package knows no protocol. Envoy's RateLimitService (package rls) and everything else that needs a decision call
-// [Decider.Decide] with plain Go values:
-//
-//	decider := decide.New(rules, store, decide.Options{})
-//	request := decide.Request{Domain: "ugc", Descriptors: []decide.Descriptor{
-//		{Entries: []descriptors.Entry{{Key: "user_id", Value: "alice"}}, Hits: 1},
-//	}}
-//	var result decide.Result
-//	err := decider.Decide(ctx, &request, &result)
+// [Decider.Decide] with plain Go values, as in the example of the package.
 //
 // Decide takes four steps: validate the request, match each descriptor to its limits, charge all limits in one call of
 // the store, and combine the verdicts. If a denied request opened leases, a second call ends them. Only the store does I/O. A

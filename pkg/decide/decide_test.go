@@ -103,7 +103,7 @@ func decideKeys(t testing.TB, d *Decider, keys string) string {
 	t.Helper()
 	var result Result
 	if err := d.Decide(t.Context(), request(keys), &result); err != nil {
-		t.Fatalf("%s: %v", keys, err)
+		t.Fatalf("decide %s: %v", keys, err)
 	}
 	return short(&result)
 }
@@ -131,42 +131,46 @@ func short(r *Result) string {
 
 func TestShadowModeFailsNoRequest(t *testing.T) {
 	for _, c := range []struct {
+		name                  string
 		options               Options
 		failEntry, keys, want string
 	}{
-		{Options{}, "shadowed", "free shadowed", "ok: ok(99/100 free) ok"},
-		{Options{}, "shadowed", "full shadowed", "over: over(0/0) ok"},
-		{Options{}, "shadowed", "shadowed", "ok: ok"},
-		{Options{}, "free", "free shadowed", ""},
-		{Options{}, "free", "full free", "over: over(0/0) undecided"},
-		{Options{ShadowMode: true}, "free", "free", "ok: undecided"},
+		{"shadowed fails, free allows", Options{}, "shadowed", "free shadowed", "ok: ok(99/100 free) ok"},
+		{"shadowed fails, full denies", Options{}, "shadowed", "full shadowed", "over: over(0/0) ok"},
+		{"shadowed fails alone", Options{}, "shadowed", "shadowed", "ok: ok"},
+		{"an enforced rule fails", Options{}, "free", "free shadowed", storeFailed},
+		{"an enforced rule fails, another denies", Options{}, "free", "full free", "over: over(0/0) undecided"},
+		{"every rule is in shadow mode", Options{ShadowMode: true}, "free", "free", "ok: undecided"},
 	} {
-		mustFailOnly(t, c.options, c.failEntry, c.keys, c.want)
+		t.Run(c.name, func(t *testing.T) { mustFailOnly(t, c.options, c.failEntry, c.keys, c.want) })
 	}
 }
 
 // Quotas deny a request only together, so one that allows it decides, whatever the others say.
 func TestUndecidedQuotaFailsARequestOnlyIfNoQuotaAllowsIt(t *testing.T) {
-	for _, c := range []struct{ failEntry, keys, want string }{
-		{"quota_full", "quota_full quota_free", "ok: undecided ok(99/100)"},
-		{"quota_full", "quota_full quota_free free", "ok: undecided ok(99/100) ok(99/100 free)"},
-		{"quota_full", "quota_full quota_free full", "over: undecided ok(99/100) over(0/0)"},
-		{"quota_free", "quota_full quota_free", ""},
-		{"quota_free", "quota_free free", ""},
-		{"free", "quota_free free", ""},
+	for _, c := range []struct{ name, failEntry, keys, want string }{
+		{"another quota allows", "quota_full", "quota_full quota_free", "ok: undecided ok(99/100)"},
+		{"another quota and a limit allow", "quota_full", "quota_full quota_free free", "ok: undecided ok(99/100) ok(99/100 free)"},
+		{"another quota allows, a limit denies", "quota_full", "quota_full quota_free full", "over: undecided ok(99/100) over(0/0)"},
+		{"the other quota denies", "quota_free", "quota_full quota_free", storeFailed},
+		{"only a limit allows", "quota_free", "quota_free free", storeFailed},
+		{"the limit fails, not the quota", "free", "quota_free free", storeFailed},
 	} {
-		mustFailOnly(t, Options{}, c.failEntry, c.keys, c.want)
+		t.Run(c.name, func(t *testing.T) { mustFailOnly(t, Options{}, c.failEntry, c.keys, c.want) })
 	}
 }
 
-// mustFailOnly decides keys while the store fails for failEntry. An empty want means that the request fails.
+// storeFailed is the want of a request that Decide rejects with an error of the kind [StoreFailed].
+const storeFailed = "StoreFailed"
+
+// mustFailOnly decides keys while the store fails for keys with failEntry. It compares the result with want, or expects storeFailed.
 func mustFailOnly(t *testing.T, o Options, failEntry, keys, want string) {
 	t.Helper()
 	store := newStore()
 	store.OfKey = failsOn(failEntry)
 	var result Result
 	err := newDeciderOn(t, store, modes, o).Decide(t.Context(), request(keys), &result)
-	if want == "" {
+	if want == storeFailed {
 		if kindOf(err) != StoreFailed {
 			t.Errorf("%+v %s: %v, want StoreFailed", o, keys, err)
 		}
@@ -174,7 +178,7 @@ func mustFailOnly(t *testing.T, o Options, failEntry, keys, want string) {
 		t.Errorf("%+v %s: %s %v, want %s", o, keys, got, err, want)
 	}
 	if !errors.Is(result.StoreErr, errStore) {
-		t.Errorf("%+v %s: StoreErr is %v", o, keys, result.StoreErr)
+		t.Errorf("%+v %s: StoreErr is %v, want %v", o, keys, result.StoreErr, errStore)
 	}
 }
 
@@ -271,7 +275,8 @@ func TestVerdictNamesItsSource(t *testing.T) {
 	}
 	local, denied := &result.Decisions[0], &result.Decisions[1]
 	if local.Verdicts[0].By != limiters.ByShare || denied.Verdicts[0].By != limiters.ByPolicy || denied.Reason != StorePolicy {
-		t.Errorf("%+v", result.Decisions)
+		t.Errorf("got by=%v for local, by=%v and reason %v for denied, want share, policy and store_policy",
+			local.Verdicts[0].By, denied.Verdicts[0].By, denied.Reason)
 	}
 }
 
@@ -280,29 +285,67 @@ func TestReasonExplainsEachVerdict(t *testing.T) {
   - {key: log, rate_limit: {algorithm: sliding_log, unit: minute, requests_per_unit: 3}}
   - {key: failing, rate_limit: {unit: hour, requests_per_unit: 5}}
 `
+	cases := []struct {
+		key    string // empty: a descriptor without entries
+		hits   int64
+		reason Reason
+	}{
+		{"nobody", 1, NoRule},
+		{"unlimited", 1, Unlimited},
+		{"named", 1, Replaced},
+		{"replacing", 1, WithinLimit},
+		{"free", 1, WithinLimit},
+		{"full", 1, NeverFits},
+		{"shadowed", 1, NeverFits},
+		{"log", 1, WithinLimit},
+		{"log", 1, WithinLimit},
+		{"log", 1, WithinLimit},
+		{"log", 1, OverLimit},
+		{"log", 4, NeverFits}, // the limit is 3
+		{"failing", 1, StoreError},
+		{"", 0, NoEntries},
+	}
 	store := newStore()
 	store.OfKey = failsOn("failing")
-	d := newDeciderOn(t, store, rules, Options{})
-	r := request("nobody unlimited named replacing free full shadowed log log log log log failing")
-	r.Descriptors = append(r.Descriptors, Descriptor{})
-	r.Descriptors[11].Hits = 4 // more than the limit of 3
+	r := &Request{Domain: "modes"}
+	for _, c := range cases {
+		d := Descriptor{Hits: c.hits}
+		if c.key != "" {
+			d.Entries = []descriptors.Entry{{Key: c.key, Value: "v"}}
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
 	var result Result
+	if err := newDeciderOn(t, store, rules, Options{}).Decide(t.Context(), r, &result); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range cases {
+		if got := result.Decisions[i].Reason; got != c.reason {
+			t.Errorf("descriptor %d, %d hits of %q: reason %v, want %v", i, c.hits, c.key, got, c.reason)
+		}
+	}
+}
+
+// The result is reused after a denial, of which nothing must remain.
+func TestUnknownDomainAllowsEveryDescriptor(t *testing.T) {
+	d := newDecider(t, modes, Options{})
+	r := request("nobody full free")
+	r.Descriptors = append(r.Descriptors, Descriptor{})
+	var result Result
+	if err := d.Decide(t.Context(), r, &result); err != nil || !result.Denied || result.UnknownDomain {
+		t.Fatalf("domain modes: error %v, denied %t, UnknownDomain %t, want a denial", err, result.Denied, result.UnknownDomain)
+	}
+	r.Domain = "other"
 	if err := d.Decide(t.Context(), r, &result); err != nil {
 		t.Fatal(err)
 	}
-	var got []string
+	if !result.UnknownDomain || len(result.Decisions) != len(r.Descriptors) {
+		t.Errorf("UnknownDomain %t with %d decisions, want true with %d", result.UnknownDomain, len(result.Decisions), len(r.Descriptors))
+	}
 	for i := range result.Decisions {
-		got = append(got, result.Decisions[i].Reason.String())
-	}
-	want := "no_rule unlimited replaced within_limit within_limit never_fits never_fits within_limit within_limit within_limit " +
-		"over_limit never_fits store_error no_entries"
-	if strings.Join(got, " ") != want {
-		t.Errorf("got  %s\nwant %s", strings.Join(got, " "), want)
-	}
-	r.Domain = "other"
-	if err := d.Decide(t.Context(), r, &result); err != nil || !result.UnknownDomain ||
-		slices.ContainsFunc(result.Decisions, func(d Decision) bool { return d.Reason != UnknownDomain || d.Outcome != Allowed }) {
-		t.Errorf("%v, %+v", err, result)
+		if d := &result.Decisions[i]; d.Reason != UnknownDomain || d.Outcome != Allowed {
+			t.Errorf("descriptor %d: outcome %v, reason %v, want %v, unknown_domain", i, d.Outcome, d.Reason, Allowed)
+		}
 	}
 }
 
@@ -364,7 +407,8 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 		var result Result
 		err := d.Decide(t.Context(), r, &result)
 		if kindOf(err) != InvalidRequest || !strings.Contains(err.Error(), want) || store.calls > 0 || len(result.Decisions) > 0 {
-			t.Errorf("%q: %v, %d calls, %d decisions", want, err, store.calls, len(result.Decisions))
+			t.Errorf("got error %v, %d calls, %d decisions, want InvalidRequest that says %q, without calls and decisions",
+				err, store.calls, len(result.Decisions), want)
 		}
 	}
 }
@@ -453,7 +497,7 @@ func TestReusedResultIsEmptied(t *testing.T) {
 		}
 		for i := range reused.Decisions {
 			if d := &reused.Decisions[i]; d.Reason == NoRule && (d.DecidingLimit != nil || d.Verdicts != nil || d.Limits != nil || d.Outcome != Allowed) {
-				t.Errorf("%s: %+v", keys, d)
+				t.Errorf("%s: decision %d is %+v, want an allowed one without limits, because no rule matches", keys, i, d)
 			}
 		}
 	}

@@ -88,8 +88,8 @@ func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.
 	return s.intercept(len(s.calls)-1, ctx, take, out)
 }
 
-// leaseRequest returns a request with a descriptor for each text. "5 user=u lease=a release" has five hits and three entries; a "-"
-// in front makes it a refund.
+// leaseRequest returns a request with a descriptor for each text: [-][hits] key[=value]... The default hits are 1, and the default value
+// is "1". A "-" makes the hits a refund. "7 user=u lease=a settle" has 7 hits and the entries (user, u), (lease, a) and (settle, 1).
 func leaseRequest(texts ...string) *Request {
 	r := &Request{Domain: "modes"}
 	for _, text := range texts {
@@ -118,7 +118,7 @@ func decideReasons(t *testing.T, d *Decider, texts ...string) string {
 	t.Helper()
 	var result Result
 	if err := d.Decide(t.Context(), leaseRequest(texts...), &result); err != nil {
-		t.Fatalf("%q: %v", texts, err)
+		t.Fatalf("decide %q: %v", texts, err)
 	}
 	return reasons(&result)
 }
@@ -350,7 +350,7 @@ func TestCanceledRequestEndsItsLease(t *testing.T) {
 			var result Result
 			_ = d.Decide(ctx, leaseRequest("user=u lease=a"), &result)
 			if result.EndedLeases != 1 || result.EndErr != nil || ofEnd == nil {
-				t.Fatalf("%d ended, %v", result.EndedLeases, result.EndErr)
+				t.Fatalf("%d ended, error %v, want 1 by a second call", result.EndedLeases, result.EndErr)
 			}
 			if deadline, bounded := ofEnd.Deadline(); !bounded || time.Until(deadline) < time.Minute || !errors.Is(ofEnd.Err(), context.Canceled) {
 				t.Errorf("the call has the deadline %v, and %v: want EndTimeout, and an end when Decide returns", deadline, ofEnd.Err())
@@ -378,7 +378,7 @@ func TestRequestAfterItsEndOpensNoLease(t *testing.T) {
 	d := newLeaseDecider(t, store, Options{})
 	var result Result
 	if err := d.Decide(ctx, request, &result); kindOf(err) != ContextEnded || result.EndedLeases != 1 {
-		t.Fatalf("%v, %d ended", err, result.EndedLeases)
+		t.Fatalf("error %v, %d ended, want ContextEnded, and 1", err, result.EndedLeases)
 	}
 	if err := late(t.Context()); err != nil {
 		t.Fatal(err)
@@ -426,7 +426,7 @@ func TestPossiblyChargedLeasesAreEnded(t *testing.T) {
 			if c.want > 0 {
 				opened, end := store.calls[0][0], store.calls[1][0]
 				if end.Kind != limiters.OpEnd || end.N != 0 || end.Key != opened.Key || end.Lease != opened.Lease || end.Limit != opened.Limit {
-					t.Errorf("%+v ends %+v", end, opened)
+					t.Errorf("got %+v, want the end of %+v with 0 hits", end, opened)
 				}
 			}
 		})
@@ -440,7 +440,7 @@ func TestUndecidedRequestKeepsItsLeases(t *testing.T) {
 	var result Result
 	err := newLeaseDecider(t, store, Options{}).Decide(t.Context(), leaseRequest("user=u lease=a", "free"), &result)
 	if kindOf(err) != StoreFailed || result.EndedLeases != 0 || len(store.calls) != 1 {
-		t.Errorf("%v, %d ended", err, result.EndedLeases)
+		t.Errorf("error %v, %d ended in %d calls, want StoreFailed, and 0 in 1", err, result.EndedLeases, len(store.calls))
 	}
 }
 
@@ -482,7 +482,8 @@ func TestEndErrorIsReportedAndNotReturned(t *testing.T) {
 		var result Result
 		err := newLeaseDecider(t, store, Options{}).Decide(t.Context(), leaseRequest("user=u lease=a", "both=u lease=a", "full"), &result)
 		if err != nil || !result.Denied || result.EndedLeases != 2 || !errors.Is(result.EndErr, errStore) || result.StoreErr != nil {
-			t.Errorf("%s: %v, %d ended, %v", name, err, result.EndedLeases, result.EndErr)
+			t.Errorf("%s: error %v, denied %t, %d ended, EndErr %v, StoreErr %v, want a denial without error, 2 ended, EndErr %v, no StoreErr",
+				name, err, result.Denied, result.EndedLeases, result.EndErr, result.StoreErr, errStore)
 		}
 	}
 }
@@ -548,7 +549,7 @@ func TestLeaseSecretChangesIDs(t *testing.T) {
 		decideReasons(t, newLeaseDecider(t, store, Options{LeaseSecret: []byte(secret)}), "user=u lease=a")
 	}
 	if plain, secret := store.calls[0][0].Lease, store.calls[1][0].Lease; plain == secret || secret != limiters.NewLeaseID([]byte("a secret of replicas"), "a") {
-		t.Errorf("leases %x and %x", plain, secret)
+		t.Errorf("leases %x without a secret and %x with one, want another, by NewLeaseID with the secret", plain, secret)
 	}
 }
 
@@ -567,7 +568,7 @@ func TestEndThatOnErrorDecidesIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !result.Denied || result.EndedLeases != 1 || result.EndErr == nil {
-		t.Errorf("denied %v, ended %d: %v", result.Denied, result.EndedLeases, result.EndErr)
+		t.Errorf("denied %t, %d ended, EndErr %v, want a denial with 1 ended and an EndErr", result.Denied, result.EndedLeases, result.EndErr)
 	}
 }
 
@@ -590,7 +591,8 @@ func TestUnchargedTakesAreEndedOnlyLocally(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !result.Denied || result.EndedLeases != want || result.EndErr != nil || len(store.calls) != 1 {
-			t.Errorf("%v: denied %v, ended %d: %v, %d calls", by, result.Denied, result.EndedLeases, result.EndErr, len(store.calls))
+			t.Errorf("%v: denied %t, %d ended, EndErr %v, %d calls, want a denial with %d ended in 1 call", by, result.Denied, result.EndedLeases,
+				result.EndErr, len(store.calls), want)
 		}
 		if len(local) != want || want > 0 && (local[0].Kind != limiters.OpEnd || local[0].Lease != store.calls[0][0].Lease) {
 			t.Errorf("%v: local ends %+v, want %d of the open lease", by, local, want)
@@ -612,7 +614,7 @@ func TestFailedEndLeavesItsRequestDecided(t *testing.T) {
 		var result Result
 		err := d.Decide(t.Context(), leaseRequest(texts...), &result)
 		if first := result.Decisions[0]; err != nil || first.Outcome != Allowed || first.Reason != StoreError || !errors.Is(result.StoreErr, errStore) {
-			t.Errorf("%q: %v, %+v", texts, err, result)
+			t.Errorf("%q: error %v, first decision %+v, StoreErr %v, want it allowed by store_error, and %v", texts, err, first, result.StoreErr, errStore)
 		}
 		if result.Denied != (texts[len(texts)-1] == "full") {
 			t.Errorf("%q: denied: %t, want %t", texts, result.Denied, texts[len(texts)-1] == "full")

@@ -49,6 +49,6 @@ func TestPlanRejectsAnEmptyDomain(t *testing.T) {
 	var result Result
 	planner := NewPlanner(func() *descriptors.Rules { return nil }, Options{})
 	if err := planner.Plan(&Request{}, &result); err == nil || err.Error() != "rate limit domain must not be empty" {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v, want: rate limit domain must not be empty", err)
 	}
 }
