@@ -26,7 +26,7 @@ func share(n, replicas int64, p float64) int64 {
 	q, maxTail := 1/float64(replicas), p/float64(replicas)
 	mean := int64(float64(n) * q)
 	if n > maxExactTrials {
-		return min(n, mean+1+int64(deviation(n, q, maxTail)))
+		return min(n, mean+1+int64(min(deviation(n, q, maxTail), float64(n)))) // +Inf if maxTail is 0
 	}
 	return mean + int64(sort.Search(int(n-mean), func(i int) bool { return tail(n, mean+int64(i), q) <= maxTail }))
 }

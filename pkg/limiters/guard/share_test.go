@@ -148,6 +148,7 @@ func TestShareIsValidForExtremeLimits(t *testing.T) {
 		want        int64
 	}{
 		{100, 1, 0.001, 100}, {100, 0, 0.001, 100}, {0, 5, 0.001, 0}, {1, 5, 0.001, 1}, {2, 1_000_000, 1e-12, 2}, {5, 3, 1e-300, 5},
+		{limiters.MaxHits, 2, math.SmallestNonzeroFloat64, limiters.MaxHits},
 	} {
 		if got := share(c.n, c.replicas, c.p); got != c.want {
 			t.Errorf("share of %d by %d for %g: got %d, want %d", c.n, c.replicas, c.p, got, c.want)
