@@ -111,7 +111,7 @@ func TestSimulateCommand(t *testing.T) {
 		{"a recording and a load", "", "--config " + rules + " --synthetic poisson -", 2, "", "--synthetic cannot be used with recordings"},
 		{"a faulty load", "", "--config " + rules + " --synthetic rain", 2, "", `--synthetic: load 1: unknown shape "rain"`},
 		{"a share", "", "--config " + rules + " --sample-share 2 -", 2, "", "--sample-share"},
-		{"a share that is no number", twoLines, "--config " + rules + " --sample-share NaN -", 2, "", "--sample-share"},
+		{"a share that is not a number", twoLines, "--config " + rules + " --sample-share NaN -", 2, "", "--sample-share"},
 	} {
 		code, out, errs := simulated(t, c.stdin, strings.Fields(c.args)...)
 		if code != c.code || !strings.Contains(out, c.out) || !strings.Contains(errs, c.errs) {
