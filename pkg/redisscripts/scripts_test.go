@@ -36,6 +36,14 @@ func TestLuaHeadersDescribeTheInterface(t *testing.T) {
 	}
 }
 
+func TestAppendLimitWritesBigEndianNumbersAfterTheName(t *testing.T) {
+	got := string(AppendLimit([]byte("before"), "funnel", []int64{1, -1}))
+	want := "beforefunnel\x00" + "\x00\x00\x00\x00\x00\x00\x00\x01" + strings.Repeat("\xff", 8)
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // A constant that a file does not declare is a global, which fails a call only when its line runs.
 func TestConstantsAreDeclaredInTheirFile(t *testing.T) {
 	entries, err := files.ReadDir(".")

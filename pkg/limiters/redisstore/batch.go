@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
 // A batch holds the arguments of one script call; wire.go of redisscripts documents them and the reply.
