@@ -344,7 +344,7 @@ func TestUnknownDomainAllowsEveryDescriptor(t *testing.T) {
 	}
 	for i := range result.Decisions {
 		if d := &result.Decisions[i]; d.Reason != UnknownDomain || d.Outcome != Allowed {
-			t.Errorf("descriptor %d: outcome %v, reason %v, want %v, unknown_domain", i, d.Outcome, d.Reason, Allowed)
+			t.Errorf("descriptor %d: allowed %t, reason %v, want true, unknown_domain", i, d.Outcome == Allowed, d.Reason)
 		}
 	}
 }

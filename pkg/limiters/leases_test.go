@@ -196,10 +196,11 @@ func TestConcurrencySpecIsBounded(t *testing.T) {
 	} {
 		l, err := New(c.spec)
 		if (err != nil) != c.err {
-			t.Errorf("%+v: %v", c.spec, err)
+			t.Errorf("%+v: got error %v, want an error: %t", c.spec, err, c.err)
 		}
 		if err == nil && (l.StateID() != "s" || !l.UsesLeases() || !l.UsesExtraState() || l.HasPenalty()) {
-			t.Errorf("%+v: %+v", c.spec, l)
+			t.Errorf("%+v: state %q, uses leases %t and extra state %t, has a penalty %t, want state s, true, true, false",
+				c.spec, l.StateID(), l.UsesLeases(), l.UsesExtraState(), l.HasPenalty())
 		}
 	}
 }
@@ -215,7 +216,7 @@ func TestInvalidLeasesAreRejected(t *testing.T) {
 	}
 	leases, rest, err := ReadLeases(append(b, 7))
 	if err != nil || len(rest) != 1 || leases.open.byID[id] != (lease{5, 2, 3}) || leases.ended.byID[id] != (lease{6, 4, 0}) {
-		t.Errorf("%+v, %v, %v", leases, rest, err)
+		t.Errorf("got %+v, rest %v, error %v, want the lease as open {5 2 3} and ended {6 4 0}, and a rest of 1 byte", leases, rest, err)
 	}
 	for i := range b {
 		if _, _, err := ReadLeases(b[:i]); err == nil {

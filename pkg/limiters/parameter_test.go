@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestParamsHaveOneText(t *testing.T) {
+func TestParamsStringRoundTrips(t *testing.T) {
 	for _, c := range []struct{ algorithm, text, want, err string }{
 		{"fixed_window", "", "", ""},
 		{"fixed_window", "window_start=clock", "", ""},

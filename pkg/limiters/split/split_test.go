@@ -118,6 +118,6 @@ func TestSubsetMayHaveOpsOfItsOwn(t *testing.T) {
 	out[1].Used = 99
 	s.Scatter(out)
 	if out[0].Used != 0 || !out[0].Allowed || out[1].Used != 99 || out[2].Used != 2 {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v, want allowed with used=0, then 99 as before, then used=2", out)
 	}
 }
