@@ -523,10 +523,10 @@ func countsByKey(t *testing.T, r io.Reader) map[string]int64 {
 			t.Fatal(err)
 		}
 		f := &keyReader{b: b[10:]}
-		f.uvarint()
-		f.uvarint()
-		f.uvarint()
-		key := string(f.bytes(f.uvarint()))
+		f.uvarint() // the maximum
+		f.uvarint() // the window
+		f.text()    // the parameters
+		key := f.text()
 		f.int64() // the start of the window
 		all[key] = f.int64()
 	}
