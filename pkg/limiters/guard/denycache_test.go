@@ -47,8 +47,8 @@ func TestDenialIsRememberedForMaxAge(t *testing.T) {
 	})
 }
 
-// While clients go on requesting a key, its denial is renewed before it expires. No request waits for the store, and a
-// refund by another replica is seen.
+// The cache renews the denial of a key in use before it expires, so that no request waits for the store. A renewal detects a refund by
+// another replica.
 func TestDenialInUseIsRenewed(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{
 		"a log": twoALog, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: limiters.Params{Capacity: 2}}), "a window that counts": counted,
@@ -95,7 +95,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 	}
 }
 
-// A peek shows nothing about two hits if one hit fits.
+// A renewal is a peek, which checks for one hit. If one hit fits, it shows nothing about the denial of two.
 func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
@@ -124,7 +124,7 @@ func TestDenialEndsIfTheStoreAllowsTheRenewal(t *testing.T) {
 	})
 }
 
-// A client retries slightly more often than once in MaxAge. Each denial has answered once when it is renewed.
+// A client that retries slightly more often than once in MaxAge waits for the store only once: one answer in MaxAge is enough for a renewal.
 func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 	}
 }
 
-// The verdict of a renewal is of its start, here 1.4 s. It arrives at 1.7 s.
+// A renewed denial must expire as of the start of the renewal, here 1.4 s, and not of the arrival of its verdict at 1.7 s.
 func TestRenewedDenialExpiresFromTheStartOfTheRenewal(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, one := f.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 2 * time.Second})
@@ -168,7 +168,7 @@ func TestEndedDenialIsNotRenewed(t *testing.T) {
 		calls := a.link.calls.Load()
 		time.Sleep(2 * time.Second)
 		if got := a.Stats(); a.link.calls.Load() != calls || got.Entries != 0 {
-			t.Errorf("%d calls, %+v", a.link.calls.Load()-calls, got)
+			t.Errorf("%d calls, %+v, want no call and no entry", a.link.calls.Load()-calls, got)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func TestCloseRenewsNoDenial(t *testing.T) {
 		}
 		calls := a.link.calls.Load()
 		if err := a.Close(f.Context()); err != nil || a.link.calls.Load() != calls {
-			t.Errorf("%v, %d calls", err, a.link.calls.Load()-calls)
+			t.Errorf("got error %v, %d calls, want none", err, a.link.calls.Load()-calls)
 		}
 	})
 }
@@ -231,7 +231,7 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 	}
 }
 
-// During a renewal there is a refund, or the rules are replaced. The verdict is from before.
+// A refund, or new rules, during a renewal must discard the verdict of the renewal.
 func TestForgottenDenialIsNotRenewed(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
@@ -292,7 +292,7 @@ func TestCachedFunnelDenialWaitsLongerForMoreHits(t *testing.T) {
 	})
 }
 
-// A call takes 100 ms to the store and 200 ms back. The client is not denied for too long, and its retry time is not too short.
+// A slow call must neither prolong a denial nor shorten its retry delay. Here a call takes 100 ms to the store and 200 ms back.
 func TestDenialExpiresFromCallStartAndRetriesFromCallEnd(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, one := f.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})
@@ -329,7 +329,7 @@ func TestDenialOfACountingWindowCoversAnyHits(t *testing.T) {
 		a.mustTake("k", counted, 1, "cached: denied used=14 remaining=0 retry=58.9s reset=58.9s")
 		b.mustTake("k", counted, 1, "cached: denied used=6 remaining=0 retry=58.9s reset=58.9s")
 		if got := a.Stats(); got.SentHits != 8 || got.LostHits != 0 || got.Lookups != 8 || got.Answered != 5 || got.Entries != 1 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v, want 8 lookups with 5 answered, 1 entry, 8 hits sent and none lost", got)
 		}
 	})
 }
@@ -346,7 +346,7 @@ func TestDeniedPeekIsRemembered(t *testing.T) {
 	})
 }
 
-// The key is not requested again. Its debt is in the store after half of MaxAge.
+// The cache sends the debt of a key after half of MaxAge, even if no request follows.
 func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(guard.DenyCacheOptions{MaxAge: 2 * time.Second})
@@ -373,7 +373,7 @@ func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 	})
 }
 
-// The debt is on its way when the window ends. It must not use up the next window.
+// A debt that is on its way when its window ends must not use up the next window.
 func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 	for name, key := range map[string]limiters.Spec{
 		"by the clock":       {Max: 1000, CountDenied: true},
@@ -414,7 +414,7 @@ func TestDebtOfAnEndedWindowIsNotSent(t *testing.T) {
 		calls := a.link.calls.Load()
 		time.Sleep(time.Minute)
 		if got := a.Stats(); got.SentHits != 0 || got.Entries != 0 || a.link.calls.Load() != calls {
-			t.Errorf("%+v, and %d calls", got, a.link.calls.Load()-calls)
+			t.Errorf("%+v, and %d calls, want no hit sent, no entry, no call", got, a.link.calls.Load()-calls)
 		}
 		a.mustTake("k", counted, 1, "ok used=1 remaining=1 reset=100ms")
 	})
@@ -468,7 +468,7 @@ func TestStoreDataLossTakesEffectWithinMaxAge(t *testing.T) {
 	})
 }
 
-// A reload raises the limit in one replica. The other replica still denies under its own.
+// A replica whose rules raise a limit must not deny by a denial of the old limit. Other replicas still deny under their own limit.
 func TestDenialsOfTheOldLimitDoNotDenyARaisedOne(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, b, raised := f.replica(defaults), f.replica(defaults), limit(limiters.Spec{Max: 20, CountDenied: true})
@@ -497,7 +497,7 @@ func TestRefundRemovesTheDenialsOfItsKey(t *testing.T) {
 	})
 }
 
-// The store denies the charge, then takes the refund, and then the verdict on the charge arrives: it is from before.
+// A refund must discard the denial of a call in flight that the store decided before the refund.
 func TestRefundRemovesTheDenialOfACallInFlight(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
@@ -512,7 +512,7 @@ func TestRefundRemovesTheDenialOfACallInFlight(t *testing.T) {
 	})
 }
 
-// While a refund is under way, only the store knows the usage.
+// An operation on a key must go to the store while a refund of the key is under way, because only the store knows the usage.
 func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
@@ -527,7 +527,7 @@ func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 	})
 }
 
-// A charge is denied while a refund is under way. When the refund is done, the denial is not cached.
+// A denial that arrives while a refund of its key is under way must be forgotten when the refund is done.
 func TestDenialDuringARefundIsNotCached(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
 		withFixture(t, func(f *fixture) {
@@ -612,12 +612,12 @@ func TestPermanentAndProlongedDenialsAreNotCached(t *testing.T) {
 			l := limit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, CountDenied: true})
 			for i := range 5 {
 				if v := take(t, a, limiters.Op{Key: name, Limit: l, N: 1})[0]; v.Allowed != (i < 2) || v.By == limiters.ByCache {
-					t.Errorf("operation %d of a %s: %s", i, name, describe(v))
+					t.Errorf("operation %d of a %s: got %s, want a verdict of the store, allowed %t", i, name, describe(v), i < 2)
 				}
 			}
 		}
 		if got := a.Stats(); got.Entries != 0 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v, want no entry", got)
 		}
 		// The charge exceeds the largest debt: it goes to the store after the debt.
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
@@ -635,7 +635,7 @@ func TestCallWithATimeBypassesTheCache(t *testing.T) {
 		groups, out := []limiters.Group{{{Key: "k", Limit: twoALog, N: 2}}}, make([]limiters.Verdict, 1)
 		for i := range 4 {
 			if err := a.Take(f.Context(), time.Now(), groups, out); err != nil || out[0].Allowed != (i == 0) || out[0].By == limiters.ByCache {
-				t.Errorf("%s, %v", describe(out[0]), err)
+				t.Errorf("call %d: got %s, error %v, want a verdict of the store, allowed only in call 0", i, describe(out[0]), err)
 			}
 		}
 		if got := a.Stats(); got != (guard.DenyCacheStats{}) {
@@ -740,7 +740,7 @@ func TestDebtIsSentAtMostOnce(t *testing.T) {
 		f.mustHaveUsage("with a call", counted, 4)
 		f.mustHaveUsage("by itself", counted, 4)
 		if got := a.Stats(); got.LostHits != 18 || got.SentHits != 0 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v, want 18 hits lost and none sent", got)
 		}
 	})
 }
@@ -765,12 +765,12 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 		f.mustHaveUsage("with a call", counted, 13)
 		f.mustHaveUsage("by itself", counted, 13)
 		if got := a.Stats(); got.LostHits != 0 || got.SentHits != 18 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v, want 18 hits sent and none lost", got)
 		}
 	})
 }
 
-// The call with a debt fails after its window has ended, and the next window already denies the key.
+// A debt whose call fails after the end of its window must not count in the next window, even if that window already denies the key.
 func TestDebtCountsInNoLaterWindow(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
@@ -787,7 +787,7 @@ func TestDebtCountsInNoLaterWindow(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		f.mustHaveUsage("k", counted, 4)
 		if got := a.Stats(); got.LostHits != 5 || got.SentHits != 0 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v, want 5 hits lost and none sent", got)
 		}
 	})
 }

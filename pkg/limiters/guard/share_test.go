@@ -131,7 +131,7 @@ func TestShareOfAFunnelBeyond32BitsIsValid(t *testing.T) {
 		for _, n := range []int64{1, 3} {
 			part, err := (&shareCache{p: 0.001}).replicaLimit(l, n, 3)
 			if err != nil {
-				t.Errorf("%+v: %v", spec, err)
+				t.Errorf("share of 1 of 3 of %+v: %v", spec, err)
 				continue
 			}
 			if got := float64(part.Spec().Max) / float64(spec.Max); got < 1./3 || got > 0.36 {

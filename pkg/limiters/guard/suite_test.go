@@ -134,7 +134,7 @@ func TestDenyCacheConcurrentUse(t *testing.T) {
 				}
 				for _, v := range takeGroups(t, c, groups...) {
 					if v.By == limiters.ByCache && (v.Allowed || v.RetryAfter == 0 || v.ResetAfter <= 0 || v.Err != nil) {
-						t.Errorf("%+v", v)
+						t.Errorf("got %+v, want a cached verdict to be a denial with RetryAfter, ResetAfter and no error", v)
 					}
 				}
 				switch rnd.IntN(100) {
@@ -197,7 +197,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	runtime.KeepAlive(c)
 	t.Logf("%d entries, %d bytes by its account, %d of the heap", stats.Entries, stats.Bytes, taken)
 	if stats.Bytes > maxBytes || stats.Bytes < maxBytes*9/10 || stats.Entries < 10_000 || stats.NotCached != 0 {
-		t.Errorf("%+v", stats)
+		t.Errorf("%+v, want at least 10,000 entries in 90 %% to 100 %% of %d bytes, and NotCached 0", stats, maxBytes)
 	}
 	if taken > maxBytes*5/4 || taken < maxBytes/2 {
 		t.Errorf("%d bytes of the heap, and %d by its own account", taken, stats.Bytes)
@@ -229,7 +229,7 @@ func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 		}
 		full := a.Stats()
 		if full.Bytes > 16<<10 || full.NotCached < 100 || full.Answered != full.Entries {
-			t.Errorf("%+v", full)
+			t.Errorf("%+v, want at most 16 KiB, NotCached of at least 100, and as many lookups answered as entries", full)
 		}
 		time.Sleep(time.Second)
 		for i := range keys {

@@ -51,7 +51,7 @@ func reserveRaces(t *testing.T, replicas []limiters.Store, algorithm string) {
 		n := number.Add(1)
 		op := limiters.Op{Key: "reserved", Limit: limit, N: n % 50, Lease: limiters.NewLeaseID(nil, id)}
 		if v := takeOne(t, store, op); !v.Allowed {
-			t.Errorf("%+v", v)
+			t.Errorf("reserve %d hits: got %+v, want allowed", op.N, v)
 		}
 		op.Kind, op.N = limiters.OpEnd, n%70
 		for range 2 { // the second changes nothing

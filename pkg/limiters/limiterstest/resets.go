@@ -54,7 +54,7 @@ func Resets(t *testing.T, store limiters.Store) {
 			func() bool {
 				found, err := store.Reset(ctx, []limiters.StateName{limit.StateName(key), limit.StateName("never used")})
 				if err != nil || len(found) != 2 || found[1] {
-					t.Fatalf("%+v: %v %v", spec, found, err)
+					t.Fatalf("%+v: Reset of a used and an unused state: found %v, error %v, want 2 values, the second false", spec, found, err)
 				}
 				return found[0]
 			},
@@ -68,7 +68,7 @@ func Resets(t *testing.T, store limiters.Store) {
 				take(other, 1+i)
 			}
 			if v := take(key, 9); v.Allowed {
-				t.Fatalf("%+v: %+v", spec, v)
+				t.Fatalf("%+v, 9 hits before reset %d: got %+v, want denied", spec, round, v)
 			}
 			if !reset() {
 				t.Errorf("%+v, round %d: a key that was used up is not found", spec, round)

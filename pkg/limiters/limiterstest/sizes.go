@@ -54,7 +54,7 @@ func (c SizeCase) Fill(keys int, take func(now time.Time, groups []limiters.Grou
 				return err
 			}
 			if v := out[0]; v.Err != nil || !v.Allowed {
-				return fmt.Errorf("%s: %+v", c.Name, v)
+				return fmt.Errorf("%s: got %+v, want allowed", c.Name, v)
 			}
 		}
 	}

@@ -67,10 +67,10 @@ func TestReserveKeepsTheUsageOfARecordWithoutPointers(t *testing.T) {
 		mustTake(t, s, other)
 		mustTake(t, s, limiters.Op{Key: "k", Limit: plain, N: 3})
 		if v := mustTake(t, s, leaseOp(reserves, "a", 4, false)); !v.Allowed || v.Used != 7 {
-			t.Errorf("%s: %+v", name, v)
+			t.Errorf("%s: reserve 4 after 3 hits: got %+v, want allowed with 7 used", name, v)
 		}
 		if v := mustTake(t, s, limiters.Op{Key: "k", Limit: plain, N: 1}); v.Used != 8 {
-			t.Errorf("%s: %+v", name, v)
+			t.Errorf("%s: a hit beside the reservation: got %+v, want 8 used", name, v)
 		}
 		if v := mustTake(t, s, leaseOp(reserves, "a", 1, true)); v.Used != 5 {
 			t.Errorf("%s: settled: %+v", name, v)

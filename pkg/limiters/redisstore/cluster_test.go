@@ -193,7 +193,7 @@ func aUserOfTheACL(t *testing.T, c *redistest.Cluster) {
 		}
 	}
 	if r, err := s.Probe(t.Context()); r.RoundTrip <= 0 || err != nil {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("Probe: %+v, error %v, want a round trip above 0", r, err)
 	}
 	for _, server := range c.Servers {
 		refusedOnlyINFO(t, server)

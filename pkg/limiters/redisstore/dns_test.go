@@ -190,7 +190,7 @@ func TestHostNameFromSentinelsIsResolved(t *testing.T) {
 		{"sentinel", "monitor", "named", "localhost", port, 1},
 	} {
 		if err := sentinel.Do(t.Context(), command...).Err(); err != nil {
-			t.Fatalf("%v: %v", command, err)
+			t.Fatalf("run %v: %v", command, err)
 		}
 	}
 	if master, err := sentinel.Do(t.Context(), "sentinel", "get-master-addr-by-name", "named").StringSlice(); err != nil || master[0] != "localhost" {

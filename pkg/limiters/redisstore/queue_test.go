@@ -331,7 +331,7 @@ func TestFullQueueRejectsAtOnce(t *testing.T) {
 	}
 	q.resume()
 	if failed != nil || out[1].Used != 1 || s.Stats().QueueRejected != 1 {
-		t.Errorf("%v, %+v, %+v", failed, out, s.Stats())
+		t.Errorf("got error %v, %+v, %d rejected, want the first Take decided with used=1 for b, and 1 rejected", failed, out, s.Stats().QueueRejected)
 	}
 	if out, err := take(t, s, opsOf("c")...); err != nil || out[0].Used != 1 {
 		t.Errorf("afterwards: %+v, %v", out, err)
@@ -451,7 +451,7 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	takes.Wait()
 	q.running.Wait()
 	if failed == nil || !strings.Contains(failed.Error(), "a bug") {
-		t.Errorf("%v", failed)
+		t.Errorf("the Take after the panic: got error %v, want an error that says: a bug", failed)
 	}
 	if !q.idle() {
 		t.Error("the queue is still busy")

@@ -249,7 +249,7 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	redistest.Await(t, "an answer of the other node", func(context.Context) error {
 		out, err := take(t, patient, opsOf(keys[0], keys[4])...)
 		if err != nil || out[0].Err == nil {
-			return fmt.Errorf("%+v, %w", out, err) // a busy machine delays the other node too
+			return fmt.Errorf("got %+v, error %w, want an error of the first operation only", out, err) // a busy machine delays the other node too
 		}
 		return out[1].Err
 	})

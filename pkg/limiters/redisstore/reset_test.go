@@ -44,7 +44,7 @@ func FuzzKeyNames(f *testing.F) {
 		n := keyNamer{prefix: prefix, tag: func(string) string { return tag }}
 		name := n.key(&limiters.Op{Key: key, Limit: hourly})
 		if got, ok := n.parse(name); key != "" && (!ok || got != key) {
-			t.Errorf("%q: %q %v", name, got, ok)
+			t.Errorf("parse(%q): got %q, %t, want %q, true", name, got, ok, key)
 		}
 		_, _ = keyNamer{}.parse(key)
 	})

@@ -89,6 +89,6 @@ func TestClientCertificateIsReadForEachConnection(t *testing.T) {
 	}
 	authority.IssueTo(t, trusted, "weir")
 	if out, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1}); err != nil || out[0].Used != 1 {
-		t.Errorf("%+v, %v", out, err)
+		t.Errorf("a Take with the renewed certificate: got %+v, error %v, want used=1", out, err)
 	}
 }

@@ -25,7 +25,7 @@ func FuzzParseURL(f *testing.F) {
 		o, err := ParseURL(parsed, network, text)
 		if err != nil {
 			if strings.Contains(err.Error(), password) {
-				t.Errorf("%q: %v", text, err)
+				t.Errorf("ParseURL(%q): the error shows the password: %v", text, err)
 			}
 			return
 		}
