@@ -402,7 +402,7 @@ func TestTopAndDecisionsOfAServer(t *testing.T) {
 	}
 	for by, want := range map[string]string{"hits": `"count":3`, "denied": `"count":1`} {
 		if code, text := s.admin("GET", "/v1/top?by="+by, adminToken, ""); code != 200 || !strings.Contains(text, want) || !strings.Contains(text, `["user_id","alice"]`) {
-			t.Errorf("%s: %d %s", by, code, text)
+			t.Errorf("top by %s: got status %d with %s, want 200 with %s for alice", by, code, text, want)
 		}
 	}
 	s.term() // although the stream is open

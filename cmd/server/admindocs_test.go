@@ -67,10 +67,10 @@ func TestAdminPageExamplesWork(t *testing.T) {
 		case "answer":
 			var want, got any
 			if err := json.Unmarshal([]byte(b[2]), &want); err != nil {
-				t.Fatalf("%v: %s", err, b[2])
+				t.Fatalf("the answer on the page is no JSON: %v: %s", err, b[2])
 			}
 			if err := json.Unmarshal([]byte(out), &got); err != nil {
-				t.Fatalf("%v: %s", err, out)
+				t.Fatalf("the answer of the server is no JSON: %v: %s", err, out)
 			}
 			if difference := missing("", want, got); difference != "" {
 				t.Errorf("the page shows %s\nthe server answers %s\n%s", b[2], out, difference)
@@ -95,7 +95,7 @@ func script(t *testing.T, folder, kind, text, admin string) string {
 	command.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"))
 	out, err := command.Output()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s\n%s", kind, err, text, out)
+		t.Fatalf("run the script of %s: %v\n%s\n%s", kind, err, text, out)
 	}
 	return string(out)
 }

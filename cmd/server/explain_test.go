@@ -36,7 +36,7 @@ func TestExplainPage(t *testing.T) {
 		var out, errs bytes.Buffer
 		run(t.Context(), "weir", strings.Fields(command)[1:], &out, &errs)
 		if errs.Len() > 0 {
-			t.Errorf("%s: %s", command, &errs)
+			t.Errorf("%s: got the error output %s, want none", command, &errs)
 		}
 		return "```sh\n" + command + "\n```\n\n```text\n" + out.String() + "```"
 	})

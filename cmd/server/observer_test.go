@@ -23,7 +23,7 @@ func TestObserverIsNilIfNotConfigured(t *testing.T) {
 		}
 		p := &process{settings: s, log: zap.NewNop(), metrics: telemetry.NewMetrics("test")}
 		if p.openObserver(); (p.observer != nil) != tt.want {
-			t.Errorf("%+v: %v", tt, p.observer)
+			t.Errorf("%+v: got observer %v, want one: %t", tt, p.observer, tt.want)
 		}
 	}
 }

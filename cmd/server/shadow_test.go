@@ -151,11 +151,11 @@ func TestShadowPageExampleWorks(t *testing.T) {
 	s.shadowed(func(got *api.ShadowReport) bool { return got.Requests.Compared == 7 })
 	var want, got any
 	if err := json.Unmarshal([]byte(blocks["answer"]), &want); err != nil {
-		t.Fatalf("%v: %s", err, blocks["answer"])
+		t.Fatalf("the answer on the page is no JSON: %v: %s", err, blocks["answer"])
 	}
 	out := script(t, folder, "call", blocks["call"], s.address("admin"))
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("the answer of the server is no JSON: %v: %s", err, out)
 	}
 	if difference := missing("", want, got); difference != "" {
 		t.Errorf("the page shows %s\nthe server answers %s\n%s", blocks["answer"], out, difference)

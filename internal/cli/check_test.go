@@ -123,7 +123,7 @@ func TestCheckPrintsJSON(t *testing.T) {
 		_, out, _ := check(t, cli.Check{Format: "json", Paths: []string{tt.path}}, tt.text)
 		var all []map[string]any
 		if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 || all[0]["severity"] != tt.severity || all[0]["id"] != tt.id {
-			t.Errorf("%q: %v, %s", tt.text, err, out)
+			t.Errorf("%q: error %v, got %s, want one %s with the id %s", tt.text, err, out, tt.severity, tt.id)
 		}
 	}
 }

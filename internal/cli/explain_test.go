@@ -46,7 +46,7 @@ func TestLiveExplanation(t *testing.T) {
 	streams := Streams{In: strings.NewReader(`{"domain": "shop"}`), Out: &out, Err: &errs}
 	command := Explain{Live: server.URL, adminCredentials: adminCredentials{TokenFile: token}, Domain: "shop", Descriptors: []string{`user_id=42`, ""}}
 	if err := command.Run(t.Context(), streams); err != nil {
-		t.Errorf("%v: %s", err, &errs)
+		t.Errorf("explain as text: %v: %s", err, &errs)
 	}
 	sent, _ := json.Marshal(body)
 	if want := `{"descriptors":[[["user_id","42"]],[]],"domain":"shop","live":true}`; string(sent) != want || path != "POST /v1/explain" {
@@ -59,7 +59,7 @@ func TestLiveExplanation(t *testing.T) {
 	command = Explain{Live: server.URL + "/", adminCredentials: adminCredentials{TokenFile: token}, Request: "-", Output: "json"}
 	out.Reset()
 	if err := command.Run(t.Context(), streams); err != nil || !strings.Contains(out.String(), `"retry_after": "0s"`) {
-		t.Errorf("%v: %s%s", err, &out, &errs)
+		t.Errorf("explain as JSON: error %v, got %s%s, want a retry_after of 0s", err, &out, &errs)
 	}
 	sent, _ = json.Marshal(body)
 	if want := `{"live":true,"request":{"domain":"shop"}}`; string(sent) != want || path != "POST /v1/explain" {

@@ -24,7 +24,7 @@ func FuzzCheck(f *testing.F) {
 			ID, Severity, Excerpt string
 		}
 		if err := json.Unmarshal([]byte(out), &all); err != nil {
-			t.Fatalf("%v\n%s", err, out)
+			t.Fatalf("the output is no JSON list: %v\n%s", err, out)
 		}
 		lines := strings.Count(text, "\n") + 2 // the library puts an empty last document behind the end
 		for _, found := range all {

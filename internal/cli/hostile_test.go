@@ -74,7 +74,7 @@ func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 		must.Succeed(t, err)
 		parsed, err := parser.Parse(strings.Split(args, " "))
 		if err != nil {
-			t.Fatalf("%q: %v", args, err)
+			t.Fatalf("parse the arguments %q: %v", args, err)
 		}
 		var out, errs bytes.Buffer
 		parsed.BindTo(context.Background(), (*context.Context)(nil))

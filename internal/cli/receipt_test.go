@@ -108,7 +108,7 @@ func TestReceiptIsExplained(t *testing.T) {
 			c.args(e)
 		}
 		if err := e.Validate(); err != nil {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: Validate: %v", c.name, err)
 		}
 		var out, errs bytes.Buffer
 		code := Exit(ExitCode(e.Run(t.Context(), Streams{In: strings.NewReader(""), Out: &out, Err: &errs}), &errs))
@@ -131,7 +131,7 @@ func TestReceiptIsExplained(t *testing.T) {
 		decoder := json.NewDecoder(&out)
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&record); err != nil || record.LimitHash == "" || record.Max != 100 || (record.KeyMatches == nil) != (len(e.Descriptors) == 0) {
-			t.Errorf("%s: %+v, %v", c.name, record, err)
+			t.Errorf("%s: got %+v, error %v, want a LimitHash, a Max of 100, and KeyMatches if a descriptor is given", c.name, record, err)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestSuggestPage(t *testing.T) {
 		}
 		if name == "recording.sh" {
 			if out, err := exec.Command("sh", name).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
+				t.Fatalf("run the script of the page: %v: %s", err, out)
 			}
 		}
 		if kind != "console" {
@@ -144,6 +144,6 @@ func TestSuggestJSON(t *testing.T) {
 		t.Errorf("%+v, want a minute that is too short, with the limit 2 as smallest and current", minute)
 	}
 	if rec.Limit != 3 || rec.Name != "calls" || len(rec.Reasons) == 0 || report.Rules[1].Note == "" {
-		t.Errorf("%+v, %q", rec, report.Rules[1].Note)
+		t.Errorf("got %+v, note %q, want a limit of 3 named calls with reasons, and a note for the second rule", rec, report.Rules[1].Note)
 	}
 }

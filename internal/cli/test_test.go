@@ -114,7 +114,7 @@ func TestTestCommandFormats(t *testing.T) {
 	}
 	written, err := os.ReadFile(junit)
 	if err != nil || !strings.Contains(string(written), `<failure message="remaining: want 9, got 0"`) {
-		t.Errorf("%v: %s", err, written)
+		t.Errorf("JUnit file: error %v, got %s, want the failure: remaining: want 9, got 0", err, written)
 	}
 	if code, out, _ := runTest(t, cli.Test{Files: files, Output: "junit"}); code != 1 || !strings.HasPrefix(out, "<?xml") {
 		t.Errorf("exit code %d: %s", code, out)

@@ -230,7 +230,7 @@ func TestTailPrintsJSONLines(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		var d api.Decision
 		if err := json.Unmarshal([]byte(line), &d); err != nil || d.Domain != "shop" {
-			t.Errorf("%v: %s", err, line)
+			t.Errorf("error %v, got %s, want a decision of the domain shop", err, line)
 		}
 	}
 }

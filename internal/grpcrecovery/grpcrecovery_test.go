@@ -47,7 +47,7 @@ func TestRequestsWithoutPanicAreUnchanged(t *testing.T) {
 	want := status.Error(codes.Unavailable, "the store is down")
 	reply, err := Unary(report)(t.Context(), 1, &grpc.UnaryServerInfo{}, func(_ context.Context, request any) (any, error) { return request, want })
 	if reply != 1 || err != want { //nolint:errorlint // the same error
-		t.Errorf("%v, %v", reply, err)
+		t.Errorf("got reply %v, error %v, want 1, %v", reply, err, want)
 	}
 	if err := Stream(report)(nil, nil, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { return want }); err != want { //nolint:errorlint // the same error
 		t.Error(err)

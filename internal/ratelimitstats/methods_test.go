@@ -49,7 +49,7 @@ func TestCallsAreCountedByMethod(t *testing.T) {
 			response, err := m.Unary(t.Context(), 1, &grpc.UnaryServerInfo{FullMethod: method},
 				func(_ context.Context, request any) (any, error) { return request, failed })
 			if response != 1 || !errors.Is(err, failed) {
-				t.Fatalf("%v, %v", response, err)
+				t.Fatalf("got response %v, error %v, want 1, %v", response, err, failed)
 			}
 		}
 	}

@@ -281,7 +281,7 @@ func TestEqualCleanNamesShareASeries(t *testing.T) {
 	}
 }
 
-func TestConcurrentCountingLosesNothing(t *testing.T) {
+func TestConcurrentDecisionsAreAllCounted(t *testing.T) {
 	clock := newFakeClock()
 	m := newStats(Options{maxSeries: 50, idle: time.Hour, now: clock.Now})
 	rules := loaded(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]")

@@ -118,7 +118,7 @@ func TestTallyNeverUnderflows(t *testing.T) {
 		got := tallyOf(d, 0, r.Float32()*1.5)
 		n := uint64(d.Hits)
 		if got[totalHits] != n || got[overLimit]+got[withinLimit] > n || got[nearLimit] > n {
-			t.Fatalf("%+v: %v", d, got)
+			t.Fatalf("%+v: got %v, want %d in total, and no more over, within or near the limit", d, got, n)
 		}
 	}
 }

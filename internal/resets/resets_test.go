@@ -68,7 +68,7 @@ func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Service, t
 	counters, cache := memstore.New(memstore.Options{}), guard.NewDenyCache(shared, guard.DenyCacheOptions{MaxAge: time.Hour})
 	r = &Service{
 		Store: guard.NewFallback(cache, guard.FallbackOptions{Local: counters}), Local: counters, DenyCache: cache, PubSub: c,
-		Warn:     func(what string, err error) { t.Errorf("%s: %v", what, err) },
+		Warn:     func(what string, err error) { t.Errorf("warned of %s: %v", what, err) },
 		Panicked: func(where string, value any) { t.Errorf("%s panicked: %v", where, value) },
 	}
 	c.receivers = append(c.receivers, r.received)

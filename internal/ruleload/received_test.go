@@ -36,7 +36,7 @@ func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
+		t.Errorf("got mode %v, error %v, want 0600", info.Mode(), err)
 	}
 
 	for _, text := range []string{`{"files": [{"name": "a", "rules": "dom`, `{}`, `null`, `{"files": null}`, ""} {

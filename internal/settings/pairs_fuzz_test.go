@@ -15,16 +15,16 @@ func FuzzPairs(f *testing.F) {
 			found, err := pairs(text, sep)
 			if err != nil {
 				if found != nil || len(text) > 60 && strings.Contains(err.Error(), text) {
-					t.Errorf("%q: %v, %v", text, found, err)
+					t.Errorf("%q: got %v, error %.100v, want no pairs beside an error, which shows no long text whole", text, found, err)
 				}
 				continue
 			}
 			if len(found) > 1+strings.Count(text, ",") {
-				t.Errorf("%q: %v", text, found)
+				t.Errorf("%q: got %v, want at most one pair between commas", text, found)
 			}
 			for key, value := range found {
 				if key == "" || !strings.Contains(text, key+sep+value) {
-					t.Errorf("%q: %q %q", text, key, value)
+					t.Errorf("%q: got key %q and value %q, want a key, and both in the text", text, key, value)
 				}
 			}
 		}

@@ -47,7 +47,7 @@ func TestDefaultStoreIsMemoryWithoutRedisURL(t *testing.T) {
 func TestMaxInFlightIsBounded(t *testing.T) {
 	s := defaults()
 	if s.MaxInFlight = 1 << 30; s.Validate() != nil {
-		t.Errorf("%d: %v", s.MaxInFlight, s.Validate())
+		t.Errorf("MAX_IN_FLIGHT %d: got error %v, want none", s.MaxInFlight, s.Validate())
 	}
 	if s.MaxInFlight = math.MaxInt; s.Validate() == nil {
 		t.Errorf("%d is accepted", s.MaxInFlight)
@@ -149,7 +149,7 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		spoil(&s)
 		if err := s.Validate(); err == nil || !named(err, strings.TrimSpace(variable)) ||
 			strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: %v", variable, err)
+			t.Errorf("%s: got error %v, want one line that names the variable, without secrets", variable, err)
 		}
 	}
 }
@@ -190,7 +190,8 @@ func TestJitterIsAPartOfTheWait(t *testing.T) {
 		s.ResponseHeadersStandard, s.RetryAfterJitter, s.ReceiptHeader, s.ReceiptKeysFile = "draft-11", text, "X-Receipt", "keys"
 		err := s.Validate()
 		if got := s.Jitter(); err != nil || got != want || s.ReceiptHeader != "x-receipt" || len(ineffective(t, &s)) > 0 {
-			t.Errorf("%q: %v %v %+v", text, got, err, ineffective(t, &s))
+			t.Errorf("%q: got jitter %v, error %v, header %q, ineffective %+v, want %v, x-receipt and none",
+				text, got, err, s.ReceiptHeader, ineffective(t, &s), want)
 		}
 	}
 	s := defaults()

@@ -204,7 +204,7 @@ func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 			synctest.Wait()
 		}
 		if stats := s.Stats(); stats.Panics != 3 || len(values) != 3 || values[0] != "no such luck" {
-			t.Errorf("%+v, %v", stats, values)
+			t.Errorf("got %+v, values %v, want 3 panics: no such luck", stats, values)
 		}
 		// One on the request's own goroutine.
 		s.Observe(&decide.Request{}, &decide.Result{Decisions: make([]decide.Decision, 1), Rules: s.rules})

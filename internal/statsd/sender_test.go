@@ -484,11 +484,11 @@ func TestMogrifiersAreChecked(t *testing.T) {
 				"DOG_STATSD_MOGRIFIER_TAG_NAME": c.name, "DOG_STATSD_MOGRIFIER_TAG_TAGS": c.tags}[name]
 		})
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%+v: %v", c, err)
+			t.Errorf("%+v: got error %v, want %q", c, err, c.want)
 		}
 	}
 	if made, err := Mogrifiers("", nil); len(made) != 0 || err != nil {
-		t.Errorf("%v, %v", made, err)
+		t.Errorf("no mogrifiers: got %v, error %v, want neither", made, err)
 	}
 	if _, err := Mogrifiers("A,B", func(string) string { return "" }); err == nil ||
 		!strings.Contains(err.Error(), "DOG_STATSD_MOGRIFIER_A_") || !strings.Contains(err.Error(), "DOG_STATSD_MOGRIFIER_B_") {

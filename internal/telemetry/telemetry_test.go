@@ -44,7 +44,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	}
 	for _, p := range problems {
 		if strings.HasPrefix(p.Metric, "weir_") {
-			t.Errorf("%s: %s", p.Metric, p.Text)
+			t.Errorf("metric %s: lint: %s", p.Metric, p.Text)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 		}
 		failing := tracing.Store(&limiterstest.FailingStore{Err: errFailing})
 		if err := failing.Take(context.Background(), time.Time{}, make([]limiters.Group, 1), nil); !errors.Is(err, errFailing) {
-			t.Errorf("%s: %v", protocol, err)
+			t.Errorf("%s: got error %v, want %v", protocol, err, errFailing)
 		}
 		if err := tracing.Stop(context.Background()); err == nil && len(reported) == 0 {
 			t.Errorf("%s: lost spans are not logged", protocol)

@@ -118,7 +118,7 @@ func (f *fixture) openAPI() routers.Router {
 	r := f.send("GET", "/openapi.json", "", token)
 	document, err := openapi3.NewLoader().LoadFromData(r.Body.Bytes())
 	if err != nil {
-		f.t.Fatalf("%v: %s", err, r.Body)
+		f.t.Fatalf("load openapi.json: %v: %s", err, r.Body)
 	}
 	if err := document.Validate(context.Background()); err != nil {
 		f.t.Fatal(err)
@@ -157,7 +157,7 @@ func (f *fixture) callAs(token, method, path, body string, into any) (code int, 
 	f.validate(method, path, body, response)
 	if response.Code < 300 && into != nil {
 		if err := json.Unmarshal(response.Body.Bytes(), into); err != nil {
-			f.t.Fatalf("%s %s: %v: %s", method, path, err, text)
+			f.t.Fatalf("%s %s: the response is no JSON of %T: %v: %s", method, path, into, err, text)
 		}
 	}
 	return response.Code, text
@@ -224,7 +224,7 @@ func TestStatusIsServed(t *testing.T) {
 	}
 }
 
-func TestRulesHaveLiveRates(t *testing.T) {
+func TestRulesEndpointReportsHitRates(t *testing.T) {
 	counts := map[string]uint64{}
 	f := newFixture(t, func(o *Options) {
 		o.Hits = func(r *descriptors.Rule) (uint64, uint64) { return counts[r.Name], 2 * counts[r.Name] }
@@ -245,7 +245,7 @@ func TestRulesHaveLiveRates(t *testing.T) {
 		f.api.rates.sample(start.Add(time.Duration(i) * sampleInterval))
 	}
 	if all = rules("?domain=shop&limit=1"); len(all) != 1 || all[0].AllowedPerSecond != 15 || all[0].DeniedPerSecond != 30 {
-		t.Errorf("30 hits in 2 s: %+v", all)
+		t.Errorf("30 hits in 2 s: %+v, want one rule with 15 allowed and 30 denied per second", all)
 	}
 	if all = rules("?offset=5"); len(all) != 1 || all[0].Path != "tokens.lease" {
 		t.Errorf("rules from offset 5: %+v, want only tokens.lease", all)
@@ -292,7 +292,7 @@ func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 	}
 }
 
-// A denied peek of Envoy is an offence under a limit with a penalty. An operator's peek is not an offence, however often it is repeated.
+// A denied peek of Envoy is an offence. A denied peek of an operator is not, however often it is repeated.
 func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
 	f := newFixture(t, nil)
 	f.hit(1, "banned", "x")
@@ -599,12 +599,12 @@ func TestPageNeedsNoCredentials(t *testing.T) {
 	})
 	for path, want := range map[string]string{"/": "the page at /", "/app.js": "the page at /app.js", "/v1x": "the page at /v1x"} {
 		if r := f.send("GET", path, "", ""); r.Code != 200 || r.Body.String() != want {
-			t.Errorf("%s: %d %s", path, r.Code, r.Body)
+			t.Errorf("%s: got status %d with %s, want 200 with %s", path, r.Code, r.Body, want)
 		}
 	}
 	for _, path := range []string{"/v1/status", "/v1/", "/openapi.json", "/v1/../v1/status", "//v1/status"} {
 		if r := f.send("GET", path, "", ""); r.Code == 200 && !strings.HasPrefix(r.Body.String(), "the page") {
-			t.Errorf("%s: %d %s", path, r.Code, r.Body)
+			t.Errorf("%s: got status %d with %s, want no answer of the API", path, r.Code, r.Body)
 		}
 	}
 }

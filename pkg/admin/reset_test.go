@@ -95,7 +95,7 @@ func TestResetsWithoutRulesAreAuditedAsSuch(t *testing.T) {
 	} {
 		f.changes = nil
 		if code, text := f.call("POST", path, body, nil); code != 503 || !strings.Contains(text, "no rules are loaded yet") {
-			t.Errorf("%s: %d %s", path, code, text)
+			t.Errorf("%s: got status %d with %s, want 503: no rules are loaded yet", path, code, text)
 		}
 		if len(f.changes) != 1 || f.changes[0].Detail != "no rules are loaded yet" || f.changes[0].Outcome != Refused {
 			t.Errorf("%s: audited as %+v", path, f.changes)

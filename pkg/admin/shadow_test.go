@@ -38,7 +38,7 @@ func TestShadowMatchesItsDocument(t *testing.T) {
 	}
 	for _, query := range []string{"limits=1001", "keys=-1", "limit=1"} {
 		if code, text := f.call("GET", "/v1/shadow?"+query, "", nil); code != 422 {
-			t.Errorf("%s: %d %s", query, code, text)
+			t.Errorf("%s: got status %d with %s, want 422", query, code, text)
 		}
 	}
 	if code, _ := f.callAs("", "GET", "/v1/shadow", "", nil); code != 401 {

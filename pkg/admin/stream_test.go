@@ -54,7 +54,7 @@ func TestTopIsServed(t *testing.T) {
 	}
 	for query, want := range map[string]int{"by=x": 422, "limit=0": 422, "limit=1001": 422, "domain=other": 404} {
 		if code, text := f.call("GET", "/v1/top?"+query, "", nil); code != want {
-			t.Errorf("%s: %d %s", query, code, text)
+			t.Errorf("%s: got status %d with %s, want %d", query, code, text, want)
 		}
 	}
 	f = newFixture(t, nil)
@@ -234,7 +234,7 @@ func TestInvalidStreamRequestsAreRejected(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
 	for query, want := range map[string]int{"outcome=no": 422, "sample=2": 422, "sample=x": 422, "sample=NaN": 422, "": 503} {
 		if code, text := f.call("GET", decisionsPath+"?"+query, "", nil); code != want {
-			t.Errorf("%s: %d %s", query, code, text)
+			t.Errorf("%s: got status %d with %s, want %d", query, code, text, want)
 		}
 	}
 }

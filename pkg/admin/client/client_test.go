@@ -147,7 +147,7 @@ func TestClientErrorsSayWhatToDo(t *testing.T) {
 	_, _, _, url := serve(t)
 	for _, bad := range []string{"", "127.0.0.1:6071", "ftp://x", "http://", "http://[::1"} {
 		if _, err := client.New(client.Options{Server: bad}); err == nil || !strings.Contains(err.Error(), "write it as") {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("server %q: got error %v, want: write it as", bad, err)
 		}
 	}
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
