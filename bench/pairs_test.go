@@ -45,7 +45,7 @@ func TestLeaseRowComparesWithFunnel(t *testing.T) {
 	}
 	for _, s := range row.subjects {
 		if _, err := readRules(t.TempDir(), strings.TrimPrefix(string(s), "redis/"), 0); err != nil {
-			t.Errorf("%s: %v", s, err)
+			t.Errorf("read the rules of %s: %v", s, err)
 		}
 		for _, c := range row.cases {
 			if leases := c.of(s).request.OpensLeases(); leases == (s == "redis/funnel") {

@@ -64,7 +64,7 @@ func TestLinksResolve(t *testing.T) {
 			}
 			info, err := os.Stat(target)
 			if err != nil {
-				t.Errorf("%s: %v", path, err)
+				t.Errorf("%s: the target of a link is missing: %v", path, err)
 				continue
 			}
 			if l[2] == "" || info.IsDir() {
@@ -162,7 +162,7 @@ func TestExamplesHaveNoWarning(t *testing.T) {
 		n++
 		_, warnings, err := rulesfile.ParseWith(rulesfile.Options{ReplicasUnknown: true}, file)
 		if err != nil || len(warnings) > 0 {
-			t.Errorf("%v %v", err, warnings)
+			t.Errorf("%s: got error %v, warnings %v, want neither", file.Name, err, warnings)
 		}
 	}
 	if n < 60 {
@@ -184,7 +184,7 @@ func TestRecipesParseAsRules(t *testing.T) {
 		}
 		_, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: page, Data: m[1]})
 		if err != nil || len(warnings) > 0 {
-			t.Errorf("%s: %v %v", page, err, warnings)
+			t.Errorf("%s: got error %v, warnings %v, want neither", page, err, warnings)
 		}
 	}
 }

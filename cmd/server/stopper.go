@@ -16,7 +16,7 @@ type stopper struct {
 	first     os.Signal       // set before requested ends, unless wait has ended it
 	forced    context.Context // ends when the requests in flight must end
 	force     context.CancelFunc
-	saving    chan struct{}   // contains a value while the counters are saved
+	saving    chan struct{} // contains a value while the counters are saved
 	stopped   chan struct{}
 	abandoned chan struct{} // closed when a forced stop has timed out
 	watching  sync.WaitGroup

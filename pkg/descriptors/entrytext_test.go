@@ -43,7 +43,7 @@ func FuzzParseEntries(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value string) {
 		entries, err := descriptors.ParseEntries(key)
 		if err == nil && key != "" && len(entries) == 0 || err != nil && len(entries) > 0 {
-			t.Errorf("%q: %q, %v", key, entries, err)
+			t.Errorf("ParseEntries(%q): got %q, error %v, want entries or an error, never both or neither", key, entries, err)
 		}
 		if key == "" {
 			return

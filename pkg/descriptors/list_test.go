@@ -138,7 +138,7 @@ func TestNameOfLongListIsCut(t *testing.T) {
 	const want = "value-00,value-01,value-02,value-03,value-04,value-05,value-06,..."
 	r := rule(values)
 	if got := r.AppendStatLevels(nil, entries("k=value-99")); r.Name != "k="+want || !slices.Equal(got, []string{"k_" + want}) || !r.HasFixedStatLevels() {
-		t.Errorf("%s, %q", r.Name, got)
+		t.Errorf("got name %s, levels %q, fixed %t, want k=%s, k_%[4]s, true", r.Name, got, r.HasFixedStatLevels(), want)
 	}
 	if again := rule(values[:99]); again.Name != r.Name {
 		t.Errorf("%s became %s", r.Name, again.Name)

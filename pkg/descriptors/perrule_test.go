@@ -24,7 +24,7 @@ func TestPerRuleKeepsOnlyRulesOfTheLastReset(t *testing.T) {
 		cache.Of(find(before, key)).Store(&key)
 	}
 	if a, b := cache.Of(find(before, "a")).Load(), cache.Of(find(before, "b")).Load(); *a != "a" || *b != "b" {
-		t.Errorf("%s, %s", *a, *b)
+		t.Errorf("got %s and %s, want a and b", *a, *b)
 	}
 	if cache.Of(find(after, "a")) != nil {
 		t.Error("a pointer of rules that are not in force")

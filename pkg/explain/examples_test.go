@@ -31,7 +31,7 @@ func examples(t *testing.T) map[string]*descriptors.Rules {
 		}
 		rules, err := rulesfile.Parse(rulesfile.File{Name: name, Data: []byte(text)})
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("parse the rules of %s: %v", name, err)
 			return
 		}
 		all[name+text] = rules

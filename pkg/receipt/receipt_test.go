@@ -104,7 +104,7 @@ func TestForgedReceiptIsRejected(t *testing.T) {
 	text := encoding.EncodeToString(box)
 	for _, other := range []string{"", " ", "x", "AQ", text[1:], text[:len(text)-1], text + "AAAA", "été", strings.Repeat("A", 1<<20)} {
 		if _, err := keys.Open(other); !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrVersion) {
-			t.Errorf("%.20q: %v", other, err)
+			t.Errorf("Open(%.20q): got error %v, want ErrMalformed or ErrVersion", other, err)
 		}
 	}
 	r := rand.New(rand.NewPCG(1, 2))

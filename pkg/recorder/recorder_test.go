@@ -496,6 +496,6 @@ func TestFilesBeginWithTheirSampleAndSecret(t *testing.T) {
 	must.Succeed(t, err)
 	defer reader.Close()
 	if err := reader.Next(&replay.Line{}); !errors.Is(err, io.EOF) || !slices.Equal(reader.Recorded(), []replay.Recorded{{Sample: .25, Secret: secretID(o.Secret)}}) {
-		t.Errorf("%v, %+v", err, reader.Recorded())
+		t.Errorf("got error %v, notes %+v, want EOF, and one note of a sample of 0.25 with the id of the secret", err, reader.Recorded())
 	}
 }

@@ -50,7 +50,7 @@ func TestMarksOfALineAreReadBack(t *testing.T) {
 			t.Errorf("%+v by encoding/json, %+v in the plain form", decoded, line)
 		}
 		if kind != "" || line.By != FromCache || line.LeftOut != 3 || line.Allowed || !line.HasAllowed {
-			t.Errorf("%s: %q, %+v", text, kind, line)
+			t.Errorf("%s: got kind %q, %+v, want a denial by the cache with 3 descriptors left out", text, kind, line)
 		}
 		if again := AppendLine(nil, &line); string(again) != strings.TrimSpace(text)+"\n" {
 			t.Errorf("written as %s", again)

@@ -181,7 +181,7 @@ func TestReaderReportsTruncatedRecordings(t *testing.T) {
 func TestReaderOfAnEmptyRecordingEndsAtOnce(t *testing.T) {
 	for _, text := range []string{"", "\n\n"} {
 		if got, skipped, err := readAll(t, strings.NewReader(text), replay.ReaderOptions{}); err != nil || len(got)+len(skipped) > 0 {
-			t.Errorf("%q: %v, %v, %v", text, got, skipped, err)
+			t.Errorf("%q: got %v, skipped %v, error %v, want none of them", text, got, skipped, err)
 		}
 	}
 }

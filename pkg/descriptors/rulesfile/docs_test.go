@@ -21,13 +21,13 @@ func TestRulesPageCoversEveryKey(t *testing.T) {
 		examples.WriteString(m[2])
 		if strings.TrimSpace(m[1]) == "overlay" {
 			if _, err := rulesfile.ParseOverlay(example); err != nil {
-				t.Errorf("%s\n%v", m[2], err)
+				t.Errorf("an overlay of the page: got error %v, want none, for\n%s", err, m[2])
 			}
 			continue
 		}
 		_, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, example)
 		if err != nil || len(warnings) > 0 {
-			t.Errorf("%s\n%v %v", m[2], err, warnings)
+			t.Errorf("an example of the page: got error %v, warnings %v, want none, for\n%s", err, warnings, m[2])
 		}
 		if err := validate(t, m[2]); err != nil {
 			t.Errorf("%s\nagainst the schema: %v", m[2], err)

@@ -152,7 +152,7 @@ func TestDescriptorWarningsNameLineAndRemedy(t *testing.T) {
 	} {
 		_, w, err := rulesfile.ParseWith(rulesfile.Options{}, files("domain: d\ndescriptors: "+tt.descriptors+"\n")...)
 		if err != nil {
-			t.Errorf("%s\n%v", tt.descriptors, err)
+			t.Errorf("parse %s: %v", tt.descriptors, err)
 			continue
 		}
 		if tt.want == "-" && len(w) == 0 {

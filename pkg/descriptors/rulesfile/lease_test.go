@@ -59,7 +59,7 @@ func TestOverrideSetsSlots(t *testing.T) {
 		}
 		s := l.Compiled.Spec()
 		if s.Algorithm != "concurrency" || s.Max != want || l.RequestsPerUnit != want || s.Window != 0 || s.Params.LeaseTTL != 90*time.Second {
-			t.Errorf("%d: %+v", slots, l)
+			t.Errorf("an override of %d slots: got %+v of %+v, want concurrency with %d slots and a lease TTL of 90s", slots, l, s, want)
 		}
 	}
 }

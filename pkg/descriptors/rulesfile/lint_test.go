@@ -18,7 +18,7 @@ func lint(t *testing.T, o rulesfile.Options, text string) (all []string) {
 	t.Helper()
 	_, warnings, err := rulesfile.ParseWith(o, rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
 	if err != nil {
-		t.Fatalf("%s\n%v", text, err)
+		t.Fatalf("parse: %v\n%s", err, text)
 	}
 	for _, w := range warnings {
 		all = append(all, strings.TrimPrefix(w.String(), "rules.yaml:")+" ["+w.ID+"]")
@@ -277,7 +277,7 @@ func TestLintFindsRegularExpressions(t *testing.T) {
 		`C:\temp`, "user@example.org", "1.2.3.4", "rule-0-match--1", "invert:10.0.0.0/8", "GET", "", "~", "#", "a^b",
 	} {
 		if got := ids(value); strings.Contains(got, "regex-value") {
-			t.Errorf("%s: %s", value, got)
+			t.Errorf("value %s: got %s, want no warning regex-value", value, got)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 		rules, err := overlaid("domain: d\ndescriptors: "+tt.overlay+"\n",
 			"domain: d\ndescriptors: [{key: k, value: v, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 		if err != nil {
-			t.Errorf("%s: %v", tt.overlay, err)
+			t.Errorf("overlay %s: %v", tt.overlay, err)
 			continue
 		}
 		if got := rules.Match("d", entries("k=v")).Limits[0].Compiled.Spec().Algorithm; got != tt.want {

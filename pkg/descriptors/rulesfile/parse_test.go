@@ -330,7 +330,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			var faults rulesfile.Faults
 			if !errors.As(err, &faults) || len(faults) == 0 || rules != nil {
-				t.Fatalf("%T %v", err, err)
+				t.Fatalf("got %T (%v) and rules %v, want Faults, and no rules", err, err, rules)
 			}
 			for _, fault := range faults {
 				message := fault.Message + fault.Remedy

@@ -98,13 +98,13 @@ func TestFieldsThatClientsMoveAreUnreadable(t *testing.T) {
 		case !c.readable && report.Reasons[accesslog.Ambiguous] == 1:
 		case c.readable && len(got) == 1 && strings.Contains(got[0], `["id","id"]`):
 		default:
-			t.Errorf("%+v: %q, %+v", c, got, report)
+			t.Errorf("%+v: got %q with %+v, want one line with the entry id if readable, else one ambiguous line", c, got, report)
 		}
 	}
 	o.Layout = `[%START_TIME%] "%REQ(USER-AGENT)%" %REQ(X-REQUEST-ID)% "%REQ(HOST)%"`
 	for text, readable := range map[string]bool{`"x" id "host"`: true, `"x" forged" id "host"`: false, `"x" forged "y" id "host"`: false, `"x"y" id "host"`: true, `"x" forged "host" id "host"`: false} {
 		if _, report := convert(t, o, "[2026-11-22T10:00:05Z] "+text); (report.Written == 1) != readable || !readable && report.Reasons[accesslog.Ambiguous] != 1 {
-			t.Errorf("%s: %+v", text, report)
+			t.Errorf("%s: got %+v, want a written line: %t, else an ambiguous one", text, report, readable)
 		}
 	}
 }
@@ -288,7 +288,7 @@ func TestReplayReadsEveryConvertedLine(t *testing.T) {
 	defer r.Close()
 	var line replay.Line
 	if err := r.Next(&line); err != nil || line.Request.Descriptors[0].Entries[0].Value != "\ufffd\x01 \\ é" || !line.HasAllowed || !line.Allowed {
-		t.Errorf("%v, %+v", err, line)
+		t.Errorf("got error %v, %+v, want an allowed line with the value of the log, and U+FFFD for invalid UTF-8", err, line)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestTemplatesAreExpandedOrRejected(t *testing.T) {
 	} {
 		tpl, err := ParseTemplate(text)
 		if err != nil {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("parse the template %s: %v", text, err)
 			continue
 		}
 		if got, ok := tpl.value(field); ok != (want != "") || ok && got != want {
@@ -60,7 +60,7 @@ func TestTimesAreReadInEveryFormat(t *testing.T) {
 	} {
 		got, reason := parseTime(text, tokyo)
 		if reason != "" || got.UTC().Format("2006-01-02 15:04:05.999999999") != "2026-11-22 "+want {
-			t.Errorf("%s: %v, %s", text, got, reason)
+			t.Errorf("time %s: got %v, reason %q, want %s UTC of 2026-11-22", text, got, reason, want)
 		}
 	}
 	for _, text := range []string{"", "x", "2026-11-22", "2026-02-30T10:00:00Z", "1e9", "-5", "1795341600.x", "99999999999999999999", "10:00"} {

@@ -18,7 +18,7 @@ func TestExamplesDerive(t *testing.T) {
 	for _, pattern := range []string{"../../../envoy/bootstrap*.yaml", "../../../docs/recipes/*.md", "../../../docs/*.md", "../../../e2e/streamdone/testdata/*.yaml"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil || len(paths) == 0 {
-			t.Fatalf("%s: %v, %v", pattern, paths, err)
+			t.Fatalf("glob %s: got %v, error %v, want files", pattern, paths, err)
 		}
 		for _, path := range paths {
 			data := must.Read(t, path)
@@ -49,7 +49,7 @@ func TestExamplesDerive(t *testing.T) {
 					request := &Request{Method: "GET", Path: r.match.GetPrefix() + r.match.GetPath(), RemoteAddress: netip.MustParseAddr("192.0.2.1"), Listener: m.listener}
 					got, err := config.Derive(request)
 					if err != nil {
-						t.Errorf("%s: %v", path, err)
+						t.Errorf("derive from %s: %v", path, err)
 						continue
 					}
 					derived += len(got.RateLimits)
@@ -113,7 +113,7 @@ func TestDerivationFollowsEnvoy(t *testing.T) {
 		derived, err := config.Derive(&Request{Method: "GET", Path: c.path})
 		must.Succeed(t, err)
 		if l := derived.RateLimits[0]; l.Skipped == c.sends || l.Unknown || !l.Skipped && l.Hits != 1 {
-			t.Errorf("%s: %+v", c.what, l)
+			t.Errorf("%s: got %+v, want a known descriptor of 1 hit that is sent: %t", c.what, l, c.sends)
 		}
 	}
 }
@@ -148,12 +148,12 @@ func TestUnknownIsNamed(t *testing.T) {
 	} {
 		config, err := Parse("f.yaml", []byte(oneRoute+"  - actions: "+actions+"\n"))
 		if err != nil {
-			t.Errorf("%s: %v", actions, err)
+			t.Errorf("parse %s: %v", actions, err)
 			continue
 		}
 		derived, err := config.Derive(&Request{Method: "GET", Path: "/", Headers: [][2]string{{"a", "b"}}})
 		if err != nil {
-			t.Errorf("%s: %v", actions, err)
+			t.Errorf("derive from %s: %v", actions, err)
 			continue
 		}
 		l := derived.RateLimits[0]
@@ -165,7 +165,7 @@ func TestUnknownIsNamed(t *testing.T) {
 	config, err := Parse("f.yaml", []byte(oneRoute+"  - actions: [{remote_address: {}}, {request_headers: {header_name: x, descriptor_key: x}}]\n"))
 	must.Succeed(t, err)
 	if derived, err := config.Derive(&Request{Method: "GET", Path: "/"}); err != nil || derived.RateLimits[0].Unknown || !derived.RateLimits[0].Skipped {
-		t.Errorf("%+v, %v", derived, err)
+		t.Errorf("got %+v, error %v, want a skipped descriptor that is known", derived, err)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestUndecidedRouteIsAFault(t *testing.T) {
 	} {
 		config, err := Parse("f.yaml", []byte(text))
 		if err != nil {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("parse %q: %v", text, err)
 			continue
 		}
 		if got, err := config.Derive(&Request{Method: "GET", Path: "/p", Host: "b.test"}); err == nil || !strings.Contains(err.Error(), want) {
@@ -229,11 +229,11 @@ func TestWordsWithoutQuotesAreBooleans(t *testing.T) {
 		text := `{name: v, domains: ["*"], rate_limits: [{actions: [{remote_address: {}}]}], routes: [` + strings.Replace(route, "%", word, 1) + `]}`
 		config, err := Parse("host.yaml", []byte(text))
 		if err != nil {
-			t.Fatalf("%s: %v", word, err)
+			t.Fatalf("parse with the boolean %s: %v", word, err)
 		}
 		derived, err := config.Derive(&Request{Method: "GET", Path: "/", ServiceCluster: "s", RemoteAddress: netip.MustParseAddr("192.0.2.1")})
 		if err != nil {
-			t.Fatalf("%s: %v", word, err)
+			t.Fatalf("derive with the boolean %s: %v", word, err)
 		}
 		if got := !derived.RateLimits[1].Skipped; got != want {
 			t.Errorf("include_vh_rate_limits: %s is %t: %+v, want %t", word, got, derived.RateLimits, want)

@@ -142,7 +142,7 @@ func TestNotesNameAssumptions(t *testing.T) {
 	} {
 		config, err := New(rulesfiletest.Parse(t, c.rules), c.o)
 		if err != nil {
-			t.Errorf("%s: %v", c.rules, err)
+			t.Errorf("%s: New: %v", c.rules, err)
 			continue
 		}
 		if notes := Problems(config.Notes()).Error(); !strings.Contains(notes, c.want) {
@@ -151,7 +151,7 @@ func TestNotesNameAssumptions(t *testing.T) {
 	}
 	config, err := New(rulesfiletest.Parse(t, oneDescriptor("key: method\n    value: GET")), optionsOf())
 	if err != nil || len(config.Notes()) > 0 {
-		t.Errorf("%v, %v", config.Notes(), err)
+		t.Errorf("a method that Envoy sends: got notes %v, error %v, want neither", config.Notes(), err)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestRequestsThroughOutputMeetEveryRule(t *testing.T) {
 			t.Logf("%s: %v", name, err)
 			continue
 		case err != nil:
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want none or named problems", name, err)
 			continue
 		}
 		met += checkDescriptors(t, name, rules, config)
@@ -234,11 +234,11 @@ func checkDescriptors(t *testing.T, name string, rules *descriptors.Rules, confi
 	t.Helper()
 	text, err := config.Bootstrap()
 	if err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s: Bootstrap: %v", name, err)
 	}
 	envoy, err := envoyactions.Parse(name, text)
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", name, err, text)
+		t.Fatalf("%s: parse the bootstrap: %v\n%s", name, err, text)
 	}
 	for _, r := range config.routes {
 		for _, s := range r.shapes {
@@ -246,7 +246,7 @@ func checkDescriptors(t *testing.T, name string, rules *descriptors.Rules, confi
 				request, want := witness(r, s, rule)
 				derived, err := envoy.Derive(request)
 				if err != nil {
-					t.Fatalf("%s: %v", name, err)
+					t.Fatalf("%s: derive: %v", name, err)
 				}
 				sent := slices.ContainsFunc(derived.RateLimits, func(l envoyactions.RateLimit) bool { return slices.Equal(l.Entries, entries(want)) })
 				if got := rules.Match(config.domain, entries(want)); !sent || got != rule {
@@ -345,7 +345,7 @@ func TestEverySourceSendsItsKey(t *testing.T) {
 		rules := rulesfiletest.Parse(t, oneDescriptor(c.descriptor))
 		config, err := New(rules, o)
 		if err != nil {
-			t.Errorf("%s: %v", c.from, err)
+			t.Errorf("from %s: New: %v", c.from, err)
 			continue
 		}
 		if checkDescriptors(t, c.from, rules, config) == 0 {
@@ -442,7 +442,7 @@ func TestTextsAreQuoted(t *testing.T) {
 	must.Succeed(t, err)
 	var doc any
 	if err := yaml.Unmarshal(text, &doc); err != nil {
-		t.Errorf("%v\n%s", err, text)
+		t.Errorf("the EnvoyFilter is no YAML: %v\n%s", err, text)
 	}
 }
 
@@ -481,7 +481,7 @@ func TestOddCharactersAreEscaped(t *testing.T) {
 		must.Succeed(t, err)
 		out, err := config.Part("route")
 		if err != nil || strings.ContainsFunc(string(out), func(r rune) bool { return r > 0x7e }) {
-			t.Errorf("%q: %v\n%q", text, err, out)
+			t.Errorf("value %q: got error %v, want ASCII, got\n%q", text, err, out)
 			continue
 		}
 		checkDescriptors(t, "odd", rules, config)
@@ -519,7 +519,7 @@ func TestRouteIsAPrefixOfAPath(t *testing.T) {
 		config, err := New(rules, optionsOf("--route "+prefix+":k=a"))
 		must.Succeed(t, err)
 		if _, err = config.Bootstrap(); err == nil || !strings.Contains(err.Error(), "write a prefix of a path, such as /login") {
-			t.Errorf("%s: %v", prefix, err)
+			t.Errorf("route %s: got error %v, want: write a prefix of a path, such as /login", prefix, err)
 		}
 		if _, err = config.EnvoyFilter(); err != nil {
 			t.Errorf("%s is the name of a route: %v", prefix, err)
@@ -536,7 +536,7 @@ func TestSelectorIsALabel(t *testing.T) {
 		o := optionsOf()
 		o.Selector = selector
 		if _, err := New(rulesfiletest.Parse(t, oneDescriptor("key: user")), o); err == nil || !strings.Contains(err.Error(), "write LABEL=VALUE") {
-			t.Errorf("%s: %v", selector, err)
+			t.Errorf("selector %s: got error %v, want: write LABEL=VALUE", selector, err)
 		}
 	}
 }

@@ -161,7 +161,7 @@ descriptors:
 		for _, m := range r.CannotMatch {
 			got = append(got, m.Path+" "+m.Key)
 			if !strings.HasPrefix(m.Source, "rules.yaml:") || m.Domain != "d" {
-				t.Errorf("%s: %+v", c.name, m)
+				t.Errorf("%s: got %+v, want a source in rules.yaml and the domain d", c.name, m)
 			}
 		}
 		if strings.Join(got, ";") != c.want || r.Differs() != (c.want != "") {
@@ -367,8 +367,8 @@ descriptors:
 	}
 }
 
-// A limit that came with the request is not one of the rules.
-func TestLimitsOfRequestsCountForNoLimitOfTheRules(t *testing.T) {
+// An override is a limit of the request, so its denials count for the requests and for no limit or key of the rules.
+func TestOverridesAreNotDiffed(t *testing.T) {
 	var lines []*replay.Line
 	for range 3 {
 		line := request(0, []string{"user_id", "a"}, []string{"none", "b"})

@@ -336,19 +336,19 @@ descriptors:
 	} {
 		imported, err := c.read("file", []byte(c.text))
 		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: read: %v", c.name, err)
 			continue
 		}
 		text, err := imported.Rules(c.domain)
 		if err != nil || len(imported.Problems) > 0 {
-			t.Errorf("%s: %v, %v", c.name, err, imported.Problems)
+			t.Errorf("%s: got error %v, problems %v, want neither", c.name, err, imported.Problems)
 			continue
 		}
 		if got := body(text); got != c.want || !strings.Contains(string(text), c.flags) || !strings.Contains(joined(imported.Notes), c.notes) {
 			t.Errorf("%s:\n%s\nnotes %s\nwant\n%s with %s", c.name, text, joined(imported.Notes), c.want, c.flags)
 		}
 		if _, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "rules.yaml", Data: text}); err != nil || len(warnings) > 0 {
-			t.Errorf("%s: %v, %v", c.name, warnings, err)
+			t.Errorf("%s: the imported rules have warnings %v, error %v, want neither", c.name, warnings, err)
 		}
 	}
 }
@@ -515,7 +515,7 @@ func TestCommentHasArgumentsOfGen(t *testing.T) {
 			}
 		}
 		if _, err := envoygen.New(rules, o); err != nil {
-			t.Errorf("%s\n%v", yaml, err)
+			t.Errorf("weir gen rejects the flags: %v, for\n%s", err, yaml)
 		}
 	}
 }
@@ -533,6 +533,6 @@ func TestListOfPoliciesIsImported(t *testing.T) {
 func TestNoRuleIsImportedInPart(t *testing.T) {
 	imported, err := EnvoyGateway("file", []byte("kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, clientSelectors: [{headers: [{name: a, value: b}, {name: c, value: d, invert: true}]}]}]}}}"))
 	if err != nil || len(imported.Problems) != 1 || len(imported.Domains()) > 0 {
-		t.Errorf("%+v, %v", imported, err)
+		t.Errorf("got %+v, error %v, want one problem and no domain", imported, err)
 	}
 }

@@ -25,7 +25,7 @@ func TestExamplesOfTheTestPagePass(t *testing.T) {
 			continue
 		}
 		if err := validate(t, m[2]); err != nil {
-			t.Errorf("%s: %v", m[1], err)
+			t.Errorf("the schema rejects %s: %v", m[1], err)
 		}
 		suite, err := rulestest.Load(filepath.Join(dir, m[1]))
 		if err != nil {

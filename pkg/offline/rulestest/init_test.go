@@ -94,14 +94,14 @@ func initAndRun(t *testing.T, text string) (written string, coverage *rulestest.
 	must.Write(t, tests, string(out))
 	suite, err := rulestest.Load(tests)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("load the tests that Init wrote: %v\n%s", err, out)
 	}
 	coverage = &rulestest.Coverage{}
 	results, err := suite.Run(t.Context(), rulestest.Options{Coverage: coverage})
 	must.Succeed(t, err)
 	for i := range results {
 		if !results[i].Passed() {
-			t.Errorf("%s\n%s", results[i].Name, results[i].FailureText())
+			t.Errorf("test %s failed:\n%s", results[i].Name, results[i].FailureText())
 		}
 	}
 	return string(out), coverage

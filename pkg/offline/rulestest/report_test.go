@@ -95,7 +95,7 @@ func TestReportIsWrittenAsJSON(t *testing.T) {
 	decoder := json.NewDecoder(bytes.NewReader(out))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&got); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("the report has unknown fields or is no JSON: %v\n%s", err, out)
 	}
 	if got.Passed != 1 || got.Failed != 1 || len(got.Tests) != 2 || !got.Tests[0].Passed || got.Tests[0].Requests != 6 || got.Tests[1].Line != 5 {
 		t.Fatalf("%s\nwant 1 of 2 tests passed after 6 requests, and the other on line 5", out)

@@ -189,7 +189,7 @@ func TestStepsGetTheVerdictsOfAServer(t *testing.T) {
 	}
 	for i := range results {
 		if !results[i].Passed() {
-			t.Errorf("%s\n%s", results[i].Name, results[i].FailureText())
+			t.Errorf("test %s failed:\n%s", results[i].Name, results[i].FailureText())
 		}
 	}
 }
@@ -215,7 +215,7 @@ tests:
 `)
 	for _, r := range runAll(t, suite, rulestest.Options{}) {
 		if !r.Passed() {
-			t.Errorf("%s\n%s", r.Name, r.FailureText())
+			t.Errorf("test %s failed:\n%s", r.Name, r.FailureText())
 		}
 	}
 }
@@ -247,7 +247,7 @@ tests:
 	must.Succeed(t, err)
 	for _, r := range runAll(t, suite, rulestest.Options{}) {
 		if !r.Passed() {
-			t.Errorf("%s\n%s", r.Name, r.FailureText())
+			t.Errorf("test %s failed:\n%s", r.Name, r.FailureText())
 		}
 	}
 }
@@ -413,7 +413,7 @@ func TestStepThatNoRuleMatchesIsAWarning(t *testing.T) {
 	var got []string
 	for _, r := range results {
 		if !r.Passed() {
-			t.Errorf("%s: %s", r.Name, r.FailureText())
+			t.Errorf("test %s failed: %s", r.Name, r.FailureText())
 		}
 		for _, w := range r.Warnings {
 			got = append(got, w.Reason)

@@ -71,7 +71,7 @@ func TestEachRequestHasOneOutcome(t *testing.T) {
 		for _, c := range r.Clients {
 			fates := c.Recovered + c.GaveUp + c.Waiting + c.Overflowed
 			if c.Attempts != c.Allowed+c.Denied+c.Failed || c.Attempts != r.Requests+c.Retries || fates < r.Denied && c.Model == simulate.Drop {
-				t.Errorf("%s: %+v", c.Model, c)
+				t.Errorf("%s: got %+v, want as many attempts as outcomes, and as requests and retries", c.Model, c)
 			}
 			if first := c.Denied - (c.Retries - c.Recovered); fates != first {
 				t.Errorf("%s: %d requests were denied at first, and %d have a fate: %+v", c.Model, first, fates, c)
@@ -235,7 +235,8 @@ func TestSimulationIsBounded(t *testing.T) {
 	all = append(all, all[len(all)-1], all[len(all)-1], all[len(all)-1])
 	r := run(t, rulesfiletest.Parse(t, twoLimits), all, simulate.Options{MaxKeys: 100, MaxEntries: 20})
 	if l := r.Limits[0]; r.Requests != 3003 || l.Requests != 3003 || l.Denied != 2 || l.Keys+r.Limits[1].Keys != 100 || l.Untracked == 0 || len(r.Warnings) != 1 {
-		t.Errorf("%+v, %q", l, r.Warnings)
+		t.Errorf("got %d requests, %+v, warnings %q, want 3003 with 2 denied, 100 keys of both limits, some untracked, 1 warning",
+			r.Requests, l, r.Warnings)
 	}
 	if n := len(r.Timeline.Allowed); n > simulate.MaxBuckets || n < simulate.MaxBuckets/5 {
 		t.Errorf("%d buckets", n)
@@ -309,7 +310,7 @@ func TestSpanIsOpenAtItsStart(t *testing.T) {
 	rules := "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {unit: minute, requests_per_unit: 10}\n"
 	r := run(t, rulesfiletest.Parse(t, rules), []replay.Line{at(0, 10, "user_id", "a"), at(60, 10, "user_id", "a")}, simulate.Options{})
 	if l := r.Limits[0]; l.Comparison.Algorithms[0].Burst != 10 || l.Usage.Demand.Max != 10 {
-		t.Errorf("%+v, %+v", l.Comparison.Algorithms, l.Usage.Demand)
+		t.Errorf("got %+v, demand %+v, want a burst and a maximum of 10", l.Comparison.Algorithms, l.Usage.Demand)
 	}
 }
 

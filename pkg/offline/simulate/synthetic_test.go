@@ -166,7 +166,7 @@ func FuzzSynthetic(f *testing.F) {
 		n := int64(len(all))
 		r, err := simulate.Run(context.Background(), rules, &all, simulate.Options{})
 		if err != nil || r.Requests != n || r.Allowed+r.Denied+r.Failed != n {
-			t.Fatalf("%q: %v, %+v", text, err, r)
+			t.Fatalf("%q: got error %v, %+v, want %d requests, each allowed, denied or failed", text, err, r, n)
 		}
 	})
 }

@@ -203,7 +203,7 @@ func TestTextSurvivesConversion(t *testing.T) {
 			Descriptors []struct{ Key, Value string }
 		}
 		if err := lib.Unmarshal(yamlOf(c), &got); err != nil {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("read the YAML for the text %q: %v", text, err)
 			continue
 		}
 		if got.Domain != text || got.Descriptors[0].Key != text || got.Descriptors[0].Value != text+"!" {

@@ -36,7 +36,7 @@ func mustReceiveNothing[T any](t *testing.T, from <-chan T, what string) {
 	t.Helper()
 	select {
 	case v := <-from:
-		t.Fatalf("%s: %v", what, v)
+		t.Fatalf("%s: got %v, want nothing", what, v)
 	default:
 	}
 }
