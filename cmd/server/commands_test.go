@@ -60,7 +60,7 @@ func TestCheckCommand(t *testing.T) {
 		{"check --strict " + odd, 1, nil, []string{odd + ":2:1: warning: key 'unit' has no effect in the file"}},
 		{"check " + bad, 1, nil, []string{
 			bad + ":1:9: fault: config file cannot have empty domain", bad + ":4:24: fault: invalid rate limit unit 'fortnight'",
-			bad + ":4:54: fault: requests_per_unit is -1", bad + ":5:5: fault: unknown key 'limits'",
+			bad + ":4:54: fault: 'requests_per_unit' is -1", bad + ":5:5: fault: unknown key 'limits'",
 		}},
 		{"check " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
 		{"check", 2, nil, []string{"weir: check needs a file or folder, for example: weir check rules.yaml"}},
@@ -158,7 +158,7 @@ func TestCheckSettings(t *testing.T) {
 			commandTest{"check --settings", 1, nil, []string{`GRPC_CLIENT_TLS_SAN: "*.edge": write the whole name, without a wildcard`}}},
 		{"USE_DOG_STATSD=true USE_DOG_STATSD_MOGRIFIERS=A DOG_STATSD_MOGRIFIER_A_PATTERN=(",
 			commandTest{"check --settings", 1, nil, []string{"DOG_STATSD_MOGRIFIER_A_PATTERN: error parsing regexp: missing closing ): `(`"}}},
-		{"", commandTest{"check --strict " + local, 1, nil, []string{local + ":2:1: warning: on_store_error: local without a number of replicas"}}},
+		{"", commandTest{"check --strict " + local, 1, nil, []string{local + ":2:1: warning: 'on_store_error: local' without a number of replicas"}}},
 		{"", commandTest{"check --strict --replicas=3 " + local, 0, []string{"ok: rules 1"}, nil}},
 		{"REPLICAS=3", commandTest{"check --strict " + local, 0, []string{"ok: rules 1"}, nil}},
 		{"REPLICAS_DNS=weir", commandTest{"check --strict " + local, 0, []string{"ok: rules 1"}, nil}},

@@ -171,7 +171,7 @@ func TestOverlayAndRulesMayChangeTogether(t *testing.T) {
 	t.Parallel()
 	s, path, overlay, seen := startWithOverlay(t)
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {capacity: 9}}\n")
-	_, seen = s.log.await(t, seen, "capacity has no meaning for the algorithm fixed_window")
+	_, seen = s.log.await(t, seen, "'capacity' has no meaning for the algorithm fixed_window")
 	write(t, path, strings.Replace(rules, "unit: ", "algorithm: funnel, unit: ", 1))
 	s.log.await(t, seen, "rules loaded")
 	if got := s.remaining("alice"); got != 9 {

@@ -105,7 +105,7 @@ func TestCorrectedOverlayPutsRejectedRulesInForce(t *testing.T) {
 	if rejection := plane.push("1", 5); rejection != "" {
 		t.Fatal(rejection)
 	}
-	if rejection := plane.push("2", 2_000_000); !strings.Contains(rejection, "the overlay sets algorithm") {
+	if rejection := plane.push("2", 2_000_000); !strings.Contains(rejection, "the overlay sets 'algorithm'") {
 		t.Errorf("rejected with %q, want the fault of the overlay", rejection)
 	}
 	if got := s.remaining("alice"); got != 5 {

@@ -280,7 +280,7 @@ descriptors:
 	// 2,000,000 is too large for a sliding log, so a fault proves that the overlay has set the algorithm.
 	for _, line := range []string{"3}", "%s}"} {
 		must.Write(t, file, strings.ReplaceAll(strings.Replace(rules, line, "2000000}", 1), "%s", "3"))
-		if out, err := weirCommand(t, "check", "--overlay", over, file); err == nil || !strings.Contains(out, "the overlay sets algorithm") {
+		if out, err := weirCommand(t, "check", "--overlay", over, file); err == nil || !strings.Contains(out, "the overlay sets 'algorithm'") {
 			t.Errorf("the overlay does not reach the rule with %s: %v\n%s", line, err, out)
 		}
 	}

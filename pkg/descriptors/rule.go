@@ -276,7 +276,7 @@ func NewRateLimit(spec limiters.Spec, r Rate) (RateLimit, error) {
 		if l.Unit < Day {
 			return RateLimit{}, &limiters.SpecError{
 				Problem: fmt.Sprintf("a window by the calendar is too short with the unit %v", l.Unit),
-				Remedy:  "set unit to day, week, month or year, or remove window_start",
+				Remedy:  "set 'unit' to day, week, month or year, or remove 'window_start'",
 			}
 		}
 		p.CalendarUnit = l.Unit.String()

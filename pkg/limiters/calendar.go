@@ -71,7 +71,7 @@ func (c *calendar) idPrefix() string {
 func checkNoCalendar(params Params) error {
 	for _, p := range calendarParameters {
 		if p.Text(params) != "" {
-			return specError("remove it, or set window_start: calendar", "%s has no meaning without a calendar", p.Key)
+			return specError("remove it, or set 'window_start: calendar'", "'%s' has no meaning without a calendar", p.Key)
 		}
 	}
 	return nil

@@ -47,7 +47,7 @@ var concurrencyDefinition = definition{
 	leases:     concurrencySlots,
 	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
 		if spec.CountDenied {
-			return nil, specError("remove count_denied", "denied hits hold no slots")
+			return nil, specError("remove 'count_denied'", "denied hits hold no slots")
 		}
 		if spec.Max > MaxLeases {
 			return nil, specError(fmt.Sprintf("want at most %d for each key", MaxLeases), "%d slots are too many", spec.Max)

@@ -34,7 +34,7 @@ const maxDrainMicros = 1 << 51
 // maxUsed bounds the reported usage: twice the maximum capacity.
 const maxUsed = 1 << 33
 
-var errSlow = specError("set a smaller capacity or a higher rate", "the funnel takes more than 71 years to drain")
+var errSlow = specError("set a smaller 'capacity' or a higher rate", "the funnel takes more than 71 years to drain")
 
 var funnelParameters = []Parameter{{
 	Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true, DefaultText: "requests_per_unit",
@@ -62,12 +62,12 @@ var funnelDefinition = definition{
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {
-				return nil, specError("remove it", "a capacity has no meaning for a maximum of 0, which denies every hit")
+				return nil, specError("remove 'capacity'", "'capacity' has no meaning for a maximum of 0, which denies every hit")
 			}
 			return l, nil
 		}
 		if l.capacity > maxCapacity {
-			return nil, specError(fmt.Sprintf("want a capacity of at most %d", maxCapacity), "a funnel of %d hits is too large", l.capacity)
+			return nil, specError(fmt.Sprintf("want a 'capacity' of at most %d", maxCapacity), "a funnel of %d hits is too large", l.capacity)
 		}
 		d := &l.drain
 		if d.den > maxDen {

@@ -110,17 +110,17 @@ func (p *Parameter) Set(params *Params, text string) error {
 	case Integer:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return specError("", "a %s of %q is not a whole number", p.Key, text)
+			return specError("", "a '%s' of %q is not a whole number", p.Key, text)
 		}
 		*p.number(params) = n
 	case Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil {
-			return specError("", "a %s of %q is not a duration, such as 90s or 1h30m", p.Key, text)
+			return specError("", "a '%s' of %q is not a duration, such as 90s or 1h30m", p.Key, text)
 		}
 		*p.number(params) = int64(d)
 	case Object:
-		return specError("set its keys", "%s is an object", p.Key)
+		return specError("set its keys", "'%s' is an object", p.Key)
 	default:
 		*p.text(params) = text
 	}
@@ -141,14 +141,14 @@ func (p *Parameter) SetDefault(params *Params) {
 func (p *Parameter) check(params *Params) error {
 	switch p.Type {
 	case Integer:
-		return checkRange(p.Key, *p.number(params), p.Min, p.Max)
+		return checkRange("'"+p.Key+"'", *p.number(params), p.Min, p.Max)
 	case Duration:
 		d := time.Duration(*p.number(params))
 		if d%time.Microsecond != 0 {
-			return specError("", "a %s of %v is not a duration in whole microseconds", p.Key, d)
+			return specError("", "a '%s' of %v is not a duration in whole microseconds", p.Key, d)
 		}
 		if d < micros(p.Min) || d > micros(p.Max) {
-			return specError(fmt.Sprintf("want %v to %v", micros(p.Min), micros(p.Max)), "a %s of %v is out of range", p.Key, d)
+			return specError(fmt.Sprintf("want %v to %v", micros(p.Min), micros(p.Max)), "a '%s' of %v is out of range", p.Key, d)
 		}
 		return nil
 	case Zone:
@@ -189,7 +189,7 @@ func (d *definition) checkObject(p *Parameter, params *Params) error {
 		other := &d.parameters[i]
 		key, ok := strings.CutPrefix(other.Key, object+".")
 		if ok && other.Required && !other.isSet(params) {
-			return specError(fmt.Sprintf("set %s in %s", key, object), "a %s without %s", object, key)
+			return specError(fmt.Sprintf("set '%s' in '%s'", key, object), "'%s' needs '%s'", object, key)
 		}
 	}
 	return nil

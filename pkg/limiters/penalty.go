@@ -63,7 +63,7 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 	p.Factor, p.Max = cmp.Or(p.Factor, defaults.Factor), cmp.Or(p.Max, defaults.Max)
 	p.Forget = cmp.Or(p.Forget, p.Max)
 	if p.For > p.Max {
-		return specError("set a longer max or a shorter for", "a penalty of %v is longer than its max of %v", p.For, p.Max)
+		return specError("set a longer 'max' or a shorter 'for'", "a penalty of %v is longer than its 'max' of %v", p.For, p.Max)
 	}
 	l.penalty = &p
 	return nil

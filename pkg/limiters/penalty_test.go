@@ -28,13 +28,13 @@ func TestPenaltyParametersAreChecked(t *testing.T) {
 	}{
 		{base(func(*PenaltySpec) {}), ""},
 		{base(func(p *PenaltySpec) { p.Factor, p.Max, p.Forget = 1000, MaxWindow, MaxWindow }), ""},
-		{PenaltySpec{After: 20, Within: minute}, "a penalty without for: set for in penalty"},
-		{PenaltySpec{Within: minute, For: 10 * minute}, "a penalty without after: set after in penalty"},
-		{base(func(p *PenaltySpec) { p.After = -1 }), "a penalty.after of -1 is out of range: want 1 to 1000000"},
-		{base(func(p *PenaltySpec) { p.Factor = 1001 }), "a penalty.factor of 1001 is out of range: want 1 to 1000"},
-		{base(func(p *PenaltySpec) { p.Within = 1500 * time.Nanosecond }), "a penalty.within of 1.5µs is not a duration in whole microseconds"},
-		{base(func(p *PenaltySpec) { p.Max = 5 * minute }), "a penalty of 10m0s is longer than its max of 5m0s: set a longer max or a shorter for"},
-		{base(func(p *PenaltySpec) { p.For = 48 * time.Hour }), "a penalty of 48h0m0s is longer than its max of 24h0m0s"},
+		{PenaltySpec{After: 20, Within: minute}, "'penalty' needs 'for': set 'for' in 'penalty'"},
+		{PenaltySpec{Within: minute, For: 10 * minute}, "'penalty' needs 'after': set 'after' in 'penalty'"},
+		{base(func(p *PenaltySpec) { p.After = -1 }), "a 'penalty.after' of -1 is out of range: want 1 to 1000000"},
+		{base(func(p *PenaltySpec) { p.Factor = 1001 }), "a 'penalty.factor' of 1001 is out of range: want 1 to 1000"},
+		{base(func(p *PenaltySpec) { p.Within = 1500 * time.Nanosecond }), "a 'penalty.within' of 1.5µs is not a duration in whole microseconds"},
+		{base(func(p *PenaltySpec) { p.Max = 5 * minute }), "a penalty of 10m0s is longer than its 'max' of 5m0s: set a longer 'max' or a shorter 'for'"},
+		{base(func(p *PenaltySpec) { p.For = 48 * time.Hour }), "a penalty of 48h0m0s is longer than its 'max' of 24h0m0s"},
 	} {
 		for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
 			_, err := New(Spec{Algorithm: algorithm, Max: 1, Window: time.Second, Params: Params{Penalty: c.penalty}})

@@ -29,9 +29,9 @@ func (l *Limit) setReserve(r ReserveSpec) error {
 	case r == ReserveSpec{}:
 		return nil
 	case l.spec.CountDenied:
-		return specError("set count_denied: false, or remove reserve", "a limit that reserves does not count denied hits")
+		return specError("set 'count_denied: false', or remove 'reserve'", "a limit that reserves does not count denied hits")
 	case l.peekOver:
-		return specError("remove peek: over, or reserve", "a limit that reserves allows no request at its limit")
+		return specError("remove 'peek: over' or 'reserve'", "a limit that reserves allows no request at its limit")
 	}
 	l.leases, l.ttl, l.refundsExpired = reservations, r.TTL.Microseconds(), r.Unsettled == "release"
 	return nil

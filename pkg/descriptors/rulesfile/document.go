@@ -113,7 +113,7 @@ func (f Fields) Duration(name string, maximum time.Duration) time.Duration {
 	}
 	d, ok := parseDuration(n, 0, maximum)
 	if !ok {
-		f.d.fault(n, durationRemedy(n, maximum), "%s is %s", name, shape(n))
+		f.d.fault(n, durationRemedy(n, maximum), "'%s' is %s", name, shape(n))
 		return 0
 	}
 	return d
@@ -138,7 +138,7 @@ func (d *Document) Item(n Node, name string) (string, bool) {
 // Items returns the items of a list, following aliases. It records a fault if n is not a list.
 func (d *Document) Items(n Node, name string) []Node {
 	if n.n == nil {
-		d.Fault(n, listRemedy, "%s is missing, not a list", name)
+		d.Fault(n, listRemedy, "'%s' is missing, not a list", name)
 		return nil
 	}
 	var all []Node

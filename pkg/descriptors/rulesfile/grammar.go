@@ -59,7 +59,7 @@ func (r *reader) knows(key, value *yaml.Node, in *Section) bool {
 	case in.has(key.Value):
 		return true
 	case in == inRateLimits && inRateLimit.has(key.Value):
-		r.fault(key, "set it in a rate_limit", "%s is not allowed inside rate_limits", key.Value)
+		r.fault(key, "set it in 'rate_limit'", "'%s' is not allowed inside 'rate_limits'", key.Value)
 		return false
 	case !in.lenient:
 		r.unknown(key, in)

@@ -15,17 +15,17 @@ const concurrency = "concurrency"
 // slots reads the slots of a concurrency limit n. With faultyKeys, it suppresses follow-up faults.
 func (p *parser) slots(n *yaml.Node, f fields, faultyKeys bool) int64 {
 	for name, remedy := range map[string]string{
-		"unit": "remove it", "unit_multiplier": "remove it", "requests_per_unit": "write concurrent_requests instead",
+		"unit": "remove it", "unit_multiplier": "remove it", "requests_per_unit": "write 'concurrent_requests' instead",
 	} {
 		if f[name].key != nil {
-			p.fault(f[name].key, remedy, "%s has no meaning for the algorithm %s", name, concurrency)
+			p.fault(f[name].key, remedy, "'%s' has no meaning for the algorithm %s", name, concurrency)
 		}
 	}
 	if slots := f["concurrent_requests"]; !p.null(slots) {
 		return p.number(slots, 0, limiters.MaxLeases, 0)
 	}
 	if !faultyKeys && f["requests_per_unit"].key == nil {
-		p.fault(n, "set concurrent_requests: how many requests may run at a time", "a limit of %s has no concurrent_requests", concurrency)
+		p.fault(n, "set 'concurrent_requests': how many requests may run at a time", "a limit of %s has no 'concurrent_requests'", concurrency)
 	}
 	return 0
 }
@@ -44,7 +44,7 @@ func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, a
 		from = overlayNote(o, fromOverlay)
 	}
 	fault := func(name, remedy string) {
-		p.fault(f[name].key, remedy+from, id+", so its descriptor cannot have %s", excerpt(l.Key), name)
+		p.fault(f[name].key, remedy+from, id+", so its descriptor cannot have '%s'", excerpt(l.Key), name)
 	}
 	for _, name := range []string{"value", "values", "cidr"} {
 		if f[name].key != nil && (name != "value" || l.Value != "") {
@@ -61,7 +61,7 @@ func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, a
 		fault("value_to_metric", "remove it, because each id would make a series")
 	}
 	if rule.DetailedMetric {
-		fault("detailed_metric", "remove it, or set value_to_metric at the other levels")
+		fault("detailed_metric", "remove it, or set 'value_to_metric' at the other levels")
 	}
 	if !p.empty(f["descriptors"]) {
 		fault("descriptors", "move them to a descriptor without such a limit")

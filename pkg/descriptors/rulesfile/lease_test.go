@@ -79,15 +79,15 @@ func TestOverlaySetsConcurrency(t *testing.T) {
 	// More slots than a key can have leases are a fault. It names the overlay, which turned the number into slots.
 	_, _, err = rulesfile.ParseWith(rulesfile.Options{Overlay: o},
 		rulesfile.File{Name: "f", Data: []byte(strings.Replace(rules, "requests_per_unit: 4", "requests_per_unit: 10001", 1))})
-	const tooMany = "f:5:34: 10001 slots are too many: want at most 10000 for each key (the overlay sets algorithm, lease_ttl, at o:5:35)"
+	const tooMany = "f:5:34: 10001 slots are too many: want at most 10000 for each key (the overlay sets 'algorithm', 'lease_ttl', at o:5:35)"
 	if err == nil || err.Error() != tooMany {
 		t.Errorf("%v\nwant %s", err, tooMany)
 	}
 	// The fault names the overlay, which turned the value into a lease id.
 	_, _, err = rulesfile.ParseWith(rulesfile.Options{Overlay: o},
 		rulesfile.File{Name: "f", Data: []byte(strings.Replace(rules, "{key: lease,", "{key: lease, value_to_metric: true,", 1))})
-	const want = "f:5:22: the value of 'lease' is the id of a request, so its descriptor cannot have value_to_metric: " +
-		"remove it, because each id would make a series (the overlay sets algorithm, at o:5:35)"
+	const want = "f:5:22: the value of 'lease' is the id of a request, so its descriptor cannot have 'value_to_metric': " +
+		"remove it, because each id would make a series (the overlay sets 'algorithm', at o:5:35)"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}

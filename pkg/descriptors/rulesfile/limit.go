@@ -16,14 +16,14 @@ import (
 func (p *parser) readLimits(f fields, at location, rule *descriptors.Rule) bool {
 	one, many := f["rate_limit"], f["rate_limits"]
 	if one.key != nil && many.key != nil {
-		p.fault(many.key, "move that limit into the list", "rate_limits replaces rate_limit, and both are given")
+		p.fault(many.key, "move that limit into the list", "'rate_limits' replaces 'rate_limit', and both are given")
 	}
 	some := !p.empty(one) && p.readSingleLimit(one.value, at, rule)
 	if many.key == nil {
 		return some
 	}
 	if n, ok := p.visit(many.value); ok && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		p.fault(n, "add a limit", "rate_limits is empty")
+		p.fault(n, "add a limit", "'rate_limits' is empty")
 	}
 	return p.readLimitList(many, at, rule) || some
 }
@@ -79,11 +79,11 @@ func (p *parser) checkUnlimited(f fields) bool {
 		p.warn(besideUnlimited, f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", excerpt(unit))
 	}
 	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.LargestMax, 0) > 0 {
-		p.warn(besideUnlimited, f["requests_per_unit"].key, "remove it", "requests_per_unit has no effect when unlimited")
+		p.warn(besideUnlimited, f["requests_per_unit"].key, "remove it", "'requests_per_unit' has no effect when unlimited")
 	}
 	for _, name := range inRateLimit.Keys {
 		if key := f[name].key; key != nil && isWeirs(name) {
-			p.fault(key, "remove one of them", "%s has no meaning when unlimited", name)
+			p.fault(key, "remove one of them", "'%s' has no meaning when unlimited", name)
 		}
 	}
 	return p.faultCount == faultsBefore
@@ -104,8 +104,8 @@ func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) 
 			continue
 		}
 		if ids[l.Compiled.StateID()] {
-			p.fault(n, "keep the lower one, or change unit or unit_multiplier",
-				"duplicate limit in rate_limits: it would share its counter with an earlier one of the same algorithm and window")
+			p.fault(n, "keep the lower one, or change 'unit' or 'unit_multiplier'",
+				"duplicate limit in 'rate_limits': it would share its counter with an earlier one of the same algorithm and window")
 		}
 		ids[l.Compiled.StateID()] = true
 		l.Name = name
@@ -119,8 +119,8 @@ func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) 
 	}
 	for _, n := range counting {
 		if reserves {
-			p.warn(costCountsDenied, n, "set count_denied: false",
-				"this limit counts denied hits, and its hits are costs because of the reserve beside "+
+			p.warn(costCountsDenied, n, "set 'count_denied: false'",
+				"this limit counts denied hits, and its hits are costs because of the 'reserve' beside "+
 					"it: one denied request can use up the limit")
 		}
 	}
@@ -149,8 +149,8 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, fault
 		return l, false
 	}
 	if spec := l.Compiled.Spec(); spec.Max > 0 && l.Compiled.PeeksOver() && !spec.CountDenied {
-		p.warn(peekNeverDenied, n, "set count_denied: true, or peek: would_fit"+note,
-			"a peek is never denied: peek is over, and denied hits of a %s do not count",
+		p.warn(peekNeverDenied, n, "set 'count_denied: true' or 'peek: would_fit'"+note,
+			"a peek is never denied: 'peek' is over, and denied hits of a %s do not count",
 			spec.Algorithm)
 	}
 	if own.settings["on_store_error"].value == local {
@@ -168,8 +168,8 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 		r.Requests = p.slots(own.at, f, faultyKeys)
 	case slots.key != nil:
 		if own.algorithm() != "" && !faultyKeys {
-			p.fault(slots.key, "write requests_per_unit, or set algorithm: concurrency",
-				"concurrent_requests has no meaning for the algorithm %s", own.algorithm())
+			p.fault(slots.key, "write 'requests_per_unit', or set 'algorithm: concurrency'",
+				"'concurrent_requests' has no meaning for the algorithm %s", own.algorithm())
 		}
 	default:
 		if !faultyKeys || f["unit"].key != nil {
@@ -190,7 +190,7 @@ func (p *parser) requests(n *yaml.Node, f field, overlayRequests *requests) int6
 		return p.number(f, 0, limiters.LargestMax, 0)
 	}
 	if overlayRequests == nil {
-		p.warn(missingRequests, cmp.Or(f.key, n), "set it", "requests_per_unit is missing, so the limit is 0 and denies every request")
+		p.warn(missingRequests, cmp.Or(f.key, n), "set it", "'requests_per_unit' is missing, so the limit is 0 and denies every request")
 	}
 	return 0
 }

@@ -103,8 +103,8 @@ func (r *reader) checkApplicable(own, merged *limitSettings, note string) {
 		if _, found := merged.settings[known.Key]; !found || known.inObject() || algorithm == "" || slices.Contains(known.algorithms, algorithm) {
 			continue
 		}
-		r.fault(cmp.Or(own.settings[known.Key].key, own.at), "remove it, or set algorithm: "+strings.Join(known.algorithms, " or ")+note,
-			"%s has no meaning for the algorithm %s", known.Key, algorithm)
+		r.fault(cmp.Or(own.settings[known.Key].key, own.at), "remove it, or set 'algorithm: "+strings.Join(known.algorithms, "' or 'algorithm: ")+"'"+note,
+			"'%s' has no meaning for the algorithm %s", known.Key, algorithm)
 	}
 }
 
@@ -136,6 +136,6 @@ func overlayNote(overlay *limitSettings, fromOverlay []string) string {
 	if at == nil {
 		at = overlay.requests.key
 	}
-	return fmt.Sprintf(" (the overlay sets %s, at %s:%d:%d)",
-		strings.Join(fromOverlay, ", "), overlay.file, at.Line, at.Column)
+	return fmt.Sprintf(" (the overlay sets '%s', at %s:%d:%d)",
+		strings.Join(fromOverlay, "', '"), overlay.file, at.Line, at.Column)
 }

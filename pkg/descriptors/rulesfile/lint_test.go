@@ -287,7 +287,7 @@ func TestLintFindsModifierAboveLimitsThatHaveIt(t *testing.T) {
 	const text = "domain: d\ndescriptors:\n  - key: a\n    shadow_mode: true\n    descriptors:\n" +
 		"      - {key: b, shadow_mode: true, descriptors: [{key: c, shadow_mode: true, rate_limit: &l {unit: day, requests_per_unit: 1}}]}\n"
 	wantLint(t, rulesfile.Options{}, text)
-	const said = ": shadow_mode has no effect without a rate_limit beside it: move it beside the rate_limit, descriptors do not inherit it [modifier-without-limit]"
+	const said = ": 'shadow_mode' has no effect without a 'rate_limit' beside it: move it beside the 'rate_limit', descriptors do not inherit it [modifier-without-limit]"
 	wantLint(t, rulesfile.Options{}, text+"      - {key: c, rate_limit: *l}\n", "4:5"+said)
 }
 
@@ -336,8 +336,8 @@ descriptors:
           - {unit: day, requests_per_unit: 1000, reserve: {ttl: 2m}}
           - {unit: hour, requests_per_unit: 100%s}
 `
-	const said = ": this limit counts denied hits, and its hits are costs because of the reserve beside it: one denied request can use up the limit: " +
-		"set count_denied: false [cost-counts-denied]"
+	const said = ": this limit counts denied hits, and its hits are costs because of the 'reserve' beside it: one denied request can use up the limit: " +
+		"set 'count_denied: false' [cost-counts-denied]"
 	wantLint(t, rulesfile.Options{}, fmt.Sprintf(text, ", count_denied: true"), "8:50"+said)
 	wantLint(t, rulesfile.Options{}, fmt.Sprintf(text, ""), "8:13"+said)
 	wantLint(t, rulesfile.Options{}, fmt.Sprintf(text, ", count_denied: false"))
@@ -348,7 +348,7 @@ descriptors:
 func TestLintFindsLocalWithoutReplicas(t *testing.T) {
 	const text = "domain: d\non_store_error: local\ndescriptors:\n  - {key: a, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: local}}\n"
 	wantLint(t, rulesfile.Options{}, text)
-	wantLint(t, rulesfile.Options{ReplicasUnknown: true}, text, "2:1: on_store_error: local without a number of replicas: while Redis is down, "+
+	wantLint(t, rulesfile.Options{ReplicasUnknown: true}, text, "2:1: 'on_store_error: local' without a number of replicas: while Redis is down, "+
 		"each replica admits the whole limit: set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check [local-without-replicas]")
 	wantLint(t, rulesfile.Options{ReplicasUnknown: true}, strings.ReplaceAll(text, "local", "deny"))
 	// If the check does not run, the comment is reported neither as unused nor as unknown.

@@ -63,7 +63,7 @@ func (r *reader) readLevel(n *yaml.Node, f fields, faultyKeys bool) (l descripto
 	}
 	for _, name := range []string{"values", "cidr"} {
 		if f[name].key != nil && strings.Contains(key, "*") {
-			r.fault(f["key"].value, "write a descriptor for each key", "a key with a '*' cannot have %s", name)
+			r.fault(f["key"].value, "write a descriptor for each key", "a key with a '*' cannot have '%s'", name)
 		}
 	}
 	if misspelled || r.faultCount > faultsBefore {
@@ -82,7 +82,7 @@ func (r *reader) onlyOne(f fields, names ...string) {
 		}
 	}
 	if len(given) > 1 {
-		r.fault(f[given[1]].key, "keep one, or write a descriptor for each", "%s and %s are both given", given[0], given[1])
+		r.fault(f[given[1]].key, "keep one, or write a descriptor for each", "'%s' and '%s' are both given", given[0], given[1])
 	}
 }
 
@@ -93,7 +93,7 @@ func (r *reader) items(f field, item string) []*yaml.Node {
 	case !ok:
 		return nil
 	case n.Kind == yaml.SequenceNode && len(n.Content) == 0, n.ShortTag() == "!!null":
-		r.fault(n, "add a "+item, "%s is empty", f.key.Value)
+		r.fault(n, "add a "+item, "'%s' is empty", f.key.Value)
 		return nil
 	}
 	remedy := listRemedy
@@ -105,15 +105,15 @@ func (r *reader) items(f field, item string) []*yaml.Node {
 
 // listedValue reads an item of values.
 func (r *reader) listedValue(n *yaml.Node) (string, bool) {
-	value, ok := r.textOf(n, "an item of values")
+	value, ok := r.textOf(n, "an item of 'values'")
 	switch {
 	case !ok:
 		return "", false
 	case value == "":
-		r.fault(n, "write a value, or remove the item", "an item of values is empty")
+		r.fault(n, "write a value, or remove the item", "an item of 'values' is empty")
 		return "", false
 	case strings.Contains(value, "*"):
-		r.fault(n, "write 'value: \""+excerpt(value)+"\"' in a descriptor of its own", "the item '%s' of values has a '*', and "+
+		r.fault(n, "write 'value: \""+excerpt(value)+"\"' in a descriptor of its own", "the item '%s' of 'values' has a '*', and "+
 			"values are compared as they are", excerpt(value))
 		return "", false
 	}
@@ -124,7 +124,7 @@ func (r *reader) listedValue(n *yaml.Node) (string, bool) {
 func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
 	const remedy = "want an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
 	if n.Kind != yaml.ScalarNode {
-		r.fault(n, remedy, "an item of cidr is %s, not a prefix", shape(n))
+		r.fault(n, remedy, "an item of 'cidr' is %s, not a prefix", shape(n))
 		return netip.Prefix{}, false
 	}
 	p, err := netip.ParsePrefix(n.Value)
@@ -134,7 +134,7 @@ func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
 			r.fault(n, "write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'", "the address %s has no prefix length", excerpt(n.Value))
 			return netip.Prefix{}, false
 		}
-		r.fault(n, remedy, "an item of cidr is %s, not a prefix", shape(n))
+		r.fault(n, remedy, "an item of 'cidr' is %s, not a prefix", shape(n))
 		return netip.Prefix{}, false
 	}
 	const mapped = 128 - 32 // bits before the IPv4 address

@@ -14,7 +14,7 @@ func (r *reader) metadata(f field) map[string]any {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.fault(n, "want a map", "metadata is %s, not a map", shape(n))
+		r.fault(n, "want a map", "'metadata' is %s, not a map", shape(n))
 		return nil
 	}
 	m := map[string]any{}
@@ -36,10 +36,10 @@ func (r *reader) object(n *yaml.Node, m map[string]any) {
 			merged = append(merged, n.Content[i+1])
 			continue
 		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null" || key.ShortTag() == "!!binary":
-			r.fault(key, "want a text", "a key of metadata is %s", shape(key))
+			r.fault(key, "want a text", "a key of 'metadata' is %s", shape(key))
 			continue
 		case key.ShortTag() != "!!str":
-			r.warn(metadataKey, key, "quote it", "the key %s of metadata is not a text, and is read as '%s'", quoted(key), quoted(key))
+			r.warn(metadataKey, key, "quote it", "the key %s of 'metadata' is not a text, and is read as '%s'", quoted(key), quoted(key))
 		}
 		if _, twice := direct[key.Value]; twice {
 			r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts", excerpt(key.Value))

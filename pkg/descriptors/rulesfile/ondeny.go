@@ -50,18 +50,18 @@ func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
 	switch {
 	case r.faultCount > faultsBefore:
 	case o.Problem && f["body"].key != nil:
-		r.fault(f["body"].key, "remove one of them", "problem: true has a body of its own")
+		r.fault(f["body"].key, "remove one of them", "'problem: true' has a body of its own")
 	case o.Problem && f["content_type"].key != nil:
-		r.fault(f["content_type"].key, "remove it", "the content type with problem: true is application/problem+json")
+		r.fault(f["content_type"].key, "remove it", "the content type with 'problem: true' is application/problem+json")
 	case len(o.Body) > descriptors.MaxDenyBodyBytes:
-		r.fault(f["body"].value, "shorten it, or send a redirect to the page in headers", "body has %d bytes, and at most %d are allowed",
+		r.fault(f["body"].value, "shorten it, or send a redirect to the page in 'headers'", "'body' has %d bytes, and at most %d are allowed",
 			len(o.Body), descriptors.MaxDenyBodyBytes)
 	case f["content_type"].key != nil && o.Body == "":
-		r.fault(f["content_type"].key, "write the body, or remove content_type", "content_type has no meaning without a body")
+		r.fault(f["content_type"].key, "write 'body', or remove 'content_type'", "'content_type' has no meaning without 'body'")
 	case !httpguts.ValidHeaderFieldValue(o.ContentType):
-		r.fault(f["content_type"].value, "want a type such as text/html", "content_type contains a control character")
+		r.fault(f["content_type"].value, "want a type such as text/html", "'content_type' contains a control character")
 	case o.Body == "" && !o.Problem && len(o.Headers) == 0:
-		r.fault(n, "set body, headers or problem: true", "on_deny is empty")
+		r.fault(n, "set 'body', 'headers' or 'problem: true'", "'on_deny' is empty")
 	case o.Body != "":
 		o.ContentType = cmp.Or(o.ContentType, defaultContentType)
 	}
@@ -70,7 +70,7 @@ func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
 
 // notInHeaders maps headers that Weir or Envoy sets to the advice for users.
 var notInHeaders = map[string]string{
-	"content-type":      "write content_type instead",
+	"content-type":      "write 'content_type' instead",
 	"retry-after":       "remove it: RESPONSE_HEADERS_STANDARD=draft-11 sends the wait of the limit",
 	"ratelimit":         "remove it: RESPONSE_HEADERS_STANDARD=draft-11 sends it",
 	"ratelimit-policy":  "remove it: RESPONSE_HEADERS_STANDARD=draft-11 sends it",
@@ -92,11 +92,11 @@ func (r *reader) headers(f field) []descriptors.Header {
 	}
 	const remedy = "want a map such as {x-support: https://example.com}"
 	if n.Kind != yaml.MappingNode {
-		r.fault(n, remedy, "headers is %s, not a map", shape(n))
+		r.fault(n, remedy, "'headers' is %s, not a map", shape(n))
 		return nil
 	}
 	if count := len(n.Content) / 2; count == 0 || count > descriptors.MaxDenyHeaders {
-		r.fault(n, fmt.Sprintf("want 1 to %d headers", descriptors.MaxDenyHeaders), "headers has %d headers", count)
+		r.fault(n, fmt.Sprintf("want 1 to %d headers", descriptors.MaxDenyHeaders), "'headers' has %d headers", count)
 		return nil
 	}
 	var all []descriptors.Header

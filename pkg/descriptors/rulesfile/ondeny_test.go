@@ -107,25 +107,25 @@ func TestOnDenyFaultsNameLineAndRemedy(t *testing.T) {
 		many[i] = fmt.Sprintf("x-%d: v", i)
 	}
 	for onDeny, want := range map[string]string{
-		"{}":                       "5:16: on_deny is empty: set body, headers or problem: true",
+		"{}":                       "5:16: 'on_deny' is empty: set 'body', 'headers' or 'problem: true'",
 		"":                         "5:15: an on_deny is empty, not a map: want a map with the keys body, content_type, headers, problem",
 		"problem":                  "5:16: an on_deny is the text 'problem', not a map: want a map with the keys body, content_type, headers, problem",
 		"{boddy: x}":               "5:17: unknown key 'boddy' in an on_deny: did you mean 'body'?",
 		"{status: 503}":            "5:17: unknown key 'status' in an on_deny: write 'rate_limited_status' in the filter of Envoy",
-		"{problem: yes, body: x}":  "5:26: problem is the text 'yes': want true or false",
-		"{problem: true, body: x}": "5:32: problem: true has a body of its own: remove one of them",
-		"{problem: true, content_type: text/plain}":             "5:32: the content type with problem: true is application/problem+json: remove it",
-		"{content_type: text/plain}":                            "5:17: content_type has no meaning without a body: write the body, or remove content_type",
-		"{body: x, content_type: \"a\\nb\"}":                    "5:40: content_type contains a control character: want a type such as text/html",
-		"{body: [x]}":                                           "5:23: body is a list, not a text: want a text",
-		"{body: '" + strings.Repeat("x", 16385) + "'}":          "5:23: body has 16385 bytes, and at most 16384 are allowed: shorten it, or send a redirect to the page in headers",
-		"{headers: [x]}":                                        "5:26: headers is a list, not a map: want a map such as {x-support: https://example.com}",
-		"{headers: {}}":                                         "5:26: headers has 0 headers: want 1 to 16 headers",
-		"{headers: {" + strings.Join(many, ", ") + "}}":         "5:26: headers has 17 headers: want 1 to 16 headers",
+		"{problem: yes, body: x}":  "5:26: 'problem' is the text 'yes': want true or false",
+		"{problem: true, body: x}": "5:32: 'problem: true' has a body of its own: remove one of them",
+		"{problem: true, content_type: text/plain}":             "5:32: the content type with 'problem: true' is application/problem+json: remove it",
+		"{content_type: text/plain}":                            "5:17: 'content_type' has no meaning without 'body': write 'body', or remove 'content_type'",
+		"{body: x, content_type: \"a\\nb\"}":                    "5:40: 'content_type' contains a control character: want a type such as text/html",
+		"{body: [x]}":                                           "5:23: 'body' is a list, not a text: want a text",
+		"{body: '" + strings.Repeat("x", 16385) + "'}":          "5:23: 'body' has 16385 bytes, and at most 16384 are allowed: shorten it, or send a redirect to the page in 'headers'",
+		"{headers: [x]}":                                        "5:26: 'headers' is a list, not a map: want a map such as {x-support: https://example.com}",
+		"{headers: {}}":                                         "5:26: 'headers' has 0 headers: want 1 to 16 headers",
+		"{headers: {" + strings.Join(many, ", ") + "}}":         "5:26: 'headers' has 17 headers: want 1 to 16 headers",
 		"{headers: {':status': 200}}":                           "5:27: :status is not the name of a header: remove it: Envoy sets the status by rate_limited_status of its filter",
 		"{headers: {'x y': 1}}":                                 "5:27: x y is not the name of a header: want a name of letters, digits and '-'",
 		"{headers: {Content-Length: 1}}":                        "5:27: header 'content-length' is not allowed: remove it: Envoy sets it",
-		"{headers: {content-type: text/plain}}":                 "5:27: header 'content-type' is not allowed: write content_type instead",
+		"{headers: {content-type: text/plain}}":                 "5:27: header 'content-type' is not allowed: write 'content_type' instead",
 		"{headers: {retry-after: 60}}":                          "5:27: header 'retry-after' is not allowed: remove it: RESPONSE_HEADERS_STANDARD=draft-11 sends the wait of the limit",
 		"{headers: {x-a: 1, X-A: 2}}":                           "5:35: header 'x-a' is given twice: remove one",
 		"{headers: {x-a: ''}}":                                  "5:32: header 'x-a' has no value: write a value, or remove the header",
@@ -136,7 +136,7 @@ func TestOnDenyFaultsNameLineAndRemedy(t *testing.T) {
 		text := start + "      on_deny: " + onDeny + "\n      unit: day\n      requests_per_unit: 1\n"
 		_, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(text)})
 		if bySchema := validate(t, text); bySchema == nil && !strings.Contains(want, "twice") && !strings.Contains(want, "control character") &&
-			!strings.Contains(want, "not allowed") && !strings.Contains(want, "longer") && !strings.Contains(want, "on_deny is empty") {
+			!strings.Contains(want, "not allowed") && !strings.Contains(want, "longer") && !strings.Contains(want, "'on_deny' is empty") {
 			t.Errorf("%s: the schema accepts it", onDeny)
 		}
 		if err == nil || err.Error() != "f:"+want {
@@ -151,7 +151,7 @@ func TestOnDenyIsGivenOncePerDomain(t *testing.T) {
 		return rulesfile.File{Name: name, Data: []byte("domain: d\non_deny: {problem: true}\ndescriptors: [{key: " + key + ", rate_limit: {unit: day, requests_per_unit: 1}}]\n")}
 	}
 	_, _, err := rulesfile.ParseWith(rulesfile.Options{MergeDomains: true}, file("a.yaml", "a"), file("b.yaml", "b"))
-	if want := "b.yaml:2:1: the domain has an on_deny already, in a.yaml:2: set it once"; err == nil || err.Error() != want {
+	if want := "b.yaml:2:1: the domain has an 'on_deny' already, in a.yaml:2: set it once"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -69,7 +69,7 @@ func TestConflictingOnStoreErrorIsAnError(t *testing.T) {
 		t.Errorf("set twice and the same: %v", err)
 	}
 	_, _, err = rulesfile.ParseWith(merge, files(whenLost, fmt.Sprintf(more, "deny"))...)
-	if err == nil || !strings.HasPrefix(err.Error(), "b.yaml:2:1: on_store_error is 'deny' here and 'allow' in a.yaml:2: set it once") {
+	if err == nil || !strings.HasPrefix(err.Error(), "b.yaml:2:1: 'on_store_error' is 'deny' here and 'allow' in a.yaml:2: set it once") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -144,18 +144,18 @@ func TestErrorNamesTheOverlay(t *testing.T) {
 	for _, tt := range []struct{ overlay, limit, want string }{
 		{"{algorithm: sliding_log}", "requests_per_unit: 5000000",
 			"a.yaml:2:36: a sliding log of 5000000 hits is too large: want at most 1000000, or the algorithm funnel, " +
-				"which needs no memory per hit (the overlay sets algorithm, at o.yaml:2:37)"},
+				"which needs no memory per hit (the overlay sets 'algorithm', at o.yaml:2:37)"},
 		{"{capacity: 5}", "requests_per_unit: 1",
-			"a.yaml:2:36: capacity has no meaning for the algorithm fixed_window: remove it, or set algorithm: funnel " +
-				"(the overlay sets capacity, at o.yaml:2:37)"},
+			"a.yaml:2:36: 'capacity' has no meaning for the algorithm fixed_window: remove it, or set 'algorithm: funnel' " +
+				"(the overlay sets 'capacity', at o.yaml:2:37)"},
 		{"{algorithm: funnel, count_denied: true}", "requests_per_unit: 1, window_start: clock",
-			"a.yaml:2:70: window_start has no meaning for the algorithm funnel: remove it, or set algorithm: fixed_window " +
-				"(the overlay sets algorithm, count_denied, at o.yaml:2:37)"},
+			"a.yaml:2:70: 'window_start' has no meaning for the algorithm funnel: remove it, or set 'algorithm: fixed_window' " +
+				"(the overlay sets 'algorithm', 'count_denied', at o.yaml:2:37)"},
 		{"{penalty: {after: 1, within: 1m, for: 10m, max: 5m}}", "requests_per_unit: 1",
-			"a.yaml:2:36: a penalty of 10m0s is longer than its max of 5m0s: set a longer max or a shorter for " +
-				"(the overlay sets penalty, at o.yaml:2:37)"},
+			"a.yaml:2:36: a penalty of 10m0s is longer than its 'max' of 5m0s: set a longer 'max' or a shorter 'for' " +
+				"(the overlay sets 'penalty', at o.yaml:2:37)"},
 		{"{algorithm: funnel}", "requests_per_unit: -1",
-			"a.yaml:2:67: requests_per_unit is -1: want a whole number from 0 to 4503599627370495"},
+			"a.yaml:2:67: 'requests_per_unit' is -1: want a whole number from 0 to 4503599627370495"},
 	} {
 		_, err := overlaid("domain: d\ndescriptors: [{key: k, rate_limit: "+tt.overlay+"}]\n",
 			"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, "+tt.limit+"}}]\n")
@@ -177,13 +177,13 @@ func TestOverlayErrorsNameLineAndRemedy(t *testing.T) {
 		{"domain: d\ndescriptors: [{key: k}, {key: k}]", "a.yaml:2:26: duplicate descriptor 'k': line 2 has it too"},
 		{"domain: d\ndescriptors: [{key: k, values: [a]}, {key: k, values: [b, a]}]",
 			"a.yaml:2:59: duplicate descriptor 'k_a': line 2 has it too: remove one"},
-		{"domain: d\ndescriptors: [{key: k, value: a, cidr: [10.0.0.0/8]}]", "a.yaml:2:34: value and cidr are both given"},
-		{"domain: d\ndescriptors: [{key: k, cidr: []}]", "a.yaml:2:30: cidr is empty: add a prefix"},
+		{"domain: d\ndescriptors: [{key: k, value: a, cidr: [10.0.0.0/8]}]", "a.yaml:2:34: 'value' and 'cidr' are both given"},
+		{"domain: d\ndescriptors: [{key: k, cidr: []}]", "a.yaml:2:30: 'cidr' is empty: add a prefix"},
 		{"domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: x}}]", "a.yaml:2:48: unknown algorithm 'x'"},
 		{"domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: sliding_log, capacity: 3}}]",
-			"a.yaml:2:61: capacity has no meaning for the algorithm sliding_log"},
-		{"domain: d\ndescriptors: [{key: k, rate_limit: {capacity: 0}}]", "a.yaml:2:47: capacity is 0"},
-		{"domain: d\ndescriptors: [{key: k, rate_limit: {count_denied: yes}}]", "a.yaml:2:51: count_denied is the text 'yes'"},
+			"a.yaml:2:61: 'capacity' has no meaning for the algorithm sliding_log"},
+		{"domain: d\ndescriptors: [{key: k, rate_limit: {capacity: 0}}]", "a.yaml:2:47: 'capacity' is 0"},
+		{"domain: d\ndescriptors: [{key: k, rate_limit: {count_denied: yes}}]", "a.yaml:2:51: 'count_denied' is the text 'yes'"},
 		{"domain: d\ndescriptors: &a [{key: k, descriptors: *a}]", "a.yaml:2:19: nested too deeply"},
 		{": [\n", "a.yaml:1:3: '[' is not closed: add ']'"},
 	} {
@@ -213,9 +213,9 @@ descriptors:
 		}
 	}
 	for _, tt := range []struct{ overlay, want string }{
-		{"{requests_per_unit: 4503599627370496}", "o.yaml:2:56: requests_per_unit is 4503599627370496: want a whole number from 0 to 4503599627370495"},
-		{"{requests_per_unit: 4294967296}", "a.yaml:2:36: a funnel of 4294967296 hits is too large: want a capacity of at most 4294967295 " +
-			"(the overlay sets requests_per_unit, at o.yaml:2:37)"},
+		{"{requests_per_unit: 4503599627370496}", "o.yaml:2:56: 'requests_per_unit' is 4503599627370496: want a whole number from 0 to 4503599627370495"},
+		{"{requests_per_unit: 4294967296}", "a.yaml:2:36: a funnel of 4294967296 hits is too large: want a 'capacity' of at most 4294967295 " +
+			"(the overlay sets 'requests_per_unit', at o.yaml:2:37)"},
 	} {
 		_, err := overlaid("domain: d\ndescriptors: [{key: k, rate_limit: "+tt.overlay+"}]\n",
 			"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, algorithm: funnel}}]\n")
@@ -233,8 +233,8 @@ func TestOverlaySetsACalendar(t *testing.T) {
 	}
 	_, err = overlaid("domain: d\ndescriptors: [{key: k, rate_limit: {window_start: calendar}}]\n",
 		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 5}}]\n")
-	golden(t, err, "a.yaml:2:36: a window by the calendar is too short with the unit minute: set unit to day, week, month or year, "+
-		"or remove window_start (the overlay sets window_start, at o.yaml:2:37)")
+	golden(t, err, "a.yaml:2:36: a window by the calendar is too short with the unit minute: set 'unit' to day, week, month or year, "+
+		"or remove 'window_start' (the overlay sets 'window_start', at o.yaml:2:37)")
 }
 
 // With CalendarMonths, only the months of fixed windows that set no window_start change.

@@ -91,7 +91,7 @@ func (r *reader) objectParameter(f field, object *parameter, settings map[string
 		case keys[name].key != nil:
 			settings[p.Key] = setting{keys[name].key, r.parameter(keys[name], p)}
 		case p.Required && !misspelled:
-			r.fault(f.key, "set "+name+": "+strings.TrimSuffix(p.About, "."), "%s has no %s", object.Key, name)
+			r.fault(f.key, "set '"+name+"': "+strings.TrimSuffix(p.About, "."), "'%s' needs '%s'", object.Key, name)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (r *reader) zone(f field) string {
 	}
 	zones := limiters.TimeZones()
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
-		r.fault(n, "want the name of a time zone, such as Europe/Berlin", "%s is %s", f.key.Value, shape(n))
+		r.fault(n, "want the name of a time zone, such as Europe/Berlin", "'%s' is %s", f.key.Value, shape(n))
 		return ""
 	}
 	if _, known := slices.BinarySearch(zones, n.Value); !known {
@@ -139,7 +139,7 @@ func (r *reader) duration(f field, p *parameter) string {
 	minimum, maximum := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
 	d, ok := parseDuration(n, minimum, maximum)
 	if !ok {
-		r.fault(n, wantDuration(minimum, maximum), "%s is %s", f.key.Value, shape(n))
+		r.fault(n, wantDuration(minimum, maximum), "'%s' is %s", f.key.Value, shape(n))
 		return ""
 	}
 	return d.String()

@@ -132,18 +132,18 @@ a.yaml:2:1: unknown key 'limits' in the file: want one of domain, descriptors, o
 a.yaml:5:5: unknown key 'ratelimit' in a descriptor: did you mean 'rate_limit'?
 a.yaml:6:5: descriptor has empty key: write 'key: <name>'
 a.yaml:7:10: descriptor has empty key: write 'key: <name>'
-a.yaml:9:12: value is the number 1.5, not a text: quote it: '1.5'
+a.yaml:9:12: 'value' is the number 1.5, not a text: quote it: '1.5'
 a.yaml:13:10: duplicate descriptor composite key 'd.x.k_v': line 12 has it too: merge them
 a.yaml:15:24: invalid rate limit unit 'fortnight': want one of second, minute, hour, day, week, month, year
-a.yaml:15:54: requests_per_unit is -1: want a whole number from 0 to 4503599627370495
+a.yaml:15:54: 'requests_per_unit' is -1: want a whole number from 0 to 4503599627370495
 a.yaml:17:17: a sliding log of 5000000 hits is too large: want at most 1000000, or the algorithm funnel, `+
 		`which needs no memory per hit
-a.yaml:19:51: capacity has no meaning for the algorithm fixed_window: remove it, or set algorithm: funnel
+a.yaml:19:51: 'capacity' has no meaning for the algorithm fixed_window: remove it, or set 'algorithm: funnel'
 a.yaml:19:78: unknown window_start 'noon': want one of clock, first_hit, calendar
 a.yaml:21:5: key 'algorithm' does not belong in a descriptor: move it into a rate_limit
-a.yaml:24:9: duplicate limit in rate_limits: it would share its counter with an earlier one of the `+
-		`same algorithm and window: keep the lower one, or change unit or unit_multiplier
-a.yaml:25:9: an item of rate_limits is the text 'second', not a map: write a map after each '- '
+a.yaml:24:9: duplicate limit in 'rate_limits': it would share its counter with an earlier one of the `+
+		`same algorithm and window: keep the lower one, or change 'unit' or 'unit_multiplier'
+a.yaml:25:9: an item of 'rate_limits' is the text 'second', not a map: write a map after each '- '
 b.yaml:1:9: duplicate domain 'd' in config file: a.yaml has it too: put all its descriptors in one file, `+
 		`or set MERGE_DOMAIN_CONFIG
 c.yaml:1:1: config file cannot have empty domain: write 'domain: <name>' at the top
@@ -165,47 +165,47 @@ func TestErrorsNameLineAndRemedy(t *testing.T) {
 	}
 	descriptor := func(s string) string { return "domain: d\ndescriptors: [{key: a, " + s + "}]\n" }
 	for _, tt := range []struct{ text, want string }{
-		{limit("requests_per_unit: 1.5"), "2:67: requests_per_unit is 1.5: want a whole number from 0"},
-		{limit("requests_per_unit: 99999999999999999999"), "2:67: requests_per_unit is 99999999999999999999: want"},
-		{limit("requests_per_unit: 1e3"), "2:67: requests_per_unit is 1e3"},
-		{limit("requests_per_unit: 4503599627370496"), "2:67: requests_per_unit is 4503599627370496"},
-		{limit("requests_per_unit: 18446744073709551616"), "2:67: requests_per_unit is 18446744073709551616"},
-		{limit("requests_per_unit: 4294967296, algorithm: funnel"), "2:36: a funnel of 4294967296 hits is too large: want a capacity of at most 4294967295"},
+		{limit("requests_per_unit: 1.5"), "2:67: 'requests_per_unit' is 1.5: want a whole number from 0"},
+		{limit("requests_per_unit: 99999999999999999999"), "2:67: 'requests_per_unit' is 99999999999999999999: want"},
+		{limit("requests_per_unit: 1e3"), "2:67: 'requests_per_unit' is 1e3"},
+		{limit("requests_per_unit: 4503599627370496"), "2:67: 'requests_per_unit' is 4503599627370496"},
+		{limit("requests_per_unit: 18446744073709551616"), "2:67: 'requests_per_unit' is 18446744073709551616"},
+		{limit("requests_per_unit: 4294967296, algorithm: funnel"), "2:36: a funnel of 4294967296 hits is too large: want a 'capacity' of at most 4294967295"},
 		{limit("requests_per_unit: 4294967311, algorithm: funnel, capacity: 9"), "2:36: a funnel cannot count 4294967311 hits in 24h0m0s exactly"},
 		{limit("requests_per_unit: 1000001, algorithm: sliding_log"), "2:36: a sliding log of 1000001 hits is too large"},
-		{limit("requests_per_unit: x"), "2:67: requests_per_unit is the text 'x': want a whole number"},
-		{limit("requests_per_unit: '5'"), "2:67: requests_per_unit is the text '5': remove the quotes: 'requests_per_unit: 5'"},
-		{limit("unit_multiplier: ~"), "2:65: unit_multiplier is empty: want a whole number"},
-		{limit("requests_per_unit: [1]"), "2:67: requests_per_unit is a list"},
-		{limit("unit_multiplier: 0"), "2:65: unit_multiplier is 0: want a whole number from 1"},
+		{limit("requests_per_unit: x"), "2:67: 'requests_per_unit' is the text 'x': want a whole number"},
+		{limit("requests_per_unit: '5'"), "2:67: 'requests_per_unit' is the text '5': remove the quotes: 'requests_per_unit: 5'"},
+		{limit("unit_multiplier: ~"), "2:65: 'unit_multiplier' is empty: want a whole number"},
+		{limit("requests_per_unit: [1]"), "2:67: 'requests_per_unit' is a list"},
+		{limit("unit_multiplier: 0"), "2:65: 'unit_multiplier' is 0: want a whole number from 1"},
 		{limit("unit_multiplier: 3651"), "2:36: a unit_multiplier of 3651 is too large for the unit day: want at most 3650"},
 		{limit("algorithm: sliding_window"),
 			"2:59: unknown algorithm 'sliding_window': write 'sliding_log'"},
-		{limit("algorithm: ~"), "2:59: algorithm is empty: want one of fixed_window"},
-		{limit("algorithm: funnel, window_start: clock"), "2:67: window_start has no meaning for the algorithm funnel"},
-		{limit("algorithm: funnel, capacity: 0"), "2:77: capacity is 0: want a whole number from 1"},
-		{limit("algorithm: funnel, capacity: 2"), "2:36: a capacity has no meaning for a maximum of 0, which denies every hit: remove it"},
-		{limit("count_denied: yes"), "2:62: count_denied is the text 'yes': want true or false"},
+		{limit("algorithm: ~"), "2:59: 'algorithm' is empty: want one of fixed_window"},
+		{limit("algorithm: funnel, window_start: clock"), "2:67: 'window_start' has no meaning for the algorithm funnel"},
+		{limit("algorithm: funnel, capacity: 0"), "2:77: 'capacity' is 0: want a whole number from 1"},
+		{limit("algorithm: funnel, capacity: 2"), "2:36: 'capacity' has no meaning for a maximum of 0, which denies every hit: remove 'capacity'"},
+		{limit("count_denied: yes"), "2:62: 'count_denied' is the text 'yes': want true or false"},
 		{limit("on_store_error: retry"), "2:64: unknown on_store_error 'retry': want one of error, allow, deny, local"},
-		{descriptor("rate_limit: {unlimited: true, on_store_error: deny}"), "2:54: on_store_error has no meaning when unlimited"},
+		{descriptor("rate_limit: {unlimited: true, on_store_error: deny}"), "2:54: 'on_store_error' has no meaning when unlimited"},
 		{descriptor("on_store_error: deny"), "2:24: key 'on_store_error' does not belong in a descriptor: move it into a rate_limit"},
-		{"domain: d\non_store_error:\n", "2:16: on_store_error is empty: want one of error"},
+		{"domain: d\non_store_error:\n", "2:16: 'on_store_error' is empty: want one of error"},
 		{limit("<<: 3"), "2:52: a rate_limit is 3, not a map"},
 		{descriptor("rate_limit: {requests_per_unit: 1}"), "2:36: invalid rate limit unit ''"},
 		{descriptor("rate_limit: {unit: unknown}"), "2:43: invalid rate limit unit 'unknown'"},
 		{descriptor("rate_limit: 5"), "2:36: a rate_limit is 5, not a map: want a map with the keys unit,"},
-		{descriptor("rate_limit: [{unit: day}]"), "2:36: rate_limit is a list: use rate_limits for several limits"},
-		{descriptor("rate_limits: []"), "2:37: rate_limits is empty: add a limit"},
-		{descriptor("rate_limits: ~"), "2:37: rate_limits is empty, not a list: begin each item with '- '"},
+		{descriptor("rate_limit: [{unit: day}]"), "2:36: 'rate_limit' is a list: use 'rate_limits' for several limits"},
+		{descriptor("rate_limits: []"), "2:37: 'rate_limits' is empty: add a limit"},
+		{descriptor("rate_limits: ~"), "2:37: 'rate_limits' is empty, not a list: begin each item with '- '"},
 		{descriptor("rate_limit: {unit: day, requests_per_unit: 1}, rate_limits: [{unit: hour, requests_per_unit: 1}]"),
-			"2:71: rate_limits replaces rate_limit, and both are given: move that limit into the list"},
-		{descriptor("value: [x]"), "2:31: value is a list, not a text"},
-		{descriptor("value: !!binary aGk="), "2:31: value is binary data, not a text"},
+			"2:71: 'rate_limits' replaces 'rate_limit', and both are given: move that limit into the list"},
+		{descriptor("value: [x]"), "2:31: 'value' is a list, not a text"},
+		{descriptor("value: !!binary aGk="), "2:31: 'value' is binary data, not a text"},
 		{descriptor("0.25: x"), "2:24: the key 0.25 is not a text"},
 		{descriptor("? [x] : y"), "2:26: the key a list is not a text"},
 		{descriptor(`"a\nb": x`), "2:24: unknown key 'a\uFFFDb'"},
-		{descriptor("descriptors: {key: b}"), "2:37: descriptors is a map, not a list: begin each item with '- '"},
-		{descriptor("descriptors: [~]"), "2:38: an item of descriptors is empty, not a map"},
+		{descriptor("descriptors: {key: b}"), "2:37: 'descriptors' is a map, not a list: begin each item with '- '"},
+		{descriptor("descriptors: [~]"), "2:38: an item of 'descriptors' is empty, not a map"},
 		{"x-anchors: 1\ndomain: d\n", "1:1: unknown key 'x-anchors'"},
 		{"just text", "1:1: the file is the text 'just text', not a map: begin with"},
 		{"domain: ''\n", "1:9: config file cannot have empty domain"},
@@ -258,10 +258,10 @@ domain: [
 		"a.yaml:2:1: key 'unit' has no effect in the file: move it into a rate_limit",
 		"a.yaml:5:5: key 'key' is given twice in one map, and only the last counts: remove one",
 		"a.yaml:6:5: key 'unit' has no effect in a descriptor: move it into a rate_limit",
-		"a.yaml:7:17: requests_per_unit is missing, so the limit is 0 and denies every request: set it",
+		"a.yaml:7:17: 'requests_per_unit' is missing, so the limit is 0 and denies every request: set it",
 		"a.yaml:7:29: key 'unit' is given twice in one map, and only the last counts: remove one",
 		"a.yaml:8:5: the descriptor has neither a limit nor descriptors, and exempts nothing at its level: " +
-			"add a rate_limit, or remove it",
+			"add a 'rate_limit', or remove it",
 		"a.yaml:9:5: key 'rate_limit' has no value and no effect: remove it, or give it a value",
 		"a.yaml:10:5: key 'descriptors' has no value and no effect: remove it, or give it a value",
 		"b.yaml:2:1: only the first YAML document of a file is read, and this one is not: put each document in a file of its own",

@@ -150,7 +150,7 @@ func (r *reader) collect(n *yaml.Node, in *Section, into fields) bool {
 func (r *reader) notMap(n *yaml.Node, in *Section) {
 	switch {
 	case in == inRateLimit && n.Kind == yaml.SequenceNode:
-		r.fault(n, "use rate_limits for several limits", "rate_limit is a list")
+		r.fault(n, "use 'rate_limits' for several limits", "'rate_limit' is a list")
 	case in == inFile || in == inOverlay:
 		r.fault(n, "begin with 'domain: <name>' and 'descriptors:'", "the file is %s, not a map", shape(n))
 	default:
@@ -186,7 +186,7 @@ func (r *reader) maps(f field) []*yaml.Node {
 		if item.Kind == yaml.ScalarNode && strings.Contains(item.Value, ":") {
 			remedy = spaceRemedy
 		}
-		r.fault(item, remedy, "an item of %s is %s, not a map", f.key.Value, shape(item))
+		r.fault(item, remedy, "an item of '%s' is %s, not a map", f.key.Value, shape(item))
 		return true
 	})
 }
@@ -202,7 +202,7 @@ func (r *reader) valueOf(f field) (*yaml.Node, bool) {
 // sequence returns the items of a list; none after a fault.
 func (r *reader) sequence(n *yaml.Node, name, remedy string) (items []*yaml.Node) {
 	if n.Kind != yaml.SequenceNode {
-		r.fault(n, remedy, "%s is %s, not a list", name, shape(n))
+		r.fault(n, remedy, "'%s' is %s, not a list", name, shape(n))
 		return nil
 	}
 	for _, item := range n.Content {
@@ -226,7 +226,7 @@ func (r *reader) text(f field) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	return r.textOf(n, f.key.Value)
+	return r.textOf(n, "'"+f.key.Value+"'")
 }
 
 // textOf is text for a node that has been visited. Messages use name.
@@ -242,7 +242,7 @@ func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 		return "", false
 	}
 	remedy := "want a text"
-	if n.Kind == yaml.SequenceNode && name == "value" {
+	if n.Kind == yaml.SequenceNode && name == "'value'" {
 		remedy = "write 'values' for a list"
 	}
 	r.fault(n, remedy, "%s is %s, not a text", name, shape(n))
@@ -261,7 +261,7 @@ func (r *reader) number(f field, minimum, maximum, def int64) int64 {
 		r.suspectOctal(n, f.key.Value, v)
 		return v
 	}
-	r.fault(n, numberRemedy(n, f.key.Value, minimum, maximum), "%s is %s", f.key.Value, shape(n))
+	r.fault(n, numberRemedy(n, f.key.Value, minimum, maximum), "'%s' is %s", f.key.Value, shape(n))
 	return def
 }
 
@@ -278,7 +278,7 @@ func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 func (r *reader) boolean(f field) (v bool) {
 	n, ok := r.valueOf(f)
 	if ok && (n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil) {
-		r.fault(n, "want true or false", "%s is %s", f.key.Value, shape(n))
+		r.fault(n, "want true or false", "'%s' is %s", f.key.Value, shape(n))
 	}
 	return v
 }
@@ -291,7 +291,7 @@ func (r *reader) flag(f field) bool {
 	}
 	v, ok := ParseBool(n)
 	if !ok {
-		r.fault(n, "want true or false", "%s is %s", f.key.Value, shape(n))
+		r.fault(n, "want true or false", "'%s' is %s", f.key.Value, shape(n))
 	}
 	return v
 }
@@ -318,7 +318,7 @@ func (r *reader) choice(f field, choices ...string) string {
 	case n.Kind == yaml.ScalarNode && slices.Contains(choices, n.Value):
 		return n.Value
 	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null":
-		r.fault(n, suggest("", choices), "%s is %s", f.key.Value, shape(n))
+		r.fault(n, suggest("", choices), "'%s' is %s", f.key.Value, shape(n))
 	default:
 		r.fault(n, suggest(n.Value, choices), "unknown %s '%s'", f.key.Value, excerpt(n.Value))
 	}

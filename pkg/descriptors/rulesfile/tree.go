@@ -81,7 +81,7 @@ func (p *parser) domainOnError(f field, tree *domainTree) {
 	}
 	domain := tree.root.domain
 	if before := p.builder.OnError(domain); before != limiters.OnErrorUnset && before != onError {
-		p.fault(f.key, "set it once", "on_store_error is '%s' here and '%s' in %s", onError, before, p.pointText(tree.onError))
+		p.fault(f.key, "set it once", "'on_store_error' is '%s' here and '%s' in %s", onError, before, p.pointText(tree.onError))
 		return
 	}
 	p.builder.SetOnError(domain, onError)
@@ -98,7 +98,7 @@ func (r *reader) warnLocal(key *yaml.Node) {
 	if !r.hasLocal {
 		r.hasLocal = true
 		r.warn(localWithoutReplicas, key, "set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check",
-			"on_store_error: local without a number of replicas: while Redis is down, each replica admits the whole limit")
+			"'on_store_error: local' without a number of replicas: while Redis is down, each replica admits the whole limit")
 	}
 }
 
@@ -108,7 +108,7 @@ func (p *parser) domainOnDeny(f field, tree *domainTree) {
 	switch domain := tree.root.domain; {
 	case response == nil:
 	case tree.onDeny.line > 0:
-		p.fault(f.key, "set it once", "the domain has an on_deny already, in %s", p.pointText(tree.onDeny))
+		p.fault(f.key, "set it once", "the domain has an 'on_deny' already, in %s", p.pointText(tree.onDeny))
 	default:
 		p.builder.SetOnDeny(domain, response)
 		tree.onDeny = p.point(f.key)
@@ -166,7 +166,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	p.depth++
 	defer func() { p.depth-- }()
 	if l.ShareThreshold && !l.IsShareable() && f["values"].key == nil && f["cidr"].key == nil {
-		p.fault(f["share_threshold"].key, "remove it, or write a '*' in the value, or use values or cidr",
+		p.fault(f["share_threshold"].key, "remove it, or write a '*' in the value, or use 'values' or 'cidr'",
 			"share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined()))
 	}
 	if len(claims) > 0 {
@@ -182,7 +182,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	if child.node.IsEmpty() {
 		p.deferCheck(func() {
 			if !child.node.Exempts() {
-				p.warn(ruleWithoutEffect, n, "add a rate_limit, or remove it",
+				p.warn(ruleWithoutEffect, n, "add a 'rate_limit', or remove it",
 					"the descriptor has neither a limit nor descriptors, and exempts nothing at its level")
 			}
 		})
@@ -208,8 +208,8 @@ func (p *parser) rule(f fields, at location) *descriptors.Rule {
 		if set {
 			p.deferCheck(func() {
 				if !at.branch.allBelow(name) {
-					p.warn(modifierWithoutLimit, f[name].key, "move it beside the rate_limit, descriptors do not inherit it",
-						"%s has no effect without a rate_limit beside it", name)
+					p.warn(modifierWithoutLimit, f[name].key, "move it beside the 'rate_limit', descriptors do not inherit it",
+						"'%s' has no effect without a 'rate_limit' beside it", name)
 				}
 			})
 		}

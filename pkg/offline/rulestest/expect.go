@@ -29,7 +29,7 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 		return e
 	}
 	if !slices.ContainsFunc(inExpect.Keys, f.Has) {
-		p.Fault(n, verdictRemedy, "expect is empty, so every outcome passes")
+		p.Fault(n, verdictRemedy, "'expect' is empty, so every outcome passes")
 	}
 	e.decision = p.wanted(f)
 	e.allowed, e.denied = p.count(f, "allowed"), p.count(f, "denied")
@@ -61,7 +61,7 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 const verdictRemedy = "want allowed, denied, or a map such as {verdict: denied, retry_after: 60s}"
 
 func (p *parser) verdict(n rulesfile.Node) wanted {
-	text, ok := p.Item(n, "expect")
+	text, ok := p.Item(n, "'expect'")
 	switch {
 	case !ok:
 	case text == "allowed", text == "denied":

@@ -68,7 +68,7 @@ func (p *parser) requiredList(f rulesfile.Fields, name, item string) []rulesfile
 	v := f.Value(name)
 	items := p.Items(v, name)
 	if len(items) == 0 && v.IsList() {
-		p.Fault(v, "add "+item, "%s is empty", name)
+		p.Fault(v, "add "+item, "'%s' is empty", name)
 	}
 	return items
 }
@@ -84,9 +84,9 @@ func (p *parser) paths(f rulesfile.Fields, name string) []path {
 	}
 	var all []path
 	for _, n := range items {
-		text, ok := p.Item(n, name)
+		text, ok := p.Item(n, "'"+name+"'")
 		if ok && text == "" {
-			p.Fault(n, "write the path of a file or folder", "%s has no path", name)
+			p.Fault(n, "write the path of a file or folder", "'%s' has no path", name)
 		}
 		all = append(all, path{text, n})
 	}
@@ -122,7 +122,7 @@ func (p *parser) start(f rulesfile.Fields) time.Time {
 	}
 	t, ok := parseInstant(f.Text("start"))
 	if !ok || t.Year() < 1980 || t.Year() >= 2180 {
-		p.Fault(f.Value("start"), "want a time such as 2026-11-22T10:00:00Z, from 1980 to 2179", "start is %s", f.Value("start"))
+		p.Fault(f.Value("start"), "want a time such as 2026-11-22T10:00:00Z, from 1980 to 2179", "'start' is %s", f.Value("start"))
 		return defaultStart
 	}
 	return t
@@ -143,7 +143,7 @@ type clock struct{ start, now time.Time }
 func (p *parser) step(f rulesfile.Fields, c *clock, domain string) *Step {
 	s := &Step{Line: f.At().Line(), Repeat: int(f.Integer("repeat", 1, maxRepeat, 1)), Every: f.Duration("every", maxOffset)}
 	if f.Has("every") && s.Repeat == 1 && !f.Has("repeat") {
-		p.Fault(f.Key("every"), "add 'repeat:'", "every has no meaning without repeat")
+		p.Fault(f.Key("every"), "add 'repeat:'", "'every' has no meaning without 'repeat'")
 	}
 	s.At = p.at(f, c)
 	if s.Every > 0 && int64(s.Repeat-1) > int64(maxOffset/s.Every) {
@@ -183,7 +183,7 @@ func (p *parser) step(f rulesfile.Fields, c *clock, domain string) *Step {
 // at returns the time of the first request of a step.
 func (p *parser) at(f rulesfile.Fields, c *clock) time.Time {
 	if f.Has("at") && f.Has("after") {
-		p.Fault(f.Key("after"), "remove one of them", "a step has at or after, and both are given")
+		p.Fault(f.Key("after"), "remove one of them", "a step has 'at' or 'after', and both are given")
 		return c.now
 	}
 	if !f.Has("at") {
@@ -256,7 +256,7 @@ func (p *parser) descriptor(n rulesfile.Node, name string, hits hitCount) decide
 			p.Fault(n, "add 'entries: key=value'", "the descriptor has no entries")
 			return d
 		}
-		name = "entries"
+		name = "'entries'"
 	}
 	text, ok := p.Item(entries, name)
 	if !ok {
